@@ -1,0 +1,77 @@
+"""The one interface through which krepair changes anything on a disk.
+
+Every file-changing call of krepair is a method of ``Disk``, so that a test can record, fail or stop any of them.
+Nothing else in the project may create, write, rename, link or remove a file. Paths are absolute ``str``; names that
+are not UTF-8 travel with surrogate escapes, as ``os.fsdecode`` gives them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+
+class Attributes(NamedTuple):
+    """What a new file takes over from the file it replaces.
+
+    Attributes:
+        uid: owner.
+        gid: group.
+        mode: permission bits (``stat.S_IMODE``).
+        mtime_ns: modification time in nanoseconds: the broker's clock for markers and tombstones.
+        xattrs: extended attributes by name (ACLs and security labels among them).
+    """
+
+    uid: int
+    gid: int
+    mode: int
+    mtime_ns: int
+    xattrs: dict[str, bytes]
+
+
+class Disk(Protocol):
+    """File-changing calls. Each either happened, or raises ``OSError`` and did not.
+
+    None of them is durable by itself: call ``sync_file`` before a rename and ``sync_dir`` after it.
+    """
+
+    def make_dir(self, path: str, mode: int = 0o700) -> None:
+        """Create a directory; it must not exist."""
+
+    def remove_dir(self, path: str) -> None:
+        """Remove an empty directory."""
+
+    def create(self, path: str, data: bytes) -> None:
+        """Create a file that must not exist, write ``data`` and fsync it."""
+
+    def append(self, path: str, data: bytes) -> None:
+        """Append to an existing file and fsync it (the journal)."""
+
+    def reserve(self, path: str, size: int) -> None:
+        """Create a file of ``size`` zero bytes if it is not there (idempotent; several tasks may call it)."""
+
+    def write_at(self, path: str, position: int, pieces: list[memoryview]) -> int:
+        """Write the pieces one after the other from ``position`` of an existing file; returns bytes written (all)."""
+
+    def truncate(self, path: str, size: int) -> None:
+        """Cut a file of ours to ``size`` bytes."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename over ``target`` if it is there."""
+
+    def link(self, source: str, target: str) -> None:
+        """Make a hard link; ``target`` must not exist."""
+
+    def copy(self, source: str, target: str) -> None:
+        """Make a real, synced copy with all attributes (reflink where the file system can); ``target`` must not exist."""
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+
+    def set_attributes(self, path: str, attributes: Attributes) -> None:
+        """Set owner, group, mode, extended attributes and, last, mtime."""
+
+    def sync_file(self, path: str) -> None:
+        """fsync a file. After a failure the file's content is unknown: write a new one, never retry (ATC'20)."""
+
+    def sync_dir(self, path: str) -> None:
+        """fsync a directory."""

@@ -1,0 +1,115 @@
+"""Every exit code and every exception of krepair.
+
+A broken log is a value (a finding), never an exception. Exceptions are for the environment, refusals,
+wrong use, and our own bugs. Each carries the exit code that the command line returns and, where there is
+one, the next command to type.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What a run of krepair came to. Values are never reused; an unknown one is a failure."""
+
+    DONE = 0
+    BUG = 1
+    FOUND = 2
+    PARTLY = 3
+    PERSON_DECIDES = 4
+    NOT_A_LOG_DIR = 10
+    LOCKED = 11
+    STALE_PLAN = 12
+    REFUSED = 13
+    VERIFY_FAILED = 14
+    UNREADABLE = 15
+    INTERRUPTED = 16
+    USAGE = 64
+
+
+EXIT_CODE_MEANING: dict[ExitCode, str] = {
+    ExitCode.DONE: "nothing to do, or everything done and verified",
+    ExitCode.BUG: "an error of krepair itself; please report it",
+    ExitCode.FOUND: "findings, damage or changes exist (check, plan, verify, dump)",
+    ExitCode.PARTLY: "applied partly; the directory is consistent and apply can continue",
+    ExitCode.PERSON_DECIDES: "a person must decide",
+    ExitCode.NOT_A_LOG_DIR: "not a log directory",
+    ExitCode.LOCKED: "the log directory is locked; the holder's pid is named",
+    ExitCode.STALE_PLAN: "the plan is stale or not for this directory; nothing was changed",
+    ExitCode.REFUSED: "refused for safety; nothing was changed",
+    ExitCode.VERIFY_FAILED: "output failed verification and was rolled back",
+    ExitCode.UNREADABLE: "input could not be read (an I/O error is never treated as corruption)",
+    ExitCode.INTERRUPTED: "interrupted at a safe point; run the same command again",
+    ExitCode.USAGE: "wrong use of the command line",
+}
+
+
+class KrepairError(Exception):
+    """Base of all errors that krepair raises on purpose.
+
+    Args:
+        message: what is wrong: the file, the position, and what was expected.
+        next_command: the exact command to type next, or an empty string.
+    """
+
+    exit_code = ExitCode.BUG
+
+    def __init__(self, message: str, *, next_command: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.next_command = next_command
+
+
+class UsageError(KrepairError):
+    """The command line or a value in it is wrong."""
+
+    exit_code = ExitCode.USAGE
+
+
+class NotALogDirError(KrepairError):
+    """The path is not a Kafka log directory."""
+
+    exit_code = ExitCode.NOT_A_LOG_DIR
+
+
+class LockedError(KrepairError):
+    """Somebody holds the log directory's lock."""
+
+    exit_code = ExitCode.LOCKED
+
+
+class StalePlanError(KrepairError):
+    """The plan was made of other files, another directory or another host, or it was edited."""
+
+    exit_code = ExitCode.STALE_PLAN
+
+
+class RefusedError(KrepairError):
+    """Going on would not be safe."""
+
+    exit_code = ExitCode.REFUSED
+
+
+class PersonDecidesError(KrepairError):
+    """krepair cannot know; somebody has to say."""
+
+    exit_code = ExitCode.PERSON_DECIDES
+
+
+class VerifyFailedError(KrepairError):
+    """What was written is not what was planned; it replaced nothing."""
+
+    exit_code = ExitCode.VERIFY_FAILED
+
+
+class UnreadableError(KrepairError):
+    """The operating system could not read the input. This is never taken for corruption."""
+
+    exit_code = ExitCode.UNREADABLE
+
+
+class InterruptedAtSafePointError(KrepairError):
+    """Stopped between two steps; the same command continues."""
+
+    exit_code = ExitCode.INTERRUPTED

@@ -1,0 +1,363 @@
+"""The plan as typed values: what a reviewer reads, what apply does, what undo takes back.
+
+Everything here is plain data (msgspec structs) with a canonical JSON form, see ``krepair.plan.planfile``. A field
+that is only for readers says so; every other field binds ``apply``.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct, field
+
+FORMAT_VERSION = "1.0"
+
+
+class Setting(Struct, frozen=True, kw_only=True):
+    """One configuration value and where it came from.
+
+    Attributes:
+        key: Kafka's own topic-level name, as ``delete.retention.ms``.
+        value: the value as text.
+        source: ``default``, ``server.properties: <key>``, ``topic-config FILE``, or ``--set``.
+    """
+
+    key: str
+    value: str
+    source: str
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    """All inputs of the decisions that do not come from the partition's own files.
+
+    Attributes:
+        rules: the rule set, e.g. ``2.2.1+KAFKA-8351+KAFKA-13727+KAFKA-14055+KAFKA-17076``.
+        fixes: names given to ``--fix`` (or the default set), sorted.
+        now_ms: the clock, epoch milliseconds.
+        horizon: ``next-pass``, ``newest``, or epoch milliseconds as text.
+        merge: whether neighbours are merged up to ``segment.bytes``.
+        keep: ``inplace`` (originals stay in the private sub-folder until purge).
+        broker_version: as given by ``--broker-version``, or empty.
+        assume_high_watermark: ``log-end`` or empty.
+        settings: topic name -> settings used; ``""`` holds broker-wide ones.
+    """
+
+    rules: str
+    fixes: tuple[str, ...]
+    now_ms: int
+    horizon: str
+    merge: bool
+    keep: str
+    broker_version: str
+    assume_high_watermark: str
+    settings: dict[str, tuple[Setting, ...]]
+
+
+class FileFingerprint(Struct, frozen=True, kw_only=True):
+    """What a file was when the plan was made. ``apply`` refuses the partition when any part differs.
+
+    Attributes:
+        name: file name inside the partition folder.
+        size: bytes.
+        mtime_ns: modification time in nanoseconds.
+        inode: inode number.
+        digest: 32 hex digits. Of a ``.log``: over each batch's position and header (which holds its CRC); of any
+            other file: over its bytes. Empty where the file was not read: of the active segment's preallocated
+            indexes and of files that no change touches.
+    """
+
+    name: str
+    size: int
+    mtime_ns: int
+    inode: int
+    digest: str
+
+
+class ReasonTally(Struct, frozen=True, kw_only=True):
+    """How many batches one reason covers.
+
+    Attributes:
+        reason: code, see ``krepair.rules.reasons``.
+        batches: how many.
+        bytes: their size before the change.
+    """
+
+    reason: str
+    batches: int
+    bytes: int
+
+
+class SourceSegment(Struct, frozen=True, kw_only=True):
+    """One segment that a change reads, and the decisions for it.
+
+    Attributes:
+        base_offset: its base offset.
+        log_bytes: size of its ``.log``.
+        batches: batches in it.
+        kept_bytes: bytes that its kept batches take in the new ``.log``.
+        kept_batches: batches of it in the new ``.log`` (an emptied one counts).
+        kept_records: records in them, markers not counted.
+        kept_markers: commit and abort markers in them.
+        reasons: tallies by reason, in the order of ``Reason``.
+        drop_unstamped: whether the delete horizon has passed for markers without a stamp.
+        carried_open: producer ids that have a kept batch of their open transaction in an earlier segment, ascending.
+        keep_positions: positions of emptied batches that stay for an active producer, ascending.
+        protected: (producer id, epoch) whose markers stay, ascending.
+        last_position: position of the batch that is kept as the last one although it would go, else -1.
+        decisions: digest of the class of every batch, 16 hex digits.
+        aborted_kept: indexes of the entries of its ``.txnindex`` that are carried over, ascending.
+    """
+
+    base_offset: int
+    log_bytes: int
+    batches: int
+    kept_bytes: int
+    kept_batches: int
+    kept_records: int
+    kept_markers: int
+    reasons: tuple[ReasonTally, ...]
+    drop_unstamped: bool
+    carried_open: tuple[int, ...]
+    keep_positions: tuple[int, ...]
+    protected: tuple[tuple[int, int], ...]
+    last_position: int
+    decisions: str
+    aborted_kept: tuple[int, ...]
+
+
+class KeepOriginal(Struct, frozen=True, tag="keep original", kw_only=True):
+    """Undo: the originals stay in the private sub-folder and are put back byte for byte."""
+
+
+class NotReversible(Struct, frozen=True, tag="not reversible", kw_only=True):
+    """Undo: there is none.
+
+    Attributes:
+        why: what is lost.
+    """
+
+    why: str
+
+
+Undo = KeepOriginal | NotReversible
+
+
+class RewriteSegments(Struct, frozen=True, tag="rewrite segments", kw_only=True):
+    """Action: one group of neighbouring segments becomes one segment without the batches that go.
+
+    Attributes:
+        change_id: ``<partition folder>/<base offset, 20 digits>``, unique in the plan.
+        base_offset: base offset of the new segment: that of the first source.
+        sources: the segments it replaces, ascending.
+        log_bytes: exact size of the new ``.log``.
+        index_bytes_at_most: upper bound of the sizes of its ``.index``, ``.timeindex`` and ``.txnindex`` together.
+        batches: batches in the new ``.log``.
+        mtime_ns: modification time of the new ``.log``: that of the last source.
+        last_offset: last offset of the last batch in it.
+        removes_snapshots: names of producer snapshots of merged-away segments that go (KAFKA-9393, 2.8+).
+        freed_at_purge: bytes free again after apply and purge, all files counted.
+        peak_extra_bytes: bytes needed on top while this change is applied.
+        undo: how it is taken back.
+    """
+
+    change_id: str
+    base_offset: int
+    sources: tuple[SourceSegment, ...]
+    log_bytes: int
+    index_bytes_at_most: int
+    batches: int
+    mtime_ns: int
+    last_offset: int
+    removes_snapshots: tuple[str, ...]
+    freed_at_purge: int
+    peak_extra_bytes: int
+    undo: Undo
+
+
+class ReplaceFile(Struct, frozen=True, tag="replace file", kw_only=True):
+    """Action: one derived file (an index or a checkpoint) is replaced by rename with bytes that apply makes anew.
+
+    Attributes:
+        change_id: ``<partition folder>/<file name>``, unique in the plan.
+        name: file name; of a root checkpoint the name in the log directory root.
+        method: ``truncate`` or ``regenerate``.
+        rule: the finding it answers, ``KRnnn``.
+        size_before: bytes, -1 if there was no file.
+        size_after: bytes of the new file.
+        digest_after: 32 hex digits over the new bytes.
+        reason: one line for the reviewer.
+        undo: how it is taken back.
+    """
+
+    change_id: str
+    name: str
+    method: Literal["truncate", "regenerate"]
+    rule: str
+    size_before: int
+    size_after: int
+    digest_after: str
+    reason: str
+    undo: Undo
+
+
+Change = RewriteSegments | ReplaceFile
+
+
+class HorizonChoice(Struct, frozen=True, kw_only=True):
+    """What one choice of the delete horizon would give. For the reader only; it does not bind apply.
+
+    Attributes:
+        name: ``next-pass``, ``newest``, ``TIME`` or ``unlimited``.
+        horizon_ms: epoch milliseconds; markers of segments last modified at or before it may go.
+        log_bytes_after: bytes of ``.log`` left in the span.
+        markers_dropped: how many markers would go.
+        chosen: whether the plan uses it.
+    """
+
+    name: str
+    horizon_ms: int
+    log_bytes_after: int
+    markers_dropped: int
+    chosen: bool
+
+
+class Span(Struct, frozen=True, kw_only=True):
+    """The offsets that may be compacted.
+
+    Attributes:
+        start_offset: base offset of the first segment in it.
+        end_offset: first offset out of it (a segment's base offset).
+        limit: what ended it: ``active segment``, ``open transaction``, ``high watermark``, ``min.compaction.lag.ms``.
+        limit_text: one line for the reviewer, with the producer id or offset.
+    """
+
+    start_offset: int
+    end_offset: int
+    limit: str
+    limit_text: str
+
+
+class PartitionPlan(Struct, frozen=True, kw_only=True):
+    """One partition: its changes, or why there are none.
+
+    Attributes:
+        topic: topic name.
+        partition: partition number.
+        folder: folder name under the log directory.
+        status: ``change``, ``nothing`` (nothing to do) or ``left alone`` (see ``why``).
+        code: of ``left alone``, a stable word for programs, e.g. ``old-format``, ``damage``, ``leftovers``; else empty.
+        why: of ``left alone``, one line: file, position, what was expected; else empty.
+        next_command: of ``left alone``, what to type next; may be empty.
+        log_start_offset: first offset of the log.
+        log_end_offset: offset after the last valid batch.
+        high_watermark: from ``replication-offset-checkpoint``, -1 if none.
+        span: what may be compacted, or None.
+        horizon_ms: the delete horizon that was used; 0 keeps every unstamped marker.
+        horizons: what each choice would have given (reader only).
+        files: fingerprints of every regular file in the folder, by name.
+        changes: ascending by base offset.
+        log_bytes_before: ``.log`` bytes of the partition.
+        log_bytes_after: ``.log`` bytes after apply.
+        freed_at_apply: bytes free right after apply (may be negative: originals are kept).
+        freed_at_purge: bytes free after purge.
+        peak_extra_bytes: the most that is needed on top at any instant of apply.
+        reasons: tallies over all its sources.
+        uncleanable_bytes: bytes that cannot be cleaned (KIP-346), 0 unless left alone for damage.
+        notes: lines for the reviewer.
+    """
+
+    topic: str
+    partition: int
+    folder: str
+    status: Literal["change", "nothing", "left alone"]
+    code: str = ""
+    why: str = ""
+    next_command: str = ""
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    high_watermark: int = -1
+    span: Span | None = None
+    horizon_ms: int = 0
+    horizons: tuple[HorizonChoice, ...] = ()
+    files: tuple[FileFingerprint, ...] = ()
+    changes: tuple[Change, ...] = ()
+    log_bytes_before: int = 0
+    log_bytes_after: int = 0
+    freed_at_apply: int = 0
+    freed_at_purge: int = 0
+    peak_extra_bytes: int = 0
+    reasons: tuple[ReasonTally, ...] = ()
+    uncleanable_bytes: int = 0
+    notes: tuple[str, ...] = ()
+
+
+class Risk(Struct, frozen=True, kw_only=True):
+    """One thing the reviewer must know before saying yes.
+
+    Attributes:
+        code: stable word, e.g. ``every-replica``, ``lagging-replica``, ``comes-back``, ``horizon-forced``.
+        text: one or two sentences.
+    """
+
+    code: str
+    text: str
+
+
+class Commit(Struct, frozen=True, kw_only=True):
+    """How the changes are swapped in, see the commit protocol in the docs.
+
+    Attributes:
+        order: ``P1`` or ``P2``.
+        fence: whether the recovery point is lowered and the clean-shutdown marker set aside meanwhile.
+        why: one line.
+    """
+
+    order: Literal["P1", "P2"]
+    fence: bool
+    why: str
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """A whole plan: one host, one log directory.
+
+    Attributes:
+        format_version: major.minor of this layout; a reader refuses another major.
+        tool_version: of the krepair that wrote it.
+        plan_id: eight hex digits of the digest of everything else; names the private sub-folders.
+        host: host name it was made on.
+        log_dir: absolute path of the log directory.
+        log_dir_inode: inode of that directory.
+        cluster_id: from ``meta.properties``, may be empty (2.2 and before do not write it).
+        broker_id: from ``meta.properties``, may be empty.
+        policy: inputs of the decisions.
+        commit: how changes are swapped in.
+        partitions: by topic, then number.
+        freed_at_apply: sum over partitions.
+        freed_at_purge: sum over partitions.
+        peak_extra_bytes: the most that is needed on top at any instant.
+        expected_seconds: estimate for apply (reader only, from a fixed rate so that plans repeat byte for byte).
+        uncleanable_partitions: partitions left alone for damage (KIP-346).
+        uncleanable_bytes: their bytes.
+        risks: for the reviewer.
+        digest: 64 hex digits over the canonical bytes of the plan with ``digest`` and ``plan_id`` empty.
+    """
+
+    format_version: str = FORMAT_VERSION
+    tool_version: str = ""
+    plan_id: str = ""
+    host: str = ""
+    log_dir: str = ""
+    log_dir_inode: int = 0
+    cluster_id: str = ""
+    broker_id: str = ""
+    policy: Policy
+    commit: Commit
+    partitions: tuple[PartitionPlan, ...] = field(default=())
+    freed_at_apply: int = 0
+    freed_at_purge: int = 0
+    peak_extra_bytes: int = 0
+    expected_seconds: float = 0.0
+    uncleanable_partitions: int = 0
+    uncleanable_bytes: int = 0
+    risks: tuple[Risk, ...] = ()
+    digest: str = ""

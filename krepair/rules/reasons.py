@@ -1,0 +1,105 @@
+"""Why a batch stays, is emptied, or goes: the closed list of reasons of marker-only compaction.
+
+A reason's code is printed in plans and never reused. The order of the members is the order in which the
+scan kernel numbers its classes, see ``krepair.kernels.classes``.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Verdict(StrEnum):
+    """What happens to a batch."""
+
+    KEEP = "keep"
+    EMPTY = "empty"
+    DROP = "drop"
+
+
+class Reason(StrEnum):
+    """The code of a reason; see ``REASONS`` for its verdict and its words."""
+
+    RECORDS = "K01"
+    MARKER_DATA_REMAINS = "K02"
+    MARKER_HORIZON = "K03"
+    MARKER_STAMP = "K04"
+    MARKER_EPOCH = "K05"
+    CONTROL_OTHER = "K06"
+    EMPTIED_PRODUCER = "K07"
+    EMPTIED_LAST = "K08"
+    LAST_EMPTIED_NOW = "E01"
+    EMPTIED = "D01"
+    EMPTIED_MARKER = "D02"
+    MARKER = "D03"
+    MARKER_STAMP_PAST = "D04"
+
+
+class ReasonText(NamedTuple):
+    """One row of the table of reasons.
+
+    Attributes:
+        verdict: keep, empty or drop.
+        text: one line for a reviewer.
+        source: where Kafka does, or says, the same.
+    """
+
+    verdict: Verdict
+    text: str
+    source: str
+
+
+REASONS: dict[Reason, ReasonText] = {
+    Reason.RECORDS: ReasonText(
+        Verdict.KEEP, "batch has records; marker-only compaction never touches them", "design"
+    ),
+    Reason.MARKER_DATA_REMAINS: ReasonText(
+        Verdict.KEEP,
+        "marker of a transaction of which a batch remains",
+        "CleanedTransactionMetadata.onControlBatchRead (2.2.1), KAFKA-8351",
+    ),
+    Reason.MARKER_HORIZON: ReasonText(
+        Verdict.KEEP,
+        "marker without data, but its segment is younger than the delete horizon",
+        "Cleaner.cleanSegments (2.2.1)",
+    ),
+    Reason.MARKER_STAMP: ReasonText(
+        Verdict.KEEP, "marker without data whose stamped delete horizon is still to come", "KIP-534"
+    ),
+    Reason.MARKER_EPOCH: ReasonText(
+        Verdict.KEEP,
+        "marker of the current epoch of an active producer that has no data left: it fences older epochs",
+        "Cleaner.cleanInto, isBatchLastRecordOfProducer (2.2.1), KAFKA-8335",
+    ),
+    Reason.CONTROL_OTHER: ReasonText(
+        Verdict.KEEP, "control batch that is neither commit nor abort", "CleanedTransactionMetadata (2.2.1)"
+    ),
+    Reason.EMPTIED_PRODUCER: ReasonText(
+        Verdict.KEEP,
+        "emptied batch that holds the last sequence of an active producer",
+        "Cleaner.cleanInto, isBatchLastRecordOfProducer (2.2.1), KAFKA-8335",
+    ),
+    Reason.EMPTIED_LAST: ReasonText(
+        Verdict.KEEP, "emptied batch that is the last of the span or of its new segment", "KAFKA-17076"
+    ),
+    Reason.LAST_EMPTIED_NOW: ReasonText(
+        Verdict.EMPTY,
+        "last batch of the span or of its new segment: kept as an emptied batch so that no end offset is lost",
+        "KAFKA-17076",
+    ),
+    Reason.EMPTIED: ReasonText(
+        Verdict.DROP, "emptied batch that no active producer needs", "KAFKA-8335, commit 0bf7fa85de1"
+    ),
+    Reason.EMPTIED_MARKER: ReasonText(
+        Verdict.DROP, "emptied control batch: it restores no producer state", "ProducerAppendInfo.append (2.2.1)"
+    ),
+    Reason.MARKER: ReasonText(
+        Verdict.DROP,
+        "marker of a transaction of which no batch remains, past the delete horizon",
+        "Cleaner.shouldDiscardBatch (2.2.1)",
+    ),
+    Reason.MARKER_STAMP_PAST: ReasonText(
+        Verdict.DROP, "marker without data whose stamped delete horizon has passed", "KIP-534, KAFKA-8522"
+    ),
+}
