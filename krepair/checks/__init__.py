@@ -1,0 +1,1 @@
+"""What can be wrong with a log directory: the table of rules, and pure check functions."""

@@ -1,0 +1,214 @@
+"""Everything a person may say on the command line, as typed values that every verb takes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from krepair.errors import UsageError
+
+FIX_NAMES: Final = (
+    "markers",
+    "compact",
+    "index",
+    "epochs",
+    "checkpoints",
+    "snapshots",
+    "leftovers",
+    "tail",
+)
+"""Every name that ``--fix`` will ever take."""
+
+BUILT_FIXES: Final = ("markers",)
+"""Those of them that this version can plan; all of them without ``--fix``: none loses anything."""
+
+HORIZON_NAMES: Final = ("next-pass", "newest")
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MAX_TIME_MS: Final = 2**63 - 1
+_MAX_PARTITION: Final = 2**31 - 1
+_MAX_TIME_LENGTH: Final = 64
+
+
+class Engine(StrEnum):
+    """Where the work is done."""
+
+    AUTO = "auto"
+    SPARK = "spark"
+    INLINE = "inline"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """The common options, parsed.
+
+    Attributes:
+        config: path of a ``server.properties``, or None.
+        topic_config: path of a topic configuration file, or None.
+        settings: ``(key, value)`` of every ``--set``, in the order given; Kafka's own names.
+        now_ms: the clock of all decisions, epoch milliseconds.
+        delete_horizon: ``next-pass``, ``newest``, or epoch milliseconds as decimal text.
+        broker_version: version of the broker that will be started on the directory, or empty.
+        topics: topics to look at; empty means all.
+        partitions: ``(topic, number)`` to look at; empty means all. Together with ``topics`` it is a union.
+        fixes: names of fixes, sorted, never empty.
+        keep: ``inplace``.
+        merge: whether neighbours are merged up to ``segment.bytes``.
+        assume_high_watermark: ``log-end`` or empty.
+        engine: where the work is done.
+        master: Spark master URL, or empty for krepair's own choice.
+    """
+
+    config: str | None = None
+    topic_config: str | None = None
+    settings: tuple[tuple[str, str], ...] = ()
+    now_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    delete_horizon: str = "newest"
+    broker_version: str = ""
+    topics: tuple[str, ...] = ()
+    partitions: tuple[tuple[str, int], ...] = ()
+    fixes: tuple[str, ...] = BUILT_FIXES
+    keep: str = "inplace"
+    merge: bool = True
+    assume_high_watermark: str = ""
+    engine: Engine = Engine.AUTO
+    master: str = ""
+
+    def wants(self, topic: str, partition: int) -> bool:
+        """Whether ``--topic`` and ``--partition`` let this partition in."""
+        if not self.topics and not self.partitions:
+            return True
+        return topic in self.topics or (topic, partition) in self.partitions
+
+
+def parse_time_ms(text: str, option: str) -> int:
+    """Read a TIME: ISO 8601 or epoch milliseconds.
+
+    A time without a zone is UTC, so that the same command gives the same plan on every host.
+
+    Args:
+        text: as typed.
+        option: name of the option, for the message.
+
+    Returns:
+        Epoch milliseconds.
+
+    Raises:
+        UsageError: neither of the two, or before 1970, or past what Kafka can hold.
+    """
+    stripped = text.strip()
+    if stripped.isascii() and stripped.isdigit() and len(stripped) < _MAX_TIME_LENGTH:
+        milliseconds = int(stripped)
+    else:
+        milliseconds = _parse_iso_ms(stripped, text, option)
+    if not 0 <= milliseconds <= _MAX_TIME_MS:
+        raise UsageError(
+            f"{option} {text!r}: a time from 1970 on that fits 63 bits of milliseconds is needed"
+        )
+    return milliseconds
+
+
+def _parse_iso_ms(stripped: str, text: str, option: str) -> int:
+    try:
+        moment = datetime.fromisoformat(stripped)
+    except ValueError:
+        raise UsageError(
+            f"{option} {text!r}: expected ISO 8601, as 2026-11-21T13:00:00Z, or epoch milliseconds"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def parse_delete_horizon(text: str) -> str:
+    """Read ``--delete-horizon``.
+
+    Returns:
+        ``next-pass``, ``newest``, or epoch milliseconds as decimal text.
+
+    Raises:
+        UsageError: none of these.
+    """
+    if text in HORIZON_NAMES:
+        return text
+    try:
+        return str(parse_time_ms(text, "--delete-horizon"))
+    except UsageError as error:
+        raise UsageError(f"{error.message}, or one of {', '.join(HORIZON_NAMES)}") from None
+
+
+def parse_partition(text: str) -> tuple[str, int]:
+    """Read ``TOPIC-N``; a topic may have dashes itself, so the last dash counts.
+
+    Raises:
+        UsageError: not of that form.
+    """
+    topic, dash, number = text.rpartition("-")
+    good = (
+        dash and topic and number.isascii() and number.isdigit() and len(number) <= len(str(_MAX_PARTITION))
+    )
+    if not good or int(number) > _MAX_PARTITION:
+        raise UsageError(f"--partition {text!r}: expected TOPIC-N, as __consumer_offsets-7")
+    return topic, int(number)
+
+
+def parse_setting(text: str) -> tuple[str, str]:
+    """Read ``key=value``.
+
+    Raises:
+        UsageError: no ``=``, or no key before it.
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise UsageError(f"--set {text!r}: expected key=value, as delete.retention.ms=86400000")
+    return key.strip(), value.strip()
+
+
+def parse_fixes(text: str) -> tuple[str, ...]:
+    """Read ``--fix``: names divided by commas.
+
+    Returns:
+        The names, sorted, each once.
+
+    Raises:
+        UsageError: an unknown name, or one that is not built yet.
+    """
+    names = sorted({name.strip() for name in text.split(",") if name.strip()})
+    for name in names:
+        base = name.partition("=")[0]
+        if base not in FIX_NAMES:
+            raise UsageError(f"--fix {name!r}: unknown; the names are {', '.join(FIX_NAMES)}")
+        if name not in BUILT_FIXES:
+            raise UsageError(f"--fix {name!r}: not built yet; this version has {', '.join(BUILT_FIXES)}")
+    if not names:
+        raise UsageError(f"--fix needs at least one of {', '.join(BUILT_FIXES)}")
+    return tuple(names)
+
+
+def parse_keep(text: str) -> str:
+    """Read ``--keep``.
+
+    Raises:
+        UsageError: anything but ``inplace``.
+    """
+    if text != "inplace":
+        raise UsageError(
+            f"--keep {text!r}: not built yet; this version keeps the originals in the partition folder "
+            f"(inplace) "
+            "until krepair purge"
+        )
+    return text
+
+
+def parse_assume_high_watermark(text: str) -> str:
+    """Read ``--assume-high-watermark``.
+
+    Raises:
+        UsageError: anything but ``log-end``.
+    """
+    if text not in ("", "log-end"):
+        raise UsageError(f"--assume-high-watermark {text!r}: the only value is log-end")
+    return text

@@ -1,0 +1,232 @@
+"""What each verb hands back: plain values that the command line prints as text or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from msgspec import Struct
+
+from krepair.checks.catalogue import Finding, counts
+from krepair.errors import ExitCode
+
+Expected = Literal["start", "recover", "truncate", "delete", "refuse", "unknown"]
+ChangeOutcome = Literal["committed", "already", "skipped", "failed", "undone", "purged"]
+
+_DONE_OUTCOMES = frozenset({"committed", "already", "undone", "purged"})
+
+
+class ForecastLine(Struct, frozen=True, kw_only=True):
+    """What the next broker start would do to one partition.
+
+    Attributes:
+        partition: folder name.
+        expected: what happens.
+        text: one line: why, and what it means.
+        bytes_read: how much the broker would read for it (recovery), 0 if nothing.
+    """
+
+    partition: str
+    expected: Expected
+    text: str
+    bytes_read: int = 0
+
+
+class PartitionSummary(Struct, frozen=True, kw_only=True):
+    """What a partition is made of.
+
+    Attributes:
+        partition: folder name.
+        segments: how many.
+        log_bytes: size of all its ``.log`` files.
+        batches: valid batches.
+        markers: commit and abort markers.
+        marker_bytes: their bytes.
+        emptied: batches without records that are no markers.
+        emptied_bytes: their bytes.
+        log_start_offset: first offset.
+        log_end_offset: offset after the last valid batch.
+    """
+
+    partition: str
+    segments: int
+    log_bytes: int
+    batches: int
+    markers: int
+    marker_bytes: int
+    emptied: int
+    emptied_bytes: int
+    log_start_offset: int
+    log_end_offset: int
+
+
+class LogDirReport(Struct, frozen=True, kw_only=True):
+    """One log directory as ``check`` saw it.
+
+    Attributes:
+        log_dir: its path.
+        cluster_id: from ``meta.properties``, may be empty.
+        broker_id: from ``meta.properties``, may be empty.
+        findings: by partition, then rule, then file and position.
+        partitions: what each is made of, by topic and number.
+        forecast: what the next start would do, by topic and number.
+        uncleanable_partitions: KIP-346's count.
+        uncleanable_bytes: KIP-346's bytes.
+        scanned_bytes: how much ``.log`` was read.
+        start_needs_bytes: bytes the next start needs on this disk, -1 if it was not worked out.
+    """
+
+    log_dir: str
+    cluster_id: str = ""
+    broker_id: str = ""
+    findings: tuple[Finding, ...] = ()
+    partitions: tuple[PartitionSummary, ...] = ()
+    forecast: tuple[ForecastLine, ...] = ()
+    uncleanable_partitions: int = 0
+    uncleanable_bytes: int = 0
+    scanned_bytes: int = 0
+    start_needs_bytes: int = -1
+
+
+class CheckReport(Struct, frozen=True, kw_only=True):
+    """What ``check`` found.
+
+    Attributes:
+        log_dirs: one entry per log directory, in the order given.
+        engine: which engine was used, and why, one line.
+        next_command: what to type next, or empty.
+    """
+
+    log_dirs: tuple[LogDirReport, ...] = ()
+    engine: str = ""
+    next_command: str = ""
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """FOUND when any finding is more than information, else DONE."""
+        found = any(counts(finding) for report in self.log_dirs for finding in report.findings)
+        return ExitCode.FOUND if found else ExitCode.DONE
+
+
+class ChangeResult(Struct, frozen=True, kw_only=True):
+    """How one change of the plan, or one whole partition, ended.
+
+    Attributes:
+        change_id: of the change; the partition folder when the partition was refused as a whole.
+        partition: folder name.
+        outcome: ``committed`` now, ``already`` done before, ``skipped`` because an earlier one of the partition
+            failed, ``failed``, ``undone``, ``purged``.
+        exit_code: of ``failed`` and ``skipped``: what it would be on its own; else 0.
+        why: of ``failed`` and ``skipped``: one line with file, position and what was expected; else empty.
+        bytes_freed: bytes freed by it (negative: taken).
+    """
+
+    change_id: str
+    partition: str
+    outcome: ChangeOutcome
+    exit_code: int = 0
+    why: str = ""
+    bytes_freed: int = 0
+
+
+class ApplyReport(Struct, frozen=True, kw_only=True):
+    """What ``apply``, ``undo`` or ``purge`` did.
+
+    Attributes:
+        verb: which of them.
+        plan_id: of the plan.
+        log_dir: where.
+        results: by partition and base offset, in the order of the plan.
+        engine: which engine was used, and why, one line.
+        uncleanable_partitions: KIP-346's count after this run.
+        uncleanable_bytes: KIP-346's bytes after this run.
+        interrupted: whether it was stopped at a safe point.
+        next_command: what to type next, or empty.
+    """
+
+    verb: Literal["apply", "undo", "purge"]
+    plan_id: str
+    log_dir: str
+    results: tuple[ChangeResult, ...] = ()
+    engine: str = ""
+    uncleanable_partitions: int = 0
+    uncleanable_bytes: int = 0
+    interrupted: bool = False
+    next_command: str = ""
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """DONE when all is done; the one common code when nothing is done; else PARTLY."""
+        if self.interrupted:
+            return ExitCode.INTERRUPTED
+        missed = [result for result in self.results if result.outcome not in _DONE_OUTCOMES]
+        if not missed:
+            return ExitCode.DONE
+        if len(missed) < len(self.results):
+            return ExitCode.PARTLY
+        return _worst(result.exit_code for result in missed)
+
+    @property
+    def bytes_freed(self) -> int:
+        """Sum over the results."""
+        return sum(result.bytes_freed for result in self.results)
+
+
+def _worst(codes: Iterable[int]) -> ExitCode:
+    """The code they share, else REFUSED: nothing was changed, for more than one reason."""
+    known = {code for code in codes if code}
+    if len(known) != 1:
+        return ExitCode.REFUSED
+    try:
+        return ExitCode(known.pop())
+    except ValueError:
+        return ExitCode.BUG
+
+
+class Problem(Struct, frozen=True, kw_only=True):
+    """One thing that ``verify`` found wrong.
+
+    Attributes:
+        partition: folder name, or empty for the log directory itself.
+        file: file name, or empty.
+        position: byte in the file, -1 if it is about the whole file.
+        text: what was expected and what is there.
+        change_id: of the change it belongs to, or empty.
+    """
+
+    partition: str
+    file: str
+    position: int
+    text: str
+    change_id: str = ""
+
+
+class VerifyReport(Struct, frozen=True, kw_only=True):
+    """What ``verify`` proved and what it could not.
+
+    Attributes:
+        target: the plan file's log directory, or the log directory given.
+        plan_id: of the plan, empty when a log directory was verified.
+        problems: all that is wrong, by partition and file.
+        partitions: how many were read.
+        segments: how many were read.
+        batches: how many were checked.
+        bytes_read: of ``.log``.
+        engine: which engine was used, and why, one line.
+        next_command: what to type next, or empty.
+    """
+
+    target: str
+    plan_id: str = ""
+    problems: tuple[Problem, ...] = ()
+    partitions: int = 0
+    segments: int = 0
+    batches: int = 0
+    bytes_read: int = 0
+    engine: str = ""
+    next_command: str = ""
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """FOUND when there is a problem, else DONE."""
+        return ExitCode.FOUND if self.problems else ExitCode.DONE
