@@ -1,7 +1,7 @@
 """The one table of rules: what krepair looks for, what it means, and what mends it.
 
-Ids are stable and never reused. A row whose ``implemented_in`` is empty is planned: ``check`` does not look for it
-yet, and says so; its words are the specification. The docs and ``krepair explain`` are made from this table.
+Ids are stable and never reused. A row whose ``implemented_in`` is empty is planned: ``check`` does not
+look for it yet, and says so; its words are the specification. The docs and ``krepair explain`` are made from this table.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""One module per verb, typed in and typed out; nothing here prints."""

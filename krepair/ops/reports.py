@@ -114,8 +114,8 @@ class ChangeResult(Struct, frozen=True, kw_only=True):
     Attributes:
         change_id: of the change; the partition folder when the partition was refused as a whole.
         partition: folder name.
-        outcome: ``committed`` now, ``already`` done before, ``skipped`` because an earlier one of the partition
-            failed, ``failed``, ``undone``, ``purged``.
+        outcome: ``committed`` now, ``already`` done before, ``skipped`` because an earlier one of the
+            partition failed, ``failed``, ``undone``, ``purged``.
         exit_code: of ``failed`` and ``skipped``: what it would be on its own; else 0.
         why: of ``failed`` and ``skipped``: one line with file, position and what was expected; else empty.
         bytes_freed: bytes freed by it (negative: taken).

@@ -1,0 +1,1 @@
+"""The plan: its values, its file, its review and its views."""
