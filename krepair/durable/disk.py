@@ -1,8 +1,8 @@
 """The one interface through which krepair changes anything on a disk.
 
-Every file-changing call of krepair is a method of ``Disk``, so that a test can record, fail or stop any of them.
-Nothing else in the project may create, write, rename, link or remove a file. Paths are absolute ``str``; names that
-are not UTF-8 travel with surrogate escapes, as ``os.fsdecode`` gives them.
+Every file-changing call of krepair is a method of ``Disk``, so that a test can record, fail or stop any of
+them. Nothing else in the project may create, write, rename, link or remove a file. Paths are absolute
+``str``; names that are not UTF-8 travel with surrogate escapes, as ``os.fsdecode`` gives them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Disk(Protocol):
         """Create a file of ``size`` zero bytes if it is not there (idempotent; several tasks may call it)."""
 
     def write_at(self, path: str, position: int, pieces: list[memoryview]) -> int:
-        """Write the pieces one after the other from ``position`` of an existing file; returns bytes written (all)."""
+        """Write the pieces one after the other from ``position`` of an existing file; returns all bytes."""
 
     def truncate(self, path: str, size: int) -> None:
         """Cut a file of ours to ``size`` bytes."""
@@ -62,7 +62,7 @@ class Disk(Protocol):
         """Make a hard link; ``target`` must not exist."""
 
     def copy(self, source: str, target: str) -> None:
-        """Make a real, synced copy with all attributes (reflink where the file system can); ``target`` must not exist."""
+        """Make a real, synced copy with all attributes; ``target`` must not exist. Shares blocks if it can."""
 
     def unlink(self, path: str) -> None:
         """Remove a file."""
@@ -71,7 +71,7 @@ class Disk(Protocol):
         """Set owner, group, mode, extended attributes and, last, mtime."""
 
     def sync_file(self, path: str) -> None:
-        """fsync a file. After a failure the file's content is unknown: write a new one, never retry (ATC'20)."""
+        """Make a file durable. After a failure its content is unknown: write a new one, never retry (ATC'20)."""
 
     def sync_dir(self, path: str) -> None:
-        """fsync a directory."""
+        """Make the names in a directory durable."""

@@ -1,0 +1,215 @@
+"""Disks for tests: one that writes down, one that stops, one that fails."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from typing import NamedTuple
+
+from krepair.durable.disk import Attributes, Disk
+
+ALL_KINDS = frozenset(
+    {
+        "make_dir",
+        "remove_dir",
+        "create",
+        "append",
+        "reserve",
+        "write_at",
+        "truncate",
+        "rename",
+        "link",
+        "copy",
+        "unlink",
+        "set_attributes",
+        "sync_file",
+        "sync_dir",
+    }
+)
+NAME_CHANGING = frozenset({"rename", "link", "unlink", "make_dir", "remove_dir", "create", "copy"})
+FILE_CHANGING = ALL_KINDS - {"sync_file", "sync_dir"}
+
+
+class SimulatedCrash(BaseException):
+    """The process is gone: no ``except Exception`` of the code under test may catch it."""
+
+
+class Call(NamedTuple):
+    """One call: its kind, path, second path or empty, and whatever else matters for a comparison."""
+
+    kind: str
+    path: str
+    target: str = ""
+    detail: str = ""
+
+    def shown(self, root: str) -> str:
+        """One line with paths relative to ``root``."""
+        paths = [os.path.relpath(path, root) for path in (self.path, self.target) if path]
+        return " ".join([self.kind, *paths, self.detail]).rstrip()
+
+
+class _PassingDisk:
+    """Passes each call on to ``inner`` after ``_before`` has seen it."""
+
+    def __init__(self, inner: Disk) -> None:
+        self.inner = inner
+
+    def _before(self, call: Call) -> None:
+        raise NotImplementedError
+
+    def _after(self, call: Call) -> None:
+        return
+
+    def make_dir(self, path: str, mode: int = 0o700) -> None:
+        call = Call("make_dir", path, detail=oct(mode))
+        self._before(call)
+        self.inner.make_dir(path, mode)
+        self._after(call)
+
+    def remove_dir(self, path: str) -> None:
+        call = Call("remove_dir", path)
+        self._before(call)
+        self.inner.remove_dir(path)
+        self._after(call)
+
+    def create(self, path: str, data: bytes) -> None:
+        call = Call("create", path, detail=f"{len(data)} bytes")
+        self._before(call)
+        self.inner.create(path, data)
+        self._after(call)
+
+    def append(self, path: str, data: bytes) -> None:
+        call = Call("append", path, detail=f"{len(data)} bytes")
+        self._before(call)
+        self.inner.append(path, data)
+        self._after(call)
+
+    def reserve(self, path: str, size: int) -> None:
+        call = Call("reserve", path, detail=f"{size} bytes")
+        self._before(call)
+        self.inner.reserve(path, size)
+        self._after(call)
+
+    def write_at(self, path: str, position: int, pieces: list[memoryview]) -> int:
+        call = Call("write_at", path, detail=f"{sum(piece.nbytes for piece in pieces)} bytes at {position}")
+        self._before(call)
+        written = self.inner.write_at(path, position, pieces)
+        self._after(call)
+        return written
+
+    def truncate(self, path: str, size: int) -> None:
+        call = Call("truncate", path, detail=f"{size} bytes")
+        self._before(call)
+        self.inner.truncate(path, size)
+        self._after(call)
+
+    def rename(self, source: str, target: str) -> None:
+        call = Call("rename", source, target)
+        self._before(call)
+        self.inner.rename(source, target)
+        self._after(call)
+
+    def link(self, source: str, target: str) -> None:
+        call = Call("link", source, target)
+        self._before(call)
+        self.inner.link(source, target)
+        self._after(call)
+
+    def copy(self, source: str, target: str) -> None:
+        call = Call("copy", source, target)
+        self._before(call)
+        self.inner.copy(source, target)
+        self._after(call)
+
+    def unlink(self, path: str) -> None:
+        call = Call("unlink", path)
+        self._before(call)
+        self.inner.unlink(path)
+        self._after(call)
+
+    def set_attributes(self, path: str, attributes: Attributes) -> None:
+        call = Call("set_attributes", path, detail=f"mtime_ns {attributes.mtime_ns}")
+        self._before(call)
+        self.inner.set_attributes(path, attributes)
+        self._after(call)
+
+    def sync_file(self, path: str) -> None:
+        call = Call("sync_file", path)
+        self._before(call)
+        self.inner.sync_file(path)
+        self._after(call)
+
+    def sync_dir(self, path: str) -> None:
+        call = Call("sync_dir", path)
+        self._before(call)
+        self.inner.sync_dir(path)
+        self._after(call)
+
+
+class RecordingDisk(_PassingDisk):
+    """Lists the calls that happened, in order; one that raised is not among them."""
+
+    def __init__(self, inner: Disk) -> None:
+        super().__init__(inner)
+        self.calls: list[Call] = []
+
+    def _before(self, call: Call) -> None:
+        return
+
+    def _after(self, call: Call) -> None:
+        self.calls.append(call)
+
+    def kinds(self) -> list[str]:
+        """The kinds of the calls, in order."""
+        return [call.kind for call in self.calls]
+
+
+class StoppingDisk(_PassingDisk):
+    """Stops before the ``stop_before``-th call (from 1) of the given kinds, and before every call after that."""
+
+    def __init__(self, inner: Disk, stop_before: int, kinds: Collection[str] = FILE_CHANGING) -> None:
+        super().__init__(inner)
+        self.stop_before = stop_before
+        self.stop_kinds = frozenset(kinds)
+        self.seen = 0
+        self.stopped_at: Call | None = None
+
+    def _before(self, call: Call) -> None:
+        if self.stopped_at is not None:
+            # A finally block of the code under test would not run after a real crash either.
+            raise SimulatedCrash(f"{call} after the crash")
+        if call.kind not in self.stop_kinds:
+            return
+        self.seen += 1
+        if self.seen == self.stop_before:
+            self.stopped_at = call
+            raise SimulatedCrash(f"before call {self.seen}: {call}")
+
+
+class FailingDisk(_PassingDisk):
+    """Fails the ``fail_at``-th call (from 1) of the given kinds with ``errno``; with ``forever`` all later ones too."""
+
+    def __init__(
+        self,
+        inner: Disk,
+        fail_at: int,
+        errno: int,
+        *,
+        forever: bool = False,
+        kinds: Collection[str] = ALL_KINDS,
+    ) -> None:
+        super().__init__(inner)
+        self.fail_at = fail_at
+        self.errno = errno
+        self.forever = forever
+        self.fail_kinds = frozenset(kinds)
+        self.seen = 0
+        self.failed: list[Call] = []
+
+    def _before(self, call: Call) -> None:
+        if call.kind not in self.fail_kinds:
+            return
+        self.seen += 1
+        if self.seen == self.fail_at or (self.forever and self.seen > self.fail_at):
+            self.failed.append(call)
+            raise OSError(self.errno, os.strerror(self.errno), call.path)
