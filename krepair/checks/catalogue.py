@@ -1,7 +1,8 @@
 """The one table of rules: what krepair looks for, what it means, and what mends it.
 
-Ids are stable and never reused. A row whose ``implemented_in`` is empty is planned: ``check`` does not
-look for it yet, and says so; its words are the specification. The docs and ``krepair explain`` are made from this table.
+Ids are stable and never reused. A row whose ``implemented_in`` is empty is planned: ``check`` does
+not look for it yet, and says so; its words are the specification. The docs and ``krepair explain``
+are made from this table.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _TRANSACTIONS = (
         severity=Severity.SLOW,
         title="Transaction markers and emptied batches that no cleaner removes",
         evidence="batches and bytes of markers, of emptied batches and of data, per partition",
-        danger="the partition grows for ever (hundreds of GB are known), fills the disk, and loading its groups takes "
+        danger="the partition grows for ever (hundreds of GB are known), fills the disk, and loading its "
+        "groups takes "
         "hours after a broker is lost",
         fix="markers",
         lost_if_wrong=_KEPT,
@@ -35,7 +37,8 @@ _TRANSACTIONS = (
         severity=Severity.SLOW,
         title="Transaction that never ends",
         evidence="producer id, epoch, first offset and age of a transaction without a marker",
-        danger="read_committed consumers wait at its first offset for ever, and nothing behind it is compacted",
+        danger="read_committed consumers wait at its first offset for ever, and nothing behind it is "
+        "compacted",
         fix="none",
         lost_if_wrong=_NOTHING_CHANGED + "; kafka-transactions.sh abort ends it on the running broker",
         source="KIP-664, KAFKA-8351",
@@ -55,7 +58,8 @@ _TRANSACTIONS = (
         code="KR105",
         severity=Severity.SLOW,
         title="What killed the cleaner",
-        evidence="the batch too large for its buffer, the record without a key, or the segment whose offsets overflow",
+        evidence="the batch too large for its buffer, the record without a key, or the segment whose "
+        "offsets overflow",
         danger="the cleaner fails on this partition at each pass and never gets past it",
         fix="none",
         lost_if_wrong=_NOTHING_CHANGED,
@@ -66,7 +70,8 @@ _TRANSACTIONS = (
         severity=Severity.CONFUSING,
         title="Modification times look copied",
         evidence="the times of all segments lie within minutes, or far from the times of their records",
-        danger="the broker's clock for markers and tombstones is the file's modification time: a copy that did not keep "
+        danger="the broker's clock for markers and tombstones is the file's modification time: a copy that "
+        "did not keep "
         "it starts the waiting anew, or ends it too early",
         fix="none",
         lost_if_wrong=_NOTHING_CHANGED,
@@ -81,7 +86,8 @@ _INDEXES = (
         severity=Severity.DATA_LOSS,
         title="Time index with a tail of zeros, or never written",
         evidence="real and padded entries, and the time that a broker would read from it",
-        danger="from 2.3 on retention reads the last entry as 1970 and deletes the segment at the next start; a roll can "
+        danger="from 2.3 on retention reads the last entry as 1970 and deletes the segment at the next "
+        "start; a roll can "
         "fail with BufferOverflowException",
         fix="index",
         lost_if_wrong="nothing: an index is made from the log",
@@ -102,7 +108,8 @@ _INDEXES = (
         severity=Severity.SLOW,
         title="Offset index missing, short, out of order, or pointing between batches",
         evidence="the entry, and the batch that begins nearest to its position",
-        danger="fetches read from the wrong place or from the start of the segment; an unclean start rebuilds it for hours",
+        danger="fetches read from the wrong place or from the start of the segment; an unclean start "
+        "rebuilds it for hours",
         fix="index",
         lost_if_wrong="nothing: an index is made from the log",
         source="LogSegment.recover (2.2.1, 3.9)",
@@ -112,10 +119,12 @@ _INDEXES = (
         severity=Severity.DATA_LOSS,
         title="Transaction index that disagrees with the markers of the log",
         evidence="the aborted transaction that is missing from it, or the entry without one",
-        danger="read_committed consumers see aborted records, or never see committed ones; marker compaction leaves the "
+        danger="read_committed consumers see aborted records, or never see committed ones; marker "
+        "compaction leaves the "
         "partition alone",
         fix="index",
-        lost_if_wrong="first offset and last stable offset of entries whose batches were compacted away cannot be told again",
+        lost_if_wrong="first offset and last stable offset of entries whose batches were compacted away "
+        "cannot be told again",
         source="TransactionIndex, KAFKA-10702, KAFKA-13727",
         implemented_in=FIRST_VERSION,
     ),
@@ -133,8 +142,10 @@ _INDEXES = (
         code="KR206",
         severity=Severity.SLOW,
         title="Empty offset index beside a large log",
-        evidence="size of the log against the cleaner's I/O chunk; beside a small cleaned segment an empty one is right",
-        danger="the broker only looks whether the file is there: it stays empty, and each fetch reads the segment from its start",
+        evidence="size of the log against the cleaner's I/O chunk; beside a small cleaned segment an empty "
+        "one is right",
+        danger="the broker only looks whether the file is there: it stays empty, and each fetch reads the "
+        "segment from its start",
         fix="index",
         lost_if_wrong="nothing: an index is made from the log",
         source="LogSegment.sanityCheck (3.9); seen on 2.2.1",
@@ -168,7 +179,8 @@ _LOG_BYTES = (
         severity=Severity.DATA_LOSS,
         title="Damaged batch before the end of the log",
         evidence="position, which check failed (size, magic, CRC), how many bytes to the next valid batch",
-        danger="at an unclean start the broker cuts the segment there and deletes all later segments; consumers stop there",
+        danger="at an unclean start the broker cuts the segment there and deletes all later segments; "
+        "consumers stop there",
         fix="none",
         lost_if_wrong="as much as the way out that a person chooses; check states it",
         source="LogLoader.recoverLog (3.9), KAFKA-3919, KAFKA-8722",
@@ -243,7 +255,8 @@ _LOG_BYTES = (
         code="KR309",
         severity=Severity.BROKER_DOWN,
         title="Batch that can overflow an old client's fetch response",
-        evidence="largest batch times the partitions that one consumer may fetch from this broker, against 2147483647",
+        evidence="largest batch times the partitions that one consumer may fetch from this broker, against "
+        "2147483647",
         danger="the response size overflows, and old clients or the broker fail",
         fix="none",
         lost_if_wrong=_NOTHING_CHANGED,
@@ -257,7 +270,8 @@ _CHECKPOINTS = (
         severity=Severity.BROKER_DOWN,
         title="Leader epoch checkpoint malformed, or empty beside batches that have epochs",
         evidence="line and what was expected there, or the epochs that the log has",
-        danger="malformed: the broker does not start; empty or missing: it starts and forgets its epochs, and followers can diverge",
+        danger="malformed: the broker does not start; empty or missing: it starts and forgets its epochs, "
+        "and followers can diverge",
         fix="epochs",
         lost_if_wrong="epochs that no batch shows any more; the file on disk is kept until purge",
         source="LeaderEpochFileCache (2.1, 2.3, 3.9); seen on 2.2.1, 3.9.2, 4.3.1",
@@ -337,10 +351,12 @@ _CHECKPOINTS = (
         severity=Severity.CONFUSING,
         title="No high watermark recorded",
         evidence="partition without a line in replication-offset-checkpoint",
-        danger="what followers have is not known, so markers of this partition are left alone unless a person says that "
+        danger="what followers have is not known, so markers of this partition are left alone unless a "
+        "person says that "
         "the log end counts (--assume-high-watermark log-end)",
         fix="none",
-        lost_if_wrong="assumed too high: records that no other replica has are compacted with the rest, never lost",
+        lost_if_wrong="assumed too high: records that no other replica has are compacted with the rest, "
+        "never lost",
         source="KAFKA-13194",
         implemented_in=FIRST_VERSION,
     ),
@@ -382,7 +398,8 @@ _SNAPSHOTS = (
         severity=Severity.DATA_LOSS,
         title="No producer snapshot at the log end",
         evidence="newest snapshot, if any, and the log end",
-        danger="after a clean stop a broker with no snapshot at all forgets open transactions and producer sequences",
+        danger="after a clean stop a broker with no snapshot at all forgets open transactions and producer "
+        "sequences",
         fix="snapshots",
         lost_if_wrong="duplicate detection of producers that were told wrong",
         source="ProducerStateManager (2.2.1, 3.9), KAFKA-9393",
@@ -395,7 +412,8 @@ _FOLDERS = (
         severity=Severity.DATA_LOSS,
         title="Leftovers of an interrupted cleaning or deletion (.swap, .cleaned, .deleted)",
         evidence="file, size, and what the next start does with it",
-        danger="a .swap is data, perhaps the only copy: removing it by hand loses records; with .cleaned beside it the "
+        danger="a .swap is data, perhaps the only copy: removing it by hand loses records; with .cleaned "
+        "beside it the "
         "broker throws it away",
         fix="leftovers",
         lost_if_wrong="the side that was not chosen; it is kept until purge",
@@ -428,7 +446,8 @@ _FOLDERS = (
         severity=Severity.CONFUSING,
         title="Folder of a deleted, moved or stray partition (-delete, -future, -stray)",
         evidence="its name and size",
-        danger="it is deleted after the start, or continues to be moved; an empty -delete folder crashes 2.2.1",
+        danger="it is deleted after the start, or continues to be moved; an empty -delete folder crashes "
+        "2.2.1",
         fix="leftovers",
         lost_if_wrong="the folder; it is kept until purge",
         source="Log (2.2.1), LocalLog (3.9)",
