@@ -62,7 +62,7 @@ class Disk(Protocol):
         """Make a hard link; ``target`` must not exist."""
 
     def copy(self, source: str, target: str) -> None:
-        """Make a real, synced copy with all attributes; ``target`` must not exist. Shares blocks if it can."""
+        """Make a synced copy with all attributes; ``target`` must not exist. Shares blocks if it can."""
 
     def unlink(self, path: str) -> None:
         """Remove a file."""
@@ -71,7 +71,7 @@ class Disk(Protocol):
         """Set owner, group, mode, extended attributes and, last, mtime."""
 
     def sync_file(self, path: str) -> None:
-        """Make a file durable. After a failure its content is unknown: write a new one, never retry (ATC'20)."""
+        """Make a file durable. After a failure write a new one, never retry (ATC'20)."""
 
     def sync_dir(self, path: str) -> None:
         """Make the names in a directory durable."""

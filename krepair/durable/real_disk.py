@@ -40,8 +40,7 @@ class _Place(NamedTuple):
 
 
 class RealDisk:
-    """Implements ``krepair.durable.disk.Disk`` on the file systems of this host. Safe to send to other
-    processes.
+    """Implements ``krepair.durable.disk.Disk`` on the file systems of this host. Can be pickled.
 
     Args:
         root: resolved path of the log directory. Under it no symlink is followed at all. Elsewhere (a folder
@@ -95,19 +94,15 @@ class RealDisk:
         Raises:
             OSError: ``EEXIST`` if the file is there and longer.
         """
-        with self._at(path) as place:
-            with _opened(place, os.O_WRONLY | os.O_CREAT) as target:
-                present = os.fstat(target).st_size
-                if present > size:
-                    raise OSError(
-                        errno.EEXIST, f"file of {present} bytes is there, {size} were to be reserved"
-                    )
-                if present < size:
-                    os.ftruncate(target, size)
+        with self._at(path) as place, _opened(place, os.O_WRONLY | os.O_CREAT) as target:
+            present = os.fstat(target).st_size
+            if present > size:
+                raise OSError(errno.EEXIST, f"file of {present} bytes is there, {size} were to be reserved")
+            if present < size:
+                os.ftruncate(target, size)
 
     def write_at(self, path: str, position: int, pieces: list[memoryview]) -> int:
-        """Write the pieces one after the other from ``position`` of an existing file; returns bytes written
-        (all).
+        """Write the pieces one after the other from ``position`` of an existing file; returns all bytes.
 
         After a failure some of them may be in the file: it is a staged file and will be made anew.
         """
@@ -131,7 +126,7 @@ class RealDisk:
             os.link(old.name, new.name, src_dir_fd=old.folder, dst_dir_fd=new.folder, follow_symlinks=False)
 
     def copy(self, source: str, target: str) -> None:
-        """Make a real, synced copy with all attributes; ``target`` must not exist; a failure leaves no file."""
+        """Make a synced copy with all attributes; ``target`` must not exist; a failure leaves no file."""
         with self._at(source) as old, _opened(old, os.O_RDONLY) as reader:
             attributes = attributes_of(reader)
             with self._at(target) as new, _new_file(new) as writer:
@@ -150,12 +145,12 @@ class RealDisk:
             give_attributes(target, attributes)
 
     def sync_file(self, path: str) -> None:
-        """fsync a file. After a failure the file's content is unknown: write a new one, never retry (ATC'20)."""
+        """Make a file durable. After a failure write a new one, never retry (ATC'20)."""
         with self._at(path) as place, _opened(place, os.O_RDONLY) as target:
             os.fsync(target)
 
     def sync_dir(self, path: str) -> None:
-        """fsync a directory."""
+        """Make the names in a directory durable."""
         with _named(path):
             folder = self._open_folder(path)
             try:

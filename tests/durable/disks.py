@@ -165,7 +165,7 @@ class RecordingDisk(_PassingDisk):
 
 
 class StoppingDisk(_PassingDisk):
-    """Stops before the ``stop_before``-th call (from 1) of the given kinds, and before every call after that."""
+    """Stops before the ``stop_before``-th call (from 1) of the given kinds, and before all after it."""
 
     def __init__(self, inner: Disk, stop_before: int, kinds: Collection[str] = FILE_CHANGING) -> None:
         super().__init__(inner)
@@ -187,7 +187,7 @@ class StoppingDisk(_PassingDisk):
 
 
 class FailingDisk(_PassingDisk):
-    """Fails the ``fail_at``-th call (from 1) of the given kinds with ``errno``; with ``forever`` all later ones too."""
+    """Fails the ``fail_at``-th call (from 1) of the given kinds; with ``forever`` all later ones too."""
 
     def __init__(
         self,

@@ -1,0 +1,222 @@
+"""What a log directory holds, as plain values: nothing here touches the disk."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from krepair.formats.damage import Damage
+
+
+class FileRef(NamedTuple):
+    """A regular file as one ``lstat`` saw it.
+
+    Attributes:
+        name: file name; bytes that are not UTF-8 travel as surrogate escapes (``os.fsdecode``).
+        path: absolute path.
+        size: bytes.
+        mtime_ns: modification time in nanoseconds, the broker's clock for tombstones and markers.
+        inode: inode number.
+        device: device number of its file system.
+        uid: owner.
+        gid: group.
+        mode: permission bits.
+        nlink: hard links to it.
+    """
+
+    name: str
+    path: str
+    size: int
+    mtime_ns: int
+    inode: int
+    device: int
+    uid: int
+    gid: int
+    mode: int
+    nlink: int
+
+
+class Special(NamedTuple):
+    """A name that is not what its place wants; it is named and skipped, never opened.
+
+    Attributes:
+        name: the name, as in ``FileRef``.
+        path: absolute path.
+        kind: ``symlink``, ``fifo``, ``socket``, ``block device``, ``character device``, ``directory``, ``file``,
+            or ``unreadable: why``.
+    """
+
+    name: str
+    path: str
+    kind: str
+
+
+class Segment(NamedTuple):
+    """One ``.log`` file and its companions.
+
+    Attributes:
+        base_offset: offset in the file names.
+        log: the ``.log`` file.
+        index: the ``.index`` file, if there.
+        time_index: the ``.timeindex`` file, if there.
+        txn_index: the ``.txnindex`` file, if there.
+    """
+
+    base_offset: int
+    log: FileRef
+    index: FileRef | None
+    time_index: FileRef | None
+    txn_index: FileRef | None
+
+    def files(self) -> tuple[FileRef, ...]:
+        """Return the files that are there, the log first."""
+        return tuple(
+            file for file in (self.log, self.index, self.time_index, self.txn_index) if file is not None
+        )
+
+
+class Snapshot(NamedTuple):
+    """One producer snapshot.
+
+    Attributes:
+        offset: the offset in its name: producer state just before it.
+        file: the ``.snapshot`` file.
+    """
+
+    offset: int
+    file: FileRef
+
+
+class Leftover(NamedTuple):
+    """A file that a broker or somebody else left in a partition folder.
+
+    Attributes:
+        kind: ``cleaned``, ``swap``, ``deleted``, ``orphan index`` (an index without its ``.log``), or ``foreign``.
+        base_offset: offset in its name, -1 for a name without one.
+        file: the file.
+    """
+
+    kind: str
+    base_offset: int
+    file: FileRef
+
+
+class PrivateFolder(NamedTuple):
+    """A sub-folder of krepair's own, ``krepair~<plan id>``.
+
+    Attributes:
+        plan_id: eight hex digits.
+        name: folder name.
+        path: absolute path.
+    """
+
+    plan_id: str
+    name: str
+    path: str
+
+
+class Partition(NamedTuple):
+    """One partition folder.
+
+    Attributes:
+        topic: topic name.
+        number: partition number.
+        folder: folder name in the log directory.
+        path: absolute path.
+        inode: inode number of the folder.
+        role: ``normal``, or what the broker marked the folder as: ``delete``, ``future``, ``stray``.
+        segments: ascending by base offset.
+        snapshots: producer snapshots, ascending by offset.
+        leader_epoch_checkpoint: the file, if there.
+        partition_metadata: the ``partition.metadata`` file (2.8+), if there.
+        leftovers: everything that a stopped broker's folder should not hold, by name.
+        private: krepair's own sub-folders, by plan id.
+        specials: symlinks, FIFOs, sockets, devices and foreign sub-folders, by name.
+        unreadable: why the folder could not be read (then nothing else is known), or an empty string.
+    """
+
+    topic: str
+    number: int
+    folder: str
+    path: str
+    inode: int
+    role: str = "normal"
+    segments: tuple[Segment, ...] = ()
+    snapshots: tuple[Snapshot, ...] = ()
+    leader_epoch_checkpoint: FileRef | None = None
+    partition_metadata: FileRef | None = None
+    leftovers: tuple[Leftover, ...] = ()
+    private: tuple[PrivateFolder, ...] = ()
+    specials: tuple[Special, ...] = ()
+    unreadable: str = ""
+
+    def files(self) -> tuple[FileRef, ...]:
+        """Return every regular file of the folder, by name; those in private sub-folders are not counted."""
+        found = [file for segment in self.segments for file in segment.files()]
+        found += [snapshot.file for snapshot in self.snapshots]
+        found += [leftover.file for leftover in self.leftovers]
+        found += [
+            file for file in (self.leader_epoch_checkpoint, self.partition_metadata) if file is not None
+        ]
+        return tuple(sorted(found))
+
+
+class OffsetCheckpoint(NamedTuple):
+    """One of the four offset files in the root.
+
+    Attributes:
+        file: the file, None when it is not there or could not be read.
+        offsets: (topic, partition) -> offset; of a damaged file the lines that could be read.
+        damage: what is wrong with it.
+        unreadable: why the operating system could not read it, or an empty string.
+    """
+
+    file: FileRef | None
+    offsets: dict[tuple[str, int], int]
+    damage: tuple[Damage, ...] = ()
+    unreadable: str = ""
+
+
+class LogDir(NamedTuple):
+    """One log directory.
+
+    Attributes:
+        path: absolute, with the symlinks on the way to it resolved.
+        inode: inode number of the directory.
+        device: device number of its file system.
+        uid: owner.
+        gid: group.
+        mode: permission bits.
+        host: name of this host.
+        broker_id: ``broker.id`` (or ``node.id``) of ``meta.properties``, may be empty.
+        cluster_id: ``cluster.id``, may be empty (2.2 and before do not write it).
+        directory_id: ``directory.id`` (KIP-858), may be empty.
+        meta_properties: the file, if there.
+        meta_damage: what is wrong with ``meta.properties``.
+        clean_shutdown: whether the clean-shutdown marker ``.kafka_cleanshutdown`` is there.
+        partitions: by topic, then number, then folder name.
+        foreign: names in the root that are neither partition folders nor files a broker keeps there.
+        recovery_point: ``recovery-point-offset-checkpoint``.
+        log_start: ``log-start-offset-checkpoint``.
+        high_watermark: ``replication-offset-checkpoint``.
+        cleaner: ``cleaner-offset-checkpoint``: the first offset that is not clean.
+    """
+
+    path: str
+    inode: int
+    device: int
+    uid: int
+    gid: int
+    mode: int
+    host: str
+    broker_id: str
+    cluster_id: str
+    directory_id: str
+    meta_properties: FileRef | None
+    meta_damage: tuple[Damage, ...]
+    clean_shutdown: bool
+    partitions: tuple[Partition, ...]
+    foreign: tuple[Special, ...]
+    recovery_point: OffsetCheckpoint
+    log_start: OffsetCheckpoint
+    high_watermark: OffsetCheckpoint
+    cleaner: OffsetCheckpoint
