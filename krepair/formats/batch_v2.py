@@ -1,0 +1,281 @@
+"""Record batches of message format v2: the 61-byte header, its CRC, and emptied batches.
+
+Source: ``clients/.../common/record/DefaultRecordBatch.java`` (2.2.1, 3.9.0), KIP-98, KIP-534 (delete horizon
+bit). Plain Python, for tests, verification and dumps; the fast twin is in ``krepair.kernels``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import crc32c
+import numpy as np
+import numpy.typing as npt
+
+from krepair.errors import UsageError
+from krepair.formats.damage import Bytes, Damage
+from krepair.formats.layout import Field, Layout
+
+HEADER = Layout(
+    Field("base_offset", "i8", "offset of the first record as it was appended; compaction keeps it"),
+    Field("batch_length", "i4", "bytes after this field"),
+    Field("partition_leader_epoch", "i4", "set by the broker; not covered by the CRC"),
+    Field("magic", "i1", "2"),
+    Field("crc", "u4", "CRC-32C of everything from attributes to the end of the batch"),
+    Field("attributes", "i2", "codec, timestamp type, transactional, control, delete horizon"),
+    Field("last_offset_delta", "i4", "last offset less base offset; compaction keeps it"),
+    Field("base_timestamp", "i8", "ms; of the first record, or the delete horizon, or -1 when emptied"),
+    Field("max_timestamp", "i8", "ms; greatest of the records, or log append time"),
+    Field("producer_id", "i8", "-1 for none"),
+    Field("producer_epoch", "i2", "-1 for none"),
+    Field("base_sequence", "i4", "-1 for none; markers have -1"),
+    Field("record_count", "i4", "0 in an emptied batch"),
+)
+HEADER_SIZE = HEADER.size
+assert HEADER_SIZE == 61
+
+MAGIC = 2
+LOG_OVERHEAD = HEADER.place("partition_leader_epoch")
+"""Bytes of a batch that ``batch_length`` does not count."""
+CRC_START = HEADER.place("attributes")
+"""Place of the first byte that the CRC covers."""
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+INT32_MAX = 2**31 - 1
+
+
+def next_sequence(sequence: int, increment: int) -> int:
+    """Add to a sequence number, which wraps to 0 after 2^31-1 (``DefaultRecordBatch.incrementSequence``)."""
+    return (sequence + increment) % (INT32_MAX + 1)
+
+
+class BatchHeader(NamedTuple):
+    """The header of one batch, as in ``HEADER``.
+
+    What it says is untrusted until ``batch_damage`` finds nothing.
+    """
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the whole batch."""
+        return LOG_OVERHEAD + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record as it was appended, whether or not it is still there."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record as it was appended, -1 without sequences."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return next_sequence(self.base_sequence, self.last_offset_delta)
+
+    @property
+    def codec(self) -> int:
+        """Compression codec id, see ``krepair.formats.compression.Codec``."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether ``max_timestamp`` is the broker's clock and stands for every record."""
+        return bool(self.attributes & LOG_APPEND_TIME)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the batch holds a control record (a marker)."""
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """Whether ``base_timestamp`` is a delete horizon (KIP-534)."""
+        return bool(self.attributes & DELETE_HORIZON)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """Time from which the batch's tombstones or marker may go, or None without a stamp."""
+        return self.base_timestamp if self.has_delete_horizon else None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether compaction has taken all records."""
+        return self.record_count == 0
+
+    @property
+    def has_producer_id(self) -> bool:
+        """Whether an idempotent or transactional producer wrote it."""
+        return self.producer_id > NO_PRODUCER_ID
+
+
+assert BatchHeader._fields == HEADER.names
+
+
+class PlacedBatch(NamedTuple):
+    """A batch and where it is.
+
+    Attributes:
+        position: byte in the buffer.
+        header: its header.
+    """
+
+    position: int
+    header: BatchHeader
+
+
+def decode_header(buf: Bytes, position: int = 0) -> BatchHeader:
+    """Read the header at ``position``; nothing of it is checked.
+
+    Raises:
+        UsageError: fewer than 61 bytes are there (call ``header_damage`` first on untrusted input).
+    """
+    if position < 0 or len(buf) - position < HEADER_SIZE:
+        raise UsageError(f"a batch header at position {position} needs {HEADER_SIZE} bytes of {len(buf)}")
+    return BatchHeader._make(HEADER.unpack(buf, position))
+
+
+def computed_crc(buf: Bytes, position: int, size_bytes: int) -> int:
+    """CRC-32C of the batch that lies at ``position`` and is ``size_bytes`` long."""
+    return int(crc32c.crc32c(memoryview(buf)[position + CRC_START : position + size_bytes]))
+
+
+def header_damage(buf: Bytes, position: int = 0) -> Damage | None:
+    """Why no whole v2 batch starts at ``position`` (CRC and records not looked at), or None."""
+    rest = len(buf) - position
+    if rest < HEADER_SIZE:
+        return Damage(position, rest, f"a batch header of {HEADER_SIZE} bytes", f"{rest} bytes")
+    header = BatchHeader._make(HEADER.unpack(buf, position))
+    expected = ""
+    found = ""
+    if header.magic != MAGIC:
+        expected, found = f"magic {MAGIC}", f"magic {header.magic}"
+    elif header.size_bytes < HEADER_SIZE:
+        expected, found = f"batch length of at least {HEADER_SIZE - LOG_OVERHEAD}", f"{header.batch_length}"
+    elif header.size_bytes > rest:
+        expected, found = f"a batch of {header.size_bytes} bytes", f"{rest} bytes to the end"
+    elif header.last_offset_delta < 0:
+        expected, found = "last offset delta of 0 or more", f"{header.last_offset_delta}"
+    elif header.record_count < 0:
+        expected, found = "record count of 0 or more", f"{header.record_count}"
+    return Damage(position, rest, expected, found) if expected else None
+
+
+def batch_damage(buf: Bytes, position: int = 0) -> Damage | None:
+    """Why no valid v2 batch starts at ``position`` (header and CRC), or None.
+
+    The damaged range is all that follows.
+    """
+    found = header_damage(buf, position)
+    if found is not None:
+        return found
+    header = decode_header(buf, position)
+    crc = computed_crc(buf, position, header.size_bytes)
+    if crc != header.crc:
+        return Damage(
+            position, len(buf) - position, f"CRC {header.crc:#010x} as stored", f"{crc:#010x} computed"
+        )
+    return None
+
+
+def batches(buf: Bytes, *, check_crc: bool = True) -> Iterator[PlacedBatch | Damage]:
+    """Walk a buffer batch by batch; the last value is a ``Damage`` if the walk did not reach the end.
+
+    As the broker's recovery does, the walk ends at the first invalid batch: sizes of the batches before it
+    and the length of the damage add up to the buffer.
+    """
+    position = 0
+    while position < len(buf):
+        wrong = batch_damage(buf, position) if check_crc else header_damage(buf, position)
+        if wrong is not None:
+            yield wrong
+            return
+        header = decode_header(buf, position)
+        yield PlacedBatch(position, header)
+        position += header.size_bytes
+
+
+def view(buf: Bytes) -> npt.NDArray[Any]:
+    """Headers of the batches as far as the walk goes (CRC not checked), as a structured array."""
+    raw = bytearray()
+    memory = memoryview(buf)
+    for batch in batches(buf, check_crc=False):
+        if isinstance(batch, PlacedBatch):
+            raw += memory[batch.position : batch.position + HEADER_SIZE]
+    return np.frombuffer(bytes(raw), HEADER.dtype)
+
+
+def damage(buf: Bytes) -> list[Damage]:
+    """What is wrong with a buffer of batches: nothing, or one range that reaches to the end."""
+    return [batch for batch in batches(buf) if isinstance(batch, Damage)]
+
+
+def decode(buf: Bytes) -> tuple[PlacedBatch, ...]:
+    """The valid batches before the first damage."""
+    return tuple(batch for batch in batches(buf) if isinstance(batch, PlacedBatch))
+
+
+def encode_batch(header: BatchHeader, records: bytes) -> bytes:
+    """Write a batch: the header as given but for length and CRC, which are computed, and the record bytes.
+
+    Raises:
+        UsageError: a value does not fit its field, or the batch is longer than its length field can say.
+    """
+    sized = header._replace(batch_length=HEADER_SIZE - LOG_OVERHEAD + len(records), crc=0)
+    body = HEADER.pack(sized)[CRC_START:]
+    crc = crc32c.crc32c(records, crc32c.crc32c(body))
+    return HEADER.pack(sized._replace(crc=crc)) + records
+
+
+def encode(placed: tuple[tuple[BatchHeader, bytes], ...]) -> bytes:
+    """Write batches one after the other, see ``encode_batch``."""
+    return b"".join(encode_batch(header, records) for header, records in placed)
+
+
+def empty_header(header: BatchHeader) -> BatchHeader:
+    """The header that stays when all records of a batch go.
+
+    As ``MemoryRecords.filterTo`` calls ``DefaultRecordBatch.writeEmptyHeader`` in 2.2.1 and 3.9.0: offsets,
+    producer, sequence, leader epoch, timestamp type, transactional and control bits stay; max timestamp
+    stays; base timestamp becomes -1; the codec becomes none and a delete horizon is forgotten.
+    """
+    kept_bits = header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
+    return header._replace(
+        batch_length=HEADER_SIZE - LOG_OVERHEAD,
+        attributes=kept_bits,
+        base_timestamp=NO_TIMESTAMP,
+        record_count=0,
+    )
+
+
+def empty_batch(header: BatchHeader) -> bytes:
+    """The 61 bytes that stay when all records of a batch go, see ``empty_header``."""
+    return encode_batch(empty_header(header), b"")

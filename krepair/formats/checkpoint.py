@@ -1,0 +1,243 @@
+"""Checkpoint files: offsets by partition, and leader epochs.
+
+Text: version ``0``, the number of entries, one entry a line. Source: ``CheckpointFile`` (2.2.1 Scala, 3.9.0
+Java), ``OffsetCheckpointFile.scala``, ``LeaderEpochCheckpointFile``. A broker that cannot read one of them
+does not start.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import Generic, NamedTuple, TypeVar
+
+from krepair.errors import UsageError
+from krepair.formats.damage import Bytes, Damage, shown
+from krepair.formats.java_numbers import parse_java_integer
+
+VERSION = 0
+MAX_LINE_BYTES = 4096
+"""A topic name has at most 249 characters, so a longer line is damage and is not even decoded."""
+MAX_ENTRIES = 1_000_000
+MAX_DAMAGES = 100
+CHUNK_BYTES = 1 << 16
+
+LINE_END = re.compile(rb"\r\n|\n|\r")
+JAVA_WHITE_SPACE = re.compile("[ \t\n\x0b\f\r]+")
+
+
+class OffsetEntry(NamedTuple):
+    """One line of an offset checkpoint."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class EpochEntry(NamedTuple):
+    """One line of a leader epoch checkpoint."""
+
+    epoch: int
+    start_offset: int
+
+
+Entry = TypeVar("Entry", OffsetEntry, EpochEntry)
+
+
+class Checkpoint(NamedTuple, Generic[Entry]):
+    """What could be read of a checkpoint file.
+
+    Attributes:
+        entries: in the file's order; with damage, those that could be read.
+        damage: what is wrong; empty if the file is as a broker writes it.
+        broker_reads: whether a broker would take the file as it is (it takes an empty file for no entries,
+        and a last
+            line without a line end).
+    """
+
+    entries: tuple[Entry, ...]
+    damage: tuple[Damage, ...]
+    broker_reads: bool
+
+
+class Line(NamedTuple):
+    """One line: where it is, its length without the end, and its first ``MAX_LINE_BYTES`` + 1 bytes."""
+
+    position: int
+    length: int
+    start: bytes
+
+
+def _lines(buf: Bytes) -> Iterator[Line]:
+    """Split as Java's ``BufferedReader.readLine`` does."""
+    memory = memoryview(buf)
+    position = 0
+    while position < len(buf):
+        end, following = _line_end(memory, position)
+        yield Line(
+            position, end - position, bytes(memory[position : min(end, position + MAX_LINE_BYTES + 1)])
+        )
+        position = following
+
+
+def _line_end(memory: memoryview, position: int) -> tuple[int, int]:
+    """Where the line ends and where the next one starts, in chunks, so that memory stays bounded."""
+    chunk_start = position
+    while chunk_start < len(memory):
+        # one byte more, so that a CR at the end of a chunk sees its LF
+        chunk = bytes(memory[chunk_start : chunk_start + CHUNK_BYTES + 1])
+        match = LINE_END.search(chunk)
+        if match is not None and match.start() < CHUNK_BYTES:
+            return chunk_start + match.start(), chunk_start + match.end()
+        chunk_start += CHUNK_BYTES
+    return len(memory), len(memory)
+
+
+def _text(line: Line) -> str | None:
+    if line.length > MAX_LINE_BYTES:
+        return None
+    try:
+        return line.start.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _shown(line: Line) -> str:
+    if line.length > MAX_LINE_BYTES:
+        return f"a line of {line.length} bytes: {shown(line.start[:100].decode('latin-1'))}"
+    return shown(line.start.decode("latin-1"))
+
+
+def _words(text: str) -> list[str]:
+    """Split as Java's ``Pattern.split`` does: white space in front gives an empty word, behind it nothing."""
+    words = JAVA_WHITE_SPACE.split(text)
+    while len(words) > 1 and not words[-1]:
+        words.pop()
+    return words
+
+
+def _number_line(line: Line) -> int | None:
+    text = _text(line)
+    return None if text is None else parse_java_integer(text, 32)
+
+
+def _offset_entry(text: str) -> OffsetEntry | None:
+    words = _words(text)
+    if len(words) != 3:
+        return None
+    partition = parse_java_integer(words[1], 32)
+    offset = parse_java_integer(words[2], 64)
+    return None if partition is None or offset is None else OffsetEntry(words[0], partition, offset)
+
+
+def _epoch_entry(text: str) -> EpochEntry | None:
+    words = _words(text)
+    if len(words) != 2:
+        return None
+    epoch = parse_java_integer(words[0], 32)
+    start_offset = parse_java_integer(words[1], 64)
+    return None if epoch is None or start_offset is None else EpochEntry(epoch, start_offset)
+
+
+def _decode(buf: Bytes, parse: Callable[[str], Entry | None], form: str) -> Checkpoint[Entry]:
+    lines = _lines(buf)
+    head = next(lines, None)
+    if head is None:
+        return Checkpoint((), (Damage(0, 0, f"version {VERSION}", "an empty file"),), broker_reads=True)
+    if _number_line(head) != VERSION:
+        return Checkpoint((), (Damage(0, len(buf), f"version {VERSION}", _shown(head)),), broker_reads=False)
+    count_line = next(lines, None)
+    if count_line is None:
+        missing = Damage(len(buf), 0, "the number of entries", "the end of the file")
+        return Checkpoint((), (missing,), broker_reads=True)
+    found: list[Damage] = []
+    count = _number_line(count_line)
+    if count is None:
+        found.append(
+            Damage(count_line.position, count_line.length, "the number of entries", _shown(count_line))
+        )
+    entries = _decode_entries(lines, parse, form, len(buf), found)
+    if count is not None and count != len(entries):
+        found.append(
+            Damage(count_line.position, count_line.length, f"{len(entries)} entries, as follow", str(count))
+        )
+    broker_reads = not found
+    if memoryview(buf)[-1] not in b"\r\n":
+        found.append(Damage(len(buf), 0, "a line end", "the end of the file; the last number may be cut"))
+    return Checkpoint(tuple(entries), tuple(sorted(found)), broker_reads)
+
+
+def _decode_entries(
+    lines: Iterator[Line], parse: Callable[[str], Entry | None], form: str, size: int, found: list[Damage]
+) -> list[Entry]:
+    entries: list[Entry] = []
+    for line in lines:
+        if len(entries) >= MAX_ENTRIES or len(found) >= MAX_DAMAGES:
+            limit = f"at most {MAX_ENTRIES} entries and {MAX_DAMAGES} damaged lines"
+            found.append(
+                Damage(line.position, size - line.position, limit, "more lines, which were not read")
+            )
+            break
+        text = _text(line)
+        entry = None if text is None else parse(text)
+        if entry is None:
+            found.append(Damage(line.position, line.length, form, _shown(line)))
+        else:
+            entries.append(entry)
+    return entries
+
+
+def decode_offsets(buf: Bytes) -> Checkpoint[OffsetEntry]:
+    """Read a recovery-point, replication, cleaner or log-start offset checkpoint.
+
+    A partition named twice is damage, although a broker takes the last line.
+    """
+    checkpoint = _decode(buf, _offset_entry, "topic partition offset")
+    seen = {(entry.topic, entry.partition) for entry in checkpoint.entries}
+    if len(seen) == len(checkpoint.entries):
+        return checkpoint
+    twice = Damage(
+        0, len(buf), "each partition once", f"{len(checkpoint.entries) - len(seen)} repeated lines"
+    )
+    return checkpoint._replace(damage=(*checkpoint.damage, twice))
+
+
+def decode_epochs(buf: Bytes) -> Checkpoint[EpochEntry]:
+    """Read a ``leader-epoch-checkpoint``.
+
+    Epochs or start offsets that do not grow are damage, although a broker drops such entries silently on
+    load.
+    """
+    checkpoint = _decode(buf, _epoch_entry, "epoch startOffset")
+    entries = checkpoint.entries
+    for before, after in pairwise(entries):
+        if after.epoch <= before.epoch or after.start_offset <= before.start_offset:
+            falling = Damage(
+                0, len(buf), "epochs and start offsets that grow", f"{tuple(after)} after {tuple(before)}"
+            )
+            return checkpoint._replace(damage=(*checkpoint.damage, falling))
+    return checkpoint
+
+
+def _encode(lines: list[str]) -> bytes:
+    return "".join(f"{line}\n" for line in (str(VERSION), str(len(lines)), *lines)).encode("utf-8")
+
+
+def encode_offsets(entries: Iterable[OffsetEntry]) -> bytes:
+    """The file as a broker writes it, entries in the order given.
+
+    Raises:
+        UsageError: a topic name that no broker could have and that would break the file.
+    """
+    lines = []
+    for topic, partition, offset in entries:
+        if not topic or JAVA_WHITE_SPACE.search(topic) or not topic.isprintable():
+            raise UsageError(f"topic name {shown(topic)!r} cannot stand in a checkpoint file")
+        lines.append(f"{topic} {partition} {offset}")
+    return _encode(lines)
+
+
+def encode_epochs(entries: Iterable[EpochEntry]) -> bytes:
+    """The file as a broker writes it, entries in the order given."""
+    return _encode([f"{epoch} {start_offset}" for epoch, start_offset in entries])

@@ -1,0 +1,215 @@
+"""Names in a log directory: partition folders, segment files, leftovers, private folders.
+
+Parsed exactly as a broker parses them (``Log.scala`` 2.2.1, ``LocalLog.scala`` and ``LogFileUtils.java``
+3.9.0), because what it takes for a segment file it will read, rename or delete.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import NamedTuple
+
+from krepair.errors import UsageError
+from krepair.formats.java_numbers import parse_java_integer
+
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+REPLICATION_CHECKPOINT = "replication-offset-checkpoint"
+LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+META_PROPERTIES = "meta.properties"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+LOCK = ".lock"
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+
+PRIVATE_PREFIX = "krepair~"
+OFFSET_DIGITS = 20
+MAX_OFFSET = 2**63 - 1
+
+
+class FileKind(StrEnum):
+    """What a broker takes a file of a partition folder for."""
+
+    LOG = "log"
+    OFFSET_INDEX = "index"
+    TIME_INDEX = "timeindex"
+    TXN_INDEX = "txnindex"
+    SNAPSHOT = "snapshot"
+    LEADER_EPOCHS = "leader-epoch-checkpoint"
+    PARTITION_METADATA = "partition.metadata"
+    FOREIGN = "foreign"
+
+
+class FileState(StrEnum):
+    """Where a file is in its life, by its last suffix."""
+
+    LIVE = ""
+    CLEANED = ".cleaned"
+    SWAP = ".swap"
+    DELETED = ".deleted"
+
+
+SUFFIXES: dict[FileKind, str] = {
+    FileKind.LOG: ".log",
+    FileKind.OFFSET_INDEX: ".index",
+    FileKind.TIME_INDEX: ".timeindex",
+    FileKind.TXN_INDEX: ".txnindex",
+    FileKind.SNAPSHOT: ".snapshot",
+}
+LEFTOVER_STATES = (FileState.DELETED, FileState.CLEANED, FileState.SWAP)
+
+
+class FileName(NamedTuple):
+    """A file name of a partition folder, taken apart.
+
+    Attributes:
+        name: as it is on disk.
+        kind: by its suffix (the one before the state's suffix).
+        state: live, or what leftover it is.
+        base_offset: the number before the first dot, None if there is none. For a snapshot: the offset it was
+            taken at.
+    """
+
+    name: str
+    kind: FileKind
+    state: FileState
+    base_offset: int | None
+
+    @property
+    def is_segment_file(self) -> bool:
+        """Whether a broker parses an offset out of the name: a log, an index or a snapshot, in any state."""
+        return self.kind in SUFFIXES
+
+    @property
+    def is_canonical(self) -> bool:
+        """Whether a broker would give the file this very name."""
+        if self.base_offset is None or self.base_offset < 0 or self.kind not in SUFFIXES:
+            return self.kind in {FileKind.LEADER_EPOCHS, FileKind.PARTITION_METADATA} and not self.state
+        return self.name == segment_file(self.base_offset, self.kind, self.state)
+
+    @property
+    def stops_broker(self) -> bool:
+        """Whether the name makes a broker fail on load: like a segment file, but no offset in front.
+
+        A ``.deleted`` file is removed before anything is parsed.
+        """
+        if self.base_offset is not None or self.state is FileState.DELETED:
+            return False
+        return self.kind in SUFFIXES or self.state is FileState.CLEANED
+
+
+def base_offset_of(name: str) -> int | None:
+    """The number before the first dot, as ``Log.offsetFromFileName`` reads it; None where it throws."""
+    before, dot, _ = name.partition(".")
+    return parse_java_integer(before, 64) if dot else None
+
+
+def segment_file(base_offset: int, kind: FileKind, state: FileState = FileState.LIVE) -> str:
+    """Name of a segment file: 20 digits, the kind's suffix, the state's suffix.
+
+    Raises:
+        UsageError: no such offset, or no such file of a segment.
+    """
+    if not 0 <= base_offset <= MAX_OFFSET or kind not in SUFFIXES:
+        raise UsageError(f"no segment file for offset {base_offset} and kind {kind}")
+    return f"{base_offset:0{OFFSET_DIGITS}d}{SUFFIXES[kind]}{state.value}"
+
+
+def parse_file_name(name: str) -> FileName:
+    """Take the name of a file in a partition folder apart; any name has a result."""
+    state = next((state for state in LEFTOVER_STATES if name.endswith(state.value)), FileState.LIVE)
+    stem = name[: len(name) - len(state.value)] if state else name
+    if stem == LEADER_EPOCH_CHECKPOINT:
+        return FileName(name, FileKind.LEADER_EPOCHS, state, None)
+    if stem == PARTITION_METADATA:
+        return FileName(name, FileKind.PARTITION_METADATA, state, None)
+    for kind, suffix in SUFFIXES.items():
+        if stem.endswith(suffix):
+            return FileName(name, kind, state, base_offset_of(name))
+    return FileName(name, FileKind.FOREIGN, state, base_offset_of(name))
+
+
+class FolderKind(StrEnum):
+    """What a broker takes a folder of the log directory for."""
+
+    PARTITION = "partition"
+    DELETE = "delete"
+    FUTURE = "future"
+    STRAY = "stray"
+    FOREIGN = "foreign"
+
+
+class FolderName(NamedTuple):
+    """A folder name of a log directory, taken apart.
+
+    Attributes:
+        name: as it is on disk.
+        kind: what it is; ``FOREIGN`` stops every broker. Brokers before 3.7 do not know ``STRAY`` and stop.
+        topic: topic name, empty if foreign. Of a very long topic a ``-delete`` folder holds only the front.
+        partition: partition number, -1 if foreign.
+        unique_id: what stands between the dot and the suffix, empty for a plain partition.
+    """
+
+    name: str
+    kind: FolderKind
+    topic: str
+    partition: int
+    unique_id: str
+
+    @property
+    def is_canonical(self) -> bool:
+        """Whether it is a broker's own name of a partition (``t-00`` and ``t-+0`` are read as ``t-0``)."""
+        return self.kind is FolderKind.PARTITION and self.name == partition_folder(self.topic, self.partition)
+
+
+FOLDER_SUFFIXES: dict[FolderKind, str] = {
+    FolderKind.DELETE: "-delete",
+    FolderKind.FUTURE: "-future",
+    FolderKind.STRAY: "-stray",
+}
+# Java's \S is ASCII only
+MARKED_FOLDER = r"[^ \t\n\x0b\f\r]+-[^ \t\n\x0b\f\r]+\.[^ \t\n\x0b\f\r]+"
+MARKED_FOLDERS = {kind: re.compile(MARKED_FOLDER + suffix) for kind, suffix in FOLDER_SUFFIXES.items()}
+
+
+def partition_folder(topic: str, partition: int) -> str:
+    """Folder name of a partition."""
+    return f"{topic}-{partition}"
+
+
+def parse_folder_name(name: str) -> FolderName:
+    """Take a folder name apart as ``Log.parseTopicPartitionName`` does; any name has a result."""
+    foreign = FolderName(name, FolderKind.FOREIGN, "", -1, "")
+    kind = next(
+        (kind for kind, suffix in FOLDER_SUFFIXES.items() if name.endswith(suffix)), FolderKind.PARTITION
+    )
+    stem, unique_id = name, ""
+    if kind is not FolderKind.PARTITION:
+        if MARKED_FOLDERS[kind].fullmatch(name) is None:
+            return foreign
+        stem, _, marked = name.rpartition(".")
+        unique_id = marked.removesuffix(FOLDER_SUFFIXES[kind])
+    topic, _, digits = stem.rpartition("-")
+    partition = parse_java_integer(digits, 32)
+    if not topic or partition is None:
+        return foreign
+    return FolderName(name, kind, topic, partition, unique_id)
+
+
+def private_folder(plan_id: str) -> str:
+    """Name of krepair's own sub-folder in a partition folder; brokers ignore it and what is in it.
+
+    Raises:
+        UsageError: the id is not 1 to 64 lower-case hex digits.
+    """
+    if re.fullmatch(r"[0-9a-f]{1,64}", plan_id) is None:
+        raise UsageError(f"plan id {plan_id!r} is not made of hex digits")
+    return PRIVATE_PREFIX + plan_id
+
+
+def plan_id_of(folder: str) -> str | None:
+    """The plan id in the name of a private sub-folder, None if it is not one."""
+    match = re.fullmatch(re.escape(PRIVATE_PREFIX) + r"([0-9a-f]{1,64})", folder)
+    return match[1] if match else None

@@ -1,0 +1,60 @@
+"""``meta.properties`` of a log directory: which broker and which cluster it belongs to.
+
+Source: ``BrokerMetadataCheckpoint.scala`` (2.2.1: ``version``, ``broker.id``, from 2.3 ``cluster.id``),
+``MetaProperties.java`` (3.9.0: version 1 has ``node.id``, ``cluster.id``, ``directory.id``). A Java
+properties file. krepair only reads it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import javaproperties
+
+from krepair.formats.damage import Bytes, Damage, shown
+from krepair.formats.java_numbers import parse_java_integer
+
+MAX_BYTES = 1 << 20
+
+
+class MetaProperties(NamedTuple):
+    """What the file says.
+
+    Attributes:
+        version: 0 (ZooKeeper) or 1 (KRaft).
+        broker_id: of ``broker.id`` or ``node.id``, empty if there is none.
+        cluster_id: empty before 2.3.
+        directory_id: empty before 3.7.
+        properties: all keys as they stand.
+    """
+
+    version: int
+    broker_id: str
+    cluster_id: str
+    directory_id: str
+    properties: dict[str, str]
+
+
+def decode(buf: Bytes) -> MetaProperties | Damage:
+    """Read the file, or say why a broker could not."""
+    if len(buf) > MAX_BYTES:
+        return Damage(0, len(buf), f"at most {MAX_BYTES} bytes", f"{len(buf)} bytes")
+    try:
+        properties: dict[str, str] = dict(javaproperties.loads(bytes(buf).decode("latin-1")))
+    except (javaproperties.InvalidUEscapeError, ValueError) as error:
+        return Damage(0, len(buf), "Java properties", shown(str(error)))
+    version = parse_java_integer(properties.get("version", ""), 32)
+    if version not in {0, 1}:
+        return Damage(
+            0, len(buf), "version=0 or version=1", shown(f"version={properties.get('version', '')}")
+        )
+    broker_id = properties.get("node.id", properties.get("broker.id", ""))
+    if broker_id and parse_java_integer(broker_id, 32) is None:
+        return Damage(0, len(buf), "a number as broker.id or node.id", shown(broker_id))
+    return MetaProperties(
+        version,
+        broker_id,
+        properties.get("cluster.id", ""),
+        properties.get("directory.id", ""),
+        properties,
+    )

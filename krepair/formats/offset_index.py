@@ -1,0 +1,78 @@
+"""Offset index files (``.index``): from an offset to a position in the log.
+
+Source: ``OffsetIndex.scala`` (2.2.1), ``OffsetIndex.java`` (3.9.0), ``LogSegment.append`` and ``recover``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from krepair.formats.damage import Bytes, Damage
+from krepair.formats.fixed_entries import descent_damage, first_true, padding_start, torn_damage
+from krepair.formats.layout import Field, Layout
+
+ENTRY = Layout(
+    Field("relative_offset", "i4", "last offset of the batch less the segment's base offset"),
+    Field("position", "i4", "byte in the log at which that batch starts"),
+)
+ENTRY_SIZE = ENTRY.size
+assert ENTRY_SIZE == 8
+
+
+class OffsetEntry(NamedTuple):
+    """One entry, as in ``ENTRY``."""
+
+    relative_offset: int
+    position: int
+
+
+def view(buf: Bytes) -> npt.NDArray[Any]:
+    """The whole entries, zero padding included."""
+    return ENTRY.view(buf)
+
+
+def damage(buf: Bytes) -> list[Damage]:
+    """What is wrong by the file's own bytes: torn end, zero padding, negative or not ascending entries.
+
+    The broker never indexes the batch at position 0, so an entry of zeros is always padding of an untrimmed
+    file.
+    """
+    found = torn_damage(buf, ENTRY_SIZE)
+    entries = view(buf)
+    used = padding_start(entries)
+    if used < len(entries):
+        found.append(
+            Damage(
+                used * ENTRY_SIZE,
+                (len(entries) - used) * ENTRY_SIZE,
+                "a file cut to its entries",
+                "zero padding",
+            )
+        )
+    entries = entries[:used]
+    for name in ENTRY.names:
+        negative = first_true(entries[name].astype(np.int64) < 0)
+        if negative >= 0:
+            value = int(entries[name][negative])
+            found.append(Damage(negative * ENTRY_SIZE, ENTRY_SIZE, f"{name} of 0 or more", str(value)))
+        found += descent_damage(entries, name, ENTRY_SIZE, strict=True)
+    return sorted(found)
+
+
+def decode(buf: Bytes) -> tuple[OffsetEntry, ...]:
+    """The entries up to any zero padding; trustworthy only if ``damage`` is empty."""
+    entries = view(buf)
+    return tuple(OffsetEntry(*entry) for entry in entries[: padding_start(entries)].tolist())
+
+
+def encode(entries: Iterable[OffsetEntry]) -> bytes:
+    """The bytes of a trimmed file.
+
+    Raises:
+        UsageError: a value does not fit in four bytes.
+    """
+    return b"".join(map(ENTRY.pack, entries))

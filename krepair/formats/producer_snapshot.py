@@ -1,0 +1,122 @@
+"""Producer snapshots (``.snapshot``): the state of every live producer at an offset.
+
+Source: ``ProducerStateManager.scala`` (2.2.1), ``ProducerStateManager.java`` (3.9.0): version 1 in all of
+them, from 0.11 on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import crc32c
+import numpy as np
+import numpy.typing as npt
+
+from krepair.formats.damage import Bytes, Damage
+from krepair.formats.layout import Field, Layout
+
+VERSION = 1
+NO_OFFSET = -1
+
+HEADER = Layout(
+    Field("version", "i2", "1"),
+    Field("crc", "u4", "CRC-32C of everything after this field"),
+    Field("entry_count", "i4", "how many entries follow"),
+)
+HEADER_SIZE = HEADER.size
+assert HEADER_SIZE == 10
+CRC_START = HEADER.place("entry_count")
+
+ENTRY = Layout(
+    Field("producer_id", "i8", "of the producer"),
+    Field("producer_epoch", "i2", "its current epoch"),
+    Field("last_sequence", "i4", "of its last data batch, -1 if none is known"),
+    Field("last_offset", "i8", "of its last data batch, -1 if none is known"),
+    Field("offset_delta", "i4", "last offset less base offset of that batch"),
+    Field("timestamp", "i8", "ms; greatest of that batch, or of the last marker (2.4 on), or -1"),
+    Field("coordinator_epoch", "i4", "of the transaction coordinator that wrote the last marker, -1 if none"),
+    Field("current_txn_first_offset", "i8", "of the open transaction, -1 if none is open"),
+)
+ENTRY_SIZE = ENTRY.size
+assert ENTRY_SIZE == 46
+
+
+class ProducerEntry(NamedTuple):
+    """One producer, as in ``ENTRY``."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+    coordinator_epoch: int
+    current_txn_first_offset: int
+
+    @property
+    def has_open_txn(self) -> bool:
+        """Whether a transaction of the producer is open (the broker takes any negative offset for none)."""
+        return self.current_txn_first_offset >= 0
+
+
+assert ProducerEntry._fields == ENTRY.names
+
+
+class ProducerSnapshot(NamedTuple):
+    """A whole snapshot.
+
+    Attributes:
+        entries: in the file's order, which means nothing (hash order of the broker).
+    """
+
+    entries: tuple[ProducerEntry, ...]
+
+
+def view(buf: Bytes) -> npt.NDArray[Any]:
+    """The whole entries, as many as the count says and the file holds."""
+    if len(buf) < HEADER_SIZE:
+        return np.empty(0, ENTRY.dtype)
+    count = HEADER.unpack(buf)[2]
+    entries = ENTRY.view(memoryview(buf)[HEADER_SIZE:])
+    return entries[: max(count, 0)]
+
+
+def damage(buf: Bytes) -> list[Damage]:
+    """Why a broker would refuse and delete the snapshot; empty if it is valid."""
+    size = len(buf)
+    if size < HEADER_SIZE:
+        return [Damage(0, size, f"at least {HEADER_SIZE} bytes", f"{size} bytes")]
+    version, crc, count = HEADER.unpack(buf)
+    if version != VERSION:
+        return [Damage(0, size, f"version {VERSION}", f"version {version}")]
+    if count < 0 or HEADER_SIZE + count * ENTRY_SIZE != size:
+        whole = (size - HEADER_SIZE) / ENTRY_SIZE
+        return [Damage(CRC_START, size - CRC_START, f"{count} entries", f"room for {whole:g}")]
+    computed = int(crc32c.crc32c(memoryview(buf)[CRC_START:]))
+    if computed != crc:
+        return [
+            Damage(CRC_START, size - CRC_START, f"CRC {crc:#010x} as stored", f"{computed:#010x} computed")
+        ]
+    return []
+
+
+def decode(buf: Bytes) -> ProducerSnapshot | Damage:
+    """The snapshot, or why it is not one."""
+    wrong = damage(buf)
+    if wrong:
+        return wrong[0]
+    return ProducerSnapshot(tuple(ProducerEntry(*entry) for entry in view(buf).tolist()))
+
+
+def encode(entries: Iterable[ProducerEntry]) -> bytes:
+    """The bytes of a snapshot, entries in the order given.
+
+    Raises:
+        UsageError: a value does not fit its field.
+    """
+    packed = [ENTRY.pack(entry) for entry in entries]
+    body = b"".join(packed)
+    counted = HEADER.pack((VERSION, 0, len(packed)))[CRC_START:]
+    crc = crc32c.crc32c(body, crc32c.crc32c(counted))
+    return HEADER.pack((VERSION, crc, len(packed))) + body

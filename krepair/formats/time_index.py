@@ -1,0 +1,84 @@
+"""Time index files (``.timeindex``): from a time to an offset.
+
+Source: ``TimeIndex.scala`` (2.2.1), ``TimeIndex.java`` (3.9.0); KIP-33.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from krepair.formats.damage import Bytes, Damage
+from krepair.formats.fixed_entries import descent_damage, first_true, padding_start, torn_damage
+from krepair.formats.layout import Field, Layout
+
+ENTRY = Layout(
+    Field("timestamp", "i8", "ms; the greatest so far"),
+    Field("relative_offset", "i4", "offset that has it less the segment's base offset"),
+)
+ENTRY_SIZE = ENTRY.size
+assert ENTRY_SIZE == 12
+
+
+class TimeEntry(NamedTuple):
+    """One entry, as in ``ENTRY``."""
+
+    timestamp: int
+    relative_offset: int
+
+
+def view(buf: Bytes) -> npt.NDArray[Any]:
+    """The whole entries, zero padding included."""
+    return ENTRY.view(buf)
+
+
+def used_entries(entries: npt.NDArray[Any]) -> int:
+    """How many entries come before the zero padding.
+
+    A lone entry of zeros is real: timestamp 0 at the base offset.
+    """
+    used = padding_start(entries)
+    return 1 if used == 0 and len(entries) == 1 else used
+
+
+def damage(buf: Bytes) -> list[Damage]:
+    """What is wrong by the file's own bytes: torn end, zero padding, negative or not ascending entries."""
+    found = torn_damage(buf, ENTRY_SIZE)
+    entries = view(buf)
+    used = used_entries(entries)
+    if used < len(entries):
+        found.append(
+            Damage(
+                used * ENTRY_SIZE,
+                (len(entries) - used) * ENTRY_SIZE,
+                "a file cut to its entries",
+                "zero padding",
+            )
+        )
+    entries = entries[:used]
+    for name in ENTRY.names:
+        negative = first_true(entries[name].astype(np.int64) < 0)
+        if negative >= 0:
+            value = int(entries[name][negative])
+            found.append(Damage(negative * ENTRY_SIZE, ENTRY_SIZE, f"{name} of 0 or more", str(value)))
+    found += descent_damage(entries, "timestamp", ENTRY_SIZE, strict=True)
+    found += descent_damage(entries, "relative_offset", ENTRY_SIZE, strict=False)
+    return sorted(found)
+
+
+def decode(buf: Bytes) -> tuple[TimeEntry, ...]:
+    """The entries up to any zero padding; trustworthy only if ``damage`` is empty."""
+    entries = view(buf)
+    return tuple(TimeEntry(*entry) for entry in entries[: used_entries(entries)].tolist())
+
+
+def encode(entries: Iterable[TimeEntry]) -> bytes:
+    """The bytes of a trimmed file.
+
+    Raises:
+        UsageError: a value does not fit its field.
+    """
+    return b"".join(map(ENTRY.pack, entries))

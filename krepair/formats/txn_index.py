@@ -1,0 +1,87 @@
+"""Transaction index files (``.txnindex``): the aborted transactions whose marker lies in the segment.
+
+Source: ``TransactionIndex.scala`` (2.2.1), ``AbortedTxn.java`` and ``TransactionIndex.java`` (3.9.0); KIP-98.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from krepair.formats.damage import Bytes, Damage
+from krepair.formats.fixed_entries import descent_damage, first_true, torn_damage
+from krepair.formats.layout import Field, Layout
+
+VERSION = 0
+
+ENTRY = Layout(
+    Field("version", "i2", "0"),
+    Field("producer_id", "i8", "of the transaction"),
+    Field("first_offset", "i8", "of its first batch; may lie in an earlier segment"),
+    Field("last_offset", "i8", "of its abort marker"),
+    Field("last_stable_offset", "i8", "of the log when the marker was written"),
+)
+ENTRY_SIZE = ENTRY.size
+assert ENTRY_SIZE == 34
+
+
+class AbortedTxn(NamedTuple):
+    """One aborted transaction, as in ``ENTRY``."""
+
+    version: int
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+def view(buf: Bytes) -> npt.NDArray[Any]:
+    """The whole entries."""
+    return ENTRY.view(buf)
+
+
+def damage(buf: Bytes, base_offset: int = 0) -> list[Damage]:
+    """What is wrong by the file's own bytes: torn end, unknown version, offsets that cannot be.
+
+    Args:
+        buf: the file.
+        base_offset: of the segment; ``TransactionIndex.sanityCheck`` refuses an earlier last offset.
+    """
+    found = torn_damage(buf, ENTRY_SIZE)
+    entries = view(buf)
+    columns = {name: entries[name].astype(np.int64) for name in ENTRY.names}
+    checks = (
+        (columns["version"] != VERSION, "version", f"version {VERSION}"),
+        (columns["producer_id"] < 0, "producer_id", "producer_id of 0 or more"),
+        (columns["first_offset"] < 0, "first_offset", "first_offset of 0 or more"),
+        (
+            columns["first_offset"] > columns["last_offset"],
+            "first_offset",
+            "first_offset not above last_offset",
+        ),
+        (columns["last_offset"] < base_offset, "last_offset", f"last_offset of {base_offset} or more"),
+        (columns["last_stable_offset"] < 0, "last_stable_offset", "last_stable_offset of 0 or more"),
+    )
+    for mask, name, expected in checks:
+        wrong = first_true(mask)
+        if wrong >= 0:
+            found.append(Damage(wrong * ENTRY_SIZE, ENTRY_SIZE, expected, str(int(columns[name][wrong]))))
+    found += descent_damage(entries, "last_offset", ENTRY_SIZE, strict=True)
+    return sorted(found)
+
+
+def decode(buf: Bytes) -> tuple[AbortedTxn, ...]:
+    """The whole entries; trustworthy only if ``damage`` is empty."""
+    return tuple(AbortedTxn(*entry) for entry in view(buf).tolist())
+
+
+def encode(entries: Iterable[AbortedTxn]) -> bytes:
+    """The bytes of a file.
+
+    Raises:
+        UsageError: a value does not fit its field.
+    """
+    return b"".join(map(ENTRY.pack, entries))
