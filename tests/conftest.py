@@ -1,0 +1,86 @@
+"""Fixtures and rules of the whole suite: which tests need real Kafka, and the judges they share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab import jars
+from tests.lab.judge import Judge
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+PROBE = "2.2.1"
+
+
+def in_ci() -> bool:
+    """Whether a skipped broker test must fail."""
+    return os.environ.get("CI", "").lower() in {"1", "true", "yes"}
+
+
+def why_no_kafka() -> str:
+    """Why real Kafka cannot be had here, or an empty string. Fetching may still fail."""
+    return jars.missing_tools(PROBE)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("broker") is None:
+        return
+    if reason := why_no_kafka():
+        if in_ci():
+            pytest.fail(f"broker test skipped under CI: {reason}", pytrace=False)
+        pytest.skip(reason)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Where the jars cannot be fetched a broker test is skipped; under CI any skip of one is a failure."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    if item.get_closest_marker("broker") is None:
+        return
+    error = call.excinfo.value if call.excinfo is not None else None
+    if isinstance(error, jars.LabUnavailableError) and not in_ci():
+        report.outcome = "skipped"
+        report.longrepr = (str(item.path), item.location[1] or 0, f"Skipped: {error}")
+    elif report.skipped and in_ci() and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"broker test skipped under CI: {report.longrepr}"
+
+
+@pytest.fixture(scope="session")
+def judge() -> Iterator[Callable[[str], Judge]]:
+    """``judge("2.2.1")``: Kafka's own classes of that version, one JVM for the whole session."""
+    running: dict[str, Judge] = {}
+
+    def of(version: str) -> Judge:
+        if version not in running:
+            jars.fetch(version)
+            running[version] = Judge(version)
+        return running[version]
+
+    yield of
+    for each in running.values():
+        each.close()
+
+
+def unpacked(name: str, target: Path) -> Path:
+    """Unpack ``fixtures/<name>.tar.zst`` under a folder; returns the log directory in it. Times are kept."""
+    packed = FIXTURES / f"{name}.tar.zst"
+    argv = ["zstd", "-q", "-d", "--long=27", "-c", str(packed)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as zstd:
+        assert zstd.stdout is not None
+        with tarfile.open(fileobj=zstd.stdout, mode="r|") as tar:
+            tar.extractall(target, filter="data")
+    assert zstd.returncode == 0, f"zstd could not unpack {packed}"
+    return target / "logs"
+
+
+@pytest.fixture
+def log_dir_of(tmp_path: Path) -> Callable[[str], Path]:
+    """``log_dir_of("offsets-bloat-2.2.0-clean")``: a fresh copy of a real log directory."""
+    return lambda name: unpacked(name, tmp_path / name)

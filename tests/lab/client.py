@@ -1,0 +1,137 @@
+"""What a real client sees: records of a partition in both isolation levels, and committed group offsets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+if TYPE_CHECKING:
+    from tests.lab.broker import Topic
+
+Isolation = Literal["read_uncommitted", "read_committed"]
+QUIET = {"log_level": 2}
+TIMESTAMP_TYPES = {0: "none", 1: "CreateTime", 2: "LogAppendTime"}
+
+
+class Consumed(NamedTuple):
+    """One record as a consumer got it."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_type: str
+    timestamp: int
+
+
+def admin(bootstrap: str) -> AdminClient:
+    """An admin client; keep the object as long as its futures."""
+    return AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+
+
+def create_topics(bootstrap: str, version: str, topics: Mapping[str, Topic]) -> None:
+    """Create topics with one replica and wait for the answer."""
+    from tests.lab.broker import topic_config
+
+    client = admin(bootstrap)
+    new = [
+        NewTopic(name, topic.partitions, 1, config=topic_config(version, topic.config))
+        for name, topic in topics.items()
+    ]
+    for future in client.create_topics(new, operation_timeout=30).values():
+        future.result(30)
+
+
+def read_all(
+    bootstrap: str,
+    topic: str,
+    partition: int = 0,
+    isolation: Isolation = "read_uncommitted",
+    timeout_s: float = 60,
+) -> list[Consumed]:
+    """Every record of a partition from its start to its end, CRCs checked.
+
+    Raises:
+        RuntimeError: the client met an error.
+        TimeoutError: the end was not reached in time.
+    """
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "krepair-lab-reader",
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            "check.crcs": True,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 50,
+            **QUIET,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0)])
+    records: list[Consumed] = []
+    deadline = time.monotonic() + timeout_s
+    try:
+        while time.monotonic() < deadline:
+            for message in consumer.consume(5000, 0.5):
+                error = message.error()
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                    return records
+                if error is not None:
+                    raise RuntimeError(f"{topic}-{partition}: {error}")
+                kind, timestamp = message.timestamp()
+                headers = tuple(message.headers() or ())
+                records.append(
+                    Consumed(
+                        message.offset(),
+                        message.key(),
+                        message.value(),
+                        headers,
+                        TIMESTAMP_TYPES[kind],
+                        timestamp,
+                    )
+                )
+    finally:
+        consumer.close()
+    raise TimeoutError(
+        f"{topic}-{partition} was not read to its end in {timeout_s} s: {len(records)} records"
+    )
+
+
+def group_ids(bootstrap: str, timeout_s: float = 30) -> list[str]:
+    """The groups that the broker knows, sorted."""
+    client = admin(bootstrap)
+    return sorted(
+        group.group_id for group in client.list_consumer_groups(request_timeout=timeout_s).result().valid
+    )
+
+
+def fetch_group_offsets(
+    bootstrap: str, groups: Iterable[str] | None = None, timeout_s: float = 60
+) -> dict[str, dict[tuple[str, int], tuple[int, str]]]:
+    """Committed offsets of groups (default: all that the broker knows) through the group protocol.
+
+    Returns:
+        group -> (topic, partition) -> (offset, metadata).
+    """
+    client = admin(bootstrap)
+    wanted = sorted(group_ids(bootstrap) if groups is None else groups)
+    out: dict[str, dict[tuple[str, int], tuple[int, str]]] = {}
+    deadline = time.monotonic() + timeout_s
+    for group in wanted:
+        request = [ConsumerGroupTopicPartitions(group)]
+        while True:
+            try:
+                answer = client.list_consumer_group_offsets(request, request_timeout=10)[group].result()
+                break
+            except Exception as error:
+                # right after the start the coordinator is still loading
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"group {group}: {error}") from error
+                time.sleep(0.2)
+        out[group] = {(p.topic, p.partition): (p.offset, p.metadata or "") for p in answer.topic_partitions}
+    return out
