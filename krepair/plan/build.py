@@ -1,0 +1,236 @@
+"""From decided partitions to a sealed plan: sums, risks, order, estimate. Pure: the clock is in the
+policy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from krepair import __version__
+from krepair.plan.figures import expected_seconds, setting, with_figures
+from krepair.plan.model import Commit, PartitionPlan, Plan, Policy, Risk
+from krepair.plan.planfile import printable, seal
+
+_BLOAT_FIXED_IN: Final = (2, 2, 1)
+_VERSION_PARTS: Final = re.compile(r"([0-9]+)\.([0-9]+)(?:\.([0-9]+))?")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogDirFacts:
+    """What a plan says about where it was made.
+
+    Attributes:
+        host: host name.
+        path: absolute path of the log directory.
+        inode: its inode.
+        cluster_id: from ``meta.properties``, may be empty.
+        broker_id: from ``meta.properties``, may be empty.
+    """
+
+    host: str
+    path: str
+    inode: int
+    cluster_id: str = ""
+    broker_id: str = ""
+
+
+def build_plan(
+    facts: LogDirFacts,
+    policy: Policy,
+    partitions: Sequence[PartitionPlan],
+    commit: Commit,
+    *,
+    copied_mtimes: Sequence[str] = (),
+    dead_cleaner: Sequence[str] = (),
+) -> Plan:
+    """Build and seal a plan.
+
+    Figures that follow from others (freed, peak, sums, tallies of a partition) are worked out here,
+    whatever the
+    partitions hold: see ``krepair.plan.figures``.
+
+    Args:
+        facts: where.
+        policy: inputs of the decisions.
+        partitions: in any order.
+        commit: how changes are swapped in.
+        copied_mtimes: folders whose modification times look copied (KR106).
+        dead_cleaner: folders whose cleaner stands still (KR104).
+    """
+    figured = [with_figures(partition) for partition in partitions]
+    figured.sort(key=lambda partition: (partition.topic, partition.partition, partition.folder))
+    damaged = [partition for partition in figured if partition.uncleanable_bytes]
+    plan = Plan(
+        tool_version=__version__,
+        host=facts.host,
+        log_dir=facts.path,
+        log_dir_inode=facts.inode,
+        cluster_id=facts.cluster_id,
+        broker_id=facts.broker_id,
+        policy=policy,
+        commit=commit,
+        partitions=tuple(figured),
+        freed_at_apply=sum(partition.freed_at_apply for partition in figured),
+        freed_at_purge=sum(partition.freed_at_purge for partition in figured),
+        peak_extra_bytes=sum(partition.peak_extra_bytes for partition in figured),
+        expected_seconds=expected_seconds(figured),
+        uncleanable_partitions=len(damaged),
+        uncleanable_bytes=sum(partition.uncleanable_bytes for partition in damaged),
+        risks=_risks(policy, figured, copied_mtimes, dead_cleaner),
+    )
+    return seal(_encodable(plan))
+
+
+def apply_order(plan: Plan) -> list[PartitionPlan]:
+    """Partitions with changes, those first that free most for least extra space."""
+    changing = [partition for partition in plan.partitions if partition.changes]
+    return sorted(
+        changing,
+        key=lambda partition: (
+            -partition.freed_at_purge / max(partition.peak_extra_bytes, 1),
+            partition.topic,
+            partition.partition,
+        ),
+    )
+
+
+def _encodable(plan: Plan) -> Plan:
+    """The plan with names that are not UTF-8 spelled out; JSON cannot hold them."""
+    try:
+        msgspec.json.encode(plan)
+    except UnicodeEncodeError:
+        spelled: Plan = msgspec.convert(_spell(msgspec.to_builtins(plan)), Plan)
+        return spelled
+    return plan
+
+
+def _spell(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {_spell(key): _spell(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_spell(item) for item in value]
+    return value
+
+
+def _risks(
+    policy: Policy,
+    partitions: Sequence[PartitionPlan],
+    copied_mtimes: Sequence[str],
+    dead_cleaner: Sequence[str],
+) -> tuple[Risk, ...]:
+    changing = [partition for partition in partitions if partition.changes]
+    if not changing:
+        return ()
+    risks = [
+        Risk(
+            code="every-replica",
+            text="This plan is for one replica. Each replica is done for itself, with a plan of its own.",
+        ),
+        Risk(
+            code="lagging-replica",
+            text="A replica that was further behind than delete.retention.ms before this apply must be "
+            "rebuilt "
+            "(delete its folder and let it fetch anew): it may have met an emptied batch without its "
+            "marker, and would "
+            "inherit a transaction that never ends.",
+        ),
+    ]
+    comes_back = _comes_back(policy, changing, dead_cleaner)
+    if comes_back:
+        risks.append(Risk(code="comes-back", text=comes_back))
+    forced = _forced(policy, changing)
+    if forced:
+        risks.append(Risk(code="horizon-forced", text=forced))
+    folders = {partition.folder for partition in changing}
+    copied = sorted(folders.intersection(copied_mtimes))
+    if copied:
+        risks.append(
+            Risk(
+                code="mtimes-copied",
+                text=f"Modification times look copied in {_list(copied)}. They are the clock for markers: "
+                f"check that "
+                "the delete horizon is what you want.",
+            )
+        )
+    if policy.keep == "inplace":
+        risks.append(
+            Risk(
+                code="keep-inplace",
+                text="The originals stay in each partition folder: apply takes space first, and frees it "
+                "only at "
+                "krepair purge.",
+            )
+        )
+    if policy.assume_high_watermark:
+        risks.append(
+            Risk(
+                code="assumed-high-watermark",
+                text="No high watermark is asked of the checkpoint: you said that the log end counts. Be "
+                "sure that "
+                "this replica was in sync.",
+            )
+        )
+    return tuple(risks)
+
+
+def _comes_back(policy: Policy, changing: Sequence[PartitionPlan], dead_cleaner: Sequence[str]) -> str:
+    known = version_of(policy.broker_version)
+    still = sorted({partition.folder for partition in changing}.intersection(dead_cleaner))
+    if known and known < _BLOAT_FIXED_IN:
+        return (
+            f"It comes back: broker {policy.broker_version} keeps emptied batches and their markers for ever "
+            "(KAFKA-8335, fixed in 2.2.1)."
+        )
+    if still:
+        return f"It comes back unless the cleaner runs again: it stands still in {_list(still)}."
+    if not known:
+        return (
+            "It comes back on brokers before 2.2.1 (KAFKA-8335) and wherever the cleaner is dead or "
+            "switched off; "
+            "--broker-version was not given."
+        )
+    return ""
+
+
+def _forced(policy: Policy, changing: Sequence[PartitionPlan]) -> str:
+    if not policy.horizon.isdigit():
+        return ""
+    late = sorted(
+        partition.folder
+        for partition in changing
+        if int(policy.horizon) > policy.now_ms - _retention_ms(policy, partition.topic)
+    )
+    if not late:
+        return ""
+    return (
+        f"The delete horizon is later than now minus delete.retention.ms in {_list(late)}: consumers and "
+        f"replicas that "
+        "are behind have less time to see the end of a transaction than the topic promises."
+    )
+
+
+def _retention_ms(policy: Policy, topic: str) -> int:
+    try:
+        return int(setting(policy, topic, "delete.retention.ms"))
+    except ValueError:
+        return 0
+
+
+def version_of(text: str) -> tuple[int, int, int] | None:
+    """``2.2.1`` as numbers, None if it is not a version."""
+    match = _VERSION_PARTS.match(text)
+    if match is None:
+        return None
+    return int(match[1]), int(match[2]), int(match[3] or 0)
+
+
+def _list(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

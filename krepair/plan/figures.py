@@ -1,0 +1,153 @@
+"""Every figure of a plan that follows from other fields: one place, for the builder and for the review.
+
+Sizes of new indexes are upper bounds, so what is freed is never less than what is said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec.structs import replace
+
+from krepair.plan.model import (
+    Change,
+    FileFingerprint,
+    KeepOriginal,
+    PartitionPlan,
+    Policy,
+    ReasonTally,
+    ReplaceFile,
+    RewriteSegments,
+)
+from krepair.rules.reasons import Reason
+
+EMPTIED_BATCH_BYTES: Final = 61
+"""A v2 batch header without records (``DefaultRecordBatch.RECORD_BATCH_OVERHEAD``)."""
+
+ROUNDING_BYTES: Final = 4096
+"""What a new file may take beyond its size: one block."""
+
+PRIVATE_FOLDER_BYTES: Final = 64 * 1024
+"""Journal, folder and fence files of one partition while it is applied."""
+
+READ_BYTES_PER_SECOND: Final = 600_000_000
+WRITTEN_BYTES_PER_SECOND: Final = 200_000_000
+
+SOURCE_SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex")
+LOG_NAME: Final = re.compile(r"([0-9]{20})\.log")
+
+_DEFAULTS: Final = {"segment.bytes": "1073741824", "delete.retention.ms": "86400000"}
+_COMPACT_BY_DEFAULT: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+
+
+def sizes_by_name(files: Iterable[FileFingerprint]) -> dict[str, int]:
+    """File name to size."""
+    return {file.name: file.size for file in files}
+
+
+def segment_bases(files: Iterable[FileFingerprint]) -> list[int]:
+    """Base offsets of the ``.log`` files, ascending."""
+    return sorted(int(match[1]) for file in files if (match := LOG_NAME.fullmatch(file.name)))
+
+
+def setting(policy: Policy, topic: str, key: str) -> str:
+    """The value used for a topic: its own, else the broker's, else Kafka's default; empty if there is
+    none.
+    """
+    for scope in (topic, ""):
+        for row in policy.settings.get(scope, ()):
+            if row.key == key:
+                return row.value
+    if key == "cleanup.policy":
+        return "compact" if topic in _COMPACT_BY_DEFAULT else "delete"
+    return _DEFAULTS.get(key, "")
+
+
+def new_bytes(change: Change) -> int:
+    """Bytes that the new files of a change take, at most."""
+    if isinstance(change, RewriteSegments):
+        return change.log_bytes + change.index_bytes_at_most
+    return change.size_after
+
+
+def old_bytes(change: Change, sizes: dict[str, int]) -> int:
+    """Bytes of the files that a change takes out of the folder."""
+    if isinstance(change, ReplaceFile):
+        return max(change.size_before, 0)
+    segments = sum(
+        sizes.get(f"{source.base_offset:020d}{suffix}", 0)
+        for source in change.sources
+        for suffix in SOURCE_SUFFIXES
+    )
+    return segments + sum(sizes.get(name, 0) for name in change.removes_snapshots)
+
+
+def peak_bytes(change: Change) -> int:
+    """Bytes needed on top while a change is applied: its new files, each rounded up to a block."""
+    files = len(SOURCE_SUFFIXES) if isinstance(change, RewriteSegments) else 1
+    return new_bytes(change) + files * ROUNDING_BYTES
+
+
+def freed_at_apply(change: Change, sizes: dict[str, int]) -> int:
+    """Bytes free right after apply: with kept originals it takes space first."""
+    kept = isinstance(change.undo, KeepOriginal)
+    return (0 if kept else old_bytes(change, sizes)) - new_bytes(change)
+
+
+def add_tallies(tallies: Iterable[ReasonTally]) -> tuple[ReasonTally, ...]:
+    """Sums by reason, in the order of ``Reason``; an unknown code comes last."""
+    batches: dict[str, int] = {}
+    size: dict[str, int] = {}
+    for tally in tallies:
+        batches[tally.reason] = batches.get(tally.reason, 0) + tally.batches
+        size[tally.reason] = size.get(tally.reason, 0) + tally.bytes
+    order = {reason.value: place for place, reason in enumerate(Reason)}
+    codes = sorted(batches, key=lambda code: (order.get(code, len(order)), code))
+    return tuple(ReasonTally(reason=code, batches=batches[code], bytes=size[code]) for code in codes)
+
+
+def with_figures(partition: PartitionPlan) -> PartitionPlan:
+    """The partition with every figure that follows from its changes and files filled in."""
+    sizes = sizes_by_name(partition.files)
+    changes = tuple(_with_change_figures(change, sizes) for change in partition.changes)
+    rewrites = [change for change in changes if isinstance(change, RewriteSegments)]
+    taken = sum(source.log_bytes for change in rewrites for source in change.sources)
+    return replace(
+        partition,
+        changes=changes,
+        log_bytes_after=partition.log_bytes_before - taken + sum(change.log_bytes for change in rewrites),
+        freed_at_apply=sum(freed_at_apply(change, sizes) for change in changes),
+        freed_at_purge=sum(old_bytes(change, sizes) - new_bytes(change) for change in changes),
+        peak_extra_bytes=sum(map(peak_bytes, changes)) + (PRIVATE_FOLDER_BYTES if changes else 0),
+        reasons=add_tallies(
+            tally for change in rewrites for source in change.sources for tally in source.reasons
+        ),
+    )
+
+
+def _with_change_figures(change: Change, sizes: dict[str, int]) -> Change:
+    if isinstance(change, ReplaceFile):
+        return change
+    return replace(
+        change,
+        freed_at_purge=old_bytes(change, sizes) - new_bytes(change),
+        peak_extra_bytes=peak_bytes(change),
+    )
+
+
+def expected_seconds(partitions: Iterable[PartitionPlan]) -> float:
+    """How long apply takes at a fixed, cautious rate: sources read twice (rewrite, verify), new logs
+    written and read.
+
+    A rate measured on the host would make two plans of the same directory differ.
+    """
+    read = 0
+    written = 0
+    for partition in partitions:
+        for change in partition.changes:
+            written += new_bytes(change)
+            if isinstance(change, RewriteSegments):
+                read += 2 * sum(source.log_bytes for source in change.sources) + change.log_bytes
+    return round(read / READ_BYTES_PER_SECOND + written / WRITTEN_BYTES_PER_SECOND, 1)

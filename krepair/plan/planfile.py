@@ -1,0 +1,230 @@
+"""The plan file: canonical JSON, its digest, and what is said about a file that is not as it was written.
+
+Canonical means: UTF-8, keys sorted, two blanks of indentation, one newline at the end. The same plan always
+gives the same
+bytes, so two people can compare files, and the digest can be worked out from the values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from typing import Final
+
+import msgspec
+
+from krepair.durable.disk import Disk
+from krepair.errors import RefusedError, StalePlanError, UnreadableError, UsageError
+from krepair.plan.model import FORMAT_VERSION, Plan
+
+MAX_PLAN_BYTES: Final = 1 << 30
+"""Larger files are refused unread: a plan takes about 1 kB per segment and 200 B per file."""
+
+PLAN_ID_DIGITS: Final = 8
+_DIGEST_FORM: Final = re.compile(r"[0-9a-f]{64}")
+_MAKE_ANEW: Final = "krepair plan LOGDIR --out PLAN"
+
+_encoder: Final = msgspec.json.Encoder(order="sorted")
+_decoder: Final = msgspec.json.Decoder(Plan)
+
+
+class _Head(msgspec.Struct):
+    """The few fields that tell what a file is, read before the rest."""
+
+    format_version: str = ""
+    tool_version: str = ""
+
+
+_head_decoder: Final = msgspec.json.Decoder(_Head)
+
+
+def printable(name: str) -> str:
+    r"""A file name as a plan holds it: bytes that are not UTF-8 as ``\\udcNN`` in plain letters.
+
+    JSON has no place for such bytes; who looks a name of a folder up in a plan goes through this.
+    """
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def dumps(plan: Plan) -> bytes:
+    """Canonical bytes of a plan."""
+    return msgspec.json.format(_encoder.encode(plan), indent=2) + b"\n"
+
+
+def digest_of(plan: Plan) -> str:
+    """64 hex digits: SHA-256 of the canonical bytes with ``digest`` and ``plan_id`` empty."""
+    bare = msgspec.structs.replace(plan, digest="", plan_id="")
+    return hashlib.sha256(dumps(bare)).hexdigest()
+
+
+def seal(plan: Plan) -> Plan:
+    """The same plan with ``digest`` and ``plan_id`` worked out."""
+    digest = digest_of(plan)
+    return msgspec.structs.replace(plan, digest=digest, plan_id=digest[:PLAN_ID_DIGITS])
+
+
+def loads(data: bytes, name: str) -> Plan:
+    """Read a plan and prove that it is as it was written.
+
+    Args:
+        data: the whole file.
+        name: of the file, for messages.
+
+    Raises:
+        UsageError: too large, cut off, not JSON, not a plan, or of another major format version.
+        StalePlanError: it is a plan, but not the one that was written: a field is unknown, or the digest
+        differs.
+    """
+    if len(data) > MAX_PLAN_BYTES:
+        raise _too_large(name, len(data))
+    _check_version(_read_head(data, name), name)
+    try:
+        plan = _decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise StalePlanError(
+            f"{name}: a plan that was edited or damaged: {_one_line(error)}", next_command=_MAKE_ANEW
+        ) from None
+    _check_digest(plan, data, name)
+    return plan
+
+
+def read_plan(path: str) -> Plan:
+    """Read a plan file.
+
+    Raises:
+        UsageError: no such file, not a regular file, or not a plan; see ``loads``.
+        UnreadableError: the operating system could not read it.
+        StalePlanError: see ``loads``.
+    """
+    try:
+        # A FIFO would block the open for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(f"{path}: no such plan file", next_command=_MAKE_ANEW) from None
+    except (OSError, ValueError) as error:
+        raise UnreadableError(f"{path}: {_system_words(error)}") from None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise UsageError(f"{path}: a plan file is a regular file")
+        if status.st_size > MAX_PLAN_BYTES:
+            raise _too_large(path, status.st_size)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            data = file.read(MAX_PLAN_BYTES + 1)
+    except OSError as error:
+        raise UnreadableError(f"{path}: {_system_words(error)}") from None
+    finally:
+        os.close(descriptor)
+    return loads(data, path)
+
+
+def write_plan(path: str, plan: Plan, disk: Disk) -> None:
+    """Write a plan file so that it is there whole or not at all.
+
+    Args:
+        path: where; an existing file is replaced.
+        plan: sealed.
+        disk: does it.
+
+    Raises:
+        RefusedError: ``path`` is in the plan's log directory, where a broker would meet it, or the operating
+            system refused to write.
+        UsageError: the folder is not there, or ``path`` is a folder.
+    """
+    folder, file_name = os.path.split(os.path.abspath(path))
+    folder = os.path.realpath(folder)
+    target = os.path.join(folder, file_name)
+    _check_outside(target, plan.log_dir)
+    if not os.path.isdir(folder):
+        raise UsageError(f"{path}: the folder {folder} is not there")
+    if os.path.isdir(target):
+        raise UsageError(f"{path}: is a folder; --out needs a file name")
+    temporary = os.path.join(folder, f".{file_name}.{os.getpid()}.tmp")
+    try:
+        _remove_if_there(disk, temporary)
+        disk.create(temporary, dumps(plan))
+        disk.rename(temporary, target)
+        disk.sync_dir(folder)
+    except OSError as error:
+        _remove_if_there(disk, temporary)
+        raise RefusedError(f"{path}: cannot write the plan: {_system_words(error)}") from None
+
+
+def _remove_if_there(disk: Disk, path: str) -> None:
+    if os.path.lexists(path):
+        disk.unlink(path)
+
+
+def _check_outside(target: str, log_dir: str) -> None:
+    root = os.path.realpath(log_dir)
+    if target == root or target.startswith(root.rstrip("/") + "/"):
+        raise RefusedError(
+            f"{target}: a plan is never written into the log directory {root}",
+            next_command="krepair plan LOGDIR --out /some/other/place/PLAN",
+        )
+
+
+def _read_head(data: bytes, name: str) -> _Head:
+    if not data.strip():
+        raise UsageError(f"{name}: empty, not a plan", next_command=_MAKE_ANEW)
+    try:
+        return _head_decoder.decode(data)
+    except (msgspec.ValidationError, RecursionError):
+        raise UsageError(f"{name}: JSON, but not a plan", next_command=_MAKE_ANEW) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        cut = data.lstrip().startswith(b"{") and not data.rstrip().endswith(b"}")
+        what = "cut off" if cut else f"not a plan (JSON expected): {_one_line(error)}"
+        raise UsageError(f"{name}: {what}; {len(data)} bytes", next_command=_MAKE_ANEW) from None
+
+
+def _check_version(head: _Head, name: str) -> None:
+    known = FORMAT_VERSION.partition(".")[0]
+    if not head.format_version:
+        raise UsageError(f"{name}: JSON, but not a plan: it has no format_version", next_command=_MAKE_ANEW)
+    if head.format_version.partition(".")[0] != known:
+        raise UsageError(
+            f"{name}: plan format {head.format_version[:40]!r} (krepair {head.tool_version[:40]!r}); "
+            f"this krepair reads {known}.x",
+            next_command=_MAKE_ANEW,
+        )
+
+
+def _check_digest(plan: Plan, data: bytes, name: str) -> None:
+    if not _DIGEST_FORM.fullmatch(plan.digest):
+        raise StalePlanError(
+            f"{name}: the plan's digest is missing or malformed; 64 hex digits were expected",
+            next_command=_MAKE_ANEW,
+        )
+    found = digest_of(plan)
+    if found != plan.digest:
+        raise StalePlanError(
+            f"{name}: the plan was edited: its values have digest {found[:16]}..., it says "
+            f"{plan.digest[:16]}...",
+            next_command=_MAKE_ANEW,
+        )
+    if plan.plan_id != plan.digest[:PLAN_ID_DIGITS]:
+        raise StalePlanError(
+            f"{name}: the plan was edited: plan_id is {plan.plan_id[:40]!r}, its digest begins "
+            f"{plan.digest[:PLAN_ID_DIGITS]!r}",
+            next_command=_MAKE_ANEW,
+        )
+    if dumps(plan) != data:
+        raise StalePlanError(
+            f"{name}: the plan was edited: the values are as they were written, but fields were added "
+            "or moved, or the text was laid out anew",
+            next_command=_MAKE_ANEW,
+        )
+
+
+def _too_large(name: str, size: int) -> UsageError:
+    return UsageError(f"{name}: {size} bytes; a plan has at most {MAX_PLAN_BYTES}", next_command=_MAKE_ANEW)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def _system_words(error: OSError | ValueError) -> str:
+    return getattr(error, "strerror", None) or str(error)
