@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from krepair.formats.damage import Damage
 
 
@@ -41,8 +43,8 @@ class Special(NamedTuple):
     Attributes:
         name: the name, as in ``FileRef``.
         path: absolute path.
-        kind: ``symlink``, ``fifo``, ``socket``, ``block device``, ``character device``, ``directory``, ``file``,
-            or ``unreadable: why``.
+        kind: ``symlink``, ``FIFO``, ``socket``, ``block device``, ``character device``, ``folder`` or
+        ``file``.
     """
 
     name: str
@@ -50,7 +52,7 @@ class Special(NamedTuple):
     kind: str
 
 
-class Segment(NamedTuple):
+class Segment(Struct, frozen=True):
     """One ``.log`` file and its companions.
 
     Attributes:
@@ -90,7 +92,7 @@ class Leftover(NamedTuple):
     """A file that a broker or somebody else left in a partition folder.
 
     Attributes:
-        kind: ``cleaned``, ``swap``, ``deleted``, ``orphan index`` (an index without its ``.log``), or ``foreign``.
+        kind: ``cleaned``, ``swap``, ``deleted`` or ``foreign``.
         base_offset: offset in its name, -1 for a name without one.
         file: the file.
     """
@@ -128,7 +130,8 @@ class Partition(NamedTuple):
         snapshots: producer snapshots, ascending by offset.
         leader_epoch_checkpoint: the file, if there.
         partition_metadata: the ``partition.metadata`` file (2.8+), if there.
-        leftovers: everything that a stopped broker's folder should not hold, by name.
+        orphan_indexes: index files without their ``.log``, by name; a broker deletes them on load.
+        leftovers: every other file that a stopped broker's folder should not hold, by name.
         private: krepair's own sub-folders, by plan id.
         specials: symlinks, FIFOs, sockets, devices and foreign sub-folders, by name.
         unreadable: why the folder could not be read (then nothing else is known), or an empty string.
@@ -144,6 +147,7 @@ class Partition(NamedTuple):
     snapshots: tuple[Snapshot, ...] = ()
     leader_epoch_checkpoint: FileRef | None = None
     partition_metadata: FileRef | None = None
+    orphan_indexes: tuple[FileRef, ...] = ()
     leftovers: tuple[Leftover, ...] = ()
     private: tuple[PrivateFolder, ...] = ()
     specials: tuple[Special, ...] = ()
@@ -164,16 +168,18 @@ class OffsetCheckpoint(NamedTuple):
     """One of the four offset files in the root.
 
     Attributes:
-        file: the file, None when it is not there or could not be read.
+        file: the file, None when it is not there (or is no regular file: then it is among ``foreign``).
         offsets: (topic, partition) -> offset; of a damaged file the lines that could be read.
         damage: what is wrong with it.
-        unreadable: why the operating system could not read it, or an empty string.
+        broker_reads: whether a broker would take the file as it is.
+        data: the bytes that were read: what the fence lowers one line of.
     """
 
     file: FileRef | None
     offsets: dict[tuple[str, int], int]
     damage: tuple[Damage, ...] = ()
-    unreadable: str = ""
+    broker_reads: bool = True
+    data: bytes = b""
 
 
 class LogDir(NamedTuple):
@@ -193,8 +199,9 @@ class LogDir(NamedTuple):
         meta_properties: the file, if there.
         meta_damage: what is wrong with ``meta.properties``.
         clean_shutdown: whether the clean-shutdown marker ``.kafka_cleanshutdown`` is there.
-        partitions: by topic, then number, then folder name.
-        foreign: names in the root that are neither partition folders nor files a broker keeps there.
+        partitions: by topic, then number.
+        marked: folders that the broker marked (``topic-N.id-delete``, ``-future``, ``-stray``), by folder
+        name. foreign: names in the root that are neither partition folders nor files a broker keeps there.
         recovery_point: ``recovery-point-offset-checkpoint``.
         log_start: ``log-start-offset-checkpoint``.
         high_watermark: ``replication-offset-checkpoint``.
@@ -215,6 +222,7 @@ class LogDir(NamedTuple):
     meta_damage: tuple[Damage, ...]
     clean_shutdown: bool
     partitions: tuple[Partition, ...]
+    marked: tuple[Partition, ...]
     foreign: tuple[Special, ...]
     recovery_point: OffsetCheckpoint
     log_start: OffsetCheckpoint

@@ -1,0 +1,329 @@
+"""Reads a log directory into values, without following a symlink and without writing anything.
+
+Each file costs one ``lstat``, none is opened but the small ones of the root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import stat
+from collections.abc import Callable
+from typing import NamedTuple
+
+from krepair.errors import NotALogDirError, UnreadableError
+from krepair.formats.checkpoint import decode_offsets
+from krepair.formats.damage import Damage, shown
+from krepair.formats.filenames import (
+    CLEAN_SHUTDOWN,
+    CLEANER_CHECKPOINT,
+    LOCK,
+    LOG_START_CHECKPOINT,
+    META_PROPERTIES,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_CHECKPOINT,
+    FileKind,
+    FileName,
+    FileState,
+    FolderKind,
+    FolderName,
+    parse_file_name,
+    parse_folder_name,
+    plan_id_of,
+)
+from krepair.formats.meta_properties import MetaProperties, decode
+from krepair.logdir.reading import file_ref, kind_of, opened_folder, read_whole, why
+from krepair.logdir.values import (
+    FileRef,
+    Leftover,
+    LogDir,
+    OffsetCheckpoint,
+    Partition,
+    PrivateFolder,
+    Segment,
+    Snapshot,
+    Special,
+)
+
+CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, REPLICATION_CHECKPOINT, CLEANER_CHECKPOINT)
+# Written aside by a broker and renamed; a crash leaves them.
+_TEMPORARY = tuple(f"{name}.tmp" for name in (*CHECKPOINTS, META_PROPERTIES))
+# bootstrap.checkpoint: KRaft, made by the format command (BootstrapDirectory, 3.3)
+KNOWN_FILES = frozenset(
+    {*CHECKPOINTS, *_TEMPORARY, META_PROPERTIES, CLEAN_SHUTDOWN, LOCK, "bootstrap.checkpoint"}
+)
+# Ignored by LogManager.loadLogs (RemoteIndexCache.DIR_NAME, 3.6)
+KNOWN_FOLDERS = frozenset({"remote-log-index-cache"})
+# Topic.LEGAL_CHARS; a folder of another name is nothing that a broker made.
+LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
+# A million lines of the longest usual topic names; more than a host can hold folders.
+MAX_CHECKPOINT_BYTES = 64 << 20
+MAX_META_BYTES = (1 << 20) + 1
+_INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
+
+_NamedStat = tuple[str, os.stat_result]
+
+
+class _Root(NamedTuple):
+    """The root's entries, sorted by what they are."""
+
+    files: dict[str, FileRef]
+    folders: list[FolderName]
+    foreign: list[Special]
+
+
+def read_log_dir(path: str) -> LogDir:
+    """Read a log directory.
+
+    Args:
+        path: of the directory. Symlinks on the way to it are resolved, none below it is followed.
+
+    Raises:
+        NotALogDirError: it is not a directory, or holds nothing by which to know a log directory.
+        UnreadableError: the operating system could not read the directory, or a small file in its root. A
+            partition folder that cannot be read is a value, see ``Partition.unreadable``.
+    """
+    whole = os.path.realpath(os.path.abspath(path))
+    try:
+        with opened_folder(whole) as root:
+            status = os.fstat(root)
+            return _read_root(whole, root, status)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NotALogDirError(
+            f"{shown_path(path)}: expected a Kafka log directory, but: {why(error)}"
+        ) from error
+    except OSError as error:
+        raise UnreadableError(f"{shown_path(whole)}: could not be read: {why(error)}") from error
+
+
+def read_partition(path: str) -> Partition:
+    """Read one partition folder anew, as when a plan is checked against what is there now.
+
+    Args:
+        path: absolute path of the folder.
+
+    Raises:
+        NotALogDirError: the folder's name is not that of a partition.
+    """
+    folder_path = os.path.abspath(path)
+    name = parse_folder_name(os.path.basename(folder_path))
+    if name.kind is FolderKind.FOREIGN:
+        raise NotALogDirError(f"{shown_path(path)}: expected a partition folder, as topic-0")
+    return _read_partition(name, folder_path, None)
+
+
+def shown_path(path: str) -> str:
+    """Make a path printable on one line, whatever bytes are in it."""
+    return path if path.isprintable() else path.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def _read_root(path: str, root: int, status: os.stat_result) -> LogDir:
+    entries = _sorted_entries(path, root)
+    if not (entries.folders or any(name in entries.files for name in (*CHECKPOINTS, META_PROPERTIES))):
+        raise NotALogDirError(*_not_a_log_dir(path, entries))
+    meta, meta_damage = _read_meta(path, root, entries.files.get(META_PROPERTIES))
+    partitions = [_read_partition(name, f"{path}/{name.name}", root) for name in entries.folders]
+    normal = [partition for partition in partitions if partition.role == "normal"]
+    recovery_point, log_start, high_watermark, cleaner = (
+        _read_checkpoint(path, root, entries.files.get(name)) for name in CHECKPOINTS
+    )
+    return LogDir(
+        path=path,
+        inode=status.st_ino,
+        device=status.st_dev,
+        uid=status.st_uid,
+        gid=status.st_gid,
+        mode=stat.S_IMODE(status.st_mode),
+        host=socket.gethostname(),
+        broker_id=meta.broker_id if meta else "",
+        cluster_id=meta.cluster_id if meta else "",
+        directory_id=meta.directory_id if meta else "",
+        meta_properties=entries.files.get(META_PROPERTIES),
+        meta_damage=meta_damage,
+        clean_shutdown=CLEAN_SHUTDOWN in entries.files,
+        partitions=tuple(sorted(normal, key=lambda partition: (partition.topic, partition.number))),
+        marked=tuple(partition for partition in partitions if partition.role != "normal"),
+        foreign=tuple(entries.foreign),
+        recovery_point=recovery_point,
+        log_start=log_start,
+        high_watermark=high_watermark,
+        cleaner=cleaner,
+    )
+
+
+def _listed(folder: int) -> list[_NamedStat]:
+    """List a folder by name. What goes while we look (a running broker's temporary file) is not there."""
+    listed = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                listed.append((entry.name, entry.stat(follow_symlinks=False)))
+    return sorted(listed, key=lambda pair: pair[0])
+
+
+def _sorted_entries(path: str, root: int) -> _Root:
+    files: dict[str, FileRef] = {}
+    folders: list[FolderName] = []
+    foreign: list[Special] = []
+    for name, status in _listed(root):
+        if stat.S_ISDIR(status.st_mode):
+            folder = parse_folder_name(name)
+            if _is_partition_folder(folder):
+                folders.append(folder)
+                continue
+            if name in KNOWN_FOLDERS:
+                continue
+        elif stat.S_ISREG(status.st_mode) and name in KNOWN_FILES:
+            files[name] = file_ref(name, path, status)
+            continue
+        foreign.append(Special(name, f"{path}/{name}", kind_of(status.st_mode)))
+    return _Root(files, folders, foreign)
+
+
+def _is_partition_folder(folder: FolderName) -> bool:
+    """Whether a broker made the folder: it would also load ``t-00``, but never name a folder so."""
+    if folder.kind is FolderKind.FOREIGN or LEGAL_TOPIC.fullmatch(folder.topic) is None:
+        return False
+    return folder.kind is not FolderKind.PARTITION or (folder.is_canonical and folder.partition >= 0)
+
+
+def _not_a_log_dir(path: str, entries: _Root) -> tuple[str]:
+    expected = (
+        f"{META_PROPERTIES}, a checkpoint file ({', '.join(CHECKPOINTS)}) or partition folders (topic-0)"
+    )
+    found = ", ".join(shown(special.name) for special in entries.foreign[:3]) or "nothing"
+    if len(entries.foreign) > 3:
+        found += f" and {len(entries.foreign) - 3} more"
+    hint = ""
+    if any(special.name.endswith(".log") for special in entries.foreign):
+        hint = "; it looks like a partition folder: give the directory that holds it"
+    return (f"{shown_path(path)}: not a Kafka log directory: expected {expected}, found {found}{hint}",)
+
+
+def _read_meta(
+    path: str, root: int, file: FileRef | None
+) -> tuple[MetaProperties | None, tuple[Damage, ...]]:
+    if file is None:
+        return None, ()
+    decoded = decode(_read_small(path, root, META_PROPERTIES, MAX_META_BYTES))
+    return (None, (decoded,)) if isinstance(decoded, Damage) else (decoded, ())
+
+
+def _read_checkpoint(path: str, root: int, file: FileRef | None) -> OffsetCheckpoint:
+    if file is None:
+        return OffsetCheckpoint(file=None, offsets={})
+    data = _read_small(path, root, file.name, MAX_CHECKPOINT_BYTES + 1)
+    if len(data) > MAX_CHECKPOINT_BYTES:
+        damage = Damage(0, file.size, f"at most {MAX_CHECKPOINT_BYTES} bytes", f"{file.size} bytes")
+        return OffsetCheckpoint(file, {}, (damage,), broker_reads=False)
+    decoded = decode_offsets(data)
+    offsets = {(entry.topic, entry.partition): entry.offset for entry in decoded.entries}
+    return OffsetCheckpoint(file, offsets, decoded.damage, decoded.broker_reads, data)
+
+
+def _read_small(path: str, root: int, name: str, at_most: int) -> bytes:
+    try:
+        return read_whole(name, at_most, root)
+    except OSError as error:
+        raise UnreadableError(f"{shown_path(path)}/{name}: could not be read: {why(error)}") from error
+
+
+def _read_partition(name: FolderName, path: str, root: int | None) -> Partition:
+    role = "normal" if name.kind is FolderKind.PARTITION else name.kind.value
+    try:
+        with opened_folder(path if root is None else name.name, root) as folder:
+            inode = os.fstat(folder).st_ino
+            listed = _listed(folder)
+    except OSError as error:
+        return Partition(
+            topic=name.topic,
+            number=name.partition,
+            folder=name.name,
+            path=path,
+            inode=0,
+            role=role,
+            unreadable=f"{shown_path(path)}: could not be read: {why(error)}",
+        )
+    contents = _Contents(path)
+    for entry_name, status in listed:
+        contents.add(entry_name, status)
+    return contents.partition(name, role, inode)
+
+
+class _Contents:
+    """Collects what a partition folder holds; names come in ascending order."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._live: dict[FileKind, dict[int, FileRef]] = {kind: {} for kind in FileKind}
+        self._single: dict[FileKind, FileRef] = {}
+        self._leftovers: list[Leftover] = []
+        self._private: list[PrivateFolder] = []
+        self._specials: list[Special] = []
+
+    def add(self, name: str, status: os.stat_result) -> None:
+        if stat.S_ISREG(status.st_mode):
+            self._add_file(parse_file_name(name), file_ref(name, self._path, status))
+            return
+        plan_id = plan_id_of(name) if stat.S_ISDIR(status.st_mode) else None
+        if plan_id is None:
+            self._specials.append(Special(name, f"{self._path}/{name}", kind_of(status.st_mode)))
+        else:
+            self._private.append(PrivateFolder(plan_id, name, f"{self._path}/{name}"))
+
+    def _add_file(self, name: FileName, file: FileRef) -> None:
+        offset = -1 if name.base_offset is None else name.base_offset
+        if name.state is not FileState.LIVE:
+            self._leftovers.append(Leftover(name.state.value.removeprefix("."), offset, file))
+        elif not name.is_canonical:
+            self._leftovers.append(Leftover("foreign", offset, file))
+        elif name.base_offset is None:
+            self._single[name.kind] = file
+        else:
+            self._live[name.kind][name.base_offset] = file
+
+    def partition(self, name: FolderName, role: str, inode: int) -> Partition:
+        snapshots = self._live[FileKind.SNAPSHOT]
+        return Partition(
+            topic=name.topic,
+            number=name.partition,
+            folder=name.name,
+            path=self._path,
+            inode=inode,
+            role=role,
+            segments=self._segments(),
+            snapshots=tuple(Snapshot(offset, snapshots[offset]) for offset in sorted(snapshots)),
+            leader_epoch_checkpoint=self._single.get(FileKind.LEADER_EPOCHS),
+            partition_metadata=self._single.get(FileKind.PARTITION_METADATA),
+            orphan_indexes=self._orphan_indexes(),
+            leftovers=tuple(self._leftovers),
+            private=tuple(self._private),
+            specials=tuple(self._specials),
+        )
+
+    def _segments(self) -> tuple[Segment, ...]:
+        logs = self._live[FileKind.LOG]
+        of_index, of_time, of_txn = (self._of_kind(kind) for kind in _INDEX_KINDS)
+        return tuple(
+            Segment(
+                base_offset=base,
+                log=logs[base],
+                index=of_index(base),
+                time_index=of_time(base),
+                txn_index=of_txn(base),
+            )
+            for base in sorted(logs)
+        )
+
+    def _of_kind(self, kind: FileKind) -> Callable[[int], FileRef | None]:
+        return self._live[kind].get
+
+    def _orphan_indexes(self) -> tuple[FileRef, ...]:
+        logs = self._live[FileKind.LOG]
+        return tuple(
+            sorted(
+                file for kind in _INDEX_KINDS for base, file in self._live[kind].items() if base not in logs
+            )
+        )
