@@ -1,6 +1,4 @@
-"""From decided partitions to a sealed plan: sums, risks, order, estimate. Pure: the clock is in the
-policy.
-"""
+"""From decided partitions to a sealed plan: sums, risks, estimate. Pure: the clock is in the policy."""
 
 from __future__ import annotations
 

@@ -53,9 +53,7 @@ def segment_bases(files: Iterable[FileFingerprint]) -> list[int]:
 
 
 def setting(policy: Policy, topic: str, key: str) -> str:
-    """The value used for a topic: its own, else the broker's, else Kafka's default; empty if there is
-    none.
-    """
+    """The value used for a topic: its own, else the broker's, else Kafka's default, else empty."""
     for scope in (topic, ""):
         for row in policy.settings.get(scope, ()):
             if row.key == key:
@@ -138,10 +136,10 @@ def _with_change_figures(change: Change, sizes: dict[str, int]) -> Change:
 
 
 def expected_seconds(partitions: Iterable[PartitionPlan]) -> float:
-    """How long apply takes at a fixed, cautious rate: sources read twice (rewrite, verify), new logs
-    written and read.
+    """How long apply takes at a fixed, cautious rate.
 
-    A rate measured on the host would make two plans of the same directory differ.
+    Sources are read twice (rewrite, verify), new files written and new logs read again. A rate measured on
+    the host would make two plans of the same directory differ.
     """
     read = 0
     written = 0
