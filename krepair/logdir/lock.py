@@ -1,0 +1,287 @@
+"""The lock that a broker takes on a log directory, taken and asked for.
+
+A broker (``FileLock.scala`` 2.2.1, ``FileLock.java`` 3.9) holds an fcntl write lock on the whole of
+``.lock``. An open file description lock (``F_OFD_SETLK``) meets it and, unlike ``lockf``, is not lost when
+any other descriptor of the file is closed. Brokers from 3.9 on delete ``.lock`` on a clean stop, so a lock
+may be held on a file that has no name any more: then the next broker makes a new one and starts. Hence the
+same-inode checks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from krepair.durable.attributes import read_attributes
+from krepair.durable.disk import Disk
+from krepair.errors import LockedError, RefusedError, UnreadableError
+from krepair.formats.filenames import LOCK
+from krepair.logdir.reading import kind_of, opened_for_reading, why
+from krepair.logdir.view import shown_path
+
+# struct flock of 64-bit Linux: short l_type, short l_whence, off_t l_start, off_t l_len, pid_t l_pid
+_FLOCK = struct.Struct("hhqqi4x")
+_TRIES = 16
+_NOBODY = 0
+_UNKNOWN_PID = -1
+_PERMISSION_BITS_FOR_FILES = 0o666
+
+
+class Holder(NamedTuple):
+    """Who holds the lock.
+
+    Attributes:
+        pid: process id, -1 where the kernel does not say: an open file description lock belongs to no
+        process. command: the command's name, may be empty.
+    """
+
+    pid: int
+    command: str
+
+    def __str__(self) -> str:
+        if self.pid == _UNKNOWN_PID:
+            return (
+                "a process that the kernel does not name (most likely another krepair, run by another user)"
+            )
+        return f"process {self.pid} ({self.command})" if self.command else f"process {self.pid}"
+
+
+class Lock:
+    """A held lock.
+
+    Args:
+        path: of the ``.lock`` file.
+        descriptor: of the locked, open file.
+        created: whether the file was made by us.
+    """
+
+    def __init__(self, path: str, descriptor: int, *, created: bool) -> None:
+        self.path = path
+        self.created = created
+        self._descriptor = descriptor
+        self._device, self._inode = _identity(os.fstat(descriptor))
+
+    def check(self) -> None:
+        """Make sure that the lock still keeps brokers away: the locked file still has its name.
+
+        Call it before each commit.
+
+        Raises:
+            RefusedError: ``.lock`` was deleted or replaced, so that a broker may start, or may have.
+            LockedError: somebody else holds the lock of the file that is now under the name.
+        """
+        try:
+            status = os.lstat(self.path)
+        except OSError as error:
+            raise RefusedError(
+                f"{shown_path(self.path)}: the lock's file is gone ({why(error)}), a broker may have started"
+            ) from error
+        if _identity(status) == (self._device, self._inode):
+            return
+        holder = _holder_by_path(self.path)
+        if holder is not None:
+            raise _locked(self.path, holder)
+        raise RefusedError(
+            f"{shown_path(self.path)}: the lock's file was replaced, a broker may have started"
+        )
+
+
+@contextlib.contextmanager
+def hold_lock(log_dir: str, disk: Disk) -> Iterator[Lock]:
+    """Hold the log directory's lock while the body runs.
+
+    A missing ``.lock`` is created with the owner, group and mode of the log directory (without its search
+    bits), so that the broker can open it; it is removed at the end, while still held. One that was there
+    stays.
+
+    Args:
+        log_dir: absolute path of the log directory.
+        disk: through which ``.lock`` is created and removed.
+
+    Raises:
+        LockedError: somebody holds it; the message names the holder.
+        RefusedError: ``.lock`` is not a regular file, or is replaced again and again while we try.
+        UnreadableError: ``.lock`` cannot be opened or created.
+    """
+    lock = _take(os.path.join(log_dir, LOCK), disk)
+    try:
+        yield lock
+    finally:
+        _release(lock, disk)
+
+
+def is_locked(log_dir: str) -> Holder | None:
+    """Say who holds the log directory's lock; neither takes the lock nor creates or writes anything.
+
+    ``F_OFD_GETLK`` of a write lock needs a descriptor for reading only.
+
+    Args:
+        log_dir: absolute path of the log directory.
+
+    Raises:
+        UnreadableError: ``.lock`` is there but cannot be opened.
+        RefusedError: ``.lock`` is not a regular file.
+    """
+    path = os.path.join(log_dir, LOCK)
+    try:
+        return _holder_by_path(path)
+    except OSError as error:
+        raise _not_opened(path, error) from error
+
+
+def _take(path: str, disk: Disk) -> Lock:
+    created = False
+    for _ in range(_TRIES):
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            created = _create(path, disk)
+            continue
+        except OSError as error:
+            raise _not_opened(path, error) from error
+        try:
+            _lock_descriptor(path, descriptor)
+            if _still_named(path, descriptor):
+                return Lock(path, descriptor, created=created)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        # The broker that held it deleted it after we had opened it (3.9 and later): what we locked is
+        # nameless.
+        os.close(descriptor)
+        created = False
+    raise RefusedError(f"{shown_path(path)}: was replaced {_TRIES} times while krepair tried to lock it")
+
+
+def _create(path: str, disk: Disk) -> bool:
+    """Make ``.lock``; returns whether it was us."""
+    try:
+        disk.create(path, b"")
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise _not_opened(path, error) from error
+    try:
+        like = read_attributes(os.path.dirname(path))
+        now = read_attributes(path)
+        # Extended attributes of a folder (a default ACL) mean something else on a file.
+        disk.set_attributes(
+            path, now._replace(uid=like.uid, gid=like.gid, mode=like.mode & _PERMISSION_BITS_FOR_FILES)
+        )
+    except OSError as error:
+        # Left behind with our owner it could keep the broker from starting.
+        with contextlib.suppress(OSError):
+            disk.unlink(path)
+        raise UnreadableError(
+            f"{shown_path(path)}: could not be given the log directory's owner and mode: {why(error)}"
+        ) from error
+    return True
+
+
+def _lock_descriptor(path: str, descriptor: int) -> None:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise RefusedError(f"{shown_path(path)}: expected a regular file, found a {kind_of(status.st_mode)}")
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
+    except OSError as error:
+        if error.errno not in {errno.EAGAIN, errno.EACCES}:
+            raise UnreadableError(f"{shown_path(path)}: could not be locked: {why(error)}") from error
+        raise _locked(path, _holder_of(descriptor) or Holder(_UNKNOWN_PID, "")) from error
+
+
+def _release(lock: Lock, disk: Disk) -> None:
+    """Close the file, which frees the lock; one of our own goes first, so that nobody locks a nameless file."""
+    descriptor = lock._descriptor  # noqa: SLF001 - the two halves of one thing
+    try:
+        if lock.created and _still_named(lock.path, descriptor):
+            # A file that stays is only litter that every broker takes over.
+            with contextlib.suppress(OSError):
+                disk.unlink(lock.path)
+    finally:
+        os.close(descriptor)
+
+
+def _still_named(path: str, descriptor: int) -> bool:
+    try:
+        return _identity(os.lstat(path)) == _identity(os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _holder_by_path(path: str) -> Holder | None:
+    try:
+        with opened_for_reading(path) as descriptor:
+            return _holder_of(descriptor)
+    except FileNotFoundError:
+        return None
+
+
+def _holder_of(descriptor: int) -> Holder | None:
+    answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _whole_file(fcntl.F_WRLCK))
+    kind, _, _, _, pid = _FLOCK.unpack(answer)
+    if kind == fcntl.F_UNLCK:
+        return None
+    if pid == _UNKNOWN_PID:
+        pid = _pid_of_open_file_lock(_identity(os.fstat(descriptor)))
+    return Holder(pid, _command_of(pid))
+
+
+def _pid_of_open_file_lock(identity: tuple[int, int]) -> int:
+    """Look for a process with a locked descriptor of the file; the kernel shows its locks in ``fdinfo``."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            for number in os.listdir(f"/proc/{pid}/fd"):
+                if _is_locked_descriptor(pid, number, identity):
+                    return int(pid)
+        except OSError:
+            # Somebody else's process, or one that has ended.
+            continue
+    return _UNKNOWN_PID
+
+
+def _is_locked_descriptor(pid: str, number: str, identity: tuple[int, int]) -> bool:
+    try:
+        if _identity(os.stat(f"/proc/{pid}/fd/{number}")) != identity:
+            return False
+        with open(f"/proc/{pid}/fdinfo/{number}", encoding="ascii", errors="replace") as information:
+            return any(line.startswith("lock:") for line in information)
+    except OSError:
+        return False
+
+
+def _whole_file(kind: int) -> bytes:
+    return _FLOCK.pack(kind, os.SEEK_SET, 0, 0, _NOBODY)
+
+
+def _command_of(pid: int) -> str:
+    if pid <= 0:
+        return ""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as comm:
+            return comm.read(64).strip()
+    except OSError:
+        return ""
+
+
+def _locked(path: str, holder: Holder) -> LockedError:
+    log_dir = shown_path(os.path.dirname(path))
+    return LockedError(
+        f"{log_dir}: the log directory is locked by {holder}: stop it first, or wait until it has ended"
+    )
+
+
+def _not_opened(path: str, error: OSError) -> UnreadableError | RefusedError:
+    if error.errno in {errno.ELOOP, errno.EINVAL, errno.EISDIR, errno.ENXIO}:
+        return RefusedError(f"{shown_path(path)}: expected a regular file: {why(error)}")
+    return UnreadableError(f"{shown_path(path)}: could not be opened: {why(error)}")
