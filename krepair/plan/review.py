@@ -1,0 +1,270 @@
+"""Coded safety review of a finished plan, whoever wrote it. Read from the plan alone; nothing is opened.
+
+The digest tells that a plan is as it was written; the review tells that what was written is safe. Codes are
+stable
+and never reused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from krepair.checks.catalogue import RULES
+from krepair.plan import figures, review_rewrite
+from krepair.plan.build import version_of
+from krepair.plan.model import (
+    FORMAT_VERSION,
+    FileFingerprint,
+    KeepOriginal,
+    PartitionPlan,
+    Plan,
+    Policy,
+    ReplaceFile,
+    RewriteSegments,
+)
+from krepair.plan.objection import OBJECTIONS, Objection, is_plain_name
+from krepair.plan.planfile import PLAN_ID_DIGITS, digest_of
+
+__all__ = ["OBJECTIONS", "Objection", "review"]
+
+_HEX_32: Final = re.compile(r"[0-9a-f]{32}")
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_NEVER: Final = frozenset({"__cluster_metadata"})
+_P2_SINCE: Final = (3, 0, 0)
+_RISKS_NEEDED: Final = ("every-replica", "lagging-replica")
+_INDEX_NAME: Final = re.compile(r"[0-9]{20}\.(?:index|timeindex|txnindex)")
+_LARGEST: Final = 2**63 - 1
+
+
+def review(plan: Plan) -> list[Objection]:
+    """Everything that speaks against carrying out this plan; an empty list lets it pass."""
+    objections = [*_head(plan), *_commit(plan), *_sums(plan), *_names_are_unique(plan)]
+    for partition in plan.partitions:
+        objections.extend(_partition(plan.policy, partition))
+    return objections
+
+
+def _head(plan: Plan) -> Iterator[Objection]:
+    if plan.format_version.partition(".")[0] != FORMAT_VERSION.partition(".")[0]:
+        yield Objection(
+            "RV01", "", f"format version {plan.format_version!r}, this krepair reads {FORMAT_VERSION}"
+        )
+    digest = digest_of(plan)
+    if plan.digest != digest or plan.plan_id != digest[:PLAN_ID_DIGITS]:
+        yield Objection("RV02", "", f"digest {plan.digest[:16]!r}, the values have {digest[:16]!r}")
+    path = plan.log_dir
+    if not path.startswith("/") or os.path.normpath(path) != path or "\0" in path:
+        yield Objection("RV03", "", f"log_dir {path!r} is not an absolute, plain path")
+    if plan.log_dir_inode <= 0 or not plan.host:
+        yield Objection("RV03", "", "host or inode of the log directory is missing")
+
+
+def _commit(plan: Plan) -> Iterator[Objection]:
+    commit = plan.commit
+    if commit.order == "P2" and commit.fence:
+        yield Objection(
+            "RV04", "", "order P2 with the fence leaves litter on 2.x; with the fence the order is P1"
+        )
+    version = version_of(plan.policy.broker_version)
+    if not commit.fence and version is not None:
+        needed = "P2" if version >= _P2_SINCE else "P1"
+        if commit.order != needed:
+            yield Objection(
+                "RV04",
+                "",
+                f"order {commit.order} without the fence, broker {plan.policy.broker_version} needs {needed}",
+            )
+    if not commit.why:
+        yield Objection("RV04", "", "no reason is given for the order of the commit")
+    if plan.policy.keep != "inplace":
+        yield Objection("RV05", "", f"keep {plan.policy.keep!r} is not known; inplace was expected")
+
+
+def _sums(plan: Plan) -> Iterator[Objection]:
+    partitions = plan.partitions
+    damaged = [partition for partition in partitions if partition.uncleanable_bytes]
+    expected = {
+        "freed_at_apply": sum(partition.freed_at_apply for partition in partitions),
+        "freed_at_purge": sum(partition.freed_at_purge for partition in partitions),
+        "peak_extra_bytes": sum(partition.peak_extra_bytes for partition in partitions),
+        "uncleanable_partitions": len(damaged),
+        "uncleanable_bytes": sum(partition.uncleanable_bytes for partition in damaged),
+        "expected_seconds": figures.expected_seconds(partitions),
+    }
+    for name, value in expected.items():
+        if getattr(plan, name) != value:
+            yield Objection("RV06", "", f"{name} is {getattr(plan, name)}, its parts give {value}")
+    codes = {risk.code for risk in plan.risks}
+    missing = [code for code in _RISKS_NEEDED if code not in codes]
+    if missing and any(partition.changes for partition in partitions):
+        yield Objection("RV07", "", f"risks are missing: {', '.join(missing)}")
+
+
+def _names_are_unique(plan: Plan) -> Iterator[Objection]:
+    order = [(partition.topic, partition.partition) for partition in plan.partitions]
+    if order != sorted(set(order)):
+        yield Objection("RV08", "", "partitions are not by topic and number, each once")
+    seen: set[str] = set()
+    for partition in plan.partitions:
+        for change in partition.changes:
+            if change.change_id in seen:
+                yield Objection("RV08", change.change_id, "two changes have this change_id")
+            seen.add(change.change_id)
+
+
+def _partition(policy: Policy, partition: PartitionPlan) -> Iterator[Objection]:
+    yield from _partition_names(partition)
+    yield from _status(partition)
+    yield from _files(partition)
+    yield from _partition_figures(partition)
+    if partition.changes:
+        yield from _may_change(policy, partition)
+        yield from _changes(policy, partition)
+
+
+def _partition_names(partition: PartitionPlan) -> Iterator[Objection]:
+    where = partition.folder
+    if not is_plain_name(partition.folder):
+        yield Objection("RV09", where, f"folder {partition.folder!r} is not a plain name")
+    if partition.changes and not _TOPIC.fullmatch(partition.topic):
+        yield Objection("RV09", where, f"topic {partition.topic!r} is not a name that Kafka allows")
+    if partition.folder != f"{partition.topic}-{partition.partition}" and partition.status != "left alone":
+        yield Objection("RV09", where, f"folder is not that of {partition.topic}-{partition.partition}")
+    for file in partition.files:
+        if not is_plain_name(file.name):
+            yield Objection("RV09", where, f"file {file.name!r} is not a plain name")
+
+
+def _status(partition: PartitionPlan) -> Iterator[Objection]:
+    where = partition.folder
+    if (partition.status == "change") != bool(partition.changes):
+        yield Objection("RV10", where, f"status {partition.status!r} with {len(partition.changes)} changes")
+    if (partition.status == "left alone") != bool(partition.code and partition.why):
+        yield Objection("RV10", where, f"status {partition.status!r} with code {partition.code!r}")
+    if partition.uncleanable_bytes and partition.status != "left alone":
+        yield Objection("RV10", where, "uncleanable bytes in a partition that is not left alone")
+
+
+def _files(partition: PartitionPlan) -> Iterator[Objection]:
+    where = partition.folder
+    names = [file.name for file in partition.files]
+    if names != sorted(set(names)):
+        yield Objection("RV11", where, "fingerprints are not by name, each once")
+    for file in partition.files:
+        if file.digest and not _HEX_32.fullmatch(file.digest):
+            yield Objection("RV11", where, f"{file.name}: digest is not 32 hex digits")
+        if min(file.size, file.mtime_ns, file.inode) < 0 or file.size > _LARGEST:
+            yield Objection("RV11", where, f"{file.name}: size, mtime or inode cannot be")
+    logs = _log_bytes(partition.files)
+    if partition.files and logs != partition.log_bytes_before:
+        yield Objection(
+            "RV12", where, f"log_bytes_before is {partition.log_bytes_before}, the .log files have {logs}"
+        )
+
+
+def _log_bytes(files: Iterable[FileFingerprint]) -> int:
+    return sum(file.size for file in files if figures.LOG_NAME.fullmatch(file.name))
+
+
+def _partition_figures(partition: PartitionPlan) -> Iterator[Objection]:
+    where = partition.folder
+    right = figures.with_figures(partition)
+    for name in ("log_bytes_after", "freed_at_apply", "freed_at_purge", "peak_extra_bytes", "reasons"):
+        has, expected = getattr(partition, name), getattr(right, name)
+        if has != expected:
+            text = "do not add up" if name == "reasons" else f"is {has}, its changes give {expected}"
+            yield Objection("RV12", where, f"{name} {text}")
+    for change, expected_change in zip(partition.changes, right.changes, strict=True):
+        if isinstance(change, RewriteSegments) and change != expected_change:
+            yield Objection(
+                "RV12", change.change_id, "freed_at_purge or peak_extra_bytes do not follow from the sizes"
+            )
+    counters = (partition.log_bytes_before, partition.log_bytes_after, partition.uncleanable_bytes)
+    if min(counters) < 0 or partition.partition < 0 or partition.log_start_offset < 0:
+        yield Objection("RV12", where, "a count, size or offset is negative")
+
+
+def _may_change(policy: Policy, partition: PartitionPlan) -> Iterator[Objection]:
+    where, topic = partition.folder, partition.topic
+    if topic in _NEVER:
+        yield Objection("RV13", where, f"{topic} is never changed")
+    if figures.setting(policy, topic, "remote.storage.enable").strip().lower() == "true":
+        yield Objection("RV13", where, f"{topic} is tiered (remote.storage.enable): never changed")
+    rewrites = any(isinstance(change, RewriteSegments) for change in partition.changes)
+    policies = {word.strip() for word in figures.setting(policy, topic, "cleanup.policy").split(",")}
+    if rewrites and "compact" not in policies:
+        yield Objection("RV14", where, f"{topic} is not compacted (cleanup.policy)")
+    if rewrites and "markers" not in policy.fixes:
+        yield Objection("RV14", where, "segments are rewritten, but markers is not among the fixes")
+
+
+def _changes(policy: Policy, partition: PartitionPlan) -> Iterator[Objection]:
+    rewrites = [change for change in partition.changes if isinstance(change, RewriteSegments)]
+    yield from _order(partition, rewrites)
+    if rewrites:
+        yield from _span(policy, partition, rewrites)
+    facts = review_rewrite.FolderFacts.of(policy, partition)
+    for change in partition.changes:
+        if not isinstance(change.undo, KeepOriginal) and policy.keep == "inplace":
+            yield Objection("RV05", change.change_id, "keep is inplace, but the originals would not be kept")
+        if isinstance(change, RewriteSegments):
+            yield from review_rewrite.review_rewrite(facts, change)
+        else:
+            yield from _replacement(policy, partition, change)
+
+
+def _order(partition: PartitionPlan, rewrites: Sequence[RewriteSegments]) -> Iterator[Objection]:
+    previous = -1
+    for change in rewrites:
+        bases = [source.base_offset for source in change.sources]
+        if bases and bases[0] <= previous:
+            yield Objection("RV15", change.change_id, "groups are not ascending and disjoint")
+        previous = max([previous, *bases])
+        if change.change_id != f"{partition.folder}/{change.base_offset:020d}":
+            yield Objection("RV09", change.change_id, "change_id is not folder and base offset")
+
+
+def _span(
+    policy: Policy, partition: PartitionPlan, rewrites: Sequence[RewriteSegments]
+) -> Iterator[Objection]:
+    where, span = partition.folder, partition.span
+    if span is None:
+        yield Objection("RV16", where, "there are changes, but no span")
+        return
+    if not 0 <= span.start_offset < span.end_offset <= partition.log_end_offset:
+        yield Objection("RV16", where, f"span {span.start_offset} to {span.end_offset} cannot be")
+    if not policy.assume_high_watermark and span.end_offset > partition.high_watermark:
+        yield Objection(
+            "RV16",
+            where,
+            f"span ends at {span.end_offset}, past the high watermark {partition.high_watermark}",
+        )
+    for change in rewrites:
+        if not span.start_offset <= change.base_offset <= change.last_offset < span.end_offset:
+            yield Objection(
+                "RV16",
+                change.change_id,
+                f"offsets {change.base_offset} to {change.last_offset} leave the span "
+                f"{span.start_offset} to {span.end_offset}",
+            )
+
+
+def _replacement(policy: Policy, partition: PartitionPlan, change: ReplaceFile) -> Iterator[Objection]:
+    where = change.change_id
+    rule = RULES.get(change.rule)
+    if rule is None or rule.fix not in {fix.partition("=")[0] for fix in policy.fixes}:
+        yield Objection("RV25", where, f"{change.rule!r} is no rule that the chosen fixes mend")
+    if not is_plain_name(change.name) or change.change_id != f"{partition.folder}/{change.name}":
+        yield Objection("RV09", where, f"file {change.name!r} is not a plain name of this folder")
+    if not _INDEX_NAME.fullmatch(change.name):
+        yield Objection("RV25", where, f"{change.name!r} is no file that this version replaces")
+    size = figures.sizes_by_name(partition.files).get(change.name, -1)
+    if change.size_before != size or change.size_after < 0:
+        yield Objection("RV25", where, f"size_before is {change.size_before}, the file has {size}")
+    if change.method == "truncate" and change.size_after > change.size_before:
+        yield Objection("RV25", where, "a file that is truncated would grow")
+    if not _HEX_32.fullmatch(change.digest_after):
+        yield Objection("RV25", where, "digest_after is not 32 hex digits")

@@ -1,0 +1,244 @@
+"""Review of one rewritten group of segments: see ``krepair.plan.review``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from krepair.plan.figures import EMPTIED_BATCH_BYTES, segment_bases, setting
+from krepair.plan.model import FileFingerprint, PartitionPlan, Policy, RewriteSegments, SourceSegment
+from krepair.plan.objection import Objection
+from krepair.rules.reasons import REASONS, Reason, Verdict
+
+_INT32_MAX: Final = 2**31 - 1
+_HEX_16: Final = re.compile(r"[0-9a-f]{16}")
+_SNAPSHOT: Final = re.compile(r"([0-9]{20})\.snapshot")
+_TXN_INDEX_ENTRY_BYTES: Final = 34
+_MARKERS_KEPT: Final = (
+    Reason.MARKER_DATA_REMAINS,
+    Reason.MARKER_HORIZON,
+    Reason.MARKER_STAMP,
+    Reason.MARKER_EPOCH,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FolderFacts:
+    """What the review of a group needs of its partition.
+
+    Attributes:
+        files: fingerprints by name.
+        bases: base offsets of all segments, ascending; the last one is active.
+        segment_bytes: the topic's ``segment.bytes``, 0 if the setting is no number.
+        newest_snapshot: name of the newest producer snapshot, or empty.
+    """
+
+    files: dict[str, FileFingerprint]
+    bases: list[int]
+    segment_bytes: int
+    newest_snapshot: str
+
+    @classmethod
+    def of(cls, policy: Policy, partition: PartitionPlan) -> FolderFacts:
+        """The facts of a partition."""
+        text = setting(policy, partition.topic, "segment.bytes")
+        snapshots = [file.name for file in partition.files if _SNAPSHOT.fullmatch(file.name)]
+        return cls(
+            files={file.name: file for file in partition.files},
+            bases=segment_bases(partition.files),
+            segment_bytes=int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0,
+            newest_snapshot=max(snapshots, default=""),
+        )
+
+
+def review_rewrite(facts: FolderFacts, change: RewriteSegments) -> Iterator[Objection]:
+    """Everything that speaks against one group."""
+    where = change.change_id
+    if not change.sources:
+        yield Objection("RV17", where, "a group without sources")
+        return
+    yield from _group(facts, change)
+    yield from _new_segment(facts, change)
+    yield from _snapshots(facts, change)
+    for source in change.sources:
+        place = f"{where} source {source.base_offset}"
+        yield from _fingerprint(facts, source, place)
+        yield from _tallies(source, place)
+        yield from _kept(source, place)
+        yield from _decisions(source, place)
+    yield from _last_batch(change)
+
+
+def _group(facts: FolderFacts, change: RewriteSegments) -> Iterator[Objection]:
+    where = change.change_id
+    bases = [source.base_offset for source in change.sources]
+    if change.base_offset != bases[0]:
+        yield Objection("RV17", where, f"base offset {change.base_offset}, its first source has {bases[0]}")
+    if bases[0] in facts.bases:
+        first = facts.bases.index(bases[0])
+        run = facts.bases[first : first + len(bases)]
+    else:
+        run = []
+    if run != bases:
+        yield Objection("RV17", where, "its sources are not neighbouring segments of this partition")
+    if facts.bases and facts.bases[-1] in bases:
+        yield Objection("RV18", where, f"segment {facts.bases[-1]} is the last one: a broker writes to it")
+
+
+def _new_segment(facts: FolderFacts, change: RewriteSegments) -> Iterator[Objection]:
+    where = change.change_id
+    if change.batches < 1 or change.log_bytes < EMPTIED_BATCH_BYTES:
+        yield Objection("RV21", where, "nothing would be left; a group keeps at least one batch")
+    if change.index_bytes_at_most < 0:
+        yield Objection("RV21", where, "the size of its indexes is negative")
+    last_base = change.sources[-1].base_offset
+    following = next((base for base in facts.bases if base > last_base), None)
+    from_base = max(
+        (source.base_offset for source in change.sources if source.kept_batches > 0), default=last_base
+    )
+    if change.last_offset < from_base or (following is not None and change.last_offset >= following):
+        yield Objection("RV21", where, f"last offset {change.last_offset} is not in its last kept segment")
+    for name, has, parts in (
+        ("log_bytes", change.log_bytes, sum(source.kept_bytes for source in change.sources)),
+        ("batches", change.batches, sum(source.kept_batches for source in change.sources)),
+    ):
+        if has != parts:
+            yield Objection("RV20", where, f"{name} is {has}, its sources give {parts}")
+    if change.last_offset - change.base_offset > _INT32_MAX or change.log_bytes > _INT32_MAX:
+        yield Objection("RV22", where, "offsets or positions do not fit 32 bits")
+    if len(change.sources) > 1 and change.log_bytes > facts.segment_bytes:
+        yield Objection(
+            "RV22", where, f"merged to {change.log_bytes} bytes, segment.bytes is {facts.segment_bytes}"
+        )
+    last_log = facts.files.get(f"{last_base:020d}.log")
+    if last_log is not None and last_log.mtime_ns != change.mtime_ns:
+        yield Objection("RV24", where, "modification time is not that of its last source")
+    if len(change.sources) == 1 and change.log_bytes == change.sources[0].log_bytes:
+        yield Objection("RV27", where, "one source, and not a byte less")
+
+
+def _snapshots(facts: FolderFacts, change: RewriteSegments) -> Iterator[Objection]:
+    where = change.change_id
+    merged_away = {source.base_offset for source in change.sources[1:]}
+    if list(change.removes_snapshots) != sorted(set(change.removes_snapshots)):
+        yield Objection("RV23", where, "snapshots are not ascending, each once")
+    for name in change.removes_snapshots:
+        match = _SNAPSHOT.fullmatch(name)
+        if match is None or name not in facts.files:
+            yield Objection("RV23", where, f"{name!r} is no producer snapshot of this partition")
+        elif name == facts.newest_snapshot:
+            yield Objection(
+                "RV23", where, f"{name} is the newest producer snapshot: without it state is lost"
+            )
+        elif int(match[1]) not in merged_away:
+            yield Objection("RV23", where, f"{name} does not belong to a segment that is merged away")
+
+
+def _fingerprint(facts: FolderFacts, source: SourceSegment, where: str) -> Iterator[Objection]:
+    log = facts.files.get(f"{source.base_offset:020d}.log")
+    if log is None:
+        yield Objection("RV24", where, "its .log has no fingerprint")
+        return
+    if log.size != source.log_bytes:
+        yield Objection("RV24", where, f"{source.log_bytes} bytes, its fingerprint says {log.size}")
+    if not log.digest:
+        yield Objection("RV24", where, "the digest of its .log is missing")
+    entries = facts.files.get(f"{source.base_offset:020d}.txnindex")
+    room = entries.size // _TXN_INDEX_ENTRY_BYTES if entries is not None else 0
+    if source.aborted_kept and not (_ascends(source.aborted_kept) and 0 <= source.aborted_kept[-1] < room):
+        yield Objection(
+            "RV24", where, f"aborted_kept names entries that a .txnindex of {room} entries has not"
+        )
+
+
+def _tallies(source: SourceSegment, where: str) -> Iterator[Objection]:
+    order = [reason.value for reason in Reason]
+    codes = [tally.reason for tally in source.reasons]
+    unknown = [code for code in codes if code not in order]
+    if unknown:
+        yield Objection("RV19", where, f"reasons that are not known: {', '.join(map(repr, unknown[:3]))}")
+        return
+    if codes != sorted(set(codes), key=order.index):
+        yield Objection("RV19", where, "reasons are not in order, each once")
+    if any(
+        tally.batches < 1 or tally.bytes < tally.batches * EMPTIED_BATCH_BYTES for tally in source.reasons
+    ):
+        yield Objection("RV19", where, "a tally with no batch, or with fewer bytes than its headers take")
+    for name, has, parts in (
+        ("batches", source.batches, sum(tally.batches for tally in source.reasons)),
+        ("bytes", source.log_bytes, sum(tally.bytes for tally in source.reasons)),
+    ):
+        if has != parts:
+            yield Objection("RV19", where, f"{has} {name}, its tallies give {parts}")
+
+
+def _kept(source: SourceSegment, where: str) -> Iterator[Objection]:
+    dropped = [tally for tally in source.reasons if _verdict(tally.reason) is Verdict.DROP]
+    emptied = [tally for tally in source.reasons if _verdict(tally.reason) is Verdict.EMPTY]
+    gone = sum(tally.bytes for tally in (*dropped, *emptied))
+    emptied_now = sum(tally.batches for tally in emptied)
+    expected = {
+        "kept_batches": source.batches - sum(tally.batches for tally in dropped),
+        "kept_bytes": source.log_bytes - gone + EMPTIED_BATCH_BYTES * emptied_now,
+        "kept_markers": sum(_batches(source, reason) for reason in _MARKERS_KEPT),
+    }
+    for name, value in expected.items():
+        if getattr(source, name) != value:
+            yield Objection("RV20", where, f"{name} is {getattr(source, name)}, its tallies give {value}")
+    with_records = _batches(source, Reason.RECORDS)
+    if source.kept_records < with_records or (with_records == 0) != (source.kept_records == 0):
+        yield Objection(
+            "RV20", where, f"{source.kept_records} records in {with_records} batches with records"
+        )
+
+
+def _decisions(source: SourceSegment, where: str) -> Iterator[Objection]:
+    if not _HEX_16.fullmatch(source.decisions):
+        yield Objection("RV26", where, "decisions is not 16 hex digits")
+    if _batches(source, Reason.MARKER) and not source.drop_unstamped:
+        yield Objection("RV26", where, "markers go though their delete horizon has not passed")
+    if _batches(source, Reason.MARKER_HORIZON) and source.drop_unstamped:
+        yield Objection("RV26", where, "markers wait for a delete horizon that has passed")
+    if _batches(source, Reason.MARKER_EPOCH) and not source.protected:
+        yield Objection("RV26", where, "markers stay for an epoch, but no producer is protected")
+    if _batches(source, Reason.EMPTIED_PRODUCER) > len(source.keep_positions):
+        yield Objection("RV26", where, "more emptied batches stay for a producer than positions are named")
+    if not (_ascends(source.carried_open) and _ascends(source.keep_positions) and _ascends(source.protected)):
+        yield Objection("RV26", where, "carried_open, keep_positions or protected do not ascend")
+    if (
+        source.keep_positions
+        and not 0 <= source.keep_positions[0] <= source.keep_positions[-1] < source.log_bytes
+    ):
+        yield Objection("RV26", where, "a kept position is not in the segment")
+    last = _batches(source, Reason.LAST_EMPTIED_NOW) + _batches(source, Reason.EMPTIED_LAST)
+    if last != (1 if source.last_position != -1 else 0) or not -1 <= source.last_position < max(
+        source.log_bytes, 1
+    ):
+        yield Objection("RV26", where, f"last_position {source.last_position} with {last} last batches")
+
+
+def _last_batch(change: RewriteSegments) -> Iterator[Objection]:
+    with_batches = [source for source in change.sources if source.batches > 0]
+    for source in with_batches[:-1]:
+        if source.last_position != -1:
+            yield Objection(
+                "RV26", change.change_id, f"source {source.base_offset} does not hold the last batch"
+            )
+
+
+def _verdict(code: str) -> Verdict | None:
+    try:
+        return REASONS[Reason(code)].verdict
+    except ValueError:
+        return None
+
+
+def _batches(source: SourceSegment, reason: Reason) -> int:
+    return sum(tally.batches for tally in source.reasons if tally.reason == reason.value)
+
+
+def _ascends(values: Sequence[int] | Sequence[tuple[int, int]]) -> bool:
+    return all(first < second for first, second in pairwise(values))  # type: ignore[operator]
