@@ -1,0 +1,321 @@
+"""The compression codecs of batches and messages, always streamed and always capped.
+
+Input is untrusted: a few bytes may claim to hold gigabytes. ``chunks`` gives pieces in bounded memory and
+ends with a
+``Damage`` where the stream is broken or grows above its cap; nothing of the codec libraries is raised.
+Source: ``CompressionType.java`` and ``KafkaLZ4BlockOutputStream.java`` (2.2.1), ``SnappyInputStream`` of
+snappy-java,
+KAFKA-3160 (lz4 header checksum of v0 messages), KIP-57, KIP-110 (zstd).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+
+import lz4.frame
+import snappy
+import zstandard
+
+from krepair.errors import UsageError
+from krepair.formats.damage import Bytes, Damage, shown
+
+
+class Codec(IntEnum):
+    """Codec ids, the low three bits of the attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+DEFAULT_MAX_BYTES = 1 << 30
+CHUNK_BYTES = 1 << 20
+
+GZIP_WINDOW_BITS = 31
+
+XERIAL_MAGIC = b"\x82SNAPPY\x00"
+XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+XERIAL_BLOCK_BYTES = 32 * 1024
+# a snappy element of 3 bytes gives at most 64, so a larger claim is a lie
+SNAPPY_MAX_RATIO = 22
+
+LZ4_MAGIC = b"\x04\x22\x4d\x18"
+LZ4_FIXED_DESCRIPTOR_BYTES = 2
+LZ4_CONTENT_SIZE_FLAG = 0x08
+LZ4_DICTIONARY_FLAG = 0x01
+
+# the broker's zstd-jni refuses larger windows too
+ZSTD_MAX_WINDOW_BYTES = 1 << 27
+# four bytes can stand for a block of 128 KiB, so the input goes in by spoonfuls
+ZSTD_INPUT_BYTES = 128
+
+
+class _BrokenStreamError(Exception):
+    """A stream that cannot be decompressed; becomes a ``Damage`` before it leaves this module."""
+
+
+def chunks(
+    codec: int, buf: Bytes, *, magic: int = 2, max_bytes: int = DEFAULT_MAX_BYTES
+) -> Iterator[bytes | Damage]:
+    """Decompress piece by piece.
+
+    Args:
+        codec: id from the attributes.
+        buf: the compressed bytes, all of them.
+        magic: message format; decides which lz4 header checksum is right.
+        max_bytes: the stream is damage when it gives more.
+
+    Yields:
+        Non-empty pieces, at most some megabytes each, then one ``Damage`` over ``buf`` if the stream did
+        not end well.
+    """
+    whole = memoryview(buf)
+    produced = 0
+    try:
+        for piece in _stream(codec, whole, magic, max_bytes):
+            produced += len(piece)
+            if produced > max_bytes:
+                yield Damage(0, len(whole), f"at most {max_bytes} bytes decompressed", "more")
+                return
+            if piece:
+                yield piece
+    except (
+        _BrokenStreamError,
+        zlib.error,
+        zstandard.ZstdError,
+        snappy.UncompressError,
+        RuntimeError,
+        EOFError,
+    ) as error:
+        yield Damage(0, len(whole), _expected(codec), shown(str(error)))
+
+
+def decompress(
+    codec: int, buf: Bytes, *, magic: int = 2, max_bytes: int = DEFAULT_MAX_BYTES
+) -> bytes | Damage:
+    """Decompress whole, in memory of at most about twice ``max_bytes``; see ``chunks``."""
+    out = bytearray()
+    for piece in chunks(codec, buf, magic=magic, max_bytes=max_bytes):
+        if isinstance(piece, Damage):
+            return piece
+        out += piece
+    return bytes(out)
+
+
+def compress(codec: int, data: bytes, *, magic: int = 2) -> bytes:
+    """Compress as a Kafka client frames it (the compressed bytes themselves depend on the library).
+
+    Raises:
+        UsageError: an unknown codec, or zstd in a message before v2.
+    """
+    if codec == Codec.NONE:
+        return data
+    if codec == Codec.GZIP:
+        packer = zlib.compressobj(wbits=GZIP_WINDOW_BITS)
+        return packer.compress(data) + packer.flush()
+    if codec == Codec.SNAPPY:
+        return _snappy_compress(data)
+    if codec == Codec.LZ4:
+        frame = lz4.frame.compress(
+            data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
+        )
+        return _with_header_checksum(frame, broken=magic == 0)
+    if codec == Codec.ZSTD and magic == 2:
+        return zstandard.ZstdCompressor(write_content_size=False).compress(data)
+    raise UsageError(f"codec {codec} cannot be written in message format v{magic}")
+
+
+def _expected(codec: int) -> str:
+    names = {known.value: known.name.lower() for known in Codec}
+    return f"a {names[codec]} stream" if codec in names else "a known codec"
+
+
+def _stream(codec: int, buf: memoryview, magic: int, max_bytes: int) -> Iterator[bytes]:
+    if codec == Codec.NONE:
+        return _plain(buf)
+    if codec == Codec.GZIP:
+        return _gzip(buf)
+    if codec == Codec.SNAPPY:
+        return _snappy(buf, max_bytes)
+    if codec == Codec.LZ4:
+        return _lz4(buf, magic)
+    if codec == Codec.ZSTD and magic == 2:
+        return _zstd(buf)
+    raise _BrokenStreamError(f"codec {codec} in message format v{magic}")
+
+
+def _plain(buf: memoryview) -> Iterator[bytes]:
+    for start in range(0, len(buf), CHUNK_BYTES):
+        yield bytes(buf[start : start + CHUNK_BYTES])
+
+
+def _gzip(buf: memoryview) -> Iterator[bytes]:
+    """Members one after the other are one stream, as for Java's ``GZIPInputStream``."""
+    position = 0
+    while True:
+        member = zlib.decompressobj(wbits=GZIP_WINDOW_BITS)
+        while not member.eof:
+            piece = bytes(buf[position : position + CHUNK_BYTES])
+            if not piece:
+                raise _BrokenStreamError("the stream is cut")
+            yield member.decompress(piece, CHUNK_BYTES)
+            position += len(piece) - len(member.unconsumed_tail) - len(member.unused_data)
+        if position == len(buf):
+            return
+
+
+def _snappy(buf: memoryview, max_bytes: int) -> Iterator[bytes]:
+    if bytes(buf[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
+        yield _snappy_block(buf, max_bytes)
+        return
+    position = 0
+    while position < len(buf):
+        # streams may stand one behind the other, each with its header
+        if bytes(buf[position : position + len(XERIAL_MAGIC)]) == XERIAL_MAGIC:
+            position += len(XERIAL_HEADER)
+            if position > len(buf):
+                raise _BrokenStreamError("the header is cut")
+            continue
+        if len(buf) - position < 4:
+            raise _BrokenStreamError("the length of a block is cut")
+        size = struct.unpack_from(">i", buf, position)[0]
+        position += 4
+        if not 0 <= size <= len(buf) - position:
+            raise _BrokenStreamError(f"a block of {size} bytes where {len(buf) - position} are left")
+        yield _snappy_block(buf[position : position + size], max_bytes)
+        position += size
+
+
+def _snappy_block(block: memoryview, max_bytes: int) -> bytes:
+    claimed = 0
+    for place in range(5):
+        if place >= len(block):
+            raise _BrokenStreamError("the length in front of a block is cut")
+        claimed |= (block[place] & 0x7F) << (7 * place)
+        if block[place] < 0x80:
+            break
+    if claimed > max_bytes or claimed > SNAPPY_MAX_RATIO * len(block) + 64:
+        raise _BrokenStreamError(f"a block of {len(block)} bytes that claims to hold {claimed}")
+    return bytes(snappy.uncompress(bytes(block)))
+
+
+def _snappy_compress(data: bytes) -> bytes:
+    out = bytearray(XERIAL_HEADER)
+    for start in range(0, len(data), XERIAL_BLOCK_BYTES):
+        block = bytes(snappy.compress(data[start : start + XERIAL_BLOCK_BYTES]))
+        out += struct.pack(">i", len(block)) + block
+    return bytes(out)
+
+
+def _lz4_descriptor_end(frame: Bytes) -> int:
+    """Place of the header checksum: after flags, block size and, if flagged, content size and dictionary."""
+    if len(frame) < len(LZ4_MAGIC) + LZ4_FIXED_DESCRIPTOR_BYTES or bytes(frame[:4]) != LZ4_MAGIC:
+        raise _BrokenStreamError("no lz4 frame")
+    flags = frame[len(LZ4_MAGIC)]
+    end = len(LZ4_MAGIC) + LZ4_FIXED_DESCRIPTOR_BYTES
+    end += 8 if flags & LZ4_CONTENT_SIZE_FLAG else 0
+    end += 4 if flags & LZ4_DICTIONARY_FLAG else 0
+    if len(frame) <= end:
+        raise _BrokenStreamError("the frame's header is cut")
+    return end
+
+
+def lz4_header_checksum(frame: Bytes, *, broken: bool) -> int:
+    """The header checksum that a frame should have.
+
+    Args:
+        frame: from its magic number on.
+        broken: as v0 messages have it, which took the magic number in (KAFKA-3160).
+    """
+    end = _lz4_descriptor_end(frame)
+    return (_xxh32_short(bytes(frame[0 if broken else len(LZ4_MAGIC) : end])) >> 8) & 0xFF
+
+
+def _with_header_checksum(frame: bytes, *, broken: bool) -> bytes:
+    end = _lz4_descriptor_end(frame)
+    return frame[:end] + bytes((lz4_header_checksum(frame, broken=broken),)) + frame[end + 1 :]
+
+
+XXH_PRIME_1 = 0x9E3779B1
+XXH_PRIME_2 = 0x85EBCA77
+XXH_PRIME_3 = 0xC2B2AE3D
+XXH_PRIME_4 = 0x27D4EB2F
+XXH_PRIME_5 = 0x165667B1
+UINT32_MASK = 0xFFFFFFFF
+
+
+def _xxh32_short(data: bytes) -> int:
+    """xxHash32 with seed 0 of fewer than 32 bytes; a frame header has at most 18."""
+    if len(data) < 16:
+        state = XXH_PRIME_5
+        rest = data
+    else:
+        lanes = [(XXH_PRIME_1 + XXH_PRIME_2) & UINT32_MASK, XXH_PRIME_2, 0, -XXH_PRIME_1 & UINT32_MASK]
+        words = struct.unpack_from("<4I", data)
+        lanes = [
+            _rotated((lane + word * XXH_PRIME_2) & UINT32_MASK, 13) * XXH_PRIME_1 & UINT32_MASK
+            for lane, word in zip(lanes, words, strict=True)
+        ]
+        state = sum(_rotated(lane, turn) for lane, turn in zip(lanes, (1, 7, 12, 18), strict=True))
+        rest = data[16:]
+    state = (state + len(data)) & UINT32_MASK
+    while len(rest) >= 4:
+        word = int.from_bytes(rest[:4], "little")
+        state = _rotated((state + word * XXH_PRIME_3) & UINT32_MASK, 17) * XXH_PRIME_4 & UINT32_MASK
+        rest = rest[4:]
+    for byte in rest:
+        state = _rotated((state + byte * XXH_PRIME_5) & UINT32_MASK, 11) * XXH_PRIME_1 & UINT32_MASK
+    state = (state ^ state >> 15) * XXH_PRIME_2 & UINT32_MASK
+    state = (state ^ state >> 13) * XXH_PRIME_3 & UINT32_MASK
+    return state ^ state >> 16
+
+
+def _rotated(value: int, turn: int) -> int:
+    return (value << turn | value >> (32 - turn)) & UINT32_MASK
+
+
+def _lz4(buf: memoryview, magic: int) -> Iterator[bytes]:
+    end = _lz4_descriptor_end(buf)
+    if magic == 0:
+        # a reader of v0 looks at no header checksum at all; the library does, so it gets the right one
+        front = bytes(buf[:end]) + bytes((lz4_header_checksum(buf, broken=False),))
+    else:
+        front = bytes(buf[: end + 1])
+    decompressor = lz4.frame.LZ4FrameDecompressor()
+    yield decompressor.decompress(front, CHUNK_BYTES)
+    position = end + 1
+    while not decompressor.eof:
+        piece = b""
+        if decompressor.needs_input:
+            piece = bytes(buf[position : position + CHUNK_BYTES])
+            position += len(piece)
+            if not piece:
+                raise _BrokenStreamError("the stream is cut")
+        yield decompressor.decompress(piece, CHUNK_BYTES)
+    left = len(buf) - position + len(decompressor.unused_data or b"")
+    if left:
+        raise _BrokenStreamError(f"{left} bytes after the frame")
+
+
+def _zstd(buf: memoryview) -> Iterator[bytes]:
+    """Frames one after the other are one stream, as for zstd-jni."""
+    new_frame: Callable[[], zstandard.ZstdDecompressionObj] = zstandard.ZstdDecompressor(
+        max_window_size=ZSTD_MAX_WINDOW_BYTES
+    ).decompressobj
+    position = 0
+    frame = new_frame()
+    while position < len(buf):
+        piece = bytes(buf[position : position + ZSTD_INPUT_BYTES])
+        yield frame.decompress(piece)
+        position += len(piece)
+        if frame.eof:
+            position -= len(frame.unused_data)
+            if position == len(buf):
+                return
+            frame = new_frame()
+    raise _BrokenStreamError("the stream is cut")

@@ -1,0 +1,134 @@
+"""Control records: the markers that end transactions.
+
+Source: ``ControlRecordType.java``, ``EndTransactionMarker.java``,
+``MemoryRecords.withEndTransactionMarker`` (2.2.1,
+3.9.0), KIP-98.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from krepair.formats.batch_v2 import (
+    CONTROL,
+    LOG_APPEND_TIME,
+    MAGIC,
+    NO_SEQUENCE,
+    TRANSACTIONAL,
+    BatchHeader,
+    encode_batch,
+)
+from krepair.formats.damage import Bytes, Damage
+from krepair.formats.layout import Field, Layout
+from krepair.formats.record import Record, encode_record
+
+KEY = Layout(
+    Field("version", "i2", "0"),
+    Field("type_id", "i2", "see ControlType"),
+)
+assert KEY.size == 4
+
+END_TXN_VALUE = Layout(
+    Field("version", "i2", "0"),
+    Field("coordinator_epoch", "i4", "of the transaction coordinator that wrote the marker"),
+)
+assert END_TXN_VALUE.size == 6
+
+
+class ControlType(IntEnum):
+    """Types of control records. A type that is not here is left alone by every broker."""
+
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+class ControlKey(NamedTuple):
+    """Key of a control record."""
+
+    version: int
+    type_id: int
+
+    @property
+    def is_end_txn(self) -> bool:
+        """Whether the record ends a transaction."""
+        return self.type_id in {ControlType.ABORT, ControlType.COMMIT}
+
+
+class EndTxnMarker(NamedTuple):
+    """Value of a record that ends a transaction."""
+
+    version: int
+    coordinator_epoch: int
+
+
+def _decode(layout: Layout, buf: Bytes | None, what: str) -> tuple[int, ...] | Damage:
+    if buf is None:
+        return Damage(0, 0, what, "null")
+    if len(buf) < layout.size:
+        return Damage(0, len(buf), f"{what} of at least {layout.size} bytes", f"{len(buf)} bytes")
+    values = layout.unpack(buf)
+    if values[0] < 0:
+        return Damage(0, len(buf), f"{what} with a version of 0 or more", f"version {values[0]}")
+    return values
+
+
+def decode_key(key: Bytes | None) -> ControlKey | Damage:
+    """Read the key of a control record; later versions may be longer, and are read as version 0."""
+    values = _decode(KEY, key, "a control record key")
+    return values if isinstance(values, Damage) else ControlKey(*values)
+
+
+def decode_end_txn(value: Bytes | None) -> EndTxnMarker | Damage:
+    """Read the value of an ABORT or COMMIT record; later versions may be longer, read as version 0."""
+    values = _decode(END_TXN_VALUE, value, "an end transaction marker")
+    return values if isinstance(values, Damage) else EndTxnMarker(*values)
+
+
+def encode_key(key: ControlKey) -> bytes:
+    """The bytes of a control record key."""
+    return KEY.pack(key)
+
+
+def encode_end_txn(marker: EndTxnMarker) -> bytes:
+    """The bytes of an ABORT or COMMIT record's value."""
+    return END_TXN_VALUE.pack(marker)
+
+
+def encode_marker_batch(
+    control_type: ControlType,
+    *,
+    base_offset: int,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    timestamp: int,
+    partition_leader_epoch: int = 0,
+    log_append_time: bool = False,
+) -> bytes:
+    """The 78-byte batch with which a broker ends a transaction."""
+    record = Record(
+        key=encode_key(ControlKey(0, control_type)),
+        value=encode_end_txn(EndTxnMarker(0, coordinator_epoch)),
+    )
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        partition_leader_epoch=partition_leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=TRANSACTIONAL | CONTROL | (LOG_APPEND_TIME if log_append_time else 0),
+        last_offset_delta=0,
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=NO_SEQUENCE,
+        record_count=1,
+    )
+    return encode_batch(header, encode_record(record))

@@ -1,0 +1,309 @@
+"""Messages of formats v0 and v1, plain and in compressed wrappers.
+
+A wrapper is a message whose value is a compressed run of messages. Its offset is that of its last inner
+message; inner
+offsets are absolute in v0 and relative in v1. Source: ``LegacyRecord.java``,
+``AbstractLegacyRecordBatch.java``
+(2.2.1), KIP-31 (relative offsets), KIP-32 (timestamps).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from krepair.errors import UsageError
+from krepair.formats import compression
+from krepair.formats.damage import Bytes, Damage
+from krepair.formats.layout import Field, Layout
+
+ENTRY_FIELDS = (
+    Field("offset", "i8", "of the message; of a wrapper, that of its last inner message"),
+    Field("message_size", "i4", "bytes after this field"),
+    Field("crc", "u4", "CRC-32 (zlib) of everything from magic to the end of the message"),
+    Field("magic", "i1", "0 or 1"),
+    Field("attributes", "i1", "codec, timestamp type (v1)"),
+)
+HEADER_V0 = Layout(*ENTRY_FIELDS)
+HEADER_V1 = Layout(*ENTRY_FIELDS, Field("timestamp", "i8", "ms"))
+assert HEADER_V0.size == 18
+assert HEADER_V1.size == 26
+HEADERS = {0: HEADER_V0, 1: HEADER_V1}
+
+LOG_OVERHEAD = HEADER_V0.place("crc")
+CRC_START = HEADER_V0.place("magic")
+LENGTH = Layout(Field("length", "i4", "of the key or value, -1 for null"))
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+NO_TIMESTAMP = -1
+
+
+class Message(NamedTuple):
+    """One message, its numbers absolute.
+
+    Attributes:
+        offset: log offset.
+        magic: 0 or 1.
+        attributes: as stored.
+        timestamp: ms, -1 in v0; of an inner message under log append time, the wrapper's.
+        key: None is null, which is not empty.
+        value: None is null, which is not empty; of a wrapper, the compressed messages.
+    """
+
+    offset: int
+    magic: int
+    attributes: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+    @property
+    def codec(self) -> int:
+        """Compression codec id; not 0 in a wrapper."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_wrapper(self) -> bool:
+        """Whether the value holds other messages."""
+        return self.codec != compression.Codec.NONE
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether the broker's clock stands for the message, and for all inside it (v1)."""
+        return self.magic > 0 and bool(self.attributes & LOG_APPEND_TIME)
+
+
+class PlacedMessage(NamedTuple):
+    """A message and where it is.
+
+    Attributes:
+        position: byte in the buffer.
+        size_bytes: bytes of the whole entry.
+        message: what it says.
+    """
+
+    position: int
+    size_bytes: int
+    message: Message
+
+
+def magic_at(buf: Bytes, position: int = 0) -> int | None:
+    """Format of the entry or batch at ``position`` (all formats have it in the same place), None past the
+    end.
+    """
+    place = position + CRC_START
+    return buf[place] if place < len(buf) else None
+
+
+def _body_damage(buf: Bytes, position: int, rest: int) -> Damage | None:
+    """Check that key and value fill the entry exactly."""
+    header = HEADERS[buf[position + CRC_START]]
+    size = LOG_OVERHEAD + HEADER_V0.unpack(buf, position)[1]
+    if size < header.size + 2 * LENGTH.size:
+        return Damage(
+            position, rest, f"a message of at least {header.size + 2 * LENGTH.size} bytes", f"{size}"
+        )
+    place = header.size
+    for name in ("key", "value"):
+        if size - place < LENGTH.size:
+            return Damage(position, rest, f"the length of the {name}", "the end of the message")
+        length = LENGTH.unpack(buf, position + place)[0]
+        place += LENGTH.size + max(length, 0)
+        if length < -1 or place > size:
+            return Damage(position, rest, f"a {name} within {size} bytes", f"length {length}")
+    if place != size:
+        return Damage(position, rest, f"a message of {place} bytes by its fields", f"{size} bytes")
+    return None
+
+
+def message_damage(buf: Bytes, position: int = 0, *, check_crc: bool = True) -> Damage | None:
+    """Why no valid v0 or v1 message starts at ``position``, or None. The range is all that follows."""
+    rest = len(buf) - position
+    if rest < HEADER_V0.size:
+        return Damage(position, rest, f"a message header of {HEADER_V0.size} bytes", f"{rest} bytes")
+    _, message_size, crc, magic, _ = HEADER_V0.unpack(buf, position)
+    size = LOG_OVERHEAD + message_size
+    if magic not in HEADERS:
+        return Damage(position, rest, "magic 0 or 1", f"magic {magic}")
+    if not HEADER_V0.size <= size <= rest:
+        return Damage(position, rest, f"a message of {size} bytes", f"{rest} bytes to the end")
+    wrong = _body_damage(buf, position, rest)
+    if wrong is not None:
+        return wrong
+    if check_crc:
+        computed = zlib.crc32(memoryview(buf)[position + CRC_START : position + size])
+        if computed != crc:
+            return Damage(position, rest, f"CRC {crc:#010x} as stored", f"{computed:#010x} computed")
+    return None
+
+
+def _message_at(buf: Bytes, position: int) -> PlacedMessage:
+    magic = buf[position + CRC_START]
+    values = HEADERS[magic].unpack(buf, position)
+    place = position + HEADERS[magic].size
+    parts: list[bytes | None] = []
+    for _ in ("key", "value"):
+        length = LENGTH.unpack(buf, place)[0]
+        place += LENGTH.size
+        parts.append(None if length < 0 else bytes(buf[place : place + length]))
+        place += max(length, 0)
+    timestamp = values[5] if magic else NO_TIMESTAMP
+    message = Message(values[0], magic, values[4], timestamp, parts[0], parts[1])
+    return PlacedMessage(position, LOG_OVERHEAD + values[1], message)
+
+
+def messages(buf: Bytes, *, check_crc: bool = True) -> Iterator[PlacedMessage | Damage]:
+    """Walk a buffer of outer messages; the last value is a ``Damage`` if the walk did not reach the end.
+
+    A v2 batch ends the walk too (as damage "magic 0 or 1"): a log can go from one format to the next.
+    """
+    position = 0
+    while position < len(buf):
+        wrong = message_damage(buf, position, check_crc=check_crc)
+        if wrong is not None:
+            yield wrong
+            return
+        placed = _message_at(buf, position)
+        yield placed
+        position += placed.size_bytes
+
+
+def view(buf: Bytes) -> npt.NDArray[Any]:
+    """Fields up to the attributes of the messages as far as the walk goes (CRC not checked)."""
+    raw = bytearray()
+    for placed in messages(buf, check_crc=False):
+        if isinstance(placed, PlacedMessage):
+            raw += memoryview(buf)[placed.position : placed.position + HEADER_V0.size]
+    return np.frombuffer(bytes(raw), HEADER_V0.dtype)
+
+
+def damage(buf: Bytes) -> list[Damage]:
+    """What is wrong with a buffer of outer messages: nothing, or one range that reaches to the end."""
+    return [placed for placed in messages(buf) if isinstance(placed, Damage)]
+
+
+def decode(buf: Bytes) -> tuple[PlacedMessage, ...]:
+    """The valid outer messages before the first damage; wrappers are not opened, see ``inner_messages``."""
+    return tuple(placed for placed in messages(buf) if isinstance(placed, PlacedMessage))
+
+
+def _whole(value: bytes, what: str) -> Damage:
+    return Damage(0, len(value), "a run of messages in the wrapper", what)
+
+
+def inner_messages(
+    wrapper: Message, *, max_bytes: int = compression.DEFAULT_MAX_BYTES
+) -> tuple[Message, ...] | Damage:
+    """Open a wrapper: its messages with absolute offsets, and under log append time with the wrapper's time.
+
+    Args:
+        wrapper: an outer message with a codec.
+        max_bytes: the most that its messages may take when decompressed.
+
+    Returns:
+        The messages, or a ``Damage`` whose range lies in the wrapper's value.
+
+    Raises:
+        UsageError: the message is not a wrapper.
+    """
+    if not wrapper.is_wrapper:
+        raise UsageError("the message is not compressed")
+    if wrapper.value is None:
+        return Damage(0, 0, "a run of messages in the wrapper", "null")
+    data = compression.decompress(wrapper.codec, wrapper.value, magic=wrapper.magic, max_bytes=max_bytes)
+    if isinstance(data, Damage):
+        return data
+    inner: list[Message] = []
+    for placed in messages(data):
+        if isinstance(placed, Damage):
+            what = f"{placed.found} at byte {placed.position} when decompressed, expected {placed.expected}"
+            return _whole(wrapper.value, what)
+        if placed.message.magic != wrapper.magic or placed.message.is_wrapper:
+            return _whole(wrapper.value, "a message of another format, or a wrapper in a wrapper")
+        inner.append(placed.message)
+    if not inner:
+        return _whole(wrapper.value, "no message at all")
+    return _absolute(wrapper, inner)
+
+
+def _absolute(wrapper: Message, inner: list[Message]) -> tuple[Message, ...] | Damage:
+    if wrapper.magic == 0:
+        return tuple(inner)
+    # some versions of librdkafka produced wrappers with offset 0, whose inner offsets then are absolute
+    base = 0 if wrapper.offset == 0 else wrapper.offset - inner[-1].offset
+    if base < 0:
+        return _whole(
+            wrapper.value or b"",
+            f"inner offset {inner[-1].offset} above that of the wrapper, {wrapper.offset}",
+        )
+    if wrapper.is_log_append_time:
+        inner = [
+            message._replace(timestamp=wrapper.timestamp, attributes=message.attributes | LOG_APPEND_TIME)
+            for message in inner
+        ]
+    return tuple(message._replace(offset=base + message.offset) for message in inner)
+
+
+def _nullable(value: bytes | None) -> bytes:
+    return LENGTH.pack((-1,)) if value is None else LENGTH.pack((len(value),)) + value
+
+
+def encode_message(message: Message) -> bytes:
+    """The bytes of one message; size and CRC are computed.
+
+    Raises:
+        UsageError: an unknown magic, a timestamp in v0, or a number that does not fit.
+    """
+    if message.magic not in HEADERS or (message.magic == 0 and message.timestamp != NO_TIMESTAMP):
+        raise UsageError(f"no message with magic {message.magic} and timestamp {message.timestamp}")
+    header = HEADERS[message.magic]
+    body = _nullable(message.key) + _nullable(message.value)
+    size = header.size + len(body) - LOG_OVERHEAD
+    time = (message.timestamp,) if message.magic else ()
+    fixed = header.pack((message.offset, size, 0, message.magic, message.attributes, *time))
+    crc = zlib.crc32(body, zlib.crc32(fixed[CRC_START:]))
+    return header.pack((message.offset, size, crc, message.magic, message.attributes, *time)) + body
+
+
+def encode(items: Iterable[Message]) -> bytes:
+    """The bytes of outer messages one after the other."""
+    return b"".join(map(encode_message, items))
+
+
+def wrap(inner: tuple[Message, ...], codec: int, *, log_append_time: int | None = None) -> Message:
+    """Put messages with absolute offsets into one wrapper.
+
+    Inner offsets become relative to the first one in v1 (gaps stay). The wrapper's timestamp is the
+    greatest inner one,
+    or the log append time.
+
+    Args:
+        inner: ascending offsets, one magic, none compressed.
+        codec: of the wrapper.
+        log_append_time: ms, or None for create time.
+
+    Raises:
+        UsageError: nothing to wrap, mixed formats, wrappers inside, or a codec that the format does not have.
+    """
+    if not inner or any(message.is_wrapper or message.magic != inner[0].magic for message in inner):
+        raise UsageError("a wrapper holds at least one message, all plain and of one format")
+    if codec == compression.Codec.NONE:
+        raise UsageError("a wrapper is compressed")
+    magic = inner[0].magic
+    base = inner[0].offset if magic else 0
+    stored = encode(
+        message._replace(offset=message.offset - base, attributes=message.attributes & ~LOG_APPEND_TIME)
+        for message in inner
+    )
+    timestamp = max(message.timestamp for message in inner)
+    attributes = int(codec)
+    if log_append_time is not None:
+        timestamp = log_append_time
+        attributes |= LOG_APPEND_TIME
+    value = compression.compress(codec, stored, magic=magic)
+    return Message(inner[-1].offset, magic, attributes, timestamp, None, value)

@@ -1,0 +1,256 @@
+"""Records of message format v2, inside a batch.
+
+Source: ``clients/.../common/record/DefaultRecord.java`` (2.2.1, 3.9.0), KIP-98, KIP-82 (headers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from krepair.formats import compression
+from krepair.formats.batch_v2 import (
+    HEADER_SIZE,
+    NO_SEQUENCE,
+    BatchHeader,
+    decode_header,
+    header_damage,
+    next_sequence,
+)
+from krepair.formats.damage import Bytes, Damage
+from krepair.formats.varint import Varint, read_varint, read_varlong, write_varint, write_varlong
+
+
+class Header(NamedTuple):
+    """One record header; the key stays bytes, so that damaged UTF-8 survives a copy.
+
+    Attributes:
+        key: never None.
+        value: None is null, which is not empty.
+    """
+
+    key: bytes
+    value: bytes | None
+
+
+class Record(NamedTuple):
+    """One record as it is stored.
+
+    Attributes:
+        attributes: unused by Kafka so far.
+        timestamp_delta: ms, to the batch's base timestamp.
+        offset_delta: to the batch's base offset.
+        key: None is null (no key), which is not empty.
+        value: None is null (a tombstone), which is not empty.
+        headers: in order; keys may repeat.
+    """
+
+    attributes: int = 0
+    timestamp_delta: int = 0
+    offset_delta: int = 0
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: tuple[Header, ...] = ()
+
+    def offset(self, batch: BatchHeader) -> int:
+        """Log offset of the record in its batch."""
+        return batch.base_offset + self.offset_delta
+
+    def timestamp(self, batch: BatchHeader) -> int:
+        """Time of the record in ms: the broker's under log append time, else the producer's."""
+        if batch.is_log_append_time:
+            return batch.max_timestamp
+        return batch.base_timestamp + self.timestamp_delta
+
+    def sequence(self, batch: BatchHeader) -> int:
+        """Sequence number of the record, -1 without sequences."""
+        if batch.base_sequence < 0:
+            return NO_SEQUENCE
+        return next_sequence(batch.base_sequence, self.offset_delta)
+
+
+class _Reader:
+    """Reads the body of one record; ``failed`` names what is wrong first, reads then mean nothing."""
+
+    def __init__(self, buf: Bytes, position: int, end: int) -> None:
+        self.buf = buf
+        self.position = position
+        self.end = end
+        self.failed = ""
+
+    def _take(self, read: Varint | None, what: str) -> int:
+        if read is None:
+            self.failed = self.failed or f"no {what} before the record's end"
+            return 0
+        self.position = read.end
+        return read.value
+
+    def varint(self, what: str) -> int:
+        return self._take(read_varint(self.buf, self.position, self.end), what)
+
+    def varlong(self, what: str) -> int:
+        return self._take(read_varlong(self.buf, self.position, self.end), what)
+
+    def byte(self, what: str) -> int:
+        if self.position >= self.end:
+            self.failed = self.failed or f"no {what} before the record's end"
+            return 0
+        value = self.buf[self.position]
+        self.position += 1
+        return value - 256 if value > 127 else value
+
+    def nullable_bytes(self, what: str) -> bytes | None:
+        size = self.varint(f"length of the {what}")
+        if size < 0:
+            return None
+        if size > self.end - self.position:
+            self.failed = self.failed or f"a {what} of {size} bytes in {self.end - self.position}"
+            return None
+        value = bytes(self.buf[self.position : self.position + size])
+        self.position += size
+        return value
+
+    def headers(self) -> tuple[Header, ...]:
+        count = self.varint("number of headers")
+        if count < 0 or count > self.end - self.position:
+            self.failed = self.failed or f"{count} headers in {self.end - self.position} bytes"
+            return ()
+        found: list[Header] = []
+        for _ in range(count):
+            key = self.nullable_bytes("header key")
+            value = self.nullable_bytes("header value")
+            if key is None:
+                self.failed = self.failed or "a null header key"
+            if self.failed:
+                return ()
+            found.append(Header(key or b"", value))
+        return tuple(found)
+
+
+def _read_record(buf: Bytes, position: int, end: int) -> tuple[Record, int] | Damage:
+    size = read_varint(buf, position, end)
+    if size is None:
+        return Damage(position, end - position, "the length of a record", "no varint before the end")
+    if not 0 <= size.value <= end - size.end:
+        left = f"{end - size.end} bytes left"
+        return Damage(position, end - position, f"a record of {size.value} bytes", left)
+    reader = _Reader(buf, size.end, size.end + size.value)
+    record = Record(
+        reader.byte("attributes"),
+        reader.varlong("timestamp delta"),
+        reader.varint("offset delta"),
+        reader.nullable_bytes("key"),
+        reader.nullable_bytes("value"),
+        reader.headers(),
+    )
+    if not reader.failed and reader.position != reader.end:
+        reader.failed = f"{reader.end - reader.position} bytes more than the record's fields"
+    if reader.failed:
+        return Damage(position, end - position, "a record", reader.failed)
+    return record, reader.end
+
+
+def records(data: Bytes, count: int) -> Iterator[Record | Damage]:
+    """Read uncompressed record bytes one record at a time.
+
+    Args:
+        data: all record bytes of a batch.
+        count: the batch's record count; fewer or more in ``data`` is damage, as for a broker.
+
+    Yields:
+        Records, then a ``Damage`` (positions in ``data``) if they do not fill it exactly.
+    """
+    position = 0
+    for number in range(count):
+        if position >= len(data):
+            yield Damage(len(data), 0, f"{count} records", f"{number} records")
+            return
+        read = _read_record(data, position, len(data))
+        if isinstance(read, Damage):
+            yield read
+            return
+        record, position = read
+        yield record
+    if position < len(data):
+        yield Damage(position, len(data) - position, f"the end after {count} records", "more bytes")
+
+
+def batch_records(
+    buf: Bytes, position: int = 0, *, max_bytes: int = compression.DEFAULT_MAX_BYTES
+) -> Iterator[Record | Damage]:
+    """Read the records of the batch at ``position``, compressed or not (its CRC is not checked here).
+
+    Args:
+        buf: of which the batch is a part.
+        position: where the batch starts.
+        max_bytes: the most that the records may take when decompressed; more is damage.
+
+    Yields:
+        Records, then a ``Damage`` if something is wrong. Its range lies in ``buf``: within compressed
+        records it is
+        all of them.
+    """
+    wrong = header_damage(buf, position)
+    if wrong is not None:
+        yield wrong
+        return
+    header = decode_header(buf, position)
+    start, end = position + HEADER_SIZE, position + header.size_bytes
+    stored = memoryview(buf)[start:end]
+    if header.codec == compression.Codec.NONE or header.is_empty:
+        # a broker does not decompress a batch without records
+        for record in records(stored, header.record_count):
+            yield record._replace(position=start + record.position) if isinstance(record, Damage) else record
+        return
+    data = compression.decompress(header.codec, stored, max_bytes=max_bytes)
+    if isinstance(data, Damage):
+        yield data._replace(position=start)
+        return
+    for record in records(data, header.record_count):
+        if isinstance(record, Damage):
+            place = f"{record.found} (at byte {record.position} when decompressed)"
+            yield Damage(start, end - start, record.expected, place)
+        else:
+            yield record
+
+
+def damage(data: Bytes, count: int) -> list[Damage]:
+    """What is wrong with uncompressed record bytes; nothing, or one range."""
+    return [record for record in records(data, count) if isinstance(record, Damage)]
+
+
+def decode(data: Bytes, count: int) -> tuple[Record, ...]:
+    """The records before the first damage."""
+    return tuple(record for record in records(data, count) if isinstance(record, Record))
+
+
+def _nullable(value: bytes | None) -> bytes:
+    return write_varint(-1) if value is None else write_varint(len(value)) + value
+
+
+def encode_record(record: Record) -> bytes:
+    """The bytes of one record, its length in front.
+
+    Raises:
+        UsageError: a number does not fit.
+    """
+    body = b"".join(
+        (
+            (record.attributes & 0xFF).to_bytes(1, "big"),
+            write_varlong(record.timestamp_delta),
+            write_varint(record.offset_delta),
+            _nullable(record.key),
+            _nullable(record.value),
+            write_varint(len(record.headers)),
+            *(
+                write_varint(len(header.key)) + header.key + _nullable(header.value)
+                for header in record.headers
+            ),
+        )
+    )
+    return write_varint(len(body)) + body
+
+
+def encode(items: Iterable[Record]) -> bytes:
+    """The uncompressed record bytes of a batch."""
+    return b"".join(map(encode_record, items))

@@ -1,0 +1,83 @@
+"""Zig-zag variable-length integers, as records of format v2 use them.
+
+Source: ``clients/.../common/utils/ByteUtils.java`` (2.2.1): at most 5 bytes for an int, 10 for a long; a
+reader takes
+padded forms, a writer gives the shortest.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from krepair.errors import UsageError
+from krepair.formats.damage import Bytes
+
+INT_BYTES = 5
+LONG_BYTES = 10
+
+
+class Varint(NamedTuple):
+    """A value that was read.
+
+    Attributes:
+        value: signed.
+        end: position after it.
+    """
+
+    value: int
+    end: int
+
+
+def _read(buf: Bytes, position: int, end: int, max_bytes: int, bits: int) -> Varint | None:
+    raw = 0
+    for place in range(max_bytes):
+        if position + place >= end:
+            return None
+        byte = buf[position + place]
+        raw |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            # Java's shift drops what does not fit
+            raw &= (1 << bits) - 1
+            return Varint((raw >> 1) ^ -(raw & 1), position + place + 1)
+    return None
+
+
+def read_varint(buf: Bytes, position: int, end: int) -> Varint | None:
+    """Read a 32-bit value that must lie before ``end``; None if it does not, or is longer than 5 bytes."""
+    return _read(buf, position, end, INT_BYTES, 32)
+
+
+def read_varlong(buf: Bytes, position: int, end: int) -> Varint | None:
+    """Read a 64-bit value that must lie before ``end``; None if it does not, or is longer than 10 bytes."""
+    return _read(buf, position, end, LONG_BYTES, 64)
+
+
+def _write(value: int, bits: int) -> bytes:
+    if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+        raise UsageError(f"{value} does not fit in {bits} bits")
+    raw = (value << 1) ^ (value >> (bits - 1))
+    raw &= (1 << bits) - 1
+    out = bytearray()
+    while raw >= 0x80:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
+    return bytes(out)
+
+
+def write_varint(value: int) -> bytes:
+    """Write a 32-bit value in its shortest form.
+
+    Raises:
+        UsageError: it does not fit.
+    """
+    return _write(value, 32)
+
+
+def write_varlong(value: int) -> bytes:
+    """Write a 64-bit value in its shortest form.
+
+    Raises:
+        UsageError: it does not fit.
+    """
+    return _write(value, 64)
