@@ -93,9 +93,7 @@ class PlacedMessage(NamedTuple):
 
 
 def magic_at(buf: Bytes, position: int = 0) -> int | None:
-    """Format of the entry or batch at ``position`` (all formats have it in the same place), None past the
-    end.
-    """
+    """Format of the entry or batch at ``position``, None past the end; its place is the same in all."""
     place = position + CRC_START
     return buf[place] if place < len(buf) else None
 
