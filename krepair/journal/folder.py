@@ -1,0 +1,321 @@
+"""One partition folder as commit and undo see it: which file is which, and the carrying out of steps.
+
+Every step looks before it acts, so that a list of steps can be run again from its start after a crash, or
+after a broker has finished part of it: an original is known by its inode (kept linked, so never given to
+another file), the new ``.log`` by inode, size and modification time.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from enum import Enum
+
+from krepair.durable.disk import Disk
+from krepair.errors import RefusedError, StalePlanError
+from krepair.formats.filenames import private_folder
+from krepair.journal.record import ApplyIntent, FileState
+from krepair.journal.steps import (
+    CLEANED,
+    EXTENSIONS,
+    SWAP,
+    Keep,
+    Names,
+    PutBack,
+    Remove,
+    Rename,
+    Step,
+    SyncDir,
+    Unlink,
+    litter_names,
+    segment_file,
+    staged_extensions,
+)
+
+
+class Whereabouts(Enum):
+    """Where the new ``.log`` of a group is."""
+
+    STAGED = "staged"
+    CLEANED = "cleaned"
+    SWAP = "swap"
+    FINAL = "final"
+    OUT = "out"
+    GONE = "gone"
+
+
+class PartitionFolder:
+    """A partition folder and the private sub-folder in it.
+
+    Args:
+        disk: what writes.
+        log_dir: absolute path of the log directory.
+        folder: name of the partition folder.
+        plan_id: names the private sub-folder.
+    """
+
+    def __init__(self, disk: Disk, log_dir: str, folder: str, plan_id: str) -> None:
+        self.disk = disk
+        self.log_dir = log_dir
+        self.folder = folder
+        self.plan_id = plan_id
+        self.path = f"{log_dir}/{folder}"
+        self.names = Names(private_folder(plan_id))
+        self.private = f"{self.path}/{self.names.private}"
+        self._dirty: set[str] = set()
+        self._originals: tuple[ApplyIntent, dict[str, FileState]] | None = None
+
+    def at(self, relative: str) -> str:
+        """Absolute path of a path in the partition folder."""
+        return f"{self.path}/{relative}" if relative else self.path
+
+    def state(self, relative: str) -> FileState | None:
+        """What a file is known by, or None if it is not there.
+
+        Raises:
+            StalePlanError: something else than a regular file has the name.
+            OSError: it could not be looked at.
+        """
+        try:
+            found = os.lstat(self.at(relative))
+        except FileNotFoundError:
+            return None
+        if not stat.S_ISREG(found.st_mode):
+            raise StalePlanError(
+                f"{self.at(relative)}: expected a regular file; the partition is left as it is"
+            )
+        return FileState(
+            name=relative.rpartition("/")[2],
+            size=found.st_size,
+            mtime_ns=found.st_mtime_ns,
+            inode=found.st_ino,
+        )
+
+    def file_names(self) -> list[str]:
+        """Names of everything in the partition folder except directories, sorted."""
+        with os.scandir(self.path) as entries:
+            return sorted(entry.name for entry in entries if not entry.is_dir(follow_symlinks=False))
+
+    def make_private_folders(self) -> None:
+        """Creates the private sub-folder and its folders where they are missing, durably."""
+        mode = stat.S_IMODE(os.stat(self.path).st_mode) | 0o700
+        for path in ("", "stage", "keep", "out"):
+            whole = f"{self.private}/{path}".rstrip("/")
+            if not os.path.isdir(whole):
+                self.disk.make_dir(whole, mode)
+        self.disk.sync_dir(self.private)
+        self.disk.sync_dir(self.path)
+
+    def sync_all(self) -> None:
+        """Makes what an interrupted run has renamed durable before anything is built on it."""
+        for path in (self.names.stage(), self.names.keep(), self.names.out(), self.names.private, ""):
+            if os.path.isdir(self.at(path)):
+                self.disk.sync_dir(self.at(path))
+        self._dirty.clear()
+
+    # -- which file is which
+
+    def is_original(self, group: ApplyIntent, name: str) -> bool:
+        """Whether the file of this name in the partition folder is the original of this name."""
+        if self._originals is None or self._originals[0] is not group:
+            self._originals = (group, {state.name: state for state in group.originals})
+        found = self.state(name)
+        original = self._originals[1].get(name)
+        if found is None or original is None:
+            return False
+        if name in group.copied:
+            return (found.size, found.mtime_ns) == (original.size, original.mtime_ns)
+        return found.inode == original.inode
+
+    def originals_in_place(self, group: ApplyIntent) -> bool:
+        """Whether every original has its name in the partition folder."""
+        return all(self.is_original(group, state.name) for state in group.originals)
+
+    def whereabouts(self, group: ApplyIntent) -> Whereabouts:
+        """Where the new ``.log`` is; a broker that was started in between may have moved or removed it."""
+        log = segment_file(group.base_offset, ".log")
+        places = {
+            self.names.stage(log): Whereabouts.STAGED,
+            log + CLEANED: Whereabouts.CLEANED,
+            log + SWAP: Whereabouts.SWAP,
+            log: Whereabouts.FINAL,
+            self.names.out(log): Whereabouts.OUT,
+        }
+        merged = _merged_log(group)
+        for path, whereabouts in places.items():
+            found = self.state(path)
+            if found is not None and _same(found, merged):
+                return whereabouts
+        return Whereabouts.GONE
+
+    def is_committed(self, group: ApplyIntent) -> bool:
+        """Whether an apply of the group, in the order of its intent, has passed its commit."""
+        where = self.whereabouts(group)
+        if where is not Whereabouts.SWAP:
+            return where is Whereabouts.FINAL
+        if group.order == "P1":
+            return True
+        last = segment_file(group.base_offset, staged_extensions(group)[-1])
+        return self.state(self.names.stage(last)) is None and self.state(last + CLEANED) is None
+
+    def staged_are_there(self, group: ApplyIntent) -> bool:
+        """Whether each staged file still is somewhere (a broker removes ``.cleaned``)."""
+        return all(
+            any(
+                (found := self.state(path)) is not None and _same(found, merged)
+                for path in (self.names.stage(merged.name), merged.name + CLEANED, merged.name + SWAP)
+            )
+            for merged in group.merged
+        )
+
+    # -- carrying out
+
+    def run(self, steps: Iterable[Step], group: ApplyIntent) -> None:
+        """Carries out steps, passing over each one that has already happened.
+
+        Raises:
+            StalePlanError: a file is neither an original nor the new one: somebody else wrote it.
+            RefusedError: an original would go that is not kept.
+            OSError: a call failed; the steps before it happened.
+        """
+        for step in steps:
+            match step:
+                case Rename():
+                    self._rename(step, group)
+                case Keep():
+                    self._keep(step, group)
+                case PutBack():
+                    self._put_back(step, group)
+                case Unlink():
+                    self._unlink(step, group)
+                case Remove():
+                    self._remove(step.path)
+                case SyncDir():
+                    self._sync(step.path)
+
+    def _changed(self, *paths: str) -> None:
+        self._dirty.update(path.rpartition("/")[0] for path in paths)
+
+    def _sync(self, path: str) -> None:
+        if path in self._dirty:
+            self.disk.sync_dir(self.at(path))
+            self._dirty.discard(path)
+
+    def _check_log(self, path: str, group: ApplyIntent) -> None:
+        """Refuses a ``.log`` that is neither the original nor the new one."""
+        found = self.state(path)
+        if found is None or "/" in path or not path.removesuffix(SWAP).removesuffix(CLEANED).endswith(".log"):
+            return
+        if not self.is_original(group, path) and not _same(found, _merged_log(group)):
+            raise StalePlanError(
+                f"{self.at(path)}: expected the file that this plan made ({_merged_log(group).size} "
+                f"bytes) or the "
+                f"original, found another one ({found.size} bytes): it was written since"
+            )
+
+    def _rename(self, step: Rename, group: ApplyIntent) -> None:
+        if self.state(step.source) is None or self.is_original(group, step.source):
+            return
+        self._check_log(step.source, group)
+        self._check_log(step.target, group)
+        self.disk.rename(self.at(step.source), self.at(step.target))
+        self._changed(step.source, step.target)
+
+    def _keep(self, step: Keep, group: ApplyIntent) -> None:
+        source, kept = self.state(step.source), self.state(step.target)
+        if source is None:
+            raise StalePlanError(f"{self.at(step.source)}: is gone since the plan was made")
+        copied = step.source in group.copied
+        if kept is not None:
+            same = (kept.size, kept.mtime_ns) == (source.size, source.mtime_ns)
+            if same and (copied or kept.inode == source.inode):
+                return
+            self._remove(step.target)
+        self._give(step.source, step.target, step.via if copied else "")
+
+    def _give(self, source: str, target: str, via: str) -> None:
+        """Links ``source``, or copies it by way of ``via``: ``target`` is never half a file."""
+        if via:
+            self._remove(via)
+            self.disk.copy(self.at(source), self.at(via))
+            self.disk.rename(self.at(via), self.at(target))
+            self._changed(via)
+        else:
+            self.disk.link(self.at(source), self.at(target))
+        self._changed(target)
+
+    def _put_back(self, step: PutBack, group: ApplyIntent) -> None:
+        if self.is_original(group, step.target):
+            return
+        if self.state(step.source) is None:
+            raise StalePlanError(f"{self.at(step.source)}: the kept original is gone; the new segment stays")
+        if self.state(step.target) is not None:
+            if step.target.endswith(".log"):
+                raise StalePlanError(f"{self.at(step.target)}: was written since the plan was applied")
+            self._remove(step.target)
+        self._give(step.source, step.target, step.via if step.target in group.copied else "")
+
+    def _unlink(self, step: Unlink, group: ApplyIntent) -> None:
+        if not self.is_original(group, step.path):
+            return
+        if self.state(self.names.keep(step.path)) is None:
+            raise RefusedError(f"{self.at(step.path)}: is not kept in {self.at(self.names.keep())}; it stays")
+        self.disk.unlink(self.at(step.path))
+        self._changed(step.path)
+
+    def _remove(self, path: str) -> None:
+        if os.path.lexists(self.at(path)):
+            self.disk.unlink(self.at(path))
+            self._changed(path)
+
+    def remove_litter(self, group: ApplyIntent) -> None:
+        """Removes a group's ``.swap`` and ``.cleaned``, and kept originals that a broker set aside.
+
+        Across an upgrade such a file would be renamed over a good index.
+        """
+        for name in litter_names(group):
+            self._remove(name)
+        for original in group.originals:
+            aside = f"{original.name}.deleted"
+            found = self.state(aside)
+            if found is not None and found.inode == original.inode and original.name not in group.copied:
+                self._remove(aside)
+        self._sync("")
+
+    def check_logs(self, group: ApplyIntent) -> None:
+        """Checks that every ``.log`` under a name of the group is an original or the new one.
+
+        Raises:
+            StalePlanError: somebody else wrote one; the message names it.
+        """
+        for base_offset in group.sources:
+            for suffix in ("", SWAP, CLEANED):
+                self._check_log(segment_file(base_offset, ".log") + suffix, group)
+
+    def check_finished(self, group: ApplyIntent) -> None:
+        """Checks that the new segment is in its place and alone.
+
+        Raises:
+            StalePlanError: it is not; the message names the file.
+        """
+        for merged in group.merged:
+            found = self.state(merged.name)
+            if found is None and (merged.size or not merged.name.endswith(".txnindex")):
+                raise StalePlanError(
+                    f"{self.at(merged.name)}: is gone: removed by a broker started in between"
+                )
+        self._check_log(segment_file(group.base_offset, ".log"), group)
+        finals = {segment_file(group.base_offset, extension) for extension in EXTENSIONS}
+        for original in group.originals:
+            if original.name not in finals and self.state(original.name) is not None:
+                raise StalePlanError(f"{self.at(original.name)}: was written since the plan was made")
+
+
+def _merged_log(group: ApplyIntent) -> FileState:
+    log = segment_file(group.base_offset, ".log")
+    return next(state for state in group.merged if state.name == log)
+
+
+def _same(found: FileState, known: FileState) -> bool:
+    return (found.size, found.mtime_ns, found.inode) == (known.size, known.mtime_ns, known.inode)

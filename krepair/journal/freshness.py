@@ -1,0 +1,138 @@
+"""Whether a partition still is what the plan was made of, looked at right before each change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from krepair.errors import RefusedError, StalePlanError
+from krepair.formats.filenames import FileKind, FileName, parse_file_name
+from krepair.formats.filenames import FileState as NameState
+from krepair.journal.folder import PartitionFolder
+from krepair.journal.record import FileState
+from krepair.journal.steps import EXTENSIONS, segment_file
+from krepair.plan.model import FileFingerprint, PartitionPlan, ReplaceFile, RewriteSegments
+
+
+def check_fresh(
+    folder: PartitionFolder, partition: PartitionPlan, change: RewriteSegments
+) -> tuple[FileState, ...]:
+    """Checks every file that a group replaces, and that no log behind it has grown.
+
+    Returns:
+        The originals: what the group replaces, and the producer snapshots that go with it.
+
+    Raises:
+        StalePlanError: a file changed, came or went since the plan was made; the message names it.
+        RefusedError: the plan would remove the newest producer snapshot.
+    """
+    planned = {fingerprint.name: fingerprint for fingerprint in partition.files}
+    present = [parse_file_name(name) for name in folder.file_names()]
+    _check_no_swap(folder, present)
+    _check_snapshots(folder, present, change)
+    _check_logs_behind(folder, planned, present, change)
+    names = [segment_file(s.base_offset, e) for s in change.sources for e in EXTENSIONS]
+    originals = [_unchanged(folder, planned, name) for name in [*names, *change.removes_snapshots]]
+    return tuple(state for state in originals if state is not None)
+
+
+def _check_no_swap(folder: PartitionFolder, present: list[FileName]) -> None:
+    for name in present:
+        if name.state in {NameState.SWAP, NameState.CLEANED}:
+            raise StalePlanError(
+                f"{folder.at(name.name)}: is there since the plan was made; two swaps never mix"
+            )
+
+
+def _check_snapshots(folder: PartitionFolder, present: list[FileName], change: RewriteSegments) -> None:
+    snapshots = [n.name for n in present if n.kind is FileKind.SNAPSHOT and n.state is NameState.LIVE]
+    if snapshots and max(snapshots) in change.removes_snapshots:
+        raise RefusedError(f"{folder.at(max(snapshots))}: is the newest producer snapshot, which must stay")
+
+
+def _check_logs_behind(
+    folder: PartitionFolder,
+    planned: Mapping[str, FileFingerprint],
+    present: list[FileName],
+    change: RewriteSegments,
+) -> None:
+    last = change.sources[-1].base_offset
+    names = {n.name for n in present if n.kind is FileKind.LOG and n.state is NameState.LIVE}
+    names |= {name for name in planned if parse_file_name(name).kind is FileKind.LOG}
+    for name in sorted(names):
+        base_offset = parse_file_name(name).base_offset
+        if base_offset is not None and base_offset > last:
+            _unchanged(folder, planned, name)
+
+
+def _unchanged(
+    folder: PartitionFolder, planned: Mapping[str, FileFingerprint], name: str
+) -> FileState | None:
+    found, plan = folder.state(name), planned.get(name)
+    if found is None and plan is None:
+        return None
+    if found is None:
+        raise StalePlanError(f"{folder.at(name)}: is gone since the plan was made")
+    if plan is None:
+        raise StalePlanError(f"{folder.at(name)}: is there since the plan was made")
+    if (found.size, found.mtime_ns, found.inode) != (plan.size, plan.mtime_ns, plan.inode):
+        message = (
+            f"{folder.at(name)}: changed since the plan was made: expected {plan.size} bytes of "
+            f"mtime {plan.mtime_ns} "
+            f"(inode {plan.inode}), found {found.size} of {found.mtime_ns} (inode {found.inode})"
+        )
+        raise StalePlanError(message, next_command=f"krepair plan {folder.log_dir} --out PLAN")
+    return found
+
+
+def check_staged(folder: PartitionFolder, change: RewriteSegments) -> tuple[FileState, ...]:
+    """Checks that the staged files of a group are what the plan says, as far as sizes tell.
+
+    Raises:
+        RefusedError: one is missing, or of another size or modification time; or it would be empty.
+    """
+    found = [
+        state
+        for extension in EXTENSIONS
+        if (state := folder.state(folder.names.stage(segment_file(change.base_offset, extension))))
+        is not None
+    ]
+    log = segment_file(change.base_offset, ".log")
+    if not found or found[0].name != log:
+        raise RefusedError(f"{folder.at(folder.names.stage(log))}: is not staged")
+    if found[0].size == 0:
+        raise RefusedError(
+            f"{folder.at(folder.names.stage(log))}: has no bytes; an empty swap brings the originals back"
+        )
+    if (found[0].size, found[0].mtime_ns) != (change.log_bytes, change.mtime_ns):
+        message = (
+            f"{folder.at(folder.names.stage(log))}: expected {change.log_bytes} bytes of mtime "
+            f"{change.mtime_ns}, "
+            f"found {found[0].size} of {found[0].mtime_ns}"
+        )
+        raise RefusedError(message)
+    return tuple(found)
+
+
+def check_fresh_file(
+    folder: PartitionFolder, partition: PartitionPlan, change: ReplaceFile
+) -> tuple[FileState | None, FileState]:
+    """Checks the file that is replaced and the staged one.
+
+    Returns:
+        The file as it is (None if the plan says there was none), and the staged one.
+
+    Raises:
+        StalePlanError: the file changed since the plan was made.
+        RefusedError: the staged file is missing or of another size; a swap is pending in the folder.
+    """
+    _check_no_swap(folder, [parse_file_name(name) for name in folder.file_names()])
+    planned = {fingerprint.name: fingerprint for fingerprint in partition.files}
+    original = _unchanged(folder, planned, change.name)
+    staged = folder.state(folder.names.stage(change.name))
+    if staged is None or staged.size != change.size_after:
+        size = "nothing" if staged is None else f"{staged.size} bytes"
+        message = (
+            f"{folder.at(folder.names.stage(change.name))}: expected {change.size_after} bytes, found {size}"
+        )
+        raise RefusedError(message)
+    return original, staged

@@ -1,0 +1,269 @@
+r"""The journal of one partition: an append-only file of checked records, described once, here.
+
+Layout: one record per line, ``<CRC-32 of the rest, 8 hex digits> <JSON>\n``; the first one is ``Header``. A
+    record is
+appended and synced before the first step that it announces. A last line that is cut or fails its CRC was
+torn by a crash and never happened; a bad line before another one is damage and refused.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from krepair.durable.disk import Disk
+from krepair.errors import RefusedError
+
+MAGIC = "krepair journal"
+VERSION = 1
+JOURNAL_NAME = "journal"
+MOST_BYTES = 256 << 20
+"""A journal beyond this is not ours: 10,000 groups of 4 files each take about 20 MB."""
+
+Order = Literal["P1", "P2"]
+
+
+class FileState(Struct, frozen=True, kw_only=True):
+    """What a file is known by: renames and hard links keep all of it, a rewrite changes some of it.
+
+    Attributes:
+        name: file name in the partition folder.
+        size: bytes.
+        mtime_ns: modification time in nanoseconds.
+        inode: inode number.
+    """
+
+    name: str
+    size: int
+    mtime_ns: int
+    inode: int
+
+
+class Header(Struct, frozen=True, tag="journal", kw_only=True):
+    """First record.
+
+    Attributes:
+        magic: ``MAGIC``.
+        version: of this layout.
+        plan_id: of the plan that is applied.
+        folder: name of the partition folder.
+    """
+
+    magic: str
+    version: int
+    plan_id: str
+    folder: str
+
+
+class ApplyIntent(Struct, frozen=True, tag="apply", kw_only=True):
+    """A group's staged files are complete and the swap begins.
+
+    Attributes:
+        change_id: of the change.
+        base_offset: of the new segment.
+        sources: base offsets of the segments it replaces, ascending.
+        order: of the renames.
+        originals: every file that goes, as it was.
+        snapshots: names among the originals that are producer snapshots.
+        copied: names among the originals that are kept as real copies (known to be damaged).
+        merged: the staged files, by their final names.
+    """
+
+    change_id: str
+    base_offset: int
+    sources: tuple[int, ...]
+    order: Order
+    originals: tuple[FileState, ...]
+    snapshots: tuple[str, ...]
+    copied: tuple[str, ...]
+    merged: tuple[FileState, ...]
+
+
+class ReplaceIntent(Struct, frozen=True, tag="replace", kw_only=True):
+    """One derived file is about to be replaced.
+
+    Attributes:
+        change_id: of the change.
+        original: the file as it was, or None if there was none.
+        replacement: the staged file, by its final name.
+    """
+
+    change_id: str
+    original: FileState | None
+    replacement: FileState
+
+
+class UndoIntent(Struct, frozen=True, tag="undo", kw_only=True):
+    """The originals of a change are about to be put back.
+
+    Attributes:
+        change_id: of the change.
+        order: of the renames.
+    """
+
+    change_id: str
+    order: Order
+
+
+class Done(Struct, frozen=True, tag="done", kw_only=True):
+    """The last intent of a change came to its end.
+
+    Attributes:
+        change_id: of the change.
+        state: ``committed``; ``rolled back`` (never committed) or ``undone``: the originals are in their
+            places.
+    """
+
+    change_id: str
+    state: Literal["committed", "rolled back", "undone"]
+
+
+class PurgeIntent(Struct, frozen=True, tag="purge", kw_only=True):
+    """The kept originals are about to be removed: from here on nothing can be undone.
+
+    Attributes:
+        changes: ids of the committed changes.
+    """
+
+    changes: tuple[str, ...]
+
+
+Intent = ApplyIntent | ReplaceIntent
+Record = Header | ApplyIntent | ReplaceIntent | UndoIntent | Done | PurgeIntent
+_DECODER: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
+
+
+def encode_record(record: Record) -> bytes:
+    """One line of the journal, newline included."""
+    body = msgspec.json.encode(record)
+    return b"%08x %b\n" % (zlib.crc32(body), body)
+
+
+def _decode_line(line: bytes) -> Record | None:
+    crc, space, body = line[:8], line[8:9], line[9:]
+    if space != b" " or crc != b"%08x" % zlib.crc32(body):
+        return None
+    try:
+        return _DECODER.decode(body)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
+def decode_records(data: bytes, path: str) -> tuple[list[Record], int]:
+    """Reads all whole records.
+
+    Args:
+        data: bytes of the journal.
+        path: its name, for the message.
+
+    Returns:
+        The records, and the bytes they take: what follows is a torn last record.
+
+    Raises:
+        RefusedError: a record before the last one is damaged.
+    """
+    records: list[Record] = []
+    position = 0
+    while (end := data.find(b"\n", position)) >= 0:
+        record = _decode_line(data[position:end])
+        if record is None:
+            if data.find(b"\n", end + 1) >= 0:
+                message = (
+                    f"{path}: byte {position}: expected a journal record with a right "
+                    f"CRC; nothing was changed"
+                )
+                raise RefusedError(message)
+            break
+        records.append(record)
+        position = end + 1
+    return records, position
+
+
+class Journal:
+    """The journal of one partition, read once and kept in step with the file.
+
+    Args:
+        disk: what writes.
+        private: absolute path of the private sub-folder.
+        plan_id: of the plan.
+        folder: name of the partition folder.
+
+    Raises:
+        RefusedError: the journal is damaged or of another plan or version.
+    """
+
+    def __init__(self, disk: Disk, private: str, plan_id: str, folder: str) -> None:
+        self._disk = disk
+        self._private = private
+        self._header = Header(magic=MAGIC, version=VERSION, plan_id=plan_id, folder=folder)
+        self.path = f"{private}/{JOURNAL_NAME}"
+        self.intents: dict[str, Intent] = {}
+        self.undos: dict[str, UndoIntent] = {}
+        self.states: dict[str, str] = {}
+        self.purging: PurgeIntent | None = None
+        self._whole_bytes = -1
+        self._read()
+
+    def _read(self) -> None:
+        try:
+            with open(self.path, "rb") as file:
+                data = file.read(MOST_BYTES + 1)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        if len(data) > MOST_BYTES:
+            raise RefusedError(f"{self.path}: larger than {MOST_BYTES} bytes, which no journal of krepair is")
+        records, whole = decode_records(data, self.path)
+        if records and records[0] != self._header:
+            message = (
+                f"{self.path}: byte 0: expected the journal of plan "
+                f"{self._header.plan_id} for {self._header.folder}"
+            )
+            raise RefusedError(message)
+        self._whole_bytes = whole
+        for record in records[1:]:
+            self._take(record)
+
+    def _take(self, record: Record) -> None:
+        match record:
+            case ApplyIntent() | ReplaceIntent():
+                self.intents[record.change_id] = record
+                self.states[record.change_id] = "committing"
+                self.undos.pop(record.change_id, None)
+            case UndoIntent():
+                self.undos[record.change_id] = record
+                self.states[record.change_id] = "undoing"
+            case Done():
+                self.states[record.change_id] = record.state
+            case PurgeIntent():
+                self.purging = record
+            case Header():
+                raise RefusedError(f"{self.path}: a second header; nothing was changed")
+
+    def append(self, record: Record) -> None:
+        """Appends a record, durably; a torn last one is cut off first.
+
+        Raises:
+            OSError: it could not be written; a partial record is torn and never happened.
+        """
+        if self._whole_bytes <= 0:
+            if os.path.lexists(self.path):
+                self._disk.unlink(self.path)
+            first = encode_record(self._header)
+            self._whole_bytes = -1
+            self._disk.create(self.path, first)
+            self._disk.sync_dir(self._private)
+            self._whole_bytes = len(first)
+        if os.stat(self.path).st_size != self._whole_bytes:
+            self._disk.truncate(self.path, self._whole_bytes)
+        line = encode_record(record)
+        self._disk.append(self.path, line)
+        self._whole_bytes += len(line)
+        self._take(record)
+
+    def unfinished(self) -> list[str]:
+        """Ids of the changes that are half done or half undone (at most one, unless a disk failed)."""
+        return [change_id for change_id, state in self.states.items() if state in {"committing", "undoing"}]

@@ -1,0 +1,90 @@
+"""What became of each change of a plan, read from the journal and the disk; writes nothing."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from krepair.durable.disk import Disk
+from krepair.journal.folder import PartitionFolder
+from krepair.journal.record import Journal
+from krepair.journal.steps import segment_file
+from krepair.plan.model import Change, PartitionPlan, ReplaceFile, RewriteSegments
+
+
+class ChangeState(StrEnum):
+    """Where a change is."""
+
+    PLANNED = "planned"
+    COMMITTING = "committing"
+    COMMITTED = "committed"
+    UNDOING = "undoing"
+    UNDONE = "undone"
+    PURGED = "purged"
+    UNKNOWN = "unknown"
+
+
+_STATES = {
+    "committing": ChangeState.COMMITTING,
+    "committed": ChangeState.COMMITTED,
+    "undoing": ChangeState.UNDOING,
+    "undone": ChangeState.UNDONE,
+    "rolled back": ChangeState.PLANNED,
+}
+
+
+def read_status(disk: Disk, log_dir: str, plan_id: str, partition: PartitionPlan) -> dict[str, ChangeState]:
+    """State of each change of a partition, by its id.
+
+    ``committing`` and ``undoing`` are half done: the same command continues. ``purged`` is told by the disk
+    alone: the new file is in its place and nothing is kept. ``unknown``: neither what the plan was made of,
+        nor what it makes.
+
+    Raises:
+        RefusedError: the journal is damaged or of another plan.
+        OSError: a file could not be looked at.
+    """
+    folder = PartitionFolder(disk, log_dir, partition.folder, plan_id)
+    journal = Journal(disk, folder.private, plan_id, partition.folder)
+    states: dict[str, ChangeState] = {}
+    for change in partition.changes:
+        state = journal.states.get(change.change_id)
+        if state is None:
+            states[change.change_id] = _without_journal(folder, partition, change)
+        elif journal.purging is not None and state == "committed":
+            states[change.change_id] = ChangeState.PURGED
+        else:
+            states[change.change_id] = _STATES[state]
+    return states
+
+
+def _without_journal(folder: PartitionFolder, partition: PartitionPlan, change: Change) -> ChangeState:
+    names = _names(change)
+    planned = {fingerprint.name: fingerprint for fingerprint in partition.files}
+    found = {name: folder.state(name) for name in names}
+    if all(
+        (state is None and name not in planned)
+        or (
+            state is not None
+            and name in planned
+            and (state.size, state.mtime_ns) == (planned[name].size, planned[name].mtime_ns)
+        )
+        for name, state in found.items()
+    ):
+        return ChangeState.PLANNED
+    first = found[names[0]]
+    if isinstance(change, ReplaceFile):
+        made = first is not None and first.size == change.size_after
+    else:
+        alone = all(state is None for state in list(found.values())[1:])
+        made = (
+            first is not None
+            and alone
+            and (first.size, first.mtime_ns) == (change.log_bytes, change.mtime_ns)
+        )
+    return ChangeState.PURGED if made else ChangeState.UNKNOWN
+
+
+def _names(change: Change) -> list[str]:
+    if isinstance(change, RewriteSegments):
+        return [segment_file(source.base_offset, ".log") for source in change.sources]
+    return [change.name]

@@ -1,0 +1,233 @@
+"""The steps of commit and undo, as values: which file goes where, in which order, and what is synced when.
+
+Pure: nothing here looks at a disk. The orders are those proven at every rename against the loaders of
+    2.2.1, 2.3.1,
+2.8.2, 3.0.2, 3.9.2 and 4.3.1 (see the commit protocol in the docs): ``P1``/``U1`` is right up to 2.8, and
+everywhere under the fence; ``P2``/``U2`` is right from 3.0. Undo is apply run backwards, so each of its
+states is one of apply's.
+
+Paths are relative to the partition folder; ``""`` is the partition folder itself.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from krepair.journal.record import ApplyIntent, Order
+
+EXTENSIONS = (".log", ".index", ".timeindex", ".txnindex")
+INDEX_EXTENSIONS = EXTENSIONS[1:]
+SWAP = ".swap"
+CLEANED = ".cleaned"
+
+
+class Rename(NamedTuple):
+    """Move a file of ours (never an original) over the target."""
+
+    source: str
+    target: str
+
+
+class Keep(NamedTuple):
+    """Make an original safe in the private sub-folder: a hard link, or a real copy by way of ``via``."""
+
+    source: str
+    target: str
+    via: str
+
+
+class PutBack(NamedTuple):
+    """Give an original its name again: a hard link of the kept one, or a real copy by way of ``via``."""
+
+    source: str
+    target: str
+    via: str
+
+
+class Unlink(NamedTuple):
+    """Remove an original from the partition folder (it is kept)."""
+
+    path: str
+
+
+class Remove(NamedTuple):
+    """Remove a file of ours, whatever it is."""
+
+    path: str
+
+
+class SyncDir(NamedTuple):
+    """fsync a folder."""
+
+    path: str
+
+
+Step = Rename | Keep | PutBack | Unlink | Remove | SyncDir
+
+
+class Names(NamedTuple):
+    """Names in the private sub-folder.
+
+    Attributes:
+        private: name of the private sub-folder, ``krepair~<plan id>``.
+    """
+
+    private: str
+
+    def stage(self, name: str = "") -> str:
+        """A staged file, or the folder of them."""
+        return f"{self.private}/stage/{name}".rstrip("/")
+
+    def keep(self, name: str = "") -> str:
+        """A kept original, or the folder of them."""
+        return f"{self.private}/keep/{name}".rstrip("/")
+
+    def out(self, name: str = "") -> str:
+        """What undo takes out, or the folder of it."""
+        return f"{self.private}/out/{name}".rstrip("/")
+
+
+def segment_file(base_offset: int, extension: str) -> str:
+    """Name of a segment's file as Kafka writes it: the base offset in 20 digits."""
+    return f"{base_offset:020d}{extension}"
+
+
+def staged_extensions(group: ApplyIntent) -> tuple[str, ...]:
+    """Extensions of the staged files of a group, in the order in which they are renamed."""
+    names = {state.name for state in group.merged}
+    return tuple(e for e in EXTENSIONS if segment_file(group.base_offset, e) in names)
+
+
+def _moved(source: str, target: str) -> list[Step]:
+    folders = dict.fromkeys(path.rpartition("/")[0] for path in (source, target))
+    return [Rename(source, target), *(SyncDir(folder) for folder in folders)]
+
+
+def _segment_originals(group: ApplyIntent) -> list[str]:
+    present = {state.name for state in group.originals} - set(group.snapshots)
+    names = [segment_file(base, e) for base in reversed(group.sources) for e in EXTENSIONS]
+    return [name for name in names if name in present]
+
+
+def keep_steps(group: ApplyIntent, names: Names) -> list[Step]:
+    """Makes every original safe in ``keep/`` before anything is renamed."""
+    keeps: list[Step] = [
+        Keep(state.name, names.keep(state.name), names.out(state.name)) for state in group.originals
+    ]
+    return [*keeps, SyncDir(names.keep()), SyncDir(names.private)]
+
+
+def _take_out_originals(group: ApplyIntent) -> list[Step]:
+    return [*(Unlink(name) for name in _segment_originals(group)), SyncDir("")]
+
+
+def _take_out_snapshots(group: ApplyIntent) -> list[Step]:
+    return [*(Unlink(name) for name in group.snapshots), SyncDir("")] if group.snapshots else []
+
+
+def commit_steps(group: ApplyIntent, names: Names) -> list[Step]:
+    """The steps from staged to committed, in the group's order.
+
+    P1: the staged log becomes ``A.log.swap`` (the commit), the originals go, highest base first, the staged
+        indexes
+    take their names, ``A.log.swap`` takes its own. P2: all staged files become ``.cleaned``, then
+    ``.swap``; the last of these renames commits; the originals go; ``.swap`` files take their names, the
+    log first.
+    """
+    return _p1(group, names) if group.order == "P1" else _p2(group, names)
+
+
+def _p1(group: ApplyIntent, names: Names) -> list[Step]:
+    def final(extension: str) -> str:
+        return segment_file(group.base_offset, extension)
+
+    steps = _moved(names.stage(final(".log")), final(".log") + SWAP)
+    steps += _take_out_originals(group)
+    for extension in staged_extensions(group):
+        if extension != ".log":
+            steps += _moved(names.stage(final(extension)), final(extension))
+    steps += _moved(final(".log") + SWAP, final(".log"))
+    return steps + _take_out_snapshots(group)
+
+
+def _p2(group: ApplyIntent, names: Names) -> list[Step]:
+    finals = [segment_file(group.base_offset, extension) for extension in staged_extensions(group)]
+    steps: list[Step] = []
+    for name in finals:
+        steps += _moved(names.stage(name), name + CLEANED)
+    for name in finals:
+        steps += _moved(name + CLEANED, name + SWAP)
+    steps += _take_out_originals(group)
+    for name in finals:
+        steps += _moved(name + SWAP, name)
+    return steps + _take_out_snapshots(group)
+
+
+def roll_back_steps(group: ApplyIntent, names: Names) -> list[Step]:
+    """From any state before the commit back to staged, and the kept originals out of ``keep/`` again."""
+    finals = [segment_file(group.base_offset, extension) for extension in staged_extensions(group)]
+    steps: list[Step] = []
+    if group.order == "P2":
+        for name in reversed(finals):
+            steps += _moved(name + SWAP, name + CLEANED)
+        for name in reversed(finals):
+            steps += _moved(name + CLEANED, names.stage(name))
+    return [*steps, *forget_steps(group, names)]
+
+
+def forget_steps(group: ApplyIntent, names: Names) -> list[Step]:
+    """Removes what ``keep/`` and ``out/`` hold of a group whose originals are all in their places."""
+    kept = [Remove(names.keep(state.name)) for state in group.originals]
+    vias = [Remove(names.out(state.name)) for state in group.originals]
+    merged = [Remove(names.out(segment_file(group.base_offset, extension))) for extension in EXTENSIONS]
+    return [*kept, *dict.fromkeys([*vias, *merged]), SyncDir(names.keep()), SyncDir(names.out())]
+
+
+def undo_steps(group: ApplyIntent, order: Order, names: Names) -> list[Step]:
+    """The steps from committed back to the originals.
+
+    U1: ``A.log`` becomes ``A.log.swap``, the new indexes go out, the originals get their names again,
+        ``A.log.swap`` goes out
+    (the commit). U2: the new files become ``.swap``, the log last; the originals get their names again; the
+    first ``.swap`` that becomes ``.cleaned`` commits; the ``.cleaned`` go out. The broker may have added or
+    removed index files of the new segment since, so all are named, and a missing one is passed over.
+    """
+    back = [PutBack(names.keep(name), name, names.out(f"{name}.back")) for name in group.snapshots]
+    steps: list[Step] = [*back, SyncDir("")] if back else []
+    return steps + (_u1(group, names) if order == "P1" else _u2(group, names))
+
+
+def _put_back(group: ApplyIntent, names: Names) -> list[Step]:
+    ascending = reversed(_segment_originals(group))
+    return [*(PutBack(names.keep(n), n, names.out(f"{n}.back")) for n in ascending), SyncDir("")]
+
+
+def _u1(group: ApplyIntent, names: Names) -> list[Step]:
+    log = segment_file(group.base_offset, ".log")
+    steps = _moved(log, log + SWAP)
+    for extension in INDEX_EXTENSIONS:
+        name = segment_file(group.base_offset, extension)
+        steps += _moved(name, names.out(name))
+    return steps + _put_back(group, names) + _moved(log + SWAP, names.out(log))
+
+
+def _u2(group: ApplyIntent, names: Names) -> list[Step]:
+    finals = [segment_file(group.base_offset, extension) for extension in reversed(EXTENSIONS)]
+    steps: list[Step] = []
+    for name in finals:
+        steps += _moved(name, name + SWAP)
+    steps += _put_back(group, names)
+    for name in finals:
+        steps += _moved(name + SWAP, name + CLEANED)
+    for name in finals:
+        steps += _moved(name + CLEANED, names.out(name))
+    return steps
+
+
+def litter_names(group: ApplyIntent) -> list[str]:
+    """Every ``.swap`` and ``.cleaned`` name that an interrupted swap of a group can leave."""
+    return [
+        segment_file(group.base_offset, extension) + suffix
+        for suffix in (CLEANED, SWAP)
+        for extension in reversed(EXTENSIONS)
+    ]
