@@ -197,7 +197,7 @@ def _lock_descriptor(path: str, descriptor: int) -> None:
 
 
 def _release(lock: Lock, disk: Disk) -> None:
-    """Close the file, which frees the lock; one of our own goes first, so that nobody locks a nameless file."""
+    """Close the file, which frees the lock; one of our own goes first, so that nobody locks it nameless."""
     descriptor = lock._descriptor  # noqa: SLF001 - the two halves of one thing
     try:
         if lock.created and _still_named(lock.path, descriptor):

@@ -1,0 +1,338 @@
+"""Effective Kafka settings, and where each value came from.
+
+Names, types, bounds, defaults: ``LogConfig`` and ``KafkaConfig`` (2.2.1 Scala), ``LogConfig.java``,
+``ServerTopicConfigSynonyms.java``, ``GroupCoordinatorConfig.java``, ``TransactionLogConfigs.java`` and
+``TransactionStateManagerConfigs.java`` (3.9.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from krepair.errors import UsageError
+from krepair.formats.damage import shown
+from krepair.formats.java_numbers import parse_java_integer
+from krepair.logdir.config_files import (
+    ConfigLine,
+    TopicConfigs,
+    read_server_properties,
+    read_topic_configs,
+)
+
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+_MINUTE_MS = 60 * 1000
+_HOUR_MS = 60 * _MINUTE_MS
+_DAY_MS = 24 * _HOUR_MS
+_UNBOUNDED = -(2**63)
+_POLICIES = frozenset({"compact", "delete"})
+
+
+class Setting(NamedTuple):
+    """One configuration value and where it came from; of the same form as the plan's.
+
+    Attributes:
+        key: Kafka's own topic-level name, as ``delete.retention.ms``, or a broker-wide one.
+        value: the value as text, in the key's own unit.
+        source: ``default``, ``server.properties: <key>``, ``topic-config FILE``, or ``--set``.
+    """
+
+    key: str
+    value: str
+    source: str
+
+
+class _Synonym(NamedTuple):
+    """A name in ``server.properties`` for a topic-level key.
+
+    Attributes:
+        key: the name.
+        factor: its value times this is the topic-level value; 1 also for what is not a number.
+        bits: width of the number.
+    """
+
+    key: str
+    factor: int = 1
+    bits: int = 0
+
+
+class _Key(NamedTuple):
+    """One key that krepair uses.
+
+    Attributes:
+        key: Kafka's name.
+        type: ``int``, ``long``, ``boolean``, ``list`` or ``string``.
+        default: the documented default, as text.
+        at_least: the least number that a broker takes.
+        synonyms: names in ``server.properties``; the first one that is there counts.
+    """
+
+    key: str
+    type: str
+    default: str
+    at_least: int = _UNBOUNDED
+    synonyms: tuple[_Synonym, ...] = ()
+
+
+_TOPIC_KEYS = {
+    key.key: key
+    for key in (
+        _Key("cleanup.policy", "list", "delete", synonyms=(_Synonym("log.cleanup.policy"),)),
+        _Key("segment.bytes", "int", str(1 << 30), 14, (_Synonym("log.segment.bytes"),)),
+        _Key("segment.index.bytes", "int", str(10 << 20), 0, (_Synonym("log.index.size.max.bytes"),)),
+        _Key("index.interval.bytes", "int", "4096", 0, (_Synonym("log.index.interval.bytes"),)),
+        _Key("delete.retention.ms", "long", str(_DAY_MS), 0, (_Synonym("log.cleaner.delete.retention.ms"),)),
+        _Key("min.compaction.lag.ms", "long", "0", 0, (_Synonym("log.cleaner.min.compaction.lag.ms"),)),
+        _Key(
+            "retention.ms",
+            "long",
+            str(7 * _DAY_MS),
+            -1,
+            (
+                _Synonym("log.retention.ms", 1, 64),
+                _Synonym("log.retention.minutes", _MINUTE_MS, 32),
+                _Synonym("log.retention.hours", _HOUR_MS, 32),
+            ),
+        ),
+        _Key("retention.bytes", "long", "-1", synonyms=(_Synonym("log.retention.bytes"),)),
+        # 1000012 up to 2.4, 1048588 from 2.5 (KAFKA-4203)
+        _Key("max.message.bytes", "int", str((1 << 20) + 12), 0, (_Synonym("message.max.bytes"),)),
+        _Key("remote.storage.enable", "boolean", "false"),
+        _Key(
+            "message.format.version", "string", "3.0-IV1", synonyms=(_Synonym("log.message.format.version"),)
+        ),
+    )
+}
+_BROKER_KEYS = {
+    key.key: key
+    for key in (
+        _Key("transactional.id.expiration.ms", "int", str(7 * _DAY_MS), 1),
+        _Key("producer.id.expiration.ms", "int", str(_DAY_MS), 1),
+        _Key("offsets.topic.segment.bytes", "int", str(100 << 20), 1),
+        _Key("transaction.state.log.segment.bytes", "int", str(100 << 20), 1),
+    )
+}
+# What a broker gives its own topics when it creates them (GroupCoordinator.offsetsTopicConfigs,
+# TransactionStateManager.transactionTopicConfigs).
+_SEGMENT_BYTES_OF = {
+    OFFSETS_TOPIC: "offsets.topic.segment.bytes",
+    TRANSACTIONS_TOPIC: "transaction.state.log.segment.bytes",
+}
+_BITS = {"int": 32, "long": 64}
+
+
+class TopicSettings(NamedTuple):
+    """The settings of one topic.
+
+    Attributes:
+        cleanup_policy: ``compact``, ``delete``, both or none.
+        segment_bytes: the most a merged ``.log`` may take.
+        segment_index_bytes: the most a merged ``.index`` or ``.timeindex`` may take.
+        index_interval_bytes: bytes of log between two index entries.
+        delete_retention_ms: how long markers and tombstones stay.
+        min_compaction_lag_ms: age below which nothing is compacted.
+        retention_ms: age above which segments go, -1 for never.
+        retention_bytes: size above which segments go, -1 for never.
+        max_message_bytes: the largest batch a producer may send.
+        remote_storage_enable: whether the topic is tiered.
+        message_format_version: as set, or the default of 3.x.
+        settings: all of them as text with their sources, by key.
+    """
+
+    cleanup_policy: frozenset[str]
+    segment_bytes: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    delete_retention_ms: int
+    min_compaction_lag_ms: int
+    retention_ms: int
+    retention_bytes: int
+    max_message_bytes: int
+    remote_storage_enable: bool
+    message_format_version: str
+    settings: tuple[Setting, ...]
+
+    @property
+    def compacts(self) -> bool:
+        """Whether the broker's cleaner would compact the topic."""
+        return "compact" in self.cleanup_policy
+
+
+class Settings:
+    """Settings from all sources; build it with ``load_settings``.
+
+    Args:
+        server: checked values of ``server.properties``, by topic-level or broker-wide key.
+        topics: checked values of the topic-config file, by topic, then key.
+        overrides: checked values given one by one.
+    """
+
+    def __init__(
+        self,
+        server: dict[str, Setting],
+        topics: dict[str, dict[str, Setting]],
+        overrides: dict[str, Setting],
+    ) -> None:
+        self._server = server
+        self._topics = topics
+        self._overrides = overrides
+
+    @property
+    def broker(self) -> tuple[Setting, ...]:
+        """The broker-wide settings, by key."""
+        return tuple(self._broker_setting(key) for key in sorted(_BROKER_KEYS))
+
+    @property
+    def transactional_id_expiration_ms(self) -> int:
+        """After so long without a transaction a transactional id is forgotten."""
+        return int(self._broker_setting("transactional.id.expiration.ms").value)
+
+    @property
+    def producer_id_expiration_ms(self) -> int:
+        """After so long without a batch a producer id is forgotten (3.4 on)."""
+        return int(self._broker_setting("producer.id.expiration.ms").value)
+
+    @property
+    def producer_expiry_ms(self) -> int:
+        """The longer of the two: whom any broker version still knows, krepair takes for active."""
+        return max(self.transactional_id_expiration_ms, self.producer_id_expiration_ms)
+
+    @property
+    def configured_topics(self) -> tuple[str, ...]:
+        """Topics that the topic-config file names, sorted."""
+        return tuple(sorted(self._topics))
+
+    def topic(self, topic: str) -> TopicSettings:
+        """Return the effective settings of a topic."""
+        found = {key: self._topic_setting(topic, key) for key in sorted(_TOPIC_KEYS)}
+
+        def number(key: str) -> int:
+            return int(found[key].value)
+
+        return TopicSettings(
+            cleanup_policy=frozenset(filter(None, found["cleanup.policy"].value.split(","))),
+            segment_bytes=number("segment.bytes"),
+            segment_index_bytes=number("segment.index.bytes"),
+            index_interval_bytes=number("index.interval.bytes"),
+            delete_retention_ms=number("delete.retention.ms"),
+            min_compaction_lag_ms=number("min.compaction.lag.ms"),
+            retention_ms=number("retention.ms"),
+            retention_bytes=number("retention.bytes"),
+            max_message_bytes=number("max.message.bytes"),
+            remote_storage_enable=found["remote.storage.enable"].value == "true",
+            message_format_version=found["message.format.version"].value,
+            settings=tuple(found.values()),
+        )
+
+    def _broker_setting(self, key: str) -> Setting:
+        default = Setting(key, _BROKER_KEYS[key].default, "default")
+        return self._overrides.get(key) or self._server.get(key) or default
+
+    def _topic_setting(self, topic: str, key: str) -> Setting:
+        given = self._overrides.get(key) or self._topics.get(topic, {}).get(key)
+        if given is not None:
+            return given
+        if topic in _SEGMENT_BYTES_OF:
+            if key == "cleanup.policy":
+                return Setting(key, "compact", "default")
+            if key == "segment.bytes":
+                return self._broker_setting(_SEGMENT_BYTES_OF[topic])._replace(key=key)
+        return self._server.get(key) or Setting(key, _TOPIC_KEYS[key].default, "default")
+
+
+def load_settings(
+    config_file: str | None, topic_config_file: str | None, overrides: Mapping[str, str]
+) -> Settings:
+    """Load settings.
+
+    What was given one by one counts first, then the topic's own, then the broker's, then the default.
+
+    Args:
+        config_file: a broker's ``server.properties``.
+        topic_config_file: JSON ``{"topic": {"key": "value"}}``, or what ``kafka-configs.sh --describe`` printed.
+        overrides: topic-level or broker-wide key -> value, for all topics.
+
+    Raises:
+        UsageError: a file cannot be read or understood, or a value is none that a broker takes; with file and
+        line.
+    """
+    server = {} if config_file is None else _server_settings(read_server_properties(config_file))
+    topics = {} if topic_config_file is None else _topics_settings(read_topic_configs(topic_config_file))
+    return Settings(server, topics, _override_settings(overrides))
+
+
+def _server_settings(lines: dict[str, ConfigLine]) -> dict[str, Setting]:
+    found: dict[str, Setting] = {}
+    for key in (*_TOPIC_KEYS.values(), *_BROKER_KEYS.values()):
+        # A broker has its broker-wide keys under their own names.
+        synonyms = (_Synonym(key.key),) if key.key in _BROKER_KEYS else key.synonyms
+        # A broker does not start with a wrong value in a name that another one outdoes, so all are checked.
+        values = [(name, _server_value(key, name, lines[name.key])) for name in synonyms if name.key in lines]
+        if values:
+            name, value = values[0]
+            found[key.key] = Setting(key.key, value, f"server.properties: {name.key}")
+    return found
+
+
+def _server_value(key: _Key, synonym: _Synonym, line: ConfigLine) -> str:
+    if not synonym.bits:
+        return _checked(key, line.value, f"{line.where}: {synonym.key}")
+    number = parse_java_integer(line.value.strip(), synonym.bits)
+    if number is None:
+        raise _wrong(f"{line.where}: {synonym.key}", "a whole number", line.value)
+    # Any negative retention means none (KafkaConfig.logRetentionTimeMillis).
+    return str(-1 if number < 0 else number * synonym.factor)
+
+
+def _topics_settings(topics: TopicConfigs) -> dict[str, dict[str, Setting]]:
+    source = f"topic-config {topics.file}"
+    return {
+        topic: {
+            key: Setting(key, _checked(_TOPIC_KEYS[key], line.value, f"{line.where}: {key}"), source)
+            for key, line in lines.items()
+            # A topic has many more keys, and versions to come will add some.
+            if key in _TOPIC_KEYS
+        }
+        for topic, lines in topics.topics.items()
+    }
+
+
+def _override_settings(overrides: Mapping[str, str]) -> dict[str, Setting]:
+    known = _TOPIC_KEYS | _BROKER_KEYS
+    found: dict[str, Setting] = {}
+    for key, value in overrides.items():
+        if key not in known:
+            raise UsageError(f"--set {shown(key)}: expected one of {', '.join(sorted(known))}")
+        found[key] = Setting(key, _checked(known[key], value, f"--set {key}"), "--set")
+    return found
+
+
+def _checked(key: _Key, text: str, where: str) -> str:
+    """Return the value as a broker understands it, in one form only.
+
+    Raises:
+        UsageError: a broker would not take it.
+    """
+    value = text.strip()
+    if key.type == "boolean":
+        if value.lower() not in {"true", "false"}:
+            raise _wrong(where, "true or false", text)
+        return value.lower()
+    if key.type == "list":
+        policies = [policy.strip() for policy in value.split(",") if policy.strip()]
+        if not _POLICIES.issuperset(policies):
+            raise _wrong(where, "compact, delete or both", text)
+        return ",".join(sorted(set(policies)))
+    if key.type == "string":
+        return value
+    number = parse_java_integer(value, _BITS[key.type])
+    if number is None:
+        raise _wrong(where, f"a whole number of {_BITS[key.type]} bits", text)
+    if number < key.at_least:
+        raise _wrong(where, f"at least {key.at_least}", text)
+    return str(number)
+
+
+def _wrong(where: str, expected: str, found: str) -> UsageError:
+    return UsageError(f"{where}: expected {expected}, found {shown(found)!r}")

@@ -1,0 +1,186 @@
+"""Reads the files that hold Kafka settings: ``server.properties``, and topic settings in three forms.
+
+Forms of ``kafka-configs.sh --describe``: ``ConfigCommand.scala`` 2.2.1 (one line a topic) and 3.9.0 (one line
+a key).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NamedTuple
+
+import javaproperties
+
+from krepair.errors import UsageError
+from krepair.formats.damage import shown
+from krepair.logdir.reading import why
+
+MAX_BYTES = 16 << 20
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_OLD_TOPIC = re.compile(r"Configs for topic '(?P<topic>[^']*)' are ?(?P<configs>.*)")
+_NEW_TOPIC = re.compile(r"(?:Dynamic |All )?[Cc]onfigs for topic '?(?P<topic>[^\s']+)'? are:?")
+_NEW_KEY = re.compile(
+    r"\s+(?P<key>[^=\s]+)=(?P<value>.*?)(?: sensitive=(?:true|false)(?: synonyms=\{.*\})?)?\s*"
+)
+# A comma also stands inside values (compact,delete): a new setting begins only where a key and = follow.
+_OLD_COMMA = re.compile(r",(?=[a-z][a-z.]*=)")
+
+
+class ConfigLine(NamedTuple):
+    """One value and where it stands.
+
+    Attributes:
+        value: text of the value.
+        where: ``file:line``, for messages.
+    """
+
+    value: str
+    where: str
+
+
+class TopicConfigs(NamedTuple):
+    """What a topic-config file says.
+
+    Attributes:
+        file: the file, as given.
+        topics: topic -> key -> value.
+    """
+
+    file: str
+    topics: dict[str, dict[str, ConfigLine]]
+
+
+class _DuplicateError(ValueError):
+    """A name stands twice in one JSON object."""
+
+
+def read_server_properties(path: str) -> dict[str, ConfigLine]:
+    """Read a Java properties file; of a key that stands twice the last one counts, as in Java.
+
+    Raises:
+        UsageError: it cannot be read or is no properties file.
+    """
+    # Java reads properties files as Latin-1.
+    text = _read(path).decode("latin-1")
+    found: dict[str, ConfigLine] = {}
+    line = 1
+    try:
+        for element in javaproperties.parse(text):
+            if isinstance(element, javaproperties.KeyValue):
+                found[element.key] = ConfigLine(element.value, f"{path}:{line}")
+            line += len(_LINE_END.findall(element.source))
+    except (javaproperties.InvalidUEscapeError, ValueError) as error:
+        raise UsageError(f"{path}:{line}: expected Java properties: {shown(str(error))}") from error
+    return found
+
+
+def read_topic_configs(path: str) -> TopicConfigs:
+    """Read topic settings: JSON, or what ``kafka-configs.sh --describe`` printed.
+
+    Raises:
+        UsageError: it cannot be read or has neither form.
+    """
+    try:
+        text = _read(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: expected UTF-8 text, byte {error.start} is none") from error
+    if text.lstrip().startswith("{"):
+        return TopicConfigs(path, _from_json(path, text))
+    return TopicConfigs(path, _from_describe(path, text))
+
+
+def _read(path: str) -> bytes:
+    try:
+        # A pipe is welcome here: the file may be what another program prints.
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{path}: could not be read: {why(error)}") from error
+    except ValueError as error:
+        raise UsageError(f"{shown(path)}: is no file name: {error}") from error
+    if len(data) > MAX_BYTES:
+        raise UsageError(f"{path}: expected at most {MAX_BYTES} bytes")
+    return data
+
+
+def _from_json(path: str, text: str) -> dict[str, dict[str, ConfigLine]]:
+    try:
+        document = json.loads(text, object_pairs_hook=_without_duplicates)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{path}:{error.lineno}: expected JSON: {error.msg}") from error
+    except _DuplicateError as error:
+        raise UsageError(f"{path}: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: expected JSON: {shown(str(error))}") from error
+    return {topic: _json_topic(path, text, topic, configs) for topic, configs in document.items()}
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise _DuplicateError(f"expected each name once, {shown(key)!r} stands twice in one object")
+        found[key] = value
+    return found
+
+
+def _json_topic(path: str, text: str, topic: str, configs: object) -> dict[str, ConfigLine]:
+    topic_place = _place_of_name(text, topic, 0)
+    if not isinstance(configs, dict):
+        where = f"{path}:{_line_at(text, topic_place)}"
+        raise UsageError(f"{where}: topic {shown(topic)!r}: expected an object of keys and values")
+    found: dict[str, ConfigLine] = {}
+    for key, value in configs.items():
+        where = f"{path}:{_line_at(text, _place_of_name(text, key, topic_place))}"
+        if isinstance(value, bool):
+            found[key] = ConfigLine("true" if value else "false", where)
+        elif isinstance(value, (str, int)):
+            found[key] = ConfigLine(str(value), where)
+        else:
+            raise UsageError(f"{where}: {shown(key)}: expected a text or a whole number")
+    return found
+
+
+def _place_of_name(text: str, name: str, start: int) -> int:
+    """Find about where a name stands, since JSON values carry no places; else ``start``."""
+    match = re.compile(re.escape(json.dumps(name, ensure_ascii=False)) + r"\s*:").search(text, start)
+    return start if match is None else match.start()
+
+
+def _line_at(text: str, place: int) -> int:
+    return text.count("\n", 0, place) + 1
+
+
+def _from_describe(path: str, text: str) -> dict[str, dict[str, ConfigLine]]:
+    topics: dict[str, dict[str, ConfigLine]] = {}
+    current: dict[str, ConfigLine] | None = None
+    for number, line in enumerate(text.split("\n"), 1):
+        where = f"{path}:{number}"
+        stripped = line.rstrip()
+        if not stripped:
+            continue
+        if old := _OLD_TOPIC.fullmatch(stripped):
+            current = None
+            configs = topics.setdefault(old["topic"], {})
+            configs.update(_old_configs(old["configs"], where))
+        elif new := _NEW_TOPIC.fullmatch(stripped):
+            current = topics.setdefault(new["topic"], {})
+        elif current is not None and (key := _NEW_KEY.fullmatch(stripped)):
+            current[key["key"]] = ConfigLine(key["value"], where)
+        else:
+            raise UsageError(
+                f"{where}: expected JSON or a line of kafka-configs.sh --describe, found {shown(stripped)!r}"
+            )
+    return topics
+
+
+def _old_configs(text: str, where: str) -> dict[str, ConfigLine]:
+    found: dict[str, ConfigLine] = {}
+    for item in _OLD_COMMA.split(text) if text else []:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise UsageError(f"{where}: expected key=value, found {shown(item)!r}")
+        found[key.strip()] = ConfigLine(value, where)
+    return found
