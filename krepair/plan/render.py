@@ -1,0 +1,302 @@
+"""The views of a plan, made from the plan alone: a page, Markdown for a change ticket, JSON."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+
+from krepair.plan.figures import add_tallies
+from krepair.plan.markdown import markdown
+from krepair.plan.model import KeepOriginal, PartitionPlan, Plan, ReplaceFile, RewriteSegments
+from krepair.plan.planfile import dumps
+from krepair.plan.view import Section, Table, View, bytes_text, share_bar, time_text
+from krepair.rules.reasons import REASONS, Reason
+
+_FEW_PARTITIONS = 5
+
+
+def to_json(plan: Plan) -> str:
+    """The plan file's own text."""
+    return dumps(plan).decode()
+
+
+def to_markdown(plan: Plan, plan_path: str = "PLAN") -> str:
+    """A page for a change ticket.
+
+    Args:
+        plan: any plan.
+        plan_path: name of its file, for the commands.
+    """
+    return markdown(plan_view(plan, plan_path))
+
+
+def plan_view(plan: Plan, plan_path: str = "PLAN") -> View:
+    """The page. A plan without a change says so first."""
+    sections = (
+        _summary(plan),
+        _what_happens(plan),
+        _partitions(plan),
+        _left_alone(plan),
+        _reasons(plan),
+        _horizons(plan),
+        _risks(plan),
+        _commit_and_undo(plan),
+        _settings(plan),
+        _notes(plan),
+        _next(plan, plan_path),
+    )
+    return View(
+        title=f"krepair plan {plan.plan_id}",
+        sections=tuple(section for section in sections if not section.empty),
+    )
+
+
+def _changing(plan: Plan) -> list[PartitionPlan]:
+    return [partition for partition in plan.partitions if partition.changes]
+
+
+def _summary(plan: Plan) -> Section:
+    changing = _changing(plan)
+    alone = sum(partition.status == "left alone" for partition in plan.partitions)
+    nothing = len(plan.partitions) - len(changing) - alone
+    policy = plan.policy
+    before = sum(partition.log_bytes_before for partition in changing)
+    after = sum(partition.log_bytes_after for partition in changing)
+    horizon = (
+        time_text(int(policy.horizon))
+        if policy.horizon.isascii() and policy.horizon.isdigit()
+        else policy.horizon
+    )
+    rows = [
+        ("host", plan.host),
+        ("log directory", plan.log_dir),
+        ("cluster id, broker id", f"{plan.cluster_id or '-'}, {plan.broker_id or '-'}"),
+        ("krepair, rules", f"{plan.tool_version}, {policy.rules}"),
+        ("fixes", ", ".join(policy.fixes)),
+        ("clock of the decisions", time_text(policy.now_ms)),
+        ("delete horizon", horizon),
+        ("partitions", f"{len(changing)} to change, {nothing} with nothing to do, {alone} left alone"),
+    ]
+    if changing:
+        rows += [
+            (".log bytes of them before", bytes_text(before)),
+            (".log bytes of them after", bytes_text(after)),
+            ("freed right after apply", bytes_text(plan.freed_at_apply)),
+            ("freed after purge", bytes_text(plan.freed_at_purge)),
+            ("peak extra space", bytes_text(plan.peak_extra_bytes)),
+            ("expected time of apply", _minutes(plan.expected_seconds)),
+        ]
+    if plan.uncleanable_partitions:
+        rows.append(
+            (
+                "uncleanable (KIP-346)",
+                f"{plan.uncleanable_partitions} partitions, {bytes_text(plan.uncleanable_bytes)}",
+            )
+        )
+    rows.append(("digest", plan.digest))
+    lines = () if changing else ("This plan changes nothing.",)
+    return Section(title="Summary", lines=lines, table=Table(columns=("what", "value"), rows=tuple(rows)))
+
+
+def _minutes(seconds: float) -> str:
+    return "less than a minute" if seconds < 60 else f"about {seconds / 60:.0f} minutes"
+
+
+def _what_happens(plan: Plan) -> Section:
+    rewrites = [
+        change
+        for partition in plan.partitions
+        for change in partition.changes
+        if isinstance(change, RewriteSegments)
+    ]
+    replaced = [
+        change
+        for partition in plan.partitions
+        for change in partition.changes
+        if isinstance(change, ReplaceFile)
+    ]
+    lines = []
+    if rewrites:
+        sources = sum(len(change.sources) for change in rewrites)
+        removed = sum(len(change.removes_snapshots) for change in rewrites)
+        lines.append(
+            f"{sources} segments become {len(rewrites)}. Batches with records are carried over byte for "
+            f"byte; "
+            "log start, log end and leader epochs stay."
+        )
+        if removed:
+            lines.append(
+                f"{removed} producer snapshots of segments that are merged away go; never the newest."
+            )
+    if replaced:
+        lines.append(f"{len(replaced)} files that are made from others are replaced.")
+    return Section(title="What will happen", lines=tuple(lines))
+
+
+def _partitions(plan: Plan) -> Section:
+    rows = tuple(
+        (
+            partition.folder,
+            f"{partition.log_bytes_before:,}",
+            f"{partition.log_bytes_after:,}",
+            share_bar(partition.log_bytes_after, partition.log_bytes_before),
+            f"{partition.freed_at_apply:,}",
+            f"{partition.freed_at_purge:,}",
+            _span_text(partition),
+        )
+        for partition in _changing(plan)
+    )
+    columns = (
+        "partition",
+        "before",
+        "after",
+        "left",
+        "freed at apply",
+        "freed at purge",
+        "offsets, and what ends them",
+    )
+    return Section(
+        title="Partitions to change (bytes)",
+        table=Table(columns=columns, rows=rows, right=frozenset({1, 2, 4, 5})),
+    )
+
+
+def _span_text(partition: PartitionPlan) -> str:
+    span = partition.span
+    if span is None:
+        return "-"
+    return f"{span.start_offset} to {span.end_offset}: {span.limit_text or span.limit}"
+
+
+def _left_alone(plan: Plan) -> Section:
+    rows = tuple(
+        (partition.folder, partition.code, partition.why, partition.next_command or "-")
+        for partition in plan.partitions
+        if partition.status == "left alone"
+    )
+    return Section(
+        title="Partitions left alone",
+        table=Table(columns=("partition", "code", "why", "next command"), rows=rows),
+    )
+
+
+def _reasons(plan: Plan) -> Section:
+    tallies = add_tallies(tally for partition in plan.partitions for tally in partition.reasons)
+    rows = []
+    for tally in tallies:
+        known = REASONS.get(Reason(tally.reason)) if tally.reason in set(Reason) else None
+        rows.append(
+            (
+                tally.reason,
+                known.verdict.value if known else "?",
+                f"{tally.batches:,}",
+                f"{tally.bytes:,}",
+                known.text if known else "a reason that this krepair does not know",
+                known.source if known else "-",
+            )
+        )
+    columns = ("code", "batch", "batches", "bytes before", "why", "source")
+    return Section(title="Reasons", table=Table(columns=columns, rows=tuple(rows), right=frozenset({2, 3})))
+
+
+def _horizons(plan: Plan) -> Section:
+    with_choices = [partition for partition in plan.partitions if partition.horizons]
+    if len(with_choices) <= _FEW_PARTITIONS:
+        rows: list[tuple[str, ...]] = [
+            (
+                partition.folder,
+                choice.name,
+                time_text(choice.horizon_ms),
+                f"{choice.log_bytes_after:,}",
+                f"{choice.markers_dropped:,}",
+                "chosen" if choice.chosen else "",
+            )
+            for partition in with_choices
+            for choice in partition.horizons
+        ]
+    else:
+        rows = list(_summed_horizons(with_choices))
+    columns = ("partition", "horizon", "markers may go up to", "span bytes after", "markers dropped", "")
+    return Section(
+        title="What each delete horizon would give",
+        table=Table(columns=columns, rows=tuple(rows), right=frozenset({3, 4})),
+    )
+
+
+def _summed_horizons(partitions: Iterable[PartitionPlan]) -> Iterable[tuple[str, ...]]:
+    sums: dict[str, tuple[int, int, int, bool]] = {}
+    for partition in partitions:
+        for choice in partition.horizons:
+            count, size, markers, chosen = sums.get(choice.name, (0, 0, 0, False))
+            sums[choice.name] = (
+                count + 1,
+                size + choice.log_bytes_after,
+                markers + choice.markers_dropped,
+                chosen or choice.chosen,
+            )
+    for name, (count, size, markers, chosen) in sums.items():
+        yield (
+            f"{count} together",
+            name,
+            "by partition",
+            f"{size:,}",
+            f"{markers:,}",
+            "chosen" if chosen else "",
+        )
+
+
+def _risks(plan: Plan) -> Section:
+    return Section(title="Risks", lines=tuple(f"{risk.code}: {risk.text}" for risk in plan.risks))
+
+
+def _commit_and_undo(plan: Plan) -> Section:
+    changes = [change for partition in plan.partitions for change in partition.changes]
+    if not changes:
+        return Section(title="Commit and undo")
+    fence = "with the fence" if plan.commit.fence else "without the fence"
+    lines = [f"Order {plan.commit.order}, {fence}: {plan.commit.why}"]
+    kept = sum(isinstance(change.undo, KeepOriginal) for change in changes)
+    if kept:
+        lines.append(
+            f"{kept} of {len(changes)} changes keep their originals in krepair~{plan.plan_id}/ of the "
+            f"partition: "
+            "krepair undo puts every byte and modification time back, until krepair purge or until a broker "
+            "has "
+            "written to the partition."
+        )
+    lines += [
+        f"{change.change_id} cannot be undone: {change.undo.why}"
+        for change in changes
+        if not isinstance(change.undo, KeepOriginal)
+    ]
+    return Section(title="Commit and undo", lines=tuple(lines))
+
+
+def _settings(plan: Plan) -> Section:
+    rows = tuple(
+        (topic or "(broker)", row.key, row.value, row.source)
+        for topic, settings in sorted(plan.policy.settings.items())
+        for row in settings
+    )
+    return Section(title="Settings used", table=Table(columns=("topic", "key", "value", "from"), rows=rows))
+
+
+def _notes(plan: Plan) -> Section:
+    lines = tuple(f"{partition.folder}: {note}" for partition in plan.partitions for note in partition.notes)
+    return Section(title="Notes", lines=lines)
+
+
+def _next(plan: Plan, plan_path: str) -> Section:
+    if not _changing(plan):
+        return Section(title="Next")
+    name = shlex.quote(plan_path)
+    return Section(
+        title="Next",
+        lines=("With the broker stopped, as a user who may write the log directory:",),
+        commands=(
+            f"krepair apply {name}",
+            f"krepair verify {name}",
+            f"krepair undo {name}    # takes it back",
+            f"krepair purge {name}   # frees the originals; no undo after it",
+        ),
+    )

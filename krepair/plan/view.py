@@ -1,0 +1,99 @@
+"""A neutral page of titles, lines and tables, from which Markdown and the terminal are both drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+_UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
+_LAST_SECOND_MS: Final = 253_402_300_799_999
+_BAR_CELLS: Final = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """Rows of text.
+
+    Attributes:
+        columns: headings.
+        rows: cells, as many as headings.
+        right: places of the columns that hold numbers.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    right: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Section:
+    """One part of a page; whatever is empty is not drawn.
+
+    Attributes:
+        title: heading.
+        lines: paragraphs, one line each.
+        table: or None.
+        commands: to type, one line each.
+    """
+
+    title: str
+    lines: tuple[str, ...] = ()
+    table: Table | None = None
+    commands: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing under the heading."""
+        return not (self.lines or self.commands or (self.table and self.table.rows))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class View:
+    """A whole page."""
+
+    title: str
+    sections: tuple[Section, ...]
+
+
+def visible(text: str) -> str:
+    """Text in which names chosen by others can neither move the cursor nor break a line."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else _escape(letter) for letter in text)
+
+
+def _escape(letter: str) -> str:
+    return letter.encode("unicode_escape").decode("ascii")
+
+
+def bytes_text(count: int) -> str:
+    """Exact, and in a unit that a person can hold: ``1,308,238 (1.2 MiB)``."""
+    exact = f"{count:,}"
+    size = float(abs(count))
+    if size < 1024:
+        return exact
+    power = 0
+    while size >= 1024 and power < len(_UNITS):
+        size /= 1024
+        power += 1
+    sign = "-" if count < 0 else ""
+    return f"{exact} ({sign}{size:.1f} {_UNITS[power - 1]})"
+
+
+def time_text(milliseconds: int) -> str:
+    """Epoch milliseconds as ISO 8601 in UTC; as they are when no calendar holds them."""
+    if not 0 <= milliseconds <= _LAST_SECOND_MS:
+        return str(milliseconds)
+    moment = datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def share_bar(part: int, whole: int) -> str:
+    """How much of something is left, as ``##........  17%``."""
+    share = part / whole if whole > 0 else 0.0
+    share = min(max(share, 0.0), 1.0)
+    filled = round(share * _BAR_CELLS)
+    if part > 0:
+        filled = max(filled, 1)
+    return f"{'#' * filled}{'.' * (_BAR_CELLS - filled)} {share:4.0%}"
