@@ -250,7 +250,7 @@ def load_settings(
 
     Args:
         config_file: a broker's ``server.properties``.
-        topic_config_file: JSON ``{"topic": {"key": "value"}}``, or what ``kafka-configs.sh --describe`` printed.
+        topic_config_file: JSON ``{"topic": {"key": "value"}}``, or what ``kafka-configs.sh --describe`` says.
         overrides: topic-level or broker-wide key -> value, for all topics.
 
     Raises:

@@ -1,0 +1,26 @@
+"""Unpacks the real log directories of ``fixtures/``."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import zstandard
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+# The archives were packed with a long window: the segments of one log directory repeat each other.
+WINDOW_BYTES = 1 << 27
+
+
+def unpack(name: str, tmp_path: Path) -> Path:
+    """Unpack ``fixtures/<name>.tar.zst`` under ``tmp_path``, mtimes kept; returns the log directory."""
+    target = tmp_path / name
+    target.mkdir(parents=True)
+    decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES)
+    with (
+        open(FIXTURES / f"{name}.tar.zst", "rb") as packed,
+        decompressor.stream_reader(packed) as stream,
+        tarfile.open(fileobj=stream, mode="r|") as archive,
+    ):
+        archive.extractall(target, filter="data")
+    return target / "logs"
