@@ -1,0 +1,30 @@
+"""``krepair apply``."""
+
+from __future__ import annotations
+
+from krepair.cli import options as shared
+from krepair.cli.outcome import finish
+from krepair.cli.progress import ProgressOf
+
+
+def apply(
+    plan: shared.PlanArgument,
+    *,
+    engine: shared.EngineOption = "auto",
+    master: shared.MasterOption = "",
+    json: shared.JsonOption = False,
+    quiet: shared.QuietOption = False,
+) -> None:
+    """Carry out a plan: stage, verify, swap. Run again after an interruption it continues.
+
+    Example: krepair apply offsets.krplan
+    """
+    options = shared.common_options(engine=engine, master=master)
+    from krepair.cli.views.reports import apply_view
+    from krepair.ops import apply as ops
+    from krepair.ops import show
+
+    reviewed = show.load_safe(plan)
+    with ProgressOf(quiet=quiet) as progress:
+        report = ops.apply(reviewed, options, progress)
+    finish("apply", report, report.exit_code, lambda: apply_view(report), as_json=json, quiet=quiet)

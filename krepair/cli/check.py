@@ -1,0 +1,51 @@
+"""``krepair check``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from krepair.cli import options as shared
+from krepair.cli.outcome import finish
+from krepair.cli.progress import ProgressOf
+
+
+def check(
+    log_dirs: Annotated[
+        list[str], typer.Argument(metavar="LOGDIR...", help="Log directories of one broker.")
+    ],
+    *,
+    config: shared.ConfigOption = None,
+    topic_config: shared.TopicConfigOption = None,
+    setting: shared.SetOption = None,
+    now: shared.NowOption = None,
+    broker_version: shared.BrokerVersionOption = "",
+    topic: shared.TopicOption = None,
+    partition: shared.PartitionOption = None,
+    engine: shared.EngineOption = "auto",
+    master: shared.MasterOption = "",
+    json: shared.JsonOption = False,
+    quiet: shared.QuietOption = False,
+) -> None:
+    """Find what is wrong. Writes nothing; exits with 2 when there are findings.
+
+    Example: krepair check /var/lib/kafka --config /etc/kafka/server.properties
+    """
+    options = shared.common_options(
+        config=config,
+        topic_config=topic_config,
+        settings=setting,
+        now=now,
+        broker_version=broker_version,
+        topics=topic,
+        partitions=partition,
+        engine=engine,
+        master=master,
+    )
+    from krepair.cli.views.reports import check_view
+    from krepair.ops import check as ops
+
+    with ProgressOf(quiet=quiet) as progress:
+        report = ops.check(log_dirs, options, progress)
+    finish("check", report, report.exit_code, lambda: check_view(report), as_json=json, quiet=quiet)

@@ -1,0 +1,31 @@
+"""``krepair explain``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from krepair.cli import options as shared
+from krepair.cli.outcome import finish
+from krepair.errors import ExitCode
+
+
+def explain(
+    code: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CODE", help="A rule (KR101), a reason (D03), an objection (RV15); all if left out."
+        ),
+    ] = None,
+    *,
+    json: shared.JsonOption = False,
+) -> None:
+    """Say what a code means: its danger, its fix, and where it was read.
+
+    Example: krepair explain KR101
+    """
+    from krepair.ops import explain as ops
+
+    page = ops.explain_all() if code is None else ops.explain(code)
+    finish("explain", page, ExitCode.DONE, lambda: page, as_json=json, quiet=False)

@@ -1,0 +1,79 @@
+"""The command ``krepair``: its verbs, and the one place where an exit code leaves the process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from krepair import __version__
+from krepair.cli import apply, check, explain, plan, purge, show, undo, verify
+from krepair.cli.outcome import guarded
+
+
+class KrepairGroup(TyperGroup):
+    """Verbs whose errors become krepair's exit codes, wherever the command is called from."""
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> NoReturn:
+        """Run and leave the process.
+
+        Raises:
+            SystemExit: always, with a code of ``krepair.errors.ExitCode`` or 128 + a signal's number.
+        """
+        arguments = list(sys.argv[1:] if args is None else args)
+        options["standalone_mode"] = False
+        run = super().main
+        sys.exit(guarded(lambda: run(arguments, *rest, **options), arguments))
+
+
+app = typer.Typer(
+    cls=KrepairGroup,
+    name="krepair",
+    help="Repairs and rewrites Apache Kafka log directories offline: check, plan, review, apply, verify, "
+    "undo.",
+    # Plain help: importing rich for it would take longer than everything else.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+def _show_version(*, wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"krepair {__version__}\n")
+        raise typer.Exit(0)
+
+
+@app.callback()
+def krepair(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=lambda value: _show_version(wanted=value), is_eager=True)
+    ] = False,
+) -> None:
+    """Repairs and rewrites Apache Kafka log directories offline: check, plan, review, apply, verify, undo."""
+
+
+app.command("check")(check.check)
+app.command("plan")(plan.plan)
+app.command("show")(show.show)
+app.command("apply")(apply.apply)
+app.command("verify")(verify.verify)
+app.command("undo")(undo.undo)
+app.command("purge")(purge.purge)
+app.command("explain")(explain.explain)
+
+
+def main() -> NoReturn:
+    """Entry point of the installed command."""
+    app()
+    raise AssertionError("the group leaves the process")
+
+
+if __name__ == "__main__":
+    main()

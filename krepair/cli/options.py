@@ -1,0 +1,134 @@
+"""The options that several verbs share, as typer reads them, and their way to ``Options``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from krepair.errors import UsageError
+from krepair.ops import options as parsing
+from krepair.ops.options import Engine, Options
+
+ConfigOption = Annotated[
+    str | None, typer.Option("--config", metavar="FILE", help="The broker's server.properties.")
+]
+TopicConfigOption = Annotated[
+    str | None,
+    typer.Option(
+        "--topic-config",
+        metavar="FILE",
+        help='Topic settings: JSON {"topic": {"key": "value"}}, or what kafka-configs.sh --describe prints.',
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="One setting in Kafka's own name; may be repeated."),
+]
+NowOption = Annotated[
+    str | None,
+    typer.Option("--now", metavar="TIME", help="The clock of all decisions: ISO 8601 or epoch milliseconds."),
+]
+BrokerVersionOption = Annotated[
+    str,
+    typer.Option("--broker-version", metavar="VERSION", help="Version of the broker that will start on it."),
+]
+TopicOption = Annotated[
+    list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic; may be repeated.")
+]
+PartitionOption = Annotated[
+    list[str] | None,
+    typer.Option("--partition", metavar="TOPIC-N", help="Only this partition; may be repeated."),
+]
+EngineOption = Annotated[
+    str,
+    typer.Option("--engine", metavar="auto|spark|inline", help="Where the work is done; auto picks by size."),
+]
+MasterOption = Annotated[
+    str, typer.Option("--master", metavar="URL", help="Spark master, as local[*] or spark://host:7077.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="No progress, no page; the exit code tells.")
+]
+HorizonOption = Annotated[
+    str,
+    typer.Option(
+        "--delete-horizon",
+        metavar="next-pass|newest|TIME",
+        help="How far markers may go: what the broker's next pass would use, newest cleanable segment minus "
+        "delete.retention.ms, or a time.",
+    ),
+]
+FixOption = Annotated[
+    str | None,
+    typer.Option("--fix", metavar="LIST", help="Names divided by commas; all that lose nothing if left out."),
+]
+KeepOption = Annotated[
+    str,
+    typer.Option(
+        "--keep", metavar="inplace", help="Where the originals stay until purge: in the partition folder."
+    ),
+]
+NoMergeOption = Annotated[bool, typer.Option("--no-merge", help="Do not join neighbouring segments.")]
+AssumeOption = Annotated[
+    str,
+    typer.Option(
+        "--assume-high-watermark",
+        metavar="log-end",
+        help="Plan partitions without a recorded high watermark as if the log end were it.",
+    ),
+]
+LogDirArgument = Annotated[
+    str, typer.Argument(metavar="LOGDIR", help="A log directory of the stopped broker.")
+]
+PlanArgument = Annotated[str, typer.Argument(metavar="PLAN", help="A plan file.")]
+
+
+def parse_engine(text: str) -> Engine:
+    """Read ``--engine``.
+
+    Raises:
+        UsageError: none of the three.
+    """
+    try:
+        return Engine(text)
+    except ValueError:
+        raise UsageError(f"--engine {text!r}: expected one of {', '.join(Engine)}") from None
+
+
+def common_options(
+    *,
+    config: str | None = None,
+    topic_config: str | None = None,
+    settings: list[str] | None = None,
+    now: str | None = None,
+    broker_version: str = "",
+    topics: list[str] | None = None,
+    partitions: list[str] | None = None,
+    engine: str = "auto",
+    master: str = "",
+    **more: Any,
+) -> Options:
+    """What was typed, as typed values; ``more`` holds fields of ``Options`` that only one verb has.
+
+    Raises:
+        UsageError: a value that cannot be read.
+    """
+    if now is not None:
+        more["now_ms"] = parsing.parse_time_ms(now, "--now")
+    if broker_version and not all(
+        part.isdigit() for part in broker_version.split("-", maxsplit=1)[0].split(".")
+    ):
+        raise UsageError(f"--broker-version {broker_version!r}: expected a version, as 2.2.1")
+    return Options(
+        config=config,
+        topic_config=topic_config,
+        settings=tuple(parsing.parse_setting(text) for text in settings or ()),
+        broker_version=broker_version,
+        topics=tuple(topics or ()),
+        partitions=tuple(parsing.parse_partition(text) for text in partitions or ()),
+        engine=parse_engine(engine),
+        master=master,
+        **more,
+    )

@@ -1,0 +1,108 @@
+"""How a run ends: one page or one document, and an exit code; an error never shows a traceback."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NoReturn
+
+import typer
+
+from krepair.errors import ExitCode, KrepairError
+from krepair.plan.view import View, visible
+
+INTERRUPTED_BY_SIGNAL: Final = 130
+BROKEN_PIPE: Final = 141
+DEBUG_VARIABLE: Final = "KREPAIR_DEBUG"
+
+
+def finish(
+    verb: str, report: Any, exit_code: ExitCode, page: Callable[[], View], *, as_json: bool, quiet: bool
+) -> NoReturn:
+    """Print what a verb handed back and leave with its exit code.
+
+    Args:
+        verb: as typed.
+        report: any msgspec value; the JSON document holds it.
+        exit_code: of the report.
+        page: makes the page, only called when there is one to print.
+        as_json: one document instead of a page.
+        quiet: neither page.
+
+    Raises:
+        typer.Exit: always.
+    """
+    if as_json:
+        from krepair.cli.views import json
+
+        json.write(json.report_document(verb, report, exit_code))
+    elif not quiet:
+        from krepair.cli.views.text import print_view
+
+        print_view(page())
+    raise typer.Exit(int(exit_code))
+
+
+def guarded(run: Callable[[], Any], arguments: Sequence[str]) -> int:
+    """Run the command line and turn every end into an exit code.
+
+    Args:
+        run: calls typer without its own handling of errors; gives the exit code, or None.
+        arguments: as typed, to know the verb and whether JSON is wanted before anything is parsed.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        code = run()
+        sys.stdout.flush()
+    except KrepairError as error:
+        return _tell(arguments, error.message, error.next_command, int(error.exit_code))
+    except KeyboardInterrupt:
+        return _tell(arguments, "interrupted", "run the same command again", INTERRUPTED_BY_SIGNAL)
+    except typer.Abort:
+        return _tell(arguments, "interrupted", "run the same command again", INTERRUPTED_BY_SIGNAL)
+    except BrokenPipeError:
+        # The reader has left (as `| head` does): nothing more can be said, not even by the interpreter at
+        # its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except Exception as error:  # the last line of defence
+        return _unexpected(arguments, error)
+    return code if isinstance(code, int) else int(ExitCode.DONE)
+
+
+def _unexpected(arguments: Sequence[str], error: Exception) -> int:
+    words = getattr(error, "format_message", None)
+    if words is not None:
+        # Only typer's own errors of usage have this.
+        verb = _verb(arguments)
+        return _tell(arguments, words(), f"krepair {verb} --help".replace("  ", " "), int(ExitCode.USAGE))
+    if os.environ.get(DEBUG_VARIABLE) == "1":
+        traceback.print_exc()
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    message = f"an error of krepair itself, please report it: {' '.join(what.split())}"
+    return _tell(
+        arguments, message, f"{DEBUG_VARIABLE}=1 with the same command shows where", int(ExitCode.BUG)
+    )
+
+
+def _tell(arguments: Sequence[str], message: str, next_command: str, exit_code: int) -> int:
+    if "--json" in arguments:
+        from krepair.cli.views import json
+
+        json.write(json.error_document(_verb(arguments), message, next_command, exit_code))
+    lines = [f"krepair: {visible(message)}"]
+    if next_command:
+        lines.append(f"next: {visible(next_command)}")
+    text = "\n".join(lines) + "\n"
+    encoding = sys.stderr.encoding or "utf-8"
+    sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    sys.stderr.flush()
+    return exit_code
+
+
+def _verb(arguments: Sequence[str]) -> str:
+    return next((argument for argument in arguments if not argument.startswith("-")), "")

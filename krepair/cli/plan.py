@@ -1,0 +1,78 @@
+"""``krepair plan``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from krepair.cli import options as shared
+from krepair.cli.outcome import finish
+from krepair.cli.progress import ProgressOf
+from krepair.errors import ExitCode, UsageError
+from krepair.ops import options as parsing
+
+
+def plan(
+    log_dirs: Annotated[
+        list[str], typer.Argument(metavar="LOGDIR", help="The log directory; a plan is of one.")
+    ],
+    *,
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="PLAN", help="Where to write the plan; never in LOGDIR.")
+    ] = None,
+    fix: shared.FixOption = None,
+    delete_horizon: shared.HorizonOption = "newest",
+    keep: shared.KeepOption = "inplace",
+    no_merge: shared.NoMergeOption = False,
+    assume_high_watermark: shared.AssumeOption = "",
+    config: shared.ConfigOption = None,
+    topic_config: shared.TopicConfigOption = None,
+    setting: shared.SetOption = None,
+    now: shared.NowOption = None,
+    broker_version: shared.BrokerVersionOption = "",
+    topic: shared.TopicOption = None,
+    partition: shared.PartitionOption = None,
+    engine: shared.EngineOption = "auto",
+    master: shared.MasterOption = "",
+    json: shared.JsonOption = False,
+    quiet: shared.QuietOption = False,
+) -> None:
+    """Write down every change for review. Touches nothing; exits with 2 when there is something to do.
+
+    Example: krepair plan /var/lib/kafka --topic __consumer_offsets --out offsets.krplan
+    """
+    if len(log_dirs) != 1:
+        raise UsageError(f"{len(log_dirs)} log directories: a plan is of one; run krepair plan once for each")
+    options = shared.common_options(
+        config=config,
+        topic_config=topic_config,
+        settings=setting,
+        now=now,
+        broker_version=broker_version,
+        topics=topic,
+        partitions=partition,
+        engine=engine,
+        master=master,
+        fixes=parsing.BUILT_FIXES if fix is None else parsing.parse_fixes(fix),
+        delete_horizon=parsing.parse_delete_horizon(delete_horizon),
+        keep=parsing.parse_keep(keep),
+        merge=not no_merge,
+        assume_high_watermark=parsing.parse_assume_high_watermark(assume_high_watermark),
+    )
+    from krepair.ops import plan as ops
+    from krepair.ops import show
+
+    with ProgressOf(quiet=quiet) as progress:
+        made = ops.make_plan(log_dirs[0], options, progress)
+    if out is not None:
+        show.save(out, made)
+    found = made.uncleanable_partitions or any(partition.changes for partition in made.partitions)
+    finish(
+        "plan",
+        made,
+        ExitCode.FOUND if found else ExitCode.DONE,
+        lambda: show.show_view(made, out or "PLAN"),
+        as_json=json,
+        quiet=quiet,
+    )

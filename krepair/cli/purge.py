@@ -1,0 +1,30 @@
+"""``krepair purge``."""
+
+from __future__ import annotations
+
+from krepair.cli import options as shared
+from krepair.cli.outcome import finish
+from krepair.cli.progress import ProgressOf
+
+
+def purge(
+    plan: shared.PlanArgument,
+    *,
+    engine: shared.EngineOption = "auto",
+    master: shared.MasterOption = "",
+    json: shared.JsonOption = False,
+    quiet: shared.QuietOption = False,
+) -> None:
+    """Free the kept originals of a plan that was applied. There is no undo after it.
+
+    Example: krepair purge offsets.krplan
+    """
+    options = shared.common_options(engine=engine, master=master)
+    from krepair.cli.views.reports import apply_view
+    from krepair.ops import purge as ops
+    from krepair.ops import show
+
+    reviewed = show.load_safe(plan)
+    with ProgressOf(quiet=quiet) as progress:
+        report = ops.purge(reviewed, options, progress)
+    finish("purge", report, report.exit_code, lambda: apply_view(report), as_json=json, quiet=quiet)

@@ -1,0 +1,50 @@
+"""``krepair verify``."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from krepair.cli import options as shared
+from krepair.cli.outcome import finish
+from krepair.cli.progress import ProgressOf
+
+
+def verify(
+    target: Annotated[str, typer.Argument(metavar="LOGDIR|PLAN", help="A log directory, or a plan file.")],
+    *,
+    config: shared.ConfigOption = None,
+    topic_config: shared.TopicConfigOption = None,
+    setting: shared.SetOption = None,
+    topic: shared.TopicOption = None,
+    partition: shared.PartitionOption = None,
+    engine: shared.EngineOption = "auto",
+    master: shared.MasterOption = "",
+    json: shared.JsonOption = False,
+    quiet: shared.QuietOption = False,
+) -> None:
+    """Prove that every file reads as it should, and that a plan's result is what was planned. Writes nothing.
+
+    Example: krepair verify offsets.krplan
+    """
+    options = shared.common_options(
+        config=config,
+        topic_config=topic_config,
+        settings=setting,
+        topics=topic,
+        partitions=partition,
+        engine=engine,
+        master=master,
+    )
+    from krepair.cli.views.reports import verify_view
+    from krepair.ops import show
+    from krepair.ops import verify as ops
+
+    with ProgressOf(quiet=quiet) as progress:
+        if os.path.isdir(target):
+            report = ops.verify_log_dir(target, options, progress)
+        else:
+            report = ops.verify_plan(show.load_safe(target), options, progress)
+    finish("verify", report, report.exit_code, lambda: verify_view(report), as_json=json, quiet=quiet)

@@ -1,0 +1,67 @@
+"""One versioned JSON document per run, on standard output."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+import msgspec
+
+from krepair import __version__
+from krepair.errors import EXIT_CODE_MEANING, ExitCode
+
+DOCUMENT_VERSION: Final = "1.0"
+
+
+def report_document(verb: str, report: Any, exit_code: ExitCode) -> bytes:
+    """The document of a run that came to an end.
+
+    Args:
+        verb: as typed.
+        report: any msgspec value.
+        exit_code: what the process will return.
+    """
+    return _encode(_head(verb, exit_code) | {"report": _builtins(report)})
+
+
+def error_document(verb: str, message: str, next_command: str, exit_code: int) -> bytes:
+    """The document of a run that was refused or failed."""
+    code = ExitCode(exit_code) if exit_code in set(ExitCode) else ExitCode.BUG
+    head = _head(verb, code) | {"exit_code": exit_code}
+    return _encode(head | {"error": {"message": message, "next_command": next_command}})
+
+
+def write(document: bytes) -> None:
+    """Put a document on standard output."""
+    sys.stdout.write(document.decode())
+    sys.stdout.flush()
+
+
+def _head(verb: str, exit_code: ExitCode) -> dict[str, Any]:
+    return {
+        "format_version": DOCUMENT_VERSION,
+        "tool_version": __version__,
+        "verb": verb,
+        "exit_code": int(exit_code),
+        "code": exit_code.name,
+        "meaning": EXIT_CODE_MEANING[exit_code],
+    }
+
+
+def _builtins(report: Any) -> Any:
+    return _spell(msgspec.to_builtins(report, str_keys=True))
+
+
+def _spell(value: Any) -> Any:
+    """File names that are not UTF-8 spelled out: JSON cannot hold them."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_spell(key): _spell(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_spell(item) for item in value]
+    return value
+
+
+def _encode(document: dict[str, Any]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(_spell(document)), indent=2) + b"\n"

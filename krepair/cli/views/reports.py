@@ -1,0 +1,167 @@
+"""Pages of the reports of ``check``, ``apply``, ``undo``, ``purge`` and ``verify``."""
+
+from __future__ import annotations
+
+from krepair.checks.catalogue import CATALOGUE, RULES
+from krepair.errors import EXIT_CODE_MEANING
+from krepair.ops.reports import ApplyReport, ChangeResult, CheckReport, LogDirReport, VerifyReport
+from krepair.plan.view import Section, Table, View, bytes_text, share_bar
+
+_DONE_WORDS = {"apply": "applied", "undo": "taken back", "purge": "purged"}
+
+
+def check_view(report: CheckReport) -> View:
+    """What ``check`` found: findings, what partitions are made of, the forecast."""
+    sections: list[Section] = []
+    for log_dir in report.log_dirs:
+        sections += _log_dir(log_dir)
+    planned = [rule.code for rule in CATALOGUE if rule.planned]
+    sections.append(
+        Section(
+            title="Not looked for",
+            lines=(f"This version does not look for {len(planned)} rules yet: {', '.join(planned)}",),
+        )
+    )
+    sections.append(_end(report.engine, report.next_command))
+    return View(title="krepair check", sections=tuple(sections))
+
+
+def _log_dir(report: LogDirReport) -> list[Section]:
+    name = report.log_dir
+    findings = tuple(
+        (
+            finding.rule,
+            RULES[finding.rule].severity.value,
+            finding.partition or ".",
+            _place(finding.file, finding.position),
+            finding.evidence,
+            RULES[finding.rule].fix,
+        )
+        for finding in report.findings
+    )
+    partitions = tuple(
+        (
+            partition.partition,
+            f"{partition.segments:,}",
+            f"{partition.log_bytes:,}",
+            f"{partition.markers:,}",
+            f"{partition.emptied:,}",
+            share_bar(partition.marker_bytes + partition.emptied_bytes, partition.log_bytes),
+        )
+        for partition in report.partitions
+    )
+    forecast = tuple(
+        (line.partition, line.expected, line.text, f"{line.bytes_read:,}") for line in report.forecast
+    )
+    lines = [f"{bytes_text(report.scanned_bytes)} of .log read."]
+    if not findings:
+        lines.append("Nothing found.")
+    if report.uncleanable_partitions:
+        lines.append(
+            f"Uncleanable (KIP-346): {report.uncleanable_partitions} partitions, "
+            f"{bytes_text(report.uncleanable_bytes)}."
+        )
+    if report.start_needs_bytes >= 0:
+        lines.append(f"The next start needs {bytes_text(report.start_needs_bytes)} on this disk.")
+    return [
+        Section(
+            title=f"Findings in {name}",
+            lines=tuple(lines),
+            table=Table(columns=("rule", "severity", "partition", "file", "evidence", "fix"), rows=findings),
+        ),
+        Section(
+            title=f"Partitions in {name}",
+            table=Table(
+                columns=("partition", "segments", ".log bytes", "markers", "emptied", "share of both"),
+                rows=partitions,
+                right=frozenset({1, 2, 3, 4}),
+            ),
+        ),
+        Section(
+            title=f"What the next start would do in {name}",
+            table=Table(
+                columns=("partition", "expected", "why", "bytes to read"), rows=forecast, right=frozenset({3})
+            ),
+        ),
+    ]
+
+
+def _place(file: str, position: int) -> str:
+    if not file:
+        return "-"
+    return file if position < 0 else f"{file} at {position}"
+
+
+def apply_view(report: ApplyReport) -> View:
+    """What ``apply``, ``undo`` or ``purge`` did, by partition; every failure on its own line."""
+    by_partition: dict[str, list[ChangeResult]] = {}
+    for result in report.results:
+        by_partition.setdefault(result.partition, []).append(result)
+    rows = tuple((name, _outcomes(results), _freed(results)) for name, results in by_partition.items())
+    failed = tuple(
+        (result.change_id, result.outcome, str(result.exit_code), result.why)
+        for result in report.results
+        if result.outcome in {"failed", "skipped"}
+    )
+    lines = [f"{report.exit_code.name.lower()}: {EXIT_CODE_MEANING[report.exit_code]}."]
+    if report.results:
+        lines.append(f"Freed: {bytes_text(report.bytes_freed)}.")
+    else:
+        lines.append("There was nothing to do.")
+    if report.uncleanable_partitions:
+        lines.append(
+            f"Uncleanable (KIP-346): {report.uncleanable_partitions} partitions, "
+            f"{bytes_text(report.uncleanable_bytes)}."
+        )
+    sections = (
+        Section(
+            title=f"Plan {report.plan_id} {_DONE_WORDS[report.verb]} in {report.log_dir}",
+            lines=tuple(lines),
+            table=Table(columns=("partition", "changes", "bytes freed"), rows=rows, right=frozenset({2})),
+        ),
+        Section(title="Not done", table=Table(columns=("change", "outcome", "code", "why"), rows=failed)),
+        _end(report.engine, report.next_command),
+    )
+    return View(title=f"krepair {report.verb}", sections=sections)
+
+
+def _outcomes(results: list[ChangeResult]) -> str:
+    counts: dict[str, int] = {}
+    for result in results:
+        counts[result.outcome] = counts.get(result.outcome, 0) + 1
+    return ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+
+
+def _freed(results: list[ChangeResult]) -> str:
+    return f"{sum(result.bytes_freed for result in results):,}"
+
+
+def verify_view(report: VerifyReport) -> View:
+    """What ``verify`` proved, and every problem."""
+    rows = tuple(
+        (problem.partition or ".", _place(problem.file, problem.position), problem.text)
+        for problem in report.problems
+    )
+    what = f"plan {report.plan_id} in {report.target}" if report.plan_id else report.target
+    lines = (
+        f"Read {report.partitions:,} partitions, {report.segments:,} segments, {report.batches:,} batches, "
+        f"{bytes_text(report.bytes_read)}.",
+        "Everything is as it should be." if not rows else f"{len(rows)} problems.",
+    )
+    sections = (
+        Section(
+            title=f"Verified: {what}",
+            lines=lines,
+            table=Table(columns=("partition", "file", "problem"), rows=rows),
+        ),
+        _end(report.engine, report.next_command),
+    )
+    return View(title="krepair verify", sections=sections)
+
+
+def _end(engine: str, next_command: str) -> Section:
+    return Section(
+        title="Next" if next_command else "Engine",
+        lines=(f"Engine: {engine}",) if engine else (),
+        commands=(next_command,) if next_command else (),
+    )

@@ -1,0 +1,84 @@
+"""Pages on a terminal through rich; the same page as plain text where there is none."""
+
+from __future__ import annotations
+
+import sys
+
+from krepair.plan.view import Section, Table, View, visible
+
+_GAP = "  "
+
+
+def print_view(view: View) -> None:
+    """Put a page on standard output."""
+    if sys.stdout.isatty():
+        _print_rich(view)
+    else:
+        sys.stdout.write(_encodable(plain(view)))
+    sys.stdout.flush()
+
+
+def _encodable(text: str) -> str:
+    encoding = sys.stdout.encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def plain(view: View) -> str:
+    """The page as text of aligned columns, with one newline at the end."""
+    parts = [visible(view.title)]
+    parts += [_plain_section(section) for section in view.sections if not section.empty]
+    return "\n\n".join(parts) + "\n"
+
+
+def _plain_section(section: Section) -> str:
+    lines = [visible(section.title), "-" * len(visible(section.title))]
+    lines += [visible(line) for line in section.lines]
+    if section.table is not None and section.table.rows:
+        lines += _plain_table(section.table)
+    lines += [f"  {visible(command)}" for command in section.commands]
+    return "\n".join(lines)
+
+
+def _plain_table(table: Table) -> list[str]:
+    rows = [tuple(map(visible, row)) for row in (table.columns, *table.rows)]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(table.columns))]
+    return [_plain_row(row, widths, table.right) for row in rows]
+
+
+def _plain_row(row: tuple[str, ...], widths: list[int], right: frozenset[int]) -> str:
+    cells = [
+        cell.rjust(width) if place in right else cell.ljust(width)
+        for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]
+    return _GAP.join(cells).rstrip()
+
+
+def _print_rich(view: View) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    # Text takes what it is given: names of topics and files are never read as markup.
+    console = Console(highlight=False)
+    console.print(Text(visible(view.title), style="bold"))
+    for section in view.sections:
+        if section.empty:
+            continue
+        console.print()
+        console.print(Text(visible(section.title), style="bold cyan"))
+        for line in section.lines:
+            console.print(Text(visible(line)))
+        if section.table is not None and section.table.rows:
+            drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+            for place, column in enumerate(section.table.columns):
+                drawn.add_column(
+                    Text(column),
+                    justify="right" if place in section.table.right else "left",
+                    overflow="fold",
+                )
+            for row in section.table.rows:
+                drawn.add_row(*(Text(visible(cell)) for cell in row))
+            console.print(drawn)
+        for command in section.commands:
+            console.print(Text(f"  {visible(command)}", style="green"), soft_wrap=True)

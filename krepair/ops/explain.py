@@ -1,0 +1,84 @@
+"""``krepair explain``: one row of one of the tables of codes."""
+
+from __future__ import annotations
+
+from krepair.checks.catalogue import CATALOGUE, RULES, Rule
+from krepair.errors import EXIT_CODE_MEANING, UsageError
+from krepair.plan.objection import OBJECTIONS
+from krepair.plan.view import Section, Table, View
+from krepair.rules.reasons import REASONS, Reason
+
+
+def explain(code: str) -> View:
+    """What a code means.
+
+    Args:
+        code: of a rule (``KRnnn``), of a reason of a plan (``D03``), or of an objection of the review
+        (``RVnn``); in any case.
+
+    Raises:
+        UsageError: no such code.
+    """
+    wanted = code.strip().upper()
+    if wanted in RULES:
+        return _rule(RULES[wanted])
+    if wanted in set(Reason):
+        reason = Reason(wanted)
+        text = REASONS[reason]
+        rows = (
+            ("what happens to the batch", text.verdict.value),
+            ("why", text.text),
+            ("source", text.source),
+        )
+        return _page(f"{wanted}: reason in a plan", rows)
+    if wanted in OBJECTIONS:
+        return _page(f"{wanted}: objection of the review", (("it objects to", OBJECTIONS[wanted]),))
+    raise UsageError(
+        f"{code!r}: no such rule, reason or objection; rules are {CATALOGUE[0].code} to {CATALOGUE[-1].code}",
+        next_command="krepair explain",
+    )
+
+
+def explain_all() -> View:
+    """All tables, one line per code."""
+    rules = tuple(
+        (rule.code, rule.severity.value, rule.title, rule.fix, rule.implemented_in or "planned")
+        for rule in CATALOGUE
+    )
+    reasons = tuple((reason.value, REASONS[reason].verdict.value, REASONS[reason].text) for reason in Reason)
+    codes = tuple((str(code.value), code.name, meaning) for code, meaning in EXIT_CODE_MEANING.items())
+    return View(
+        title="Codes of krepair",
+        sections=(
+            Section(
+                title="Rules", table=Table(columns=("code", "severity", "title", "fix", "since"), rows=rules)
+            ),
+            Section(title="Reasons in a plan", table=Table(columns=("code", "batch", "why"), rows=reasons)),
+            Section(
+                title="Objections of the review",
+                table=Table(columns=("code", "it objects to"), rows=tuple(OBJECTIONS.items())),
+            ),
+            Section(title="Exit codes", table=Table(columns=("code", "name", "meaning"), rows=codes)),
+        ),
+    )
+
+
+def _rule(rule: Rule) -> View:
+    state = (
+        "planned: check does not look for it yet" if rule.planned else f"since krepair {rule.implemented_in}"
+    )
+    rows = (
+        ("severity", rule.severity.value),
+        ("looked for", state),
+        ("evidence", rule.evidence),
+        ("danger if left", rule.danger),
+        ("fix", f"--fix {rule.fix}" if rule.fix != "none" else "none"),
+        ("lost if krepair is wrong", rule.lost_if_wrong),
+        ("source", rule.source),
+    )
+    return _page(f"{rule.code}: {rule.title}", rows)
+
+
+def _page(title: str, rows: tuple[tuple[str, str], ...]) -> View:
+    section = Section(title="What it means", table=Table(columns=("what", "text"), rows=rows))
+    return View(title=title, sections=(section,))
