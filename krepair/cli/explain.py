@@ -28,4 +28,5 @@ def explain(
     from krepair.ops import explain as ops
 
     page = ops.explain_all() if code is None else ops.explain(code)
-    finish("explain", page, ExitCode.DONE, lambda: page, as_json=json, quiet=False)
+    report = ops.rows() if code is None else ops.row(code)
+    finish("explain", report, ExitCode.DONE, lambda: page, as_json=json, quiet=False)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import re
+from typing import Annotated, Any, Final
 
 import typer
 
 from krepair.errors import UsageError
 from krepair.ops import options as parsing
 from krepair.ops.options import Engine, Options
+
+_VERSION: Final = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}(\.[0-9]{1,4}){0,2}([-+][A-Za-z0-9.+-]{1,40})?")
 
 ConfigOption = Annotated[
     str | None, typer.Option("--config", metavar="FILE", help="The broker's server.properties.")
@@ -117,9 +120,7 @@ def common_options(
     """
     if now is not None:
         more["now_ms"] = parsing.parse_time_ms(now, "--now")
-    if broker_version and not all(
-        part.isdigit() for part in broker_version.split("-", maxsplit=1)[0].split(".")
-    ):
+    if broker_version and not _VERSION.fullmatch(broker_version):
         raise UsageError(f"--broker-version {broker_version!r}: expected a version, as 2.2.1")
     return Options(
         config=config,

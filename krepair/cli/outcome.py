@@ -15,6 +15,7 @@ from krepair.plan.view import View, visible
 
 INTERRUPTED_BY_SIGNAL: Final = 130
 BROKEN_PIPE: Final = 141
+VERBS: Final = ("check", "plan", "show", "apply", "verify", "undo", "purge", "explain")
 DEBUG_VARIABLE: Final = "KREPAIR_DEBUG"
 
 
@@ -79,7 +80,8 @@ def _unexpected(arguments: Sequence[str], error: Exception) -> int:
     if words is not None:
         # Only typer's own errors of usage have this.
         verb = _verb(arguments)
-        return _tell(arguments, words(), f"krepair {verb} --help".replace("  ", " "), int(ExitCode.USAGE))
+        help_command = f"krepair {verb} --help" if verb in VERBS else "krepair --help"
+        return _tell(arguments, words(), help_command, int(ExitCode.USAGE))
     if os.environ.get(DEBUG_VARIABLE) == "1":
         traceback.print_exc()
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Any
+
 from krepair.checks.catalogue import CATALOGUE, RULES, Rule
 from krepair.errors import EXIT_CODE_MEANING, UsageError
 from krepair.plan.objection import OBJECTIONS
@@ -19,24 +22,44 @@ def explain(code: str) -> View:
     Raises:
         UsageError: no such code.
     """
-    wanted = code.strip().upper()
+    wanted = _known(code)
     if wanted in RULES:
         return _rule(RULES[wanted])
-    if wanted in set(Reason):
-        reason = Reason(wanted)
-        text = REASONS[reason]
-        rows = (
-            ("what happens to the batch", text.verdict.value),
-            ("why", text.text),
-            ("source", text.source),
-        )
-        return _page(f"{wanted}: reason in a plan", rows)
     if wanted in OBJECTIONS:
         return _page(f"{wanted}: objection of the review", (("it objects to", OBJECTIONS[wanted]),))
+    text = REASONS[Reason(wanted)]
+    cells = (("what happens to the batch", text.verdict.value), ("why", text.text), ("source", text.source))
+    return _page(f"{wanted}: reason in a plan", cells)
+
+
+def _known(code: str) -> str:
+    wanted = code.strip().upper()
+    if wanted in RULES or wanted in OBJECTIONS or wanted in set(Reason):
+        return wanted
     raise UsageError(
         f"{code!r}: no such rule, reason or objection; rules are {CATALOGUE[0].code} to {CATALOGUE[-1].code}",
         next_command="krepair explain",
     )
+
+
+def row(code: str) -> dict[str, Any]:
+    """The same for a program: the row's fields by name.
+
+    Raises:
+        UsageError: no such code.
+    """
+    wanted = _known(code)
+    if wanted in RULES:
+        return {"kind": "rule", **asdict(RULES[wanted])}
+    if wanted in OBJECTIONS:
+        return {"kind": "objection", "code": wanted, "text": OBJECTIONS[wanted]}
+    return {"kind": "reason", "code": wanted, **REASONS[Reason(wanted)]._asdict()}
+
+
+def rows() -> list[dict[str, Any]]:
+    """Every row of the tables of rules, reasons and objections."""
+    codes = [*RULES, *(reason.value for reason in Reason), *OBJECTIONS]
+    return [row(code) for code in codes]
 
 
 def explain_all() -> View:
@@ -80,5 +103,5 @@ def _rule(rule: Rule) -> View:
 
 
 def _page(title: str, rows: tuple[tuple[str, str], ...]) -> View:
-    section = Section(title="What it means", table=Table(columns=("what", "text"), rows=rows))
+    section = Section(title="What it means", table=Table(columns=("", ""), rows=rows))
     return View(title=title, sections=(section,))

@@ -95,7 +95,7 @@ def _summary(plan: Plan) -> Section:
         )
     rows.append(("digest", plan.digest))
     lines = () if changing else ("This plan changes nothing.",)
-    return Section(title="Summary", lines=lines, table=Table(columns=("what", "value"), rows=tuple(rows)))
+    return Section(title="Summary", lines=lines, table=Table(columns=("", ""), rows=tuple(rows)))
 
 
 def _minutes(seconds: float) -> str:

@@ -16,7 +16,7 @@ class Table:
     """Rows of text.
 
     Attributes:
-        columns: headings.
+        columns: headings; all empty for names and values.
         rows: cells, as many as headings.
         right: places of the columns that hold numbers.
     """

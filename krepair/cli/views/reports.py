@@ -143,9 +143,12 @@ def verify_view(report: VerifyReport) -> View:
         for problem in report.problems
     )
     what = f"plan {report.plan_id} in {report.target}" if report.plan_id else report.target
-    lines = (
+    read = (
         f"Read {report.partitions:,} partitions, {report.segments:,} segments, {report.batches:,} batches, "
-        f"{bytes_text(report.bytes_read)}.",
+        f"{bytes_text(report.bytes_read)}."
+    )
+    lines = (
+        read,
         "Everything is as it should be." if not rows else f"{len(rows)} problems.",
     )
     sections = (

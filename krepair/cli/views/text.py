@@ -40,7 +40,9 @@ def _plain_section(section: Section) -> str:
 
 
 def _plain_table(table: Table) -> list[str]:
-    rows = [tuple(map(visible, row)) for row in (table.columns, *table.rows)]
+    # A table of names and values has no headings.
+    headings = (table.columns,) if any(table.columns) else ()
+    rows = [tuple(map(visible, row)) for row in (*headings, *table.rows)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(table.columns))]
     return [_plain_row(row, widths, table.right) for row in rows]
 
@@ -70,7 +72,7 @@ def _print_rich(view: View) -> None:
         for line in section.lines:
             console.print(Text(visible(line)))
         if section.table is not None and section.table.rows:
-            drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+            drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(section.table.columns))
             for place, column in enumerate(section.table.columns):
                 drawn.add_column(
                     Text(column),
