@@ -1,0 +1,400 @@
+"""Commit, undo and purge: stopped and failed at every call, run again, taken back."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from krepair.errors import ExitCode, InterruptedAtSafePointError, LockedError, RefusedError
+from krepair.journal.outcome import Committed, Failed, Skipped, Undone
+from krepair.journal.purge import purge_partition
+from krepair.journal.runner import commit_partition, undo_partition
+from krepair.journal.safe_points import SafePoints
+from krepair.journal.status import ChangeState, read_status
+from krepair.plan.model import Commit
+from tests.durable.disks import ALL_KINDS, FILE_CHANGING, FailingDisk, SimulatedCrash, StoppingDisk
+from tests.journal.scene import FENCED, P1, P2, PLAN_ID, Scene, Tree, UnsyncedDisk, name, tree
+
+COMMITS = {"P1 fenced": FENCED, "P1": P1, "P2": P2, "P2 fenced": Commit(order="P2", fence=True, why="")}
+commits = pytest.mark.parametrize("commit", COMMITS.values(), ids=COMMITS.keys())
+
+
+def applied(tmp_path: Path, commit: Commit) -> Tree:
+    scene = Scene(tmp_path / "whole")
+    assert all(isinstance(outcome, Committed) for outcome in scene.apply(commit))
+    return scene.now()
+
+
+def states(scene: Scene) -> list[ChangeState]:
+    return list(read_status(UnsyncedDisk(), str(scene.root), PLAN_ID, scene.partition).values())
+
+
+@commits
+def test_apply_puts_the_new_files_in_place_and_nothing_else(tmp_path: Path, commit: Commit) -> None:
+    scene = Scene(tmp_path / "logs")
+    outcomes = scene.apply(commit)
+    expected = dict(scene.before)
+    for base in (100, 200, 300, 400, 500):
+        for extension in (".log", ".index", ".timeindex", ".txnindex"):
+            expected.pop(f"t-0/{name(base, extension)}", None)
+    for base in (200, 300, 500):
+        del expected[f"t-0/{name(base, '.snapshot')}"]
+    for base, mtime_s in ((100, 1_300), (400, 1_500)):
+        for extension, content in scene.staged[base].items():
+            expected[f"t-0/{name(base, extension)}"] = (0o640, mtime_s * 10**9 + 7, content)
+    expected[f"t-0/{name(0, '.timeindex')}"] = (0o640, 3_000 * 10**9 + 7, scene.new_index)
+    assert expected == scene.now()
+    assert tuple(Committed(c.change_id) for c in scene.partition.changes) == outcomes
+    assert states(scene) == [ChangeState.COMMITTED] * 3
+
+
+@commits
+@pytest.mark.parametrize("undo_commit", [FENCED, P1, P2], ids=["U1 fenced", "U1", "U2"])
+def test_undo_in_any_order_gives_back_every_byte_time_and_mode(
+    tmp_path: Path, commit: Commit, undo_commit: Commit
+) -> None:
+    scene = Scene(tmp_path / "logs")
+    scene.apply(commit)
+    outcomes = scene.undo(undo_commit)
+    assert tuple(Undone(c.change_id) for c in scene.partition.changes[::-1]) == outcomes
+    assert scene.before == tree(scene.root)
+    assert states(scene) == [ChangeState.PLANNED] * 3
+
+
+@commits
+def test_a_group_that_was_undone_can_be_applied_again(tmp_path: Path, commit: Commit) -> None:
+    scene = Scene(tmp_path / "logs")
+    scene.apply(commit)
+    scene.undo(commit)
+    scene.apply(commit)
+    assert applied(tmp_path, commit) == scene.now()
+
+
+@commits
+def test_stopped_at_every_call_of_apply_it_goes_on_to_the_same_tree_and_back(
+    tmp_path: Path, commit: Commit
+) -> None:
+    whole = applied(tmp_path, commit)
+    stops = 0
+    while True:
+        stops += 1
+        scene = Scene(tmp_path / str(stops))
+        try:
+            scene.apply(commit, StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING))
+            break
+        except SimulatedCrash:
+            pass
+        outcomes = scene.apply(commit)
+        assert [Committed] * 3 == [type(o) for o in outcomes], (stops, outcomes)
+        assert whole == scene.now(), stops
+        scene.undo(commit)
+        assert scene.before == tree(scene.root), stops
+    assert stops > 60
+
+
+@commits
+def test_stopped_at_every_call_of_apply_undo_gives_the_original_tree(tmp_path: Path, commit: Commit) -> None:
+    stops = 0
+    while True:
+        stops += 1
+        scene = Scene(tmp_path / str(stops))
+        try:
+            scene.apply(commit, StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING))
+            break
+        except SimulatedCrash:
+            pass
+        outcomes = scene.undo(commit)
+        assert not [o for o in outcomes if isinstance(o, Failed)], (stops, outcomes)
+        assert scene.before == tree(scene.root), stops
+    assert stops > 60
+
+
+@commits
+def test_stopped_at_every_call_of_undo_it_goes_on_to_the_original_tree(
+    tmp_path: Path, commit: Commit
+) -> None:
+    stops = 0
+    while True:
+        stops += 1
+        scene = Scene(tmp_path / str(stops))
+        scene.apply(commit)
+        try:
+            scene.undo(commit, StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING))
+            break
+        except SimulatedCrash:
+            pass
+        outcomes = scene.undo(commit)
+        assert not [o for o in outcomes if isinstance(o, Failed)], (stops, outcomes)
+        assert scene.before == tree(scene.root), stops
+    assert stops > 60
+
+
+@pytest.mark.parametrize("commit", [FENCED, P2], ids=["P1 fenced", "P2"])
+@pytest.mark.parametrize(
+    ("number", "forever"), [(errno.EIO, False), (errno.ENOSPC, True)], ids=["EIO once", "ENOSPC forever"]
+)
+def test_a_failure_at_every_call_of_apply_is_an_outcome_and_the_next_run_ends_right(
+    tmp_path: Path, commit: Commit, number: int, forever: bool
+) -> None:
+    whole = applied(tmp_path, commit)
+    fails = 0
+    while True:
+        fails += 1
+        scene = Scene(tmp_path / str(fails))
+        disk = FailingDisk(UnsyncedDisk(), fails, number, forever=forever, kinds=ALL_KINDS)
+        outcomes = scene.apply(commit, disk)
+        if not disk.failed:
+            break
+        if any(isinstance(o, Failed) for o in outcomes):
+            failure = next(o for o in outcomes if isinstance(o, Failed))
+            assert failure.code is ExitCode.PARTLY
+            assert os.strerror(number) in failure.why
+        assert [Committed] * 3 == [type(o) for o in scene.apply(commit)], fails
+        assert whole == scene.now(), fails
+    assert fails > 90
+
+
+@pytest.mark.parametrize("commit", [FENCED, P2], ids=["U1 fenced", "U2"])
+@pytest.mark.parametrize("forever", [False, True], ids=["once", "forever"])
+def test_a_failure_at_every_call_of_undo_is_an_outcome_and_the_next_run_ends_right(
+    tmp_path: Path, commit: Commit, forever: bool
+) -> None:
+    fails = 0
+    while True:
+        fails += 1
+        scene = Scene(tmp_path / str(fails))
+        scene.apply(commit)
+        disk = FailingDisk(UnsyncedDisk(), fails, errno.EIO, forever=forever, kinds=ALL_KINDS)
+        scene.undo(commit, disk)
+        if not disk.failed:
+            break
+        outcomes = scene.undo(commit)
+        assert not [o for o in outcomes if isinstance(o, Failed)], (fails, outcomes)
+        assert scene.before == tree(scene.root), fails
+    assert fails > 90
+
+
+def test_damaged_sources_are_kept_and_put_back_as_real_copies(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "logs")
+    scene.damaged = frozenset({200})
+    original = (scene.path / name(200)).stat().st_ino
+    scene.apply()
+    kept = scene.path / f"krepair~{PLAN_ID}" / "keep" / name(200)
+    assert (original, 1) != (kept.stat().st_ino, kept.stat().st_nlink)
+    assert kept.read_bytes() == scene.before[f"t-0/{name(200)}"][2]
+    scene.undo()
+    assert scene.before == tree(scene.root)
+
+
+def test_stopped_at_every_call_with_a_damaged_source_undo_gives_the_original_tree(tmp_path: Path) -> None:
+    stops = 0
+    while True:
+        stops += 1
+        scene = Scene(tmp_path / str(stops))
+        scene.damaged = frozenset({100, 300})
+        try:
+            scene.apply(P2, StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING))
+            scene.undo(P2, StoppingDisk(UnsyncedDisk(), stops // 2, FILE_CHANGING))
+        except SimulatedCrash:
+            pass
+        else:
+            break
+        outcomes = scene.undo(P2)
+        assert not [o for o in outcomes if isinstance(o, Failed)], (stops, outcomes)
+        assert scene.before == tree(scene.root), stops
+        if stops > 120:
+            break
+
+
+def test_purge_removes_what_is_kept_and_then_nothing_can_be_undone(tmp_path: Path) -> None:
+    whole = applied(tmp_path, FENCED)
+    scene = Scene(tmp_path / "logs")
+    scene.apply()
+    assert purge_partition(scene.folder()) > 0
+    assert whole == tree(scene.root)
+    assert states(scene) == [ChangeState.PURGED] * 3
+    assert purge_partition(scene.folder()) == 0
+    assert all(isinstance(outcome, Skipped) for outcome in scene.undo())
+    assert whole == tree(scene.root)
+
+
+def test_stopped_at_every_call_of_purge_it_goes_on_and_undo_refuses(tmp_path: Path) -> None:
+    whole = applied(tmp_path, FENCED)
+    stops = 0
+    while True:
+        stops += 1
+        scene = Scene(tmp_path / str(stops))
+        scene.apply()
+        try:
+            purge_partition(scene.folder(StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING)))
+            break
+        except SimulatedCrash:
+            pass
+        if stops > 1 and (scene.path / f"krepair~{PLAN_ID}" / "journal").exists():
+            assert states(scene) == [ChangeState.PURGED] * 3
+            refused = scene.undo()[0]
+            assert isinstance(refused, Failed)
+            assert ExitCode.REFUSED is refused.code
+        purge_partition(scene.folder())
+        assert whole == tree(scene.root), stops
+    assert stops > 20
+
+
+@commits
+def test_purge_refuses_while_a_group_is_half_done_or_the_fence_is_up(tmp_path: Path, commit: Commit) -> None:
+    stops = refused = 0
+    while True:
+        stops += 1
+        scene = Scene(tmp_path / str(stops))
+        try:
+            scene.apply(commit, StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING))
+            break
+        except SimulatedCrash:
+            pass
+        half_done = ChangeState.COMMITTING in states(scene)
+        if half_done or (scene.path / f"krepair~{PLAN_ID}" / "fence").exists():
+            refused += 1
+            with pytest.raises(RefusedError):
+                purge_partition(scene.folder())
+    assert refused > 20
+
+
+def test_a_stop_asked_for_takes_effect_between_groups_and_the_fence_is_down(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "logs", index_change=False)
+    safe_points = SafePoints()
+
+    def stage_and_ask(change: object) -> None:
+        scene.stage(scene.partition.changes[0])
+        safe_points.request("SIGTERM")
+
+    with pytest.raises(InterruptedAtSafePointError):
+        commit_partition(scene.folder(), scene.partition, FENCED, scene.guards(safe_points), stage_and_ask)
+    assert states(scene) == [ChangeState.COMMITTED, ChangeState.PLANNED]
+    assert not (scene.path / f"krepair~{PLAN_ID}" / "fence").exists()
+    assert scene.before[".kafka_cleanshutdown"] == scene.now()[".kafka_cleanshutdown"]
+    assert [Committed] * 2 == [type(o) for o in scene.apply()]
+
+
+def test_a_lost_lock_stops_before_the_next_group(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "logs")
+
+    class LostLock:
+        def check(self) -> None:
+            raise LockedError("gone")
+
+    guards = scene.guards()._replace(lock=LostLock())
+    with pytest.raises(LockedError):
+        commit_partition(scene.folder(), scene.partition, FENCED, guards, scene.stage)
+    with pytest.raises(LockedError):
+        undo_partition(scene.folder(), scene.partition, FENCED, guards)
+    assert scene.before == tree(scene.root)
+
+
+def test_no_space_refuses_the_group_and_skips_the_rest(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "logs")
+
+    def full(change: object) -> None:
+        raise RefusedError("not enough space")
+
+    guards = scene.guards()._replace(check_space=full)
+    outcomes = commit_partition(scene.folder(), scene.partition, FENCED, guards, scene.stage)
+    assert [Failed, Skipped, Skipped] == [type(o) for o in outcomes]
+    assert outcomes[0].code is ExitCode.REFUSED  # type: ignore[union-attr]
+    assert scene.before == tree(scene.root)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        name(300),
+        name(200, ".timeindex"),
+        name(300, ".snapshot"),
+        name(600),
+        name(600, ".log.swap"),
+        name(700),
+    ],
+)
+def test_a_file_that_changed_since_the_plan_is_named_and_nothing_is_swapped(
+    tmp_path: Path, changed: str
+) -> None:
+    scene = Scene(tmp_path / "logs", index_change=False)
+    with open(scene.path / changed, "ab") as file:
+        file.write(b"more")
+    was = scene.now()
+    outcomes = scene.apply()
+    assert [Failed, Skipped] == [type(o) for o in outcomes]
+    failure = outcomes[0]
+    assert isinstance(failure, Failed)
+    assert (failure.code, failure.rolled_back) == (ExitCode.STALE_PLAN, True)
+    assert changed in failure.why
+    assert was == scene.now()
+
+
+def test_the_newest_snapshot_is_never_taken(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "logs", index_change=False)
+    for snapshot in scene.path.glob("*.snapshot"):
+        if snapshot.name > name(300, ".snapshot"):
+            snapshot.unlink()
+    was = scene.now()
+    failure = scene.apply()[0]
+    assert isinstance(failure, Failed)
+    assert ExitCode.REFUSED is failure.code
+    assert was == scene.now()
+
+
+def test_an_empty_or_missing_staged_log_is_refused(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "logs", index_change=False)
+    failure = scene.apply(stage=lambda change: None)[0]
+    assert isinstance(failure, Failed)
+    assert ExitCode.REFUSED is failure.code
+    scene.staged[100][".log"] = b""
+    failure = scene.apply()[0]
+    assert isinstance(failure, Failed)
+    assert ExitCode.REFUSED is failure.code
+    assert scene.before == scene.now()
+
+
+@pytest.mark.parametrize("commit", [FENCED, P2], ids=["U1", "U2"])
+@pytest.mark.parametrize("rewritten", [True, False], ids=["rewritten", "deleted"])
+def test_undo_refuses_when_the_new_segment_was_written_since(
+    tmp_path: Path, commit: Commit, rewritten: bool
+) -> None:
+    scene = Scene(tmp_path / "logs", index_change=False)
+    scene.apply(commit)
+    log = scene.path / name(400)
+    log.unlink()
+    if rewritten:
+        log.write_bytes(b"cleaned by a broker")
+    was = scene.now()
+    outcomes = scene.undo(commit)
+    assert [Failed, Skipped] == [type(o) for o in outcomes]
+    failure = outcomes[0]
+    assert isinstance(failure, Failed)
+    assert ExitCode.STALE_PLAN is failure.code
+    assert name(400) in failure.why
+    assert was == scene.now()
+
+
+def test_undo_works_after_a_broker_appended_to_the_active_segment(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "logs")
+    scene.apply()
+    with open(scene.path / name(600), "ab") as file:
+        file.write(b"new records")
+    active = scene.now()[f"t-0/{name(600)}"]
+    scene.undo()
+    assert scene.before | {f"t-0/{name(600)}": active} == tree(scene.root)
+
+
+def test_apply_refuses_to_go_over_an_interrupted_undo(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "logs", index_change=False)
+    scene.apply()
+    with pytest.raises(SimulatedCrash):
+        scene.undo(FENCED, StoppingDisk(UnsyncedDisk(), 12, FILE_CHANGING))
+    assert ChangeState.UNDOING in states(scene)
+    failure = next(o for o in scene.apply() if isinstance(o, Failed))
+    assert (failure.code, failure.next_command) == (ExitCode.REFUSED, "krepair undo PLAN")
+    scene.undo()
+    assert scene.before == tree(scene.root)
