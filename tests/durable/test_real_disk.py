@@ -1,0 +1,345 @@
+"""The disk that really writes."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import pickle
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from krepair.durable.attributes import read_attributes
+from krepair.durable.disk import Attributes, Disk
+from krepair.durable.real_disk import RealDisk
+
+OLD_NS = 1_500_000_000_123_456_789
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path.resolve())
+
+
+@pytest.fixture
+def disk(root: str) -> RealDisk:
+    return RealDisk(root)
+
+
+def content(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+class TestCreate:
+    def test_a_new_file_holds_the_bytes_and_is_for_the_owner_only(self, disk: Disk, root: str) -> None:
+        disk.create(f"{root}/a", b"abc")
+        assert (content(f"{root}/a"), stat.S_IMODE(os.stat(f"{root}/a").st_mode)) == (b"abc", 0o600)
+
+    @pytest.mark.parametrize("there", ["file", "symlink", "dangling symlink"])
+    def test_what_is_there_is_never_written(self, disk: Disk, root: str, there: str) -> None:
+        Path(root, "other").write_bytes(b"old")
+        if there == "file":
+            os.rename(f"{root}/other", f"{root}/a")
+        else:
+            os.symlink("other" if there == "symlink" else "nowhere", f"{root}/a")
+        with pytest.raises(FileExistsError) as caught:
+            disk.create(f"{root}/a", b"new")
+        assert caught.value.filename == f"{root}/a"
+        assert not os.path.lexists(f"{root}/nowhere")
+        assert there == "dangling symlink" or content(f"{root}/a") == b"old"
+
+    @pytest.mark.parametrize("failing", ["pwritev", "fsync"])
+    def test_a_failure_leaves_no_file(
+        self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch, failing: str
+    ) -> None:
+        monkeypatch.setattr(os, failing, raising(errno.ENOSPC))
+        with pytest.raises(OSError, match="No space left"):
+            disk.create(f"{root}/a", b"abc")
+        assert os.listdir(root) == []
+
+
+class TestWrite:
+    @given(st.lists(st.binary(max_size=40), max_size=30), st.integers(0, 100), st.integers(1, 17))
+    def test_pieces_land_in_order_however_short_the_writes_are(
+        self, tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes], position: int, at_once: int
+    ) -> None:
+        path = str(tmp_path_factory.mktemp("w").resolve() / "a")
+        disk = RealDisk()
+        disk.create(path, b"")
+        real = os.pwritev
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "pwritev", lambda fd, bufs, at: real(fd, [bufs[0][:at_once]], at))
+            written = disk.write_at(path, position, [memoryview(piece) for piece in pieces])
+        joined = b"".join(pieces)
+        assert written == len(joined)
+        assert content(path) == (bytes(position) + joined if joined else b"")
+
+    def test_more_pieces_than_one_call_takes_are_all_written(self, disk: Disk, root: str) -> None:
+        pieces = [b"%05d" % number for number in range(3 * os.sysconf("SC_IOV_MAX") + 7)]
+        disk.create(f"{root}/a", b"")
+        assert disk.write_at(f"{root}/a", 0, [memoryview(piece) for piece in pieces]) == 5 * len(pieces)
+        assert content(f"{root}/a") == b"".join(pieces)
+
+    def test_pieces_of_other_items_count_in_bytes(self, disk: Disk, root: str) -> None:
+        disk.create(f"{root}/a", b"")
+        words = memoryview(bytearray(range(16))).cast("q")
+        assert disk.write_at(f"{root}/a", 1, [words]) == 16
+        assert content(f"{root}/a") == b"\0" + bytes(range(16))
+
+    def test_a_missing_file_is_not_made(self, disk: Disk, root: str) -> None:
+        with pytest.raises(FileNotFoundError):
+            disk.write_at(f"{root}/a", 0, [memoryview(b"x")])
+        assert os.listdir(root) == []
+
+    def test_nothing_taken_by_the_kernel_is_an_error_not_a_loop(
+        self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        disk.create(f"{root}/a", b"")
+        monkeypatch.setattr(os, "pwritev", lambda *_: 0)
+        with pytest.raises(OSError, match="nothing could be written at position 3"):
+            disk.write_at(f"{root}/a", 3, [memoryview(b"x")])
+
+    def test_append_adds_at_the_end(self, disk: Disk, root: str) -> None:
+        disk.create(f"{root}/j", b"one\n")
+        disk.append(f"{root}/j", b"two\n")
+        assert content(f"{root}/j") == b"one\ntwo\n"
+
+    def test_a_failed_append_leaves_what_was_there(
+        self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        disk.create(f"{root}/j", b"one\n")
+        monkeypatch.setattr(os, "fsync", raising(errno.EIO))
+        with pytest.raises(OSError, match="Input/output"):
+            disk.append(f"{root}/j", b"two\n")
+        assert content(f"{root}/j") == b"one\n"
+
+    def test_reserve_twice_keeps_what_another_task_wrote(self, disk: Disk, root: str) -> None:
+        disk.reserve(f"{root}/a", 10)
+        disk.write_at(f"{root}/a", 4, [memoryview(b"xy")])
+        disk.reserve(f"{root}/a", 10)
+        assert content(f"{root}/a") == b"\0\0\0\0xy\0\0\0\0"
+
+    def test_reserve_never_shortens(self, disk: Disk, root: str) -> None:
+        disk.create(f"{root}/a", b"12345")
+        with pytest.raises(FileExistsError):
+            disk.reserve(f"{root}/a", 4)
+        assert content(f"{root}/a") == b"12345"
+
+    def test_truncate_cuts(self, disk: Disk, root: str) -> None:
+        disk.create(f"{root}/a", b"12345")
+        disk.truncate(f"{root}/a", 2)
+        assert content(f"{root}/a") == b"12"
+
+
+class TestNames:
+    def test_rename_replaces(self, disk: Disk, root: str) -> None:
+        disk.create(f"{root}/a", b"new")
+        disk.create(f"{root}/b", b"old")
+        disk.rename(f"{root}/a", f"{root}/b")
+        assert (os.listdir(root), content(f"{root}/b")) == (["b"], b"new")
+
+    def test_link_is_the_same_file_and_needs_a_free_name(self, disk: Disk, root: str) -> None:
+        disk.create(f"{root}/a", b"x")
+        disk.link(f"{root}/a", f"{root}/b")
+        assert os.stat(f"{root}/a").st_ino == os.stat(f"{root}/b").st_ino
+        with pytest.raises(FileExistsError):
+            disk.link(f"{root}/a", f"{root}/b")
+
+    def test_a_symlink_is_never_linked_copied_or_written(self, disk: Disk, root: str) -> None:
+        disk.create(f"{root}/a", b"x")
+        os.symlink("a", f"{root}/s")
+        calls: list[Callable[[], object]] = [
+            lambda: disk.link(f"{root}/s", f"{root}/b"),
+            lambda: disk.copy(f"{root}/s", f"{root}/b"),
+            lambda: disk.append(f"{root}/s", b"y"),
+            lambda: disk.truncate(f"{root}/s", 0),
+            lambda: disk.write_at(f"{root}/s", 0, [memoryview(b"y")]),
+            lambda: disk.reserve(f"{root}/s", 9),
+            lambda: disk.sync_file(f"{root}/s"),
+        ]
+        for call in calls:
+            with pytest.raises(OSError) as caught:
+                call()
+            assert caught.value.errno == errno.ELOOP
+        assert (sorted(os.listdir(root)), content(f"{root}/a")) == (["a", "s"], b"x")
+
+    def test_a_fifo_is_refused_without_waiting(self, disk: Disk, root: str) -> None:
+        os.mkfifo(f"{root}/f")
+        for call in (lambda: disk.copy(f"{root}/f", f"{root}/b"), lambda: disk.append(f"{root}/f", b"y")):
+            with pytest.raises(OSError) as caught:
+                call()
+            assert caught.value.errno in {errno.EINVAL, errno.ENXIO}
+
+    def test_below_the_root_no_folder_may_be_a_symlink(self, disk: Disk, root: str) -> None:
+        disk.make_dir(f"{root}/p")
+        os.symlink("p", f"{root}/s")
+        for path in (f"{root}/s/a", f"{root}/s/../s/a"):
+            with pytest.raises(OSError) as caught:
+                disk.create(path, b"")
+            assert caught.value.errno in {errno.ELOOP, errno.ENOTDIR}
+        with pytest.raises(OSError):
+            disk.sync_dir(f"{root}/s")
+        assert os.listdir(f"{root}/p") == []
+
+    def test_outside_the_root_folders_may_be_symlinks(self, disk: Disk, root: str) -> None:
+        RealDisk().make_dir(f"{root}/p")
+        os.symlink("p", f"{root}/s")
+        RealDisk(f"{root}/p").create(f"{root}/s/a", b"x")
+        assert content(f"{root}/p/a") == b"x"
+
+    @pytest.mark.parametrize("path", ["a", "/", "/x/..", "/x/", "/x/."])
+    def test_a_path_that_names_no_file_is_refused(self, path: str) -> None:
+        with pytest.raises(OSError) as caught:
+            RealDisk().create(path, b"")
+        assert caught.value.errno == errno.EINVAL
+
+    def test_names_of_any_bytes_work(self, disk: Disk, root: str) -> None:
+        name = os.fsdecode(b"\xff\n \x1b")
+        disk.create(f"{root}/{name}", b"x")
+        disk.copy(f"{root}/{name}", f"{root}/{name}2")
+        disk.unlink(f"{root}/{name}")
+        assert os.listdir(os.fsencode(root)) == [b"\xff\n \x1b2"]
+
+    def test_folders_get_their_mode_whatever_the_umask(self, disk: Disk, root: str) -> None:
+        before = os.umask(0o077)
+        try:
+            disk.make_dir(f"{root}/p", 0o755)
+        finally:
+            os.umask(before)
+        assert stat.S_IMODE(os.stat(f"{root}/p").st_mode) == 0o755
+        disk.remove_dir(f"{root}/p")
+        assert os.listdir(root) == []
+
+    def test_a_folder_with_a_file_stays(self, disk: Disk, root: str) -> None:
+        disk.make_dir(f"{root}/p")
+        disk.create(f"{root}/p/a", b"")
+        with pytest.raises(OSError, match="not empty"):
+            disk.remove_dir(f"{root}/p")
+
+    def test_no_descriptor_is_left_open(self, disk: Disk, root: str) -> None:
+        before = len(os.listdir("/proc/self/fd"))
+        disk.make_dir(f"{root}/p")
+        disk.create(f"{root}/p/a", b"x")
+        disk.copy(f"{root}/p/a", f"{root}/b")
+        disk.sync_dir(f"{root}/p")
+        for path in (f"{root}/none/a", f"{root}/p/a"):
+            with pytest.raises(OSError):
+                disk.create(path, b"")
+        assert len(os.listdir("/proc/self/fd")) == before
+
+    def test_it_travels_to_other_processes(self, disk: RealDisk) -> None:
+        assert pickle.loads(pickle.dumps(disk)).root == disk.root
+
+
+class TestCopy:
+    @pytest.mark.parametrize("way", ["as it comes", "no reflink", "no copy_file_range", "short ranges"])
+    def test_bytes_and_attributes_are_the_same(
+        self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch, way: str
+    ) -> None:
+        data = os.urandom((1 << 20) + 4321)
+        disk.create(f"{root}/a", data)
+        give(f"{root}/a")
+        real_range = os.copy_file_range
+        if way != "as it comes":
+            monkeypatch.setattr(fcntl, "ioctl", raising(errno.EOPNOTSUPP))
+        if way == "no copy_file_range":
+            monkeypatch.setattr(os, "copy_file_range", raising(errno.EXDEV))
+        if way == "short ranges":
+            monkeypatch.setattr(
+                os, "copy_file_range", lambda r, w, n, at, to: real_range(r, w, min(n, 77_777), at, to)
+            )
+        disk.copy(f"{root}/a", f"{root}/b")
+        assert content(f"{root}/b") == data
+        assert read_attributes(f"{root}/b") == read_attributes(f"{root}/a")
+        assert read_attributes(f"{root}/b").mtime_ns == OLD_NS
+        assert os.stat(f"{root}/a").st_ino != os.stat(f"{root}/b").st_ino
+
+    def test_a_failure_leaves_no_copy(self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        disk.create(f"{root}/a", b"x" * 5000)
+        monkeypatch.setattr(fcntl, "ioctl", raising(errno.EOPNOTSUPP))
+        monkeypatch.setattr(os, "copy_file_range", raising(errno.ENOSPC))
+        with pytest.raises(OSError, match="No space left"):
+            disk.copy(f"{root}/a", f"{root}/b")
+        assert os.listdir(root) == ["a"]
+
+
+class TestAttributes:
+    def test_a_new_file_takes_over_all_of_them(self, disk: Disk, root: str) -> None:
+        disk.create(f"{root}/a", b"x")
+        give(f"{root}/a")
+        disk.create(f"{root}/b", b"longer")
+        disk.set_attributes(f"{root}/b", read_attributes(f"{root}/a"))
+        assert read_attributes(f"{root}/b") == read_attributes(f"{root}/a")
+        assert content(f"{root}/b") == b"longer"
+
+    def test_attributes_of_users_that_were_not_there_go(self, disk: Disk, root: str) -> None:
+        disk.create(f"{root}/a", b"x")
+        plain = read_attributes(f"{root}/a")
+        give(f"{root}/a")
+        disk.set_attributes(f"{root}/a", plain)
+        assert read_attributes(f"{root}/a") == plain
+
+    def test_an_owner_that_is_right_already_is_left_alone(
+        self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        disk.create(f"{root}/a", b"x")
+        monkeypatch.setattr(os, "fchown", raising(errno.EPERM))
+        wanted = read_attributes(f"{root}/a")._replace(mode=0o640, mtime_ns=OLD_NS)
+        disk.set_attributes(f"{root}/a", wanted)
+        assert read_attributes(f"{root}/a") == wanted
+
+    def test_another_owner_that_cannot_be_set_is_an_error(
+        self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        disk.create(f"{root}/a", b"x")
+        monkeypatch.setattr(os, "fchown", raising(errno.EPERM))
+        wanted = read_attributes(f"{root}/a")
+        with pytest.raises(PermissionError):
+            disk.set_attributes(f"{root}/a", wanted._replace(uid=wanted.uid + 1))
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+    def test_root_gives_owner_and_group(self, disk: Disk, root: str) -> None:
+        disk.create(f"{root}/a", b"x")
+        disk.set_attributes(f"{root}/a", Attributes(1234, 2345, 0o640, OLD_NS, {}))
+        assert read_attributes(f"{root}/a") == Attributes(1234, 2345, 0o640, OLD_NS, {})
+
+    def test_a_file_system_without_extended_attributes_has_none(
+        self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        disk.create(f"{root}/a", b"x")
+        for name in ("listxattr", "getxattr", "setxattr"):
+            monkeypatch.setattr(os, name, raising(errno.ENOTSUP))
+        wanted = read_attributes(f"{root}/a")._replace(mtime_ns=OLD_NS, xattrs={"user.k": b"v"})
+        disk.set_attributes(f"{root}/a", wanted)
+        assert read_attributes(f"{root}/a") == wanted._replace(xattrs={})
+
+    def test_hashes_of_the_content_are_not_taken_over(
+        self, root: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        Path(root, "a").touch()
+        monkeypatch.setattr(os, "listxattr", lambda _: ["security.ima", "user.k"])
+        monkeypatch.setattr(os, "getxattr", lambda _, name: name.encode())
+        assert read_attributes(f"{root}/a").xattrs == {"user.k": b"user.k"}
+
+
+def give(path: str) -> None:
+    """Give a file unusual attributes, extended ones where the file system has them."""
+    os.chmod(path, 0o604)
+    try:
+        os.setxattr(path, "user.krepair-test", b"\0value")
+    except OSError as error:
+        if error.errno != errno.ENOTSUP:
+            raise
+    os.utime(path, ns=(OLD_NS, OLD_NS))
+
+
+def raising(code: int) -> Callable[..., object]:
+    def fail(*_: object, **__: object) -> object:
+        raise OSError(code, os.strerror(code))
+
+    return fail

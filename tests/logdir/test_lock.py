@@ -1,0 +1,258 @@
+"""The lock against second processes: Python with fcntl, and a JVM with ``FileChannel.tryLock``."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from krepair.durable.real_disk import RealDisk
+from krepair.errors import LockedError, RefusedError, UnreadableError
+from krepair.logdir.lock import hold_lock, is_locked
+from tests.durable.disks import FailingDisk, RecordingDisk
+
+POSIX_HOLDER = """
+import fcntl, sys
+file = open(sys.argv[1], "r+b")
+fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+print("held", flush=True)
+sys.stdin.read()
+"""
+KREPAIR_HOLDER = """
+import sys
+from krepair.durable.real_disk import RealDisk
+from krepair.logdir.lock import hold_lock
+folder = sys.argv[1].rpartition("/")[0]
+with hold_lock(folder, RealDisk(folder)):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+JAVA_LOCKER = """
+import java.nio.channels.*;
+import java.nio.file.*;
+public class Locker {
+    public static void main(String[] args) throws Exception {
+        try (FileChannel channel = FileChannel.open(Path.of(args[0]),
+                StandardOpenOption.CREATE, StandardOpenOption.READ, StandardOpenOption.WRITE)) {
+            FileLock lock = channel.tryLock();
+            System.out.println(lock == null ? "refused" : "held");
+            System.out.flush();
+            System.in.read();
+        }
+    }
+}
+"""
+
+
+@contextmanager
+def running(arguments: list[str]) -> Iterator[tuple[int, str]]:
+    """A process that says a word, then waits; ends with the body. Yields its pid and the word."""
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.pid, process.stdout.readline().strip()
+        finally:
+            process.communicate("", timeout=60)
+
+
+@contextmanager
+def python_holder(program: str, log_dir: Path) -> Iterator[int]:
+    with running([sys.executable, "-c", program, str(log_dir / ".lock")]) as (pid, word):
+        assert word == "held"
+        yield pid
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    root = tmp_path.resolve() / "logs"
+    root.mkdir(mode=0o750)
+    return root
+
+
+class TestHolding:
+    def test_a_missing_file_is_created_with_the_directorys_mode_and_removed(self, log_dir: Path) -> None:
+        with hold_lock(str(log_dir), RealDisk(str(log_dir))) as lock:
+            status = (log_dir / ".lock").stat()
+            assert (stat.S_IMODE(status.st_mode), status.st_size) == (0o640, 0)
+            assert (status.st_uid, status.st_gid) == (log_dir.stat().st_uid, log_dir.stat().st_gid)
+            lock.check()
+        assert os.listdir(log_dir) == []
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+    def test_a_created_file_gets_the_directorys_owner(self, log_dir: Path) -> None:
+        os.chown(log_dir, 1234, 2345)
+        with hold_lock(str(log_dir), RealDisk(str(log_dir))):
+            status = (log_dir / ".lock").stat()
+            assert (status.st_uid, status.st_gid) == (1234, 2345)
+
+    def test_a_file_that_was_there_stays_as_it_is(self, log_dir: Path) -> None:
+        (log_dir / ".lock").write_bytes(b"kept")
+        before = (log_dir / ".lock").stat()
+        disk = RecordingDisk(RealDisk(str(log_dir)))
+        with hold_lock(str(log_dir), disk) as lock:
+            lock.check()
+        assert disk.calls == []
+        after = (log_dir / ".lock").stat()
+        assert (after.st_ino, after.st_mtime_ns, after.st_size) == (before.st_ino, before.st_mtime_ns, 4)
+
+    def test_it_is_free_again_after_the_body_raised(self, log_dir: Path) -> None:
+        with pytest.raises(ZeroDivisionError), hold_lock(str(log_dir), RealDisk(str(log_dir))):
+            raise ZeroDivisionError
+        assert is_locked(str(log_dir)) is None
+        assert os.listdir(log_dir) == []
+
+    def test_closing_another_descriptor_of_the_file_does_not_lose_it(self, log_dir: Path) -> None:
+        (log_dir / ".lock").touch()
+        with hold_lock(str(log_dir), RealDisk(str(log_dir))):
+            (log_dir / ".lock").read_bytes()
+            with running([sys.executable, "-c", POSIX_HOLDER, str(log_dir / ".lock")]) as (_, word):
+                assert word == ""
+
+    def test_a_second_holder_in_this_process_is_refused(self, log_dir: Path) -> None:
+        with (
+            hold_lock(str(log_dir), RealDisk(str(log_dir))),
+            pytest.raises(LockedError, match=f"process {os.getpid()} "),
+            hold_lock(str(log_dir), RealDisk(str(log_dir))),
+        ):
+            pytest.fail("two held it")
+
+
+class TestHeldByAnother:
+    @pytest.mark.parametrize("program", [POSIX_HOLDER, KREPAIR_HOLDER], ids=["posix", "krepair"])
+    def test_the_error_names_pid_and_command(self, log_dir: Path, program: str) -> None:
+        (log_dir / ".lock").touch()
+        with python_holder(program, log_dir) as pid:
+            command = Path(f"/proc/{pid}/comm").read_text().strip()
+            with (
+                pytest.raises(LockedError, match=f"process {pid} \\({command}\\)"),
+                hold_lock(str(log_dir), RealDisk(str(log_dir))),
+            ):
+                pytest.fail("two held it")
+            assert is_locked(str(log_dir)) == (pid, command)
+        assert is_locked(str(log_dir)) is None
+        assert (log_dir / ".lock").exists()
+
+    @pytest.mark.broker
+    @pytest.mark.skipif(shutil.which("java") is None, reason="no java")
+    def test_a_jvm_and_krepair_keep_each_other_out(self, log_dir: Path, tmp_path: Path) -> None:
+        source = tmp_path / "Locker.java"
+        source.write_text(JAVA_LOCKER)
+        locker = ["java", "-Xmx64m", str(source), str(log_dir / ".lock")]
+        with hold_lock(str(log_dir), RealDisk(str(log_dir))), running(locker) as (_, word):
+            assert word == "refused"
+        with running(locker) as (pid, word):
+            assert word == "held"
+            with (
+                pytest.raises(LockedError, match=f"process {pid} \\(java\\)"),
+                hold_lock(str(log_dir), RealDisk(str(log_dir))),
+            ):
+                pytest.fail("two held it")
+            holder = is_locked(str(log_dir))
+            assert holder is not None
+            assert holder.pid == pid
+        with hold_lock(str(log_dir), RealDisk(str(log_dir))) as lock:
+            lock.check()
+
+
+class TestReplacedFile:
+    def test_check_refuses_when_the_file_is_gone(self, log_dir: Path) -> None:
+        with hold_lock(str(log_dir), RealDisk(str(log_dir))) as lock:
+            (log_dir / ".lock").unlink()
+            with pytest.raises(RefusedError, match="gone"):
+                lock.check()
+
+    def test_check_refuses_when_the_file_was_replaced(self, log_dir: Path) -> None:
+        with hold_lock(str(log_dir), RealDisk(str(log_dir))) as lock:
+            (log_dir / "other").write_bytes(b"")
+            (log_dir / "other").rename(log_dir / ".lock")
+            with pytest.raises(RefusedError, match="replaced"):
+                lock.check()
+        # Not ours any more: it must not be removed.
+        assert (log_dir / ".lock").exists()
+
+    def test_check_names_who_holds_the_new_file(self, log_dir: Path) -> None:
+        with hold_lock(str(log_dir), RealDisk(str(log_dir))) as lock:
+            (log_dir / "other").write_bytes(b"")
+            (log_dir / "other").rename(log_dir / ".lock")
+            with python_holder(POSIX_HOLDER, log_dir) as pid, pytest.raises(LockedError, match=str(pid)):
+                lock.check()
+
+    def test_a_file_deleted_between_open_and_lock_is_tried_again(
+        self, log_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As when a broker of 3.9 ends its clean stop just then."""
+        (log_dir / ".lock").touch()
+        real_fcntl = fcntl.fcntl
+        removed: list[str] = []
+
+        def removing_fcntl(descriptor: int, command: int, argument: bytes | int = 0) -> object:
+            if command == fcntl.F_OFD_SETLK and not removed:
+                removed.append(".lock")
+                (log_dir / ".lock").unlink()
+            return real_fcntl(descriptor, command, argument)
+
+        monkeypatch.setattr(fcntl, "fcntl", removing_fcntl)
+        with hold_lock(str(log_dir), RealDisk(str(log_dir))) as lock:
+            lock.check()
+            assert lock.created
+        assert os.listdir(log_dir) == []
+
+    def test_a_file_replaced_every_time_is_given_up(
+        self, log_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real_fcntl = fcntl.fcntl
+
+        def removing_fcntl(descriptor: int, command: int, argument: bytes | int = 0) -> object:
+            if command == fcntl.F_OFD_SETLK:
+                (log_dir / ".lock").unlink()
+            return real_fcntl(descriptor, command, argument)
+
+        monkeypatch.setattr(fcntl, "fcntl", removing_fcntl)
+        with (
+            pytest.raises(RefusedError, match="replaced"),
+            hold_lock(str(log_dir), RealDisk(str(log_dir))),
+        ):
+            pytest.fail("held a file without a name")
+
+
+class TestBadFile:
+    @pytest.mark.parametrize("kind", ["symlink", "FIFO", "folder"])
+    def test_what_is_no_regular_file_is_refused(self, log_dir: Path, kind: str) -> None:
+        path = log_dir / ".lock"
+        if kind == "symlink":
+            (log_dir / "target").touch()
+            path.symlink_to(log_dir / "target")
+        elif kind == "FIFO":
+            os.mkfifo(path)
+        else:
+            path.mkdir()
+        with pytest.raises(RefusedError, match="regular file"):
+            is_locked(str(log_dir))
+        with (
+            pytest.raises(RefusedError, match="regular file"),
+            hold_lock(str(log_dir), RealDisk(str(log_dir))),
+        ):
+            pytest.fail("held something else")
+
+    def test_a_full_disk_leaves_no_file_behind(self, log_dir: Path) -> None:
+        disk = FailingDisk(RealDisk(str(log_dir)), 1, errno.ENOSPC, kinds={"set_attributes"})
+        with pytest.raises(UnreadableError, match="No space left"), hold_lock(str(log_dir), disk):
+            pytest.fail("held a file of the wrong owner")
+        assert os.listdir(log_dir) == []
+
+    def test_asking_creates_nothing_and_changes_nothing(self, log_dir: Path) -> None:
+        assert is_locked(str(log_dir)) is None
+        assert os.listdir(log_dir) == []
+        (log_dir / ".lock").touch(mode=0o400)
+        before = (log_dir / ".lock").stat()
+        assert is_locked(str(log_dir)) is None
+        assert (log_dir / ".lock").stat() == before
