@@ -50,10 +50,10 @@ class Checkpoint(NamedTuple, Generic[Entry]):
 
     Attributes:
         entries: in the file's order; with damage, those that could be read.
-        damage: what is wrong; empty if the file is as a broker writes it.
-        broker_reads: whether a broker would take the file as it is (it takes an empty file for no entries,
-        and a last
-            line without a line end).
+        damage: what is wrong; none if the file is as a broker writes it, which one of 0 bytes is too (created
+            and not yet filled).
+        broker_reads: whether a broker would take the file as it is (it also takes one that ends after the
+            version, and a last line without a line end).
     """
 
     entries: tuple[Entry, ...]
@@ -144,7 +144,8 @@ def _decode(buf: Bytes, parse: Callable[[str], Entry | None], form: str) -> Chec
     lines = _lines(buf)
     head = next(lines, None)
     if head is None:
-        return Checkpoint((), (Damage(0, 0, f"version {VERSION}", "an empty file"),), broker_reads=True)
+        # a broker creates the file empty when it starts and fills it later
+        return Checkpoint((), (), broker_reads=True)
     if _number_line(head) != VERSION:
         return Checkpoint((), (Damage(0, len(buf), f"version {VERSION}", _shown(head)),), broker_reads=False)
     count_line = next(lines, None)

@@ -197,8 +197,10 @@ def batch_records(
     header = decode_header(buf, position)
     start, end = position + HEADER_SIZE, position + header.size_bytes
     stored = memoryview(buf)[start:end]
-    if header.codec == compression.Codec.NONE or header.is_empty:
-        # a broker does not decompress a batch without records
+    if header.is_empty:
+        # a broker never looks behind the header of a batch without records
+        return
+    if header.codec == compression.Codec.NONE:
         for record in records(stored, header.record_count):
             yield record._replace(position=start + record.position) if isinstance(record, Damage) else record
         return

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from krepair.errors import UsageError
+from krepair.formats import checkpoint
+from krepair.formats.checkpoint import EpochEntry, OffsetEntry
+from krepair.formats.damage import Damage
+from tests.formats.strategies import INT32, INT64
+
+TOPICS = st.text("abcXYZ019._-", min_size=1, max_size=249)
+OFFSETS = st.lists(
+    st.builds(OffsetEntry, TOPICS, INT32, INT64), max_size=8, unique_by=lambda entry: entry[:2]
+).map(tuple)
+GOOD = b"0\n2\nt-a 0 15\n__consumer_offsets 49 9223372036854775807\n"
+
+
+@given(OFFSETS)
+def test_offset_checkpoint_decodes_to_what_was_encoded(entries: tuple[OffsetEntry, ...]) -> None:
+    assert checkpoint.decode_offsets(checkpoint.encode_offsets(entries)) == (entries, (), True)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1)), max_size=8))
+def test_epoch_checkpoint_decodes_to_what_was_encoded(pairs: list[tuple[int, int]]) -> None:
+    epochs = sorted({epoch for epoch, _ in pairs})
+    starts = sorted({start for _, start in pairs})
+    entries = tuple(map(EpochEntry, epochs, starts))
+    assert checkpoint.decode_epochs(checkpoint.encode_epochs(entries)) == (entries, (), True)
+
+
+@given(st.binary(max_size=200) | st.text("0123 \n\r\tab-", max_size=60).map(str.encode))
+def test_any_bytes_decode_and_damage_lies_in_the_file(data: bytes) -> None:
+    for found in (checkpoint.decode_offsets(data), checkpoint.decode_epochs(data)):
+        for wrong in found.damage:
+            assert 0 <= wrong.position <= wrong.position + wrong.length <= len(data)
+
+
+@pytest.mark.parametrize("end", range(len(GOOD)))
+def test_checkpoint_cut_anywhere_is_damage_or_created_and_never_filled(end: int) -> None:
+    found = checkpoint.decode_offsets(GOOD[:end])
+    assert bool(found.damage) == (end > 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "wrong"),
+    [
+        (b"1\n0\n", Damage(0, 4, "version 0", "1")),
+        (b"zero\n0\n", Damage(0, 7, "version 0", "zero")),
+        (b"0\n-1\n", Damage(2, 2, "0 entries, as follow", "-1")),
+        (b"0\n2147483647\nt 0 1\n", Damage(2, 10, "1 entries, as follow", "2147483647")),
+        (b"0\n2147483648\nt 0 1\n", Damage(2, 10, "the number of entries", "2147483648")),
+        (b"0\n2\nt 0 1\n", Damage(2, 1, "1 entries, as follow", "2")),
+        (b"0\n1\nt 0\n", Damage(4, 3, "topic partition offset", "t 0")),
+        (b"0\n1\nt 0 1 2\n", Damage(4, 7, "topic partition offset", "t 0 1 2")),
+        (b"0\n1\n t 0 1\n", Damage(4, 6, "topic partition offset", " t 0 1")),
+        (b"0\n1\nt 0 1_0\n", Damage(4, 7, "topic partition offset", "t 0 1_0")),
+        (b"0\n1\nt 2147483648 1\n", Damage(4, 14, "topic partition offset", "t 2147483648 1")),
+        (
+            b"0\n1\nt 0 9223372036854775808\n",
+            Damage(4, 23, "topic partition offset", "t 0 9223372036854775808"),
+        ),
+        (b"0\n0\n\n", Damage(4, 0, "topic partition offset", "")),
+        (b"0\n1\n\x00\x00\x00\n", Damage(4, 3, "topic partition offset", "\\x00\\x00\\x00")),
+        (b"0\n1\nt\xff 0 1\n", Damage(4, 6, "topic partition offset", "t\\xff 0 1")),
+    ],
+)
+def test_checkpoint_that_a_broker_refuses_is_named_and_marked(data: bytes, wrong: Damage) -> None:
+    found = checkpoint.decode_offsets(data)
+    assert found.broker_reads is False
+    assert wrong in found.damage
+
+
+@pytest.mark.parametrize(
+    ("data", "entries"),
+    [
+        (b"0\r\n1\r\nt 0 1\r\n", (("t", 0, 1),)),
+        (b"0\r1\rt 0 1\r", (("t", 0, 1),)),
+        (b"+0\n01\nt \t +0  001 \n", (("t", 0, 1),)),
+        ("0\n1\nt ٣ 1\n".encode(), (("t", 3, 1),)),
+        (b"0\n1\nt 0 -1\n", (("t", 0, -1),)),
+    ],
+)
+def test_checkpoint_in_a_form_that_java_reads_is_read_alike(
+    data: bytes, entries: tuple[tuple[str, int, int], ...]
+) -> None:
+    assert checkpoint.decode_offsets(data) == (entries, (), True)
+
+
+def test_missing_last_line_end_is_damage_although_a_broker_reads_a_shortened_number() -> None:
+    found = checkpoint.decode_offsets(GOOD[:-3])
+    assert found.entries[1].offset == 92233720368547758
+    assert found.broker_reads
+    assert [wrong.expected for wrong in found.damage] == ["a line end"]
+
+
+def test_partition_named_twice_is_damage_although_a_broker_takes_the_last() -> None:
+    found = checkpoint.decode_offsets(b"0\n2\nt 0 1\nt 0 2\n")
+    assert (len(found.entries), found.broker_reads) == (2, True)
+    assert [wrong.expected for wrong in found.damage] == ["each partition once"]
+
+
+@pytest.mark.parametrize("lines", ["1 5\n1 9", "2 5\n1 9", "1 5\n2 5", "1 5\n2 4"])
+def test_epochs_that_do_not_grow_are_damage(lines: str) -> None:
+    found = checkpoint.decode_epochs(f"0\n2\n{lines}\n".encode())
+    assert [wrong.expected for wrong in found.damage] == ["epochs and start offsets that grow"]
+
+
+def test_line_of_100_mb_is_damage_in_bounded_memory() -> None:
+    data = b"0\n1\n" + b"x" * 100_000_000
+    tracemalloc.start()
+    try:
+        found = checkpoint.decode_offsets(data)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    (line,) = (wrong for wrong in found.damage if wrong.position == 4)
+    assert line.length == 100_000_000
+    assert len(line.found) < 200
+    assert peak < 1_000_000
+
+
+def test_flood_of_damaged_lines_gives_few_damages_and_covers_the_file() -> None:
+    data = b"0\n0\n" + b"\n" * 1_000_000
+    found = checkpoint.decode_offsets(data)
+    assert len(found.damage) == checkpoint.MAX_DAMAGES + 1
+    assert found.damage[-1].position + found.damage[-1].length == len(data)
+
+
+@pytest.mark.parametrize("topic", ["", "a b", "a\nb", "a\u0000b"])
+def test_topic_name_that_would_break_the_file_is_not_written(topic: str) -> None:
+    with pytest.raises(UsageError, match="cannot stand"):
+        checkpoint.encode_offsets([OffsetEntry(topic, 0, 0)])

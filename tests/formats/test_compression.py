@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import gzip
+import struct
+import tracemalloc
+
+import lz4.frame
+import pytest
+import snappy
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from krepair.errors import UsageError
+from krepair.formats import compression
+from krepair.formats.compression import Codec
+from krepair.formats.damage import Damage
+
+PACKED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
+BOMB_BYTES = 300_000_000
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@given(data=st.binary(max_size=3000))
+def test_stream_decompresses_to_what_was_compressed(codec: Codec, data: bytes) -> None:
+    assert compression.decompress(codec, compression.compress(codec, data)) == data
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_stream_larger_than_one_piece_comes_in_pieces_of_bounded_size(codec: Codec) -> None:
+    data = bytes(range(256)) * 30_000
+    pieces = list(compression.chunks(codec, compression.compress(codec, data)))
+    assert b"".join(pieces) == data  # type: ignore[arg-type]
+    assert len(pieces) > 1
+    assert max(map(len, pieces)) <= 8 << 20
+
+
+@pytest.mark.parametrize("codec", PACKED)
+@given(data=st.binary(min_size=1, max_size=300), place=st.integers(0, 10**6))
+def test_stream_cut_anywhere_is_damage(codec: Codec, data: bytes, place: int) -> None:
+    packed = compression.compress(codec, data)
+    cut = packed[: place % len(packed)]
+    # an xerial stream may end after any block, and so after its header
+    if codec is Codec.SNAPPY and len(cut) == len(compression.XERIAL_HEADER):
+        assert compression.decompress(codec, cut) == b""
+    else:
+        assert isinstance(compression.decompress(codec, cut), Damage)
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize("codec", range(8))
+@given(data=st.binary(max_size=100))
+def test_any_bytes_are_bytes_or_damage(codec: int, magic: int, data: bytes) -> None:
+    for start in (
+        b"",
+        b"\x1f\x8b\x08\0",
+        compression.XERIAL_HEADER,
+        compression.LZ4_MAGIC,
+        b"\x28\xb5\x2f\xfd",
+    ):
+        found = compression.decompress(codec, start + data, magic=magic, max_bytes=1 << 20)
+        assert isinstance(found, bytes) or found.length == len(start + data)
+
+
+@pytest.mark.parametrize("codec", PACKED)
+@given(data=st.binary(min_size=1, max_size=200), draw=st.data())
+def test_flipped_byte_never_raises(codec: Codec, data: bytes, draw: st.DataObject) -> None:
+    packed = bytearray(compression.compress(codec, data))
+    packed[draw.draw(st.integers(0, len(packed) - 1))] ^= draw.draw(st.integers(1, 255))
+    assert isinstance(compression.decompress(codec, packed, max_bytes=1 << 20), bytes | Damage)
+
+
+def bomb(codec: Codec) -> bytes:
+    zeros = bytes(BOMB_BYTES)
+    if codec is Codec.GZIP:
+        return gzip.compress(zeros, 9)
+    if codec is Codec.LZ4:
+        return bytes(lz4.frame.compress(zeros, block_size=lz4.frame.BLOCKSIZE_MAX4MB))
+    if codec is Codec.ZSTD:
+        return zstandard.ZstdCompressor().compress(zeros)
+    return bytes(snappy.compress(zeros))
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_decompression_bomb_is_damage_in_bounded_memory(codec: Codec) -> None:
+    packed = bomb(codec)
+    tracemalloc.start()
+    try:
+        found = compression.decompress(codec, packed, max_bytes=1_000_000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert isinstance(found, Damage)
+    assert found.length == len(packed)
+    assert peak < 20_000_000
+
+
+@pytest.mark.parametrize("claimed", [2**31, 2**32 - 1, 10**6])
+def test_snappy_block_that_claims_more_than_it_can_hold_is_damage(claimed: int) -> None:
+    preamble = bytearray()
+    while claimed >= 128:
+        preamble.append(claimed & 0x7F | 0x80)
+        claimed >>= 7
+    preamble.append(claimed)
+    found = compression.decompress(Codec.SNAPPY, bytes(preamble) + b"\0a")
+    assert isinstance(found, Damage)
+    assert "claims to hold" in found.found
+
+
+def test_stream_of_exactly_the_cap_is_taken_and_one_byte_more_is_damage() -> None:
+    for codec in PACKED:
+        packed = compression.compress(codec, b"x" * 1000)
+        assert compression.decompress(codec, packed, max_bytes=1000) == b"x" * 1000
+        assert isinstance(compression.decompress(codec, packed, max_bytes=999), Damage)
+
+
+def test_streams_one_behind_the_other_are_one_as_for_a_broker() -> None:
+    for codec in (Codec.GZIP, Codec.SNAPPY, Codec.ZSTD):
+        packed = compression.compress(codec, b"first ") + compression.compress(codec, b"second")
+        assert compression.decompress(codec, packed) == b"first second"
+
+
+def test_bytes_behind_an_lz4_frame_are_damage() -> None:
+    assert isinstance(
+        compression.decompress(Codec.LZ4, compression.compress(Codec.LZ4, b"x") + b"\0"), Damage
+    )
+
+
+def test_bare_snappy_block_without_frame_is_read() -> None:
+    assert compression.decompress(Codec.SNAPPY, snappy.compress(b"bare" * 50)) == b"bare" * 50
+
+
+def test_lz4_header_checksum_is_ignored_in_v0_and_demanded_later() -> None:
+    packed = bytearray(compression.compress(Codec.LZ4, b"data", magic=1))
+    packed[6] ^= 0xFF
+    assert compression.decompress(Codec.LZ4, packed, magic=0) == b"data"
+    assert isinstance(compression.decompress(Codec.LZ4, packed, magic=1), Damage)
+
+
+@pytest.mark.parametrize("store_size", [False, True])
+@given(data=st.binary(min_size=1, max_size=500))
+def test_lz4_header_checksum_equals_that_of_the_library(store_size: bool, data: bytes) -> None:
+    frame = lz4.frame.compress(data, store_size=store_size)
+    end = 14 if store_size else 6
+    assert compression.lz4_header_checksum(frame, broken=False) == frame[end]
+
+
+def test_zstd_frame_with_an_absurd_window_is_damage() -> None:
+    frame = struct.pack("<IBB", 0xFD2FB528, 0, 0xF8) + b"\x01\0\0"
+    assert isinstance(compression.decompress(Codec.ZSTD, frame), Damage)
+
+
+def test_codec_that_a_format_does_not_have_is_damage_to_read_and_wrong_use_to_write() -> None:
+    packed = compression.compress(Codec.ZSTD, b"x")
+    assert isinstance(compression.decompress(Codec.ZSTD, packed, magic=1), Damage)
+    with pytest.raises(UsageError, match="cannot be written"):
+        compression.compress(Codec.ZSTD, b"x", magic=1)
+    with pytest.raises(UsageError, match="cannot be written"):
+        compression.compress(5, b"x")

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from krepair.errors import UsageError
+from krepair.formats import filenames
+from krepair.formats.filenames import FileKind, FileState, FolderKind, parse_file_name, parse_folder_name
+from krepair.formats.java_numbers import parse_java_integer
+
+SEGMENT_KINDS = list(filenames.SUFFIXES)
+UUID = "0123456789abcdef0123456789abcdef"
+
+
+@given(st.integers(0, 2**63 - 1), st.sampled_from(SEGMENT_KINDS), st.sampled_from(FileState))
+def test_segment_file_name_is_parsed_to_what_it_was_made_of(
+    base: int, kind: FileKind, state: FileState
+) -> None:
+    name = filenames.segment_file(base, kind, state)
+    found = parse_file_name(name)
+    assert (found.name, found.kind, found.state, found.base_offset) == (name, kind, state, base)
+    assert (found.is_canonical, found.is_segment_file, found.stops_broker) == (True, True, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "state", "base", "canonical", "stops"),
+    [
+        ("00000000000000000042.log", FileKind.LOG, FileState.LIVE, 42, True, False),
+        ("00000000000000000042.log.cleaned", FileKind.LOG, FileState.CLEANED, 42, True, False),
+        ("00000000000000000042.timeindex.swap", FileKind.TIME_INDEX, FileState.SWAP, 42, True, False),
+        ("42.log", FileKind.LOG, FileState.LIVE, 42, False, False),
+        ("+42.log", FileKind.LOG, FileState.LIVE, 42, False, False),
+        ("-42.log", FileKind.LOG, FileState.LIVE, -42, False, False),
+        ("42.copy.log", FileKind.LOG, FileState.LIVE, 42, False, False),
+        ("copy.log", FileKind.LOG, FileState.LIVE, None, False, True),
+        (".log", FileKind.LOG, FileState.LIVE, None, False, True),
+        ("99999999999999999999.index", FileKind.OFFSET_INDEX, FileState.LIVE, None, False, True),
+        ("4_2.index", FileKind.OFFSET_INDEX, FileState.LIVE, None, False, True),
+        ("foo.deleted", FileKind.FOREIGN, FileState.DELETED, None, False, False),
+        ("foo.log.deleted", FileKind.LOG, FileState.DELETED, None, False, False),
+        ("foo.cleaned", FileKind.FOREIGN, FileState.CLEANED, None, False, True),
+        ("00000000000000000042.log.bak", FileKind.FOREIGN, FileState.LIVE, 42, False, False),
+        ("notes.txt", FileKind.FOREIGN, FileState.LIVE, None, False, False),
+        ("leader-epoch-checkpoint", FileKind.LEADER_EPOCHS, FileState.LIVE, None, True, False),
+        ("leader-epoch-checkpoint.tmp", FileKind.FOREIGN, FileState.LIVE, None, False, False),
+        ("partition.metadata", FileKind.PARTITION_METADATA, FileState.LIVE, None, True, False),
+        ("", FileKind.FOREIGN, FileState.LIVE, None, False, False),
+    ],
+)
+def test_file_name_is_taken_apart_as_a_broker_does(
+    name: str, kind: FileKind, state: FileState, base: int | None, canonical: bool, stops: bool
+) -> None:
+    found = parse_file_name(name)
+    assert (found.kind, found.state, found.base_offset) == (kind, state, base)
+    assert (found.is_canonical, found.stops_broker) == (canonical, stops)
+
+
+@pytest.mark.parametrize(("base", "kind"), [(-1, FileKind.LOG), (2**63, FileKind.LOG), (0, FileKind.FOREIGN)])
+def test_impossible_segment_file_is_wrong_use(base: int, kind: FileKind) -> None:
+    with pytest.raises(UsageError, match="no segment file"):
+        filenames.segment_file(base, kind)
+
+
+@given(st.text("ab-._", min_size=1, max_size=249), st.integers(0, 2**31 - 1))
+def test_partition_folder_is_parsed_to_what_it_was_made_of(topic: str, partition: int) -> None:
+    found = parse_folder_name(filenames.partition_folder(topic, partition))
+    assert (found.kind, found.topic, found.partition) == (FolderKind.PARTITION, topic, partition)
+    assert found.is_canonical
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "topic", "partition", "unique_id"),
+    [
+        ("__consumer_offsets-49", FolderKind.PARTITION, "__consumer_offsets", 49, ""),
+        ("a-b--7", FolderKind.PARTITION, "a-b-", 7, ""),
+        ("t-00", FolderKind.PARTITION, "t", 0, ""),
+        ("t-+1", FolderKind.PARTITION, "t", 1, ""),
+        (f"a-b.c-3.{UUID}-delete", FolderKind.DELETE, "a-b.c", 3, UUID),
+        (f"t-0.{UUID}-future", FolderKind.FUTURE, "t", 0, UUID),
+        (f"t-0.{UUID}-stray", FolderKind.STRAY, "t", 0, UUID),
+        ("t-0-delete", FolderKind.FOREIGN, "", -1, ""),
+        ("t-delete", FolderKind.FOREIGN, "", -1, ""),
+        ("a b-0.x-delete", FolderKind.FOREIGN, "", -1, ""),
+        ("lost+found", FolderKind.FOREIGN, "", -1, ""),
+        ("krepair-backup", FolderKind.FOREIGN, "", -1, ""),
+        ("e-all-0.bak", FolderKind.FOREIGN, "", -1, ""),
+        ("-0", FolderKind.FOREIGN, "", -1, ""),
+        ("t-", FolderKind.FOREIGN, "", -1, ""),
+        ("t-2147483648", FolderKind.FOREIGN, "", -1, ""),
+        ("t-1 ", FolderKind.FOREIGN, "", -1, ""),
+        ("", FolderKind.FOREIGN, "", -1, ""),
+    ],
+)
+def test_folder_name_is_taken_apart_as_a_broker_does(
+    name: str, kind: FolderKind, topic: str, partition: int, unique_id: str
+) -> None:
+    assert parse_folder_name(name) == (name, kind, topic, partition, unique_id)
+
+
+@pytest.mark.parametrize("name", ["t-00", "t-+0", f"t-0.{UUID}-delete", "t"])
+def test_folder_name_that_no_broker_gives_a_plain_partition_is_not_canonical(name: str) -> None:
+    assert not parse_folder_name(name).is_canonical
+
+
+@given(st.text(max_size=60))
+def test_any_name_is_taken_apart(name: str) -> None:
+    assert parse_file_name(name).name == name
+    assert parse_folder_name(name).name == name
+
+
+@given(st.from_regex(r"[0-9a-f]{1,64}", fullmatch=True))
+def test_private_folder_is_named_after_its_plan_and_is_nothing_to_a_broker(plan_id: str) -> None:
+    folder = filenames.private_folder(plan_id)
+    assert folder == f"krepair~{plan_id}"
+    assert filenames.plan_id_of(folder) == plan_id
+    found = parse_file_name(folder)
+    assert (found.kind, found.state, found.base_offset) == (FileKind.FOREIGN, FileState.LIVE, None)
+
+
+@pytest.mark.parametrize("plan_id", ["", "../x", "abc.log", "ABC", "a" * 65, "a\n"])
+def test_plan_id_that_is_not_hex_names_no_folder(plan_id: str) -> None:
+    with pytest.raises(UsageError, match="hex digits"):
+        filenames.private_folder(plan_id)
+    assert filenames.plan_id_of(f"krepair~{plan_id}") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "bits", "value"),
+    [
+        ("2147483647", 32, 2**31 - 1),
+        ("2147483648", 32, None),
+        ("-2147483648", 32, -(2**31)),
+        ("9223372036854775807", 64, 2**63 - 1),
+        ("9223372036854775808", 64, None),
+        ("", 64, None),
+        ("+", 64, None),
+        ("--1", 64, None),
+        (" 1", 64, None),
+        ("1\n", 64, None),
+        ("1_0", 64, None),
+        ("0x1", 64, None),
+        ("٣", 64, 3),
+        ("\U0001d7d9", 64, None),
+        ("0" * 5000 + "1", 64, None),
+    ],
+)
+def test_number_is_read_as_java_reads_it(text: str, bits: int, value: int | None) -> None:
+    assert parse_java_integer(text, bits) == value

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from krepair.errors import UsageError
+from krepair.formats import offset_index, time_index, txn_index
+from krepair.formats.damage import Damage
+from krepair.formats.offset_index import OffsetEntry
+from krepair.formats.time_index import TimeEntry
+from krepair.formats.txn_index import AbortedTxn
+
+INT31 = st.integers(1, 2**31 - 1)
+INT63 = st.integers(1, 2**63 - 1)
+
+
+def growing(numbers: st.SearchStrategy[int], count: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(numbers, min_size=count, max_size=count, unique=True).map(sorted)
+
+
+@st.composite
+def offset_files(draw: st.DrawFn) -> tuple[OffsetEntry, ...]:
+    count = draw(st.integers(0, 8))
+    return tuple(map(OffsetEntry, draw(growing(INT31, count)), draw(growing(INT31, count))))
+
+
+@st.composite
+def time_files(draw: st.DrawFn) -> tuple[TimeEntry, ...]:
+    count = draw(st.integers(0, 8))
+    return tuple(map(TimeEntry, draw(growing(INT63, count)), draw(growing(INT31, count))))
+
+
+@st.composite
+def txn_files(draw: st.DrawFn) -> tuple[AbortedTxn, ...]:
+    last_offsets = draw(growing(INT63, draw(st.integers(0, 8))))
+    return tuple(
+        AbortedTxn(0, draw(INT63), draw(st.integers(0, last)), last, draw(INT63)) for last in last_offsets
+    )
+
+
+def check_round_trip(module: ModuleType, entries: tuple[tuple[int, ...], ...]) -> None:
+    data = module.encode(entries)
+    assert module.damage(data) == []
+    assert module.decode(data) == entries
+    assert [tuple(row) for row in module.view(data).tolist()] == [tuple(entry) for entry in entries]
+
+
+@given(offset_files())
+def test_offset_index_decodes_to_what_was_encoded(entries: tuple[OffsetEntry, ...]) -> None:
+    check_round_trip(offset_index, entries)
+
+
+@given(time_files())
+def test_time_index_decodes_to_what_was_encoded(entries: tuple[TimeEntry, ...]) -> None:
+    check_round_trip(time_index, entries)
+
+
+@given(txn_files())
+def test_txn_index_decodes_to_what_was_encoded(entries: tuple[AbortedTxn, ...]) -> None:
+    check_round_trip(txn_index, entries)
+
+
+@pytest.mark.parametrize("module", [offset_index, time_index, txn_index])
+@given(data=st.binary(max_size=200))
+def test_any_bytes_can_be_looked_at(module: ModuleType, data: bytes) -> None:
+    size = module.ENTRY_SIZE
+    assert len(module.view(data)) == len(data) // size
+    for wrong in module.damage(data):
+        assert 0 <= wrong.position <= wrong.position + wrong.length <= len(data)
+
+
+@pytest.mark.parametrize("module", [offset_index, time_index, txn_index])
+@pytest.mark.parametrize("extra", [-1, 1])
+def test_file_one_byte_short_or_long_is_torn(module: ModuleType, extra: int) -> None:
+    one = [1] * len(module.ENTRY.names)
+    two = [2] * len(module.ENTRY.names)
+    if module is txn_index:
+        one[0] = two[0] = 0
+    data = (module.encode([one, two]) + b"\1")[: 2 * module.ENTRY_SIZE + extra]
+    torn = len(data) % module.ENTRY_SIZE
+    expected = f"a multiple of {module.ENTRY_SIZE} bytes"
+    assert module.damage(data) == [Damage(len(data) - torn, torn, expected, f"{len(data)} bytes")]
+
+
+def test_untrimmed_offset_index_is_damaged_from_its_last_entry_on() -> None:
+    data = offset_index.encode([OffsetEntry(5, 4100), OffsetEntry(9, 9000)])
+    padded = data + bytes(10 * 2**20 - len(data))
+    assert offset_index.damage(padded) == [
+        Damage(16, 10 * 2**20 - 16, "a file cut to its entries", "zero padding")
+    ]
+    assert offset_index.decode(padded) == offset_index.decode(data)
+
+
+def test_untrimmed_time_index_is_damaged_from_its_last_entry_on() -> None:
+    data = time_index.encode([TimeEntry(5, 3), TimeEntry(9, 7)])
+    padded = data + bytes(12 * 1000)
+    assert time_index.damage(padded) == [Damage(24, 12000, "a file cut to its entries", "zero padding")]
+    assert time_index.decode(padded) == time_index.decode(data)
+
+
+def test_time_index_with_one_entry_of_time_zero_is_sound() -> None:
+    assert time_index.damage(bytes(12)) == []
+    assert time_index.decode(bytes(12)) == (TimeEntry(0, 0),)
+
+
+def test_wholly_preallocated_indexes_hold_no_entries() -> None:
+    assert [wrong.position for wrong in offset_index.damage(bytes(80))] == [0]
+    assert [wrong.position for wrong in time_index.damage(bytes(120))] == [0]
+    assert (offset_index.decode(bytes(80)), time_index.decode(bytes(120))) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("entries", "position", "expected"),
+    [
+        ([(5, 10), (5, 20)], 8, "relative_offset above 5 of the entry before"),
+        ([(5, 10), (6, 10)], 8, "position above 10 of the entry before"),
+        ([(-5, 10)], 0, "relative_offset of 0 or more"),
+        ([(1, -10), (5, 10)], 0, "position of 0 or more"),
+    ],
+)
+def test_offset_index_out_of_order_is_named(entries: list[OffsetEntry], position: int, expected: str) -> None:
+    first = offset_index.damage(offset_index.encode(entries))[0]
+    assert (first.position, first.expected) == (position, expected)
+
+
+def test_time_index_may_repeat_an_offset_but_not_a_time() -> None:
+    assert time_index.damage(time_index.encode([TimeEntry(1, 5), TimeEntry(2, 5)])) == []
+    (wrong,) = time_index.damage(time_index.encode([TimeEntry(2, 5), TimeEntry(2, 6)]))
+    assert wrong == Damage(12, 12, "timestamp above 2 of the entry before", "2")
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        (AbortedTxn(1, 1, 1, 200, 1), "version 0"),
+        (AbortedTxn(0, -1, 1, 200, 1), "producer_id of 0 or more"),
+        (AbortedTxn(0, 1, 201, 200, 1), "first_offset not above last_offset"),
+        (AbortedTxn(0, 1, 1, 99, 1), "last_offset of 100 or more"),
+    ],
+)
+def test_impossible_aborted_transaction_is_named(entry: AbortedTxn, expected: str) -> None:
+    assert [wrong.expected for wrong in txn_index.damage(txn_index.encode([entry]), 100)] == [expected]
+
+
+def test_relative_offset_beyond_four_bytes_is_wrong_use() -> None:
+    with pytest.raises(UsageError, match="does not fit"):
+        offset_index.encode([OffsetEntry(2**31, 0)])
