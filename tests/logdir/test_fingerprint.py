@@ -1,0 +1,80 @@
+"""Is a file still the one of the plan?"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from krepair.logdir.fingerprint import changed, digest_bytes, digest_file, read_triple
+from krepair.logdir.space import mounted_read_only, read_space
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "00000000000000000000.index"
+    path.write_bytes(b"abc")
+    return path
+
+
+def test_the_digest_is_blake2b_of_128_bits_over_all_bytes(tmp_path: Path) -> None:
+    data = os.urandom((1 << 20) + 17)
+    (tmp_path / "f").write_bytes(data)
+    expected = hashlib.blake2b(data, digest_size=16).hexdigest()
+    assert (digest_file(str(tmp_path / "f")), digest_bytes(data)) == (expected, expected)
+
+
+def test_neither_symlink_nor_fifo_is_digested(tmp_path: Path, file: Path) -> None:
+    (tmp_path / "s").symlink_to(file)
+    os.mkfifo(tmp_path / "p")
+    for name in ("s", "p"):
+        with pytest.raises(OSError):
+            digest_file(str(tmp_path / name))
+
+
+def test_a_file_that_was_only_read_has_not_changed(file: Path) -> None:
+    before = read_triple(str(file))
+    file.read_bytes()
+    assert changed(before, str(file)) == ""
+
+
+def test_each_difference_is_told_with_old_and_new(file: Path) -> None:
+    os.utime(file, ns=(5, 5))
+    before = read_triple(str(file))
+    os.utime(file, ns=(5, 7))
+    assert changed(before, str(file)) == "mtime_ns was 5 and is 7"
+    file.write_bytes(b"abcd")
+    os.utime(file, ns=(5, 5))
+    assert changed(before, str(file)) == "size was 3 and is 4"
+
+
+def test_a_file_replaced_by_an_equal_one_has_changed(file: Path, tmp_path: Path) -> None:
+    before = read_triple(str(file))
+    (tmp_path / "new").write_bytes(b"abc")
+    os.utime(tmp_path / "new", ns=(before.mtime_ns, before.mtime_ns))
+    (tmp_path / "new").rename(file)
+    assert changed(before, str(file)) == f"inode was {before.inode} and is {file.stat().st_ino}"
+
+
+def test_a_file_that_is_gone_or_something_else_has_changed(file: Path) -> None:
+    before = read_triple(str(file))
+    file.unlink()
+    assert changed(before, str(file)) == "it is gone"
+    file.symlink_to("elsewhere")
+    assert changed(before, str(file)) == "it was a file and is a symlink"
+    assert changed(before, str(file / "below")).startswith("it ")
+
+
+def test_space_is_what_a_user_who_is_not_root_may_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = read_space(str(tmp_path))
+    assert space.free_bytes > 0
+    assert space.free_bytes % space.block_bytes == 0
+    assert not mounted_read_only(str(tmp_path))
+    # f_bsize, f_frsize, f_blocks, f_bfree, f_bavail, f_files, f_ffree, f_favail, f_flag, f_namemax
+    state = os.statvfs_result((65536, 4096, 1000, 500, 300, 0, 0, 0, os.ST_RDONLY, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _: state)
+    assert read_space("/x") == (300 * 4096, -1, 4096, True)
