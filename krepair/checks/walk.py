@@ -1,0 +1,232 @@
+"""An independent reading of a ``.log``: numpy, the crc32c package and the plain layout; no kernels.
+
+It finds the batches, checks every CRC and that offsets ascend. Runs of batches of one size (markers) are taken in one
+step, and small batches of one size are checksummed together, column by column, so that verifying millions of markers
+is not the slow part of an apply.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import crc32c
+import numpy as np
+
+from krepair.formats.batch_v2 import CRC_START, HEADER, LOG_OVERHEAD, MAGIC
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Int64s = np.ndarray[Any, np.dtype[np.int64]]
+ReadAt = Callable[[int, int], bytes]
+
+WINDOW_BYTES = 1 << 20
+TOGETHER_AT_MOST_BYTES = 512
+TOGETHER_AT_LEAST = 16
+_LENGTH = HEADER.place("batch_length")
+_MAGIC = HEADER.place("magic")
+_CRC = HEADER.place("crc")
+_RUN = 32
+_LENGTH_STRUCT = struct.Struct(">i4xb")  # batch_length, (leader epoch,) magic
+assert _MAGIC == _LENGTH + 8
+
+
+@dataclass(frozen=True)
+class Walked:
+    """Batches of one window, all valid unless ``problem`` says otherwise.
+
+    Attributes:
+        positions: int64[N] file positions.
+        sizes: int64[N] bytes.
+        headers: structured array[N] of the batch headers.
+        problem: what is wrong at ``position``, empty if nothing.
+        position: file position of the problem, or the end of the last batch.
+    """
+
+    positions: Int64s
+    sizes: Int64s
+    headers: np.ndarray[Any, Any]
+    problem: str
+    position: int
+
+
+def _one_byte_table() -> np.ndarray[Any, np.dtype[np.uint32]]:
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, (table >> np.uint32(1)) ^ np.uint32(0x82F63B78), table >> np.uint32(1)).astype(np.uint32)
+    return table
+
+
+def _two_byte_table(one: np.ndarray[Any, np.dtype[np.uint32]]) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    """uint32[65536]; index = first byte + 256 * second byte."""
+    words = np.arange(65536, dtype=np.uint32)
+    first = one[words & np.uint32(0xFF)] ^ (words >> np.uint32(8))
+    return (one[first & np.uint32(0xFF)] ^ (first >> np.uint32(8))).astype(np.uint32)
+
+
+_ONE_BYTE = _one_byte_table()
+_TWO_BYTES = _two_byte_table(_ONE_BYTE)
+
+
+def crc_together(rows: Bytes) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    """CRC-32C of each row of a uint8[N, L] array, two columns at a time over all rows."""
+    crc = np.full(len(rows), 0xFFFFFFFF, np.uint32)
+    width = rows.shape[1]
+    for column in np.ascontiguousarray(rows[:, : width & ~1]).view("<u2").T:
+        crc = _TWO_BYTES[(crc & np.uint32(0xFFFF)) ^ column] ^ (crc >> np.uint32(16))
+    if width & 1:
+        crc = _ONE_BYTE[(crc ^ rows[:, -1]) & np.uint32(0xFF)] ^ (crc >> np.uint32(8))
+    return (crc ^ np.uint32(0xFFFFFFFF)).astype(np.uint32)
+
+
+def find_batches(window: Bytes, *, final: bool) -> tuple[Int64s, int, str]:
+    """Places of the whole v2 batches from place 0 on.
+
+    Returns:
+        int64[N] places, the place after the last batch, and what is wrong there ("" when the window just ends).
+    """
+    places: list[int] = []
+    parts: list[Int64s] = []
+    place, filled = 0, len(window)
+    raw = memoryview(window)
+    length_at, previous, alike = _LENGTH_STRUCT.unpack_from, -1, 0
+    problem = ""
+    while place + HEADER.size <= filled:
+        length, magic = length_at(raw, place + _LENGTH)
+        size = length + LOG_OVERHEAD
+        if magic != MAGIC or length < HEADER.size - LOG_OVERHEAD:
+            problem = f"magic {MAGIC} and batch_length >= 49 were expected, found {magic} and {length}"
+            break
+        if place + size > filled:
+            problem = f"a batch of {size} bytes does not fit" if final else ""
+            break
+        places.append(place)
+        place += size
+        alike = alike + 1 if size == previous else 0
+        previous = size
+        if alike >= _RUN:
+            run = _run_of_size(window, place, size, length)
+            parts += [np.array(places, np.int64), np.arange(place, place + run * size, size, dtype=np.int64)]
+            places, alike = [], 0
+            place += run * size
+    parts.append(np.array(places, np.int64))
+    if not problem and final and place < filled:
+        problem = f"{filled - place} bytes are left that are no batch"
+    return np.concatenate(parts), place, problem
+
+
+def _run_of_size(window: Bytes, place: int, size: int, length: int) -> int:
+    """How many batches from ``place`` on have the same size, looked at together."""
+    count = (len(window) - place) // size
+    if count <= 0:
+        return 0
+    rows = window[place : place + count * size].reshape(count, size)
+    found = np.ascontiguousarray(rows[:, _LENGTH : _LENGTH + 4]).view(">i4")[:, 0]
+    other = np.flatnonzero((found != length) | (rows[:, _MAGIC] != MAGIC))
+    return int(other[0]) if len(other) else count
+
+
+def _rows_at(window: Bytes, places: Int64s, size: int, start: int, end: int) -> Bytes:
+    """uint8[N, end - start]: those bytes of N batches of one size; without a gather where they lie side by side."""
+    if len(places) and places[-1] - places[0] == (len(places) - 1) * size:
+        first = int(places[0])
+        return window[first : first + len(places) * size].reshape(len(places), size)[:, start:end]
+    return window[places[:, None] + np.arange(start, end)]
+
+
+def _headers_at(window: Bytes, places: Int64s, sizes: Int64s) -> np.ndarray[Any, Any]:
+    if len(sizes) and (sizes == sizes[0]).all():
+        rows = _rows_at(window, places, int(sizes[0]), 0, HEADER.size)
+    else:
+        rows = window[places[:, None] + np.arange(HEADER.size)]
+    return np.ascontiguousarray(rows).view(HEADER.dtype)[:, 0]
+
+
+def first_bad_crc(window: Bytes, places: Int64s, sizes: Int64s, stored: np.ndarray[Any, Any]) -> int:
+    """Index of the first batch whose CRC is not that of its bytes, -1 if all are right."""
+    bad: list[int] = []
+    order = np.argsort(sizes, kind="stable")
+    edges = np.flatnonzero(np.diff(sizes[order])) + 1
+    raw = memoryview(window)
+    for members in np.split(order, edges):
+        size = int(sizes[members[0]]) if len(members) else 0
+        if size <= TOGETHER_AT_MOST_BYTES and len(members) >= TOGETHER_AT_LEAST:
+            rows = _rows_at(window, places[members], size, CRC_START, size)
+            bad.extend(members[np.flatnonzero(crc_together(rows) != stored[members])].tolist())
+            continue
+        for member, start in zip(members.tolist(), places[members].tolist(), strict=True):
+            if crc32c.crc32c(raw[start + CRC_START : start + size]) != stored[member]:
+                bad.append(member)
+    return min(bad) if bad else -1
+
+
+def walk(read_at: ReadAt, file_size: int, *, window_bytes: int = WINDOW_BYTES) -> Iterator[Walked]:
+    """Read a whole ``.log`` window by window; ends after the first problem.
+
+    Args:
+        read_at: bytes at (position, count); may raise ``OSError``.
+        file_size: bytes of the file.
+        window_bytes: how much at a time. A batch larger than that is checksummed piece by piece.
+    """
+    position = 0
+    last_offset = -1
+    while position < file_size:
+        wanted = min(window_bytes, file_size - position)
+        data = read_at(position, wanted)
+        window = np.frombuffer(data, np.uint8)
+        if len(data) < wanted:
+            yield _nothing(position, f"{wanted - len(data)} bytes are missing at the end")
+            return
+        places, end, problem = find_batches(window, final=position + wanted == file_size)
+        if len(places) == 0 and not problem:
+            huge = _walk_huge(read_at, data, position, file_size)
+            yield huge
+            if huge.problem:
+                return
+            position, last_offset = huge.position, _last_offsets(huge.headers)[-1]
+            continue
+        sizes = np.diff(np.append(places, end))
+        headers = _headers_at(window, places, sizes)
+        bad = first_bad_crc(window, places, sizes, headers["crc"])
+        if bad >= 0:
+            problem, end = "the batch's CRC-32C is not that of its bytes", int(places[bad])
+            places, sizes, headers = places[:bad], sizes[:bad], headers[:bad]
+        lasts = _last_offsets(headers)
+        previous = np.append(last_offset, lasts[:-1]) if len(lasts) else lasts
+        back = np.flatnonzero((headers["base_offset"] <= previous) | (headers["last_offset_delta"] < 0))
+        if len(back):
+            problem, end = f"offset {headers['base_offset'][back[0]]} does not ascend", int(places[back[0]])
+        yield Walked(places + position, sizes, headers, problem, position + end)
+        if problem:
+            return
+        last_offset = int(lasts[-1])
+        position += end
+
+
+def _last_offsets(headers: np.ndarray[Any, Any]) -> Int64s:
+    return headers["base_offset"].astype(np.int64) + headers["last_offset_delta"].astype(np.int64)
+
+
+def _nothing(position: int, problem: str) -> Walked:
+    none = np.empty(0, np.int64)
+    return Walked(none, none, np.empty(0, HEADER.dtype), problem, position)
+
+
+def _walk_huge(read_at: ReadAt, data: bytes, position: int, file_size: int) -> Walked:
+    """One batch larger than the window."""
+    header = np.frombuffer(data[: HEADER.size], HEADER.dtype)
+    size = int(header["batch_length"][0]) + LOG_OVERHEAD
+    if position + size > file_size:
+        return _nothing(position, f"a batch of {size} bytes does not fit")
+    crc = crc32c.crc32c(memoryview(data)[CRC_START:])
+    done = len(data)
+    while done < size:
+        piece = read_at(position + done, min(WINDOW_BYTES, size - done))
+        if not piece:
+            return _nothing(position, "the file ends inside the batch")
+        crc = crc32c.crc32c(piece, crc)
+        done += len(piece)
+    if crc != header["crc"][0]:
+        return _nothing(position, "the batch's CRC-32C is not that of its bytes")
+    return Walked(np.array([position]), np.array([size]), header, "", position + size)

@@ -1,0 +1,347 @@
+"""Scan of one ``.log``: buffers, growth and huge batches around the kernel, a summary out.
+
+Memory is bounded whatever the segment or batch: one window of ``WINDOW_BYTES``, one row per producer id, one flag per
+entry of the transaction index. A batch larger than the window is checksummed piece by piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from krepair.kernels import classes as c
+from krepair.kernels import scan_window as kernel
+from krepair.kernels.words import HARDWARE_CRC
+
+WINDOW_BYTES = 1 << 20
+_FIRST_ROWS = 64
+_FIRST_EPOCHS = 64
+INT64_MAX = 2**63 - 1
+
+Int64s = np.ndarray[Any, np.dtype[np.int64]]
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+ReadInto = Callable[[memoryview, int], int]
+OnWindow = Callable[[Bytes, int, Int64s, Bytes], None]
+
+DAMAGE_TEXT: dict[int, str] = {
+    c.D_LENGTH: "batch_length of at least 49 was expected, found {found}",
+    c.D_PAST_END: "a batch of {found} bytes is declared, which passes the end of the file",
+    c.D_MAGIC: "magic byte 0, 1 or 2 was expected, found {found}",
+    c.D_CRC: "the batch's CRC-32C is not that of its bytes (computed {found:#010x})",
+    c.D_OFFSET_ORDER: "a base offset above the previous batch's last offset was expected, found {found}",
+    c.D_OFFSET_RANGE: "base offset {found} does not fit the segment's base offset",
+    c.D_COUNTS: "last_offset_delta and record_count must not be negative, found {found}",
+    c.D_CONTROL: "the control record cannot be read",
+    c.D_ZEROS: "a batch was expected, found zero bytes",
+    c.D_TORN: "a whole batch was expected, {found} bytes are left",
+}
+
+
+def no_ids() -> Int64s:
+    """An empty sorted list of ids or positions."""
+    return np.empty(0, np.int64)
+
+
+def no_pairs() -> Int64s:
+    """An empty list of pairs."""
+    return np.empty((0, 2), np.int64)
+
+
+@dataclass(frozen=True)
+class ScanInputs:
+    """What a scan is told about its segment.
+
+    Attributes:
+        base_offset: base offset of the segment.
+        file_size: bytes of its ``.log`` that count (a log may be ended early).
+        now_ms: the clock for stamped markers.
+        high_watermark: offsets at or above it are not replicated; ``INT64_MAX`` if it does not matter.
+        check_crc: whether every CRC is checked.
+        entries: int64[E, 2] (producer id, offset of the abort marker) of the transaction index, by offset.
+        carried: sorted producer ids whose open transaction has a kept batch in an earlier segment.
+        keep_positions: sorted positions of emptied batches that stay.
+        protected: int64[N, 2] sorted (producer id, epoch) whose markers stay.
+        last_position: position of the batch that stays as the last one, -1 none.
+    """
+
+    base_offset: int
+    file_size: int
+    now_ms: int
+    high_watermark: int = INT64_MAX
+    check_crc: bool = True
+    entries: Int64s = field(default_factory=no_pairs)
+    carried: Int64s = field(default_factory=no_ids)
+    keep_positions: Int64s = field(default_factory=no_ids)
+    protected: Int64s = field(default_factory=no_pairs)
+    last_position: int = -1
+
+
+@dataclass(frozen=True)
+class SegmentSummary:
+    """What a scan found: state, not rows.
+
+    Valid batches and the damaged or foreign rest are the whole file: ``valid_bytes`` plus what follows.
+
+    Attributes:
+        base_offset: base offset of the segment.
+        file_size: bytes that were to be scanned.
+        valid_bytes: bytes of the valid batches, from position 0.
+        damage: kind (``classes.D_*``) of the first damage, 0 none.
+        damage_text: what was expected and found at position ``valid_bytes``.
+        old_format: whether a v0 or v1 batch starts at position ``valid_bytes``.
+        batches: number of valid batches.
+        first_offset: base offset of the first batch, -1 none.
+        last_offset: last offset of the last batch, ``base_offset - 1`` if there is none.
+        max_timestamp: largest max_timestamp, -1 none.
+        offset_of_max: last offset of the first batch that has it.
+        min_timestamp: smallest max_timestamp, -1 none.
+        headers: digest over each batch's position and header, 32 hex digits.
+        decisions: digest over each batch's class (int64 sum).
+        rows: int64[P, ROW_SIZE], one per producer id, by id.
+        tallies: int64[CLASS_COUNT, TALLY_COLUMNS].
+        entry_flags: uint8[E], what became of each entry of the transaction index.
+        epochs: int64[M, 2] (leader epoch, base offset) where the leader epoch rises.
+        stamped: batches with a delete horizon (KIP-534).
+        largest_batch: bytes.
+        aborts_unindexed: abort markers of kept data without an entry, leading markers not counted.
+        min_unreplicated: lowest first offset of a transaction whose marker is not below the high watermark.
+        last_position: position of the last batch, -1 none.
+        last_size: its bytes.
+        last_class: its class.
+    """
+
+    base_offset: int
+    file_size: int
+    valid_bytes: int
+    damage: int
+    damage_text: str
+    old_format: bool
+    batches: int
+    first_offset: int
+    last_offset: int
+    max_timestamp: int
+    offset_of_max: int
+    min_timestamp: int
+    headers: str
+    decisions: int
+    rows: Int64s
+    tallies: Int64s
+    entry_flags: Bytes
+    epochs: Int64s
+    stamped: int
+    largest_batch: int
+    aborts_unindexed: int
+    min_unreplicated: int
+    last_position: int
+    last_size: int
+    last_class: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every byte belongs to a valid v2 batch."""
+        return self.damage == 0 and not self.old_format and self.valid_bytes == self.file_size
+
+
+class _Tables:
+    """The arrays that may have to grow."""
+
+    def __init__(self) -> None:
+        self.rows: Int64s = np.empty((_FIRST_ROWS, c.ROW_SIZE), np.int64)
+        self.slots = np.full(_FIRST_ROWS * 4, -1, np.int32)
+        self.epochs: Int64s = np.empty((_FIRST_EPOCHS, 2), np.int64)
+
+    def grow_rows(self) -> None:
+        """Four times the rows; the hash slots are made anew by re-inserting."""
+        used = self.rows
+        self.rows = np.empty((len(used) * 4, c.ROW_SIZE), np.int64)
+        self.rows[: len(used)] = used
+        self.slots = np.full(len(self.rows) * 4, -1, np.int32)
+        kernel.insert_rows(self.slots, used[:, c.P_ID].copy())
+
+    def grow_epochs(self) -> None:
+        used = self.epochs
+        self.epochs = np.empty((len(used) * 4, 2), np.int64)
+        self.epochs[: len(used)] = used
+
+
+def _inputs_array(inputs: ScanInputs, *, stage: bool) -> Int64s:
+    array = np.zeros(c.INPUT_SIZE, np.int64)
+    array[c.I_CHECK_CRC] = inputs.check_crc
+    array[c.I_NOW_MS] = inputs.now_ms
+    array[c.I_HIGH_WATERMARK] = inputs.high_watermark
+    array[c.I_BASE_OFFSET] = inputs.base_offset
+    array[c.I_FILE_SIZE] = inputs.file_size
+    array[c.I_STAGE] = stage
+    array[c.I_LAST_POSITION] = inputs.last_position
+    return array
+
+
+def _first_state(inputs: ScanInputs) -> Int64s:
+    state = np.zeros(c.STATE_SIZE, np.int64)
+    for scalar in (c.S_FIRST_OFFSET, c.S_MAX_TIMESTAMP, c.S_OFFSET_OF_MAX, c.S_MIN_TIMESTAMP, c.S_LAST_POSITION,
+                   c.S_LAST_CLASS, c.S_LAST_LEADER_EPOCH, c.S_HUGE_OK):  # fmt: skip
+        state[scalar] = -1
+    state[c.S_LAST_OFFSET] = inputs.base_offset - 1
+    state[c.S_MIN_UNREPLICATED] = INT64_MAX
+    return state
+
+
+def _huge_batch_is_valid(window: Bytes, filled: int, read_into: ReadInto, position: int, size: int) -> tuple[bool, int]:
+    """Checksum a batch larger than the window, piece by piece; returns (valid, computed CRC)."""
+    stored = int.from_bytes(window[kernel.CRC : kernel.CRC + 4].tobytes(), "big")
+    crc = kernel.crc_piece(0, window, kernel.ATTRIBUTES, filled)
+    piece = np.empty(len(window), np.uint8)
+    done = filled
+    while done < size:
+        got = read_into(memoryview(piece)[: min(len(piece), size - done)], position + done)
+        if got == 0:
+            return False, crc
+        crc = kernel.crc_piece(crc, piece, 0, got)
+        done += got
+    return crc == stored, crc
+
+
+def scan_segment(
+    inputs: ScanInputs,
+    read_into: ReadInto,
+    *,
+    on_window: OnWindow | None = None,
+    window_bytes: int = WINDOW_BYTES,
+) -> SegmentSummary:
+    """Scan one ``.log``.
+
+    Args:
+        inputs: what is known of the segment.
+        read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
+        on_window: called for each window of batches with (window, end place, starts, classes) before the window is
+            reused; it sees every valid batch once. A batch larger than the window comes alone, with its header only;
+            its bytes lie at ``on_window``'s start place, see ``krepair.pipeline``.
+        window_bytes: size of the window.
+
+    Returns:
+        The summary. Damage is a value in it, never an exception.
+    """
+    tables = _Tables()
+    window = np.empty(window_bytes, np.uint8)
+    view = memoryview(window)
+    state = _first_state(inputs)
+    array = _inputs_array(inputs, stage=on_window is not None)
+    tallies = np.zeros((c.CLASS_COUNT, c.TALLY_COLUMNS), np.int64)
+    entry_flags = np.zeros(len(inputs.entries), np.uint8)
+    starts = np.empty(window_bytes // kernel.HEADER + 2 if on_window else 0, np.int32)
+    batch_classes = np.empty(len(starts), np.uint8)
+    filled = 0
+    at_end = False
+    status = c.NEED_BYTES
+    damage_text = ""
+    while True:
+        place = int(state[c.S_PLACE])
+        if place and filled > place:
+            view[: filled - place] = view[place:filled]
+        filled -= place
+        state[c.S_ORIGIN] += place
+        state[c.S_PLACE] = 0
+        state[c.S_STARTS] = 0
+        while not at_end and filled < window_bytes:
+            wanted = min(window_bytes - filled, inputs.file_size - int(state[c.S_ORIGIN]) - filled)
+            got = read_into(view[filled : filled + wanted], int(state[c.S_ORIGIN]) + filled) if wanted > 0 else 0
+            at_end = got == 0
+            filled += got
+        status = _scan_filled(
+            window, filled, state, array, tables, tallies, inputs, entry_flags, starts, batch_classes
+        )
+        if on_window is not None and state[c.S_STARTS]:
+            used = int(state[c.S_STARTS])
+            on_window(window, int(state[c.S_PLACE]), starts[:used], batch_classes[:used])
+        if status == c.HUGE:
+            if state[c.S_PLACE]:
+                continue  # bring the huge batch to the front of the window first
+            size = int.from_bytes(window[8:12].tobytes(), "big") + kernel.LENGTH_END
+            position = int(state[c.S_ORIGIN])
+            valid, computed = (
+                _huge_batch_is_valid(window, filled, read_into, position, size) if inputs.check_crc else (True, 0)
+            )
+            if not valid:
+                state[c.S_DAMAGE], state[c.S_DAMAGE_FOUND] = c.D_CRC, computed
+                status = c.DAMAGE
+                break
+            state[c.S_HUGE_OK] = position
+            status = _scan_filled(
+                window, filled, state, array, tables, tallies, inputs, entry_flags, starts, batch_classes
+            )
+            if on_window is not None and state[c.S_STARTS]:
+                on_window(window, size, starts[:1], batch_classes[:1])
+            if status != c.NEED_BYTES:
+                break
+            state[c.S_ORIGIN] += size
+            state[c.S_PLACE] = 0
+            filled = 0
+            continue
+        if status == c.NEED_BYTES and not at_end:
+            continue
+        break
+    left = inputs.file_size - int(state[c.S_ORIGIN] + state[c.S_PLACE])
+    if status == c.NEED_BYTES and left > 0:
+        zeros = filled > state[c.S_PLACE] and not window[int(state[c.S_PLACE]) : filled].any()
+        state[c.S_DAMAGE], state[c.S_DAMAGE_FOUND] = (c.D_ZEROS, 0) if zeros else (c.D_TORN, left)
+    if state[c.S_DAMAGE]:
+        damage_text = DAMAGE_TEXT[int(state[c.S_DAMAGE])].format(found=int(state[c.S_DAMAGE_FOUND]))
+    return _summary(inputs, state, tables, tallies, entry_flags, damage_text, old_format=status == c.OLD_FORMAT)
+
+
+def _scan_filled(window: Bytes, filled: int, state: Int64s, array: Int64s, tables: _Tables, tallies: Int64s,
+                 inputs: ScanInputs, entry_flags: Bytes, starts: Any, batch_classes: Bytes) -> int:  # fmt: skip
+    """Call the kernel, growing its tables as it asks."""
+    while True:
+        status = kernel.scan_window(
+            window, filled, state, array, tables.rows, tables.slots, tallies, inputs.entries, entry_flags,
+            inputs.carried, inputs.keep_positions, inputs.protected, tables.epochs, starts, batch_classes,
+        )  # fmt: skip
+        if status == c.TABLE_FULL:
+            tables.grow_rows()
+        elif status == c.EPOCHS_FULL:
+            tables.grow_epochs()
+        else:
+            return int(status)
+
+
+def _summary(inputs: ScanInputs, state: Int64s, tables: _Tables, tallies: Int64s, entry_flags: Bytes,
+             damage_text: str, *, old_format: bool) -> SegmentSummary:  # fmt: skip
+    rows = tables.rows[: state[c.S_ROWS]]
+    rows = rows[np.argsort(rows[:, c.P_ID], kind="stable")]
+    lanes = (int(state[c.S_HEADERS_1]) & (2**64 - 1), int(state[c.S_HEADERS_2]) & (2**64 - 1))
+    return SegmentSummary(
+        base_offset=inputs.base_offset,
+        file_size=inputs.file_size,
+        valid_bytes=int(state[c.S_ORIGIN] + state[c.S_PLACE]),
+        damage=int(state[c.S_DAMAGE]),
+        damage_text=damage_text,
+        old_format=old_format,
+        batches=int(state[c.S_BATCHES]),
+        first_offset=int(state[c.S_FIRST_OFFSET]),
+        last_offset=int(state[c.S_LAST_OFFSET]),
+        max_timestamp=int(state[c.S_MAX_TIMESTAMP]),
+        offset_of_max=int(state[c.S_OFFSET_OF_MAX]),
+        min_timestamp=int(state[c.S_MIN_TIMESTAMP]),
+        headers=f"{lanes[0]:016x}{lanes[1]:016x}",
+        decisions=int(state[c.S_DECISIONS]),
+        rows=rows,
+        tallies=tallies,
+        entry_flags=entry_flags,
+        epochs=tables.epochs[: state[c.S_EPOCHS]].copy(),
+        stamped=int(state[c.S_STAMPED]),
+        largest_batch=int(state[c.S_LARGEST_BATCH]),
+        aborts_unindexed=int(state[c.S_ABORTS_UNINDEXED]),
+        min_unreplicated=int(state[c.S_MIN_UNREPLICATED]),
+        last_position=int(state[c.S_LAST_POSITION]),
+        last_size=int(state[c.S_LAST_SIZE]),
+        last_class=int(state[c.S_LAST_CLASS]),
+    )
+
+
+def describe_engine() -> str:
+    """Which CRC-32C the kernels use here, for reports."""
+    return HARDWARE_CRC or "table"

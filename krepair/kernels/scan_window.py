@@ -1,0 +1,491 @@
+"""The scan kernel: one window of a ``.log`` at a time, every batch header and checksum, state instead of rows.
+
+It parses v2 batches, checks CRC-32C, follows each producer's transactions and names the class of every batch
+(``krepair.kernels.classes``). It never allocates and never raises: it returns a status, and the wrapper
+(``krepair.kernels.scan``) refills, grows or reports. Its slow twin is in ``tests/kernels``.
+
+Source: DefaultRecordBatch (2.2.1, 3.9), ProducerAppendInfo.append and CleanedTransactionMetadata (2.2.1),
+KAFKA-8351 for state across segments, KIP-534 for stamps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from krepair.formats import batch_v2
+from krepair.kernels import classes as c
+from krepair.kernels.jit import inlined, kernel
+from krepair.kernels.words import be16, be32, be64, crc32c_update, le64, product_high, product_low
+
+HEADER = batch_v2.HEADER.size
+_P = {name: batch_v2.HEADER.place(name) for name in batch_v2.HEADER.names}
+BASE_OFFSET, LENGTH, LEADER_EPOCH, MAGIC = _P["base_offset"], _P["batch_length"], _P["partition_leader_epoch"], _P["magic"]
+CRC, ATTRIBUTES, LAST_DELTA, BASE_TIMESTAMP = _P["crc"], _P["attributes"], _P["last_offset_delta"], _P["base_timestamp"]
+MAX_TIMESTAMP, PRODUCER_ID, PRODUCER_EPOCH = _P["max_timestamp"], _P["producer_id"], _P["producer_epoch"]
+BASE_SEQUENCE, RECORD_COUNT = _P["base_sequence"], _P["record_count"]
+LENGTH_END = LEADER_EPOCH  # batch_length counts what follows it
+TRANSACTIONAL, CONTROL, DELETE_HORIZON = batch_v2.TRANSACTIONAL, batch_v2.CONTROL, batch_v2.DELETE_HORIZON
+MIN_LENGTH = HEADER - LENGTH_END
+INT32_MAX = 2**31 - 1
+ABORT, COMMIT, OTHER, MALFORMED = 0, 1, 2, 3
+
+# odd 64-bit multipliers (digits of the fractional parts of square roots of primes): one per header word and lane.
+# Scalars, not an array: the compiler then has them as immediates.
+_K0 = np.uint64(0x6A09E667F3BCC909)
+_K1 = np.uint64(0xBB67AE8584CAA73B)
+_K2 = np.uint64(0x3C6EF372FE94F82B)
+_K3 = np.uint64(0xA54FF53A5F1D36F1)
+_K4 = np.uint64(0x510E527FADE682D1)
+_K5 = np.uint64(0x9B05688C2B3E6C1F)
+_K6 = np.uint64(0x1F83D9ABFB41BD6B)
+_K7 = np.uint64(0x5BE0CD19137E2179)
+_KH = np.uint64(0xD1310BA698DFB5AD)
+_KP = np.uint64(0x9E3779B97F4A7C15)
+_MIX = np.uint64(0xBF58476D1CE4E5B9)
+
+
+@inlined
+def mix(value: Any) -> Any:
+    """Spread every bit of a 64-bit word over all others (splitmix finaliser)."""
+    value = np.uint64(value)
+    value = (value ^ (value >> np.uint64(31))) * _MIX
+    return value ^ (value >> np.uint64(29))
+
+
+@inlined
+def decision_word(position: int, batch_class: int) -> Any:
+    """What one batch adds to the digest of decisions. A sum, so that a changed class can be taken out again."""
+    return mix(np.uint64(position * 16 + batch_class) * _KP)
+
+
+@inlined
+def _control_type(buf: Any, place: int, end: int) -> int:
+    """ABORT, COMMIT or OTHER of the first record of a control batch, MALFORMED when it cannot be read."""
+    for skipped in range(4):  # record length, (attributes,) timestamp delta, offset delta, key length
+        length = 0
+        while place < end and buf[place] >= 128 and length < 10:
+            place += 1
+            length += 1
+        place += 1
+        if skipped == 0:
+            place += 1
+    if place + 4 > end:
+        return MALFORMED
+    kind = be16(buf, place + 2)
+    return kind if kind in (ABORT, COMMIT) else OTHER
+
+
+@inlined
+def _coordinator_epoch(buf: Any, end: int) -> int:
+    """Coordinator epoch of an end-transaction marker: the four bytes before the record's header count (0)."""
+    return be32(buf, end - 5)
+
+
+@inlined
+def _find(sorted_ids: Any, wanted: int) -> int:
+    low, high = 0, sorted_ids.shape[0]
+    while low < high:
+        middle = (low + high) >> 1
+        if sorted_ids[middle] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < sorted_ids.shape[0] and sorted_ids[low] == wanted else -1
+
+
+@inlined
+def _find_pair(sorted_pairs: Any, wanted: int) -> int:
+    low, high = 0, sorted_pairs.shape[0]
+    while low < high:
+        middle = (low + high) >> 1
+        if sorted_pairs[middle, 0] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < sorted_pairs.shape[0] and sorted_pairs[low, 0] == wanted else -1
+
+
+@inlined
+def _row_of(producer_id: int, slots: Any, rows: Any, state: Any, carried: Any, protected: Any) -> int:
+    """Index of the producer's row, made if it is new; -1 when the table is full."""
+    mask = slots.shape[0] - 1
+    slot = np.int64(mix(np.uint64(producer_id) * _KH) & np.uint64(mask))
+    while slots[slot] >= 0:
+        if rows[slots[slot], c.P_ID] == producer_id:
+            return np.int64(slots[slot])
+        slot = (slot + 1) & mask
+    row = state[c.S_ROWS]
+    if row >= rows.shape[0]:
+        return -1
+    slots[slot] = row
+    state[c.S_ROWS] = row + 1
+    for column in range(c.ROW_SIZE):
+        rows[row, column] = -1
+    rows[row, c.P_ID] = producer_id
+    for column in (c.P_EPOCHS_MIXED, c.P_LAST_DATA_EMPTIED, c.P_OPEN_KEPT, c.P_OPEN_KEPT_NOW, c.P_MARKERS,
+                   c.P_LEAD_KEPT, c.P_LEAD_ABORT, c.P_NEXT_ABORT, c.P_NEXT_KEPT, c.P_FREE_MARKERS):  # fmt: skip
+        rows[row, column] = 0
+    rows[row, c.P_CARRIED] = 1 if _find(carried, producer_id) >= 0 else 0
+    found = _find_pair(protected, producer_id)
+    rows[row, c.P_PROTECTED_EPOCH] = protected[found, 1] if found >= 0 else -2
+    return row
+
+
+@inlined
+def _enter_epoch(rows: Any, row: int, epoch: int) -> None:
+    """A producer's batch of another epoch forgets its last data (ProducerStateEntry.maybeUpdateEpoch)."""
+    if rows[row, c.P_FIRST_EPOCH] == -1 and rows[row, c.P_EPOCH] == -1:
+        rows[row, c.P_FIRST_EPOCH] = epoch
+        rows[row, c.P_EPOCH] = epoch
+    elif rows[row, c.P_EPOCH] != epoch:
+        rows[row, c.P_EPOCHS_MIXED] = 1
+        rows[row, c.P_EPOCH] = epoch
+        rows[row, c.P_LAST_DATA_OFFSET] = -1
+        rows[row, c.P_LAST_DATA_POSITION] = -1
+        rows[row, c.P_LAST_DATA_EMPTIED] = 0
+        rows[row, c.P_LAST_SEQUENCE] = -1
+        rows[row, c.P_FREE_MARKERS] = 0
+
+
+@inlined
+def _data_batch(rows: Any, row: int, epoch: int, base_offset: int, last_offset: int, position: int, timestamp: int,
+                transactional: bool, emptied: bool, stays: bool, last_sequence: int) -> None:  # fmt: skip
+    _enter_epoch(rows, row, epoch)
+    rows[row, c.P_LAST_DATA_OFFSET] = last_offset
+    rows[row, c.P_LAST_DATA_DELTA] = last_offset - base_offset
+    rows[row, c.P_LAST_DATA_POSITION] = position
+    rows[row, c.P_LAST_DATA_EMPTIED] = 1 if emptied else 0
+    rows[row, c.P_LAST_SEQUENCE] = last_sequence
+    rows[row, c.P_TIMESTAMP] = timestamp
+    rows[row, c.P_NEXT_POSITION] = -1
+    if transactional:
+        if rows[row, c.P_OPEN_FIRST] < 0:
+            rows[row, c.P_OPEN_FIRST] = base_offset
+        if not emptied:
+            rows[row, c.P_OPEN_KEPT] = 1
+        if stays:
+            rows[row, c.P_OPEN_KEPT_NOW] = 1
+
+
+@inlined
+def _marker_class(rows: Any, row: int, epoch: int, stamped: bool, stamp: int, now_ms: int) -> int:
+    """Class of a control batch of which no data remains."""
+    if rows[row, c.P_PROTECTED_EPOCH] == epoch:
+        return c.MARKER_EPOCH
+    if stamped:
+        return c.MARKER_STAMP_PAST if stamp <= now_ms else c.MARKER_STAMP_TO_COME
+    return c.MARKER_UNSTAMPED
+
+
+@inlined
+def _end_marker(rows: Any, row: int, abort: bool, offset: int, position: int, size: int, entry: int, free_class: int, state: Any,
+                high_watermark: int, entry_flags: Any) -> int:  # fmt: skip
+    """An abort or commit marker: ends the producer's transaction; returns its class."""
+    leads = rows[row, c.P_MARKERS] == 0
+    kept = rows[row, c.P_OPEN_KEPT] == 1
+    kept_now = rows[row, c.P_OPEN_KEPT_NOW] == 1 or (leads and rows[row, c.P_CARRIED] == 1)
+    batch_class = c.MARKER_DATA_REMAINS if kept_now else free_class
+    if entry >= 0:
+        entry_flags[entry] = c.ENTRY_DATA if kept_now else c.ENTRY_NO_DATA
+    elif abort and kept_now:
+        state[c.S_ABORTS_UNINDEXED] += 1
+    if leads:
+        rows[row, c.P_LEAD_POSITION] = position
+        rows[row, c.P_LEAD_CLASS] = free_class
+        rows[row, c.P_LEAD_SIZE] = size
+        rows[row, c.P_LEAD_OFFSET] = offset
+        rows[row, c.P_LEAD_ENTRY] = entry
+        rows[row, c.P_LEAD_KEPT] = 1 if kept else 0
+        rows[row, c.P_LEAD_FIRST] = rows[row, c.P_OPEN_FIRST]
+        rows[row, c.P_LEAD_ABORT] = 1 if abort else 0
+    if rows[row, c.P_LAST_DATA_POSITION] >= 0 and rows[row, c.P_NEXT_POSITION] < 0:
+        rows[row, c.P_NEXT_POSITION] = position
+        rows[row, c.P_NEXT_CLASS] = free_class
+        rows[row, c.P_NEXT_SIZE] = size
+        rows[row, c.P_NEXT_ENTRY] = entry
+        rows[row, c.P_NEXT_ABORT] = 1 if abort else 0
+        rows[row, c.P_NEXT_KEPT] = 1 if kept else 0
+    if not leads and offset >= high_watermark:
+        first = rows[row, c.P_OPEN_FIRST] if rows[row, c.P_OPEN_FIRST] >= 0 else offset
+        if first < state[c.S_MIN_UNREPLICATED]:
+            state[c.S_MIN_UNREPLICATED] = first
+    if not kept_now:
+        rows[row, c.P_FREE_MARKERS] += 1
+    rows[row, c.P_MARKERS] += 1
+    rows[row, c.P_OPEN_FIRST] = -1
+    rows[row, c.P_OPEN_KEPT] = 0
+    rows[row, c.P_OPEN_KEPT_NOW] = 0
+    return batch_class
+
+
+@inlined
+def _damage(state: Any, kind: int, found: int) -> int:
+    state[c.S_DAMAGE] = kind
+    state[c.S_DAMAGE_FOUND] = found
+    return c.DAMAGE
+
+
+@kernel
+def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots: Any, tallies: Any, entries: Any,
+                entry_flags: Any, carried: Any, keep_positions: Any, protected: Any, epochs: Any, starts: Any,
+                batch_classes: Any) -> int:  # fmt: skip
+    """Scan the batches that lie whole in ``buf[state[S_PLACE]:filled]``.
+
+    Args:
+        buf: uint8[W], the window; place 0 is file position ``state[S_ORIGIN]``.
+        filled: bytes of it that are valid.
+        state: int64[STATE_SIZE], carried from window to window.
+        inputs: int64[INPUT_SIZE], fixed for the segment.
+        rows: int64[R, ROW_SIZE], one row per producer id met.
+        slots: int32[2**k], hash slots into ``rows``, -1 empty.
+        tallies: int64[CLASS_COUNT, TALLY_COLUMNS].
+        entries: int64[E, 2] (producer id, offset of the abort marker) of the transaction index, by offset.
+        entry_flags: uint8[E], what became of each entry.
+        carried: int64[], sorted producer ids whose open transaction has a kept batch in an earlier segment.
+        keep_positions: int64[], sorted positions of emptied batches that stay.
+        protected: int64[N, 2], sorted (producer id, epoch) whose markers stay.
+        epochs: int64[M, 2], out: (leader epoch, first offset) where it rises.
+        starts: int32[B], out when staging: place in the window of each batch.
+        batch_classes: uint8[B], out when staging: class of each batch.
+
+    Returns:
+        NEED_BYTES at the end of the window; else a status of ``classes`` with the batch at ``S_PLACE`` untouched.
+    """
+    check_crc, now_ms, high_watermark = inputs[c.I_CHECK_CRC], inputs[c.I_NOW_MS], inputs[c.I_HIGH_WATERMARK]
+    segment_base, file_size = inputs[c.I_BASE_OFFSET], inputs[c.I_FILE_SIZE]
+    stage, last_position = inputs[c.I_STAGE], inputs[c.I_LAST_POSITION]
+    place = state[c.S_PLACE]
+    origin = state[c.S_ORIGIN]
+    count_starts = state[c.S_STARTS]
+    headers_1, headers_2 = np.uint64(state[c.S_HEADERS_1]), np.uint64(state[c.S_HEADERS_2])
+    decisions = np.uint64(state[c.S_DECISIONS])
+    previous_offset = state[c.S_LAST_OFFSET]
+    next_keep = state[c.S_KEEP]
+    last_leader_epoch = state[c.S_LAST_LEADER_EPOCH]
+    count_epochs = state[c.S_EPOCHS]
+    next_entry = state[c.S_ENTRY]
+    stamped = state[c.S_STAMPED]
+    largest_timestamp = state[c.S_MAX_TIMESTAMP]
+    offset_of_max = state[c.S_OFFSET_OF_MAX]
+    smallest_timestamp = state[c.S_MIN_TIMESTAMP]
+    largest_batch = state[c.S_LARGEST_BATCH]
+    batch_position = state[c.S_LAST_POSITION]
+    batch_size = state[c.S_LAST_SIZE]
+    last_class = state[c.S_LAST_CLASS]
+    batches = state[c.S_BATCHES]
+    first_offset = state[c.S_FIRST_OFFSET]
+    huge_position = state[c.S_HUGE_OK]
+    status = c.NEED_BYTES
+    while True:
+        if place + HEADER > filled:
+            if place + LENGTH_END + 5 <= filled and buf[place + MAGIC] < 2 and be32(buf, place + LENGTH) >= 14:
+                status = c.OLD_FORMAT
+            break
+        length = be32(buf, place + LENGTH)
+        magic = buf[place + MAGIC]
+        position = origin + place
+        if magic != 2:
+            if magic < 2 and length >= 14:
+                status = c.OLD_FORMAT
+            elif length == 0 and be64(buf, place) == 0:
+                status = _damage(state, c.D_ZEROS, 0)
+            elif length < MIN_LENGTH:
+                status = _damage(state, c.D_LENGTH, length)
+            else:
+                status = _damage(state, c.D_MAGIC, magic)
+            break
+        if length < MIN_LENGTH:
+            status = _damage(state, c.D_LENGTH, length)
+            break
+        size = length + LENGTH_END
+        end = place + size
+        if position + size > file_size:
+            status = _damage(state, c.D_PAST_END, size)
+            break
+        huge = huge_position == position
+        if end > filled and not huge:
+            if size > buf.shape[0]:
+                status = c.HUGE
+            break
+        if check_crc and not huge:
+            computed = crc32c_update(0, buf, place + ATTRIBUTES, end)
+            if computed != (be32(buf, place + CRC) & 0xFFFFFFFF):
+                status = _damage(state, c.D_CRC, computed)
+                break
+        base_offset = be64(buf, place)
+        last_delta = be32(buf, place + LAST_DELTA)
+        last_offset = base_offset + last_delta
+        count = be32(buf, place + RECORD_COUNT)
+        if last_delta < 0 or count < 0:
+            status = _damage(state, c.D_COUNTS, last_delta if last_delta < 0 else count)
+            break
+        if base_offset <= previous_offset:
+            status = _damage(state, c.D_OFFSET_ORDER, base_offset)
+            break
+        if base_offset < segment_base or last_offset - segment_base > INT32_MAX:
+            status = _damage(state, c.D_OFFSET_RANGE, base_offset)
+            break
+        attributes = be16(buf, place + ATTRIBUTES)
+        producer_id = be64(buf, place + PRODUCER_ID)
+        max_timestamp = be64(buf, place + MAX_TIMESTAMP)
+        control = attributes & CONTROL != 0
+        control_type = OTHER
+        if control and count > 0 and not huge:
+            control_type = _control_type(buf, place + HEADER, end)
+            if control_type == MALFORMED:
+                status = _damage(state, c.D_CONTROL, 0)
+                break
+        leader_epoch = be32(buf, place + LEADER_EPOCH)
+        if leader_epoch > last_leader_epoch and count_epochs >= epochs.shape[0]:
+            status = c.EPOCHS_FULL
+            break
+        if stage and count_starts >= starts.shape[0]:
+            status = c.OUTPUT_FULL
+            break
+
+        forced = False
+        if next_keep < keep_positions.shape[0] and keep_positions[next_keep] == position:
+            forced = True
+        row_index = -1
+        if producer_id >= 0:
+            row_index = _row_of(producer_id, slots, rows, state, carried, protected)
+            if row_index < 0:
+                status = c.TABLE_FULL
+                break
+        if forced:
+            next_keep += 1
+        if leader_epoch > last_leader_epoch:
+            last_leader_epoch = leader_epoch
+            epochs[count_epochs, 0] = leader_epoch
+            epochs[count_epochs, 1] = base_offset
+            count_epochs += 1
+
+        if not control:
+            emptied = count == 0
+            batch_class = c.RECORDS
+            if emptied:
+                batch_class = c.EMPTIED_PRODUCER if forced else c.EMPTIED
+            if row_index >= 0:
+                base_sequence = be32(buf, place + BASE_SEQUENCE)
+                last_sequence = base_sequence + last_delta
+                if last_sequence > INT32_MAX:
+                    last_sequence -= INT32_MAX + 1
+                _data_batch(rows, row_index, be16(buf, place + PRODUCER_EPOCH), base_offset, last_offset, position,
+                            max_timestamp, attributes & TRANSACTIONAL != 0, emptied, not emptied or forced,
+                            last_sequence)  # fmt: skip
+        elif count == 0:
+            batch_class = c.EMPTIED_MARKER
+            if row_index >= 0:
+                epoch = be16(buf, place + PRODUCER_EPOCH)
+                if rows[row_index, c.P_PROTECTED_EPOCH] == epoch:
+                    batch_class = c.MARKER_EPOCH
+                elif rows[row_index, c.P_EPOCH] == epoch:
+                    rows[row_index, c.P_FREE_MARKERS] += 1
+        elif control_type == OTHER or row_index < 0:
+            batch_class = c.CONTROL_OTHER
+        else:
+            entry = -1
+            if control_type == ABORT:
+                while next_entry < entries.shape[0] and entries[next_entry, 1] < base_offset:
+                    next_entry += 1
+                if next_entry < entries.shape[0] and entries[next_entry, 1] == base_offset:
+                    entry = next_entry
+                    if entries[entry, 0] != producer_id:
+                        entry_flags[entry] = c.ENTRY_OTHER_PRODUCER
+                        entry = -1
+            row = row_index
+            epoch = be16(buf, place + PRODUCER_EPOCH)
+            free_class = _marker_class(
+                rows, row, epoch, attributes & DELETE_HORIZON != 0, be64(buf, place + BASE_TIMESTAMP), now_ms
+            )
+            batch_class = _end_marker(rows, row, control_type == ABORT, base_offset, position, size, entry, free_class, state,
+                                      high_watermark, entry_flags)  # fmt: skip
+            free = rows[row, c.P_FREE_MARKERS]
+            switched = rows[row, c.P_EPOCH] != epoch
+            _enter_epoch(rows, row, epoch)
+            rows[row, c.P_FREE_MARKERS] = free if not switched else (0 if batch_class == c.MARKER_DATA_REMAINS else 1)
+            rows[row, c.P_TIMESTAMP] = max_timestamp
+            rows[row, c.P_COORDINATOR_EPOCH] = _coordinator_epoch(buf, end)
+
+        if position == last_position:
+            batch_class = c.EMPTIED_LAST if count == 0 else c.LAST_EMPTIED_NOW
+        tallies[batch_class, c.T_BATCHES] += 1
+        tallies[batch_class, c.T_BYTES] += size
+        if not control:
+            tallies[batch_class, c.T_RECORDS] += count
+        decisions += decision_word(position, batch_class)
+        pair_1a, pair_1b = le64(buf, place) ^ _K0, le64(buf, place + 8) ^ _K1
+        pair_2a, pair_2b = le64(buf, place + 16) ^ _K2, le64(buf, place + 24) ^ _K3
+        pair_3a, pair_3b = le64(buf, place + 32) ^ _K4, le64(buf, place + 40) ^ _K5
+        pair_4a, pair_4b = le64(buf, place + 48) ^ _K6, le64(buf, place + HEADER - 8) ^ _K7
+        seed = np.uint64(position)
+        headers_1 += mix(seed * _KH + product_low(pair_1a, pair_1b) + product_low(pair_2a, pair_2b)
+                         + product_low(pair_3a, pair_3b) + product_low(pair_4a, pair_4b))  # fmt: skip
+        headers_2 += mix(seed * _KP + product_high(pair_1a, pair_1b) + product_high(pair_2a, pair_2b)
+                         + product_high(pair_3a, pair_3b) + product_high(pair_4a, pair_4b))  # fmt: skip
+        if stage:
+            starts[count_starts] = place
+            batch_classes[count_starts] = batch_class
+            count_starts += 1
+        if attributes & DELETE_HORIZON != 0:
+            stamped += 1
+        if max_timestamp > largest_timestamp:
+            largest_timestamp = max_timestamp
+            offset_of_max = last_offset
+        if batches == 0:
+            first_offset = base_offset
+            smallest_timestamp = max_timestamp
+        smallest_timestamp = min(smallest_timestamp, max_timestamp)
+        largest_batch = max(largest_batch, size)
+        batch_position = position
+        batch_size = size
+        last_class = batch_class
+        batches += 1
+        previous_offset = last_offset
+        place = end
+    state[c.S_KEEP] = next_keep
+    state[c.S_LAST_LEADER_EPOCH] = last_leader_epoch
+    state[c.S_EPOCHS] = count_epochs
+    state[c.S_ENTRY] = next_entry
+    state[c.S_STAMPED] = stamped
+    state[c.S_MAX_TIMESTAMP] = largest_timestamp
+    state[c.S_OFFSET_OF_MAX] = offset_of_max
+    state[c.S_MIN_TIMESTAMP] = smallest_timestamp
+    state[c.S_LARGEST_BATCH] = largest_batch
+    state[c.S_LAST_POSITION] = batch_position
+    state[c.S_LAST_SIZE] = batch_size
+    state[c.S_LAST_CLASS] = last_class
+    state[c.S_BATCHES] = batches
+    state[c.S_FIRST_OFFSET] = first_offset
+    state[c.S_PLACE] = place
+    state[c.S_STARTS] = count_starts
+    state[c.S_HEADERS_1] = np.int64(headers_1)
+    state[c.S_HEADERS_2] = np.int64(headers_2)
+    state[c.S_DECISIONS] = np.int64(decisions)
+    state[c.S_LAST_OFFSET] = previous_offset
+    return status
+
+
+@kernel
+def crc_piece(crc: int, buf: Any, start: int, end: int) -> int:
+    """CRC-32C of one piece of a batch larger than the window, continuing from ``crc``."""
+    return crc32c_update(crc, buf, start, end)
+
+
+@kernel
+def decision_delta(position: int, old_class: int, new_class: int) -> int:
+    """What to add to the digest of decisions when the class of the batch at ``position`` changes."""
+    return np.int64(decision_word(position, new_class) - decision_word(position, old_class))
+
+
+@kernel
+def insert_rows(slots: Any, producer_ids: Any) -> None:
+    """Enter ids 0..n-1 into empty hash slots."""
+    mask = slots.shape[0] - 1
+    for row in range(producer_ids.shape[0]):
+        slot = np.int64(mix(np.uint64(producer_ids[row]) * _KH) & np.uint64(mask))
+        while slots[slot] >= 0:
+            slot = (slot + 1) & mask
+        slots[slot] = row

@@ -1,0 +1,169 @@
+"""Work items and results: small values that name a host, a log directory and what to do there.
+
+A task opens the files itself; nothing assumes that the driver sees them. A result carries a failure as a value, so
+that one segment's failure is one partition's, never the job's.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from krepair.durable.disk import Attributes
+from krepair.plan.model import RewriteSegments
+
+FailureKind = Literal["", "unreadable", "elsewhere", "changed", "verify", "disk"]
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """Where an item's files are; a worker on another host refuses it.
+
+    Attributes:
+        host: host name.
+        log_dir: absolute path.
+        log_dir_inode: inode of the log directory.
+        folder: partition folder.
+    """
+
+    host: str
+    log_dir: str
+    log_dir_inode: int
+    folder: str
+
+    @property
+    def path(self) -> str:
+        """The partition folder's absolute path."""
+        return f"{self.log_dir}/{self.folder}"
+
+
+class ScanItem(Struct, frozen=True, kw_only=True):
+    """Scan one ``.log``.
+
+    Attributes:
+        place: where.
+        base_offset: of the segment.
+        size: bytes of its ``.log`` as it was listed.
+        now_ms: the clock for stamped markers.
+        high_watermark: see ``ScanInputs``.
+        protected: sorted (producer id, epoch) whose markers stay.
+        check_crc: whether every CRC is checked.
+    """
+
+    place: Place
+    base_offset: int
+    size: int
+    now_ms: int
+    high_watermark: int
+    protected: tuple[tuple[int, int], ...] = ()
+    check_crc: bool = True
+
+
+class ScanResult(Struct, frozen=True, kw_only=True):
+    """What a scan came to.
+
+    Attributes:
+        failure: kind of failure, empty if there is a summary.
+        why: file and what the operating system said.
+        summary: see ``wire``; empty on failure.
+        entries: bytes of the ``.txnindex`` as they were read.
+        txn_damage: what is wrong with the ``.txnindex``, or empty.
+    """
+
+    failure: FailureKind = ""
+    why: str = ""
+    summary: bytes = b""
+    entries: bytes = b""
+    txn_damage: str = ""
+
+
+class StageItem(Struct, frozen=True, kw_only=True):
+    """Copy what stays of one source segment to its place in the new ``.log``.
+
+    Attributes:
+        place: where.
+        change: the group it belongs to.
+        source: index of the segment in ``change.sources``.
+        target: absolute path of the new ``.log``; several tasks write into it, each its own bytes.
+        out_position: first byte of this segment's part.
+        headers: digest that the plan has of the source.
+        now_ms: the clock for stamped markers.
+        high_watermark: see ``ScanInputs``.
+    """
+
+    place: Place
+    change: RewriteSegments
+    source: int
+    target: str
+    out_position: int
+    headers: str
+    now_ms: int
+    high_watermark: int
+
+
+class FinishItem(Struct, frozen=True, kw_only=True):
+    """Build the indexes of a staged ``.log``, give all files their attributes, sync and verify them.
+
+    Attributes:
+        place: where.
+        change: the group.
+        stage: absolute path of the folder with the staged files.
+        attributes: owner, group, mode, xattrs and mtime that the new files take over.
+        index_interval_bytes: topic setting.
+        make: whether to build, or only to verify what is there.
+    """
+
+    place: Place
+    change: RewriteSegments
+    stage: str
+    attributes: Attributes
+    index_interval_bytes: int
+    make: bool = True
+
+
+class FinishResult(Struct, frozen=True, kw_only=True):
+    """What finishing a group came to.
+
+    Attributes:
+        failure: kind of failure, empty if it is complete and verified.
+        why: file, position, what was expected.
+        batches: batches verified.
+        bytes: bytes of ``.log`` verified.
+    """
+
+    failure: FailureKind = ""
+    why: str = ""
+    batches: int = 0
+    bytes: int = 0
+
+
+class VerifyItem(Struct, frozen=True, kw_only=True):
+    """Verify one segment of a log directory as it is: ``.log``, its indexes against it.
+
+    Attributes:
+        place: where.
+        base_offset: of the segment.
+        active: whether it is the last of its partition (its indexes are preallocated, its tail may be torn).
+    """
+
+    place: Place
+    base_offset: int
+    active: bool
+
+
+class VerifyResult(Struct, frozen=True, kw_only=True):
+    """What verifying a segment came to.
+
+    Attributes:
+        failure: kind of failure, empty if it could be read.
+        why: of a failure.
+        problems: (file name, position, what was expected and found).
+        batches: batches checked.
+        bytes: bytes of ``.log`` read.
+    """
+
+    failure: FailureKind = ""
+    why: str = ""
+    problems: tuple[tuple[str, int, str], ...] = ()
+    batches: int = 0
+    bytes: int = 0

@@ -1,0 +1,82 @@
+"""Tasks on Spark: a small DataFrame of work items in, Arrow rows of results out; bytes of logs never travel.
+
+Only DataFrame calls, so that Spark Connect works too. Speculation is off: a doubled task would only waste work, since
+tasks stage privately and one process commits.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from krepair.errors import RefusedError
+from krepair.pipeline.engine import Task, run_encoded
+
+ITEM_SCHEMA = "index long, task string, item binary"
+RESULT_SCHEMA = "index long, result binary"
+_RESULT_ARROW = pa.schema([("index", pa.int64()), ("result", pa.binary())])
+_MAX_TASKS = 4096
+
+
+def map_items(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run the items of Arrow batches; what ``mapInArrow`` calls in a worker."""
+    for batch in batches:
+        for row in batch.to_pylist():
+            result = run_encoded(row["task"], row["item"])
+            yield pa.RecordBatch.from_pylist([{"index": row["index"], "result": result}], schema=_RESULT_ARROW)
+
+
+def start_session(master: str) -> SparkSession:
+    """One session: UTC, loopback on ``local``, no UI, no speculation, one row per Arrow batch."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = (
+        SparkSession.builder.appName("krepair")
+        .master(master)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.speculation", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
+        .config("spark.sql.adaptive.enabled", "false")
+        .config("spark.log.level", "ERROR")
+        .config("spark.driver.maxResultSize", "2g")
+        .config("spark.sql.warehouse.dir", os.path.join(os.environ.get("TMPDIR", "/tmp"), "krepair-warehouse"))  # noqa: S108
+    )
+    if master.startswith(("local", "spark://127.", "spark://localhost")):
+        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    return builder.getOrCreate()
+
+
+class SparkEngine:
+    """Runs items on a Spark session.
+
+    Args:
+        master: Spark master URL.
+        why: why Spark was taken, for the report.
+    """
+
+    def __init__(self, master: str, why: str) -> None:
+        self.session = start_session(master)
+        self.why = f"{why}, master {master}"
+        if self.session.conf.get("spark.speculation", "false") == "true":
+            raise RefusedError("spark.speculation is on; krepair wants it off")
+
+    def run(self, task: Task[Any, Any], items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """Yield results as partitions of the job come back."""
+        if not items:
+            return
+        rows = [(index, task.name, bytearray(msgspec.msgpack.encode(item))) for index, item in enumerate(items)]
+        frame = self.session.createDataFrame(rows, ITEM_SCHEMA).repartition(min(len(rows), _MAX_TASKS))
+        results = frame.mapInArrow(map_items, RESULT_SCHEMA).select("index", "result")
+        for row in results.toLocalIterator(prefetchPartitions=True) if len(rows) > _MAX_TASKS else results.collect():
+            yield int(row["index"]), msgspec.msgpack.decode(bytes(row["result"]), type=task.result)
+
+    def close(self) -> None:
+        """Stop the session."""
+        self.session.stop()

@@ -1,0 +1,161 @@
+"""Verification: every new file read again, by code that shares nothing with the kernels that made it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from krepair.checks.companions import CompanionAudit, Int64s
+from krepair.checks.walk import Walked, walk
+from krepair.durable.attributes import read_attributes
+from krepair.formats import batch_v2, offset_index, time_index, txn_index
+from krepair.logdir.reading import opened_for_reading, read_whole, why
+from krepair.pipeline.items import FinishItem, FinishResult, VerifyItem, VerifyResult
+from krepair.plan.model import RewriteSegments
+
+INDEX_AT_MOST_BYTES = 1 << 30
+
+
+def _read_at(descriptor: int) -> Callable[[int, int], bytes]:
+    return lambda position, count: os.pread(descriptor, count, position)
+
+
+def _optional(path: str) -> bytes:
+    try:
+        return read_whole(path, INDEX_AT_MOST_BYTES)
+    except FileNotFoundError:
+        return b""
+
+
+def companion_audit(stem: str, base_offset: int) -> CompanionAudit:
+    """The entries of a segment's indexes, ready to be held against its log.
+
+    Args:
+        stem: path of the segment without the suffix.
+        base_offset: of the segment.
+    """
+    offsets = offset_index.view(_optional(f"{stem}.index"))
+    times = time_index.view(_optional(f"{stem}.timeindex"))
+    aborted = txn_index.view(_optional(f"{stem}.txnindex"))
+    return CompanionAudit(
+        base_offset,
+        _columns(offsets["relative_offset"].astype(np.int64) + base_offset, offsets["position"]),
+        _columns(times["timestamp"], times["relative_offset"].astype(np.int64) + base_offset),
+        _columns(aborted["producer_id"], aborted["last_offset"]),
+    )
+
+
+def _columns(first: Int64s, second: Int64s) -> Int64s:
+    return np.column_stack([first, second]).astype(np.int64)
+
+
+class _Counts:
+    """What the new log holds, by source segment."""
+
+    def __init__(self, change: RewriteSegments) -> None:
+        self.change = change
+        self.bases = np.array([source.base_offset for source in change.sources], np.int64)
+        self.found = np.zeros((len(self.bases), 3), np.int64)  # batches, records, markers
+        self.last_offset = -1
+
+    def add(self, walked: Walked) -> None:
+        headers = walked.headers
+        base = headers["base_offset"].astype(np.int64)
+        source = np.searchsorted(self.bases, base, side="right") - 1
+        control = (headers["attributes"] & batch_v2.CONTROL) != 0
+        count = headers["record_count"].astype(np.int64)
+        for column, weight in enumerate((np.ones(len(base)), np.where(control, 0, count), control & (count > 0))):
+            self.found[:, column] += np.bincount(source, weights=weight, minlength=len(self.bases)).astype(np.int64)
+        if len(base):
+            self.last_offset = int(base[-1]) + int(headers["last_offset_delta"][-1])
+
+    def problem(self) -> str:
+        for source, found in zip(self.change.sources, self.found.tolist(), strict=True):
+            planned = [source.kept_batches, source.kept_records, source.kept_markers]
+            if found != planned:
+                return (
+                    f"of segment {source.base_offset} {planned} (batches, records, markers) were to stay, "
+                    f"the new log has {found}"
+                )
+        if self.last_offset != self.change.last_offset:
+            return f"last offset {self.change.last_offset} was expected, found {self.last_offset}"
+        return ""
+
+
+def verify_group(item: FinishItem) -> FinishResult:
+    """Read a new segment's files: CRCs, ascending offsets, the plan's counts, indexes that point at batches.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    change = item.change
+    stem = f"{item.stage}/{change.base_offset:020d}"
+    name = f"{item.place.folder}: new {change.base_offset:020d}"
+    counts = _Counts(change)
+    audit = companion_audit(stem, change.base_offset)
+    batches = 0
+    with opened_for_reading(f"{stem}.log") as descriptor:
+        size = os.fstat(descriptor).st_size
+        if size != change.log_bytes:
+            return _wrong(f"{name}.log: {change.log_bytes} bytes were expected, found {size}")
+        for walked in walk(_read_at(descriptor), size):
+            if walked.problem:
+                return _wrong(f"{name}.log, position {walked.position}: {walked.problem}")
+            batches += len(walked.positions)
+            counts.add(walked)
+            audit.feed(walked)
+    problem = counts.problem()
+    if problem or batches != change.batches:
+        return _wrong(f"{name}.log: {problem or f'{change.batches} batches were expected, found {batches}'}")
+    for suffix, position, text in audit.finish():
+        return _wrong(f"{name}{suffix}, position {position}: {text}")
+    kept_aborted = sum(len(source.aborted_kept) for source in change.sources)
+    if len(audit.aborted) != kept_aborted:
+        return _wrong(f"{name}.txnindex: {kept_aborted} entries were expected, found {len(audit.aborted)}")
+    return _wrong_attributes(item, stem, name) or FinishResult(batches=batches, bytes=size)
+
+
+def _wrong_attributes(item: FinishItem, stem: str, name: str) -> FinishResult | None:
+    for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+        if not os.path.lexists(stem + suffix):
+            continue
+        found = read_attributes(stem + suffix)
+        if found != item.attributes:
+            return _wrong(f"{name}{suffix}: owner, group, mode, mtime and xattrs {item.attributes} were expected, found {found}")
+    return None
+
+
+def _wrong(text: str) -> FinishResult:
+    return FinishResult(failure="verify", why=text)
+
+
+def verify_segment(item: VerifyItem) -> VerifyResult:
+    """Read one segment of a log directory as it is: every CRC, ascending offsets, indexes against the log."""
+    stem = f"{item.place.path}/{item.base_offset:020d}"
+    batches = 0
+    problems: list[tuple[str, int, str]] = []
+    name = f"{item.base_offset:020d}"
+    try:
+        audit = companion_audit(stem, item.base_offset)
+        if item.active:
+            audit = CompanionAudit(item.base_offset, *(_columns(np.empty(0), np.empty(0)) for _ in range(3)))
+        with opened_for_reading(f"{stem}.log") as descriptor:
+            size = os.fstat(descriptor).st_size
+            for walked in walk(_read_at(descriptor), size):
+                batches += len(walked.positions)
+                audit.feed(walked)
+                if walked.problem:
+                    problems.append((f"{name}.log", walked.position, walked.problem))
+    except OSError as error:
+        return VerifyResult(failure="unreadable", why=f"{item.place.folder}/{name}: {why(error)}")
+    if not problems:
+        problems = [(name + suffix, position, text) for suffix, position, text in audit.finish()]
+    return VerifyResult(problems=tuple(problems), batches=batches, bytes=size)
+
+
+def new_log_windows(path: str) -> Iterator[Walked]:
+    """The batches of a file, for a comparison with its sources."""
+    with opened_for_reading(path) as descriptor:
+        yield from walk(_read_at(descriptor), os.fstat(descriptor).st_size)

@@ -1,0 +1,33 @@
+"""Summaries as bytes: what travels between a worker and the driver. Work items travel, batches never do."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from krepair.kernels.scan import SegmentSummary
+
+_ARRAYS = {"rows": np.int64, "tallies": np.int64, "entry_flags": np.uint8, "epochs": np.int64}
+
+
+def encode_summary(summary: SegmentSummary) -> bytes:
+    """A summary as MessagePack; arrays as shape and bytes."""
+    values: dict[str, Any] = {}
+    for field in fields(summary):
+        value = getattr(summary, field.name)
+        if field.name in _ARRAYS:
+            value = (value.shape, np.ascontiguousarray(value).tobytes())
+        values[field.name] = value
+    return msgspec.msgpack.encode(values)
+
+
+def decode_summary(data: bytes) -> SegmentSummary:
+    """The inverse of ``encode_summary``."""
+    values = msgspec.msgpack.decode(data)
+    for name, kind in _ARRAYS.items():
+        shape, raw = values[name]
+        values[name] = np.frombuffer(raw, kind).reshape(shape).copy()
+    return SegmentSummary(**values)

@@ -1,0 +1,388 @@
+"""Marker-only compaction: the decisions for one partition, in one ascending pass to the fixpoint.
+
+The scan classed every batch by its own segment alone. Here the segments are joined in offset order: producer state at
+the log end, the span, transactions that cross segments, the delete horizon, and the last batch that must stay.
+Batches with records are never touched.
+
+Source: 2.2.1 ``LogCleaner.scala`` (cleanInto, shouldDiscardBatch, CleanedTransactionMetadata) with KAFKA-8351,
+KAFKA-13727, KAFKA-14055 and KAFKA-17076, and KIP-534 stamps; see ``docs/rules.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from krepair.formats.batch_v2 import HEADER_SIZE
+from krepair.kernels import classes as c
+from krepair.kernels.scan_window import decision_delta
+from krepair.rules import span as spans
+from krepair.rules.grouping import group
+from krepair.rules.model import (
+    GroupDecision,
+    HorizonResult,
+    Int64s,
+    LeftAlone,
+    MarkerPolicy,
+    NeedsRescan,
+    PartitionDecision,
+    SegmentFacts,
+    SegmentOutcome,
+    Tally,
+)
+from krepair.rules.producers import (
+    INT64_MAX,
+    ProducerNeeds,
+    ProducerStates,
+    all_ids,
+    disagreement,
+    needs_of,
+    states_by_broker,
+    states_by_scan,
+)
+from krepair.rules.reasons import REASONS, Reason, Verdict
+
+RULES = "2.2.1+KAFKA-8351+KAFKA-13727+KAFKA-14055+KAFKA-17076+KIP-534"
+
+REASON_OF_CLASS: dict[int, Reason] = {
+    c.RECORDS: Reason.RECORDS,
+    c.MARKER_DATA_REMAINS: Reason.MARKER_DATA_REMAINS,
+    c.MARKER_STAMP_TO_COME: Reason.MARKER_STAMP,
+    c.MARKER_STAMP_PAST: Reason.MARKER_STAMP_PAST,
+    c.MARKER_EPOCH: Reason.MARKER_EPOCH,
+    c.CONTROL_OTHER: Reason.CONTROL_OTHER,
+    c.EMPTIED: Reason.EMPTIED,
+    c.EMPTIED_PRODUCER: Reason.EMPTIED_PRODUCER,
+    c.EMPTIED_MARKER: Reason.EMPTIED_MARKER,
+    c.LAST_EMPTIED_NOW: Reason.LAST_EMPTIED_NOW,
+    c.EMPTIED_LAST: Reason.EMPTIED_LAST,
+}
+_MARKER_CLASSES = (
+    c.MARKER_DATA_REMAINS,
+    c.MARKER_UNSTAMPED,
+    c.MARKER_STAMP_TO_COME,
+    c.MARKER_STAMP_PAST,
+    c.MARKER_EPOCH,
+    c.CONTROL_OTHER,
+)
+
+
+def reason_of(batch_class: int, *, drop_unstamped: bool) -> Reason:
+    """The reason of a class, once it is known whether the horizon has passed for unstamped markers."""
+    if batch_class == c.MARKER_UNSTAMPED:
+        return Reason.MARKER if drop_unstamped else Reason.MARKER_HORIZON
+    return REASON_OF_CLASS[batch_class]
+
+
+def stays(batch_class: int, *, drop_unstamped: bool) -> bool:
+    """Whether a batch of this class is in the new log, emptied or not."""
+    return REASONS[reason_of(batch_class, drop_unstamped=drop_unstamped)].verdict is not Verdict.DROP
+
+
+@dataclass
+class _Corrected:
+    """One segment's classes after what lies before it is known."""
+
+    facts: SegmentFacts
+    tallies: Int64s
+    decisions: int
+    carried_open: tuple[int, ...]
+    keep_positions: tuple[int, ...]
+    protected: tuple[tuple[int, int], ...]
+    entry_flags: np.ndarray[tuple[int], np.dtype[np.uint8]]
+    last_position: int = -1
+
+    def move(self, position: int, size: int, old_class: int, new_class: int) -> None:
+        """Count the batch at ``position`` under another class."""
+        if old_class == new_class:
+            return
+        self.tallies[old_class, : c.T_RECORDS] -= (1, size)
+        self.tallies[new_class, : c.T_RECORDS] += (1, size)
+        delta = int(decision_delta(position, old_class, new_class))
+        self.decisions = (self.decisions + delta + 2**63) % 2**64 - 2**63
+
+
+def decide(
+    segments: Sequence[SegmentFacts], policy: MarkerPolicy, protected: Int64s | None = None
+) -> PartitionDecision | NeedsRescan | LeftAlone:
+    """All decisions for one partition.
+
+    Args:
+        segments: every segment of the partition, ascending; the last one is active.
+        policy: inputs that do not come from the log.
+        protected: int64[N, 2] (producer id, epoch) that the scans were told of, None if nothing.
+
+    Returns:
+        The decisions; or which segments to scan again with what; or why the partition is left alone.
+    """
+    problem = spans.first_problem(segments)
+    if problem is not None:
+        return problem
+    ids = all_ids(segments, policy.snapshot)
+    scan = states_by_scan(segments, ids, policy.high_watermark)
+    broker = states_by_broker(segments, ids, policy.snapshot_offset, policy.snapshot)
+    if policy.snapshot_offset < 0:
+        broker = scan
+    problem = disagreement(scan, broker, policy.now_ms, policy.producer_expiry_ms)
+    if problem is not None:
+        return problem
+    span = spans.decide_span(segments, scan, broker, policy)
+    inside = segments[: span.segments]
+    needs = needs_of(scan, broker, policy.now_ms, policy.producer_expiry_ms)
+    rescan = _rescan(inside, needs, protected)
+    if rescan is not None:
+        return rescan
+    corrected = _correct(inside, ids, needs)
+    problem = _index_disagreement(corrected)
+    if problem is not None:
+        return problem
+    choices = spans.horizon_choices(segments, span, policy)
+    horizons = tuple(_horizon_result(corrected, *choice) for choice in choices)
+    horizon_ms = next(horizon for _, horizon, chosen in choices if chosen)
+    outcomes, groups = _outcomes(corrected, horizon_ms, policy)
+    log_end_offset = max(segment.summary.last_offset + 1 for segment in segments)
+    return PartitionDecision(
+        log_end_offset=log_end_offset,
+        span=span,
+        horizon_ms=horizon_ms,
+        horizons=horizons,
+        outcomes=outcomes,
+        groups=groups,
+        active_producers=needs.active,
+        notes=_notes(segments, policy),
+    )
+
+
+def _notes(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> tuple[str, ...]:
+    notes = []
+    if policy.snapshot_offset < 0:
+        notes.append("no valid producer snapshot was found; producer state is from the scan alone")
+    active = segments[-1].summary
+    if not active.is_whole:
+        notes.append(
+            f"the active segment ends at position {active.valid_bytes} of {active.file_size}: {active.damage_text}; "
+            "a broker cuts it there"
+        )
+    return tuple(notes)
+
+
+def _rescan(inside: Sequence[SegmentFacts], needs: ProducerNeeds, protected: Int64s | None) -> NeedsRescan | None:
+    """Segments whose markers of a protected epoch were classed without knowing of the protection."""
+    known = set() if protected is None else {(int(pid), int(epoch)) for pid, epoch in protected}
+    new = [pair for pair in needs.markers.tolist() if (pair[0], pair[1]) not in known]
+    if not new:
+        return None
+    wanted = np.array([pair[0] for pair in new], np.int64)
+    epochs = np.array([pair[1] for pair in new], np.int64)
+    bases = []
+    for segment in inside:
+        rows = segment.summary.rows
+        at = np.minimum(np.searchsorted(wanted, rows[:, c.P_ID]), len(wanted) - 1)
+        ours = wanted[at] == rows[:, c.P_ID]
+        same = (rows[:, c.P_EPOCH] == epochs[at]) & (rows[:, c.P_FREE_MARKERS] > 0)
+        if (ours & (same | (rows[:, c.P_EPOCHS_MIXED] == 1) | (rows[:, c.P_EPOCH] == -1))).any():
+            bases.append(segment.base_offset)
+    return NeedsRescan(needs.markers, tuple(bases)) if bases else None
+
+
+def _correct(inside: Sequence[SegmentFacts], ids: Int64s, needs: ProducerNeeds) -> list[_Corrected]:
+    """Carry transactions over segment borders and keep what active producers need."""
+    needed = np.full(len(ids), -1, np.int64)
+    also_needed = np.full(len(ids), -1, np.int64)  # the scan and the broker may name one offset each
+    for producer_id, offset in needs.data.tolist():
+        place = int(np.searchsorted(ids, producer_id))
+        (needed if needed[place] < 0 else also_needed)[place] = offset
+    carried = np.zeros(len(ids), bool)
+    corrected = []
+    for segment in inside:
+        rows = segment.summary.rows
+        at = np.searchsorted(ids, rows[:, c.P_ID])
+        one = _Corrected(
+            facts=segment,
+            tallies=segment.summary.tallies.copy(),
+            decisions=segment.summary.decisions,
+            carried_open=tuple(rows[carried[at] & (rows[:, c.P_MARKERS] > 0), c.P_ID].tolist()),
+            keep_positions=(),
+            protected=_protected_here(rows, needs),
+            entry_flags=segment.summary.entry_flags.copy(),
+        )
+        open_kept = rows[:, c.P_OPEN_KEPT] == 1
+        _keep_leading(one, rows, carried[at])
+        open_kept |= _keep_needed(one, rows, needed[at], also_needed[at], carried[at])
+        ends = rows[:, c.P_MARKERS] > 0
+        carried[at] = np.where(ends, open_kept, carried[at] | open_kept)
+        corrected.append(one)
+    return corrected
+
+
+def _protected_here(rows: Int64s, needs: ProducerNeeds) -> tuple[tuple[int, int], ...]:
+    here = np.isin(needs.markers[:, 0], rows[:, c.P_ID])
+    return tuple((int(pid), int(epoch)) for pid, epoch in needs.markers[here])
+
+
+def _keep_leading(one: _Corrected, rows: Int64s, carried: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
+    """A marker stays when a batch of its transaction stays in an earlier segment."""
+    for row in rows[carried & (rows[:, c.P_MARKERS] > 0) & (rows[:, c.P_LEAD_KEPT] == 0)]:
+        _keep_marker(one, row, c.P_LEAD_POSITION, c.P_LEAD_CLASS, c.P_LEAD_SIZE, c.P_LEAD_ENTRY, c.P_LEAD_ABORT)
+
+
+def _keep_needed(
+    one: _Corrected,
+    rows: Int64s,
+    needed: Int64s,
+    also_needed: Int64s,
+    carried: np.ndarray[tuple[int], np.dtype[np.bool_]],
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """An active producer's last data batch stays, emptied as it is, and so does the marker after it.
+
+    Returns:
+        bool per row: whether that batch's transaction is still open at the segment's end.
+    """
+    last = rows[:, c.P_LAST_DATA_OFFSET]
+    ours = (last >= 0) & (rows[:, c.P_LAST_DATA_EMPTIED] == 1) & ((last == needed) | (last == also_needed))
+    positions = []
+    for row, was_carried in zip(rows[ours], carried[ours], strict=True):
+        position = int(row[c.P_LAST_DATA_POSITION])
+        positions.append(position)
+        one.move(position, HEADER_SIZE, c.EMPTIED, c.EMPTIED_PRODUCER)
+        if row[c.P_NEXT_POSITION] < 0 or row[c.P_NEXT_KEPT] == 1:
+            continue
+        if was_carried and row[c.P_NEXT_POSITION] == row[c.P_LEAD_POSITION]:
+            continue  # kept already, for its data in an earlier segment
+        _keep_marker(one, row, c.P_NEXT_POSITION, c.P_NEXT_CLASS, c.P_NEXT_SIZE, c.P_NEXT_ENTRY, c.P_NEXT_ABORT)
+    one.keep_positions = tuple(sorted(positions))
+    still_open: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
+        ours & (rows[:, c.P_NEXT_POSITION] < 0) & (rows[:, c.P_OPEN_FIRST] >= 0)
+    )
+    return still_open
+
+
+def _keep_marker(one: _Corrected, row: Int64s, position: int, batch_class: int, size: int, entry: int, abort: int) -> None:
+    one.move(int(row[position]), int(row[size]), int(row[batch_class]), c.MARKER_DATA_REMAINS)
+    if row[entry] >= 0:
+        one.entry_flags[row[entry]] = c.ENTRY_DATA
+    elif row[abort] == 1:
+        one.entry_flags = np.append(one.entry_flags, np.uint8(c.ENTRY_OTHER_PRODUCER))
+
+
+def _index_disagreement(corrected: Sequence[_Corrected]) -> LeftAlone | None:
+    """Abort markers decide; a ``.txnindex`` that does not name those with data left cannot be carried over."""
+    for one in corrected:
+        unknown = int((one.entry_flags == c.ENTRY_OTHER_PRODUCER).sum()) + one.facts.summary.aborts_unindexed
+        if unknown:
+            name = f"{one.facts.base_offset:020d}.txnindex"
+            return LeftAlone(
+                "txnindex-disagrees",
+                f"{name}: {unknown} aborted transaction(s) whose batches are in the log are not in it, or under another "
+                "producer id; read_committed consumers would see aborted records",
+                "krepair plan LOGDIR --fix index --out PLAN",
+            )
+    return None
+
+
+def _kept_bytes(tallies: Int64s, *, drop_unstamped: bool) -> int:
+    total = 0
+    for batch_class in range(c.CLASS_COUNT):
+        if stays(batch_class, drop_unstamped=drop_unstamped):
+            size = int(tallies[batch_class, c.T_BYTES])
+            total += HEADER_SIZE * int(tallies[batch_class, c.T_BATCHES]) if batch_class == c.LAST_EMPTIED_NOW else size
+    return total
+
+
+def _horizon_result(corrected: Sequence[_Corrected], name: str, horizon_ms: int, chosen: bool) -> HorizonResult:  # noqa: FBT001
+    after = 0
+    dropped = 0
+    for one in corrected:
+        passed = one.facts.mtime_ms <= horizon_ms
+        after += _kept_bytes(one.tallies, drop_unstamped=passed)
+        dropped += int(one.tallies[c.MARKER_STAMP_PAST, c.T_BATCHES])
+        dropped += int(one.tallies[c.MARKER_UNSTAMPED, c.T_BATCHES]) if passed else 0
+    return HorizonResult(name, min(horizon_ms, INT64_MAX), after, dropped, chosen)
+
+
+def _outcomes(
+    corrected: Sequence[_Corrected], horizon_ms: int, policy: MarkerPolicy
+) -> tuple[tuple[SegmentOutcome, ...], tuple[GroupDecision, ...]]:
+    """Outcomes and groups; the last batch of the span, and of a group with nothing left, stays."""
+    filled = [one for one in corrected if one.facts.summary.batches]
+    if filled:
+        _keep_last(filled[-1], drop_unstamped=filled[-1].facts.mtime_ms <= horizon_ms)
+    outcomes = [_outcome(one, drop_unstamped=one.facts.mtime_ms <= horizon_ms) for one in corrected]
+    groups = group(outcomes, policy)
+    by_base = {one.facts.base_offset: one for one in corrected}
+    barren = [each for each in groups if each.kept_bytes == 0 and any(source.log_bytes for source in each.sources)]
+    if barren:
+        for each in barren:
+            last = by_base[[source for source in each.sources if source.log_bytes][-1].base_offset]
+            _keep_last(last, drop_unstamped=last.facts.mtime_ms <= horizon_ms)
+        outcomes = [_outcome(one, drop_unstamped=one.facts.mtime_ms <= horizon_ms) for one in corrected]
+        groups = _same_groups(groups, outcomes)
+    return tuple(outcomes), tuple(groups)
+
+
+def _same_groups(groups: Sequence[GroupDecision], outcomes: Sequence[SegmentOutcome]) -> list[GroupDecision]:
+    by_base = {outcome.base_offset: outcome for outcome in outcomes}
+    return [GroupDecision(tuple(by_base[source.base_offset] for source in each.sources)) for each in groups]
+
+
+def _keep_last(one: _Corrected, *, drop_unstamped: bool) -> None:
+    summary = one.facts.summary
+    batch_class = _class_of_last(one)
+    if stays(batch_class, drop_unstamped=drop_unstamped):
+        return
+    now = c.EMPTIED_LAST if batch_class in (c.EMPTIED, c.EMPTIED_MARKER) else c.LAST_EMPTIED_NOW
+    one.move(summary.last_position, summary.last_size, batch_class, now)
+    one.last_position = summary.last_position
+
+
+def _class_of_last(one: _Corrected) -> int:
+    """Class of the segment's last batch after the corrections."""
+    summary = one.facts.summary
+    if summary.last_position in one.keep_positions:
+        return c.EMPTIED_PRODUCER
+    if summary.last_class not in (c.MARKER_UNSTAMPED, c.MARKER_STAMP_PAST, c.MARKER_STAMP_TO_COME):
+        return summary.last_class
+    rows = summary.rows
+    leads = rows[rows[:, c.P_LEAD_POSITION] == summary.last_position]
+    if len(leads) and int(leads[0, c.P_ID]) in one.carried_open:
+        return c.MARKER_DATA_REMAINS
+    follows = rows[rows[:, c.P_NEXT_POSITION] == summary.last_position]
+    if len(follows) and int(follows[0, c.P_LAST_DATA_POSITION]) in one.keep_positions:
+        return c.MARKER_DATA_REMAINS
+    return summary.last_class
+
+
+def _outcome(one: _Corrected, *, drop_unstamped: bool) -> SegmentOutcome:
+    summary = one.facts.summary
+    kept_batches = kept_markers = 0
+    reasons: dict[Reason, Tally] = {}
+    for batch_class in range(c.CLASS_COUNT):
+        batches = int(one.tallies[batch_class, c.T_BATCHES])
+        if batches == 0:
+            continue
+        reason = reason_of(batch_class, drop_unstamped=drop_unstamped)
+        before = reasons.get(reason, Tally(0, 0))
+        reasons[reason] = Tally(before.batches + batches, before.bytes + int(one.tallies[batch_class, c.T_BYTES]))
+        if stays(batch_class, drop_unstamped=drop_unstamped):
+            kept_batches += batches
+            kept_markers += batches if batch_class in _MARKER_CLASSES else 0
+    return SegmentOutcome(
+        base_offset=one.facts.base_offset,
+        log_bytes=summary.file_size,
+        batches=summary.batches,
+        kept_bytes=_kept_bytes(one.tallies, drop_unstamped=drop_unstamped),
+        kept_batches=kept_batches,
+        kept_records=int(one.tallies[c.RECORDS, c.T_RECORDS]),
+        kept_markers=kept_markers,
+        reasons={reason: reasons[reason] for reason in Reason if reason in reasons},
+        drop_unstamped=drop_unstamped,
+        carried_open=one.carried_open,
+        keep_positions=one.keep_positions,
+        protected=one.protected,
+        last_position=one.last_position,
+        last_offset=summary.last_offset,
+        decisions=one.decisions,
+        aborted_kept=tuple(np.flatnonzero(one.entry_flags == c.ENTRY_DATA).tolist()),
+    )

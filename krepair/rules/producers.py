@@ -1,0 +1,201 @@
+"""Producer state at the log end, and what of the log it needs.
+
+The state that a broker would load (newest valid snapshot plus replay) is united with that of a full scan: what either
+needs stays. Source: ProducerStateManager (2.2.1), ProducerStateEntry.lastTimestamp and KAFKA-9144 (2.4) for producers
+known only by a marker, Cleaner.cleanInto (2.2.1) for what an active producer needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from krepair.kernels import classes as c
+from krepair.rules.model import Int64s, LeftAlone, ProducerSnapshotState, SegmentFacts
+
+INT64_MAX = 2**63 - 1
+_NO_EPOCH = -1
+
+
+@dataclass
+class ProducerStates:
+    """State per producer, as parallel arrays over ``ids``.
+
+    Attributes:
+        ids: int64[N] producer ids, ascending.
+        epoch: int64[N], -1 unknown.
+        last_data: int64[N] last data offset of the current epoch, -1 none.
+        timestamp: int64[N] of the last batch, data or marker, -1 none.
+        open_first: int64[N] first offset of the open transaction, -1 none.
+        known: bool[N] whether anything is known of it.
+        min_unreplicated: lowest first offset of a transaction whose marker is not below the high watermark.
+    """
+
+    ids: Int64s
+    epoch: Int64s
+    last_data: Int64s
+    timestamp: Int64s
+    open_first: Int64s
+    known: np.ndarray[Any, np.dtype[np.bool_]]
+    min_unreplicated: int = INT64_MAX
+
+    @classmethod
+    def empty(cls, ids: Int64s) -> ProducerStates:
+        """Nothing known of any of ``ids``."""
+        none = np.full(len(ids), -1, np.int64)
+        return cls(ids, none.copy(), none.copy(), none.copy(), none.copy(), np.zeros(len(ids), bool))
+
+    def places(self, producer_ids: Int64s) -> Int64s:
+        """Where these ids are."""
+        return np.searchsorted(self.ids, producer_ids)
+
+    def load(self, snapshot: Sequence[ProducerSnapshotState]) -> None:
+        """Take over the producers of a snapshot."""
+        for producer in snapshot:
+            place = int(np.searchsorted(self.ids, producer.producer_id))
+            self.epoch[place] = producer.epoch
+            self.last_data[place] = producer.last_data_offset
+            self.timestamp[place] = producer.timestamp
+            self.open_first[place] = producer.open_first_offset
+            self.known[place] = True
+
+    def replay(self, segment: SegmentFacts, high_watermark: int) -> None:
+        """Take over what one segment, later than all before, says of its producers."""
+        rows = segment.summary.rows
+        at = self.places(rows[:, c.P_ID])
+        leads = rows[:, c.P_MARKERS] > 0
+        self._note_unreplicated(rows, at, leads, high_watermark)
+        self.min_unreplicated = min(self.min_unreplicated, segment.summary.min_unreplicated)
+        same_epoch = (rows[:, c.P_EPOCHS_MIXED] == 0) & (self.epoch[at] == rows[:, c.P_EPOCH])
+        has_data = rows[:, c.P_LAST_DATA_OFFSET] >= 0
+        seen = rows[:, c.P_EPOCH] != _NO_EPOCH  # a row made by an emptied control batch alone says nothing
+        kept = np.where(~seen | same_epoch, self.last_data[at], -1)
+        self.last_data[at] = np.where(has_data, rows[:, c.P_LAST_DATA_OFFSET], kept)
+        self.epoch[at] = np.where(seen, rows[:, c.P_EPOCH], self.epoch[at])
+        self.timestamp[at] = np.where(seen, rows[:, c.P_TIMESTAMP], self.timestamp[at])
+        carried = np.where(self.open_first[at] >= 0, self.open_first[at], rows[:, c.P_OPEN_FIRST])
+        self.open_first[at] = np.where(leads, rows[:, c.P_OPEN_FIRST], carried)
+        self.known[at] |= seen
+
+    def _note_unreplicated(self, rows: Int64s, at: Int64s, leads: Any, high_watermark: int) -> None:
+        late = leads & (rows[:, c.P_LEAD_OFFSET] >= high_watermark)
+        if not late.any():
+            return
+        carried = self.open_first[at][late]
+        inside = np.where(rows[late, c.P_LEAD_FIRST] >= 0, rows[late, c.P_LEAD_FIRST], rows[late, c.P_LEAD_OFFSET])
+        first = np.where(carried >= 0, carried, inside)
+        self.min_unreplicated = min(self.min_unreplicated, int(first.min()))
+
+    def active(self, now_ms: int, expiry_ms: int) -> Any:
+        """bool[N]: has an open transaction, or was heard of within the expiry time."""
+        return self.known & ((self.open_first >= 0) | (now_ms - self.timestamp <= expiry_ms))
+
+    def first_open(self) -> tuple[int, int]:
+        """(first offset, producer id) of the earliest open transaction; (INT64_MAX, -1) if none is open."""
+        open_places = np.flatnonzero(self.known & (self.open_first >= 0))
+        if len(open_places) == 0:
+            return INT64_MAX, -1
+        place = open_places[np.argmin(self.open_first[open_places])]
+        return int(self.open_first[place]), int(self.ids[place])
+
+
+@dataclass(frozen=True)
+class ProducerNeeds:
+    """What active producers need of the log.
+
+    Attributes:
+        data: int64[N, 2] sorted (producer id, last data offset): that batch stays, emptied if it is.
+        markers: int64[N, 2] sorted (producer id, epoch): control batches of that epoch stay.
+        active: number of active producers.
+    """
+
+    data: Int64s
+    markers: Int64s
+    active: int
+
+
+def all_ids(segments: Iterable[SegmentFacts], snapshot: Sequence[ProducerSnapshotState]) -> Int64s:
+    """Every producer id of the log and the snapshot, ascending."""
+    parts = [segment.summary.rows[:, c.P_ID] for segment in segments]
+    parts.append(np.array([producer.producer_id for producer in snapshot], np.int64))
+    return np.unique(np.concatenate(parts))
+
+
+def states_by_scan(segments: Sequence[SegmentFacts], ids: Int64s, high_watermark: int) -> ProducerStates:
+    """Replay the whole log from nothing."""
+    states = ProducerStates.empty(ids)
+    for segment in segments:
+        states.replay(segment, high_watermark)
+    return states
+
+
+def states_by_broker(
+    segments: Sequence[SegmentFacts], ids: Int64s, snapshot_offset: int, snapshot: Sequence[ProducerSnapshotState]
+) -> ProducerStates:
+    """What a broker would load: the snapshot, then the batches at or after it.
+
+    A segment that the snapshot lies inside is replayed whole: what it repeats is what the snapshot says already.
+    """
+    states = ProducerStates.empty(ids)
+    states.load(snapshot)
+    for segment in segments:
+        if segment.summary.last_offset >= snapshot_offset and segment.summary.batches:
+            states.replay(segment, INT64_MAX)
+    return states
+
+
+def needs_of(scan: ProducerStates, broker: ProducerStates, now_ms: int, expiry_ms: int) -> ProducerNeeds:
+    """Unite what both states need.
+
+    Args:
+        scan: by a full scan.
+        broker: as a broker would load it.
+        now_ms: the clock.
+        expiry_ms: how long a producer without open transaction stays active.
+    """
+    data: set[tuple[int, int]] = set()
+    markers: set[tuple[int, int]] = set()
+    active = np.zeros(len(scan.ids), bool)
+    for states in (scan, broker):
+        is_active = states.active(now_ms, expiry_ms)
+        active |= is_active
+        with_data = is_active & (states.last_data >= 0)
+        without = is_active & (states.last_data < 0)
+        data.update(zip(states.ids[with_data].tolist(), states.last_data[with_data].tolist(), strict=True))
+        markers.update(zip(states.ids[without].tolist(), states.epoch[without].tolist(), strict=True))
+    return ProducerNeeds(_pairs(data), _one_epoch_each(markers), int(active.sum()))
+
+
+def _pairs(values: Iterable[tuple[int, int]]) -> Int64s:
+    return np.array(sorted(values), np.int64).reshape(-1, 2)
+
+
+def _one_epoch_each(markers: set[tuple[int, int]]) -> Int64s:
+    """The scan and the broker may name two epochs of one producer; the newer one fences."""
+    newest: dict[int, int] = {}
+    for producer_id, epoch in markers:
+        newest[producer_id] = max(epoch, newest.get(producer_id, epoch))
+    return _pairs(newest.items())
+
+
+def disagreement(scan: ProducerStates, broker: ProducerStates, now_ms: int, expiry_ms: int) -> LeftAlone | None:
+    """A snapshot that names, for an active producer, data older than data that the log still has is wrong."""
+    wrong = (
+        broker.active(now_ms, expiry_ms)
+        & (broker.last_data >= 0)
+        & (scan.last_data >= 0)
+        & (broker.last_data < scan.last_data)
+    )
+    places = np.flatnonzero(wrong)
+    if len(places) == 0:
+        return None
+    place = int(places[0])
+    return LeftAlone(
+        "snapshot-disagrees",
+        f"the newest producer snapshot says that the last data of producer {scan.ids[place]} is at offset "
+        f"{broker.last_data[place]}, but the log has data of it at offset {scan.last_data[place]}",
+        "krepair check LOGDIR",
+    )

@@ -1,0 +1,86 @@
+"""Which offsets may be compacted, and up to when markers may go.
+
+Source: LogCleanerManager.cleanableOffsets and Cleaner.doClean (2.2.1), KAFKA-13194 (high watermark).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from krepair.rules.model import LeftAlone, MarkerPolicy, SegmentFacts, SpanDecision
+from krepair.rules.producers import INT64_MAX, ProducerStates
+
+
+def decide_span(
+    segments: Sequence[SegmentFacts], scan: ProducerStates, broker: ProducerStates, policy: MarkerPolicy
+) -> SpanDecision:
+    """The segments below everything that must not be touched.
+
+    The span ends at the base of the segment that holds the lowest of: the first offset of an open transaction, the high
+    watermark (and the first offset of a completed transaction whose marker is not below it), the first record younger
+    than ``min.compaction.lag.ms``; the active segment is always out.
+    """
+    limits = [(segments[-1].base_offset, "active segment", f"the active segment begins at offset {segments[-1].base_offset}")]
+    for states in (scan, broker):
+        offset, producer_id = states.first_open()
+        if offset != INT64_MAX:
+            text = f"producer {producer_id} has a transaction open since offset {offset}"
+            limits.append((offset, "open transaction", text))
+    limits.append((policy.high_watermark, "high watermark", f"the high watermark is {policy.high_watermark}"))
+    if scan.min_unreplicated != INT64_MAX:
+        text = f"a transaction since offset {scan.min_unreplicated} ends at or above the high watermark {policy.high_watermark}"
+        limits.append((scan.min_unreplicated, "high watermark", text))
+    if policy.min_compaction_lag_ms > 0:
+        limits.extend(_lag_limit(segments, policy))
+    offset, limit, text = min(limits, key=lambda each: each[0])
+    return _cut(segments, offset, limit, text)
+
+
+def _lag_limit(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> list[tuple[int, str, str]]:
+    """The first segment whose largest timestamp is younger than the lag (LogCleanerManager.cleanableOffsets)."""
+    youngest = policy.now_ms - policy.min_compaction_lag_ms
+    for segment in segments:
+        largest = segment.summary.max_timestamp if segment.summary.max_timestamp >= 0 else segment.mtime_ms
+        if largest > youngest:
+            text = f"records from offset {segment.base_offset} on are younger than min.compaction.lag.ms"
+            return [(segment.base_offset, "min.compaction.lag.ms", text)]
+    return []
+
+
+def _cut(segments: Sequence[SegmentFacts], offset: int, limit: str, text: str) -> SpanDecision:
+    count = 0
+    for place in range(len(segments) - 1):
+        if segments[place + 1].base_offset > offset:
+            break
+        count += 1
+    end = segments[count].base_offset if count < len(segments) else segments[-1].base_offset
+    return SpanDecision(segments[0].base_offset, end, count, limit, text)
+
+
+def horizon_choices(
+    segments: Sequence[SegmentFacts], span: SpanDecision, policy: MarkerPolicy
+) -> list[tuple[str, int, bool]]:
+    """Every choice of the delete horizon: (name, epoch milliseconds, whether the policy takes it)."""
+    in_span = segments[: span.segments]
+    filled = [segment for segment in in_span if segment.summary.batches] or list(in_span)
+    newest = filled[-1].mtime_ms - policy.delete_retention_ms if filled else 0
+    below = [segment for segment in segments if segment.base_offset < policy.first_dirty_offset]
+    next_pass = below[-1].mtime_ms - policy.delete_retention_ms if below and not policy.stamps else 0
+    choices = [("next-pass", next_pass), ("newest", newest)]
+    if policy.horizon not in {"next-pass", "newest"}:
+        choices.append(("TIME", int(policy.horizon)))
+    choices.append(("unlimited", INT64_MAX))
+    wanted = policy.horizon if policy.horizon in {"next-pass", "newest"} else "TIME"
+    return [(name, max(horizon, 0), name == wanted) for name, horizon in choices]
+
+
+def first_problem(segments: Sequence[SegmentFacts]) -> LeftAlone | None:
+    """Damage or an old format anywhere but in the tail of the active segment stops the partition."""
+    for segment in segments:
+        summary = segment.summary
+        where = f"{segment.base_offset:020d}.log, position {summary.valid_bytes}"
+        if summary.old_format:
+            return LeftAlone("old-format", f"{where}: message format v2 was expected, found v0 or v1")
+        if segment is not segments[-1] and not summary.is_whole:
+            return LeftAlone("damage", f"{where}: {summary.damage_text}", "krepair check LOGDIR", damaged=True)
+    return None
