@@ -2,7 +2,7 @@
 
 It says, batch by batch, what stays and what goes, by the rule of krepair's marker-only mode (Kafka 2.2.1 plus
 KAFKA-8351, 13727, 14055, 17076, in one ascending pass to the fixpoint), and what the new segments hold. Speed
-is no aim; being read and believed is. Reasons are the codes of ``krepair/rules/reasons.py``, spelled out again.
+is no aim; being read and believed is. Reasons are the codes of ``krepair/rules/reasons.py``.
 
 Where more than one reason keeps a marker, the first of K02 (data remains), K05 (epoch of a producer without
 data), K03/K04 (horizon) is given.
@@ -382,9 +382,9 @@ def groups_of(
 ) -> list[list[Segment]]:
     """Neighbours merged greedily by what they will hold."""
     out: list[list[Segment]] = []
-    nexts = [s.base_offset for s, _ in sources[1:]] + [end]
+    bases = [s.base_offset for s, _ in sources] + [end]
     held = 0
-    for (segment, _), following in zip(sources, nexts, strict=True):
+    for (segment, _), following in zip(sources, bases[1:], strict=True):
         size = sizes[segment.base_offset]
         entries = (held + size) // (rules.index_interval_bytes + 1) + 1
         fits = (

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.lab.judge import Record, digest_of
+
 if TYPE_CHECKING:
     from tests.lab.broker import Topic
 
@@ -99,6 +101,25 @@ def read_all(
         consumer.close()
     raise TimeoutError(
         f"{topic}-{partition} was not read to its end in {timeout_s} s: {len(records)} records"
+    )
+
+
+def digest(records: Iterable[Consumed]) -> str:
+    """The digest of ``tests.lab.judge``, so that what a consumer read can be compared with what a judge read."""
+
+    def text(data: bytes | None) -> str | None:
+        return None if data is None else data.hex()
+
+    return digest_of(
+        Record(
+            r.offset,
+            r.timestamp,
+            r.timestamp_type,
+            text(r.key),
+            text(r.value),
+            tuple((name, text(value)) for name, value in r.headers),
+        )
+        for r in records
     )
 
 

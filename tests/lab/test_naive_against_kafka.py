@@ -1,0 +1,235 @@
+"""The slow twin answers to Kafka's own classes: what both make of random histories, and of the real bloat."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tests import naive
+from tests.builders import NOW_MS, LogDir
+from tests.lab.judge import Judge
+from tests.strategies import History, Shape, history
+
+pytestmark = pytest.mark.broker
+
+SETTINGS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": 100_000,
+    "index.interval.bytes": 200,
+    "segment.index.bytes": 4096,
+    "delete.retention.ms": 1000,
+}
+UNLIMITED = 2**60
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True)
+class Way:
+    """How one version is brought to its fixpoint. ``first`` and ``later``: its horizon argument."""
+
+    version: str
+    first: int
+    later: int
+    expiration_ms: int
+
+
+LITERAL = Way("2.2.1", 0, UNLIMITED, 7 * DAY_MS)
+LATER = Way("3.9.2", 1, NOW_MS + 10**10, DAY_MS)
+
+
+def rules(way: Way, shape: Shape) -> naive.Rules:
+    # stamps are judged by the cleaner's clock, activity by the harness's: one clock serves both when
+    # the expiry grows by as much as the cleaner's is ahead
+    ahead = way.later - shape.now_ms if way is LATER else 0
+    return naive.Rules(
+        now_ms=shape.now_ms + ahead,
+        horizon_ms=UNLIMITED,
+        segment_bytes=SETTINGS["segment.bytes"],
+        segment_index_bytes=SETTINGS["segment.index.bytes"],
+        index_interval_bytes=SETTINGS["index.interval.bytes"],
+        expiration_ms=way.expiration_ms + ahead,
+    )
+
+
+def batches_below(folder: Path, end: int) -> list[naive.Batch]:
+    segments, _ = naive.read_partition(folder)
+    return [b for s in segments if s.base_offset < end for b in naive.parse(s.log)]
+
+
+def identity(batch: naive.Batch) -> tuple[int, int, str, int, int]:
+    return batch.base_offset, batch.last_offset, batch.kind, batch.producer_id, batch.epoch
+
+
+def compare(ours: naive.Outcome, theirs: list[naive.Batch]) -> tuple[Counter[str], list[str]]:
+    """(allowed differences by name, other differences)."""
+    allowed: Counter[str] = Counter()
+    wrong: list[str] = []
+    left = {b.base_offset: identity(b) for b in theirs}
+    for decision in ours.decisions:
+        if decision.verdict == naive.DROP:
+            continue
+        batch = decision.batch
+        other = left.pop(batch.base_offset, None)
+        kind = "emptied control" if decision.verdict == naive.EMPTY else batch.kind
+        mine = (*identity(batch)[:2], kind, *identity(batch)[3:])
+        if other == mine:
+            continue
+        if decision.reason == "K05" and other is None:
+            # 2.2.1 forgets such a producer when it loads a snapshot (isProducerRetained); KAFKA-9144 ended that
+            allowed["marker kept for an epoch, Kafka had forgotten its producer"] += 1
+        elif decision.reason == "K05" and other[2] == "emptied control":
+            allowed["marker kept whole for an epoch, Kafka empties it"] += 1
+        elif decision.reason in {"E01", "K08"} and other is None:
+            allowed["last batch of the span"] += 1
+        else:
+            wrong.append(f"ours {decision.reason} {mine}, Kafka's {other}")
+    return allowed, wrong + [f"only Kafka keeps {batch}" for batch in left.values()]
+
+
+def written(outcome: naive.Outcome, source: Path, target: Path) -> Path:
+    """The folder as the twin's outcome would leave it, indexes to be recovered."""
+    target.mkdir(parents=True)
+    for path in source.iterdir():
+        if path.suffix == ".snapshot" or path.name == "leader-epoch-checkpoint":
+            shutil.copy(path, target)
+    for base, log in outcome.logs.items():
+        (target / f"{base:020d}.log").write_bytes(log)
+    return target
+
+
+def try_history(
+    judge: Judge, way: Way, each: History, root: Path, *, first_pass: bool
+) -> tuple[Counter[str], list[str]]:
+    now = each.shape.now_ms
+    folder = each.fill(LogDir(root).partition("t", index_interval_bytes=200)).write()
+    before = judge.load(folder, settings=SETTINGS, now_ms=now)
+    assert before.complaints == ()
+    common = {"settings": SETTINGS, "now_ms": now, "expire_producers": True}
+    if first_pass:
+        judge.clean(folder, first_dirty=0, horizon=way.first, **common)
+    once = judge.load(folder, settings=SETTINGS, now_ms=now)
+    segments, snapshots = naive.read_partition(folder)
+    ours = naive.compact(segments, rules(way, each.shape), snapshots)
+    mine = written(ours, folder, root / "mine" / "t-0")
+    after = judge.load(mine, clean=False, recovery_point=0, settings=SETTINGS, now_ms=now)
+    reached = judge.fixpoint(folder, horizon=way.later, end=ours.span_end, **common)
+    assert reached.reached
+    allowed, wrong = compare(ours, batches_below(folder, ours.span_end))
+    if (
+        after.served != once.served
+        or after.stable_offset != once.stable_offset
+        or after.log_end != once.log_end
+    ):
+        wrong.append(f"served differently: {once} and {after}")
+    again = naive.compact(
+        [naive.Segment(b, x, now) for b, x in sorted(ours.logs.items())], rules(way, each.shape), snapshots
+    )
+    if again.changes:
+        wrong.append(f"a second compaction is not empty: {again.tally()}")
+    allowed["histories"] += 1
+    allowed["histories with changes"] += ours.changes
+    for reason, count in ours.tally().items():
+        allowed[f"reason {reason}"] += count
+    return allowed, wrong
+
+
+def run(
+    judge: Judge,
+    way: Way,
+    shape_of: Callable[[int], Shape],
+    seeds: range,
+    tmp_path: Path,
+    *,
+    first_pass: bool = True,
+) -> Counter[str]:
+    seen: Counter[str] = Counter()
+    failures = []
+    for seed in seeds:
+        root = tmp_path / str(seed)
+        allowed, wrong = try_history(judge, way, history(seed, shape_of(seed)), root, first_pass=first_pass)
+        seen += allowed
+        failures += [f"seed {seed}: {line}" for line in wrong]
+        shutil.rmtree(root)
+    print(f"\nKafka {way.version}: " + ", ".join(f"{name}: {count}" for name, count in sorted(seen.items())))
+    assert failures == []
+    return seen
+
+
+def short_transactions(seed: int) -> Shape:
+    return Shape(
+        segments=2 + seed % 5,
+        producers=1 + seed % 4,
+        within_segments=True,
+        emptied=seed % 3 == 0,
+        unique_keys=seed % 5 == 0,
+        epoch_per_marker=seed % 4 == 0,
+        open_at_end=seed % 2 == 0,
+        spread_ms=3_600_000 if seed % 4 else 9 * DAY_MS,
+    )
+
+
+def long_transactions(seed: int) -> Shape:
+    return Shape(
+        segments=3 + seed % 6,
+        steps=6,
+        producers=1 + seed % 5,
+        emptied=seed % 3 == 0,
+        stamps=seed % 4 == 1,
+        epoch_per_marker=seed % 4 == 0,
+        open_at_end=seed % 3 == 1,
+        spread_ms=3_600_000 if seed % 5 else 2 * DAY_MS,
+    )
+
+
+def test_twin_and_2_2_1_reach_the_same_fixpoint_where_transactions_stay_within_a_segment(
+    judge: Callable[[str], Judge], tmp_path: Path
+) -> None:
+    seen = run(judge("2.2.1"), LITERAL, short_transactions, range(300), tmp_path)
+    for reason in ("K01", "K02", "K05", "K07", "D03"):
+        assert seen[f"reason {reason}"] > 0, f"no history met {reason}"
+
+
+def test_twin_and_3_9_2_reach_the_same_fixpoint_where_transactions_run_over_segments(
+    judge: Callable[[str], Judge], tmp_path: Path
+) -> None:
+    seen = run(judge("3.9.2"), LATER, long_transactions, range(250), tmp_path)
+    for reason in ("K01", "K02", "K05", "K07", "D03", "D04"):
+        assert seen[f"reason {reason}"] > 0, f"no history met {reason}"
+
+
+@pytest.mark.parametrize(("way", "shape_of"), [(LITERAL, short_transactions), (LATER, long_transactions)])
+def test_twin_and_kafka_agree_on_logs_full_of_emptied_batches_that_no_pass_has_seen(
+    judge: Callable[[str], Judge], tmp_path: Path, way: Way, shape_of: Callable[[int], Shape]
+) -> None:
+    def shape(seed: int) -> Shape:
+        return replace(shape_of(seed), emptied=True, unique_keys=True, aborted_data=False)
+
+    seen = run(judge(way.version), way, shape, range(1000, 1120), tmp_path, first_pass=False)
+    for reason in ("K01", "K02", "K05", "K07", "D01", "D02", "D03"):
+        assert seen[f"reason {reason}"] > 0, f"no history met {reason}"
+
+
+@pytest.mark.parametrize(("partition", "bytes_left", "markers_left"), [(0, 75_800, 307), (1, 49_470, 211)])
+def test_twin_takes_the_real_bloat_to_the_very_bytes_of_2_2_1s_fixpoint(
+    judge: Callable[[str], Judge],
+    log_dir_of: Callable[[str], Path],
+    partition: int,
+    bytes_left: int,
+    markers_left: int,
+) -> None:
+    folder = log_dir_of("offsets-bloat-2.2.0-clean") / f"__consumer_offsets-{partition}"
+    segments, snapshots = naive.read_partition(folder)
+    now = max(s.mtime_ms for s in segments)
+    ours = naive.compact(
+        segments, naive.Rules(now_ms=now, horizon_ms=UNLIMITED, segment_bytes=100_000), snapshots
+    )
+    log = b"".join(x for _, x in sorted(ours.logs.items()))
+    judge("2.2.1").fixpoint(folder, horizon=UNLIMITED, settings={"segment.bytes": 100_000}, now_ms=now)
+    theirs = b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
+    assert (len(log), sum(b.ends_transaction for b in naive.parse(log))) == (bytes_left, markers_left)
+    assert log == theirs
