@@ -106,8 +106,9 @@ def hold_lock(log_dir: str, disk: Disk) -> Iterator[Lock]:
 
     Raises:
         LockedError: somebody holds it; the message names the holder.
-        RefusedError: ``.lock`` is not a regular file, or is replaced again and again while we try.
-        UnreadableError: ``.lock`` cannot be opened or created.
+        RefusedError: ``.lock`` is not a regular file, cannot be written (no permission, a full disk, a read-only
+            mount), or is replaced again and again while we try.
+        UnreadableError: an I/O error.
     """
     lock = _take(os.path.join(log_dir, LOCK), disk)
     try:
@@ -144,7 +145,7 @@ def _take(path: str, disk: Disk) -> Lock:
             created = _create(path, disk)
             continue
         except OSError as error:
-            raise _not_opened(path, error) from error
+            raise _not_lockable(path, "opened for writing as a regular file", error) from error
         try:
             _lock_descriptor(path, descriptor)
             if _still_named(path, descriptor):
@@ -166,7 +167,7 @@ def _create(path: str, disk: Disk) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        raise _not_opened(path, error) from error
+        raise _not_lockable(path, "created", error) from error
     try:
         like = read_attributes(os.path.dirname(path))
         now = read_attributes(path)
@@ -178,9 +179,7 @@ def _create(path: str, disk: Disk) -> bool:
         # Left behind with our owner it could keep the broker from starting.
         with contextlib.suppress(OSError):
             disk.unlink(path)
-        raise UnreadableError(
-            f"{shown_path(path)}: could not be given the log directory's owner and mode: {why(error)}"
-        ) from error
+        raise _not_lockable(path, "given the log directory's owner and mode", error) from error
     return True
 
 
@@ -192,7 +191,7 @@ def _lock_descriptor(path: str, descriptor: int) -> None:
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
     except OSError as error:
         if error.errno not in {errno.EAGAIN, errno.EACCES}:
-            raise UnreadableError(f"{shown_path(path)}: could not be locked: {why(error)}") from error
+            raise _not_lockable(path, "locked", error) from error
         raise _locked(path, _holder_of(descriptor) or Holder(_UNKNOWN_PID, "")) from error
 
 
@@ -285,3 +284,12 @@ def _not_opened(path: str, error: OSError) -> UnreadableError | RefusedError:
     if error.errno in {errno.ELOOP, errno.EINVAL, errno.EISDIR, errno.ENXIO}:
         return RefusedError(f"{shown_path(path)}: expected a regular file: {why(error)}")
     return UnreadableError(f"{shown_path(path)}: could not be opened: {why(error)}")
+
+
+def _not_lockable(path: str, doing: str, error: OSError) -> UnreadableError | RefusedError:
+    """Tell a disk that fails from one that we may not, or cannot, write."""
+    if error.errno == errno.EIO:
+        return UnreadableError(f"{shown_path(path)}: could not be {doing}: {why(error)}")
+    return RefusedError(
+        f"{shown_path(path)}: could not be {doing}, and without the lock nothing may be changed: {why(error)}"
+    )

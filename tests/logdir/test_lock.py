@@ -243,10 +243,22 @@ class TestBadFile:
         ):
             pytest.fail("held something else")
 
-    def test_a_full_disk_leaves_no_file_behind(self, log_dir: Path) -> None:
-        disk = FailingDisk(RealDisk(str(log_dir)), 1, errno.ENOSPC, kinds={"set_attributes"})
-        with pytest.raises(UnreadableError, match="No space left"), hold_lock(str(log_dir), disk):
-            pytest.fail("held a file of the wrong owner")
+    @pytest.mark.parametrize("call", ["create", "set_attributes"])
+    @pytest.mark.parametrize(
+        ("code", "expected"),
+        [
+            (errno.ENOSPC, RefusedError),
+            (errno.EROFS, RefusedError),
+            (errno.EACCES, RefusedError),
+            (errno.EIO, UnreadableError),
+        ],
+    )
+    def test_where_it_cannot_be_made_nothing_is_left_behind(
+        self, log_dir: Path, call: str, code: int, expected: type[Exception]
+    ) -> None:
+        disk = FailingDisk(RealDisk(str(log_dir)), 1, code, kinds={call})
+        with pytest.raises(expected, match=os.strerror(code)), hold_lock(str(log_dir), disk):
+            pytest.fail("held a file that could not be made")
         assert os.listdir(log_dir) == []
 
     def test_asking_creates_nothing_and_changes_nothing(self, log_dir: Path) -> None:
