@@ -93,11 +93,12 @@ class FileName(NamedTuple):
     def stops_broker(self) -> bool:
         """Whether the name makes a broker fail on load: like a segment file, but no offset in front.
 
-        A ``.deleted`` file is removed before anything is parsed.
+        A ``.deleted`` file is removed before anything is parsed. Of a foreign ``.swap`` brokers from 3.0 on
+        demand an offset (``LogLoader.removeTempFilesAndCollectSwapFiles``), earlier ones leave it alone.
         """
         if self.base_offset is not None or self.state is FileState.DELETED:
             return False
-        return self.kind in SUFFIXES or self.state is FileState.CLEANED
+        return self.kind in SUFFIXES or self.state in {FileState.CLEANED, FileState.SWAP}
 
 
 def base_offset_of(name: str) -> int | None:

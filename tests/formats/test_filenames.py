@@ -39,6 +39,7 @@ def test_segment_file_name_is_parsed_to_what_it_was_made_of(
         ("4_2.index", FileKind.OFFSET_INDEX, FileState.LIVE, None, False, True),
         ("foo.deleted", FileKind.FOREIGN, FileState.DELETED, None, False, False),
         ("foo.log.deleted", FileKind.LOG, FileState.DELETED, None, False, False),
+        ("foo.swap", FileKind.FOREIGN, FileState.SWAP, None, False, True),
         ("foo.cleaned", FileKind.FOREIGN, FileState.CLEANED, None, False, True),
         ("00000000000000000042.log.bak", FileKind.FOREIGN, FileState.LIVE, 42, False, False),
         ("notes.txt", FileKind.FOREIGN, FileState.LIVE, None, False, False),
