@@ -106,8 +106,8 @@ def hold_lock(log_dir: str, disk: Disk) -> Iterator[Lock]:
 
     Raises:
         LockedError: somebody holds it; the message names the holder.
-        RefusedError: ``.lock`` is not a regular file, cannot be written (no permission, a full disk, a mount that
-            is read-only), or is replaced again and again while we try.
+        RefusedError: ``.lock`` is not a regular file, or cannot be written (no permission, a full disk,
+            mounted read-only), or is replaced again and again while we try.
         UnreadableError: an I/O error.
     """
     lock = _take(os.path.join(log_dir, LOCK), disk)
