@@ -228,7 +228,7 @@ def parse_snapshot(content: bytes) -> list[SnapshotEntry]:
         raise ValueError("not a valid snapshot of version 1")
     out = []
     for n in range(count):
-        pid, epoch, _, last, _, time, _, opened = struct.unpack_from(">qhiqiqiq", content, 10 + 50 * n)
+        pid, epoch, _, last, _, time, _, opened = struct.unpack_from(">qhiqiqiq", content, 10 + 46 * n)
         out.append(SnapshotEntry(pid, epoch, last, time, opened))
     return out
 

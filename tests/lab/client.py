@@ -105,7 +105,7 @@ def read_all(
 
 
 def digest(records: Iterable[Consumed]) -> str:
-    """The digest of ``tests.lab.judge``, so that what a consumer read can be compared with what a judge read."""
+    """The digest of ``tests.lab.judge``, so that a consumer's reading compares with a judge's."""
 
     def text(data: bytes | None) -> str | None:
         return None if data is None else data.hex()

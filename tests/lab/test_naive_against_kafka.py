@@ -80,7 +80,7 @@ def compare(ours: naive.Outcome, theirs: list[naive.Batch]) -> tuple[Counter[str
         if other == mine:
             continue
         if decision.reason == "K05" and other is None:
-            # 2.2.1 forgets such a producer when it loads a snapshot (isProducerRetained); KAFKA-9144 ended that
+            # 2.2.1 forgets such a producer when it loads a snapshot (isProducerRetained)
             allowed["marker kept for an epoch, Kafka had forgotten its producer"] += 1
         elif decision.reason == "K05" and other[2] == "emptied control":
             allowed["marker kept whole for an epoch, Kafka empties it"] += 1
