@@ -1,0 +1,65 @@
+"""The table of rules is complete, ordered and honest about what is built."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+
+import pytest
+
+from krepair.checks.catalogue import CATALOGUE, FIRST_VERSION, RULES, Finding, Rule, Severity, counts
+from krepair.ops.options import FIX_NAMES
+
+
+def test_codes_are_unique_and_ascending():
+    codes = [rule.code for rule in CATALOGUE]
+    assert codes == sorted(set(codes))
+    assert list(RULES) == codes
+
+
+def test_every_code_has_its_form_and_every_hundred_is_there():
+    assert all(re.fullmatch(r"KR[1-8][0-9]{2}", rule.code) for rule in CATALOGUE)
+    assert {rule.code[2] for rule in CATALOGUE} == set("12345678")
+
+
+@pytest.mark.parametrize("rule", CATALOGUE, ids=lambda rule: rule.code)
+def test_every_field_is_filled_and_is_one_line(rule: Rule):
+    for field in fields(rule):
+        value = getattr(rule, field.name)
+        if field.name != "implemented_in":
+            assert value, field.name
+            assert str(value) == " ".join(str(value).split()), field.name
+
+
+@pytest.mark.parametrize("rule", CATALOGUE, ids=lambda rule: rule.code)
+def test_every_fix_is_a_name_that_fix_takes(rule: Rule):
+    assert rule.fix == "none" or rule.fix in FIX_NAMES
+
+
+def test_rules_that_users_know_by_number_keep_their_meaning():
+    assert {
+        code: RULES[code].title.split(" ")[0]
+        for code in ("KR101", "KR104", "KR201", "KR301", "KR302", "KR405", "KR601", "KR602", "KR606")
+    } == {
+        "KR101": "Transaction",
+        "KR104": "Cleaner",
+        "KR201": "Time",
+        "KR301": "Torn",
+        "KR302": "Damaged",
+        "KR405": "Log",
+        "KR601": "Leftovers",
+        "KR602": "Folder",
+        "KR606": "Symlink,",
+    }
+
+
+def test_planned_rules_say_so():
+    assert RULES["KR201"].planned
+    assert not RULES["KR101"].planned
+    assert {rule.implemented_in for rule in CATALOGUE} == {"", FIRST_VERSION}
+
+
+def test_information_is_no_finding_that_counts():
+    quiet = next(rule for rule in CATALOGUE if rule.severity is Severity.INFORMATION)
+    assert not counts(Finding(rule=quiet.code))
+    assert counts(Finding(rule="KR101"))

@@ -1,0 +1,183 @@
+"""Good plans to break: every kind of reason, a merge, a removed snapshot, a partition left alone."""
+
+from __future__ import annotations
+
+from krepair.plan.build import LogDirFacts, build_plan
+from krepair.plan.model import (
+    Commit,
+    FileFingerprint,
+    HorizonChoice,
+    KeepOriginal,
+    PartitionPlan,
+    Plan,
+    Policy,
+    ReasonTally,
+    RewriteSegments,
+    Setting,
+    SourceSegment,
+    Span,
+)
+
+FOLDER = "__consumer_offsets-3"
+DIGEST = "0123456789abcdef0123456789abcdef"
+LAST_MTIME_NS = 1_700_000_200_000_000_000
+
+
+def tally(reason: str, batches: int, size: int) -> ReasonTally:
+    return ReasonTally(reason=reason, batches=batches, bytes=size)
+
+
+def fingerprint(name: str, size: int, mtime_ns: int = 1_700_000_000_000_000_000) -> FileFingerprint:
+    return FileFingerprint(name=name, size=size, mtime_ns=mtime_ns, inode=77, digest=DIGEST)
+
+
+def source(base_offset: int, **fields: object) -> SourceSegment:
+    """A segment of 10 batches: one with records, one kept marker, eight that go."""
+    values: dict[str, object] = {
+        "base_offset": base_offset,
+        "log_bytes": 1000,
+        "batches": 10,
+        "kept_bytes": 378,
+        "kept_batches": 2,
+        "kept_records": 4,
+        "kept_markers": 1,
+        "reasons": (tally("K01", 1, 300), tally("K02", 1, 78), tally("D01", 4, 310), tally("D03", 4, 312)),
+        "drop_unstamped": True,
+        "carried_open": (),
+        "keep_positions": (),
+        "protected": (),
+        "last_position": -1,
+        "decisions": "00ff00ff00ff00ff",
+        "aborted_kept": (0,),
+    }
+    return SourceSegment(**(values | fields))  # type: ignore[arg-type]
+
+
+def last_source() -> SourceSegment:
+    """A segment that keeps an emptied batch for a producer, a marker for its epoch, and empties its last
+    batch."""
+    return source(
+        100,
+        kept_bytes=61 + 78 + 61,
+        kept_batches=3,
+        kept_records=0,
+        reasons=(tally("K05", 1, 78), tally("K07", 1, 61), tally("E01", 1, 78), tally("D03", 7, 783)),
+        keep_positions=(61,),
+        protected=((9, 2),),
+        last_position=922,
+        aborted_kept=(),
+    )
+
+
+def partition(**fields: object) -> PartitionPlan:
+    sources = (source(0), last_source())
+    change = RewriteSegments(
+        change_id=f"{FOLDER}/{0:020d}",
+        base_offset=0,
+        sources=sources,
+        log_bytes=578,
+        index_bytes_at_most=58,
+        batches=5,
+        mtime_ns=LAST_MTIME_NS,
+        last_offset=199,
+        removes_snapshots=(f"{100:020d}.snapshot",),
+        freed_at_purge=0,
+        peak_extra_bytes=0,
+        undo=KeepOriginal(),
+    )
+    files = [
+        fingerprint(f"{0:020d}.index", 8),
+        fingerprint(f"{0:020d}.log", 1000),
+        fingerprint(f"{0:020d}.timeindex", 12),
+        fingerprint(f"{0:020d}.txnindex", 34),
+        fingerprint(f"{100:020d}.index", 8),
+        fingerprint(f"{100:020d}.log", 1000, LAST_MTIME_NS),
+        fingerprint(f"{100:020d}.snapshot", 40),
+        fingerprint(f"{100:020d}.timeindex", 12),
+        fingerprint(f"{200:020d}.log", 500),
+        fingerprint(f"{200:020d}.snapshot", 40),
+    ]
+    values: dict[str, object] = {
+        "topic": "__consumer_offsets",
+        "partition": 3,
+        "folder": FOLDER,
+        "status": "change",
+        "log_start_offset": 0,
+        "log_end_offset": 260,
+        "high_watermark": 260,
+        "span": Span(start_offset=0, end_offset=200, limit="active segment", limit_text="active segment 200"),
+        "horizon_ms": 1_699_000_000_000,
+        "horizons": (
+            HorizonChoice(
+                name="newest",
+                horizon_ms=1_699_000_000_000,
+                log_bytes_after=578,
+                markers_dropped=11,
+                chosen=True,
+            ),
+            HorizonChoice(
+                name="next-pass", horizon_ms=0, log_bytes_after=1436, markers_dropped=0, chosen=False
+            ),
+        ),
+        "files": tuple(files),
+        "changes": (change,),
+        "log_bytes_before": 2500,
+        "notes": ("one producer is active",),
+    }
+    return PartitionPlan(**(values | fields))  # type: ignore[arg-type]
+
+
+def left_alone(**fields: object) -> PartitionPlan:
+    values: dict[str, object] = {
+        "topic": "__consumer_offsets",
+        "partition": 7,
+        "folder": "__consumer_offsets-7",
+        "status": "left alone",
+        "code": "damage",
+        "why": "00000000000000000000.log at 512: CRC 1, expected 2",
+        "next_command": "krepair check /data --partition __consumer_offsets-7",
+        "log_bytes_before": 4096,
+        "uncleanable_bytes": 4096,
+    }
+    return PartitionPlan(**(values | fields))  # type: ignore[arg-type]
+
+
+def nothing(**fields: object) -> PartitionPlan:
+    values: dict[str, object] = {
+        "topic": "__consumer_offsets",
+        "partition": 1,
+        "folder": "__consumer_offsets-1",
+        "status": "nothing",
+        "log_bytes_before": 10,
+    }
+    return PartitionPlan(**(values | fields))  # type: ignore[arg-type]
+
+
+def policy(**fields: object) -> Policy:
+    settings = (
+        Setting(key="cleanup.policy", value="compact", source="default"),
+        Setting(key="delete.retention.ms", value="86400000", source="default"),
+        Setting(
+            key="segment.bytes", value="104857600", source="server.properties: offsets.topic.segment.bytes"
+        ),
+    )
+    values: dict[str, object] = {
+        "rules": "2.2.1+KAFKA-8351+KAFKA-13727+KAFKA-14055+KAFKA-17076",
+        "fixes": ("markers",),
+        "now_ms": 1_700_086_400_000,
+        "horizon": "newest",
+        "merge": True,
+        "keep": "inplace",
+        "broker_version": "2.2.1",
+        "assume_high_watermark": "",
+        "settings": {"__consumer_offsets": settings},
+    }
+    return Policy(**(values | fields))  # type: ignore[arg-type]
+
+
+FACTS = LogDirFacts(host="broker-1", path="/data/kafka", inode=2, cluster_id="abc", broker_id="1")
+COMMIT = Commit(order="P1", fence=True, why="one order for every version")
+
+
+def good_plan(*partitions: PartitionPlan, **fields: object) -> Plan:
+    return build_plan(FACTS, policy(**fields), partitions or (left_alone(), partition(), nothing()), COMMIT)

@@ -1,0 +1,116 @@
+"""The builder sums, orders, estimates and warns; all of it from its arguments alone."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from krepair.plan.build import apply_order, build_plan, version_of
+from krepair.plan.planfile import dumps
+from tests.plan.plans import COMMIT, FACTS, FOLDER, good_plan, left_alone, nothing, partition, policy
+
+
+def risk_codes(*, copied: tuple[str, ...] = (), dead: tuple[str, ...] = (), **fields: object) -> list[str]:
+    plan = build_plan(FACTS, policy(**fields), [partition()], COMMIT, copied_mtimes=copied, dead_cleaner=dead)
+    return [risk.code for risk in plan.risks]
+
+
+def test_partitions_are_sorted_by_topic_and_number_whatever_their_order():
+    assert good_plan(left_alone(), partition(), nothing()) == good_plan(nothing(), left_alone(), partition())
+    ten = nothing(partition=10, folder="__consumer_offsets-10")
+    assert [part.partition for part in good_plan(ten, nothing(), partition()).partitions] == [1, 3, 10]
+
+
+def test_sums_are_those_of_the_partitions():
+    plan = good_plan()
+    assert (plan.uncleanable_partitions, plan.uncleanable_bytes) == (1, 4096)
+    assert plan.freed_at_purge == 2114 - 636
+    assert plan.freed_at_apply == -636
+    assert plan.peak_extra_bytes == 636 + 4 * 4096 + 64 * 1024
+
+
+def test_figures_given_with_a_partition_are_worked_out_anew():
+    assert good_plan(partition(freed_at_purge=10**12, log_bytes_after=1)) == good_plan(partition())
+
+
+def test_a_plan_for_nothing_has_no_risk_and_no_cost():
+    plan = good_plan(nothing(), left_alone())
+    assert (plan.risks, plan.freed_at_purge, plan.peak_extra_bytes, plan.expected_seconds) == ((), 0, 0, 0.0)
+
+
+def test_every_plan_that_changes_something_warns_of_replicas_and_kept_originals():
+    assert risk_codes() == ["every-replica", "lagging-replica", "keep-inplace"]
+
+
+@pytest.mark.parametrize(
+    ("version", "dead", "comes_back"),
+    [
+        ("2.2.0", (), True),
+        ("1.1", (), True),
+        ("2.2.1", (), False),
+        ("3.9.2", (), False),
+        ("", (), True),
+        ("3.9.2", (FOLDER,), True),
+        ("3.9.2", ("other-1",), False),
+    ],
+)
+def test_it_comes_back_on_old_brokers_and_where_the_cleaner_is_dead(
+    version: str, dead: tuple[str, ...], comes_back: bool
+):
+    assert ("comes-back" in risk_codes(broker_version=version, dead=dead)) is comes_back
+
+
+@pytest.mark.parametrize(
+    ("horizon", "forced"),
+    [("newest", False), ("next-pass", False), ("1700000000000", False), ("1700000000001", True)],
+)
+def test_a_horizon_later_than_now_minus_retention_is_told(horizon: str, forced: bool):
+    assert ("horizon-forced" in risk_codes(horizon=horizon)) is forced
+
+
+def test_copied_times_are_told_only_of_partitions_that_change():
+    assert "mtimes-copied" in risk_codes(copied=(FOLDER,))
+    assert "mtimes-copied" not in risk_codes(copied=("__consumer_offsets-1",))
+
+
+def test_an_assumed_high_watermark_is_told():
+    assert "assumed-high-watermark" in risk_codes(assume_high_watermark="log-end")
+
+
+def test_a_retention_that_is_no_number_does_not_stop_the_plan():
+    from krepair.plan.model import Setting
+
+    rows = (Setting(key="delete.retention.ms", value="soon", source="--set"),)
+    assert "horizon-forced" not in risk_codes(horizon="5", settings={"": rows})
+
+
+def test_apply_takes_first_what_frees_most_for_least_space():
+    change = partition().changes[0]
+    small = partition(
+        partition=4,
+        folder="__consumer_offsets-4",
+        changes=(replace(change, change_id="__consumer_offsets-4/0", index_bytes_at_most=0, log_bytes=61),),
+    )
+    plan = good_plan(partition(), small, nothing())
+    assert [part.partition for part in apply_order(plan)] == [4, 3]
+
+
+def test_expected_time_is_a_fixed_rate():
+    change = partition().changes[0]
+    huge = tuple(replace(part, log_bytes=6 * 10**9) for part in change.sources)
+    plan = good_plan(
+        partition(changes=(replace(change, sources=huge, log_bytes=0, index_bytes_at_most=2 * 10**9),))
+    )
+    assert plan.expected_seconds == 2 * 12e9 / 600e6 + 2e9 / 200e6
+
+
+def test_two_builds_give_the_same_bytes():
+    assert dumps(good_plan()) == dumps(good_plan())
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [("2.2.1", (2, 2, 1)), ("4.3", (4, 3, 0)), ("3.9.0-rc3", (3, 9, 0)), ("", None), ("new", None)],
+)
+def test_versions_are_numbers(text: str, version: tuple[int, int, int] | None):
+    assert version_of(text) == version

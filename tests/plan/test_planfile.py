@@ -1,0 +1,181 @@
+"""The plan file is canonical, and says what is wrong with a file that is not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from krepair.durable.real_disk import RealDisk
+from krepair.errors import ExitCode, KrepairError, RefusedError, StalePlanError, UsageError
+from krepair.plan import planfile
+from krepair.plan.planfile import digest_of, dumps, loads, printable, read_plan, seal, write_plan
+from tests.plan.plans import good_plan, left_alone
+
+
+def edited(change: object) -> bytes:
+    """The good plan's file after a change of its JSON."""
+    document = json.loads(dumps(good_plan()))
+    change(document)  # type: ignore[operator]
+    return (json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def test_what_is_written_is_read_back_equal():
+    plan = good_plan()
+    assert loads(dumps(plan), "p") == plan
+
+
+def test_bytes_are_sorted_indented_and_end_in_one_newline():
+    data = dumps(good_plan())
+    document = json.loads(data)
+    assert (json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode() == data
+
+
+def test_plan_id_is_the_beginning_of_the_sha256_of_the_bare_bytes():
+    plan = good_plan()
+    bare = dumps(msgspec.structs.replace(plan, digest="", plan_id=""))
+    digest = hashlib.sha256(bare).hexdigest()
+    assert (plan.digest, plan.plan_id) == (digest, digest[:8])
+
+
+def test_same_inputs_give_the_same_bytes():
+    assert dumps(good_plan()) == dumps(good_plan())
+
+
+def test_a_sealed_plan_stays_as_it_is_when_sealed_again():
+    plan = good_plan()
+    assert seal(plan) == plan
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "empty"),
+        (b"\n", "empty"),
+        (b"\x00" * 100, "not a plan"),
+        (b"hello", "not a plan"),
+        (b"[1, 2]", "not a plan"),
+        (b"{}", "no format_version"),
+        (b'{"format_version": 1}', "not a plan"),
+        (b'{"format_version": "2.0", "tool_version": "9"}', "plan format '2.0'"),
+        (b"\xff\xfe{", "not a plan"),
+        (b"[" * 100_000, "not a plan"),
+    ],
+)
+def test_a_file_that_is_no_plan_is_wrong_use(data: bytes, words: str):
+    with pytest.raises(UsageError, match=words) as caught:
+        loads(data, "some.json")
+    assert caught.value.exit_code == ExitCode.USAGE
+    assert "some.json" in caught.value.message
+    assert caught.value.next_command == "krepair plan LOGDIR --out PLAN"
+
+
+def test_every_cut_of_a_plan_is_told_as_cut_off_or_edited():
+    data = dumps(good_plan())
+    for size in range(2, len(data) - 2, 97):
+        with pytest.raises(UsageError, match=r"cut off|not a plan"):
+            loads(data[:size], "p")
+
+
+def test_a_plan_without_its_last_newline_is_edited():
+    with pytest.raises(StalePlanError, match="laid out anew"):
+        loads(dumps(good_plan())[:-1], "p")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda d: d.update(host="other"), "the plan was edited: its values have digest"),
+        (lambda d: d["partitions"][1]["changes"][0].update(log_bytes=1), "the plan was edited"),
+        (lambda d: d["policy"].update(now_ms=5), "the plan was edited"),
+        (lambda d: d.update(extra=1), "fields were added"),
+        (lambda d: d["partitions"][0].update(extra=1), "fields were added"),
+        (lambda d: d.pop("digest"), "digest is missing or malformed"),
+        (lambda d: d.update(digest="0" * 64), "the plan was edited"),
+        (lambda d: d.update(plan_id="00000000"), "plan_id is '00000000'"),
+        (lambda d: d.pop("policy"), "edited or damaged"),
+        (lambda d: d.update(peak_extra_bytes="many"), "edited or damaged"),
+        (lambda d: d["partitions"][1]["changes"][0].update(type="delete everything"), "edited or damaged"),
+    ],
+)
+def test_an_edited_plan_is_stale(change: object, words: str):
+    with pytest.raises(StalePlanError, match=words) as caught:
+        loads(edited(change), "p.krplan")
+    assert caught.value.exit_code == ExitCode.STALE_PLAN
+
+
+def test_a_key_that_is_there_twice_is_an_edit():
+    data = dumps(good_plan()).replace(b'  "host": "broker-1"', b'  "host": "x",\n  "host": "broker-1"', 1)
+    with pytest.raises(StalePlanError):
+        loads(data, "p")
+
+
+def test_a_newer_minor_version_with_a_right_digest_is_read():
+    plan = seal(msgspec.structs.replace(good_plan(), format_version="1.9"))
+    assert loads(dumps(plan), "p") == plan
+
+
+def test_an_absurdly_large_file_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "p"
+    path.write_bytes(b"{" * 2000)
+    monkeypatch.setattr(planfile, "MAX_PLAN_BYTES", 1000)
+    with pytest.raises(UsageError, match="2000 bytes; a plan has at most 1000"):
+        read_plan(str(path))
+
+
+def test_a_missing_file_a_folder_and_a_fifo_are_told_apart(tmp_path: Path):
+    import os
+
+    os.mkfifo(tmp_path / "fifo")
+    for name, words in (("none", "no such plan file"), ("", "regular file"), ("fifo", "regular file")):
+        with pytest.raises(KrepairError, match=words):
+            read_plan(str(tmp_path / name))
+
+
+def test_a_plan_is_written_whole_and_nothing_is_left_beside_it(tmp_path: Path):
+    path = tmp_path / "p.krplan"
+    path.write_text("old")
+    plan = good_plan()
+    write_plan(str(path), plan, RealDisk())
+    assert read_plan(str(path)) == plan
+    assert [entry.name for entry in tmp_path.iterdir()] == ["p.krplan"]
+
+
+@pytest.mark.parametrize("place", ["p", "sub/p", "../dir/p", "link/p"])
+def test_a_plan_is_never_written_into_its_log_directory(tmp_path: Path, place: str):
+    root = tmp_path / "dir"
+    (root / "sub").mkdir(parents=True)
+    (root / "link").symlink_to(root / "sub")
+    plan = seal(msgspec.structs.replace(good_plan(), log_dir=str(root)))
+    before = sorted(root.rglob("*"))
+    with pytest.raises(RefusedError, match="never written into the log directory"):
+        write_plan(str(root / place), plan, RealDisk())
+    assert sorted(root.rglob("*")) == before
+
+
+def test_a_link_from_outside_into_the_log_directory_is_seen(tmp_path: Path):
+    root = tmp_path / "dir"
+    root.mkdir()
+    (tmp_path / "outside").symlink_to(root)
+    plan = seal(msgspec.structs.replace(good_plan(), log_dir=str(root)))
+    with pytest.raises(RefusedError):
+        write_plan(str(tmp_path / "outside" / "p"), plan, RealDisk())
+
+
+def test_a_missing_folder_for_the_plan_is_wrong_use(tmp_path: Path):
+    with pytest.raises(UsageError, match="is not there"):
+        write_plan(str(tmp_path / "none" / "p"), good_plan(), RealDisk())
+    (tmp_path / "d").mkdir()
+    with pytest.raises(UsageError, match="needs a file name"):
+        write_plan(str(tmp_path / "d"), good_plan(), RealDisk())
+
+
+def test_names_that_are_not_utf8_are_spelled_out():
+    hostile = "x\udcff\n"
+    plan = good_plan(left_alone(folder=hostile, why=f"folder {hostile}"))
+    assert plan.partitions[0].folder == printable(hostile) == "x\\udcff\n"
+    assert loads(dumps(plan), "p") == plan
+    assert digest_of(plan) == plan.digest

@@ -1,0 +1,156 @@
+"""The views hold what a reviewer needs, and names chosen by others stay names."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from krepair.plan.markdown import markdown
+from krepair.plan.planfile import dumps
+from krepair.plan.render import plan_view, to_json, to_markdown
+from krepair.plan.view import Section, Table, View, bytes_text, share_bar, time_text, visible
+from tests.plan.plans import good_plan, left_alone, nothing, partition
+
+
+def section(plan_page: View, title: str) -> Section:
+    return next(part for part in plan_page.sections if part.title.startswith(title))
+
+
+def test_json_view_is_the_plan_file():
+    plan = good_plan()
+    assert to_json(plan).encode() == dumps(plan)
+    assert json.loads(to_json(plan))["plan_id"] == plan.plan_id
+
+
+def test_a_plan_without_a_change_says_so_and_offers_nothing_to_apply():
+    page = plan_view(good_plan(nothing()))
+    assert section(page, "Summary").lines == ("This plan changes nothing.",)
+    assert [part.title for part in page.sections] == ["Summary", "Settings used"]
+    assert "krepair apply" not in to_markdown(good_plan(nothing()))
+
+
+def test_markdown_has_all_that_a_change_ticket_needs():
+    plan = good_plan()
+    text = to_markdown(plan, "my plan.json")
+    for words in (
+        f"# krepair plan {plan.plan_id}",
+        "| freed after purge | 1,478 (1.4 KiB) |",
+        "| freed right after apply | -636 |",
+        "| expected time of apply | less than a minute |",
+        "| uncleanable (KIP-346) | 1 partitions, 4,096 (4.0 KiB) |",
+        "2 segments become 1.",
+        "1 producer snapshots of segments that are merged away go; never the newest.",
+        "| damage | 00000000000000000000.log at 512: CRC 1, expected 2 |",
+        "marker of a transaction of which no batch remains, past the delete horizon",
+        "Cleaner.shouldDiscardBatch (2.2.1)",
+        "| next-pass | 1970-01-01T00:00:00.000Z | 1,436 | 0 |",
+        "- lagging-replica: ",
+        "Order P1, with the fence: one order for every version",
+        "krepair apply 'my plan.json'",
+        "krepair undo 'my plan.json'",
+        "server.properties: offsets.topic.segment.bytes",
+        "one producer is active",
+    ):
+        assert words in text, words
+
+
+def test_partition_row_shows_before_after_and_both_freed():
+    table = section(plan_view(good_plan()), "Partitions to change").table
+    assert table is not None
+    assert table.rows[0][:6] == ("__consumer_offsets-3", "2,500", "1,078", "####......  43%", "-636", "1,478")
+
+
+def test_reasons_are_summed_and_explained():
+    table = section(plan_view(good_plan()), "Reasons").table
+    assert table is not None
+    assert [row[:4] for row in table.rows] == [
+        ("K01", "keep", "1", "300"),
+        ("K02", "keep", "1", "78"),
+        ("K05", "keep", "1", "78"),
+        ("K07", "keep", "1", "61"),
+        ("E01", "empty", "1", "78"),
+        ("D01", "drop", "4", "310"),
+        ("D03", "drop", "11", "1,095"),
+    ]
+
+
+def test_horizons_of_many_partitions_are_summed():
+    many = [partition(partition=number, folder=f"__consumer_offsets-{number}") for number in range(7)]
+    table = section(plan_view(good_plan(*many)), "What each delete horizon").table
+    assert table is not None
+    assert [row[0:2] + row[3:] for row in table.rows] == [
+        ("7 together", "newest", f"{7 * 578:,}", "77", "chosen"),
+        ("7 together", "next-pass", f"{7 * 1436:,}", "0", ""),
+    ]
+
+
+def test_every_row_of_every_table_has_as_many_cells_as_headings():
+    for part in plan_view(good_plan()).sections:
+        if part.table is not None:
+            assert {len(row) for row in part.table.rows} == {len(part.table.columns)}
+
+
+def test_hostile_names_become_no_markup_and_no_new_line():
+    folder = "x|y\n# hello <script> `a` \x1b[2J\u202e"
+    text = to_markdown(good_plan(left_alone(folder=folder)))
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "\n# hello" not in text
+    assert r"x\|y\\n# hello \<script\> \`a\` \\x1b\[2J\\u202e" in text
+
+
+@given(st.text(max_size=40))
+def test_a_cell_never_breaks_its_row(name: str):
+    page = View(
+        title="t", sections=(Section(title="s", table=Table(columns=("a", "b"), rows=((name, "end"),))),)
+    )
+    assert markdown(page).splitlines()[-1].endswith("| end |")
+
+
+@given(st.text(alphabet=st.characters(), max_size=40))
+def test_visible_text_is_printable(text: str):
+    assert visible(text).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0"),
+        (1023, "1,023"),
+        (1024, "1,024 (1.0 KiB)"),
+        (-2048, "-2,048 (-2.0 KiB)"),
+        (1_308_238, "1,308,238 (1.2 MiB)"),
+        (2**50, "1,125,899,906,842,624 (1024.0 TiB)"),
+    ],
+)
+def test_bytes_are_exact_and_readable(count: int, text: str):
+    assert bytes_text(count) == text
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (1_700_000_000_123, "2023-11-14T22:13:20.123Z"),
+        (-1, "-1"),
+        (2**62, str(2**62)),
+    ],
+)
+def test_times_are_iso_or_plain_numbers(milliseconds: int, text: str):
+    assert time_text(milliseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "bar"),
+    [
+        (0, 0, "..........   0%"),
+        (1, 1000, "#.........   0%"),
+        (5, 10, "#####.....  50%"),
+        (20, 10, "########## 100%"),
+    ],
+)
+def test_share_bar_shows_any_remainder(part: int, whole: int, bar: str):
+    assert share_bar(part, whole) == bar

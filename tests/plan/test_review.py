@@ -1,0 +1,367 @@
+"""Each objection is raised by a plan in which exactly its rule is broken; a good plan has none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from krepair.errors import KrepairError
+from krepair.plan.figures import with_figures
+from krepair.plan.model import (
+    Commit,
+    KeepOriginal,
+    NotReversible,
+    PartitionPlan,
+    Plan,
+    ReplaceFile,
+    RewriteSegments,
+    Risk,
+    Setting,
+)
+from krepair.plan.objection import OBJECTIONS
+from krepair.plan.planfile import dumps, loads, seal
+from krepair.plan.review import review
+from tests.plan.plans import (
+    DIGEST,
+    FOLDER,
+    fingerprint,
+    good_plan,
+    last_source,
+    left_alone,
+    partition,
+    source,
+    tally,
+)
+
+Breaker = Callable[[Plan], Plan]
+
+
+def whole(**fields: Any) -> Breaker:
+    """Change fields of the plan itself."""
+    return lambda plan: seal(replace(plan, **fields))
+
+
+def policy_with(**fields: Any) -> Breaker:
+    return lambda plan: seal(replace(plan, policy=replace(plan.policy, **fields)))
+
+
+def setting_with(key: str, value: str) -> Breaker:
+    def change(plan: Plan) -> Plan:
+        rows = plan.policy.settings["__consumer_offsets"]
+        kept = tuple(row for row in rows if row.key != key)
+        new = (*kept, Setting(key=key, value=value, source="test"))
+        return seal(replace(plan, policy=replace(plan.policy, settings={"__consumer_offsets": new})))
+
+    return change
+
+
+def raw(**fields: Any) -> Breaker:
+    """Change fields of the partition and leave every other figure as it is."""
+
+    def change(plan: Plan) -> Plan:
+        place = next(place for place, part in enumerate(plan.partitions) if part.changes)
+        parts = list(plan.partitions)
+        parts[place] = replace(parts[place], **fields)
+        return seal(replace(plan, partitions=tuple(parts)))
+
+    return change
+
+
+def refigured(part: PartitionPlan) -> Breaker:
+    """Another partition, with figures and sums that are right for it."""
+    return lambda plan: good_plan(part)
+
+
+def rewrite() -> RewriteSegments:
+    change = partition().changes[0]
+    assert isinstance(change, RewriteSegments)
+    return change
+
+
+def with_change(**fields: Any) -> Breaker:
+    """Change fields of the group; figures that follow are made right."""
+    return refigured(partition(changes=(replace(rewrite(), **fields),)))
+
+
+def with_first(**fields: Any) -> Breaker:
+    """Change fields of the first source, nothing else."""
+    return with_change(sources=(source(0, **fields), last_source()))
+
+
+def with_last(**fields: Any) -> Breaker:
+    return with_change(sources=(source(0), replace(last_source(), **fields)))
+
+
+def of_topic(topic: str) -> Breaker:
+    """The same partition under another topic, which is compacted too."""
+    change = replace(rewrite(), change_id=f"{topic}-3/{0:020d}")
+    part = partition(topic=topic, folder=f"{topic}-3", changes=(change,))
+    rows = good_plan().policy.settings["__consumer_offsets"]
+    return lambda plan: good_plan(part, settings={topic: rows})
+
+
+def with_file(name: str, **fields: Any) -> Breaker:
+    files = tuple(replace(file, **fields) if file.name == name else file for file in partition().files)
+    return refigured(partition(files=files))
+
+
+def replacement(**fields: Any) -> Breaker:
+    """A plan that replaces an index instead, allowed by its fixes."""
+    values: dict[str, Any] = {
+        "change_id": f"{FOLDER}/{0:020d}.timeindex",
+        "name": f"{0:020d}.timeindex",
+        "method": "truncate",
+        "rule": "KR201",
+        "size_before": 12,
+        "size_after": 0,
+        "digest_after": DIGEST,
+        "reason": "zeros",
+        "undo": KeepOriginal(),
+    }
+    part = partition(changes=(ReplaceFile(**(values | fields)),))
+    return lambda plan: good_plan(part, fixes=("index",))
+
+
+SINGLE = replace(
+    rewrite(),
+    sources=(
+        source(
+            0,
+            kept_bytes=1000,
+            kept_batches=10,
+            kept_records=40,
+            kept_markers=0,
+            reasons=(tally("K01", 10, 1000),),
+        ),
+    ),
+    log_bytes=1000,
+    batches=10,
+    mtime_ns=1_700_000_000_000_000_000,
+    last_offset=99,
+    removes_snapshots=(),
+)
+
+CASES: list[tuple[str, str, Breaker]] = [
+    ("RV01", "another major version", whole(format_version="2.0")),
+    ("RV02", "digest of another plan", lambda plan: replace(plan, digest="0" * 64)),
+    ("RV02", "plan id of another plan", lambda plan: replace(plan, plan_id="00000000")),
+    ("RV03", "relative log dir", whole(log_dir="data/kafka")),
+    ("RV03", "log dir with dots", whole(log_dir="/data/../etc")),
+    ("RV03", "no host", whole(host="")),
+    ("RV04", "P2 with the fence", whole(commit=Commit(order="P2", fence=True, why="x"))),
+    ("RV04", "P2 without fence for 2.2.1", whole(commit=Commit(order="P2", fence=False, why="x"))),
+    ("RV04", "no reason", whole(commit=Commit(order="P1", fence=True, why=""))),
+    ("RV05", "keep none", policy_with(keep="none")),
+    ("RV05", "group not kept", with_change(undo=NotReversible(why="x"))),
+    ("RV06", "freed at purge", whole(freed_at_purge=1)),
+    ("RV06", "freed at apply", whole(freed_at_apply=1)),
+    ("RV06", "peak", whole(peak_extra_bytes=1)),
+    ("RV06", "uncleanable partitions", whole(uncleanable_partitions=9)),
+    ("RV06", "uncleanable bytes", whole(uncleanable_bytes=9)),
+    ("RV06", "seconds", whole(expected_seconds=9.0)),
+    ("RV07", "no risks", whole(risks=())),
+    ("RV07", "no lagging replica", whole(risks=(Risk(code="every-replica", text="x"),))),
+    ("RV08", "partitions out of order", lambda plan: seal(replace(plan, partitions=plan.partitions[::-1]))),
+    ("RV09", "folder outside", raw(folder="../x")),
+    ("RV09", "topic that Kafka has not", of_topic("a b")),
+    ("RV09", "change id of another partition", with_change(change_id=f"x-1/{0:020d}")),
+    ("RV10", "nothing with changes", raw(status="nothing")),
+    ("RV10", "left alone without why", refigured(left_alone(why="", code=""))),
+    ("RV10", "uncleanable and changed", refigured(partition(uncleanable_bytes=5))),
+    ("RV11", "a digest of another form", with_file(f"{0:020d}.index", digest="xyz")),
+    ("RV11", "a negative inode", with_file(f"{0:020d}.index", inode=-1)),
+    ("RV11", "files out of order", refigured(partition(files=partition().files[::-1]))),
+    ("RV12", "log bytes before", refigured(partition(log_bytes_before=2501))),
+    ("RV12", "log bytes after", raw(log_bytes_after=1)),
+    ("RV12", "reasons", raw(reasons=())),
+    ("RV13", "cluster metadata", of_topic("__cluster_metadata")),
+    ("RV13", "tiered topic", setting_with("remote.storage.enable", "true")),
+    ("RV14", "topic that is not compacted", setting_with("cleanup.policy", "delete")),
+    ("RV14", "fixes without markers", policy_with(fixes=("index",))),
+    ("RV16", "past the high watermark", refigured(partition(high_watermark=199))),
+    ("RV16", "no high watermark", refigured(partition(high_watermark=-1))),
+    ("RV16", "no span", refigured(partition(span=None))),
+    (
+        "RV16",
+        "span ends before the group",
+        refigured(partition(span=replace(partition().span, end_offset=199))),
+    ),
+    ("RV16", "span past the log end", refigured(partition(log_end_offset=199))),
+    ("RV17", "base of another segment", with_change(base_offset=1, change_id=f"{FOLDER}/{1:020d}")),
+    ("RV19", "unknown reason", with_first(reasons=(*source(0).reasons, tally("Z99", 1, 61)))),
+    ("RV21", "last offset below its segment", with_change(last_offset=99)),
+    ("RV22", "more than segment.bytes", setting_with("segment.bytes", "577")),
+    ("RV23", "a name that is no snapshot", with_change(removes_snapshots=("../../x",))),
+    ("RV23", "snapshot of the first source", with_change(removes_snapshots=(f"{0:020d}.snapshot",))),
+    ("RV24", "time of another segment", with_change(mtime_ns=5)),
+    ("RV24", "an aborted entry that is not there", with_first(aborted_kept=(1,))),
+    ("RV24", "no digest of the log", with_file(f"{100:020d}.log", digest="")),
+    ("RV25", "a rule that is no rule", replacement(rule="KR999")),
+    (
+        "RV25",
+        "a log file",
+        replacement(name=f"{0:020d}.log", change_id=f"{FOLDER}/{0:020d}.log", size_before=1000),
+    ),
+    ("RV25", "wrong size before", replacement(size_before=13)),
+    ("RV25", "truncated to more", replacement(size_after=13)),
+    ("RV25", "wrong digest", replacement(digest_after="")),
+    ("RV09", "replacement outside", replacement(change_id="x/y")),
+    ("RV26", "markers go before their horizon", with_first(drop_unstamped=False)),
+    ("RV26", "epoch without producer", with_last(protected=())),
+    ("RV26", "producer's batch without position", with_last(keep_positions=())),
+    ("RV26", "last batch without position", with_last(last_position=-1)),
+    ("RV26", "positions out of order", with_last(keep_positions=(62, 61))),
+    ("RV26", "position outside", with_last(keep_positions=(1000,))),
+    ("RV26", "open producers out of order", with_first(carried_open=(3, 3))),
+    ("RV26", "decisions of another form", with_first(decisions="")),
+    ("RV27", "nothing changes", refigured(partition(changes=(SINGLE,)))),
+]
+
+
+def codes(plan: Plan) -> set[str]:
+    return {objection.code for objection in review(plan)}
+
+
+def test_good_plans_pass():
+    assert review(good_plan()) == []
+    assert review(good_plan(left_alone())) == []
+    assert review(replacement()(good_plan())) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "breaker"), CASES, ids=[f"{code} {name}" for code, name, _ in CASES]
+)
+def test_one_broken_rule_gives_its_code_alone(code: str, name: str, breaker: Breaker):
+    assert codes(breaker(good_plan())) == {code}, name
+
+
+def test_active_segment_in_a_group_is_told():
+    """The last source becomes the active one, so other rules speak too; this one must be among them."""
+    files = tuple(file for file in partition().files if not file.name.startswith(f"{200:020d}"))
+    assert "RV18" in codes(good_plan(partition(files=files, log_bytes_before=2000)))
+
+
+def test_a_group_that_leaves_out_a_segment_between_is_told():
+    files = sorted((*partition().files, fingerprint(f"{50:020d}.log", 7)), key=lambda file: file.name)
+    assert codes(good_plan(partition(files=tuple(files), log_bytes_before=2507))) == {"RV17"}
+
+
+def test_the_same_group_twice_is_told_as_overlapping_and_double():
+    assert {"RV08", "RV15"} <= codes(good_plan(partition(changes=(rewrite(), rewrite()))))
+
+
+def test_the_newest_snapshot_is_never_removed():
+    files = tuple(file for file in partition().files if file.name != f"{200:020d}.snapshot")
+    assert codes(good_plan(partition(files=files))) == {"RV23"}
+
+
+def test_an_empty_group_and_a_group_that_leaves_nothing_are_told():
+    assert "RV17" in codes(good_plan(partition(changes=(replace(rewrite(), sources=()),))))
+    gone = source(
+        0, kept_bytes=0, kept_batches=0, kept_records=0, kept_markers=0, reasons=(tally("D01", 10, 1000),)
+    )
+    empty = replace(rewrite(), sources=(gone,), log_bytes=0, batches=0, last_offset=99, removes_snapshots=())
+    assert "RV21" in codes(good_plan(partition(changes=(empty,))))
+
+
+def test_offsets_too_far_apart_are_told():
+    far = 2**31
+    files = tuple(file for file in partition().files if not file.name.startswith(f"{200:020d}"))
+    more = (fingerprint(f"{far + 10:020d}.log", 500), fingerprint(f"{far + 10:020d}.snapshot", 40))
+    span = replace(partition().span, end_offset=far + 10)
+    part = partition(
+        files=(*files, *more),
+        span=span,
+        log_end_offset=far + 11,
+        high_watermark=far + 11,
+        changes=(replace(rewrite(), last_offset=far),),
+    )
+    assert codes(good_plan(part)) == {"RV22"}
+
+
+def test_batches_with_records_are_never_counted_as_dropped():
+    """A tally of batches with records cannot shrink: kept bytes follow from the tallies alone."""
+    assert "RV20" in codes(with_first(kept_bytes=78, kept_batches=1)(good_plan()))
+    assert codes(with_first(kept_records=0)(good_plan())) == {"RV20"}
+    assert codes(with_first(kept_markers=0)(good_plan())) == {"RV20"}
+
+
+def test_every_code_of_the_table_is_raised_by_some_test():
+    told = {code for code, _, _ in CASES} | {"RV15", "RV17", "RV18", "RV20", "RV21", "RV22", "RV23"}
+    assert told == set(OBJECTIONS)
+
+
+def numbers_of(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Paths of all whole numbers in a JSON value."""
+    if isinstance(value, bool):
+        return []
+    if isinstance(value, int):
+        return [path]
+    if isinstance(value, dict):
+        return [found for key, item in value.items() for found in numbers_of(item, (*path, key))]
+    if isinstance(value, list):
+        return [found for place, item in enumerate(value) for found in numbers_of(item, (*path, place))]
+    return []
+
+
+DOCUMENT = json.loads(dumps(good_plan()))
+CHANGES = numbers_of(DOCUMENT["partitions"][1]["changes"], ("partitions", 1, "changes"))
+# Numbers of a change that only the digest guards: others cannot tell what they should be.
+FREE = {"kept_records", "last_position", "index_bytes_at_most", "last_offset"}
+
+
+def mutated(path: tuple[Any, ...], delta: int) -> Any:
+    document = json.loads(dumps(good_plan()))
+    holder = document
+    for step in path[:-1]:
+        holder = holder[step]
+    holder[path[-1]] += delta
+    return document
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(numbers_of(DOCUMENT)), st.integers(-(2**40), 2**40).filter(bool))
+def test_no_number_of_the_file_can_be_changed_unnoticed(path: tuple[Any, ...], delta: int):
+    data = (json.dumps(mutated(path, delta), indent=2, sort_keys=True) + "\n").encode()
+    with pytest.raises(KrepairError):
+        loads(data, "p")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(CHANGES), st.integers(-(2**40), 2**40).filter(bool))
+def test_a_forged_digest_does_not_hide_a_changed_number_of_a_change(path: tuple[Any, ...], delta: int):
+    """Who can edit a plan can also seal it again; what follows from other figures is still found."""
+    forged = seal(msgspec.convert(mutated(path, delta), Plan))
+    guessable = path[-1] in FREE or "protected" in path or "keep_positions" in path
+    assert guessable or review(forged) != []
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(-(2**63), 2**63 - 1), st.sampled_from(CHANGES))
+def test_the_review_of_any_number_ends_without_an_error(value: int, path: tuple[Any, ...]):
+    document = json.loads(dumps(good_plan()))
+    holder = document
+    for step in path[:-1]:
+        holder = holder[step]
+    holder[path[-1]] = value
+    plan = msgspec.convert(document, Plan)
+    assert "RV02" in codes(plan) or plan == good_plan()
+
+
+def test_figures_of_the_good_plan_are_those_worked_out_by_hand():
+    part = with_figures(partition())
+    change = part.changes[0]
+    assert isinstance(change, RewriteSegments)
+    old = 1000 + 8 + 12 + 34 + 1000 + 8 + 12 + 40
+    assert change.freed_at_purge == part.freed_at_purge == old - (578 + 58)
+    assert change.peak_extra_bytes == 578 + 58 + 4 * 4096
+    assert part.peak_extra_bytes == change.peak_extra_bytes + 64 * 1024
+    assert part.freed_at_apply == -(578 + 58)
+    assert part.log_bytes_after == 2500 - 2000 + 578
