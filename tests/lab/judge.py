@@ -280,9 +280,11 @@ class Judge:
         self.close()
 
     # -- questions --------------------------------------------------------------------------------
-    def recover(self, folder: Path, settings: Mapping[str, object] | None = None) -> Recovered:
+    def recover(
+        self, folder: Path, settings: Mapping[str, object] | None = None, *, now_ms: int | None = None
+    ) -> Recovered:
         """Open as after an unclean stop with recovery point 0 (all indexes are rebuilt), and close."""
-        return self._ask(Recovered, "recover", folder, settings=settings)
+        return self._ask(Recovered, "recover", folder, settings=settings, now_ms=now_ms)
 
     def load(
         self,
