@@ -1,0 +1,241 @@
+"""Kafka's own loader at every rename, link and unlink of apply and undo: it serves exactly what it "
+"served before."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from krepair.durable.disk import Disk
+from krepair.errors import ExitCode
+from krepair.formats.checkpoint import decode_offsets
+from krepair.journal.folder import PartitionFolder
+from krepair.journal.outcome import Failed, Outcome
+from krepair.journal.runner import Guards, commit_partition, undo_partition
+from krepair.journal.safe_points import SafePoints
+from krepair.plan.model import Change, Commit, PartitionPlan, RewriteSegments
+from tests.durable.disks import NAME_CHANGING, Call, SimulatedCrash, StoppingDisk, _PassingDisk
+from tests.journal import txfixture
+from tests.journal.scene import (
+    FENCED,
+    P1,
+    P2,
+    PLAN_ID,
+    FreeLock,
+    UnsyncedDisk,
+    fingerprint,
+    rewrite,
+    tree,
+    write_staged,
+)
+from tests.lab.judge import Judge, Loaded, Reading
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
+ORDERS = [pytest.param(FENCED, version, id=f"P1 fenced, {version}") for version in VERSIONS] + [
+    pytest.param(P1, "2.2.1", id="P1, 2.2.1"),
+    pytest.param(P2, "3.9.2", id="P2, 3.9.2"),
+    pytest.param(P2, "4.3.1", id="P2, 4.3.1"),
+]
+JudgeOf = Callable[[str], Judge]
+
+
+class TxScene:
+    """The transactional log directory, its plan of one group, and the verbs on it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = txfixture.write_log_dir(root)
+        self.path = root / "t-0"
+        self.staged = txfixture.merged()
+        mtime_ns = (self.path / f"{300:020d}.log").stat().st_mtime_ns
+        self.change = rewrite(self.path, 100, txfixture.GROUP, self.staged, mtime_ns, 399)
+        self.partition = PartitionPlan(
+            topic="t",
+            partition=0,
+            folder="t-0",
+            status="change",
+            files=tuple(fingerprint(path) for path in sorted(self.path.iterdir())),
+            changes=(self.change,),
+        )
+        self.before = tree(root)
+
+    def stage(self, change: Change) -> None:
+        assert isinstance(change, RewriteSegments)
+        write_staged(self.path, change.base_offset, self.staged, change.mtime_ns)
+
+    def guards(self) -> Guards:
+        return Guards(FreeLock(), SafePoints(), lambda change: None)
+
+    def folder(self, disk: Disk) -> PartitionFolder:
+        return PartitionFolder(disk, str(self.root), "t-0", PLAN_ID)
+
+    def apply(self, commit: Commit, disk: Disk | None = None) -> tuple[Outcome, ...]:
+        folder = self.folder(disk or UnsyncedDisk())
+        return commit_partition(folder, self.partition, commit, self.guards(), self.stage)
+
+    def undo(self, commit: Commit, disk: Disk | None = None) -> tuple[Outcome, ...]:
+        return undo_partition(self.folder(disk or UnsyncedDisk()), self.partition, commit, self.guards())
+
+
+class StatesDisk(_PassingDisk):
+    """Keeps a copy of the directory after every call that changes a name, once per state that a "
+    "broker can tell."""
+
+    def __init__(self, root: Path, states: Path) -> None:
+        super().__init__(UnsyncedDisk())
+        self.root = root
+        self.states = states
+        self.seen: dict[str, Path] = {}
+        self.calls: dict[str, str] = {}
+        self.take("start")
+
+    def _before(self, call: Call) -> None:
+        return
+
+    def _after(self, call: Call) -> None:
+        if call.kind in NAME_CHANGING:
+            self.take(call.shown(str(self.root)))
+
+    def take(self, shown: str) -> None:
+        state = {path: each for path, each in tree(self.root, private=False).items() if path != ".lock"}
+        digest = hashlib.sha256(repr(sorted(state.items())).encode()).hexdigest()
+        if digest not in self.seen:
+            copy = self.states / f"{len(self.seen):03d}"
+            shutil.copytree(self.root, copy)
+            self.seen[digest] = copy
+            self.calls[copy.name] = shown
+
+
+def load(judge: Judge, root: Path) -> Loaded:
+    """As a broker of that version would start on the directory: clean or not, from its recovery point."""
+    points = decode_offsets((root / "recovery-point-offset-checkpoint").read_bytes()).entries
+    point = next(entry.offset for entry in points if entry.topic == "t")
+    clean = (root / ".kafka_cleanshutdown").exists()
+    return judge.load(
+        root / "t-0", clean=clean, recovery_point=point, settings=txfixture.SETTINGS, list_records=True
+    )
+
+
+def sources(reading: Reading) -> list[tuple[int, str]]:
+    """(offset, file it came from) of each record."""
+    return [(r.offset, bytes.fromhex(r.value or "").split(b"|")[0].decode()) for r in reading.records]
+
+
+def verdict(loaded: Loaded) -> str:
+    """OLD, NEW, or what is wrong; small fetches are compared by the digest."""
+    if (loaded.log_end, loaded.stable_offset) != (txfixture.END, txfixture.STABLE):
+        return f"end {loaded.log_end}, stable {loaded.stable_offset}"
+    if loaded.committed.digest != loaded.committed_in_small_fetches:
+        return "small fetches differ"
+    if any(reading.stuck or reading.repeats for reading in (loaded.uncommitted, loaded.committed)):
+        return "stuck or repeated"
+    for word, new in (("OLD", False), ("NEW", True)):
+        if sources(loaded.uncommitted) == txfixture.readable(new=new, committed=False):
+            expected = txfixture.readable(new=new, committed=True)
+            wrong = set(sources(loaded.committed)) ^ set(expected)
+            return word if not wrong else f"{word}, committed differs at {sorted(wrong)[:5]}"
+    return "MIX"
+
+
+def verdicts(judge: Judge, disk: StatesDisk) -> dict[str, str]:
+    """Per call that made a new state: what a broker serves."""
+    out = {}
+    for copy in disk.seen.values():
+        out[f"{copy.name} {disk.calls[copy.name]}"] = verdict(load(judge, copy))
+        shutil.rmtree(copy)
+    return out
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_without_any_step_every_loader_serves_the_old_records(
+    judge: JudgeOf, tmp_path: Path, version: str
+) -> None:
+    root = txfixture.write_log_dir(tmp_path / "logs")
+    assert verdict(load(judge(version), root)) == "OLD"
+
+
+@pytest.mark.parametrize(("commit", "version"), ORDERS)
+def test_a_broker_started_at_any_instant_serves_the_old_records_or_the_new(
+    judge: JudgeOf, tmp_path: Path, commit: Commit, version: str
+) -> None:
+    scene = TxScene(tmp_path / "logs")
+    disk = StatesDisk(scene.root, tmp_path / "apply")
+    scene.apply(commit, disk)
+    found = verdicts(judge(version), disk)
+    words = list(found.values())
+    at = words.index("NEW") if "NEW" in words else len(words)
+    assert {k: v for k, v in found.items() if v not in {"OLD", "NEW"}} == {}
+    assert words == ["OLD"] * at + ["NEW"] * (len(words) - at)
+    assert (at > 0, len(words) - at >= 18) == (True, True), found
+
+    disk = StatesDisk(scene.root, tmp_path / "undo")
+    scene.undo(commit, disk)
+    found = verdicts(judge(version), disk)
+    words = list(found.values())
+    at = words.index("OLD") if "OLD" in words else len(words)
+    assert {k: v for k, v in found.items() if v not in {"OLD", "NEW"}} == {}
+    assert words == ["NEW"] * at + ["OLD"] * (len(words) - at)
+    assert at >= 18, found
+    assert scene.before == tree(scene.root)
+
+
+def test_the_fence_is_what_makes_the_order_right_on_new_brokers(judge: JudgeOf, tmp_path: Path) -> None:
+    """The prover can tell: the same order without the fence shows aborted records on 3.9.2 (KIP-98)."""
+    scene = TxScene(tmp_path / "logs")
+    disk = StatesDisk(scene.root, tmp_path / "states")
+    scene.apply(P1, disk)
+    wrong = [v for v in verdicts(judge("3.9.2"), disk).values() if v not in {"OLD", "NEW"}]
+    assert len(wrong) >= 10
+
+
+@pytest.mark.parametrize(("commit", "version"), ORDERS)
+def test_after_a_crash_and_a_broker_at_any_call_apply_and_undo_still_end_right(
+    judge: JudgeOf, tmp_path: Path, commit: Commit, version: str
+) -> None:
+    """A broker that was killed after loading: what it did to the folder stays, the marker is gone."""
+    ended: set[str] = set()
+    stops = 0
+    while True:
+        stops += 1
+        scene = TxScene(tmp_path / str(stops))
+        try:
+            scene.apply(commit, StoppingDisk(UnsyncedDisk(), stops, NAME_CHANGING))
+            break
+        except SimulatedCrash:
+            pass
+        served = verdict(load(judge(version), scene.root))
+        assert served in {"OLD", "NEW"}, stops
+        (scene.root / ".kafka_cleanshutdown").unlink(missing_ok=True)
+        outcome = scene.apply(commit)[0]
+        after = verdict(load_copy(judge(version), scene.root, tmp_path / "copy"))
+        if isinstance(outcome, Failed):
+            assert (outcome.code, outcome.rolled_back) == (ExitCode.STALE_PLAN, True), (stops, outcome)
+            assert (served, after) == ("OLD", "OLD"), (stops, outcome)
+            ended.add("refused")
+        else:
+            assert after == "NEW", stops
+            ended.add("committed")
+        assert not (scene.root / ".kafka_cleanshutdown").exists(), "a clean stop was forged"
+        undone = scene.undo(commit)[0]
+        assert not isinstance(undone, Failed), (stops, undone)
+        assert verdict(load_copy(judge(version), scene.root, tmp_path / "copy")) == "OLD", stops
+        logs = {name: each for name, each in tree(scene.root).items() if name.endswith(".log")}
+        assert {n: each for n, each in scene.before.items() if n.endswith(".log")} == logs, stops
+        assert not list(scene.path.glob("*.swap")), stops
+        shutil.rmtree(scene.root)
+    assert ended == {"refused", "committed"} or not commit.fence
+    assert stops > 25
+
+
+def load_copy(judge: Judge, root: Path, copy: Path) -> Loaded:
+    """A start on a copy, so that it leaves no trace in the directory under test."""
+    shutil.copytree(root, copy)
+    try:
+        return load(judge, copy)
+    finally:
+        shutil.rmtree(copy)
