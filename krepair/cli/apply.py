@@ -21,10 +21,11 @@ def apply(
     """
     options = shared.common_options(engine=engine, master=master)
     from krepair.cli.views.reports import apply_view
-    from krepair.ops import apply as ops
     from krepair.ops import show
 
     reviewed = show.load_safe(plan)
+    from krepair.ops import apply as ops
+
     with ProgressOf(quiet=quiet) as progress:
         report = ops.apply(reviewed, options, progress)
     finish("apply", report, report.exit_code, lambda: apply_view(report), as_json=json, quiet=quiet)

@@ -17,16 +17,23 @@ from krepair.cli.outcome import guarded
 class KrepairGroup(TyperGroup):
     """Verbs whose errors become krepair's exit codes, wherever the command is called from."""
 
+    arguments: list[str]
+
     def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> NoReturn:
         """Run and leave the process.
 
         Raises:
             SystemExit: always, with a code of ``krepair.errors.ExitCode`` or 128 + a signal's number.
         """
-        arguments = list(sys.argv[1:] if args is None else args)
+        self.arguments = list(sys.argv[1:] if args is None else args)
         options["standalone_mode"] = False
         run = super().main
-        sys.exit(guarded(lambda: run(arguments, *rest, **options), arguments))
+        sys.exit(guarded(lambda: run(self.arguments, *rest, **options), self.arguments))
+
+    def invoke(self, ctx: Any) -> int:
+        """Run the verb; typer would answer Ctrl-C and a closed pipe in its own way further out."""
+        run = super().invoke
+        return guarded(lambda: run(ctx), self.arguments)
 
 
 app = typer.Typer(

@@ -59,11 +59,11 @@ def guarded(run: Callable[[], Any], arguments: Sequence[str]) -> int:
     try:
         code = run()
         sys.stdout.flush()
+    except typer.Exit as end:
+        return end.exit_code
     except KrepairError as error:
         return _tell(arguments, error.message, error.next_command, int(error.exit_code))
-    except KeyboardInterrupt:
-        return _tell(arguments, "interrupted", "run the same command again", INTERRUPTED_BY_SIGNAL)
-    except typer.Abort:
+    except (KeyboardInterrupt, typer.Abort):
         return _tell(arguments, "interrupted", "run the same command again", INTERRUPTED_BY_SIGNAL)
     except BrokenPipeError:
         # The reader has left (as `| head` does): nothing more can be said, not even by the interpreter at

@@ -21,10 +21,11 @@ def purge(
     """
     options = shared.common_options(engine=engine, master=master)
     from krepair.cli.views.reports import apply_view
-    from krepair.ops import purge as ops
     from krepair.ops import show
 
     reviewed = show.load_safe(plan)
+    from krepair.ops import purge as ops
+
     with ProgressOf(quiet=quiet) as progress:
         report = ops.purge(reviewed, options, progress)
     finish("purge", report, report.exit_code, lambda: apply_view(report), as_json=json, quiet=quiet)

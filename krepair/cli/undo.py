@@ -22,9 +22,10 @@ def undo(
     options = shared.common_options(engine=engine, master=master)
     from krepair.cli.views.reports import apply_view
     from krepair.ops import show
-    from krepair.ops import undo as ops
 
     reviewed = show.load_safe(plan)
+    from krepair.ops import undo as ops
+
     with ProgressOf(quiet=quiet) as progress:
         report = ops.undo(reviewed, options, progress)
     finish("undo", report, report.exit_code, lambda: apply_view(report), as_json=json, quiet=quiet)

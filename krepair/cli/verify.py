@@ -40,11 +40,13 @@ def verify(
     )
     from krepair.cli.views.reports import verify_view
     from krepair.ops import show
+
+    plan = None if os.path.isdir(target) else show.load_safe(target)
     from krepair.ops import verify as ops
 
     with ProgressOf(quiet=quiet) as progress:
-        if os.path.isdir(target):
+        if plan is None:
             report = ops.verify_log_dir(target, options, progress)
         else:
-            report = ops.verify_plan(show.load_safe(target), options, progress)
+            report = ops.verify_plan(plan, options, progress)
     finish("verify", report, report.exit_code, lambda: verify_view(report), as_json=json, quiet=quiet)

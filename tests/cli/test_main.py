@@ -1,0 +1,472 @@
+"""Every end of a run has its exit code, its words and, for programs, its document."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+from typer.testing import CliRunner, Result
+
+import krepair.ops
+from krepair import errors
+from krepair.checks.catalogue import Finding
+from krepair.cli.main import app
+from krepair.ops.options import Engine, Options
+from krepair.ops.progress import Progress
+from krepair.ops.reports import (
+    ApplyReport,
+    ChangeResult,
+    CheckReport,
+    ForecastLine,
+    LogDirReport,
+    PartitionSummary,
+    Problem,
+    VerifyReport,
+)
+from krepair.plan.model import Plan
+from krepair.plan.planfile import dumps, read_plan, seal
+from tests.plan.plans import good_plan, left_alone, nothing
+
+VERBS = ("check", "plan", "show", "apply", "verify", "undo", "purge", "explain")
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+class Fakes:
+    """Verbs that hand back what a test wants, and remember what they were given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.monkeypatch = monkeypatch
+        self.calls: list[tuple[Any, Options]] = []
+
+    def set(self, verb: str, answer: Any, function: str = "") -> None:
+        """Make a verb give ``answer``, or raise it when it is an exception."""
+
+        def fake(target: Any, options: Options, progress: Progress) -> Any:
+            progress.start("scan", 10)
+            progress.advance(10)
+            progress.finish()
+            self.calls.append((target, options))
+            if isinstance(answer, BaseException):
+                raise answer
+            return answer
+
+        module = ModuleType(f"krepair.ops.{verb}")
+        setattr(module, function or verb, fake)
+        self.monkeypatch.setitem(sys.modules, module.__name__, module)
+        self.monkeypatch.setattr(krepair.ops, verb, module, raising=False)
+
+
+@pytest.fixture
+def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
+    return Fakes(monkeypatch)
+
+
+@pytest.fixture
+def plan_path(tmp_path: Path) -> str:
+    path = tmp_path / "p.krplan"
+    path.write_bytes(dumps(good_plan()))
+    return str(path)
+
+
+CLEAN = CheckReport(
+    log_dirs=(LogDirReport(log_dir="/data"),), engine="inline: small", next_command="krepair plan /data"
+)
+FINDING = Finding(
+    rule="KR302", partition="t-1", file="00.log", position=7, evidence="CRC 1, expected 2", bytes=9
+)
+FULL = CheckReport(
+    log_dirs=(
+        LogDirReport(
+            log_dir="/data",
+            findings=(FINDING,),
+            partitions=(
+                PartitionSummary(
+                    partition="t-1",
+                    segments=2,
+                    log_bytes=1000,
+                    batches=10,
+                    markers=5,
+                    marker_bytes=390,
+                    emptied=1,
+                    emptied_bytes=61,
+                    log_start_offset=0,
+                    log_end_offset=10,
+                ),
+            ),
+            forecast=(ForecastLine(partition="t-1", expected="truncate", text="bad CRC", bytes_read=5),),
+            uncleanable_partitions=1,
+            uncleanable_bytes=1000,
+            start_needs_bytes=20_971_520,
+        ),
+    )
+)
+
+
+def test_check_of_a_sound_directory_ends_with_0_and_the_next_command(fakes: Fakes):
+    fakes.set("check", CLEAN)
+    result = run("check", "/data", "/data2")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "Nothing found." in result.stdout
+    assert result.stdout.endswith("  krepair plan /data\n")
+    assert fakes.calls[0][0] == ["/data", "/data2"]
+
+
+def test_check_says_which_rules_it_does_not_look_for(fakes: Fakes):
+    fakes.set("check", CLEAN)
+    assert "does not look for" in run("check", "/data").stdout
+    assert "KR201" in run("check", "/data").stdout
+
+
+def test_findings_end_with_2_and_are_shown_with_place_and_forecast(fakes: Fakes):
+    fakes.set("check", FULL)
+    result = run("check", "/data")
+    assert result.exit_code == 2
+    for words in (
+        "KR302",
+        "00.log at 7",
+        "CRC 1, expected 2",
+        "truncate",
+        "Uncleanable (KIP-346): 1",
+        "20.0 MiB",
+        "45%",
+    ):
+        assert words in result.stdout, words
+
+
+def test_quiet_prints_nothing_and_keeps_the_exit_code(fakes: Fakes):
+    fakes.set("check", FULL)
+    result = run("check", "/data", "--quiet")
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", "")
+
+
+def test_json_is_one_versioned_document(fakes: Fakes):
+    fakes.set("check", FULL)
+    result = run("check", "/data", "--json")
+    document = json.loads(result.stdout)
+    assert (result.exit_code, document["exit_code"], document["code"]) == (2, 2, "FOUND")
+    assert (document["verb"], document["format_version"]) == ("check", "1.0")
+    assert document["report"] == msgspec.to_builtins(FULL, str_keys=True) | {
+        "log_dirs": document["report"]["log_dirs"]
+    }
+    assert document["report"]["log_dirs"][0]["findings"][0]["rule"] == "KR302"
+
+
+def test_names_that_are_not_utf8_pass_through_text_and_json(fakes: Fakes):
+    hostile = Finding(rule="KR602", file="x\udcff\x1b[2J\n", evidence="e")
+    fakes.set("check", CheckReport(log_dirs=(LogDirReport(log_dir="/d", findings=(hostile,)),)))
+    assert json.loads(run("check", "/d", "--json").stdout)["report"]["log_dirs"][0]["findings"][0][
+        "file"
+    ] == ("x\\udcff\x1b[2J\n")
+    assert "x\\udcff\\x1b[2J\\n" in run("check", "/d").stdout
+
+
+def test_options_come_to_the_verb_typed(fakes: Fakes):
+    fakes.set("plan", good_plan(), "make_plan")
+    typed = (
+        "plan /data --now 2026-11-21T13:00:00+01:00 --delete-horizon 1700000000000 --no-merge --keep inplace "
+        "--config server.properties --topic-config topics.json --set delete.retention.ms=5 "
+        "--set segment.bytes=7 --topic a --partition my-topic-3 --broker-version 3.9.2 --engine inline "
+        "--master local[2] --fix markers --assume-high-watermark log-end"
+    )
+    run(*typed.split())
+    assert fakes.calls == [
+        (
+            "/data",
+            Options(
+                config="server.properties",
+                topic_config="topics.json",
+                settings=(("delete.retention.ms", "5"), ("segment.bytes", "7")),
+                now_ms=1795262400000,
+                delete_horizon="1700000000000",
+                broker_version="3.9.2",
+                topics=("a",),
+                partitions=(("my-topic", 3),),
+                fixes=("markers",),
+                keep="inplace",
+                merge=False,
+                assume_high_watermark="log-end",
+                engine=Engine.INLINE,
+                master="local[2]",
+            ),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("bogus",),
+        ("check",),
+        ("check", "/d", "--no-such-option"),
+        ("plan", "/a", "/b"),
+        ("plan", "/d", "--fix", "index"),
+        ("plan", "/d", "--fix", "bogus"),
+        ("plan", "/d", "--fix", ","),
+        ("plan", "/d", "--keep", "none"),
+        ("plan", "/d", "--keep", "/backup"),
+        ("plan", "/d", "--delete-horizon", "soon"),
+        ("plan", "/d", "--now", "yesterday"),
+        ("plan", "/d", "--now", "-1"),
+        ("plan", "/d", "--now", "9" * 500),
+        ("plan", "/d", "--partition", "topic"),
+        ("plan", "/d", "--partition", "t-99999999999"),
+        ("plan", "/d", "--set", "novalue"),
+        ("plan", "/d", "--engine", "gpu"),
+        ("plan", "/d", "--broker-version", "new"),
+        ("plan", "/d", "--assume-high-watermark", "7"),
+        ("show", "/no/such/plan"),
+        ("apply", "/no/such/plan"),
+        ("explain", "KR999"),
+    ],
+)
+def test_wrong_use_ends_with_64_and_one_line(arguments: tuple[str, ...]):
+    result = run(*arguments)
+    assert (result.exit_code, result.stdout) == (64, "")
+    assert result.stderr.startswith("krepair: ")
+    assert "Traceback" not in result.stderr
+
+
+def test_names_of_fixes_that_are_not_built_are_told_from_unknown_ones():
+    assert "not built yet" in run("plan", "/d", "--fix", "index").stderr
+    assert "unknown" in run("plan", "/d", "--fix", "bogus").stderr
+
+
+ERRORS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, errors.KrepairError) and kind is not errors.KrepairError
+]
+
+
+@pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.__name__)
+def test_each_error_ends_with_its_own_code_message_and_next_command(
+    fakes: Fakes, kind: type[errors.KrepairError]
+):
+    fakes.set("check", kind("the lock is held by 4711", next_command="krepair check /d"))
+    result = run("check", "/d")
+    assert (result.exit_code, result.stdout) == (int(kind.exit_code), "")
+    assert result.stderr == "krepair: the lock is held by 4711\nnext: krepair check /d\n"
+    document = json.loads(run("check", "/d", "--json").stdout)
+    assert (document["exit_code"], document["code"]) == (int(kind.exit_code), kind.exit_code.name)
+    assert document["error"] == {"message": "the lock is held by 4711", "next_command": "krepair check /d"}
+
+
+def test_a_bug_ends_with_1_in_one_line_and_shows_where_only_when_asked(
+    fakes: Fakes, monkeypatch: pytest.MonkeyPatch
+):
+    fakes.set("check", ZeroDivisionError("division\nby zero"))
+    monkeypatch.delenv("KREPAIR_DEBUG", raising=False)
+    result = run("check", "/d")
+    assert result.exit_code == 1
+    assert "please report it: ZeroDivisionError: division by zero\n" in result.stderr
+    assert "Traceback" not in result.stderr
+    monkeypatch.setenv("KREPAIR_DEBUG", "1")
+    assert "Traceback" in run("check", "/d").stderr
+
+
+def test_ctrl_c_ends_with_130(fakes: Fakes):
+    fakes.set("check", KeyboardInterrupt())
+    result = run("check", "/d", "--json")
+    assert result.exit_code == 130
+    assert json.loads(result.stdout)["exit_code"] == 130
+
+
+def test_plan_is_written_shown_and_ends_with_2(fakes: Fakes, tmp_path: Path):
+    fakes.set("plan", good_plan(), "make_plan")
+    out = tmp_path / "new.krplan"
+    result = run("plan", "/data", "--out", str(out))
+    assert (result.exit_code, result.stderr) == (2, "")
+    assert read_plan(str(out)) == good_plan()
+    assert f"krepair apply {out}" in result.stdout
+
+
+def test_a_plan_for_nothing_ends_with_0(fakes: Fakes):
+    fakes.set("plan", good_plan(nothing()), "make_plan")
+    result = run("plan", "/data")
+    assert result.exit_code == 0
+    assert "This plan changes nothing." in result.stdout
+
+
+def test_a_plan_that_leaves_damage_alone_ends_with_2(fakes: Fakes):
+    fakes.set("plan", good_plan(left_alone()), "make_plan")
+    assert run("plan", "/data").exit_code == 2
+
+
+def test_plan_refuses_to_write_into_the_log_directory(fakes: Fakes, tmp_path: Path):
+    plan = seal(msgspec.structs.replace(good_plan(), log_dir=str(tmp_path)))
+    fakes.set("plan", plan, "make_plan")
+    assert run("plan", str(tmp_path), "--out", str(tmp_path / "p")).exit_code == 13
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_show_gives_the_same_plan_in_each_format(plan_path: str):
+    assert run("show", plan_path, "--format", "json").stdout.encode() == dumps(good_plan())
+    assert run("show", plan_path, "--format", "md").stdout.startswith("# krepair plan ")
+    assert json.loads(run("show", plan_path, "--json").stdout)["report"]["plan_id"] == good_plan().plan_id
+    assert "freed after purge" in run("show", plan_path).stdout
+    assert run("show", plan_path, "--format", "html").exit_code == 64
+
+
+def wrongly_built() -> Plan:
+    return seal(msgspec.structs.replace(good_plan(), freed_at_purge=10**15))
+
+
+def test_show_shows_what_the_review_has_against_a_plan(tmp_path: Path):
+    path = tmp_path / "p"
+    path.write_bytes(dumps(wrongly_built()))
+    result = run("show", str(path))
+    assert result.exit_code == 0
+    assert "The review objects: apply will refuse this plan" in result.stdout
+    assert "RV06" in result.stdout
+
+
+@pytest.mark.parametrize("verb", ["apply", "undo", "purge", "verify"])
+def test_a_wrongly_built_plan_is_refused_before_the_verb_is_called(fakes: Fakes, tmp_path: Path, verb: str):
+    fakes.set(verb, AssertionError("must not be called"), "verify_plan" if verb == "verify" else "")
+    path = tmp_path / "p"
+    path.write_bytes(dumps(wrongly_built()))
+    result = run(verb, str(path))
+    assert (result.exit_code, fakes.calls) == (13, [])
+    assert "RV06" in result.stderr
+
+
+@pytest.mark.parametrize("verb", ["apply", "undo", "purge", "show", "verify"])
+def test_an_edited_plan_is_stale(fakes: Fakes, tmp_path: Path, verb: str):
+    if verb != "show":
+        fakes.set(verb, AssertionError("must not be called"), "verify_plan" if verb == "verify" else "")
+    path = tmp_path / "p"
+    path.write_bytes(dumps(good_plan()).replace(b'"broker-1"', b'"broker-2"'))
+    assert run(verb, str(path)).exit_code == 12
+
+
+def result_of(outcome: Any, code: int = 0, freed: int = 0) -> ChangeResult:
+    why = "0.log at 5 changed" if code else ""
+    return ChangeResult(
+        change_id="t-1/0", partition="t-1", outcome=outcome, exit_code=code, why=why, bytes_freed=freed
+    )
+
+
+@pytest.mark.parametrize(
+    ("results", "code"),
+    [
+        ((), 0),
+        ((result_of("committed", 0, 5), result_of("already")), 0),
+        ((result_of("committed"), result_of("failed", 12)), 3),
+        ((result_of("failed", 12), result_of("skipped", 12)), 12),
+        ((result_of("failed", 12), result_of("failed", 14)), 13),
+        ((result_of("failed", 99),), 1),
+    ],
+)
+@pytest.mark.parametrize("verb", ["apply", "undo", "purge"])
+def test_results_of_changes_make_the_exit_code(
+    fakes: Fakes, plan_path: str, verb: Any, results: tuple[ChangeResult, ...], code: int
+):
+    fakes.set(
+        verb, ApplyReport(verb=verb, plan_id="abc", log_dir="/d", results=results, next_command="krepair x")
+    )
+    result = run(verb, plan_path, "--engine", "inline")
+    assert result.exit_code == code
+    assert ("0.log at 5 changed" in result.stdout) is (code != 0)
+    assert fakes.calls[0][0] == good_plan()
+    assert result.stdout.endswith("  krepair x\n")
+
+
+def test_an_interrupted_apply_ends_with_16(fakes: Fakes, plan_path: str):
+    fakes.set("apply", ApplyReport(verb="apply", plan_id="abc", log_dir="/d", interrupted=True))
+    assert run("apply", plan_path).exit_code == 16
+
+
+def test_verify_tells_a_directory_from_a_plan(fakes: Fakes, tmp_path: Path, plan_path: str):
+    problem = Problem(partition="t-1", file="0.log", position=61, text="CRC 1, expected 2")
+    fakes.set("verify", VerifyReport(target="/d", problems=(problem,)), "verify_log_dir")
+    result = run("verify", str(tmp_path))
+    assert result.exit_code == 2
+    assert "0.log at 61" in result.stdout
+    fakes.set("verify", VerifyReport(target="/d", plan_id="abc"), "verify_plan")
+    result = run("verify", plan_path)
+    assert result.exit_code == 0
+    assert "Everything is as it should be." in result.stdout
+
+
+@pytest.mark.parametrize("code", ["KR101", "kr201", "D03", "RV15"])
+def test_explain_knows_rules_reasons_and_objections(code: str):
+    result = run("explain", code)
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"{code.upper()}: ")
+    assert json.loads(run("explain", code, "--json").stdout)["report"]["code"] == code.upper()
+
+
+def test_explain_says_of_a_planned_rule_that_it_is():
+    assert "planned: check does not look for it yet" in run("explain", "KR201").stdout
+    assert "since krepair 0.1.0" in run("explain", "KR101").stdout
+
+
+def test_explain_alone_lists_every_code_and_every_exit_code():
+    text = run("explain").stdout
+    for words in ("KR101", "KR803", "K01", "RV27", "NOT_A_LOG_DIR"):
+        assert words in text
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_of_each_verb_has_an_example(verb: str):
+    result = run(verb, "--help")
+    assert result.exit_code == 0
+    assert f"Example: krepair {verb}" in result.stdout
+
+
+def process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "krepair.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def test_exit_codes_leave_the_process(plan_path: str):
+    assert process("explain", "KR101").returncode == 0
+    assert process("bogus").returncode == 64
+    assert process("show", plan_path).returncode == 0
+    Path(plan_path).write_bytes(Path(plan_path).read_bytes().replace(b"broker-1", b"broker-2"))
+    assert process("apply", plan_path).returncode == 12
+
+
+def test_a_reader_that_leaves_early_gives_no_traceback():
+    command = f"{sys.executable} -m krepair.cli.main explain | true; exit ${{PIPESTATUS[0]}}"
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert ended.stderr == ""
+    assert ended.returncode in {0, 141}
+
+
+def test_names_survive_a_terminal_that_knows_only_ascii(tmp_path: Path):
+    path = tmp_path / "p"
+    path.write_bytes(dumps(good_plan(left_alone(folder="t\u00e9-1"))))
+    ended = process("show", str(path), PYTHONIOENCODING="ascii", LC_ALL="C")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "t\\xe9-1" in ended.stdout
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("show", "PLAN"), ("explain", "KR101")])
+def test_light_verbs_load_nothing_heavy(plan_path: str, arguments: tuple[str, ...]):
+    """Numbers of seconds differ by machine; what is imported does not."""
+    typed = [plan_path if argument == "PLAN" else argument for argument in arguments]
+    script = (
+        "import sys\nfrom krepair.cli.main import app\n"
+        f"try:\n    app({typed!r})\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        "heavy = {'numba', 'numpy', 'pyspark', 'pyarrow', 'pandas', 'rich', 'crc32c'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")

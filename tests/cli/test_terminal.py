@@ -1,0 +1,82 @@
+"""On a terminal pages have colour and work has bars; elsewhere, and with NO_COLOR, they have none."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from krepair.plan.planfile import dumps
+from tests.plan.plans import good_plan
+
+BARS = """
+from krepair.cli.progress import ProgressOf
+with ProgressOf(quiet=QUIET) as progress:
+    progress.start("scan", 1000)
+    progress.advance(500)
+    progress.finish()
+    progress.start("stage", 0)
+    progress.advance(1)
+"""
+
+
+def on_terminal(arguments: list[str], **environment: str) -> str:
+    """What a program writes to a terminal, standard output and standard error together."""
+    master, slave = pty.openpty()
+    clean = {key: value for key, value in os.environ.items() if key not in {"NO_COLOR", "FORCE_COLOR"}}
+    process = subprocess.Popen(
+        arguments,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env={**clean, "TERM": "xterm-256color", "COLUMNS": "160", **environment},
+    )
+    os.close(slave)
+    seen = b""
+    while True:
+        try:
+            piece = os.read(master, 65536)
+        except OSError:
+            break
+        if not piece:
+            break
+        seen += piece
+    os.close(master)
+    assert process.wait() == 0, seen
+    return seen.decode()
+
+
+@pytest.fixture
+def show(tmp_path: Path) -> list[str]:
+    path = tmp_path / "p.krplan"
+    path.write_bytes(dumps(good_plan()))
+    return [sys.executable, "-m", "krepair.cli.main", "show", str(path)]
+
+
+def test_a_terminal_gets_colour(show: list[str]):
+    seen = on_terminal(show)
+    assert "\x1b[1m" in seen
+    assert "__consumer_offsets-3" in seen
+
+
+def test_no_color_is_obeyed(show: list[str]):
+    seen = on_terminal(show, NO_COLOR="1")
+    assert "\x1b[1;36m" not in seen
+    assert "__consumer_offsets-3" in seen
+
+
+def test_a_pipe_gets_plain_text(show: list[str]):
+    ended = subprocess.run(show, capture_output=True, text=True, check=True)
+    assert "\x1b" not in ended.stdout
+
+
+def test_bars_are_drawn_on_a_terminal_and_not_when_quiet_or_piped():
+    loud = [sys.executable, "-c", BARS.replace("QUIET", "False")]
+    assert "scan" in on_terminal(loud)
+    assert on_terminal([sys.executable, "-c", BARS.replace("QUIET", "True")]) == ""
+    ended = subprocess.run(loud, capture_output=True, text=True, check=True)
+    assert (ended.stdout, ended.stderr) == ("", "")
