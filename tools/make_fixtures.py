@@ -152,8 +152,10 @@ class Committer:
 
 def offsets_bloat(name: str, transactions: int, out: Path) -> None:
     """Six transactional ids, an idle one, a deleted group, open transactions: 2.2.0 with its cleaner on."""
+    # a small one rolls small segments, else the cleaner has nothing inactive to leave bloat in
+    segment_bytes = 100_000 if transactions >= 1000 else 20_000
     props = {
-        "offsets.topic.segment.bytes": 100_000,
+        "offsets.topic.segment.bytes": segment_bytes,
         "transaction.state.log.segment.bytes": 100_000,
         "log.cleaner.backoff.ms": 200,
         "log.cleaner.delete.retention.ms": 1000,
@@ -163,7 +165,7 @@ def offsets_bloat(name: str, transactions: int, out: Path) -> None:
     topics = {f"t-{letter}": Topic(2) for letter in "abc"}
     described = {n: asdict(t) for n, t in topics.items()}
     for internal in ("__consumer_offsets", "__transaction_state"):
-        described[internal] = asdict(Topic(2, compacted(100_000, 1000)))
+        described[internal] = asdict(Topic(2, compacted(segment_bytes, 1000)))
     with tempfile.TemporaryDirectory(prefix="krepair-fixture-") as work:
         log_dir = Path(work) / "logs"
         with Broker("2.2.0", log_dir, props) as broker:
@@ -176,7 +178,9 @@ def offsets_bloat(name: str, transactions: int, out: Path) -> None:
             for turn in range(3):
                 first = turn * per_round
                 threads = [
-                    threading.Thread(target=w.work, args=(first, per_round, 0 if n else 400))
+                    threading.Thread(
+                        target=w.work, args=(first, per_round, 0 if n else max(2, transactions // 8))
+                    )
                     for n, w in enumerate(workers)
                 ]
                 for thread in threads:
