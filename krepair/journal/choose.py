@@ -9,7 +9,7 @@ from typing import NamedTuple
 from krepair.errors import PersonDecidesError, UsageError
 from krepair.plan.model import Commit
 
-_VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})(?:[.\-].*)?")
+_VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})(?:[.\-][0-9A-Za-z.\-]{1,20})?")
 
 
 class DamagedSegment(NamedTuple):

@@ -232,6 +232,32 @@ def test_after_a_crash_and_a_broker_at_any_call_apply_and_undo_still_end_right(
     assert stops > 25
 
 
+@pytest.mark.parametrize(("commit", "version"), ORDERS)
+def test_after_a_crash_and_a_broker_at_any_call_of_undo_it_still_ends_right(
+    judge: JudgeOf, tmp_path: Path, commit: Commit, version: str
+) -> None:
+    stops = 0
+    while True:
+        stops += 1
+        scene = TxScene(tmp_path / str(stops))
+        scene.apply(commit)
+        try:
+            scene.undo(commit, StoppingDisk(UnsyncedDisk(), stops, NAME_CHANGING))
+            break
+        except SimulatedCrash:
+            pass
+        assert verdict(load(judge(version), scene.root)) in {"OLD", "NEW"}, stops
+        (scene.root / ".kafka_cleanshutdown").unlink(missing_ok=True)
+        undone = scene.undo(commit)[0]
+        assert not isinstance(undone, Failed), (stops, undone)
+        assert verdict(load_copy(judge(version), scene.root, tmp_path / "copy")) == "OLD", stops
+        logs = {name: each for name, each in tree(scene.root).items() if name.endswith(".log")}
+        assert {n: each for n, each in scene.before.items() if n.endswith(".log")} == logs, stops
+        assert not (scene.root / ".kafka_cleanshutdown").exists(), "a clean stop was forged"
+        shutil.rmtree(scene.root)
+    assert stops > 25
+
+
 def load_copy(judge: Judge, root: Path, copy: Path) -> Loaded:
     """A start on a copy, so that it leaves no trace in the directory under test."""
     shutil.copytree(root, copy)

@@ -19,6 +19,7 @@ from tests.durable.disks import ALL_KINDS, FILE_CHANGING, FailingDisk, Simulated
 from tests.journal.scene import FENCED, P1, P2, PLAN_ID, Scene, Tree, UnsyncedDisk, name, tree
 
 COMMITS = {"P1 fenced": FENCED, "P1": P1, "P2": P2, "P2 fenced": Commit(order="P2", fence=True, why="")}
+both_orders = pytest.mark.parametrize("commit", [FENCED, P2], ids=["P1 fenced", "P2"])
 commits = pytest.mark.parametrize("commit", COMMITS.values(), ids=COMMITS.keys())
 
 
@@ -73,7 +74,7 @@ def test_a_group_that_was_undone_can_be_applied_again(tmp_path: Path, commit: Co
     assert applied(tmp_path, commit) == scene.now()
 
 
-@commits
+@both_orders
 def test_stopped_at_every_call_of_apply_it_goes_on_to_the_same_tree_and_back(
     tmp_path: Path, commit: Commit
 ) -> None:
@@ -95,7 +96,7 @@ def test_stopped_at_every_call_of_apply_it_goes_on_to_the_same_tree_and_back(
     assert stops > 60
 
 
-@commits
+@both_orders
 def test_stopped_at_every_call_of_apply_undo_gives_the_original_tree(tmp_path: Path, commit: Commit) -> None:
     stops = 0
     while True:
@@ -112,7 +113,7 @@ def test_stopped_at_every_call_of_apply_undo_gives_the_original_tree(tmp_path: P
     assert stops > 60
 
 
-@commits
+@both_orders
 def test_stopped_at_every_call_of_undo_it_goes_on_to_the_original_tree(
     tmp_path: Path, commit: Commit
 ) -> None:
@@ -243,7 +244,7 @@ def test_stopped_at_every_call_of_purge_it_goes_on_and_undo_refuses(tmp_path: Pa
     assert stops > 20
 
 
-@commits
+@both_orders
 def test_purge_refuses_while_a_group_is_half_done_or_the_fence_is_up(tmp_path: Path, commit: Commit) -> None:
     stops = refused = 0
     while True:

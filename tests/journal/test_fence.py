@@ -1,0 +1,132 @@
+"""The fence: up and down again at any instant, and what it gives back when a broker was started meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from krepair.errors import RefusedError
+from krepair.journal.fence import Fence, Point, lowered_points
+from tests.durable.disks import FILE_CHANGING, SimulatedCrash, StoppingDisk
+from tests.journal.scene import LOWERED, MARKER, PLAN_ID, POINTS, Scene, UnsyncedDisk, name, put, tree
+
+POINT = Point("t", 0, 100)
+
+
+def fence(scene: Scene, disk: UnsyncedDisk | StoppingDisk | None = None) -> Fence:
+    folder = scene.folder(disk)
+    private = scene.path / f"krepair~{PLAN_ID}"
+    private.mkdir(exist_ok=True)
+    return Fence(folder, POINT)
+
+
+def roots(scene: Scene) -> tuple[bytes, bool]:
+    return (scene.root / "recovery-point-offset-checkpoint").read_bytes(), (
+        scene.root / ".kafka_cleanshutdown"
+    ).exists()
+
+
+def test_up_it_lowers_the_point_and_sets_the_marker_aside_and_down_it_gives_both_back(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "logs")
+    up = fence(scene)
+    up.put_up()
+    assert roots(scene) == (LOWERED, False)
+    up.put_up()
+    assert roots(scene) == (LOWERED, False)
+    assert up.lift() is False
+    assert scene.before == tree(scene.root, private=False)
+    assert not up.is_up()
+
+
+def test_a_marker_that_was_not_there_is_never_written(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "logs")
+    (scene.root / ".kafka_cleanshutdown").unlink()
+    fence(scene).put_up()
+    fence(scene).lift()
+    assert roots(scene) == (POINTS, False)
+
+
+def test_stopped_at_every_call_it_goes_up_or_down_and_gives_everything_back(tmp_path: Path) -> None:
+    for first in ("put_up", "lift"):
+        stops = 0
+        while True:
+            stops += 1
+            scene = Scene(tmp_path / f"{first}{stops}")
+            if first == "lift":
+                fence(scene).put_up()
+            try:
+                getattr(fence(scene, StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING)), first)()
+                break
+            except SimulatedCrash:
+                pass
+            points, _marker = roots(scene)
+            assert points in {POINTS, LOWERED}
+            if stops % 2:
+                fence(scene).put_up()
+                assert roots(scene) == (LOWERED, False), (first, stops)
+            fence(scene).lift()
+            assert scene.before == tree(scene.root, private=False), (first, stops)
+        assert stops >= 5
+
+
+@pytest.mark.parametrize("rewritten", [False, True])
+def test_a_broker_started_and_killed_meanwhile_gets_no_clean_shutdown_forged(
+    tmp_path: Path, rewritten: bool
+) -> None:
+    scene = Scene(tmp_path / "logs")
+    fence(scene).put_up()
+    put(scene.path / name(600, ".index"), b"\0" * 100, 9_000)
+    if rewritten:
+        (scene.root / "recovery-point-offset-checkpoint").write_bytes(b"0\n1\nt 0 700\n")
+    assert fence(scene).lift() is True
+    assert (b"0\n1\nt 0 700\n" if rewritten else LOWERED, False) == roots(scene)
+
+
+def test_a_broker_started_on_another_partition_only_is_noticed(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "logs")
+    fence(scene).put_up()
+    put(scene.root / "o-0" / name(0, ".timeindex"), b"\0" * 100, 9_000)
+    assert fence(scene).lift() is True
+    assert not (scene.root / ".kafka_cleanshutdown").exists()
+
+
+def test_a_broker_stopped_cleanly_meanwhile_keeps_its_own_marker(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "logs")
+    fence(scene).put_up()
+    put(scene.path / name(600, ".index"), b"", 9_000)
+    (scene.root / "recovery-point-offset-checkpoint").write_bytes(b"0\n1\nt 0 700\n")
+    (scene.root / ".kafka_cleanshutdown").write_bytes(b"its own")
+    fence(scene).put_up()
+    assert roots(scene) == (b"0\n1\nt 0 100\n", False)
+    fence(scene).lift()
+    assert roots(scene) == (b"0\n1\nt 0 700\n", True)
+    assert (scene.root / ".kafka_cleanshutdown").read_bytes() == b"its own"
+    assert MARKER != b"its own"
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (POINTS, LOWERED),
+        (LOWERED, None),
+        (b"0\n1\no 0 7\n", None),
+        (b"0\n1\nt 0 99\n", None),
+        (b"", None),
+    ],
+)
+def test_only_a_higher_point_of_this_partition_is_lowered(data: bytes, expected: bytes | None) -> None:
+    assert expected == lowered_points(data, POINT, "points")
+
+
+@pytest.mark.parametrize("data", [b"0\n2\nt 0 7\n", b"garbage", b"1\n0\n", b"0\n-1\n"])
+def test_a_damaged_recovery_point_file_is_refused_and_nothing_is_changed(tmp_path: Path, data: bytes) -> None:
+    scene = Scene(tmp_path / "logs", index_change=False)
+    (scene.root / "recovery-point-offset-checkpoint").write_bytes(data)
+    was = scene.now()
+    with pytest.raises(RefusedError, match="recovery-point-offset-checkpoint: byte"):
+        fence(scene).put_up()
+    fence(scene).lift()
+    assert was == scene.now()
+    assert type(scene.apply()[0]).__name__ == "Failed"
+    assert was == scene.now()

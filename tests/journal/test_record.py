@@ -1,0 +1,126 @@
+"""The journal file: torn ends are tolerated, damage is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from krepair.errors import RefusedError
+from krepair.journal.record import (
+    MAGIC,
+    VERSION,
+    ApplyIntent,
+    Done,
+    FileState,
+    Header,
+    Journal,
+    PurgeIntent,
+    Record,
+    ReplaceIntent,
+    UndoIntent,
+    decode_records,
+    encode_record,
+)
+from tests.journal.scene import UnsyncedDisk
+
+names = st.text(max_size=30)
+offsets = st.integers(0, 2**63 - 1)
+file_states = st.builds(FileState, name=names, size=offsets, mtime_ns=offsets, inode=offsets)
+records: st.SearchStrategy[Record] = st.one_of(
+    st.builds(
+        ApplyIntent,
+        change_id=names,
+        base_offset=offsets,
+        sources=st.lists(offsets, max_size=3).map(tuple),
+        order=st.sampled_from(["P1", "P2"]),
+        originals=st.lists(file_states, max_size=3).map(tuple),
+        snapshots=st.lists(names, max_size=2).map(tuple),
+        copied=st.lists(names, max_size=2).map(tuple),
+        merged=st.lists(file_states, max_size=3).map(tuple),
+    ),
+    st.builds(ReplaceIntent, change_id=names, original=st.none() | file_states, replacement=file_states),
+    st.builds(UndoIntent, change_id=names, order=st.sampled_from(["P1", "P2"])),
+    st.builds(Done, change_id=names, state=st.sampled_from(["committed", "rolled back", "undone"])),
+    st.builds(PurgeIntent, changes=st.lists(names, max_size=3).map(tuple)),
+)
+HEADER = Header(magic=MAGIC, version=VERSION, plan_id="ab", folder="t-0")
+
+
+@given(st.lists(records, max_size=5))
+def test_records_come_back_as_they_were_written(written: list[Record]) -> None:
+    data = b"".join(encode_record(record) for record in written)
+    assert (written, len(data)) == decode_records(data, "journal")
+
+
+@given(st.lists(records, min_size=1, max_size=4), st.data())
+def test_a_torn_last_record_never_happened(written: list[Record], data: st.DataObject) -> None:
+    whole = b"".join(encode_record(record) for record in written[:-1])
+    last = encode_record(written[-1])
+    torn = last[: data.draw(st.integers(0, len(last) - 1))] + b"\0" * data.draw(st.integers(0, 9))
+    assert (written[:-1], len(whole)) == decode_records(whole + torn, "journal")
+
+
+@given(st.lists(records, min_size=2, max_size=4), st.data())
+def test_a_changed_byte_before_the_last_record_is_refused_with_its_place(
+    written: list[Record], data: st.DataObject
+) -> None:
+    lines = [encode_record(record) for record in written]
+    at = data.draw(st.integers(0, len(lines[0]) - 2))
+    changed = bytes([lines[0][at] ^ data.draw(st.integers(1, 255).filter(lambda x: lines[0][at] ^ x != 10))])
+    with pytest.raises(RefusedError, match="journal: byte 0"):
+        decode_records(lines[0][:at] + changed + lines[0][at + 1 :] + b"".join(lines[1:]), "journal")
+
+
+def opened(folder: Path) -> Journal:
+    return Journal(UnsyncedDisk(), str(folder), "ab", "t-0")
+
+
+def test_appending_after_a_torn_record_cuts_it_off(tmp_path: Path) -> None:
+    opened(tmp_path).append(UndoIntent(change_id="a", order="P1"))
+    with open(tmp_path / "journal", "ab") as file:
+        file.write(b"00000000 {to")
+    opened(tmp_path).append(Done(change_id="a", state="undone"))
+    expected = [HEADER, UndoIntent(change_id="a", order="P1"), Done(change_id="a", state="undone")]
+    assert expected == decode_records((tmp_path / "journal").read_bytes(), "")[0]
+
+
+@pytest.mark.parametrize("torn", [b"", b"12", encode_record(HEADER)[:-1]])
+def test_a_journal_whose_header_is_torn_is_begun_again(tmp_path: Path, torn: bytes) -> None:
+    (tmp_path / "journal").write_bytes(torn)
+    journal = opened(tmp_path)
+    journal.append(UndoIntent(change_id="a", order="P1"))
+    assert [HEADER, UndoIntent(change_id="a", order="P1")] == decode_records(
+        (tmp_path / "journal").read_bytes(), ""
+    )[0]
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        Header(magic=MAGIC, version=2, plan_id="ab", folder="t-0"),
+        Header(magic=MAGIC, version=VERSION, plan_id="cd", folder="t-0"),
+        Header(magic=MAGIC, version=VERSION, plan_id="ab", folder="t-1"),
+        UndoIntent(change_id="a", order="P1"),
+    ],
+)
+def test_a_journal_of_another_plan_partition_or_version_is_refused(tmp_path: Path, foreign: Record) -> None:
+    (tmp_path / "journal").write_bytes(encode_record(foreign))
+    with pytest.raises(RefusedError, match="expected the journal of plan ab for t-0"):
+        opened(tmp_path)
+
+
+def test_states_follow_the_records(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    new = FileState(name="x", size=1, mtime_ns=1, inode=1)
+    journal.append(ReplaceIntent(change_id="a", original=None, replacement=new))
+    journal.append(Done(change_id="a", state="committed"))
+    journal.append(ReplaceIntent(change_id="b", original=new, replacement=new))
+    assert opened(tmp_path).states == {"a": "committed", "b": "committing"}
+    assert opened(tmp_path).unfinished() == ["b"]
+    journal.append(UndoIntent(change_id="a", order="P2"))
+    assert opened(tmp_path).states == {"a": "undoing", "b": "committing"}
+    journal.append(PurgeIntent(changes=("a",)))
+    assert PurgeIntent(changes=("a",)) == opened(tmp_path).purging
