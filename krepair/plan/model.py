@@ -153,7 +153,8 @@ class RewriteSegments(Struct, frozen=True, tag="rewrite segments", kw_only=True)
         index_bytes_at_most: upper bound of the sizes of its ``.index``, ``.timeindex`` and ``.txnindex`` together.
         batches: batches in the new ``.log``.
         mtime_ns: modification time of the new ``.log``: that of the last source.
-        last_offset: last offset of the last batch in it.
+        last_offset: last offset of the last batch of its sources; the new log ends at it or, where batches at its end
+            go and another segment follows, before it.
         removes_snapshots: names of producer snapshots of merged-away segments that go (KAFKA-9393, 2.8+).
         freed_at_purge: bytes free again after apply and purge, all files counted.
         peak_extra_bytes: bytes needed on top while this change is applied.

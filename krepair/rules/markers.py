@@ -386,3 +386,33 @@ def _outcome(one: _Corrected, *, drop_unstamped: bool) -> SegmentOutcome:
         decisions=one.decisions,
         aborted_kept=tuple(np.flatnonzero(one.entry_flags == c.ENTRY_DATA).tolist()),
     )
+
+
+@dataclass(frozen=True)
+class StageInputs:
+    """What a rewrite of one segment must be told, worked out anew from fresh scans."""
+
+    carried_open: tuple[int, ...]
+    keep_positions: tuple[int, ...]
+    protected: tuple[tuple[int, int], ...]
+    drop_unstamped: bool
+
+
+def stage_inputs(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> dict[int, StageInputs]:
+    """What follows from the whole partition for each segment of the span, by base offset.
+
+    Apply compares this with the plan before anything is committed: scans made while staging say nothing new about
+    classes, but everything about producers and open transactions.
+    """
+    ids = all_ids(segments, policy.snapshot)
+    scan = states_by_scan(segments, ids, policy.high_watermark)
+    broker = states_by_broker(segments, ids, policy.snapshot_offset, policy.snapshot) if policy.snapshot_offset >= 0 else scan
+    span = spans.decide_span(segments, scan, broker, policy)
+    needs = needs_of(scan, broker, policy.now_ms, policy.producer_expiry_ms)
+    horizon_ms = next(horizon for _, horizon, chosen in spans.horizon_choices(segments, span, policy) if chosen)
+    return {
+        one.facts.base_offset: StageInputs(
+            one.carried_open, one.keep_positions, one.protected, one.facts.mtime_ms <= horizon_ms
+        )
+        for one in _correct(segments[: span.segments], ids, needs)
+    }

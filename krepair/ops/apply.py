@@ -1,0 +1,223 @@
+"""``krepair apply``: does exactly what a plan says: stages, verifies, swaps; run again it continues."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from krepair.durable.disk import Disk
+from krepair.durable.real_disk import RealDisk
+from krepair.errors import ExitCode, InterruptedAtSafePointError, KrepairError, RefusedError, StalePlanError
+from krepair.journal.outcome import Committed, Failed, Outcome, Undone
+from krepair.journal.purge import remove_private_folder
+from krepair.journal.runner import Guards, commit_partition
+from krepair.journal.safe_points import SafePoints, signals_wait
+from krepair.journal.status import ChangeState, read_status
+from krepair.logdir.lock import Lock, hold_lock
+from krepair.logdir.space import read_space
+from krepair.ops.options import Options
+from krepair.ops.progress import Progress, SilentProgress
+from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
+from krepair.ops.stage import Stager, Staging
+from krepair.ops.target import check_target, journal_folder, listed, view_of
+from krepair.pipeline.engine import Engine, choose_engine
+from krepair.plan.build import apply_order
+from krepair.plan.figures import freed_at_apply, peak_bytes, sizes_by_name
+from krepair.plan.model import Change, PartitionPlan, Plan, RewriteSegments
+
+_FINISHED = {ChangeState.COMMITTED, ChangeState.PURGED}
+
+
+def apply(
+    plan: Plan, options: Options, progress: Progress | None = None, *, disk: Disk | None = None
+) -> ApplyReport:
+    """Carry out a plan.
+
+    Args:
+        plan: as read from its file.
+        options: only ``engine`` and ``master`` count; everything else is the plan's.
+        progress: told of bytes.
+        disk: what writes; a test may wrap it.
+
+    Raises:
+        LockedError: a broker is using the directory.
+        RefusedError: the review objects, there is no space, or the directory cannot be written.
+        StalePlanError: the plan is for another host or directory.
+    """
+    check_target(plan)
+    disk = disk or RealDisk()
+    partitions = apply_order(plan)
+    if not partitions:
+        return ApplyReport(verb="apply", plan_id=plan.plan_id, log_dir=plan.log_dir, engine="nothing to do")
+    with hold_lock(plan.log_dir, disk) as lock, signals_wait(SafePoints()) as safe_points:
+        engine = choose_engine(options.engine, options.master, _bytes_to_read(partitions))
+        try:
+            run = _Apply(plan, engine, disk, lock, safe_points, progress or SilentProgress())
+            return run.report(partitions)
+        finally:
+            engine.close()
+
+
+def _bytes_to_read(partitions: Sequence[PartitionPlan]) -> int:
+    changes = [change for each in partitions for change in each.changes]
+    return sum(source.log_bytes for change in changes if isinstance(change, RewriteSegments) for source in change.sources)
+
+
+class _Apply:
+    def __init__(
+        self, plan: Plan, engine: Engine, disk: Disk, lock: Lock, safe_points: SafePoints, progress: Progress
+    ) -> None:
+        self.plan = plan
+        self.engine = engine
+        self.disk = disk
+        self.view = view_of(plan)
+        self.guards = Guards(lock, safe_points, self._check_space)
+        self.stager = Stager(plan, self.view, engine, disk, progress)
+        self.states: dict[str, dict[str, ChangeState]] = {}
+
+    def report(self, partitions: Sequence[PartitionPlan]) -> ApplyReport:
+        results: list[ChangeResult] = []
+        stagings = [self._staging(each, results) for each in partitions]
+        ready = [each for each in stagings if each is not None]
+        self._check_total_space(ready)
+        self.stager.stage([each for each in ready if each.problem is None])
+        interrupted = False
+        for each in ready:
+            if interrupted:
+                break
+            try:
+                results.extend(self._commit(each))
+            except InterruptedAtSafePointError:
+                interrupted = True
+        order = {each.folder: number for number, each in enumerate(self.plan.partitions)}
+        results.sort(key=lambda result: (order.get(result.partition, -1), result.change_id))
+        failed = {result.partition for result in results if result.outcome in ("failed", "skipped")}
+        return ApplyReport(
+            verb="apply",
+            plan_id=self.plan.plan_id,
+            log_dir=self.plan.log_dir,
+            results=tuple(results),
+            engine=self.engine.why,
+            uncleanable_partitions=self.plan.uncleanable_partitions + len(failed),
+            uncleanable_bytes=self.plan.uncleanable_bytes
+            + sum(each.log_bytes_before for each in self.plan.partitions if each.folder in failed),
+            interrupted=interrupted,
+            next_command="krepair apply PLAN" if interrupted else "krepair verify PLAN",
+        )
+
+    def _staging(self, plan: PartitionPlan, results: list[ChangeResult]) -> Staging | None:
+        """What has to be staged for a partition; its refusal goes into the results."""
+        partition = listed(self.view, plan)
+        folder = journal_folder(self.disk, self.plan, plan)
+        try:
+            if partition is None or partition.unreadable:
+                raise StalePlanError(f"{folder.path}: {partition.unreadable if partition else 'is gone'}")
+            states = read_status(self.disk, self.plan.log_dir, self.plan.plan_id, plan)
+            unknown = next((change for change, state in states.items() if state is ChangeState.UNKNOWN), "")
+            if unknown:
+                raise StalePlanError(_why_unknown(folder.path, plan, unknown), next_command=f"krepair plan {self.plan.log_dir} --out PLAN")
+        except (KrepairError, OSError) as error:
+            results.append(_refused(plan, error))
+            return None
+        self.states[plan.folder] = states
+        planned = tuple(
+            change
+            for change in plan.changes
+            if isinstance(change, RewriteSegments) and states[change.change_id] in {ChangeState.PLANNED, ChangeState.UNDONE}
+        )
+        return Staging(plan, partition, folder, planned)
+
+    # -- space
+
+    def _check_total_space(self, stagings: Sequence[Staging]) -> None:
+        needed = sum(peak_bytes(change) for each in stagings for change in each.changes)
+        space = read_space(self.plan.log_dir)
+        if space.mounted_read_only:
+            raise RefusedError(f"{self.plan.log_dir}: the file system is mounted read-only")
+        if needed > space.free_bytes:
+            raise RefusedError(
+                f"{self.plan.log_dir}: the plan needs {needed} bytes on top while it is applied, {space.free_bytes} are free",
+                next_command=f"krepair plan {self.plan.log_dir} --partition TOPIC-N --out PLAN   (fewer partitions at a time)",
+            )
+
+    def _check_space(self, change: Change) -> None:
+        """Before a group nothing new is written but folder entries and the journal."""
+        space = read_space(self.plan.log_dir)
+        if space.free_bytes < space.block_bytes * 16:
+            raise RefusedError(f"{change.change_id}: the disk is full; nothing was swapped for it")
+
+    # -- commit
+
+    def _commit(self, each: Staging) -> list[ChangeResult]:
+        if each.problem is not None:
+            self._drop_stage(each)
+            return [_refused(each.plan, each.problem)]
+        staged = {change.change_id for change in each.changes}
+
+        def stage(change: Change) -> None:
+            if change.change_id in staged:
+                staged.discard(change.change_id)
+                return
+            self.stager.stage_change(each, change)
+
+        outcomes = commit_partition(each.folder, each.plan, self.plan.commit, self.guards, stage)
+        sizes = sizes_by_name(each.plan.files)
+        changes = {change.change_id: change for change in each.plan.changes}
+        before = self.states[each.plan.folder]
+        return [
+            result_of(
+                each.plan.folder,
+                outcome,
+                already=before[outcome.change_id] in _FINISHED,
+                freed=freed_at_apply(changes[outcome.change_id], sizes),
+            )
+            for outcome in outcomes
+        ]
+
+    def _drop_stage(self, each: Staging) -> None:
+        """What was staged for a partition that is refused goes again, unless the journal holds something."""
+        states = self.states[each.plan.folder].values()
+        if all(state in {ChangeState.PLANNED, ChangeState.UNDONE} for state in states):
+            try:
+                remove_private_folder(each.folder)
+            except (OSError, KrepairError):
+                return  # the next apply or undo removes it
+
+
+def _why_unknown(path: str, plan: PartitionPlan, change_id: str) -> str:
+    """Name the first file that is not as the plan has it."""
+    for file in plan.files:
+        try:
+            found = os.lstat(f"{path}/{file.name}")
+        except OSError:
+            return f"{path}/{file.name}: is gone since the plan was made"
+        if (found.st_size, found.st_mtime_ns) != (file.size, file.mtime_ns):
+            return (
+                f"{path}/{file.name}: changed since the plan was made: {file.size} bytes of mtime {file.mtime_ns} were "
+                f"expected, found {found.st_size} of {found.st_mtime_ns}"
+            )
+    return f"{change_id}: its files are neither what the plan was made of nor what it makes"
+
+
+def _refused(plan: PartitionPlan, error: KrepairError | OSError) -> ChangeResult:
+    code = error.exit_code if isinstance(error, KrepairError) else ExitCode.REFUSED
+    why = error.message if isinstance(error, KrepairError) else f"{error.filename}: {error.strerror}"
+    return ChangeResult(change_id=plan.folder, partition=plan.folder, outcome="failed", exit_code=int(code), why=why)
+
+
+def result_of(folder: str, outcome: Outcome, *, already: bool = False, freed: int = 0) -> ChangeResult:
+    """One line of the report."""
+    if isinstance(outcome, Failed):
+        return ChangeResult(
+            change_id=outcome.change_id, partition=folder, outcome="failed", exit_code=int(outcome.code), why=outcome.why
+        )
+    if isinstance(outcome, Committed):
+        word: ChangeOutcome = "already" if already else "committed"
+        return ChangeResult(
+            change_id=outcome.change_id, partition=folder, outcome=word, bytes_freed=0 if already else freed
+        )
+    if isinstance(outcome, Undone):
+        return ChangeResult(change_id=outcome.change_id, partition=folder, outcome="undone", bytes_freed=freed)
+    return ChangeResult(change_id=outcome.change_id, partition=folder, outcome="skipped", why=outcome.why)
+
+

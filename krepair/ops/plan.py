@@ -1,0 +1,315 @@
+"""``krepair plan``: looks at a log directory and says what would be changed, why, and at what cost. Writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from krepair.errors import LockedError, NotALogDirError
+from krepair.journal.choose import DamagedSegment, choose_commit
+from krepair.logdir.config import Setting as ConfigSetting
+from krepair.logdir.config import Settings, load_settings
+from krepair.logdir.fingerprint import digest_bytes
+from krepair.logdir.lock import is_locked
+from krepair.logdir.values import FileRef, LogDir, Partition
+from krepair.logdir.view import read_log_dir
+from krepair.ops.options import Options
+from krepair.ops.progress import Progress, SilentProgress
+from krepair.ops.survey import Surveyed, log_end_of, scan_partitions, survey
+from krepair.ops.trouble import cleaner_stands_still, mtimes_look_copied
+from krepair.pipeline.engine import Engine, choose_engine
+from krepair.plan.build import LogDirFacts, build_plan
+from krepair.plan.model import (
+    Commit,
+    FileFingerprint,
+    HorizonChoice,
+    KeepOriginal,
+    PartitionPlan,
+    Plan,
+    Policy,
+    ReasonTally,
+    RewriteSegments,
+    Setting,
+    SourceSegment,
+    Span,
+)
+from krepair.rules.grouping import index_bytes_at_most
+from krepair.rules.markers import RULES
+from krepair.rules.model import GroupDecision, LeftAlone, PartitionDecision, SegmentOutcome
+
+_TOPIC_KEYS_USED = (
+    "cleanup.policy",
+    "delete.retention.ms",
+    "index.interval.bytes",
+    "min.compaction.lag.ms",
+    "remote.storage.enable",
+    "segment.bytes",
+    "segment.index.bytes",
+)
+_BROKER_KEYS_USED = ("producer.id.expiration.ms", "transactional.id.expiration.ms")
+
+
+def make_plan(log_dir: str, options: Options, progress: Progress | None = None) -> Plan:
+    """Make a plan for one log directory.
+
+    Raises:
+        NotALogDirError: it is none.
+        LockedError: a broker, or another krepair, is using it.
+        PersonDecidesError: the safe order of commit depends on a broker version that is not known.
+        UsageError: a configuration file or value is wrong.
+    """
+    progress = progress or SilentProgress()
+    view = read_log_dir(log_dir)
+    refuse_if_locked(view.path)
+    settings = load_settings(options.config, options.topic_config, dict(options.settings))
+    chosen = wanted_partitions(view, settings, options)
+    engine = choose_engine(options.engine, options.master, _bytes_to_scan(chosen))
+    try:
+        surveyed = survey(view, chosen, settings, options, engine, progress)
+        return plan_of(view, surveyed, settings, options, engine, progress)
+    finally:
+        engine.close()
+
+
+def refuse_if_locked(path: str) -> None:
+    """Raise ``LockedError`` when somebody holds the log directory's lock."""
+    holder = is_locked(path)
+    if holder is not None:
+        raise LockedError(
+            f"{path}/.lock is held by {holder}: the log directory is in use; stop the broker first",
+            next_command=f"krepair plan {path} --out PLAN",
+        )
+
+
+def wanted_partitions(view: LogDir, settings: Settings, options: Options) -> list[Partition]:
+    """Partitions to look at: those named, else every one that the cleaner would compact."""
+    named = bool(options.topics or options.partitions)
+    if named:
+        chosen = [each for each in view.partitions if options.wants(each.topic, each.number)]
+        if not chosen:
+            raise NotALogDirError(f"{view.path}: no partition of those named is there", next_command=f"krepair check {view.path}")
+        return chosen
+    return [each for each in view.partitions if settings.topic(each.topic).compacts or each.unreadable]
+
+
+def _bytes_to_scan(partitions: Sequence[Partition]) -> int:
+    return sum(segment.log.size for each in partitions for segment in each.segments)
+
+
+def plan_of(
+    view: LogDir,
+    surveyed: Sequence[Surveyed],
+    settings: Settings,
+    options: Options,
+    engine: Engine,
+    progress: Progress,
+) -> Plan:
+    """The plan of what was decided; looks at the other partitions' active segments if a fence would reach them."""
+    partitions = [partition_plan(each, options) for each in surveyed]
+    lowest = {
+        each.folder: min(change.base_offset for change in each.changes if isinstance(change, RewriteSegments))
+        for each in partitions
+        if each.changes
+    }
+    commit = Commit(order="P1", fence=True, why="nothing to commit")
+    if lowest:
+        damaged = _damage(surveyed) + _damage_elsewhere(view, surveyed, settings, options, engine, progress)
+        commit = choose_commit(lowest, damaged, options.broker_version)
+    facts = LogDirFacts(
+        host=view.host, path=view.path, inode=view.inode, cluster_id=view.cluster_id, broker_id=view.broker_id
+    )
+    return build_plan(
+        facts,
+        policy_of(surveyed, settings, options),
+        partitions,
+        commit,
+        copied_mtimes=[each.partition.folder for each in surveyed if mtimes_look_copied(each.segments)],
+        dead_cleaner=[each.partition.folder for each in surveyed if cleaner_stands_still(view, each)],
+    )
+
+
+def _damage(surveyed: Sequence[Surveyed]) -> list[DamagedSegment]:
+    return [
+        DamagedSegment(each.partition.folder, facts.base_offset, active=facts is each.segments[-1])
+        for each in surveyed
+        for facts in each.segments
+        if facts.summary.damage
+    ]
+
+
+def _damage_elsewhere(
+    view: LogDir, surveyed: Sequence[Surveyed], settings: Settings, options: Options, engine: Engine, progress: Progress
+) -> list[DamagedSegment]:
+    """Damage in the active segments of all other partitions, which the fence would have a broker recover.
+
+    Without a clean-shutdown marker a broker recovers them at its next start in any case.
+    """
+    if not view.clean_shutdown:
+        return []
+    seen = {each.partition.folder for each in surveyed if each.segments}
+    others = [
+        Surveyed(partition, settings.topic(partition.topic))
+        for partition in view.partitions
+        if partition.folder not in seen and partition.segments and not partition.unreadable
+    ]
+    scan_partitions(view, others, options, engine, progress, only_active=True)
+    return _damage(others)
+
+
+def policy_of(surveyed: Sequence[Surveyed], settings: Settings, options: Options) -> Policy:
+    """The policy as the plan records it, with each setting's source."""
+    topics = {each.partition.topic: each.settings for each in surveyed}
+    recorded = {
+        topic: tuple(_recorded(one) for one in values.settings if one.key in _TOPIC_KEYS_USED)
+        for topic, values in sorted(topics.items())
+    }
+    recorded[""] = tuple(_recorded(one) for one in settings.broker if one.key in _BROKER_KEYS_USED)
+    return Policy(
+        rules=RULES,
+        fixes=options.fixes,
+        now_ms=options.now_ms,
+        horizon=options.delete_horizon,
+        merge=options.merge,
+        keep=options.keep,
+        broker_version=options.broker_version,
+        assume_high_watermark=options.assume_high_watermark,
+        settings=recorded,
+    )
+
+
+def _recorded(setting: ConfigSetting) -> Setting:
+    return Setting(key=setting.key, value=setting.value, source=setting.source)
+
+
+def partition_plan(each: Surveyed, options: Options) -> PartitionPlan:
+    """One partition's part of the plan; figures that follow from others are filled in by the builder."""
+    partition = each.partition
+    plan = PartitionPlan(
+        topic=partition.topic,
+        partition=partition.number,
+        folder=partition.folder,
+        status="nothing",
+        log_start_offset=partition.segments[0].base_offset if partition.segments else 0,
+        log_end_offset=log_end_of(each.segments),
+        high_watermark=each.high_watermark,
+        files=fingerprints(each),
+        log_bytes_before=sum(segment.log.size for segment in partition.segments),
+        notes=_private_notes(partition),
+    )
+    if isinstance(each.outcome, LeftAlone):
+        return _left_alone(plan, each.outcome)
+    if each.outcome is None:
+        return plan
+    return _decided(plan, each, each.outcome, options)
+
+
+def _left_alone(plan: PartitionPlan, outcome: LeftAlone) -> PartitionPlan:
+    return replace(
+        plan,
+        status="left alone",
+        code=outcome.code,
+        why=outcome.why,
+        next_command=outcome.next_command,
+        uncleanable_bytes=plan.log_bytes_before if outcome.damaged else 0,
+    )
+
+
+def _decided(plan: PartitionPlan, each: Surveyed, decision: PartitionDecision, options: Options) -> PartitionPlan:
+    changes = tuple(_change(each, group) for group in decision.groups if group.changes)
+    span = decision.span
+    return replace(
+        plan,
+        status="change" if changes else "nothing",
+        log_end_offset=decision.log_end_offset,
+        span=Span(
+            start_offset=span.start_offset, end_offset=span.end_offset, limit=span.limit, limit_text=span.limit_text
+        ),
+        horizon_ms=decision.horizon_ms,
+        horizons=tuple(
+            HorizonChoice(
+                name=choice.name,
+                horizon_ms=choice.horizon_ms,
+                log_bytes_after=choice.log_bytes_after,
+                markers_dropped=choice.markers_dropped,
+                chosen=choice.chosen,
+            )
+            for choice in decision.horizons
+        ),
+        changes=changes,
+        notes=(*plan.notes, *decision.notes, f"{decision.active_producers} active producers at the log end"),
+    )
+
+
+def _private_notes(partition: Partition) -> tuple[str, ...]:
+    return tuple(
+        f"originals of plan {private.plan_id} are still kept here; a new apply ends the possibility to undo it"
+        for private in partition.private
+    )
+
+
+def fingerprints(each: Surveyed) -> tuple[FileFingerprint, ...]:
+    """Fingerprints of every regular file of the partition."""
+    digests = {f"{facts.base_offset:020d}.log": facts.summary.headers for facts in each.segments}
+    digests |= {f"{base:020d}.txnindex": digest_bytes(data) for base, data in each.txn_entries.items()}
+    return tuple(_fingerprint(file, digests.get(file.name, "")) for file in each.partition.files())
+
+
+def _fingerprint(file: FileRef, digest: str) -> FileFingerprint:
+    return FileFingerprint(
+        name=file.name, size=file.size, mtime_ns=file.mtime_ns, inode=file.inode, digest=digest
+    )
+
+
+def _change(each: Surveyed, group: GroupDecision) -> RewriteSegments:
+    sources = group.sources
+    refs = {segment.base_offset: segment for segment in each.partition.segments}
+    aborted = sum(len(source.aborted_kept) for source in sources)
+    log_bytes = group.kept_bytes
+    filled = [source for source in sources if source.batches]
+    return RewriteSegments(
+        change_id=f"{each.partition.folder}/{sources[0].base_offset:020d}",
+        base_offset=sources[0].base_offset,
+        sources=tuple(_source(source) for source in sources),
+        log_bytes=log_bytes,
+        index_bytes_at_most=index_bytes_at_most(log_bytes, each.settings.index_interval_bytes, aborted),
+        batches=sum(source.kept_batches for source in sources),
+        mtime_ns=refs[sources[-1].base_offset].log.mtime_ns,
+        last_offset=filled[-1].last_offset if filled else -1,
+        removes_snapshots=_merged_away_snapshots(each.partition, sources),
+        freed_at_purge=0,
+        peak_extra_bytes=0,
+        undo=KeepOriginal(),
+    )
+
+
+def _merged_away_snapshots(partition: Partition, sources: Sequence[SegmentOutcome]) -> tuple[str, ...]:
+    """Snapshots named after segments that are merged away go, as on 2.8+ (KAFKA-9393); the newest never does."""
+    gone = {source.base_offset for source in sources[1:]}
+    return tuple(
+        snapshot.file.name for snapshot in partition.snapshots[:-1] if snapshot.offset in gone
+    )
+
+
+def _source(source: SegmentOutcome) -> SourceSegment:
+    return SourceSegment(
+        base_offset=source.base_offset,
+        log_bytes=source.log_bytes,
+        batches=source.batches,
+        kept_bytes=source.kept_bytes,
+        kept_batches=source.kept_batches,
+        kept_records=source.kept_records,
+        kept_markers=source.kept_markers,
+        reasons=tuple(
+            ReasonTally(reason=reason.value, batches=tally.batches, bytes=tally.bytes)
+            for reason, tally in source.reasons.items()
+        ),
+        drop_unstamped=source.drop_unstamped,
+        carried_open=source.carried_open,
+        keep_positions=source.keep_positions,
+        protected=source.protected,
+        last_position=source.last_position,
+        decisions=f"{source.decisions & (2**64 - 1):016x}",
+        aborted_kept=source.aborted_kept,
+    )
+

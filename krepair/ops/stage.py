@@ -1,0 +1,275 @@
+"""Fills the private sub-folders: new segments and indexes, staged on the engine, verified before anything is swapped."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from krepair.durable.attributes import read_attributes
+from krepair.durable.disk import Disk
+from krepair.errors import ExitCode, KrepairError, RefusedError, StalePlanError, UnreadableError, VerifyFailedError
+from krepair.journal.folder import PartitionFolder
+from krepair.journal.freshness import check_fresh
+from krepair.kernels.scan import INT64_MAX
+from krepair.logdir.values import LogDir, Partition
+from krepair.ops.progress import Progress
+from krepair.ops.survey import facts_of, newest_snapshot
+from krepair.pipeline.engine import FINISH, SCAN, STAGE, Engine
+from krepair.pipeline.items import FinishItem, Place, ScanItem, ScanResult, StageItem
+from krepair.plan.figures import setting
+from krepair.plan.model import Change, PartitionPlan, Plan, RewriteSegments
+from krepair.rules.markers import stage_inputs
+from krepair.rules.model import MarkerPolicy, SegmentFacts
+
+_CODE_OF_FAILURE = {
+    "unreadable": ExitCode.UNREADABLE,
+    "elsewhere": ExitCode.STALE_PLAN,
+    "changed": ExitCode.STALE_PLAN,
+    "verify": ExitCode.VERIFY_FAILED,
+    "disk": ExitCode.REFUSED,
+}
+_ERROR_OF_CODE: dict[ExitCode, type[KrepairError]] = {
+    ExitCode.UNREADABLE: UnreadableError,
+    ExitCode.STALE_PLAN: StalePlanError,
+    ExitCode.VERIFY_FAILED: VerifyFailedError,
+}
+
+
+def error_of(failure: str, why: str) -> KrepairError:
+    """The error that a task's failure stands for."""
+    return _ERROR_OF_CODE.get(_CODE_OF_FAILURE.get(failure, ExitCode.REFUSED), RefusedError)(why)
+
+
+@dataclass
+class Staging:
+    """One partition on its way.
+
+    Attributes:
+        plan: its part of the plan.
+        partition: as listed now.
+        folder: for the journal.
+        changes: those that have to be staged.
+        facts: of its segments, from the scans made while staging.
+        problem: why it stops, or None.
+    """
+
+    plan: PartitionPlan
+    partition: Partition
+    folder: PartitionFolder
+    changes: tuple[RewriteSegments, ...]
+    facts: dict[int, SegmentFacts] = field(default_factory=dict)
+    problem: KrepairError | None = None
+
+
+class Stager:
+    """Stages the changes of a plan.
+
+    Args:
+        plan: reviewed.
+        view: the log directory now.
+        engine: where tasks run.
+        disk: what writes.
+        progress: told of bytes.
+    """
+
+    def __init__(self, plan: Plan, view: LogDir, engine: Engine, disk: Disk, progress: Progress) -> None:
+        self.plan = plan
+        self.view = view
+        self.engine = engine
+        self.disk = disk
+        self.progress = progress
+
+    def stage(self, stagings: Sequence[Staging]) -> None:
+        """Stage, recheck, finish and verify; each partition's problem is put into its ``Staging``."""
+        self._copy(stagings)
+        for each in stagings:
+            if each.problem is None and each.changes:
+                each.problem = self._recheck(each)
+        self._finish(stagings)
+
+    def stage_change(self, each: Staging, change: Change) -> None:
+        """Stage one change right before its commit, when what was staged has been lost.
+
+        Raises:
+            KrepairError: why it cannot be.
+        """
+        if not isinstance(change, RewriteSegments):
+            raise RefusedError(f"{change.change_id}: this version stages only rewritten segments")
+        again = Staging(each.plan, each.partition, each.folder, (change,))
+        self._copy([again])
+        if again.problem is None:
+            self._finish([again])
+        if again.problem is not None:
+            raise again.problem
+
+    # -- copy
+
+    def _copy(self, stagings: Sequence[Staging]) -> None:
+        work = [(each, item) for each in stagings if each.problem is None for item in self._prepared(each)]
+        items = [item for _, item in work]
+        self.progress.start("stage", sum(item.change.sources[item.source].log_bytes for item in items))
+        for index, result in self.engine.run(STAGE, items):
+            each, item = work[index]
+            source = item.change.sources[item.source]
+            self.progress.advance(source.log_bytes)
+            self._note(each, source.base_offset, result)
+        self.progress.finish()
+
+    def _prepared(self, each: Staging) -> list[StageItem]:
+        """Folders and files that the copies are written into, and the items that write them."""
+        try:
+            items: list[StageItem] = []
+            for change in each.changes:
+                check_fresh(each.folder, each.plan, change)
+            each.folder.make_private_folders()
+            for change in each.changes:
+                items.extend(self._items(each, change))
+        except KrepairError as error:
+            each.problem = error
+            return []
+        except OSError as error:
+            each.problem = RefusedError(f"{error.filename or each.folder.path}: {error.strerror or error}")
+            return []
+        return items
+
+    def _items(self, each: Staging, change: RewriteSegments) -> list[StageItem]:
+        target = f"{each.folder.private}/stage/{change.base_offset:020d}.log"
+        if os.path.lexists(target):
+            self.disk.unlink(target)
+        self.disk.reserve(target, change.log_bytes)
+        digests = {file.name: file.digest for file in each.plan.files}
+        items = []
+        position = 0
+        for number, source in enumerate(change.sources):
+            items.append(
+                StageItem(
+                    place=self._place(each),
+                    change=change,
+                    source=number,
+                    target=target,
+                    out_position=position,
+                    headers=digests.get(f"{source.base_offset:020d}.log", ""),
+                    now_ms=self.plan.policy.now_ms,
+                    high_watermark=self._scan_watermark(each),
+                )
+            )
+            position += source.kept_bytes
+        return items
+
+    def _place(self, each: Staging) -> Place:
+        return Place(
+            host=self.plan.host,
+            log_dir=self.plan.log_dir,
+            log_dir_inode=self.plan.log_dir_inode,
+            folder=each.plan.folder,
+        )
+
+    def _scan_watermark(self, each: Staging) -> int:
+        assumed = self.plan.policy.assume_high_watermark or each.plan.high_watermark < 0
+        return INT64_MAX if assumed else each.plan.high_watermark
+
+    def _note(self, each: Staging, base_offset: int, result: ScanResult) -> None:
+        if result.failure or result.txn_damage:
+            each.problem = each.problem or error_of(result.failure or "changed", result.why or result.txn_damage)
+            return
+        segment = next(one for one in each.partition.segments if one.base_offset == base_offset)
+        each.facts[base_offset] = facts_of(segment, result)
+
+    # -- recheck
+
+    def _recheck(self, each: Staging) -> KrepairError | None:
+        """Work out from fresh scans what the rewrites were told, and compare with the plan."""
+        missing = [segment for segment in each.partition.segments if segment.base_offset not in each.facts]
+        items = [
+            ScanItem(
+                place=self._place(each),
+                base_offset=segment.base_offset,
+                size=segment.log.size,
+                now_ms=self.plan.policy.now_ms,
+                high_watermark=self._scan_watermark(each),
+                check_crc=False,
+            )
+            for segment in missing
+        ]
+        for index, result in self.engine.run(SCAN, items):
+            self._note(each, missing[index].base_offset, result)
+        if each.problem is not None:
+            return each.problem
+        facts = [each.facts[segment.base_offset] for segment in each.partition.segments]
+        try:
+            found = stage_inputs(facts, self._policy(each, facts))
+        except OSError as error:
+            return UnreadableError(f"{each.plan.folder}: {error}")
+        for change in each.changes:
+            for source in change.sources:
+                now = found.get(source.base_offset)
+                planned = (source.carried_open, source.keep_positions, source.protected, source.drop_unstamped)
+                if now is None or (now.carried_open, now.keep_positions, now.protected, now.drop_unstamped) != planned:
+                    return StalePlanError(
+                        f"{each.plan.folder}/{source.base_offset:020d}.log: the decisions made anew are not the plan's",
+                        next_command=f"krepair plan {self.plan.log_dir} --out PLAN",
+                    )
+        return None
+
+    def _policy(self, each: Staging, facts: Sequence[SegmentFacts]) -> MarkerPolicy:
+        policy, topic = self.plan.policy, each.plan.topic
+        log_end = max(one.summary.last_offset + 1 for one in facts)
+        snapshot_offset, snapshot = newest_snapshot(each.partition.snapshots, log_end)
+        high_watermark = each.plan.high_watermark
+        if policy.assume_high_watermark == "log-end":
+            high_watermark = max(high_watermark, log_end)
+
+        def number(key: str, scope: str = topic) -> int:
+            return int(setting(policy, scope, key))
+
+        return MarkerPolicy(
+            now_ms=policy.now_ms,
+            horizon=str(each.plan.horizon_ms),
+            delete_retention_ms=number("delete.retention.ms"),
+            min_compaction_lag_ms=number("min.compaction.lag.ms"),
+            segment_bytes=number("segment.bytes"),
+            segment_index_bytes=number("segment.index.bytes"),
+            index_interval_bytes=number("index.interval.bytes"),
+            producer_expiry_ms=max(
+                number("producer.id.expiration.ms", ""), number("transactional.id.expiration.ms", "")
+            ),
+            high_watermark=high_watermark,
+            first_dirty_offset=-1,
+            stamps=False,
+            merge=policy.merge,
+            snapshot_offset=snapshot_offset,
+            snapshot=snapshot,
+        )
+
+    # -- finish
+
+    def _finish(self, stagings: Iterable[Staging]) -> None:
+        work = [
+            (each, item)
+            for each in stagings
+            if each.problem is None
+            for item in (self.finish_item(each, change) for change in each.changes)
+        ]
+        self.progress.start("verify", sum(item.change.log_bytes for _, item in work))
+        for index, result in self.engine.run(FINISH, [item for _, item in work]):
+            each, item = work[index]
+            self.progress.advance(item.change.log_bytes)
+            if result.failure:
+                each.problem = each.problem or error_of(result.failure, result.why)
+        self.progress.finish()
+
+    def finish_item(self, each: Staging, change: RewriteSegments, *, stage: str = "", make: bool = True) -> FinishItem:
+        """The item that finishes, or only verifies, a group."""
+        last = f"{each.folder.path}/{change.sources[-1].base_offset:020d}.log"
+        kept = f"{each.folder.private}/keep/{change.sources[-1].base_offset:020d}.log"
+        attributes = read_attributes(kept if os.path.lexists(kept) else last)._replace(mtime_ns=change.mtime_ns)
+        return FinishItem(
+            place=self._place(each),
+            change=change,
+            stage=stage or f"{each.folder.private}/stage",
+            attributes=attributes,
+            index_interval_bytes=int(setting(self.plan.policy, each.plan.topic, "index.interval.bytes")),
+            make=make,
+        )
+

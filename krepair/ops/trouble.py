@@ -1,0 +1,46 @@
+"""Signs of trouble that are no damage: a cleaner that stands still, modification times that look copied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from krepair.kernels.scan import INT64_MAX
+from krepair.logdir.values import LogDir
+from krepair.ops.survey import Surveyed
+from krepair.rules.model import SegmentFacts
+
+COPIED_WITHIN_MS = 10 * 60 * 1000
+RECORDS_SPREAD_MS = 24 * 60 * 60 * 1000
+FAR_FROM_RECORDS_MS = 30 * 24 * 60 * 60 * 1000
+AT_LEAST_SEGMENTS = 3
+STANDS_STILL_SEGMENTS = 10
+
+
+def mtimes_look_copied(segments: Sequence[SegmentFacts]) -> bool:
+    """Whether the broker's clock for markers and tombstones was reset by a copy.
+
+    All modification times lie within minutes although the records span a day or more, or all lie a month or more after
+    the newest record of their segment.
+    """
+    filled = [each for each in segments[:-1] if each.summary.batches and each.summary.max_timestamp >= 0]
+    if len(filled) < AT_LEAST_SEGMENTS:
+        return False
+    times = [each.mtime_ms for each in filled]
+    stamps = [each.summary.max_timestamp for each in filled]
+    together = max(times) - min(times) <= COPIED_WITHIN_MS
+    spread = max(stamps) - min(stamps) >= RECORDS_SPREAD_MS
+    far = all(abs(time - stamp) >= FAR_FROM_RECORDS_MS for time, stamp in zip(times, stamps, strict=True))
+    return (together and spread) or far
+
+
+def cleaner_stands_still(view: LogDir, each: Surveyed) -> bool:
+    """Whether many segments lie between the cleaner's checkpoint and the active segment, or it has none."""
+    if not each.settings.compacts or len(each.partition.segments) <= STANDS_STILL_SEGMENTS:
+        return False
+    first_dirty = view.cleaner.offsets.get((each.partition.topic, each.partition.number), -1)
+    dirty = [
+        segment
+        for segment in each.partition.segments[:-1]
+        if segment.base_offset >= max(first_dirty, 0) and first_dirty < INT64_MAX
+    ]
+    return len(dirty) > STANDS_STILL_SEGMENTS
