@@ -13,6 +13,7 @@ from krepair.plan.view import Section, Table, View, bytes_text, share_bar, time_
 from krepair.rules.reasons import REASONS, Reason
 
 _FEW_PARTITIONS = 5
+_NO_BOUND_MS = 2**63 - 1
 
 
 def to_json(plan: Plan) -> str:
@@ -62,11 +63,6 @@ def _summary(plan: Plan) -> Section:
     policy = plan.policy
     before = sum(partition.log_bytes_before for partition in changing)
     after = sum(partition.log_bytes_after for partition in changing)
-    horizon = (
-        time_text(int(policy.horizon))
-        if policy.horizon.isascii() and policy.horizon.isdigit()
-        else policy.horizon
-    )
     rows = [
         ("host", plan.host),
         ("log directory", plan.log_dir),
@@ -74,14 +70,14 @@ def _summary(plan: Plan) -> Section:
         ("krepair, rules", f"{plan.tool_version}, {policy.rules}"),
         ("fixes", ", ".join(policy.fixes)),
         ("clock of the decisions", time_text(policy.now_ms)),
-        ("delete horizon", horizon),
+        ("delete horizon", _chosen_horizon(policy.horizon)),
         ("partitions", f"{len(changing)} to change, {nothing} with nothing to do, {alone} left alone"),
     ]
     if changing:
         rows += [
             (".log bytes of them before", bytes_text(before)),
             (".log bytes of them after", bytes_text(after)),
-            ("freed right after apply", bytes_text(plan.freed_at_apply)),
+            ("freed right after apply", _freed_at_apply(plan.freed_at_apply)),
             ("freed after purge", bytes_text(plan.freed_at_purge)),
             ("peak extra space", bytes_text(plan.peak_extra_bytes)),
             ("expected time of apply", _minutes(plan.expected_seconds)),
@@ -96,6 +92,21 @@ def _summary(plan: Plan) -> Section:
     rows.append(("digest", plan.digest))
     lines = () if changing else ("This plan changes nothing.",)
     return Section(title="Summary", lines=lines, table=Table(columns=("", ""), rows=tuple(rows)))
+
+
+def _chosen_horizon(text: str) -> str:
+    is_time = text.isascii() and text.isdigit() and len(text) <= len(str(_NO_BOUND_MS))
+    return time_text(int(text)) if is_time else text
+
+
+def _freed_at_apply(count: int) -> str:
+    return bytes_text(count) if count >= 0 else f"{bytes_text(count)}: takes space until purge"
+
+
+def _horizon_time(milliseconds: int) -> str:
+    if milliseconds >= _NO_BOUND_MS:
+        return "any time"
+    return time_text(milliseconds) if milliseconds > 0 else "never"
 
 
 def _minutes(seconds: float) -> str:
@@ -206,7 +217,7 @@ def _horizons(plan: Plan) -> Section:
             (
                 partition.folder,
                 choice.name,
-                time_text(choice.horizon_ms),
+                _horizon_time(choice.horizon_ms),
                 f"{choice.log_bytes_after:,}",
                 f"{choice.markers_dropped:,}",
                 "chosen" if choice.chosen else "",

@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from krepair.plan.markdown import markdown
 from krepair.plan.planfile import dumps
@@ -38,7 +39,7 @@ def test_markdown_has_all_that_a_change_ticket_needs():
     for words in (
         f"# krepair plan {plan.plan_id}",
         "| freed after purge | 1,478 (1.4 KiB) |",
-        "| freed right after apply | -636 |",
+        "| freed right after apply | -636: takes space until purge |",
         "| expected time of apply | less than a minute |",
         "| uncleanable (KIP-346) | 1 partitions, 4,096 (4.0 KiB) |",
         "2 segments become 1.",
@@ -46,7 +47,7 @@ def test_markdown_has_all_that_a_change_ticket_needs():
         "| damage | 00000000000000000000.log at 512: CRC 1, expected 2 |",
         "marker of a transaction of which no batch remains, past the delete horizon",
         "Cleaner.shouldDiscardBatch (2.2.1)",
-        "| next-pass | 1970-01-01T00:00:00.000Z | 1,436 | 0 |",
+        "| next-pass | never | 1,436 | 0 |",
         "- lagging-replica: ",
         "Order P1, with the fence: one order for every version",
         "krepair apply 'my plan.json'",
@@ -85,6 +86,24 @@ def test_horizons_of_many_partitions_are_summed():
         ("7 together", "newest", f"{7 * 578:,}", "77", "chosen"),
         ("7 together", "next-pass", f"{7 * 1436:,}", "0", ""),
     ]
+
+
+@pytest.mark.parametrize(
+    ("horizon_ms", "text"),
+    [(0, "never"), (2**63 - 1, "any time"), (1_700_000_000_000, "2023-11-14T22:13:20.000Z")],
+)
+def test_a_horizon_is_a_time_never_or_any_time(horizon_ms: int, text: str):
+    choice = replace(partition().horizons[0], horizon_ms=horizon_ms)
+    table = section(plan_view(good_plan(partition(horizons=(choice,)))), "What each delete horizon").table
+    assert table is not None
+    assert table.rows[0][2] == text
+
+
+@pytest.mark.parametrize("horizon", ["9" * 5000, "\u0663", "newest"])
+def test_a_horizon_that_is_no_time_is_shown_as_it_is(horizon: str):
+    table = section(plan_view(good_plan(nothing(), horizon=horizon)), "Summary").table
+    assert table is not None
+    assert ("delete horizon", horizon) in table.rows
 
 
 def test_every_row_of_every_table_has_as_many_cells_as_headings():

@@ -1,0 +1,117 @@
+"""What is typed becomes typed values, or a message of wrong use."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from krepair.errors import UsageError
+from krepair.ops.options import (
+    BUILT_FIXES,
+    Options,
+    parse_assume_high_watermark,
+    parse_delete_horizon,
+    parse_fixes,
+    parse_keep,
+    parse_partition,
+    parse_setting,
+    parse_time_ms,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("0", 0),
+        ("1700000000123", 1_700_000_000_123),
+        ("2023-11-14T22:13:20.123Z", 1_700_000_000_123),
+        ("2023-11-14T22:13:20.123", 1_700_000_000_123),
+        ("2023-11-15T00:13:20.123+02:00", 1_700_000_000_123),
+        ("2023-11-14", 1_699_920_000_000),
+        (" 5 ", 5),
+    ],
+)
+def test_times_are_iso_or_epoch_milliseconds_and_utc_without_a_zone(text: str, milliseconds: int):
+    assert parse_time_ms(text, "--now") == milliseconds
+
+
+@given(st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(9999, 12, 31)))
+def test_every_time_of_the_calendar_is_read_to_the_millisecond(moment: datetime):
+    moment = moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+    expected = round(moment.replace(tzinfo=UTC).timestamp() * 1000)
+    assert parse_time_ms(moment.isoformat(), "--now") == expected
+
+
+@given(st.text(max_size=100))
+def test_any_text_is_a_time_or_wrong_use(text: str):
+    with suppress(UsageError):
+        assert 0 <= parse_time_ms(text, "--now") < 2**63
+
+
+@pytest.mark.parametrize("text", ["", "-5", "1969-12-31", "1e9", "٣", str(2**63), "9" * 63, "9" * 5000])
+def test_other_times_are_wrong_use(text: str):
+    with pytest.raises(UsageError, match="--now"):
+        parse_time_ms(text, "--now")
+
+
+def test_horizons_are_names_or_times():
+    assert parse_delete_horizon("next-pass") == "next-pass"
+    assert parse_delete_horizon("newest") == "newest"
+    assert parse_delete_horizon("2023-11-14T22:13:20Z") == "1700000000000"
+    with pytest.raises(UsageError, match="next-pass, newest"):
+        parse_delete_horizon("oldest")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a-0", ("a", 0)),
+        ("my-topic-12", ("my-topic", 12)),
+        ("__consumer_offsets-7", ("__consumer_offsets", 7)),
+    ],
+)
+def test_the_last_dash_divides_topic_and_number(text: str, expected: tuple[str, int]):
+    assert parse_partition(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "a", "a-", "-1", "a-x", "a-2147483648", "a-²"])
+def test_other_partitions_are_wrong_use(text: str):
+    with pytest.raises(UsageError, match="TOPIC-N"):
+        parse_partition(text)
+
+
+def test_settings_are_key_and_value():
+    assert parse_setting("a.b=c=d") == ("a.b", "c=d")
+    assert parse_setting(" a = ") == ("a", "")
+    with pytest.raises(UsageError, match="key=value"):
+        parse_setting("=x")
+
+
+def test_fixes_are_sorted_and_each_once():
+    assert parse_fixes("markers, markers") == ("markers",)
+    assert BUILT_FIXES == ("markers",)
+    with pytest.raises(UsageError, match="not built yet"):
+        parse_fixes("markers,index=truncate")
+
+
+def test_what_is_not_built_says_so():
+    assert (parse_keep("inplace"), parse_assume_high_watermark("log-end")) == ("inplace", "log-end")
+    with pytest.raises(UsageError, match="not built yet"):
+        parse_keep("none")
+    with pytest.raises(UsageError, match="log-end"):
+        parse_assume_high_watermark("start")
+
+
+def test_topics_and_partitions_are_a_union_and_nothing_means_all():
+    assert Options().wants("any", 3)
+    chosen = Options(topics=("a",), partitions=(("b", 1),))
+    assert [chosen.wants(*each) for each in (("a", 9), ("b", 1), ("b", 2), ("c", 1))] == [
+        True,
+        True,
+        False,
+        False,
+    ]
