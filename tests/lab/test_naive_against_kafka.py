@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -91,6 +92,10 @@ def compare(ours: naive.Outcome, theirs: list[naive.Batch]) -> tuple[Counter[str
     return allowed, wrong + [f"only Kafka keeps {batch}" for batch in left.values()]
 
 
+def entries(txnindex: bytes) -> list[tuple[int, ...]]:
+    return [struct.unpack_from(">hqqqq", txnindex, place)[1:] for place in range(0, len(txnindex), 34)]
+
+
 def written(outcome: naive.Outcome, source: Path, target: Path) -> Path:
     """The folder as the twin's outcome would leave it, indexes to be recovered."""
     target.mkdir(parents=True)
@@ -120,6 +125,13 @@ def try_history(
     reached = judge.fixpoint(folder, horizon=way.later, end=ours.span_end, **common)
     assert reached.reached
     allowed, wrong = compare(ours, batches_below(folder, ours.span_end))
+    ours_aborted = b"".join(group.txnindex for group in ours.groups)
+    theirs_aborted = b"".join(
+        s.txnindex for s in naive.read_partition(folder)[0] if s.base_offset < ours.span_end
+    )
+    if ours_aborted != theirs_aborted:
+        wrong.append(f".txnindex: ours {entries(ours_aborted)}, Kafka's {entries(theirs_aborted)}")
+    allowed["entries of .txnindex carried over"] += len(ours_aborted) // 34
     if (
         after.served != once.served
         or after.stable_offset != once.stable_offset
