@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from krepair.cli import options as shared
+from krepair.cli.commands import exact, exact_errors
 from krepair.cli.outcome import finish
 from krepair.cli.progress import ProgressOf
 
@@ -46,6 +47,8 @@ def check(
     from krepair.cli.views.reports import check_view
     from krepair.ops import check as ops
 
-    with ProgressOf(quiet=quiet) as progress:
+    only = log_dirs[0] if len(log_dirs) == 1 else ""
+    with ProgressOf(quiet=quiet) as progress, exact_errors(log_dir=only):
         report = ops.check(log_dirs, options, progress)
+    report = exact(report, log_dir=only)
     finish("check", report, report.exit_code, lambda: check_view(report), as_json=json, quiet=quiet)

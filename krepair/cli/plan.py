@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from krepair.cli import options as shared
+from krepair.cli.commands import exact_errors
 from krepair.cli.outcome import finish
 from krepair.cli.progress import ProgressOf
 from krepair.errors import ExitCode, UsageError
@@ -63,7 +64,7 @@ def plan(
     from krepair.ops import plan as ops
     from krepair.ops import show
 
-    with ProgressOf(quiet=quiet) as progress:
+    with ProgressOf(quiet=quiet) as progress, exact_errors(log_dir=log_dirs[0]):
         made = ops.make_plan(log_dirs[0], options, progress)
     if out is not None:
         show.save(out, made)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from krepair.cli import options as shared
+from krepair.cli.commands import exact, exact_errors
 from krepair.cli.outcome import finish
 from krepair.cli.progress import ProgressOf
 
@@ -44,9 +45,12 @@ def verify(
     plan = None if os.path.isdir(target) else show.load_safe(target)
     from krepair.ops import verify as ops
 
-    with ProgressOf(quiet=quiet) as progress:
+    log_dir = target if plan is None else plan.log_dir
+    plan_path = "" if plan is None else target
+    with ProgressOf(quiet=quiet) as progress, exact_errors(plan=plan_path, log_dir=log_dir):
         if plan is None:
             report = ops.verify_log_dir(target, options, progress)
         else:
             report = ops.verify_plan(plan, options, progress)
+    report = exact(report, plan=plan_path, log_dir=log_dir)
     finish("verify", report, report.exit_code, lambda: verify_view(report), as_json=json, quiet=quiet)

@@ -181,7 +181,12 @@ def _span_text(partition: PartitionPlan) -> str:
 
 def _left_alone(plan: Plan) -> Section:
     rows = tuple(
-        (partition.folder, partition.code, partition.why, partition.next_command or "-")
+        (
+            partition.folder,
+            partition.code,
+            partition.why,
+            partition.next_command.replace("LOGDIR", shlex.quote(plan.log_dir)) or "-",
+        )
         for partition in plan.partitions
         if partition.status == "left alone"
     )

@@ -382,6 +382,15 @@ def test_results_of_changes_make_the_exit_code(
     assert result.stdout.endswith("  krepair x\n")
 
 
+def test_next_commands_name_the_files_that_were_typed(fakes: Fakes, plan_path: str):
+    fakes.set(
+        "apply", ApplyReport(verb="apply", plan_id="abc", log_dir="/d", next_command="krepair verify PLAN")
+    )
+    assert run("apply", plan_path).stdout.endswith(f"  krepair verify {plan_path}\n")
+    fakes.set("apply", errors.StalePlanError("x", next_command="krepair plan LOGDIR --out PLAN"))
+    assert run("apply", plan_path).stderr.endswith("next: krepair plan /data/kafka --out PLAN\n")
+
+
 def test_an_interrupted_apply_ends_with_16(fakes: Fakes, plan_path: str):
     fakes.set("apply", ApplyReport(verb="apply", plan_id="abc", log_dir="/d", interrupted=True))
     assert run("apply", plan_path).exit_code == 16

@@ -22,7 +22,7 @@ def check_view(report: CheckReport) -> View:
             lines=(f"This version does not look for {len(planned)} rules yet: {', '.join(planned)}",),
         )
     )
-    sections.append(_end(report.engine, report.next_command))
+    sections += _end(report.engine, report.next_command)
     return View(title="krepair check", sections=tuple(sections))
 
 
@@ -120,7 +120,7 @@ def apply_view(report: ApplyReport) -> View:
             table=Table(columns=("partition", "changes", "bytes freed"), rows=rows, right=frozenset({2})),
         ),
         Section(title="Not done", table=Table(columns=("change", "outcome", "code", "why"), rows=failed)),
-        _end(report.engine, report.next_command),
+        *_end(report.engine, report.next_command),
     )
     return View(title=f"krepair {report.verb}", sections=sections)
 
@@ -157,14 +157,13 @@ def verify_view(report: VerifyReport) -> View:
             lines=lines,
             table=Table(columns=("partition", "file", "problem"), rows=rows),
         ),
-        _end(report.engine, report.next_command),
+        *_end(report.engine, report.next_command),
     )
     return View(title="krepair verify", sections=sections)
 
 
-def _end(engine: str, next_command: str) -> Section:
-    return Section(
-        title="Next" if next_command else "Engine",
-        lines=(f"Engine: {engine}",) if engine else (),
-        commands=(next_command,) if next_command else (),
+def _end(engine: str, next_command: str) -> tuple[Section, Section]:
+    return (
+        Section(title="Engine", lines=(engine,) if engine else ()),
+        Section(title="Next", commands=(next_command,) if next_command else ()),
     )
