@@ -226,6 +226,30 @@ def test_twin_and_kafka_agree_on_logs_full_of_emptied_batches_that_no_pass_has_s
         assert seen[f"reason {reason}"] > 0, f"no history met {reason}"
 
 
+def test_segments_kept_apart_serve_the_same_and_hold_no_endless_transaction(
+    judge: Callable[[str], Judge], tmp_path: Path
+) -> None:
+    held = 0
+    for seed in range(2000, 2040):
+        root = tmp_path / str(seed)
+        shape = replace(long_transactions(seed), steps=3, emptied=True, aborted_data=False, stamps=False)
+        folder = history(seed, shape).fill(LogDir(root).partition("t", index_interval_bytes=200)).write()
+        now = shape.now_ms + 30 * DAY_MS
+        once = judge("3.9.2").load(folder, settings=SETTINGS, now_ms=now)
+        segments, snapshots = naive.read_partition(folder)
+        apart = naive.Rules(now_ms=now, horizon_ms=UNLIMITED, merge=False)
+        ours = naive.compact(segments, apart, snapshots)
+        mine = written(ours, folder, root / "mine" / "t-0")
+        after = judge("3.9.2").load(mine, clean=False, recovery_point=0, settings=SETTINGS, now_ms=now)
+        assert after.served == once.served, f"seed {seed}"
+        assert (after.stable_offset, after.log_end) == (once.stable_offset, once.log_end), f"seed {seed}"
+        assert [len(group.sources) for group in ours.groups] == [1] * len(ours.groups)
+        held += sum(d.reason == "K08" for d in ours.decisions)
+        again = [naive.Segment(base, log, now) for base, log in sorted(ours.logs.items())]
+        assert not naive.compact(again, apart, snapshots).changes, f"seed {seed}"
+    assert held > 0, "no emptied batch held the place of its segment"
+
+
 @pytest.mark.parametrize(("partition", "bytes_left", "markers_left"), [(0, 75_800, 307), (1, 49_470, 211)])
 def test_twin_takes_the_real_bloat_to_the_very_bytes_of_2_2_1s_fixpoint(
     judge: Callable[[str], Judge],
