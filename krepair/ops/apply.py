@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, InterruptedAtSafePointError, KrepairError, RefusedError, StalePlanError
@@ -160,11 +162,21 @@ class _Apply:
                 return
             self.stager.stage_change(each, change)
 
-        outcomes = commit_partition(each.folder, each.plan, self.plan.commit, self.guards, stage)
+        before = self.states[each.plan.folder]
+        left = tuple(change for change in each.plan.changes if before[change.change_id] is not ChangeState.PURGED)
+        purged = [
+            ChangeResult(change_id=change.change_id, partition=each.plan.folder, outcome="already")
+            for change in each.plan.changes
+            if change not in left
+        ]
+        if not left:
+            return purged
+        outcomes = commit_partition(
+            each.folder, replace(each.plan, changes=left), self.plan.commit, self.guards, stage
+        )
         sizes = sizes_by_name(each.plan.files)
         changes = {change.change_id: change for change in each.plan.changes}
-        before = self.states[each.plan.folder]
-        return [
+        return purged + [
             result_of(
                 each.plan.folder,
                 outcome,

@@ -261,9 +261,7 @@ class Stager:
 
     def finish_item(self, each: Staging, change: RewriteSegments, *, stage: str = "", make: bool = True) -> FinishItem:
         """The item that finishes, or only verifies, a group."""
-        last = f"{each.folder.path}/{change.sources[-1].base_offset:020d}.log"
-        kept = f"{each.folder.private}/keep/{change.sources[-1].base_offset:020d}.log"
-        attributes = read_attributes(kept if os.path.lexists(kept) else last)._replace(mtime_ns=change.mtime_ns)
+        attributes = read_attributes(_like(each.folder, change))._replace(mtime_ns=change.mtime_ns)
         return FinishItem(
             place=self._place(each),
             change=change,
@@ -273,3 +271,11 @@ class Stager:
             make=make,
         )
 
+
+def _like(folder: PartitionFolder, change: RewriteSegments) -> str:
+    """The file whose owner, mode and attributes the new ones take over: the last original, kept or in place."""
+    name = f"{change.sources[-1].base_offset:020d}.log"
+    for path in (f"{folder.private}/keep/{name}", f"{folder.path}/{name}"):
+        if os.path.lexists(path):
+            return path
+    return f"{folder.path}/{change.base_offset:020d}.log"  # purged: only the new one is left

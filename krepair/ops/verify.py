@@ -1,0 +1,162 @@
+"""``krepair verify``: reads everything again, independently, and says what is not as it should be. Writes nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from krepair.durable.real_disk import RealDisk
+from krepair.errors import KrepairError, StalePlanError
+from krepair.journal.status import ChangeState, read_status
+from krepair.logdir.values import LogDir, Partition
+from krepair.logdir.view import read_log_dir
+from krepair.ops.options import Options
+from krepair.ops.progress import Progress, SilentProgress
+from krepair.ops.reports import Problem, VerifyReport
+from krepair.ops.stage import Stager, Staging
+from krepair.ops.survey import place_of
+from krepair.ops.target import check_target, journal_folder, listed, view_of
+from krepair.pipeline.compare import compare_with_sources
+from krepair.pipeline.engine import FINISH, VERIFY, Engine, choose_engine
+from krepair.pipeline.items import FinishItem, VerifyItem
+from krepair.plan.model import PartitionPlan, Plan, RewriteSegments
+
+
+def verify_log_dir(path: str, options: Options, progress: Progress | None = None) -> VerifyReport:
+    """Check every batch and every index of a log directory.
+
+    Raises:
+        NotALogDirError: the path is none.
+    """
+    progress = progress or SilentProgress()
+    view = read_log_dir(path)
+    partitions = [each for each in view.partitions if options.wants(each.topic, each.number)]
+    items = [item for each in partitions for item in _segment_items(view, each)]
+    sizes = [segment.log.size for each in partitions for segment in each.segments]
+    engine = choose_engine(options.engine, options.master, sum(sizes))
+    problems = [
+        Problem(partition=each.folder, file="", position=-1, text=each.unreadable) for each in partitions if each.unreadable
+    ]
+    batches = read = 0
+    progress.start("verify", sum(sizes))
+    try:
+        for index, result in engine.run(VERIFY, items):
+            progress.advance(sizes[index])
+            folder = items[index].place.folder
+            if result.failure:
+                problems.append(Problem(partition=folder, file="", position=-1, text=result.why))
+            problems.extend(
+                Problem(partition=folder, file=name, position=position, text=text)
+                for name, position, text in result.problems
+            )
+            batches += result.batches
+            read += result.bytes
+    finally:
+        progress.finish()
+        engine.close()
+    return VerifyReport(
+        target=view.path,
+        problems=tuple(sorted(problems, key=lambda each: (each.partition, each.file, each.position))),
+        partitions=len(partitions),
+        segments=len(items),
+        batches=batches,
+        bytes_read=read,
+        engine=engine.why,
+        next_command=f"krepair check {view.path}" if problems else "",
+    )
+
+
+def _segment_items(view: LogDir, partition: Partition) -> list[VerifyItem]:
+    return [
+        VerifyItem(
+            place=place_of(view, partition),
+            base_offset=segment.base_offset,
+            active=segment is partition.segments[-1],
+        )
+        for segment in partition.segments
+    ]
+
+
+def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) -> VerifyReport:
+    """Hold what apply made against the plan, and against the kept originals while they are there.
+
+    Raises:
+        StalePlanError: the plan is for another host or directory.
+        RefusedError: the review objects.
+    """
+    check_target(plan)
+    progress = progress or SilentProgress()
+    view = view_of(plan)
+    partitions = [each for each in plan.partitions if each.changes]
+    total = sum(change.log_bytes for each in partitions for change in each.changes if isinstance(change, RewriteSegments))
+    engine = choose_engine(options.engine, options.master, total)
+    try:
+        return _VerifyPlan(plan, view, engine, progress).report(partitions)
+    finally:
+        engine.close()
+
+
+class _VerifyPlan:
+    def __init__(self, plan: Plan, view: LogDir, engine: Engine, progress: Progress) -> None:
+        self.plan = plan
+        self.view = view
+        self.engine = engine
+        self.progress = progress
+        self.problems: list[Problem] = []
+
+    def report(self, partitions: Sequence[PartitionPlan]) -> VerifyReport:
+        work = [(each, item) for each in partitions for item in self._items(each)]
+        batches = read = segments = 0
+        self.progress.start("verify", sum(item.change.log_bytes for _, item in work))
+        for index, result in self.engine.run(FINISH, [item for _, item in work]):
+            each, item = work[index]
+            self.progress.advance(item.change.log_bytes)
+            batches += result.batches
+            read += result.bytes
+            segments += 1
+            problem = result.why or self._against_originals(each, item)
+            if problem:
+                self._note(each, item.change.change_id, problem)
+        self.progress.finish()
+        return VerifyReport(
+            target=self.plan.log_dir,
+            plan_id=self.plan.plan_id,
+            problems=tuple(self.problems),
+            partitions=len(partitions),
+            segments=segments,
+            batches=batches,
+            bytes_read=read,
+            engine=self.engine.why,
+            next_command="krepair undo PLAN" if self.problems else "krepair purge PLAN   (when the brokers are well)",
+        )
+
+    def _items(self, plan: PartitionPlan) -> list[FinishItem]:
+        disk = RealDisk()
+        partition = listed(self.view, plan)
+        folder = journal_folder(disk, self.plan, plan)
+        stager = Stager(self.plan, self.view, self.engine, disk, self.progress)
+        items = []
+        try:
+            if partition is None:
+                raise StalePlanError(f"{folder.path}: is gone")
+            states = read_status(disk, self.plan.log_dir, self.plan.plan_id, plan)
+            staging = Staging(plan, partition, folder, ())
+            for change in plan.changes:
+                state = states[change.change_id]
+                if state not in {ChangeState.COMMITTED, ChangeState.PURGED}:
+                    self._note(plan, change.change_id, f"is not applied: its state is {state.value}")
+                elif isinstance(change, RewriteSegments):
+                    items.append(stager.finish_item(staging, change, stage=folder.path, make=False))
+        except (KrepairError, OSError) as error:
+            text = error.message if isinstance(error, KrepairError) else f"{error.filename}: {error.strerror}"
+            self._note(plan, "", text)
+        return items
+
+    def _against_originals(self, plan: PartitionPlan, item: FinishItem) -> str:
+        keep = f"{journal_folder(RealDisk(), self.plan, plan).private}/keep"
+        if not os.path.isdir(keep):
+            return ""
+        return compare_with_sources(item.change, item.stage, keep)
+
+    def _note(self, plan: PartitionPlan, change_id: str, text: str) -> None:
+        self.problems.append(Problem(partition=plan.folder, file="", position=-1, text=text, change_id=change_id))

@@ -1,0 +1,99 @@
+"""A new segment against its kept originals, batch by batch, with the plain reader: the proof behind ``verify PLAN``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+
+from krepair.checks.walk import Walked
+from krepair.formats import batch_v2
+from krepair.logdir.reading import opened_for_reading, why
+from krepair.pipeline.verify import new_log_windows
+from krepair.plan.model import RewriteSegments
+
+
+def compare_with_sources(change: RewriteSegments, folder: str, keep: str) -> str:
+    """Check that the new log is its sources less batches without records.
+
+    Args:
+        change: the group.
+        folder: where the new segment is.
+        keep: where the originals are.
+
+    Returns:
+        What is wrong, or empty.
+    """
+    new_path = f"{folder}/{change.base_offset:020d}.log"
+    try:
+        with opened_for_reading(new_path) as new:
+            cursor = _Cursor(new, new_log_windows(new_path))
+            for source in change.sources:
+                path = f"{keep}/{source.base_offset:020d}.log"
+                with opened_for_reading(path) as old:
+                    for walked in new_log_windows(path):
+                        problem = walked.problem or cursor.take(old, walked)
+                        if problem:
+                            return f"{source.base_offset:020d}.log: {problem}"
+    except OSError as error:
+        return f"{error.filename}: {why(error)}"
+    return cursor.rest()
+
+
+class _Cursor:
+    """Walks the new log beside its sources."""
+
+    def __init__(self, descriptor: int, windows: Iterator[Walked]) -> None:
+        self.descriptor = descriptor
+        self.windows = windows
+        self.bases = np.empty(0, np.int64)
+        self.positions = np.empty(0, np.int64)
+        self.sizes = np.empty(0, np.int64)
+
+    def _fill(self, last_base: int) -> None:
+        while len(self.bases) == 0 or self.bases[-1] <= last_base:
+            walked = next(self.windows, None)
+            if walked is None:
+                return
+            self.bases = np.append(self.bases, walked.headers["base_offset"].astype(np.int64))
+            self.positions = np.append(self.positions, walked.positions)
+            self.sizes = np.append(self.sizes, walked.sizes)
+
+    def take(self, old: int, walked: Walked) -> str:
+        """Hold one window of a source against the new log; what it covers is left behind."""
+        if len(walked.positions) == 0:
+            return ""
+        bases = walked.headers["base_offset"].astype(np.int64)
+        self._fill(int(bases[-1]))
+        count = int(np.searchsorted(self.bases, bases[-1], side="right"))
+        at = np.searchsorted(bases, self.bases[:count])
+        if (bases[np.minimum(at, len(bases) - 1)] != self.bases[:count]).any():
+            return "the new log has a batch that the original has not"
+        stays = np.zeros(len(bases), bool)
+        stays[at] = True
+        gone = walked.headers[~stays]
+        control = (gone["attributes"] & batch_v2.CONTROL) != 0
+        if (~control & (gone["record_count"] > 0)).any():
+            return "a batch with records is not in the new log"
+        problem = self._same_bytes(old, walked, at)
+        self.bases, self.positions, self.sizes = self.bases[count:], self.positions[count:], self.sizes[count:]
+        return problem
+
+    def _same_bytes(self, old: int, walked: Walked, at: np.ndarray[tuple[int], np.dtype[np.int64]]) -> str:
+        for new_position, new_size, source in zip(
+            self.positions.tolist(), self.sizes.tolist(), at.tolist(), strict=False
+        ):
+            size, position = int(walked.sizes[source]), int(walked.positions[source])
+            new_bytes = os.pread(self.descriptor, new_size, new_position)
+            old_bytes = os.pread(old, size, position)
+            if new_bytes == old_bytes:
+                continue
+            if new_bytes != batch_v2.empty_batch(batch_v2.decode_header(old_bytes)):
+                return f"the batch at position {position} is not byte for byte in the new log (position {new_position})"
+        return ""
+
+    def rest(self) -> str:
+        """Whether the new log has batches that no original has."""
+        self._fill(2**63 - 1)
+        return "the new log has batches after its sources' last one" if len(self.bases) else ""
