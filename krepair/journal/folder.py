@@ -128,9 +128,22 @@ class PartitionFolder:
             return (found.size, found.mtime_ns) == (original.size, original.mtime_ns)
         return found.inode == original.inode
 
-    def originals_in_place(self, group: ApplyIntent) -> bool:
-        """Whether every original has its name in the partition folder."""
-        return all(self.is_original(group, state.name) for state in group.originals)
+    def missing_logs(self, group: ApplyIntent) -> list[str]:
+        """Names of the original ``.log`` files that are not in their places."""
+        logs = [state.name for state in group.originals if state.name.endswith(".log")]
+        return [name for name in logs if not self.is_original(group, name)]
+
+    def put_back_missing(self, group: ApplyIntent) -> None:
+        """Puts back what a broker removed of a group whose originals had all been put back.
+
+        It may have rebuilt an index, or removed or rewritten a snapshot: what it made stays.
+        """
+        for original in group.originals:
+            kept = self.names.keep(original.name)
+            if self.state(original.name) is None and self.state(kept) is not None:
+                via = self.names.out(f"{original.name}.back")
+                self._give(kept, original.name, via if original.name in group.copied else "")
+        self._sync("")
 
     def whereabouts(self, group: ApplyIntent) -> Whereabouts:
         """Where the new ``.log`` is; a broker that was started in between may have moved or removed it."""

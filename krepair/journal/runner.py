@@ -312,11 +312,9 @@ class _Run:
     def _forget(self, intent: Intent) -> None:
         """Ends an apply that never committed: staged files back, litter and kept originals away."""
         if isinstance(intent, ApplyIntent):
-            if self.folder.whereabouts(intent) is Whereabouts.GONE and not self.folder.originals_in_place(
-                intent
-            ):
-                lost = next(o.name for o in intent.originals if not self.folder.is_original(intent, o.name))
-                raise StalePlanError(f"{self.folder.at(lost)}: is gone, and so is the new segment")
+            lost = self.folder.missing_logs(intent)
+            if lost and self.folder.whereabouts(intent) is Whereabouts.GONE:
+                raise StalePlanError(f"{self.folder.at(lost[0])}: is gone, and so is the new segment")
             self.folder.run(roll_back_steps(intent, self.folder.names), intent)
             self.folder.remove_litter(intent)
         else:
@@ -364,7 +362,9 @@ class _Run:
         else:
             # The state of a half-done swap is one of its own order only.
             order = group.order if state == "committing" else self.order
-        if not self._is_undone(group):
+        if self._is_undone(group):
+            self.folder.put_back_missing(group)
+        else:
             self._check_undo(group, state)
             self._put_up_fence()
             if state != "undoing":
@@ -374,7 +374,7 @@ class _Run:
 
     def _is_undone(self, group: ApplyIntent) -> bool:
         gone = self.folder.whereabouts(group) in {Whereabouts.OUT, Whereabouts.GONE}
-        return gone and self.folder.originals_in_place(group)
+        return gone and not self.folder.missing_logs(group)
 
     def _check_undo(self, group: ApplyIntent, state: str) -> None:
         """Checks before the first step that the new segment is untouched and the originals can come back."""
@@ -399,7 +399,7 @@ class _Run:
 
     def _finish_undo(self, group: ApplyIntent) -> None:
         self.folder.remove_litter(group)
-        missing = [o.name for o in group.originals if not self.folder.is_original(group, o.name)]
+        missing = self.folder.missing_logs(group)
         if missing:
             raise StalePlanError(f"{self.folder.at(missing[0])}: is not the original that was kept")
         self.folder.run(forget_steps(group, self.folder.names), group)

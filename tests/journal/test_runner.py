@@ -16,6 +16,7 @@ from krepair.journal.safe_points import SafePoints
 from krepair.journal.status import ChangeState, read_status
 from krepair.plan.model import Commit
 from tests.durable.disks import ALL_KINDS, FILE_CHANGING, FailingDisk, SimulatedCrash, StoppingDisk
+from tests.journal.loader_model import served
 from tests.journal.scene import FENCED, P1, P2, PLAN_ID, Scene, Tree, UnsyncedDisk, name, tree
 
 COMMITS = {"P1 fenced": FENCED, "P1": P1, "P2": P2, "P2 fenced": Commit(order="P2", fence=True, why="")}
@@ -133,6 +134,15 @@ def test_stopped_at_every_call_of_undo_it_goes_on_to_the_original_tree(
     assert stops > 60
 
 
+def check_swapped_or_rolled_back(scene: Scene, failure: Failed) -> None:
+    """A broker serves the new log exactly when the failure says that the next run has to go on."""
+    base = int(failure.change_id.rpartition("/")[2].partition(".")[0])
+    if base in scene.staged:
+        new = served(scene.path).get(name(base)) == scene.staged[base][".log"]
+        assert new is not failure.rolled_back
+        assert new or not [*scene.path.glob("*.swap"), *scene.path.glob("*.cleaned")]
+
+
 @pytest.mark.parametrize("commit", [FENCED, P2], ids=["P1 fenced", "P2"])
 @pytest.mark.parametrize(
     ("number", "forever"), [(errno.EIO, False), (errno.ENOSPC, True)], ids=["EIO once", "ENOSPC forever"]
@@ -153,6 +163,8 @@ def test_a_failure_at_every_call_of_apply_is_an_outcome_and_the_next_run_ends_ri
             failure = next(o for o in outcomes if isinstance(o, Failed))
             assert failure.code is ExitCode.PARTLY
             assert os.strerror(number) in failure.why
+            if not forever:
+                check_swapped_or_rolled_back(scene, failure)
         assert [Committed] * 3 == [type(o) for o in scene.apply(commit)], fails
         assert whole == scene.now(), fails
     assert fails > 90
