@@ -61,8 +61,11 @@ def plan(
         merge=not no_merge,
         assume_high_watermark=parsing.parse_assume_high_watermark(assume_high_watermark),
     )
-    from krepair.ops import plan as ops
     from krepair.ops import show
+
+    if out is not None:
+        show.check_place(out, log_dirs[0])
+    from krepair.ops import plan as ops
 
     with ProgressOf(quiet=quiet) as progress, exact_errors(log_dir=log_dirs[0]):
         made = ops.make_plan(log_dirs[0], options, progress)

@@ -57,6 +57,11 @@ def save(path: str, plan: Plan) -> None:
     planfile.write_plan(path, plan, RealDisk())
 
 
+def check_place(path: str, log_dir: str) -> None:
+    """Prove before the work that the plan can be saved there; see ``krepair.plan.planfile.check_place``."""
+    planfile.check_place(path, log_dir)
+
+
 def show_text(plan: Plan, output_format: str, path: str) -> str:
     """The plan as Markdown or JSON.
 

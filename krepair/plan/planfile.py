@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import stat
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -120,27 +121,48 @@ def read_plan(path: str) -> Plan:
     return loads(data, path)
 
 
-def write_plan(path: str, plan: Plan, disk: Disk) -> None:
-    """Write a plan file so that it is there whole or not at all.
+def check_place(path: str, log_dir: str) -> str:
+    """Prove, before any long work, that a plan may be written to a path.
 
     Args:
-        path: where; an existing file is replaced.
-        plan: sealed.
-        disk: does it.
+        path: where the plan is to go.
+        log_dir: the log directory it is of.
+
+    Returns:
+        The absolute path, links in its folders resolved.
 
     Raises:
-        RefusedError: ``path`` is in the plan's log directory, where a broker would meet it, or the operating
-            system refused to write.
-        UsageError: the folder is not there, or ``path`` is a folder.
+        RefusedError: it is in the log directory, where a broker would meet it; or a file that is no plan is
+            there.
+        UsageError: the folder is not there, or the path is a folder.
     """
     folder, file_name = os.path.split(os.path.abspath(path))
     folder = os.path.realpath(folder)
     target = os.path.join(folder, file_name)
-    _check_outside(target, plan.log_dir)
+    _check_outside(target, log_dir)
     if not os.path.isdir(folder):
         raise UsageError(f"{path}: the folder {folder} is not there")
     if os.path.isdir(target):
         raise UsageError(f"{path}: is a folder; --out needs a file name")
+    if os.path.lexists(target) and not _may_be_replaced(target):
+        raise RefusedError(f"{path}: is there and is no plan; it is not overwritten")
+    return target
+
+
+def write_plan(path: str, plan: Plan, disk: Disk) -> None:
+    """Write a plan file so that it is there whole or not at all.
+
+    Args:
+        path: where; an older plan there is replaced.
+        plan: sealed.
+        disk: does it.
+
+    Raises:
+        RefusedError: see ``check_place``; or the operating system refused to write.
+        UsageError: see ``check_place``.
+    """
+    target = check_place(path, plan.log_dir)
+    folder, file_name = os.path.split(target)
     temporary = os.path.join(folder, f".{file_name}.{os.getpid()}.tmp")
     try:
         _remove_if_there(disk, temporary)
@@ -148,8 +170,21 @@ def write_plan(path: str, plan: Plan, disk: Disk) -> None:
         disk.rename(temporary, target)
         disk.sync_dir(folder)
     except OSError as error:
-        _remove_if_there(disk, temporary)
+        with suppress(OSError):
+            _remove_if_there(disk, temporary)
         raise RefusedError(f"{path}: cannot write the plan: {_system_words(error)}") from None
+
+
+def _may_be_replaced(target: str) -> bool:
+    """Whether an older plan, or nothing yet, is there: a slip must not cost a server.properties."""
+    try:
+        status = os.lstat(target)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_PLAN_BYTES:
+            return False
+        with open(target, "rb") as file:
+            return status.st_size == 0 or bool(_head_decoder.decode(file.read()).format_version)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
 
 
 def _remove_if_there(disk: Disk, path: str) -> None:

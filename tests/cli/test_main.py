@@ -307,7 +307,7 @@ def test_plan_refuses_to_write_into_the_log_directory(fakes: Fakes, tmp_path: Pa
     plan = seal(msgspec.structs.replace(good_plan(), log_dir=str(tmp_path)))
     fakes.set("plan", plan, "make_plan")
     assert run("plan", str(tmp_path), "--out", str(tmp_path / "p")).exit_code == 13
-    assert list(tmp_path.iterdir()) == []
+    assert (list(tmp_path.iterdir()), fakes.calls) == ([], [])
 
 
 def test_show_gives_the_same_plan_in_each_format(plan_path: str):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import msgspec
@@ -127,8 +129,6 @@ def test_an_absurdly_large_file_is_refused_unread(tmp_path: Path, monkeypatch: p
 
 
 def test_a_missing_file_a_folder_and_a_fifo_are_told_apart(tmp_path: Path):
-    import os
-
     os.mkfifo(tmp_path / "fifo")
     for name, words in (("none", "no such plan file"), ("", "regular file"), ("fifo", "regular file")):
         with pytest.raises(KrepairError, match=words):
@@ -137,11 +137,45 @@ def test_a_missing_file_a_folder_and_a_fifo_are_told_apart(tmp_path: Path):
 
 def test_a_plan_is_written_whole_and_nothing_is_left_beside_it(tmp_path: Path):
     path = tmp_path / "p.krplan"
-    path.write_text("old")
+    path.write_bytes(dumps(good_plan(left_alone())))
     plan = good_plan()
     write_plan(str(path), plan, RealDisk())
     assert read_plan(str(path)) == plan
     assert [entry.name for entry in tmp_path.iterdir()] == ["p.krplan"]
+
+
+def test_a_file_that_is_no_plan_is_never_overwritten(tmp_path: Path):
+    settings = tmp_path / "server.properties"
+    settings.write_text("log.dirs=/data\n")
+    (tmp_path / "link").symlink_to(settings)
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("server.properties", "link", "fifo"):
+        with pytest.raises(RefusedError, match="is no plan"):
+            write_plan(str(tmp_path / name), good_plan(), RealDisk())
+    assert settings.read_text() == "log.dirs=/data\n"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["fifo", "link", "server.properties"]
+
+
+def test_an_empty_file_made_for_the_plan_is_replaced(tmp_path: Path):
+    path = tmp_path / "p"
+    path.touch()
+    write_plan(str(path), good_plan(), RealDisk())
+    assert read_plan(str(path)) == good_plan()
+
+
+class FullDisk(RealDisk):
+    """Has no room for the plan."""
+
+    def create(self, path: str, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_leaves_the_old_plan(tmp_path: Path):
+    path = tmp_path / "p"
+    write_plan(str(path), good_plan(), RealDisk())
+    with pytest.raises(RefusedError, match="No space left"):
+        write_plan(str(path), good_plan(left_alone()), FullDisk())
+    assert read_plan(str(path)) == good_plan()
 
 
 @pytest.mark.parametrize("place", ["p", "sub/p", "../dir/p", "link/p"])
