@@ -1,0 +1,120 @@
+"""What krepair makes of the markers and emptied batches that a real 2.2.0 broker left (KAFKA-8335)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from krepair.errors import ExitCode
+from krepair.ops.verify import verify_log_dir, verify_plan
+from krepair.plan import planfile
+from tests.fixture_dirs import FIXTURES
+from tests.lab.judge import UNLIMITED, Judge
+from tests.ops.scene import Scene, markers, part, rewrites, scene, tree, whole_log
+
+NUMBERS = {0: (1_308_238, 75_800, 307), 1: (1_297_520, 49_470, 211)}
+BROKER_RECLAIMED = {0: 166_124, 1: 149_388}
+
+
+@pytest.fixture
+def bloat(tmp_path: Path) -> Scene:
+    return scene(tmp_path)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_far_horizon_reclaims_to_the_bytes_and_markers_of_the_fixpoint(bloat: Scene, number: int) -> None:
+    folder = bloat.path / f"__consumer_offsets-{number}"
+    before, after, markers_left = NUMBERS[number]
+    plan = bloat.plan()
+    planned = part(plan, folder.name)
+    assert (planned.log_bytes_before, planned.log_bytes_after) == (before, after)
+    assert len(whole_log(folder)) == before
+    assert bloat.apply(plan).exit_code == ExitCode.DONE
+    log = whole_log(folder)
+    assert (len(log), markers(log)) == (after, markers_left)
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("number", NUMBERS)
+def test_applied_log_is_byte_for_byte_what_the_cleaner_of_2_2_1_comes_to_rest_at(
+    bloat: Scene, tmp_path: Path, judge: Callable[[str], Judge], number: int
+) -> None:
+    theirs = scene(tmp_path / "theirs").path / f"__consumer_offsets-{number}"
+    reached = judge("2.2.1").fixpoint(
+        theirs, horizon=UNLIMITED, settings={"segment.bytes": 100_000}, now_ms=bloat.now_ms
+    )
+    assert reached.reached
+    bloat.apply(bloat.plan())
+    ours = bloat.path / theirs.name
+    assert whole_log(ours) == whole_log(theirs)
+    assert b"".join(path.read_bytes() for path in sorted(ours.glob("*.txnindex"))) == b"".join(
+        path.read_bytes() for path in sorted(theirs.glob("*.txnindex"))
+    )
+
+
+@pytest.mark.parametrize("horizon", ["newest", "next-pass"])
+def test_default_horizon_reclaims_at_least_what_three_passes_of_a_real_2_2_1_did(
+    tmp_path: Path, horizon: str
+) -> None:
+    bloat = scene(tmp_path, horizon=horizon)
+    cleaned = msgspec.json.decode((FIXTURES / "offsets-cleaned-2.2.1.json").read_bytes())
+    plan = bloat.plan()
+    assert bloat.apply(plan).exit_code == ExitCode.DONE
+    for number, theirs in BROKER_RECLAIMED.items():
+        folder = f"__consumer_offsets-{number}"
+        assert cleaned[folder]["bytes"] == theirs
+        assert len(whole_log(bloat.path / folder)) == part(plan, folder).log_bytes_after <= theirs
+
+
+@pytest.mark.parametrize("merge", [True, False])
+def test_second_plan_is_empty_and_applies_to_nothing(bloat: Scene, merge: bool) -> None:
+    first = bloat.plan(merge=merge)
+    assert bloat.apply(first).exit_code == ExitCode.DONE
+    again = bloat.plan(merge=merge)
+    assert {each.folder: each.status for each in again.partitions} == {
+        each.folder: "nothing" for each in first.partitions
+    }
+    before = tree(bloat.path)
+    report = bloat.apply(again)
+    assert (report.exit_code, report.results) == (ExitCode.DONE, ())
+    assert tree(bloat.path) == before
+
+
+def test_same_directory_policy_and_clock_give_the_same_bytes_of_plan(bloat: Scene) -> None:
+    one, again = planfile.dumps(bloat.plan()), planfile.dumps(bloat.plan())
+    assert one == again
+    later = planfile.dumps(bloat.plan(now_ms=bloat.now_ms + 1))
+    assert later != one
+
+
+def test_without_merging_every_segment_stays_by_itself(bloat: Scene) -> None:
+    plan = bloat.plan(merge=False)
+    planned = part(plan, "__consumer_offsets-0")
+    assert {len(change.sources) for change in rewrites(planned)} == {1}
+    bases = sorted(path.name for path in (bloat.path / planned.folder).glob("*.log"))
+    bloat.apply(plan)
+    assert sorted(path.name for path in (bloat.path / planned.folder).glob("*.log")) == bases
+
+
+def test_what_was_applied_verifies_and_undo_gives_every_byte_and_time_back(bloat: Scene) -> None:
+    before = tree(bloat.path)
+    plan = bloat.plan()
+    bloat.apply(plan)
+    verified = verify_plan(plan, bloat.options())
+    assert (verified.exit_code, verified.problems) == (ExitCode.DONE, ())
+    assert verified.batches == sum(change.batches for each in plan.partitions for change in rewrites(each))
+    assert verify_log_dir(str(bloat.path), bloat.options()).problems == ()
+    assert bloat.undo(plan).exit_code == ExitCode.DONE
+    assert tree(bloat.path) == before
+
+
+def test_kept_bytes_of_the_plan_are_those_of_the_result_by_source_segment(bloat: Scene) -> None:
+    plan = bloat.plan()
+    for each in plan.partitions:
+        kept = sum(s.kept_bytes for change in rewrites(each) for s in change.sources)
+        dropped = sum(s.log_bytes - s.kept_bytes for change in rewrites(each) for s in change.sources)
+        assert kept == sum(change.log_bytes for change in rewrites(each))
+        assert each.log_bytes_before - dropped == each.log_bytes_after
