@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -77,12 +78,8 @@ def _group(facts: FolderFacts, change: RewriteSegments) -> Iterator[Objection]:
     bases = [source.base_offset for source in change.sources]
     if change.base_offset != bases[0]:
         yield Objection("RV17", where, f"base offset {change.base_offset}, its first source has {bases[0]}")
-    if bases[0] in facts.bases:
-        first = facts.bases.index(bases[0])
-        run = facts.bases[first : first + len(bases)]
-    else:
-        run = []
-    if run != bases:
+    first = bisect_left(facts.bases, bases[0])
+    if facts.bases[first : first + len(bases)] != bases:
         yield Objection("RV17", where, "its sources are not neighbouring segments of this partition")
     if facts.bases and facts.bases[-1] in bases:
         yield Objection("RV18", where, f"segment {facts.bases[-1]} is the last one: a broker writes to it")
@@ -95,7 +92,8 @@ def _new_segment(facts: FolderFacts, change: RewriteSegments) -> Iterator[Object
     if change.index_bytes_at_most < 0:
         yield Objection("RV21", where, "the size of its indexes is negative")
     last_base = change.sources[-1].base_offset
-    following = next((base for base in facts.bases if base > last_base), None)
+    place = bisect_right(facts.bases, last_base)
+    following = facts.bases[place] if place < len(facts.bases) else None
     from_base = max(
         (source.base_offset for source in change.sources if source.kept_batches > 0), default=last_base
     )

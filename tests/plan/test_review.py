@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -365,3 +366,38 @@ def test_figures_of_the_good_plan_are_those_worked_out_by_hand():
     assert part.peak_extra_bytes == change.peak_extra_bytes + 64 * 1024
     assert part.freed_at_apply == -(578 + 58)
     assert part.log_bytes_after == 2500 - 2000 + 578
+
+
+def test_many_groups_are_reviewed_in_time_that_grows_with_their_number():
+    """20,000 single groups: a search through all segments for each would take minutes."""
+    count = 20_000
+    first = source(0)
+    changes = tuple(
+        replace(
+            rewrite(),
+            change_id=f"{FOLDER}/{base:020d}",
+            base_offset=base,
+            sources=(replace(first, base_offset=base, aborted_kept=()),),
+            log_bytes=378,
+            batches=2,
+            mtime_ns=1_700_000_000_000_000_000,
+            last_offset=base + 99,
+            removes_snapshots=(),
+        )
+        for base in range(0, count * 100, 100)
+    )
+    files = tuple(fingerprint(f"{base:020d}.log", 1000) for base in range(0, count * 100 + 1, 100))
+    end = count * 100
+    span = replace(partition().span, end_offset=end)
+    part = partition(
+        files=files,
+        changes=changes,
+        span=span,
+        log_end_offset=end + 1,
+        high_watermark=end + 1,
+        log_bytes_before=1000 * (count + 1),
+    )
+    plan = good_plan(part)
+    started = time.monotonic()
+    assert review(plan) == []
+    assert time.monotonic() - started < 30
