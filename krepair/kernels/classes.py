@@ -5,7 +5,9 @@ Everything a kernel and its wrapper must agree on is named here once. ``krepair.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 # classes of batches; tallies are kept per class
 RECORDS: Final = 0
@@ -133,3 +135,10 @@ ENTRY_NO_MARKER: Final = 0
 ENTRY_NO_DATA: Final = 1
 ENTRY_DATA: Final = 2
 ENTRY_OTHER_PRODUCER: Final = 3
+
+Tallies = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def no_tallies() -> Tallies:
+    """Tallies of nothing: int64[CLASS_COUNT, TALLY_COLUMNS]."""
+    return np.zeros((CLASS_COUNT, TALLY_COLUMNS), np.int64)

@@ -62,7 +62,12 @@ def apply(
 
 def _bytes_to_read(partitions: Sequence[PartitionPlan]) -> int:
     changes = [change for each in partitions for change in each.changes]
-    return sum(source.log_bytes for change in changes if isinstance(change, RewriteSegments) for source in change.sources)
+    return sum(
+        source.log_bytes
+        for change in changes
+        if isinstance(change, RewriteSegments)
+        for source in change.sources
+    )
 
 
 class _Apply:
@@ -117,7 +122,10 @@ class _Apply:
             states = read_status(self.disk, self.plan.log_dir, self.plan.plan_id, plan)
             unknown = next((change for change, state in states.items() if state is ChangeState.UNKNOWN), "")
             if unknown:
-                raise StalePlanError(_why_unknown(folder.path, plan, unknown), next_command=f"krepair plan {self.plan.log_dir} --out PLAN")
+                raise StalePlanError(
+                    _why_unknown(folder.path, plan, unknown),
+                    next_command=f"krepair plan {self.plan.log_dir} --out PLAN",
+                )
         except (KrepairError, OSError) as error:
             results.append(_refused(plan, error))
             return None
@@ -125,7 +133,8 @@ class _Apply:
         planned = tuple(
             change
             for change in plan.changes
-            if isinstance(change, RewriteSegments) and states[change.change_id] in {ChangeState.PLANNED, ChangeState.UNDONE}
+            if isinstance(change, RewriteSegments)
+            and states[change.change_id] in {ChangeState.PLANNED, ChangeState.UNDONE}
         )
         return Staging(plan, partition, folder, planned)
 
@@ -163,7 +172,9 @@ class _Apply:
             self.stager.stage_change(each, change)
 
         before = self.states[each.plan.folder]
-        left = tuple(change for change in each.plan.changes if before[change.change_id] is not ChangeState.PURGED)
+        left = tuple(
+            change for change in each.plan.changes if before[change.change_id] is not ChangeState.PURGED
+        )
         purged = [
             ChangeResult(change_id=change.change_id, partition=each.plan.folder, outcome="already")
             for change in each.plan.changes
@@ -214,14 +225,20 @@ def _why_unknown(path: str, plan: PartitionPlan, change_id: str) -> str:
 def _refused(plan: PartitionPlan, error: KrepairError | OSError) -> ChangeResult:
     code = error.exit_code if isinstance(error, KrepairError) else ExitCode.REFUSED
     why = error.message if isinstance(error, KrepairError) else f"{error.filename}: {error.strerror}"
-    return ChangeResult(change_id=plan.folder, partition=plan.folder, outcome="failed", exit_code=int(code), why=why)
+    return ChangeResult(
+        change_id=plan.folder, partition=plan.folder, outcome="failed", exit_code=int(code), why=why
+    )
 
 
 def result_of(folder: str, outcome: Outcome, *, already: bool = False, freed: int = 0) -> ChangeResult:
     """One line of the report."""
     if isinstance(outcome, Failed):
         return ChangeResult(
-            change_id=outcome.change_id, partition=folder, outcome="failed", exit_code=int(outcome.code), why=outcome.why
+            change_id=outcome.change_id,
+            partition=folder,
+            outcome="failed",
+            exit_code=int(outcome.code),
+            why=outcome.why,
         )
     if isinstance(outcome, Committed):
         word: ChangeOutcome = "already" if already else "committed"
@@ -229,7 +246,7 @@ def result_of(folder: str, outcome: Outcome, *, already: bool = False, freed: in
             change_id=outcome.change_id, partition=folder, outcome=word, bytes_freed=0 if already else freed
         )
     if isinstance(outcome, Undone):
-        return ChangeResult(change_id=outcome.change_id, partition=folder, outcome="undone", bytes_freed=freed)
+        return ChangeResult(
+            change_id=outcome.change_id, partition=folder, outcome="undone", bytes_freed=freed
+        )
     return ChangeResult(change_id=outcome.change_id, partition=folder, outcome="skipped", why=outcome.why)
-
-

@@ -88,7 +88,10 @@ def wanted_partitions(view: LogDir, settings: Settings, options: Options) -> lis
     if named:
         chosen = [each for each in view.partitions if options.wants(each.topic, each.number)]
         if not chosen:
-            raise NotALogDirError(f"{view.path}: no partition of those named is there", next_command=f"krepair check {view.path}")
+            raise NotALogDirError(
+                f"{view.path}: no partition of those named is there",
+                next_command=f"krepair check {view.path}",
+            )
         return chosen
     return [each for each in view.partitions if settings.topic(each.topic).compacts or each.unreadable]
 
@@ -139,7 +142,12 @@ def _damage(surveyed: Sequence[Surveyed]) -> list[DamagedSegment]:
 
 
 def _damage_elsewhere(
-    view: LogDir, surveyed: Sequence[Surveyed], settings: Settings, options: Options, engine: Engine, progress: Progress
+    view: LogDir,
+    surveyed: Sequence[Surveyed],
+    settings: Settings,
+    options: Options,
+    engine: Engine,
+    progress: Progress,
 ) -> list[DamagedSegment]:
     """Damage in the active segments of all other partitions, which the fence would have a broker recover.
 
@@ -215,7 +223,9 @@ def _left_alone(plan: PartitionPlan, outcome: LeftAlone) -> PartitionPlan:
     )
 
 
-def _decided(plan: PartitionPlan, each: Surveyed, decision: PartitionDecision, options: Options) -> PartitionPlan:
+def _decided(
+    plan: PartitionPlan, each: Surveyed, decision: PartitionDecision, options: Options
+) -> PartitionPlan:
     changes = tuple(_change(each, group) for group in decision.groups if group.changes)
     span = decision.span
     return replace(
@@ -223,7 +233,10 @@ def _decided(plan: PartitionPlan, each: Surveyed, decision: PartitionDecision, o
         status="change" if changes else "nothing",
         log_end_offset=decision.log_end_offset,
         span=Span(
-            start_offset=span.start_offset, end_offset=span.end_offset, limit=span.limit, limit_text=span.limit_text
+            start_offset=span.start_offset,
+            end_offset=span.end_offset,
+            limit=span.limit,
+            limit_text=span.limit_text,
         ),
         horizon_ms=decision.horizon_ms,
         horizons=tuple(
@@ -286,9 +299,7 @@ def _change(each: Surveyed, group: GroupDecision) -> RewriteSegments:
 def _merged_away_snapshots(partition: Partition, sources: Sequence[SegmentOutcome]) -> tuple[str, ...]:
     """Snapshots named after segments that are merged away go, as on 2.8+ (KAFKA-9393); the newest never does."""
     gone = {source.base_offset for source in sources[1:]}
-    return tuple(
-        snapshot.file.name for snapshot in partition.snapshots[:-1] if snapshot.offset in gone
-    )
+    return tuple(snapshot.file.name for snapshot in partition.snapshots[:-1] if snapshot.offset in gone)
 
 
 def _source(source: SegmentOutcome) -> SourceSegment:
@@ -312,4 +323,3 @@ def _source(source: SegmentOutcome) -> SourceSegment:
         decisions=f"{source.decisions & (2**64 - 1):016x}",
         aborted_kept=source.aborted_kept,
     )
-

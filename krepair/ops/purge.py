@@ -59,6 +59,12 @@ def _purge_one(plan: Plan, partition: PartitionPlan, disk: Disk) -> ChangeResult
         code = error.exit_code if isinstance(error, KrepairError) else ExitCode.PARTLY
         why = error.message if isinstance(error, KrepairError) else f"{error.filename}: {error.strerror}"
         return ChangeResult(
-            change_id=partition.folder, partition=partition.folder, outcome="failed", exit_code=int(code), why=why
+            change_id=partition.folder,
+            partition=partition.folder,
+            outcome="failed",
+            exit_code=int(code),
+            why=why,
         )
-    return ChangeResult(change_id=partition.folder, partition=partition.folder, outcome="purged", bytes_freed=freed)
+    return ChangeResult(
+        change_id=partition.folder, partition=partition.folder, outcome="purged", bytes_freed=freed
+    )

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Disk
-from krepair.errors import ExitCode, KrepairError, RefusedError, StalePlanError, UnreadableError, VerifyFailedError
+from krepair.errors import (
+    ExitCode,
+    KrepairError,
+    RefusedError,
+    StalePlanError,
+    UnreadableError,
+    VerifyFailedError,
+)
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh
 from krepair.kernels.scan import INT64_MAX
@@ -171,7 +178,9 @@ class Stager:
 
     def _note(self, each: Staging, base_offset: int, result: ScanResult) -> None:
         if result.failure or result.txn_damage:
-            each.problem = each.problem or error_of(result.failure or "changed", result.why or result.txn_damage)
+            each.problem = each.problem or error_of(
+                result.failure or "changed", result.why or result.txn_damage
+            )
             return
         segment = next(one for one in each.partition.segments if one.base_offset == base_offset)
         each.facts[base_offset] = facts_of(segment, result)
@@ -204,8 +213,16 @@ class Stager:
         for change in each.changes:
             for source in change.sources:
                 now = found.get(source.base_offset)
-                planned = (source.carried_open, source.keep_positions, source.protected, source.drop_unstamped)
-                if now is None or (now.carried_open, now.keep_positions, now.protected, now.drop_unstamped) != planned:
+                planned = (
+                    source.carried_open,
+                    source.keep_positions,
+                    source.protected,
+                    source.drop_unstamped,
+                )
+                if (
+                    now is None
+                    or (now.carried_open, now.keep_positions, now.protected, now.drop_unstamped) != planned
+                ):
                     return StalePlanError(
                         f"{each.plan.folder}/{source.base_offset:020d}.log: the decisions made anew are not the plan's",
                         next_command=f"krepair plan {self.plan.log_dir} --out PLAN",
@@ -259,7 +276,9 @@ class Stager:
                 each.problem = each.problem or error_of(result.failure, result.why)
         self.progress.finish()
 
-    def finish_item(self, each: Staging, change: RewriteSegments, *, stage: str = "", make: bool = True) -> FinishItem:
+    def finish_item(
+        self, each: Staging, change: RewriteSegments, *, stage: str = "", make: bool = True
+    ) -> FinishItem:
         """The item that finishes, or only verifies, a group."""
         attributes = read_attributes(_like(each.folder, change))._replace(mtime_ns=change.mtime_ns)
         return FinishItem(

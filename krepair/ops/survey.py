@@ -60,13 +60,17 @@ class Surveyed:
 
 def place_of(log_dir: LogDir, partition: Partition) -> Place:
     """Where a partition's files are, as work items name it."""
-    return Place(host=log_dir.host, log_dir=log_dir.path, log_dir_inode=log_dir.inode, folder=partition.folder)
+    return Place(
+        host=log_dir.host, log_dir=log_dir.path, log_dir_inode=log_dir.inode, folder=partition.folder
+    )
 
 
 def cannot_touch(partition: Partition, settings: TopicSettings) -> LeftAlone | None:
     """Why a partition is left alone whatever its log holds, or None."""
     if partition.topic == NEVER_TOUCHED:
-        return LeftAlone("refused-topic", f"{NEVER_TOUCHED} is the KRaft metadata log; krepair never changes it")
+        return LeftAlone(
+            "refused-topic", f"{NEVER_TOUCHED} is the KRaft metadata log; krepair never changes it"
+        )
     if settings.remote_storage_enable:
         return LeftAlone("tiered", "the topic is tiered (remote.storage.enable); krepair never changes it")
     if partition.unreadable:
@@ -79,7 +83,11 @@ def cannot_touch(partition: Partition, settings: TopicSettings) -> LeftAlone | N
             return LeftAlone("leftovers", text, damaged=True)
     for special in partition.specials:
         if parse_file_name(special.name).state is not FileState.FOREIGN:
-            return LeftAlone("special-file", f"{special.name}: a regular file was expected, found a {special.kind}", damaged=True)
+            return LeftAlone(
+                "special-file",
+                f"{special.name}: a regular file was expected, found a {special.kind}",
+                damaged=True,
+            )
     if not partition.segments:
         return LeftAlone("empty", "the folder has no .log file")
     return None
@@ -96,13 +104,13 @@ def survey(
     """Scan partitions and decide on each; one partition's failure never stops the others (KIP-346)."""
     surveyed = [Surveyed(partition, settings.topic(partition.topic)) for partition in partitions]
     for each in surveyed:
-        each.high_watermark = log_dir.high_watermark.offsets.get((each.partition.topic, each.partition.number), -1)
+        each.high_watermark = watermark_of(log_dir, each.partition)
         each.outcome = cannot_touch(each.partition, each.settings)
     to_scan = [each for each in surveyed if each.outcome is None]
     scan_partitions(log_dir, to_scan, options, engine, progress)
     for each in to_scan:
         if each.outcome is None:
-            _decide(log_dir, each, settings, options, engine)
+            decide_surveyed(log_dir, each, settings, options, engine)
     return surveyed
 
 
@@ -136,7 +144,9 @@ def scan_partitions(
             found[each.partition.folder, segment.base_offset] = facts_of(segment, result)
     progress.finish()
     for each in surveyed:
-        here = (found.get((each.partition.folder, segment.base_offset)) for segment in each.partition.segments)
+        here = (
+            found.get((each.partition.folder, segment.base_offset)) for segment in each.partition.segments
+        )
         each.segments = tuple(facts for facts in here if facts is not None)
 
 
@@ -144,12 +154,18 @@ def _scan_problem(result: ScanResult) -> LeftAlone | None:
     if result.failure:
         return LeftAlone(result.failure, result.why, damaged=True)
     if result.txn_damage:
-        return LeftAlone("txnindex-damage", result.txn_damage, "krepair plan LOGDIR --fix index --out PLAN", damaged=True)
+        return LeftAlone(
+            "txnindex-damage", result.txn_damage, "krepair plan LOGDIR --fix index --out PLAN", damaged=True
+        )
     return None
 
 
-def _scan_item(log_dir: LogDir, each: Surveyed, segment: Segment, options: Options, *, check_crc: bool) -> ScanItem:
-    high_watermark = INT64_MAX if options.assume_high_watermark or each.high_watermark < 0 else each.high_watermark
+def _scan_item(
+    log_dir: LogDir, each: Surveyed, segment: Segment, options: Options, *, check_crc: bool
+) -> ScanItem:
+    high_watermark = (
+        INT64_MAX if options.assume_high_watermark or each.high_watermark < 0 else each.high_watermark
+    )
     return ScanItem(
         place=place_of(log_dir, each.partition),
         base_offset=segment.base_offset,
@@ -172,7 +188,15 @@ def facts_of(segment: Segment, result: ScanResult) -> SegmentFacts:
     )
 
 
-def _decide(log_dir: LogDir, each: Surveyed, settings: Settings, options: Options, engine: Engine) -> None:
+def watermark_of(log_dir: LogDir, partition: Partition) -> int:
+    """The high watermark that is recorded for a partition, -1 if none is."""
+    return log_dir.high_watermark.offsets.get((partition.topic, partition.number), -1)
+
+
+def decide_surveyed(
+    log_dir: LogDir, each: Surveyed, settings: Settings, options: Options, engine: Engine
+) -> None:
+    """Decide on a partition that was scanned whole; the outcome is put into ``each``."""
     log_end = log_end_of(each.segments)
     if each.high_watermark < 0 and not options.assume_high_watermark:
         each.outcome = LeftAlone(
@@ -219,7 +243,9 @@ def _rescan(
     each.segments = tuple(again.get(facts.base_offset, facts) for facts in each.segments)
     outcome = decide(each.segments, each.policy, needed.protected) if each.policy else None
     if outcome is None or isinstance(outcome, NeedsRescan):
-        return LeftAlone("changed", "the partition changed while it was read", "krepair plan LOGDIR --out PLAN")
+        return LeftAlone(
+            "changed", "the partition changed while it was read", "krepair plan LOGDIR --out PLAN"
+        )
     return outcome
 
 
@@ -261,7 +287,9 @@ def marker_policy(
     )
 
 
-def newest_snapshot(snapshots: Sequence[Snapshot], log_end: int) -> tuple[int, tuple[ProducerSnapshotState, ...]]:
+def newest_snapshot(
+    snapshots: Sequence[Snapshot], log_end: int
+) -> tuple[int, tuple[ProducerSnapshotState, ...]]:
     """The snapshot that a broker would load: the newest valid one not past the log end; (-1, ()) if none is.
 
     Raises:

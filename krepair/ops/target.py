@@ -26,14 +26,17 @@ def check_target(plan: Plan) -> None:
         text = "; ".join(f"{one.code} {one.where}: {one.text}" for one in objections[:5])
         more = f" (and {len(objections) - 5} more)" if len(objections) > 5 else ""
         raise RefusedError(
-            f"the review of the plan objects: {text}{more}", next_command=f"krepair plan {plan.log_dir} --out PLAN"
+            f"the review of the plan objects: {text}{more}",
+            next_command=f"krepair plan {plan.log_dir} --out PLAN",
         )
     if plan.host != socket.gethostname():
         raise StalePlanError(f"the plan is for host {plan.host}, this is {socket.gethostname()}")
     try:
         inode = os.stat(plan.log_dir).st_ino
     except OSError as error:
-        raise StalePlanError(f"{plan.log_dir}: {error.strerror}; the plan is for a directory that is not here") from error
+        raise StalePlanError(
+            f"{plan.log_dir}: {error.strerror}; the plan is for a directory that is not here"
+        ) from error
     if inode != plan.log_dir_inode:
         raise StalePlanError(
             f"{plan.log_dir} is another directory than the one the plan was made of (inode {inode}, not "

@@ -97,4 +97,6 @@ def _failed(partition: PartitionPlan, why: str, code: ExitCode) -> ChangeResult:
 
 def _nothing_to_undo(result: ChangeResult) -> ChangeResult:
     """A change that was never applied, or is undone already, is as undo wants it."""
-    return ChangeResult(change_id=result.change_id, partition=result.partition, outcome="already", why=result.why)
+    return ChangeResult(
+        change_id=result.change_id, partition=result.partition, outcome="already", why=result.why
+    )

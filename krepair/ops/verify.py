@@ -35,7 +35,9 @@ def verify_log_dir(path: str, options: Options, progress: Progress | None = None
     sizes = [segment.log.size for each in partitions for segment in each.segments]
     engine = choose_engine(options.engine, options.master, sum(sizes))
     problems = [
-        Problem(partition=each.folder, file="", position=-1, text=each.unreadable) for each in partitions if each.unreadable
+        Problem(partition=each.folder, file="", position=-1, text=each.unreadable)
+        for each in partitions
+        if each.unreadable
     ]
     batches = read = 0
     progress.start("verify", sum(sizes))
@@ -88,7 +90,12 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
     progress = progress or SilentProgress()
     view = view_of(plan)
     partitions = [each for each in plan.partitions if each.changes]
-    total = sum(change.log_bytes for each in partitions for change in each.changes if isinstance(change, RewriteSegments))
+    total = sum(
+        change.log_bytes
+        for each in partitions
+        for change in each.changes
+        if isinstance(change, RewriteSegments)
+    )
     engine = choose_engine(options.engine, options.master, total)
     try:
         return _VerifyPlan(plan, view, engine, progress).report(partitions)
@@ -127,7 +134,9 @@ class _VerifyPlan:
             batches=batches,
             bytes_read=read,
             engine=self.engine.why,
-            next_command="krepair undo PLAN" if self.problems else "krepair purge PLAN   (when the brokers are well)",
+            next_command="krepair undo PLAN"
+            if self.problems
+            else "krepair purge PLAN   (when the brokers are well)",
         )
 
     def _items(self, plan: PartitionPlan) -> list[FinishItem]:
@@ -159,4 +168,6 @@ class _VerifyPlan:
         return compare_with_sources(item.change, item.stage, keep)
 
     def _note(self, plan: PartitionPlan, change_id: str, text: str) -> None:
-        self.problems.append(Problem(partition=plan.folder, file="", position=-1, text=text, change_id=change_id))
+        self.problems.append(
+            Problem(partition=plan.folder, file="", position=-1, text=text, change_id=change_id)
+        )

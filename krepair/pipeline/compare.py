@@ -77,7 +77,11 @@ class _Cursor:
         if (~control & (gone["record_count"] > 0)).any():
             return "a batch with records is not in the new log"
         problem = self._same_bytes(old, walked, at)
-        self.bases, self.positions, self.sizes = self.bases[count:], self.positions[count:], self.sizes[count:]
+        self.bases, self.positions, self.sizes = (
+            self.bases[count:],
+            self.positions[count:],
+            self.sizes[count:],
+        )
         return problem
 
     def _same_bytes(self, old: int, walked: Walked, at: np.ndarray[tuple[int], np.dtype[np.int64]]) -> str:

@@ -96,12 +96,17 @@ def choose_engine(wanted: str, master: str, total_bytes: int) -> Engine:
     has_java = shutil.which("java") is not None
     if wanted == "spark" or (wanted == "auto" and (master or (total_bytes >= SPARK_FROM_BYTES and has_java))):
         if not has_java:
-            raise RefusedError("Spark needs Java 17 or later, and there is no java on the path", next_command="krepair ... --engine inline")
+            raise RefusedError(
+                "Spark needs Java 17 or later, and there is no java on the path",
+                next_command="krepair ... --engine inline",
+            )
         reason = f"spark: {'--engine spark' if wanted == 'spark' else '--master' if master else _gigabytes(total_bytes)}"
         return _start_spark(master, reason)
     if not has_java:
         return InlineEngine("inline: there is no java on the path")
-    return InlineEngine(f"inline: {_gigabytes(total_bytes)} to read, Spark starts at {_gigabytes(SPARK_FROM_BYTES)}")
+    return InlineEngine(
+        f"inline: {_gigabytes(total_bytes)} to read, Spark starts at {_gigabytes(SPARK_FROM_BYTES)}"
+    )
 
 
 def _gigabytes(count: int) -> str:
@@ -117,4 +122,6 @@ def _start_spark(master: str, reason: str) -> Engine:
         raise
     except Exception as error:
         first_line = str(error).strip().partition("\n")[0]
-        raise RefusedError(f"Spark did not start: {first_line}", next_command="krepair ... --engine inline") from error
+        raise RefusedError(
+            f"Spark did not start: {first_line}", next_command="krepair ... --engine inline"
+        ) from error

@@ -29,7 +29,9 @@ def map_items(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for row in batch.to_pylist():
             result = run_encoded(row["task"], row["item"])
-            yield pa.RecordBatch.from_pylist([{"index": row["index"], "result": result}], schema=_RESULT_ARROW)
+            yield pa.RecordBatch.from_pylist(
+                [{"index": row["index"], "result": result}], schema=_RESULT_ARROW
+            )
 
 
 def start_session(master: str) -> SparkSession:
@@ -46,10 +48,14 @@ def start_session(master: str) -> SparkSession:
         .config("spark.sql.adaptive.enabled", "false")
         .config("spark.log.level", "ERROR")
         .config("spark.driver.maxResultSize", "2g")
-        .config("spark.sql.warehouse.dir", os.path.join(os.environ.get("TMPDIR", "/tmp"), "krepair-warehouse"))  # noqa: S108
+        .config(
+            "spark.sql.warehouse.dir", os.path.join(os.environ.get("TMPDIR", "/tmp"), "krepair-warehouse")
+        )  # noqa: S108
     )
     if master.startswith(("local", "spark://127.", "spark://localhost")):
-        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+        builder = builder.config("spark.driver.host", "127.0.0.1").config(
+            "spark.driver.bindAddress", "127.0.0.1"
+        )
     return builder.getOrCreate()
 
 
@@ -71,10 +77,14 @@ class SparkEngine:
         """Yield results as partitions of the job come back."""
         if not items:
             return
-        rows = [(index, task.name, bytearray(msgspec.msgpack.encode(item))) for index, item in enumerate(items)]
+        rows = [
+            (index, task.name, bytearray(msgspec.msgpack.encode(item))) for index, item in enumerate(items)
+        ]
         frame = self.session.createDataFrame(rows, ITEM_SCHEMA).repartition(min(len(rows), _MAX_TASKS))
         results = frame.mapInArrow(map_items, RESULT_SCHEMA).select("index", "result")
-        for row in results.toLocalIterator(prefetchPartitions=True) if len(rows) > _MAX_TASKS else results.collect():
+        for row in (
+            results.toLocalIterator(prefetchPartitions=True) if len(rows) > _MAX_TASKS else results.collect()
+        ):
             yield int(row["index"]), msgspec.msgpack.decode(bytes(row["result"]), type=task.result)
 
     def close(self) -> None:

@@ -19,7 +19,15 @@ from krepair.formats.layout import Layout
 from krepair.kernels.index import build_indexes
 from krepair.kernels.scan import Bytes, Int64s, ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir.reading import opened_for_reading, read_whole, why
-from krepair.pipeline.items import FailureKind, FinishItem, FinishResult, Place, ScanItem, ScanResult, StageItem
+from krepair.pipeline.items import (
+    FailureKind,
+    FinishItem,
+    FinishResult,
+    Place,
+    ScanItem,
+    ScanResult,
+    StageItem,
+)
 from krepair.pipeline.verify import verify_group
 from krepair.pipeline.wire import encode_summary
 from krepair.plan.model import SourceSegment
@@ -96,7 +104,11 @@ def scan(item: ScanItem) -> ScanResult:
             summary = scan_segment(inputs, _reader(descriptor))
     except OSError as error:
         return ScanResult(failure="unreadable", why=f"{item.place.folder}/{name}: {why(error)}")
-    text = f"{item.base_offset:020d}.txnindex, position {damage[0].position}: {damage[0].expected} was expected, found {damage[0].found}" if damage else ""
+    text = (
+        f"{item.base_offset:020d}.txnindex, position {damage[0].position}: {damage[0].expected} was expected, found {damage[0].found}"
+        if damage
+        else ""
+    )
     return ScanResult(summary=encode_summary(summary), entries=entries, txn_damage=text)
 
 
@@ -127,7 +139,9 @@ class _Copy:
             self._write_runs(window, end, starts, kept)
         self.read += end
 
-    def _write_runs(self, window: Bytes, end: int, starts: Int64s, kept: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
+    def _write_runs(
+        self, window: Bytes, end: int, starts: Int64s, kept: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    ) -> None:
         runs = runs_of(starts, kept, end)
         raw = memoryview(window)
         pieces = [raw[first:last] for first, last in runs]
@@ -147,7 +161,9 @@ class _Copy:
         done = 0
         for piece in pieces:
             if not np.array_equal(back[done : done + len(piece)], np.frombuffer(piece, np.uint8)):
-                self.problem = f"what was written at position {at + done} of the new log reads back differently"
+                self.problem = (
+                    f"what was written at position {at + done} of the new log reads back differently"
+                )
                 return
             done += len(piece)
 
@@ -197,7 +213,9 @@ def stage(item: StageItem) -> ScanResult:
     return ScanResult(summary=encode_summary(summary), entries=entries)
 
 
-def _stage_problem(item: StageItem, source: SourceSegment, copy: _Copy, summary: SegmentSummary) -> tuple[FailureKind, str]:
+def _stage_problem(
+    item: StageItem, source: SourceSegment, copy: _Copy, summary: SegmentSummary
+) -> tuple[FailureKind, str]:
     if copy.problem:
         return "verify", copy.problem
     if summary.headers != item.headers:

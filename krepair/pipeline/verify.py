@@ -66,8 +66,12 @@ class _Counts:
         source = np.searchsorted(self.bases, base, side="right") - 1
         control = (headers["attributes"] & batch_v2.CONTROL) != 0
         count = headers["record_count"].astype(np.int64)
-        for column, weight in enumerate((np.ones(len(base)), np.where(control, 0, count), control & (count > 0))):
-            self.found[:, column] += np.bincount(source, weights=weight, minlength=len(self.bases)).astype(np.int64)
+        for column, weight in enumerate(
+            (np.ones(len(base)), np.where(control, 0, count), control & (count > 0))
+        ):
+            self.found[:, column] += np.bincount(source, weights=weight, minlength=len(self.bases)).astype(
+                np.int64
+            )
         if len(base):
             self.last_offset = int(base[-1]) + int(headers["last_offset_delta"][-1])
 
@@ -80,7 +84,9 @@ class _Counts:
                     f"the new log has {found}"
                 )
         if not self.change.base_offset <= self.last_offset <= self.change.last_offset:
-            return f"a last offset of at most {self.change.last_offset} was expected, found {self.last_offset}"
+            return (
+                f"a last offset of at most {self.change.last_offset} was expected, found {self.last_offset}"
+            )
         return ""
 
 
@@ -123,7 +129,9 @@ def _wrong_attributes(item: FinishItem, stem: str, name: str) -> FinishResult | 
             continue
         found = read_attributes(stem + suffix)
         if found != item.attributes:
-            return _wrong(f"{name}{suffix}: owner, group, mode, mtime and xattrs {item.attributes} were expected, found {found}")
+            return _wrong(
+                f"{name}{suffix}: owner, group, mode, mtime and xattrs {item.attributes} were expected, found {found}"
+            )
     return None
 
 

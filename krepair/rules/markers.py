@@ -168,7 +168,9 @@ def _notes(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> tuple[str,
     return tuple(notes)
 
 
-def _rescan(inside: Sequence[SegmentFacts], needs: ProducerNeeds, protected: Int64s | None) -> NeedsRescan | None:
+def _rescan(
+    inside: Sequence[SegmentFacts], needs: ProducerNeeds, protected: Int64s | None
+) -> NeedsRescan | None:
     """Segments whose markers of a protected epoch were classed without knowing of the protection."""
     known = set() if protected is None else {(int(pid), int(epoch)) for pid, epoch in protected}
     new = [pair for pair in needs.markers.tolist() if (pair[0], pair[1]) not in known]
@@ -225,7 +227,9 @@ def _protected_here(rows: Int64s, needs: ProducerNeeds) -> tuple[tuple[int, int]
 def _keep_leading(one: _Corrected, rows: Int64s, carried: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
     """A marker stays when a batch of its transaction stays in an earlier segment."""
     for row in rows[carried & (rows[:, c.P_MARKERS] > 0) & (rows[:, c.P_LEAD_KEPT] == 0)]:
-        _keep_marker(one, row, c.P_LEAD_POSITION, c.P_LEAD_CLASS, c.P_LEAD_SIZE, c.P_LEAD_ENTRY, c.P_LEAD_ABORT)
+        _keep_marker(
+            one, row, c.P_LEAD_POSITION, c.P_LEAD_CLASS, c.P_LEAD_SIZE, c.P_LEAD_ENTRY, c.P_LEAD_ABORT
+        )
 
 
 def _keep_needed(
@@ -251,7 +255,9 @@ def _keep_needed(
             continue
         if was_carried and row[c.P_NEXT_POSITION] == row[c.P_LEAD_POSITION]:
             continue  # kept already, for its data in an earlier segment
-        _keep_marker(one, row, c.P_NEXT_POSITION, c.P_NEXT_CLASS, c.P_NEXT_SIZE, c.P_NEXT_ENTRY, c.P_NEXT_ABORT)
+        _keep_marker(
+            one, row, c.P_NEXT_POSITION, c.P_NEXT_CLASS, c.P_NEXT_SIZE, c.P_NEXT_ENTRY, c.P_NEXT_ABORT
+        )
     one.keep_positions = tuple(sorted(positions))
     still_open: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
         ours & (rows[:, c.P_NEXT_POSITION] < 0) & (rows[:, c.P_OPEN_FIRST] >= 0)
@@ -259,7 +265,9 @@ def _keep_needed(
     return still_open
 
 
-def _keep_marker(one: _Corrected, row: Int64s, position: int, batch_class: int, size: int, entry: int, abort: int) -> None:
+def _keep_marker(
+    one: _Corrected, row: Int64s, position: int, batch_class: int, size: int, entry: int, abort: int
+) -> None:
     one.move(int(row[position]), int(row[size]), int(row[batch_class]), c.MARKER_DATA_REMAINS)
     if row[entry] >= 0:
         one.entry_flags[row[entry]] = c.ENTRY_DATA
@@ -287,11 +295,17 @@ def _kept_bytes(tallies: Int64s, *, drop_unstamped: bool) -> int:
     for batch_class in range(c.CLASS_COUNT):
         if stays(batch_class, drop_unstamped=drop_unstamped):
             size = int(tallies[batch_class, c.T_BYTES])
-            total += HEADER_SIZE * int(tallies[batch_class, c.T_BATCHES]) if batch_class == c.LAST_EMPTIED_NOW else size
+            total += (
+                HEADER_SIZE * int(tallies[batch_class, c.T_BATCHES])
+                if batch_class == c.LAST_EMPTIED_NOW
+                else size
+            )
     return total
 
 
-def _horizon_result(corrected: Sequence[_Corrected], name: str, horizon_ms: int, chosen: bool) -> HorizonResult:  # noqa: FBT001
+def _horizon_result(
+    corrected: Sequence[_Corrected], name: str, horizon_ms: int, chosen: bool
+) -> HorizonResult:  # noqa: FBT001
     after = 0
     dropped = 0
     for one in corrected:
@@ -312,7 +326,9 @@ def _outcomes(
     outcomes = [_outcome(one, drop_unstamped=one.facts.mtime_ms <= horizon_ms) for one in corrected]
     groups = group(outcomes, policy)
     by_base = {one.facts.base_offset: one for one in corrected}
-    barren = [each for each in groups if each.kept_bytes == 0 and any(source.log_bytes for source in each.sources)]
+    barren = [
+        each for each in groups if each.kept_bytes == 0 and any(source.log_bytes for source in each.sources)
+    ]
     if barren:
         for each in barren:
             last = by_base[[source for source in each.sources if source.log_bytes][-1].base_offset]
@@ -364,7 +380,9 @@ def _outcome(one: _Corrected, *, drop_unstamped: bool) -> SegmentOutcome:
             continue
         reason = reason_of(batch_class, drop_unstamped=drop_unstamped)
         before = reasons.get(reason, Tally(0, 0))
-        reasons[reason] = Tally(before.batches + batches, before.bytes + int(one.tallies[batch_class, c.T_BYTES]))
+        reasons[reason] = Tally(
+            before.batches + batches, before.bytes + int(one.tallies[batch_class, c.T_BYTES])
+        )
         if stays(batch_class, drop_unstamped=drop_unstamped):
             kept_batches += batches
             kept_markers += batches if batch_class in _MARKER_CLASSES else 0
@@ -406,10 +424,16 @@ def stage_inputs(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> dict
     """
     ids = all_ids(segments, policy.snapshot)
     scan = states_by_scan(segments, ids, policy.high_watermark)
-    broker = states_by_broker(segments, ids, policy.snapshot_offset, policy.snapshot) if policy.snapshot_offset >= 0 else scan
+    broker = (
+        states_by_broker(segments, ids, policy.snapshot_offset, policy.snapshot)
+        if policy.snapshot_offset >= 0
+        else scan
+    )
     span = spans.decide_span(segments, scan, broker, policy)
     needs = needs_of(scan, broker, policy.now_ms, policy.producer_expiry_ms)
-    horizon_ms = next(horizon for _, horizon, chosen in spans.horizon_choices(segments, span, policy) if chosen)
+    horizon_ms = next(
+        horizon for _, horizon, chosen in spans.horizon_choices(segments, span, policy) if chosen
+    )
     return {
         one.facts.base_offset: StageInputs(
             one.carried_open, one.keep_positions, one.protected, one.facts.mtime_ms <= horizon_ms

@@ -85,7 +85,9 @@ class ProducerStates:
         if not late.any():
             return
         carried = self.open_first[at][late]
-        inside = np.where(rows[late, c.P_LEAD_FIRST] >= 0, rows[late, c.P_LEAD_FIRST], rows[late, c.P_LEAD_OFFSET])
+        inside = np.where(
+            rows[late, c.P_LEAD_FIRST] >= 0, rows[late, c.P_LEAD_FIRST], rows[late, c.P_LEAD_OFFSET]
+        )
         first = np.where(carried >= 0, carried, inside)
         self.min_unreplicated = min(self.min_unreplicated, int(first.min()))
 
@@ -133,7 +135,10 @@ def states_by_scan(segments: Sequence[SegmentFacts], ids: Int64s, high_watermark
 
 
 def states_by_broker(
-    segments: Sequence[SegmentFacts], ids: Int64s, snapshot_offset: int, snapshot: Sequence[ProducerSnapshotState]
+    segments: Sequence[SegmentFacts],
+    ids: Int64s,
+    snapshot_offset: int,
+    snapshot: Sequence[ProducerSnapshotState],
 ) -> ProducerStates:
     """What a broker would load: the snapshot, then the batches at or after it.
 
@@ -181,7 +186,9 @@ def _one_epoch_each(markers: set[tuple[int, int]]) -> Int64s:
     return _pairs(newest.items())
 
 
-def disagreement(scan: ProducerStates, broker: ProducerStates, now_ms: int, expiry_ms: int) -> LeftAlone | None:
+def disagreement(
+    scan: ProducerStates, broker: ProducerStates, now_ms: int, expiry_ms: int
+) -> LeftAlone | None:
     """A snapshot that names, for an active producer, data older than data that the log still has is wrong."""
     wrong = (
         broker.active(now_ms, expiry_ms)

@@ -92,7 +92,9 @@ REASONS: dict[Reason, ReasonText] = {
         Verdict.DROP, "emptied batch that no active producer needs", "KAFKA-8335, commit 0bf7fa85de1"
     ),
     Reason.EMPTIED_MARKER: ReasonText(
-        Verdict.DROP, "emptied control batch: it restores no producer state", "ProducerAppendInfo.append (2.2.1)"
+        Verdict.DROP,
+        "emptied control batch: it restores no producer state",
+        "ProducerAppendInfo.append (2.2.1)",
     ),
     Reason.MARKER: ReasonText(
         Verdict.DROP,

@@ -20,7 +20,13 @@ def decide_span(
     watermark (and the first offset of a completed transaction whose marker is not below it), the first record younger
     than ``min.compaction.lag.ms``; the active segment is always out.
     """
-    limits = [(segments[-1].base_offset, "active segment", f"the active segment begins at offset {segments[-1].base_offset}")]
+    limits = [
+        (
+            segments[-1].base_offset,
+            "active segment",
+            f"the active segment begins at offset {segments[-1].base_offset}",
+        )
+    ]
     for states in (scan, broker):
         offset, producer_id = states.first_open()
         if offset != INT64_MAX:
@@ -82,5 +88,7 @@ def first_problem(segments: Sequence[SegmentFacts]) -> LeftAlone | None:
         if summary.old_format:
             return LeftAlone("old-format", f"{where}: message format v2 was expected, found v0 or v1")
         if segment is not segments[-1] and not summary.is_whole:
-            return LeftAlone("damage", f"{where}: {summary.damage_text}", "krepair check LOGDIR", damaged=True)
+            return LeftAlone(
+                "damage", f"{where}: {summary.damage_text}", "krepair check LOGDIR", damaged=True
+            )
     return None

@@ -1,0 +1,107 @@
+"""``krepair check``: finds what is wrong in log directories. Writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from krepair.checks.catalogue import Finding
+from krepair.kernels import classes as c
+from krepair.logdir.config import Settings, load_settings
+from krepair.logdir.lock import is_locked
+from krepair.logdir.values import LogDir
+from krepair.logdir.view import read_log_dir
+from krepair.ops.findings import MARKER_CLASSES, partition_findings, root_findings, sum_tallies
+from krepair.ops.forecast import forecast
+from krepair.ops.options import Options
+from krepair.ops.progress import Progress, SilentProgress
+from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
+from krepair.ops.survey import (
+    Surveyed,
+    cannot_touch,
+    decide_surveyed,
+    log_end_of,
+    scan_partitions,
+    watermark_of,
+)
+from krepair.pipeline.engine import Engine, choose_engine
+from krepair.rules.model import LeftAlone
+
+PLAN_FIXES = frozenset({"KR101"})
+
+
+def check(log_dirs: Sequence[str], options: Options, progress: Progress | None = None) -> CheckReport:
+    """Check log directories.
+
+    Raises:
+        NotALogDirError: a path is none.
+        UsageError: a configuration file or value is wrong.
+    """
+    progress = progress or SilentProgress()
+    settings = load_settings(options.config, options.topic_config, dict(options.settings))
+    views = [read_log_dir(path) for path in log_dirs]
+    total = sum(segment.log.size for view in views for each in view.partitions for segment in each.segments)
+    engine = choose_engine(options.engine, options.master, total)
+    try:
+        reports = tuple(_check_one(view, settings, options, engine, progress) for view in views)
+    finally:
+        engine.close()
+    return CheckReport(log_dirs=reports, engine=engine.why, next_command=_next_command(reports))
+
+
+def _next_command(reports: Sequence[LogDirReport]) -> str:
+    for report in reports:
+        if any(finding.rule in PLAN_FIXES for finding in report.findings):
+            return f"krepair plan {report.log_dir} --out PLAN"
+    rules = sorted({finding.rule for report in reports for finding in report.findings})
+    return f"krepair explain {rules[0]}" if rules else ""
+
+
+def _check_one(
+    view: LogDir, settings: Settings, options: Options, engine: Engine, progress: Progress
+) -> LogDirReport:
+    surveyed = [
+        Surveyed(partition, settings.topic(partition.topic), high_watermark=watermark_of(view, partition))
+        for partition in view.partitions
+        if options.wants(partition.topic, partition.number)
+    ]
+    scan_partitions(
+        view, [each for each in surveyed if not each.partition.unreadable], options, engine, progress
+    )
+    for each in surveyed:
+        each.outcome = each.outcome or cannot_touch(each.partition, each.settings)
+        if each.outcome is None:
+            decide_surveyed(view, each, settings, options, engine)
+    findings: list[Finding] = list(root_findings(view, is_locked(view.path)))
+    for each in surveyed:
+        findings.extend(partition_findings(view, each))
+    uncleanable = [each for each in surveyed if isinstance(each.outcome, LeftAlone) and each.outcome.damaged]
+    return LogDirReport(
+        log_dir=view.path,
+        cluster_id=view.cluster_id,
+        broker_id=view.broker_id,
+        findings=tuple(findings),
+        partitions=tuple(_summary(each) for each in surveyed),
+        forecast=tuple(forecast(view, surveyed)),
+        uncleanable_partitions=len(uncleanable),
+        uncleanable_bytes=sum(
+            segment.log.size for each in uncleanable for segment in each.partition.segments
+        ),
+        scanned_bytes=sum(facts.summary.valid_bytes for each in surveyed for facts in each.segments),
+    )
+
+
+def _summary(each: Surveyed) -> PartitionSummary:
+    tallies = sum_tallies(each.segments)
+    markers = tallies[list(MARKER_CLASSES)].sum(axis=0)
+    return PartitionSummary(
+        partition=each.partition.folder,
+        segments=len(each.partition.segments),
+        log_bytes=sum(segment.log.size for segment in each.partition.segments),
+        batches=int(tallies[:, c.T_BATCHES].sum()),
+        markers=int(markers[c.T_BATCHES]),
+        marker_bytes=int(markers[c.T_BYTES]),
+        emptied=int(tallies[c.EMPTIED, c.T_BATCHES]),
+        emptied_bytes=int(tallies[c.EMPTIED, c.T_BYTES]),
+        log_start_offset=each.partition.segments[0].base_offset if each.partition.segments else 0,
+        log_end_offset=log_end_of(each.segments),
+    )
