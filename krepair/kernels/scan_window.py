@@ -321,11 +321,11 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
         if last_delta < 0 or count < 0:
             status = _damage(state, c.D_COUNTS, last_delta if last_delta < 0 else count)
             break
-        if base_offset <= previous_offset:
-            status = _damage(state, c.D_OFFSET_ORDER, base_offset)
-            break
         if base_offset < segment_base or last_offset - segment_base > INT32_MAX:
             status = _damage(state, c.D_OFFSET_RANGE, base_offset)
+            break
+        if base_offset <= previous_offset:
+            status = _damage(state, c.D_OFFSET_ORDER, base_offset)
             break
         attributes = be16(buf, place + ATTRIBUTES)
         producer_id = be64(buf, place + PRODUCER_ID)
