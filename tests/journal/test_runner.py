@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,12 @@ from krepair.errors import ExitCode, InterruptedAtSafePointError, LockedError, R
 from krepair.journal.outcome import Committed, Failed, Skipped, Undone
 from krepair.journal.purge import purge_partition
 from krepair.journal.runner import commit_partition, undo_partition
-from krepair.journal.safe_points import SafePoints
+from krepair.journal.safe_points import SafePoints, signals_wait
 from krepair.journal.status import ChangeState, read_status
 from krepair.plan.model import Commit
 from tests.durable.disks import ALL_KINDS, FILE_CHANGING, FailingDisk, SimulatedCrash, StoppingDisk
 from tests.journal.loader_model import served
-from tests.journal.scene import FENCED, P1, P2, PLAN_ID, Scene, Tree, UnsyncedDisk, name, tree
+from tests.journal.scene import FENCED, P1, P2, PLAN_ID, Scene, Tree, UnsyncedDisk, name, put, tree
 
 COMMITS = {"P1 fenced": FENCED, "P1": P1, "P2": P2, "P2 fenced": Commit(order="P2", fence=True, why="")}
 both_orders = pytest.mark.parametrize("commit", [FENCED, P2], ids=["P1 fenced", "P2"])
@@ -411,3 +412,38 @@ def test_apply_refuses_to_go_over_an_interrupted_undo(tmp_path: Path) -> None:
     assert (failure.code, failure.next_command) == (ExitCode.REFUSED, "krepair undo PLAN")
     scene.undo()
     assert scene.before == tree(scene.root)
+
+
+@pytest.mark.parametrize("verb", ["apply", "undo"])
+def test_what_a_broker_left_of_a_swap_is_removed_and_its_own_leftovers_stay(
+    tmp_path: Path, verb: str
+) -> None:
+    """2.x leaves index swaps beside the finished log; every version sets originals aside first."""
+    scene = Scene(tmp_path / "logs", index_change=False)
+    keep = scene.path / f"krepair~{PLAN_ID}" / "keep"
+    stops = 0
+    while not (keep / name(300)).exists() or (scene.path / name(300)).exists():
+        stops += 1
+        with pytest.raises(SimulatedCrash):
+            scene.apply(P1, StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING))
+    put(scene.path / name(100, ".index.swap"), b"litter", 5_000)
+    os.link(keep / name(300), scene.path / name(300, ".log.deleted"))
+    put(scene.path / name(0, ".log.deleted"), b"not ours", 5_000)
+    outcomes = scene.apply(P1) if verb == "apply" else scene.undo(P1)
+    assert not [o for o in outcomes if isinstance(o, Failed)]
+    left = sorted(p.name for p in scene.path.iterdir() if p.name.endswith((".swap", ".cleaned", ".deleted")))
+    assert left == [name(0, ".log.deleted")]
+    if verb == "apply":
+        scene.undo(P1)
+    (scene.path / name(0, ".log.deleted")).unlink()
+    assert scene.before == tree(scene.root)
+
+
+def test_signals_only_ask_for_a_stop_and_the_old_handlers_come_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with signals_wait(SafePoints()) as safe_points:
+        safe_points.check()
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(InterruptedAtSafePointError, match="SIGTERM"):
+            safe_points.check()
+    assert before == signal.getsignal(signal.SIGTERM)
