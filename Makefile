@@ -1,0 +1,73 @@
+# Everything that a fresh clone needs. `make` or `make help` lists the targets.
+# PYTHON is any Python 3.11 or later with venv (Debian: apt install python3-venv openjdk-17-jdk-headless).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Arguments for pytest and for the benchmark: make test ARGS="tests/rules -x"
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install java demo test lint format bench fixtures docs lock clean
+
+help: ## list the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## set up .venv from the locked requirements; the command is then .venv/bin/krepair
+
+# The stamp is written last: an interrupted installation is done again. requirements-build.lock holds what builds the one
+# dependency that is published as source; with it in place nothing is ever fetched without a hash.
+$(STAMP): requirements.lock requirements-build.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "krepair needs Python 3.11 or later; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+	  { echo "$(PYTHON) has no venv. On Debian: apt install python3-venv" >&2; exit 1; }
+	@rm -f $(STAMP)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes --no-deps -r requirements-build.lock
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes --no-deps --no-build-isolation -r requirements.lock
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-build-isolation --no-deps -e .
+	@touch $(STAMP)
+
+java:
+	@java -version >/dev/null 2>&1 || \
+	  { echo "Spark needs Java 17 on the path (or JAVA_HOME). On Debian: apt install openjdk-17-jdk-headless" >&2; exit 1; }
+
+demo: install java ## reclaim a real log directory before your eyes, in .demo/ (about a minute)
+	$(BIN)/python -m tools.demo $(ARGS)
+
+test: install ## all tests; those against real brokers need a JDK and Maven, and say so when they are skipped
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: install ## ruff, mypy --strict, and the contract of the layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: install ## let ruff format and mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: install java ## speed and memory against real peers in one run; see docs/benchmarks.md
+	$(BIN)/python -m tools.bench $(ARGS)
+
+fixtures: install ## make the real log directories anew under .fixtures/ (needs a JDK and Maven; minutes)
+	$(BIN)/python -m tools.make_fixtures offsets-bloat-2.2.0-clean --out .fixtures $(ARGS)
+	$(BIN)/python -m tools.make_fixtures offsets-tv2-4.3.1 --out .fixtures $(ARGS)
+
+docs: install ## write the generated pages of docs/ anew
+	$(BIN)/python -m tools.docs
+
+# uv resolves for every platform at once, which pip cannot; it is needed only here and stays out of the environment.
+lock: ## resolve requirements*.in anew into requirements*.lock (needs uv on the path, or fetches it into a throwaway venv)
+	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \
+	uv=$$(command -v uv) || { $(PYTHON) -m venv "$$work/venv"; "$$work/venv/bin/pip" -q install uv; uv="$$work/venv/bin/uv"; }; \
+	for name in requirements requirements-build; do \
+	  "$$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
+	    --no-annotate --upgrade "$$name.in" -o "$$name.lock"; \
+	done
+
+clean: ## remove everything that the targets made, but not .venv
+	rm -rf .demo .bench .fixtures .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	find krepair tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

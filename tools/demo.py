@@ -1,0 +1,195 @@
+"""``make demo``: a real log directory is reclaimed before the reader's eyes, in one minute, without a broker.
+
+Everything happens in ``.demo/``, which is made anew on each run; the fixture itself is only read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import textwrap
+import time
+from pathlib import Path
+
+import zstandard
+
+ROOT = Path(__file__).resolve().parent.parent
+FIXTURE = ROOT / "fixtures" / "offsets-bloat-2.2.0-clean.tar.zst"
+# The archive was packed with a long window: the segments of one log directory repeat each other.
+WINDOW_BYTES = 1 << 27
+TOPIC = "__consumer_offsets"
+WIDTH = 100
+DONE, FOUND = 0, 2
+
+
+class DemoFailedError(RuntimeError):
+    """A command did not end as it should."""
+
+
+class Demo:
+    """The steps of the demonstration.
+
+    Args:
+        folder: where everything happens, relative to the working directory; emptied first.
+        engine: of ``krepair apply``.
+    """
+
+    def __init__(self, folder: Path, engine: str) -> None:
+        self.folder = folder
+        self.engine = engine
+        self.log_dir = folder / "logs"
+        self.topics = folder / "topics.json"
+        self.plan = folder / "plan.json"
+
+    def run(self) -> None:
+        """All steps, in order.
+
+        Raises:
+            DemoFailedError: a command ended with another exit code than expected.
+        """
+        started = time.monotonic()
+        self.unpack()
+        before = self.log_bytes()
+        about = ["--topic-config", str(self.topics), "--topic", TOPIC]
+
+        title(
+            "1. What is wrong?",
+            "The broker is stopped. check only reads: it says what is wrong, what it costs, and what the next broker "
+            "start would do. Exit code 2 means: there are findings.",
+        )
+        self.krepair("check", str(self.log_dir), *about, expected=FOUND)
+
+        title(
+            "2. What would be done about it?",
+            "plan only reads, too. Everything that apply will do is in this one file, with a reason for each class of "
+            "batches; paste `krepair show PLAN --format md` into the change ticket. The topic's own settings are in "
+            f"{self.topics}: this broker ran with delete.retention.ms=1000, so that markers may go early; without the "
+            "file krepair takes Kafka's default of one day and says so. Exit code 2 means: there is something to do.",
+        )
+        self.krepair("plan", str(self.log_dir), *about, "--out", str(self.plan), expected=FOUND)
+
+        title(
+            "3. Do it",
+            "Spark tasks stage and verify the new segments in a private sub-folder; one process then swaps them in under "
+            "the broker's own lock. The originals are kept. (On an input as small as this one most of the time is "
+            "Spark's start; --engine auto would have worked without it.)",
+        )
+        self.krepair("apply", str(self.plan), "--engine", self.engine, expected=DONE)
+
+        title(
+            "4. Is it right?",
+            "verify reads the result with a second implementation and holds it against the plan and the originals.",
+        )
+        self.krepair("verify", str(self.plan), "--engine", "inline", expected=DONE)
+
+        title("5. Bytes before and after")
+        self.show_bytes(before, self.log_bytes())
+
+        title("6. Is anything left to do?", "The same plan again: nothing, exit code 0.")
+        self.krepair("plan", str(self.log_dir), *about, expected=DONE)
+
+        title(
+            "7. And now?",
+            f"It took {time.monotonic() - started:.0f} seconds. The originals are still there. Try:",
+        )
+        for command, why in (
+            (f"show {self.plan} --format md", "the page for the change ticket"),
+            (f"undo {self.plan}", "puts every byte and every modification time back"),
+            (f"purge {self.plan}", "or frees the originals; no undo after it"),
+            ("explain KR101", "what the finding means"),
+        ):
+            say(f"  .venv/bin/krepair {command:<36} # {why}")
+
+    def unpack(self) -> None:
+        """Make the folder anew from the fixture, modification times kept; krepair's clock for markers is in them."""
+        title(
+            "A stopped broker's log directory",
+            "Written by a real Kafka 2.2.0 whose cleaner was running all the time: 18,000 transactions of offset commits, "
+            f"and a {TOPIC} full of markers and emptied batches that nothing removes (KAFKA-8335).",
+        )
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES)
+        with (
+            FIXTURE.open("rb") as packed,
+            decompressor.stream_reader(packed) as stream,
+            tarfile.open(fileobj=stream, mode="r|") as archive,
+        ):
+            archive.extractall(self.folder, filter="data")
+        made_by = json.loads((self.log_dir / "lab-manifest.json").read_text())
+        settings = {topic: each["config"] for topic, each in made_by["topics"].items() if each["config"]}
+        self.topics.write_text(json.dumps(settings, indent=1, sort_keys=True) + "\n")
+        for folder, size in self.log_bytes().items():
+            say(f"  {self.log_dir / folder}  {size:>9,} bytes of .log")
+
+    def log_bytes(self) -> dict[str, int]:
+        """Bytes of all ``.log`` files, by partition folder of the topic."""
+        folders = sorted(self.log_dir.glob(f"{TOPIC}-*"))
+        return {folder.name: sum(file.stat().st_size for file in folder.glob("*.log")) for folder in folders}
+
+    def show_bytes(self, before: dict[str, int], after: dict[str, int]) -> None:
+        """The table of bytes, and what the kept originals still take.
+
+        Raises:
+            DemoFailedError: nothing became smaller.
+        """
+        say(f"  {'partition':<24} {'.log before':>12} {'.log after':>12} {'left':>6}")
+        for folder, size in before.items():
+            say(f"  {folder:<24} {size:>12,} {after[folder]:>12,} {after[folder] / size:>6.0%}")
+        total, left = sum(before.values()), sum(after.values())
+        say(f"  {'together':<24} {total:>12,} {left:>12,} {left / total:>6.0%}")
+        if left >= total:
+            raise DemoFailedError("nothing became smaller")
+        say("\nThe disk gets the difference back at purge: until then the originals are kept for undo.")
+
+    def krepair(self, *arguments: str, expected: int) -> None:
+        """Show a command and run it.
+
+        Raises:
+            DemoFailedError: it ended with another exit code.
+        """
+        say(f"$ krepair {shlex.join(arguments)}\n")
+        command = [str(Path(sys.executable).parent / "krepair"), *arguments]
+        code = subprocess.run(command, check=False).returncode
+        say(f"\n[exit code {code}]")
+        if code != expected:
+            raise DemoFailedError(
+                f"krepair {arguments[0]} ended with exit code {code}, {expected} was expected"
+            )
+
+
+def title(text: str, explanation: str = "") -> None:
+    """Head of a step, and a few sentences."""
+    say(f"\n{text}\n{'=' * len(text)}")
+    if explanation:
+        say(textwrap.fill(explanation, WIDTH) + "\n")
+
+
+def say(text: str) -> None:
+    """Print at once, so that the order with the commands' own output is right."""
+    print(text, flush=True)
+
+
+def main() -> int:
+    """Run the demonstration; 1 if a step did not end as it should."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path(".demo"), help="made anew (default: .demo)")
+    parser.add_argument(
+        "--engine", default="spark", choices=("spark", "inline", "auto"), help="of krepair apply"
+    )
+    options = parser.parse_args()
+    try:
+        Demo(options.folder, options.engine).run()
+    except DemoFailedError as error:
+        print(f"\nthe demonstration failed: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
