@@ -9,7 +9,7 @@ import numpy as np
 
 from krepair.formats import producer_snapshot, txn_index
 from krepair.formats.damage import Damage
-from krepair.formats.filenames import FileState, parse_file_name
+from krepair.formats.filenames import FileKind, parse_file_name
 from krepair.kernels.scan import INT64_MAX, SegmentSummary
 from krepair.logdir.config import Settings, TopicSettings
 from krepair.logdir.reading import read_whole, why
@@ -82,7 +82,7 @@ def cannot_touch(partition: Partition, settings: TopicSettings) -> LeftAlone | N
             text = f"{leftover.file.name}: a broker left it; start and stop the broker to have it finished, then plan again"
             return LeftAlone("leftovers", text, damaged=True)
     for special in partition.specials:
-        if parse_file_name(special.name).state is not FileState.FOREIGN:
+        if parse_file_name(special.name).kind is not FileKind.FOREIGN:
             return LeftAlone(
                 "special-file",
                 f"{special.name}: a regular file was expected, found a {special.kind}",

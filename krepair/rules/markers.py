@@ -10,8 +10,9 @@ KAFKA-13727, KAFKA-14055 and KAFKA-17076, and KIP-534 stamps; see ``docs/rules.m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -59,6 +60,8 @@ REASON_OF_CLASS: dict[int, Reason] = {
     c.LAST_EMPTIED_NOW: Reason.LAST_EMPTIED_NOW,
     c.EMPTIED_LAST: Reason.EMPTIED_LAST,
 }
+_Bools = np.ndarray[Any, np.dtype[np.bool_]]
+_NOWHERE = -2  # no batch has this position, and -1 stands for none
 _MARKER_CLASSES = (
     c.MARKER_DATA_REMAINS,
     c.MARKER_UNSTAMPED,
@@ -134,14 +137,19 @@ def decide(
     rescan = _rescan(inside, needs, protected)
     if rescan is not None:
         return rescan
-    corrected = _correct(inside, ids, needs)
-    problem = _index_disagreement(corrected)
-    if problem is not None:
-        return problem
     choices = spans.horizon_choices(segments, span, policy)
-    horizons = tuple(_horizon_result(corrected, *choice) for choice in choices)
     horizon_ms = next(horizon for _, horizon, chosen in choices if chosen)
-    outcomes, groups = _outcomes(corrected, horizon_ms, policy)
+    last_data: dict[int, int] = {}
+    while True:
+        corrected = _correct(inside, ids, needs, last_data)
+        problem = _index_disagreement(corrected)
+        if problem is not None:
+            return problem
+        horizons = tuple(_horizon_result(corrected, *choice) for choice in choices)
+        outcomes, groups, more = _outcomes(corrected, horizon_ms, policy)
+        if not more:
+            break
+        last_data |= more
     log_end_offset = max(segment.summary.last_offset + 1 for segment in segments)
     return PartitionDecision(
         log_end_offset=log_end_offset,
@@ -189,8 +197,18 @@ def _rescan(
     return NeedsRescan(needs.markers, tuple(bases)) if bases else None
 
 
-def _correct(inside: Sequence[SegmentFacts], ids: Int64s, needs: ProducerNeeds) -> list[_Corrected]:
-    """Carry transactions over segment borders and keep what active producers need."""
+def _correct(
+    inside: Sequence[SegmentFacts], ids: Int64s, needs: ProducerNeeds, last_data: Mapping[int, int]
+) -> list[_Corrected]:
+    """Carry transactions over segment borders and keep what active producers need.
+
+    Args:
+        inside: the span's segments.
+        ids: all producer ids.
+        needs: what active producers need.
+        last_data: base offset -> position of an emptied data batch that stays as the last one of a group in which
+            nothing else is left. Its transaction has a batch left, so its marker stays too, wherever it lies.
+    """
     needed = np.full(len(ids), -1, np.int64)
     also_needed = np.full(len(ids), -1, np.int64)  # the scan and the broker may name one offset each
     for producer_id, offset in needs.data.tolist():
@@ -212,7 +230,12 @@ def _correct(inside: Sequence[SegmentFacts], ids: Int64s, needs: ProducerNeeds) 
         )
         open_kept = rows[:, c.P_OPEN_KEPT] == 1
         _keep_leading(one, rows, carried[at])
-        open_kept |= _keep_needed(one, rows, needed[at], also_needed[at], carried[at])
+        kept_last = rows[:, c.P_LAST_DATA_POSITION] == last_data.get(segment.base_offset, _NOWHERE)
+        ours = _needs_last_data(rows, needed[at], also_needed[at]) | kept_last
+        open_kept |= _keep_needed(one, rows, ours, carried[at])
+        if kept_last.any():
+            one.move(segment.summary.last_position, HEADER_SIZE, c.EMPTIED_PRODUCER, c.EMPTIED_LAST)
+            one.last_position = segment.summary.last_position
         ends = rows[:, c.P_MARKERS] > 0
         carried[at] = np.where(ends, open_kept, carried[at] | open_kept)
         corrected.append(one)
@@ -224,7 +247,7 @@ def _protected_here(rows: Int64s, needs: ProducerNeeds) -> tuple[tuple[int, int]
     return tuple((int(pid), int(epoch)) for pid, epoch in needs.markers[here])
 
 
-def _keep_leading(one: _Corrected, rows: Int64s, carried: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
+def _keep_leading(one: _Corrected, rows: Int64s, carried: _Bools) -> None:
     """A marker stays when a batch of its transaction stays in an earlier segment."""
     for row in rows[carried & (rows[:, c.P_MARKERS] > 0) & (rows[:, c.P_LEAD_KEPT] == 0)]:
         _keep_marker(
@@ -232,20 +255,19 @@ def _keep_leading(one: _Corrected, rows: Int64s, carried: np.ndarray[tuple[int],
         )
 
 
-def _keep_needed(
-    one: _Corrected,
-    rows: Int64s,
-    needed: Int64s,
-    also_needed: Int64s,
-    carried: np.ndarray[tuple[int], np.dtype[np.bool_]],
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """An active producer's last data batch stays, emptied as it is, and so does the marker after it.
+def _needs_last_data(rows: Int64s, needed: Int64s, also_needed: Int64s) -> _Bools:
+    """Rows whose last data batch is an emptied one that an active producer needs."""
+    last = rows[:, c.P_LAST_DATA_OFFSET]
+    wanted: _Bools = (last >= 0) & (rows[:, c.P_LAST_DATA_EMPTIED] == 1) & ((last == needed) | (last == also_needed))
+    return wanted
+
+
+def _keep_needed(one: _Corrected, rows: Int64s, ours: _Bools, carried: _Bools) -> _Bools:
+    """Keep the last data batch of these rows, emptied as it is, and the marker after it.
 
     Returns:
         bool per row: whether that batch's transaction is still open at the segment's end.
     """
-    last = rows[:, c.P_LAST_DATA_OFFSET]
-    ours = (last >= 0) & (rows[:, c.P_LAST_DATA_EMPTIED] == 1) & ((last == needed) | (last == also_needed))
     positions = []
     for row, was_carried in zip(rows[ours], carried[ours], strict=True):
         position = int(row[c.P_LAST_DATA_POSITION])
@@ -259,9 +281,7 @@ def _keep_needed(
             one, row, c.P_NEXT_POSITION, c.P_NEXT_CLASS, c.P_NEXT_SIZE, c.P_NEXT_ENTRY, c.P_NEXT_ABORT
         )
     one.keep_positions = tuple(sorted(positions))
-    still_open: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
-        ours & (rows[:, c.P_NEXT_POSITION] < 0) & (rows[:, c.P_OPEN_FIRST] >= 0)
-    )
+    still_open: _Bools = ours & (rows[:, c.P_NEXT_POSITION] < 0) & (rows[:, c.P_OPEN_FIRST] >= 0)
     return still_open
 
 
@@ -318,24 +338,36 @@ def _horizon_result(
 
 def _outcomes(
     corrected: Sequence[_Corrected], horizon_ms: int, policy: MarkerPolicy
-) -> tuple[tuple[SegmentOutcome, ...], tuple[GroupDecision, ...]]:
-    """Outcomes and groups; the last batch of the span, and of a group with nothing left, stays."""
+) -> tuple[tuple[SegmentOutcome, ...], tuple[GroupDecision, ...], dict[int, int]]:
+    """Outcomes and groups; the last batch of the span, and of a group with nothing left, stays.
+
+    Returns:
+        Outcomes, groups, and emptied data batches that have to stay as the last of a group: with them, the whole is to
+        be decided again, since their markers stay too.
+    """
     filled = [one for one in corrected if one.facts.summary.batches]
     if filled:
         _keep_last(filled[-1], drop_unstamped=filled[-1].facts.mtime_ms <= horizon_ms)
     outcomes = [_outcome(one, drop_unstamped=one.facts.mtime_ms <= horizon_ms) for one in corrected]
     groups = group(outcomes, policy)
     by_base = {one.facts.base_offset: one for one in corrected}
-    barren = [
-        each for each in groups if each.kept_bytes == 0 and any(source.log_bytes for source in each.sources)
-    ]
-    if barren:
-        for each in barren:
-            last = by_base[[source for source in each.sources if source.log_bytes][-1].base_offset]
+    last_data: dict[int, int] = {}
+    for each in groups:
+        with_batches = [source for source in each.sources if source.log_bytes]
+        if each.kept_bytes or not with_batches:
+            continue
+        last = by_base[with_batches[-1].base_offset]
+        if last.facts.summary.last_class == c.EMPTIED and _ends_with_producer_data(last):
+            last_data[last.facts.base_offset] = last.facts.summary.last_position
+        else:
             _keep_last(last, drop_unstamped=last.facts.mtime_ms <= horizon_ms)
-        outcomes = [_outcome(one, drop_unstamped=one.facts.mtime_ms <= horizon_ms) for one in corrected]
-        groups = _same_groups(groups, outcomes)
-    return tuple(outcomes), tuple(groups)
+    outcomes = [_outcome(one, drop_unstamped=one.facts.mtime_ms <= horizon_ms) for one in corrected]
+    return tuple(outcomes), tuple(_same_groups(groups, outcomes)), last_data
+
+
+def _ends_with_producer_data(one: _Corrected) -> bool:
+    rows = one.facts.summary.rows
+    return bool((rows[:, c.P_LAST_DATA_POSITION] == one.facts.summary.last_position).any())
 
 
 def _same_groups(groups: Sequence[GroupDecision], outcomes: Sequence[SegmentOutcome]) -> list[GroupDecision]:
@@ -416,8 +448,12 @@ class StageInputs:
     drop_unstamped: bool
 
 
-def stage_inputs(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> dict[int, StageInputs]:
+def stage_inputs(
+    segments: Sequence[SegmentFacts], policy: MarkerPolicy, last_data: Mapping[int, int]
+) -> dict[int, StageInputs]:
     """What follows from the whole partition for each segment of the span, by base offset.
+
+    ``last_data`` names the emptied data batches that the plan keeps as the last of a group (base offset -> position).
 
     Apply compares this with the plan before anything is committed: scans made while staging say nothing new about
     classes, but everything about producers and open transactions.
@@ -438,5 +474,5 @@ def stage_inputs(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> dict
         one.facts.base_offset: StageInputs(
             one.carried_open, one.keep_positions, one.protected, one.facts.mtime_ms <= horizon_ms
         )
-        for one in _correct(segments[: span.segments], ids, needs)
+        for one in _correct(segments[: span.segments], ids, needs, last_data)
     }
