@@ -249,6 +249,7 @@ def _decided(
             )
             for choice in decision.horizons
         ),
+        kept_last=decision.kept_last,
         changes=changes,
         notes=(*plan.notes, *decision.notes, f"{decision.active_producers} active producers at the log end"),
     )

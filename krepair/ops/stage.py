@@ -207,7 +207,7 @@ class Stager:
             return each.problem
         facts = [each.facts[segment.base_offset] for segment in each.partition.segments]
         try:
-            found = stage_inputs(facts, self._policy(each, facts), _last_data(each.changes))
+            found = stage_inputs(facts, self._policy(each, facts), dict(each.plan.kept_last))
         except OSError as error:
             return UnreadableError(f"{each.plan.folder}: {error}")
         for change in each.changes:
@@ -299,12 +299,3 @@ def _like(folder: PartitionFolder, change: RewriteSegments) -> str:
             return path
     return f"{folder.path}/{change.base_offset:020d}.log"  # purged: only the new one is left
 
-
-def _last_data(changes: Sequence[RewriteSegments]) -> dict[int, int]:
-    """Emptied data batches that the plan keeps as the last of a group: base offset -> position."""
-    return {
-        source.base_offset: source.last_position
-        for change in changes
-        for source in change.sources
-        if source.last_position in source.keep_positions
-    }

@@ -256,6 +256,8 @@ class PartitionPlan(Struct, frozen=True, kw_only=True):
         horizon_ms: the delete horizon that was used; 0 keeps every unstamped marker.
         horizons: what each choice would have given (reader only).
         files: fingerprints of every regular file in the folder, by name.
+        kept_last: (base offset, position) of emptied data batches that stay as the last of a new segment in which
+            nothing else is left, ascending; their markers stay too.
         changes: ascending by base offset.
         log_bytes_before: ``.log`` bytes of the partition.
         log_bytes_after: ``.log`` bytes after apply.
@@ -281,6 +283,7 @@ class PartitionPlan(Struct, frozen=True, kw_only=True):
     horizon_ms: int = 0
     horizons: tuple[HorizonChoice, ...] = ()
     files: tuple[FileFingerprint, ...] = ()
+    kept_last: tuple[tuple[int, int], ...] = ()
     changes: tuple[Change, ...] = ()
     log_bytes_before: int = 0
     log_bytes_after: int = 0

@@ -159,6 +159,7 @@ def decide(
         outcomes=outcomes,
         groups=groups,
         active_producers=needs.active,
+        kept_last=tuple(sorted(last_data.items())),
         notes=_notes(segments, policy),
     )
 

@@ -189,6 +189,7 @@ class PartitionDecision:
         outcomes: per segment of the span, ascending.
         groups: the new segments, ascending; all of them, changed or not.
         active_producers: producers that are active at the log end.
+        kept_last: (base offset, position) of emptied data batches that stay as the last of their group.
         notes: lines for the reviewer.
     """
 
@@ -199,6 +200,7 @@ class PartitionDecision:
     outcomes: tuple[SegmentOutcome, ...]
     groups: tuple[GroupDecision, ...]
     active_producers: int
+    kept_last: tuple[tuple[int, int], ...] = ()
     notes: tuple[str, ...] = field(default=())
 
 
