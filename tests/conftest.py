@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.fixture_dirs import unpack
 from tests.lab import jars
 from tests.lab.judge import Judge
 
-FIXTURES = Path(__file__).parent.parent / "fixtures"
 PROBE = "2.2.1"
 
 
@@ -68,19 +66,7 @@ def judge() -> Iterator[Callable[[str], Judge]]:
         each.close()
 
 
-def unpacked(name: str, target: Path) -> Path:
-    """Unpack ``fixtures/<name>.tar.zst`` under a folder; returns the log directory in it. Times are kept."""
-    packed = FIXTURES / f"{name}.tar.zst"
-    argv = ["zstd", "-q", "-d", "--long=27", "-c", str(packed)]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE) as zstd:
-        assert zstd.stdout is not None
-        with tarfile.open(fileobj=zstd.stdout, mode="r|") as tar:
-            tar.extractall(target, filter="data")
-    assert zstd.returncode == 0, f"zstd could not unpack {packed}"
-    return target / "logs"
-
-
 @pytest.fixture
 def log_dir_of(tmp_path: Path) -> Callable[[str], Path]:
     """``log_dir_of("offsets-bloat-2.2.0-clean")``: a fresh copy of a real log directory."""
-    return lambda name: unpacked(name, tmp_path / name)
+    return lambda name: unpack(name, tmp_path)

@@ -15,12 +15,14 @@ WINDOW_BYTES = 1 << 27
 def unpack(name: str, tmp_path: Path) -> Path:
     """Unpack ``fixtures/<name>.tar.zst`` under ``tmp_path``, mtimes kept; returns the log directory."""
     target = tmp_path / name
-    target.mkdir(parents=True)
+    target.mkdir(parents=True, exist_ok=True)
     decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES)
     with (
         open(FIXTURES / f"{name}.tar.zst", "rb") as packed,
         decompressor.stream_reader(packed) as stream,
         tarfile.open(fileobj=stream, mode="r|") as archive,
     ):
-        archive.extractall(target, filter="data")
+        if hasattr(tarfile, "data_filter"):  # Debian 12's Python 3.11.2 has none yet
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(target)
     return target / "logs"

@@ -59,31 +59,33 @@ class Demo:
 
         title(
             "1. What is wrong?",
-            "The broker is stopped. check only reads: it says what is wrong, what it costs, and what the next broker "
-            "start would do. Exit code 2 means: there are findings.",
+            "The broker is stopped. check only reads: it says what is wrong, what it costs, and what the "
+            "next broker start would do. Exit code 2 means: there are findings.",
         )
         self.krepair("check", str(self.log_dir), *about, expected=FOUND)
 
         title(
             "2. What would be done about it?",
-            "plan only reads, too. Everything that apply will do is in this one file, with a reason for each class of "
-            "batches; paste `krepair show PLAN --format md` into the change ticket. The topic's own settings are in "
-            f"{self.topics}: this broker ran with delete.retention.ms=1000, so that markers may go early; without the "
-            "file krepair takes Kafka's default of one day and says so. Exit code 2 means: there is something to do.",
+            "plan only reads, too. Everything that apply will do is in this one file, with a reason for each "
+            "class of batches; `krepair show PLAN --format md` is for the change ticket. The topic's own "
+            f"settings are in {self.topics}: this broker ran with delete.retention.ms=1000, so that markers "
+            "may go early; without the file krepair takes Kafka's default of one day and says so. Exit code "
+            "2 means: there is something to do.",
         )
         self.krepair("plan", str(self.log_dir), *about, "--out", str(self.plan), expected=FOUND)
 
         title(
             "3. Do it",
-            "Spark tasks stage and verify the new segments in a private sub-folder; one process then swaps them in under "
-            "the broker's own lock. The originals are kept. (On an input as small as this one most of the time is "
-            "Spark's start; --engine auto would have worked without it.)",
+            "Spark tasks stage and verify the new segments in a private sub-folder; one process then swaps "
+            "them in under the broker's own lock. The originals are kept. (On an input as small as this one "
+            "most of the time is Spark's start; --engine auto would have worked without it.)",
         )
         self.krepair("apply", str(self.plan), "--engine", self.engine, expected=DONE)
 
         title(
             "4. Is it right?",
-            "verify reads the result with a second implementation and holds it against the plan and the originals.",
+            "verify reads the result with a second implementation and holds it against the plan and the "
+            "originals.",
         )
         self.krepair("verify", str(self.plan), "--engine", "inline", expected=DONE)
 
@@ -106,11 +108,12 @@ class Demo:
             say(f"  .venv/bin/krepair {command:<36} # {why}")
 
     def unpack(self) -> None:
-        """Make the folder anew from the fixture, modification times kept; krepair's clock for markers is in them."""
+        """Make the folder anew from the fixture, modification times kept: they are the clock of markers."""
         title(
             "A stopped broker's log directory",
-            "Written by a real Kafka 2.2.0 whose cleaner was running all the time: 18,000 transactions of offset commits, "
-            f"and a {TOPIC} full of markers and emptied batches that nothing removes (KAFKA-8335).",
+            "Written by a real Kafka 2.2.0 whose cleaner was running all the time: 18,000 transactions of "
+            f"offset commits, and a {TOPIC} full of markers and emptied batches that nothing removes "
+            "(KAFKA-8335).",
         )
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
@@ -120,7 +123,9 @@ class Demo:
             decompressor.stream_reader(packed) as stream,
             tarfile.open(fileobj=stream, mode="r|") as archive,
         ):
-            archive.extractall(self.folder, filter="data")
+            if hasattr(tarfile, "data_filter"):  # Debian 12's Python 3.11.2 has none yet
+                archive.extraction_filter = tarfile.data_filter
+            archive.extractall(self.folder)
         made_by = json.loads((self.log_dir / "lab-manifest.json").read_text())
         settings = {topic: each["config"] for topic, each in made_by["topics"].items() if each["config"]}
         self.topics.write_text(json.dumps(settings, indent=1, sort_keys=True) + "\n")

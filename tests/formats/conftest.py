@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import unpacked
+from tests.fixture_dirs import unpack
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +17,7 @@ def real_logs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
 
     def of(name: str) -> Path:
         if name not in known:
-            known[name] = unpacked(name, tmp_path_factory.mktemp("real"))
+            known[name] = unpack(name, tmp_path_factory.mktemp("real"))
         return known[name]
 
     return of
