@@ -34,8 +34,8 @@ class Disk(Protocol):
     None of them is durable by itself: call ``sync_file`` before a rename and ``sync_dir`` after it.
     """
 
-    def make_dir(self, path: str, mode: int = 0o700) -> None:
-        """Create a directory; it must not exist."""
+    def make_dir(self, path: str, mode: int = 0o700, owner: tuple[int, int] | None = None) -> None:
+        """Create a directory; it must not exist. ``owner`` (uid, gid) lets the broker delete it with its topic."""
 
     def remove_dir(self, path: str) -> None:
         """Remove an empty directory."""

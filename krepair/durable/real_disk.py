@@ -50,13 +50,16 @@ class RealDisk:
     def __init__(self, root: str | None = None) -> None:
         self.root = None if root is None else root.rstrip("/") or "/"
 
-    def make_dir(self, path: str, mode: int = 0o700) -> None:
-        """Create a directory; it must not exist."""
+    def make_dir(self, path: str, mode: int = 0o700, owner: tuple[int, int] | None = None) -> None:
+        """Create a directory; it must not exist. ``owner`` (uid, gid) is given only where it is another."""
         with self._at(path) as place:
             os.mkdir(place.name, 0o700, dir_fd=place.folder)
             try:
                 # The umask of the operator has no say in who may look into the folder.
                 os.chmod(place.name, mode, dir_fd=place.folder)
+                found = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
+                if owner is not None and (found.st_uid, found.st_gid) != owner:
+                    os.chown(place.name, *owner, dir_fd=place.folder, follow_symlinks=False)
             except OSError:
                 os.rmdir(place.name, dir_fd=place.folder)
                 raise

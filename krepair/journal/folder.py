@@ -99,11 +99,12 @@ class PartitionFolder:
 
     def make_private_folders(self) -> None:
         """Creates the private sub-folder and its folders where they are missing, durably."""
-        mode = stat.S_IMODE(os.stat(self.path).st_mode) | 0o700
+        like = os.stat(self.path)
+        mode, owner = stat.S_IMODE(like.st_mode) | 0o700, (like.st_uid, like.st_gid)
         for path in ("", "stage", "keep", "out"):
             whole = f"{self.private}/{path}".rstrip("/")
             if not os.path.isdir(whole):
-                self.disk.make_dir(whole, mode)
+                self.disk.make_dir(whole, mode, owner)
         self.disk.sync_dir(self.private)
         self.disk.sync_dir(self.path)
 

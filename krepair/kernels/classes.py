@@ -38,6 +38,7 @@ OUTPUT_FULL: Final = 3
 HUGE: Final = 4
 OLD_FORMAT: Final = 5
 DAMAGE: Final = 6
+NEW_FORMAT: Final = 7
 
 # kinds of damage
 D_NONE: Final = 0
@@ -51,6 +52,8 @@ D_COUNTS: Final = 7
 D_CONTROL: Final = 8
 D_ZEROS: Final = 9
 D_TORN: Final = 10
+D_OLD_LENGTH: Final = 11
+D_OLD_CRC: Final = 12
 
 # scalars of the scan state (int64)
 S_PLACE: Final = 0  # place in the window of the next batch
@@ -68,7 +71,9 @@ S_EPOCHS: Final = 11
 S_STAMPED: Final = 12
 S_LARGEST_BATCH: Final = 13
 S_ABORTS_UNINDEXED: Final = 14
-S_MIN_UNREPLICATED: Final = 15  # lowest first offset of a transaction whose marker is at or above the high watermark
+S_MIN_UNREPLICATED: Final = (
+    15  # lowest first offset of a transaction whose marker is at or above the high watermark
+)
 S_ENTRY: Final = 16  # next entry of the transaction index
 S_KEEP: Final = 17  # next of keep_positions
 S_LAST_POSITION: Final = 18
@@ -82,6 +87,8 @@ S_RUNS: Final = 25
 S_STARTS: Final = 26
 S_MIN_TIMESTAMP: Final = 27
 S_NULL_KEY_BATCHES: Final = 28
+S_OLD_BATCHES: Final = 29
+S_OLD_POSITION: Final = 30  # of the first message of v0 or v1, if there is one
 STATE_SIZE: Final = 32
 
 # inputs of a scan (int64)
@@ -128,7 +135,11 @@ P_NEXT_ENTRY: Final = 28
 P_NEXT_ABORT: Final = 29
 P_NEXT_KEPT: Final = 30
 P_LAST_DATA_DELTA: Final = 31
-ROW_SIZE: Final = 32
+P_PLAIN_EPOCH: Final = 32  # a marker of this epoch changes nothing but counts; NO_PLAIN_EPOCH: none does
+P_PLAIN_MARKERS: Final = 33  # such markers, not yet counted in P_MARKERS and P_FREE_MARKERS
+ROW_SIZE: Final = 40
+
+NO_PLAIN_EPOCH: Final = -(1 << 62)
 
 # what became of an entry of the transaction index
 ENTRY_NO_MARKER: Final = 0

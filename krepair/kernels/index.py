@@ -24,7 +24,9 @@ WINDOW_BYTES = 1 << 20
 
 
 @kernel
-def index_window(buf: Any, filled: int, origin: int, state: Any, interval_bytes: int, offsets: Any, times: Any) -> int:
+def index_window(
+    buf: Any, filled: int, origin: int, state: Any, interval_bytes: int, offsets: Any, times: Any
+) -> int:
     """Walk the batch headers in a window of a valid v2 log.
 
     Args:

@@ -14,6 +14,8 @@ import numpy as np
 
 from krepair.kernels import classes as c
 from krepair.kernels import scan_window as kernel
+from krepair.kernels.huge import checksum_huge, huge_size
+from krepair.kernels.legacy import SMALLEST_BYTES, legacy_window
 from krepair.kernels.words import HARDWARE_CRC
 
 WINDOW_BYTES = 1 << 20
@@ -37,6 +39,8 @@ DAMAGE_TEXT: dict[int, str] = {
     c.D_CONTROL: "the control record cannot be read",
     c.D_ZEROS: "a batch was expected, found zero bytes",
     c.D_TORN: "a whole batch was expected, {found} bytes are left",
+    c.D_OLD_LENGTH: "a message_size of at least 14 (v0) or 22 (v1) was expected, found {found}",
+    c.D_OLD_CRC: "the message's CRC-32 is not that of its bytes (computed {found:#010x})",
 }
 
 
@@ -91,9 +95,10 @@ class SegmentSummary:
         valid_bytes: bytes of the valid batches, from position 0.
         damage: kind (``classes.D_*``) of the first damage, 0 none.
         damage_text: what was expected and found at position ``valid_bytes``.
-        old_format: whether a v0 or v1 batch starts at position ``valid_bytes``.
+        old_batches: messages of v0 and v1, plain or wrapping others, each counted as one batch with one record.
+        old_position: position of the first of them, -1 none.
         batches: number of valid batches.
-        first_offset: base offset of the first batch, -1 none.
+        first_offset: base offset of the first batch, -1 none; of a v0 or v1 wrapper the offset of its last message.
         last_offset: last offset of the last batch, ``base_offset - 1`` if there is none.
         max_timestamp: largest max_timestamp, -1 none.
         offset_of_max: last offset of the first batch that has it.
@@ -118,7 +123,8 @@ class SegmentSummary:
     valid_bytes: int
     damage: int
     damage_text: str
-    old_format: bool
+    old_batches: int
+    old_position: int
     batches: int
     first_offset: int
     last_offset: int
@@ -141,8 +147,13 @@ class SegmentSummary:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every byte belongs to a valid v2 batch."""
-        return self.damage == 0 and not self.old_format and self.valid_bytes == self.file_size
+        """Whether every byte belongs to a valid batch, of whatever format."""
+        return self.damage == 0 and self.valid_bytes == self.file_size
+
+    @property
+    def old_format(self) -> bool:
+        """Whether there are messages of v0 or v1."""
+        return self.old_batches > 0
 
 
 class _Tables:
@@ -189,21 +200,6 @@ def _first_state(inputs: ScanInputs) -> Int64s:
     return state
 
 
-def _huge_batch_is_valid(window: Bytes, filled: int, read_into: ReadInto, position: int, size: int) -> tuple[bool, int]:
-    """Checksum a batch larger than the window, piece by piece; returns (valid, computed CRC)."""
-    stored = int.from_bytes(window[kernel.CRC : kernel.CRC + 4].tobytes(), "big")
-    crc = kernel.crc_piece(0, window, kernel.ATTRIBUTES, filled)
-    piece = np.empty(len(window), np.uint8)
-    done = filled
-    while done < size:
-        got = read_into(memoryview(piece)[: min(len(piece), size - done)], position + done)
-        if got == 0:
-            return False, crc
-        crc = kernel.crc_piece(crc, piece, 0, got)
-        done += got
-    return crc == stored, crc
-
-
 def scan_segment(
     inputs: ScanInputs,
     read_into: ReadInto,
@@ -231,7 +227,7 @@ def scan_segment(
     array = _inputs_array(inputs, stage=on_window is not None)
     tallies = np.zeros((c.CLASS_COUNT, c.TALLY_COLUMNS), np.int64)
     entry_flags = np.zeros(len(inputs.entries), np.uint8)
-    starts = np.empty(window_bytes // kernel.HEADER + 2 if on_window else 0, np.int32)
+    starts = np.empty(window_bytes // SMALLEST_BYTES + 2 if on_window else 0, np.int32)
     batch_classes = np.empty(len(starts), np.uint8)
     filled = 0
     at_end = False
@@ -247,7 +243,11 @@ def scan_segment(
         state[c.S_STARTS] = 0
         while not at_end and filled < window_bytes:
             wanted = min(window_bytes - filled, inputs.file_size - int(state[c.S_ORIGIN]) - filled)
-            got = read_into(view[filled : filled + wanted], int(state[c.S_ORIGIN]) + filled) if wanted > 0 else 0
+            got = (
+                read_into(view[filled : filled + wanted], int(state[c.S_ORIGIN]) + filled)
+                if wanted > 0
+                else 0
+            )
             at_end = got == 0
             filled += got
         status = _scan_filled(
@@ -259,13 +259,11 @@ def scan_segment(
         if status == c.HUGE:
             if state[c.S_PLACE]:
                 continue  # bring the huge batch to the front of the window first
-            size = int.from_bytes(window[8:12].tobytes(), "big") + kernel.LENGTH_END
+            size = huge_size(window)
             position = int(state[c.S_ORIGIN])
-            valid, computed = (
-                _huge_batch_is_valid(window, filled, read_into, position, size) if inputs.check_crc else (True, 0)
-            )
-            if not valid:
-                state[c.S_DAMAGE], state[c.S_DAMAGE_FOUND] = c.D_CRC, computed
+            huge = checksum_huge(window, filled, read_into, position) if inputs.check_crc else None
+            if huge is not None and not huge.valid:
+                state[c.S_DAMAGE], state[c.S_DAMAGE_FOUND] = huge.damage, huge.computed
                 status = c.DAMAGE
                 break
             state[c.S_HUGE_OK] = position
@@ -289,12 +287,12 @@ def scan_segment(
         state[c.S_DAMAGE], state[c.S_DAMAGE_FOUND] = (c.D_ZEROS, 0) if zeros else (c.D_TORN, left)
     if state[c.S_DAMAGE]:
         damage_text = DAMAGE_TEXT[int(state[c.S_DAMAGE])].format(found=int(state[c.S_DAMAGE_FOUND]))
-    return _summary(inputs, state, tables, tallies, entry_flags, damage_text, old_format=status == c.OLD_FORMAT)
+    return _summary(inputs, state, tables, tallies, entry_flags, damage_text)
 
 
 def _scan_filled(window: Bytes, filled: int, state: Int64s, array: Int64s, tables: _Tables, tallies: Int64s,
                  inputs: ScanInputs, entry_flags: Bytes, starts: Any, batch_classes: Bytes) -> int:  # fmt: skip
-    """Call the kernel, growing its tables as it asks."""
+    """Call the kernels, each for its formats, growing their tables as they ask."""
     while True:
         status = kernel.scan_window(
             window, filled, state, array, tables.rows, tables.slots, tallies, inputs.entries, entry_flags,
@@ -304,14 +302,21 @@ def _scan_filled(window: Bytes, filled: int, state: Int64s, array: Int64s, table
             tables.grow_rows()
         elif status == c.EPOCHS_FULL:
             tables.grow_epochs()
+        elif status == c.OLD_FORMAT:
+            status = legacy_window(window, filled, state, array, tallies, starts, batch_classes)
+            if status != c.NEW_FORMAT:
+                return int(status)
         else:
             return int(status)
 
 
 def _summary(inputs: ScanInputs, state: Int64s, tables: _Tables, tallies: Int64s, entry_flags: Bytes,
-             damage_text: str, *, old_format: bool) -> SegmentSummary:  # fmt: skip
+             damage_text: str) -> SegmentSummary:  # fmt: skip
     rows = tables.rows[: state[c.S_ROWS]]
     rows = rows[np.argsort(rows[:, c.P_ID], kind="stable")]
+    rows[:, c.P_MARKERS] += rows[:, c.P_PLAIN_MARKERS]
+    rows[:, c.P_FREE_MARKERS] += rows[:, c.P_PLAIN_MARKERS]
+    rows[:, c.P_PLAIN_MARKERS] = 0
     lanes = (int(state[c.S_HEADERS_1]) & (2**64 - 1), int(state[c.S_HEADERS_2]) & (2**64 - 1))
     return SegmentSummary(
         base_offset=inputs.base_offset,
@@ -319,7 +324,8 @@ def _summary(inputs: ScanInputs, state: Int64s, tables: _Tables, tallies: Int64s
         valid_bytes=int(state[c.S_ORIGIN] + state[c.S_PLACE]),
         damage=int(state[c.S_DAMAGE]),
         damage_text=damage_text,
-        old_format=old_format,
+        old_batches=int(state[c.S_OLD_BATCHES]),
+        old_position=int(state[c.S_OLD_POSITION]) if state[c.S_OLD_BATCHES] else -1,
         batches=int(state[c.S_BATCHES]),
         first_offset=int(state[c.S_FIRST_OFFSET]),
         last_offset=int(state[c.S_LAST_OFFSET]),

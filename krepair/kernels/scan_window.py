@@ -17,19 +17,58 @@ import numpy as np
 from krepair.formats import batch_v2
 from krepair.kernels import classes as c
 from krepair.kernels.jit import inlined, kernel
-from krepair.kernels.words import be16, be32, be64, crc32c_update, le64, product_high, product_low
+from krepair.kernels.words import (
+    be16,
+    be32,
+    be64,
+    byte_at,
+    crc32c_of_57,
+    crc32c_update,
+    le64,
+    product_high,
+    product_low,
+    swapped,
+)
 
 HEADER = batch_v2.HEADER.size
 _P = {name: batch_v2.HEADER.place(name) for name in batch_v2.HEADER.names}
-BASE_OFFSET, LENGTH, LEADER_EPOCH, MAGIC = _P["base_offset"], _P["batch_length"], _P["partition_leader_epoch"], _P["magic"]
-CRC, ATTRIBUTES, LAST_DELTA, BASE_TIMESTAMP = _P["crc"], _P["attributes"], _P["last_offset_delta"], _P["base_timestamp"]
+BASE_OFFSET, LENGTH, LEADER_EPOCH, MAGIC = (
+    _P["base_offset"],
+    _P["batch_length"],
+    _P["partition_leader_epoch"],
+    _P["magic"],
+)
+CRC, ATTRIBUTES, LAST_DELTA, BASE_TIMESTAMP = (
+    _P["crc"],
+    _P["attributes"],
+    _P["last_offset_delta"],
+    _P["base_timestamp"],
+)
 MAX_TIMESTAMP, PRODUCER_ID, PRODUCER_EPOCH = _P["max_timestamp"], _P["producer_id"], _P["producer_epoch"]
 BASE_SEQUENCE, RECORD_COUNT = _P["base_sequence"], _P["record_count"]
 LENGTH_END = LEADER_EPOCH  # batch_length counts what follows it
 TRANSACTIONAL, CONTROL, DELETE_HORIZON = batch_v2.TRANSACTIONAL, batch_v2.CONTROL, batch_v2.DELETE_HORIZON
 MIN_LENGTH = HEADER - LENGTH_END
 INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
 ABORT, COMMIT, OTHER, MALFORMED = 0, 1, 2, 3
+
+# The layout of nearly every marker: attributes transactional and control, one record without timestamp delta, key
+# (version 0, type) and value (version 0, coordinator epoch). Words as they lie in the file, read little-endian.
+PLAIN_SIZE = 78
+_PLAIN_KEY_LENGTH = HEADER + 4
+_PLAIN_TYPE = HEADER + 8
+
+
+def _little_endian(*bytes_of_word: int) -> Any:
+    return np.uint64(int.from_bytes(bytes(bytes_of_word), "little"))
+
+
+_PLAIN_MAGIC = _little_endian(2, 0, 0, 0, 0, 0, TRANSACTIONAL | CONTROL, 0)
+_PLAIN_MAGIC_MASK = _little_endian(255, 0, 0, 0, 0, 255, 255, 0)
+_PLAIN_RECORD = _little_endian(0, 0, 0, 1, 32, 0, 0, 0)  # record count, record length, attributes, two deltas
+_PLAIN_KEY = _little_endian(8, 0, 0, 0, 0, 12, 0, 0)  # key length, key, value length, start of the value
+_PLAIN_KEY_MASK = _little_endian(255, 255, 255, 255, 254, 255, 255, 255)
 
 # odd 64-bit multipliers (digits of the fractional parts of square roots of primes): one per header word and lane.
 # Scalars, not an array: the compiler then has them as immediates.
@@ -56,8 +95,43 @@ def mix(value: Any) -> Any:
 
 @inlined
 def decision_word(position: int, batch_class: int) -> Any:
-    """What one batch adds to the digest of decisions. A sum, so that a changed class can be taken out again."""
+    """What one batch adds to the digest of decisions. A sum, so that a changed class can be taken out again.
+
+    The commonest class adds nothing: which batches have it follows from the digest of headers and all others.
+    """
+    if batch_class == c.MARKER_UNSTAMPED:
+        return np.uint64(0)
     return mix(np.uint64(position * 16 + batch_class) * _KP)
+
+
+@inlined
+def _chained(digest: Any, value: Any, multiplier: Any) -> Any:
+    """The next value of one lane of the digest of headers; bound to the order, and so to positions."""
+    digest = digest ^ value
+    return ((digest << np.uint64(29)) | (digest >> np.uint64(35))) * multiplier
+
+
+@inlined
+def _plain_again(rows: Any, row: int) -> None:
+    """Note whether another marker of the row's epoch would change nothing but counts."""
+    plain = (
+        rows[row, c.P_MARKERS] > 0
+        and rows[row, c.P_OPEN_FIRST] < 0
+        and rows[row, c.P_OPEN_KEPT] == 0
+        and rows[row, c.P_OPEN_KEPT_NOW] == 0
+        and (rows[row, c.P_LAST_DATA_POSITION] < 0 or rows[row, c.P_NEXT_POSITION] >= 0)
+        and rows[row, c.P_PROTECTED_EPOCH] != rows[row, c.P_EPOCH]
+    )
+    rows[row, c.P_PLAIN_EPOCH] = rows[row, c.P_EPOCH] if plain else c.NO_PLAIN_EPOCH
+
+
+@inlined
+def _count_plain(rows: Any, row: int) -> None:
+    """Bring the counts of a row up to date before they are looked at."""
+    plain = rows[row, c.P_PLAIN_MARKERS]
+    rows[row, c.P_MARKERS] += plain
+    rows[row, c.P_FREE_MARKERS] += plain
+    rows[row, c.P_PLAIN_MARKERS] = 0
 
 
 @inlined
@@ -108,10 +182,20 @@ def _find_pair(sorted_pairs: Any, wanted: int) -> int:
 
 
 @inlined
+def _slot_shift(mask: int) -> Any:
+    """By how much a product is shifted so that its highest bits number the slots."""
+    shift = 64
+    while mask > 0:
+        mask >>= 1
+        shift -= 1
+    return np.uint64(shift)
+
+
+@inlined
 def _row_of(producer_id: int, slots: Any, rows: Any, state: Any, carried: Any, protected: Any) -> int:
     """Index of the producer's row, made if it is new; -1 when the table is full."""
     mask = slots.shape[0] - 1
-    slot = np.int64(mix(np.uint64(producer_id) * _KH) & np.uint64(mask))
+    slot = np.int64((np.uint64(producer_id) * _KH) >> _slot_shift(mask))
     while slots[slot] >= 0:
         if rows[slots[slot], c.P_ID] == producer_id:
             return np.int64(slots[slot])
@@ -125,8 +209,9 @@ def _row_of(producer_id: int, slots: Any, rows: Any, state: Any, carried: Any, p
         rows[row, column] = -1
     rows[row, c.P_ID] = producer_id
     for column in (c.P_EPOCHS_MIXED, c.P_LAST_DATA_EMPTIED, c.P_OPEN_KEPT, c.P_OPEN_KEPT_NOW, c.P_MARKERS,
-                   c.P_LEAD_KEPT, c.P_LEAD_ABORT, c.P_NEXT_ABORT, c.P_NEXT_KEPT, c.P_FREE_MARKERS):  # fmt: skip
+                   c.P_LEAD_KEPT, c.P_LEAD_ABORT, c.P_NEXT_ABORT, c.P_NEXT_KEPT, c.P_FREE_MARKERS, c.P_PLAIN_MARKERS):  # fmt: skip
         rows[row, column] = 0
+    rows[row, c.P_PLAIN_EPOCH] = c.NO_PLAIN_EPOCH
     rows[row, c.P_CARRIED] = 1 if _find(carried, producer_id) >= 0 else 0
     found = _find_pair(protected, producer_id)
     rows[row, c.P_PROTECTED_EPOCH] = protected[found, 1] if found >= 0 else -2
@@ -221,6 +306,12 @@ def _end_marker(rows: Any, row: int, abort: bool, offset: int, position: int, si
 
 
 @inlined
+def _length_word(length: int, leader_epoch: int) -> Any:
+    """Batch length and leader epoch as the little-endian word that ``le64`` reads where they lie in a batch."""
+    return swapped((np.uint64(length) << np.uint64(32)) | (np.uint64(leader_epoch) & np.uint64(0xFFFFFFFF)))
+
+
+@inlined
 def _damage(state: Any, kind: int, found: int) -> int:
     state[c.S_DAMAGE] = kind
     state[c.S_DAMAGE_FOUND] = found
@@ -277,10 +368,83 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
     batches = state[c.S_BATCHES]
     first_offset = state[c.S_FIRST_OFFSET]
     huge_position = state[c.S_HUGE_OK]
+    slot_mask = np.uint64(slots.shape[0] - 1)
+    slot_shift = _slot_shift(slots.shape[0] - 1)
+    plain_end = filled  # the last batch of the span is never plain
+    if last_position >= 0:
+        plain_end = min(filled, last_position - origin + PLAIN_SIZE - 1)
+    plain_limit = min(high_watermark, segment_base + INT32_MAX + 1)  # such offsets are looked at one by one
     status = c.NEED_BYTES
     while True:
+        # Markers of the one layout that brokers write, of producers of whom nothing is open: all that most bloat is.
+        # Every test of the long way below holds for them, or their batch is left to it.
+        next_abort = entries[next_entry, 1] if next_entry < entries.shape[0] else INT64_MAX
+        expected_length = _length_word(PLAIN_SIZE - LENGTH_END, last_leader_epoch)
+        plain_from = place
+        while place + PLAIN_SIZE <= plain_end and (not stage or count_starts < starts.shape[0]):
+            if (
+                le64(buf, place + LENGTH) != expected_length
+                or le64(buf, place + MAGIC) & _PLAIN_MAGIC_MASK != _PLAIN_MAGIC
+                or be32(buf, place + LAST_DELTA) != 0
+                or le64(buf, place + RECORD_COUNT) != _PLAIN_RECORD
+                or le64(buf, place + _PLAIN_KEY_LENGTH) & _PLAIN_KEY_MASK != _PLAIN_KEY
+            ):
+                break
+            if check_crc and crc32c_of_57(buf, place + ATTRIBUTES) != be32(buf, place + CRC) & 0xFFFFFFFF:
+                break
+            base_offset = be64(buf, place)
+            producer_id = be64(buf, place + PRODUCER_ID)
+            if base_offset <= previous_offset or base_offset >= plain_limit or producer_id < 0:
+                break
+            if byte_at(buf, place + _PLAIN_TYPE) == ABORT and next_abort <= base_offset:
+                break
+            slot = (np.uint64(producer_id) * _KH) >> slot_shift
+            row_found = slots[slot]
+            while row_found >= 0 and rows[np.uint64(row_found), c.P_ID] != producer_id:
+                slot = (slot + np.uint64(1)) & slot_mask
+                row_found = slots[slot]
+            if row_found < 0:
+                break
+            plain_row = np.uint64(row_found)
+            if rows[plain_row, c.P_PLAIN_EPOCH] != be16(buf, place + PRODUCER_EPOCH):
+                break
+            max_timestamp = be64(buf, place + MAX_TIMESTAMP)
+            rows[plain_row, c.P_PLAIN_MARKERS] += 1
+            rows[plain_row, c.P_TIMESTAMP] = max_timestamp
+            rows[plain_row, c.P_COORDINATOR_EPOCH] = be32(buf, place + PLAIN_SIZE - 5)
+            pair_1a, pair_1b = le64(buf, place) ^ _K0, le64(buf, place + 8) ^ _K1
+            pair_2a, pair_2b = le64(buf, place + 13) ^ _K2, le64(buf, place + 21) ^ _K3
+            pair_3a, pair_3b = le64(buf, place + 29) ^ _K4, le64(buf, place + 37) ^ _K5
+            pair_4a, pair_4b = le64(buf, place + 45) ^ _K6, le64(buf, place + 53) ^ _K7
+            headers_1 = _chained(headers_1, product_low(pair_1a, pair_1b) + product_low(pair_2a, pair_2b)
+                                 + product_low(pair_3a, pair_3b) + product_low(pair_4a, pair_4b), _KH)  # fmt: skip
+            headers_2 = _chained(headers_2, product_high(pair_1a, pair_1b) + product_high(pair_2a, pair_2b)
+                                 + product_high(pair_3a, pair_3b) + product_high(pair_4a, pair_4b), _KP)  # fmt: skip
+            if max_timestamp > largest_timestamp:
+                largest_timestamp = max_timestamp
+                offset_of_max = base_offset
+            smallest_timestamp = min(smallest_timestamp, max_timestamp)
+            if stage:
+                starts[np.uint64(count_starts)] = place
+                batch_classes[np.uint64(count_starts)] = c.MARKER_UNSTAMPED
+                count_starts += 1
+            previous_offset = base_offset
+            place += PLAIN_SIZE
+        if place > plain_from:
+            plain = (place - plain_from) // PLAIN_SIZE
+            tallies[c.MARKER_UNSTAMPED, c.T_BATCHES] += plain
+            tallies[c.MARKER_UNSTAMPED, c.T_BYTES] += place - plain_from
+            largest_batch = max(largest_batch, PLAIN_SIZE)
+            batch_position = origin + place - PLAIN_SIZE
+            batch_size = PLAIN_SIZE
+            last_class = c.MARKER_UNSTAMPED
+            batches += plain
         if place + HEADER > filled:
-            if place + LENGTH_END + 5 <= filled and buf[place + MAGIC] < 2 and be32(buf, place + LENGTH) >= 14:
+            if (
+                place + LENGTH_END + 5 <= filled
+                and buf[place + MAGIC] < 2
+                and be32(buf, place + LENGTH) >= 14
+            ):
                 status = c.OLD_FORMAT
             break
         length = be32(buf, place + LENGTH)
@@ -354,6 +518,7 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
             if row_index < 0:
                 status = c.TABLE_FULL
                 break
+            _count_plain(rows, row_index)
         if forced:
             next_keep += 1
         if leader_epoch > last_leader_epoch:
@@ -405,10 +570,14 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
             free = rows[row, c.P_FREE_MARKERS]
             switched = rows[row, c.P_EPOCH] != epoch
             _enter_epoch(rows, row, epoch)
-            rows[row, c.P_FREE_MARKERS] = free if not switched else (0 if batch_class == c.MARKER_DATA_REMAINS else 1)
+            rows[row, c.P_FREE_MARKERS] = (
+                free if not switched else (0 if batch_class == c.MARKER_DATA_REMAINS else 1)
+            )
             rows[row, c.P_TIMESTAMP] = max_timestamp
             rows[row, c.P_COORDINATOR_EPOCH] = _coordinator_epoch(buf, end)
 
+        if row_index >= 0:
+            _plain_again(rows, row_index)
         if position == last_position:
             batch_class = c.EMPTIED_LAST if count == 0 else c.LAST_EMPTIED_NOW
         tallies[batch_class, c.T_BATCHES] += 1
@@ -417,14 +586,13 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
             tallies[batch_class, c.T_RECORDS] += count
         decisions += decision_word(position, batch_class)
         pair_1a, pair_1b = le64(buf, place) ^ _K0, le64(buf, place + 8) ^ _K1
-        pair_2a, pair_2b = le64(buf, place + 16) ^ _K2, le64(buf, place + 24) ^ _K3
-        pair_3a, pair_3b = le64(buf, place + 32) ^ _K4, le64(buf, place + 40) ^ _K5
-        pair_4a, pair_4b = le64(buf, place + 48) ^ _K6, le64(buf, place + HEADER - 8) ^ _K7
-        seed = np.uint64(position)
-        headers_1 += mix(seed * _KH + product_low(pair_1a, pair_1b) + product_low(pair_2a, pair_2b)
-                         + product_low(pair_3a, pair_3b) + product_low(pair_4a, pair_4b))  # fmt: skip
-        headers_2 += mix(seed * _KP + product_high(pair_1a, pair_1b) + product_high(pair_2a, pair_2b)
-                         + product_high(pair_3a, pair_3b) + product_high(pair_4a, pair_4b))  # fmt: skip
+        pair_2a, pair_2b = le64(buf, place + 13) ^ _K2, le64(buf, place + 21) ^ _K3
+        pair_3a, pair_3b = le64(buf, place + 29) ^ _K4, le64(buf, place + 37) ^ _K5
+        pair_4a, pair_4b = le64(buf, place + 45) ^ _K6, le64(buf, place + 53) ^ _K7
+        headers_1 = _chained(headers_1, product_low(pair_1a, pair_1b) + product_low(pair_2a, pair_2b)
+                             + product_low(pair_3a, pair_3b) + product_low(pair_4a, pair_4b), _KH)  # fmt: skip
+        headers_2 = _chained(headers_2, product_high(pair_1a, pair_1b) + product_high(pair_2a, pair_2b)
+                             + product_high(pair_3a, pair_3b) + product_high(pair_4a, pair_4b), _KP)  # fmt: skip
         if stage:
             starts[count_starts] = place
             batch_classes[count_starts] = batch_class
@@ -485,7 +653,7 @@ def insert_rows(slots: Any, producer_ids: Any) -> None:
     """Enter ids 0..n-1 into empty hash slots."""
     mask = slots.shape[0] - 1
     for row in range(producer_ids.shape[0]):
-        slot = np.int64(mix(np.uint64(producer_ids[row]) * _KH) & np.uint64(mask))
+        slot = np.int64((np.uint64(producer_ids[row]) * _KH) >> _slot_shift(mask))
         while slots[slot] >= 0:
             slot = (slot + 1) & mask
         slots[slot] = row

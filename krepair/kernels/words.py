@@ -24,7 +24,9 @@ _POLYNOMIAL = 0x82F63B78
 def _make_table() -> np.ndarray[Any, np.dtype[np.uint32]]:
     table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
-        table = np.where(table & 1, (table >> np.uint32(1)) ^ np.uint32(_POLYNOMIAL), table >> np.uint32(1)).astype(np.uint32)
+        table = np.where(
+            table & 1, (table >> np.uint32(1)) ^ np.uint32(_POLYNOMIAL), table >> np.uint32(1)
+        ).astype(np.uint32)
     return table
 
 
@@ -97,6 +99,26 @@ def be16(_typing: Any, array: Any, place: Any) -> Any:
         return builder.sext(value, ir.IntType(64))
 
     return types.int64(array, types.intp), codegen
+
+
+@intrinsic
+def byte_at(_typing: Any, array: Any, place: Any) -> Any:
+    """The byte at a place of a uint8 array, without the test for places below 0."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _load(context, builder, signature, args, 8, swap=False)
+
+    return types.uint8(array, types.intp), codegen
+
+
+@intrinsic
+def swapped(_typing: Any, word: Any) -> Any:
+    """The bytes of an unsigned 64-bit word in reverse order."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.call(builder.module.declare_intrinsic("llvm.bswap", [ir.IntType(64)]), [args[0]])
+
+    return types.uint64(types.uint64), codegen
 
 
 def _wide_product(builder: Any, args: Any) -> Any:
@@ -194,6 +216,19 @@ if HARDWARE_CRC:
     )
 
     @inlined
+    def crc32c_of_57(array: Any, start: int) -> int:
+        """CRC-32C of 57 bytes: what the CRC of a 78-byte marker covers."""
+        state = _crc_word(np.uint64(0xFFFFFFFF), le64(array, start))
+        state = _crc_word(state, le64(array, start + 8))
+        state = _crc_word(state, le64(array, start + 16))
+        state = _crc_word(state, le64(array, start + 24))
+        state = _crc_word(state, le64(array, start + 32))
+        state = _crc_word(state, le64(array, start + 40))
+        state = _crc_word(state, le64(array, start + 48))
+        state = _crc_byte(state, byte_at(array, start + 56))
+        return np.int64((state & np.uint64(0xFFFFFFFF)) ^ np.uint64(0xFFFFFFFF))
+
+    @inlined
     def crc32c_update(crc: int, array: Any, start: int, end: int) -> int:
         """CRC-32C of ``array[start:end]`` continuing from ``crc`` (0 at first)."""
         state = np.uint64(crc) ^ np.uint64(0xFFFFFFFF)
@@ -208,3 +243,8 @@ if HARDWARE_CRC:
 
 else:
     crc32c_update = crc32c_table
+
+    @inlined
+    def crc32c_of_57(array: Any, start: int) -> int:
+        """CRC-32C of 57 bytes: what the CRC of a 78-byte marker covers."""
+        return crc32c_table(0, array, start, start + 57)

@@ -147,8 +147,9 @@ class _Apply:
             raise RefusedError(f"{self.plan.log_dir}: the file system is mounted read-only")
         if needed > space.free_bytes:
             raise RefusedError(
-                f"{self.plan.log_dir}: the plan needs {needed} bytes on top while it is applied, {space.free_bytes} are free",
-                next_command=f"krepair plan {self.plan.log_dir} --partition TOPIC-N --out PLAN   (fewer partitions at a time)",
+                f"{self.plan.log_dir}: the plan needs {needed} bytes on top while it is applied, "
+                f"{space.free_bytes} are free; plan fewer partitions at a time",
+                next_command=f"krepair plan {self.plan.log_dir} --partition TOPIC-N --out PLAN",
             )
 
     def _check_space(self, change: Change) -> None:

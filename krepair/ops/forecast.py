@@ -52,7 +52,8 @@ def _line(view: LogDir, each: Surveyed) -> ForecastLine:
     read = sum(segment.log.size for segment in partition.segments if segment.base_offset in recovered)
     if damaged:
         first = damaged[0]
-        text = f"recovery cuts {first.base_offset:020d}.log at position {first.summary.valid_bytes} and drops what follows"
+        where = f"{first.base_offset:020d}.log at position {first.summary.valid_bytes}"
+        text = f"recovery cuts {where} and drops what follows"
         return ForecastLine(partition=partition.folder, expected="truncate", text=text, bytes_read=read)
     text = f"not cleanly stopped: {len(recovered)} segments from the recovery point {point} on are read"
     return ForecastLine(partition=partition.folder, expected="recover", text=text, bytes_read=read)

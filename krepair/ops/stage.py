@@ -1,4 +1,4 @@
-"""Fills the private sub-folders: new segments and indexes, staged on the engine, verified before anything is swapped."""
+"""Fills the private sub-folders: new segments and indexes, staged on the engine and verified before any swap."""
 
 from __future__ import annotations
 
@@ -298,4 +298,3 @@ def _like(folder: PartitionFolder, change: RewriteSegments) -> str:
         if os.path.lexists(path):
             return path
     return f"{folder.path}/{change.base_offset:020d}.log"  # purged: only the new one is left
-

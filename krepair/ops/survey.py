@@ -67,29 +67,43 @@ def place_of(log_dir: LogDir, partition: Partition) -> Place:
 
 def cannot_touch(partition: Partition, settings: TopicSettings) -> LeftAlone | None:
     """Why a partition is left alone whatever its log holds, or None."""
-    if partition.topic == NEVER_TOUCHED:
-        return LeftAlone(
-            "refused-topic", f"{NEVER_TOUCHED} is the KRaft metadata log; krepair never changes it"
-        )
-    if settings.remote_storage_enable:
-        return LeftAlone("tiered", "the topic is tiered (remote.storage.enable); krepair never changes it")
-    if partition.unreadable:
-        return LeftAlone("unreadable", partition.unreadable, damaged=True)
-    if not settings.compacts:
-        return LeftAlone("not-compacted", "cleanup.policy has no compact; only compacted topics are cleaned")
+    reasons = (
+        (
+            partition.topic == NEVER_TOUCHED,
+            "refused-topic",
+            f"{NEVER_TOUCHED} is the KRaft metadata log; krepair never changes it",
+        ),
+        (
+            settings.remote_storage_enable,
+            "tiered",
+            "the topic is tiered (remote.storage.enable); krepair never changes it",
+        ),
+        (bool(partition.unreadable), "unreadable", partition.unreadable),
+        (
+            not settings.compacts,
+            "not-compacted",
+            "cleanup.policy has no compact; only compacted topics are cleaned",
+        ),
+    )
+    for applies, code, text in reasons:
+        if applies:
+            return LeftAlone(code, text, damaged=code == "unreadable")
+    odd = _odd_file(partition)
+    if odd is None and not partition.segments:
+        return LeftAlone("empty", "the folder has no .log file")
+    return odd
+
+
+def _odd_file(partition: Partition) -> LeftAlone | None:
+    """Leftovers of a broker, and names of its files that are no regular files."""
     for leftover in partition.leftovers:
         if leftover.kind != "foreign":
-            text = f"{leftover.file.name}: a broker left it; start and stop the broker to have it finished, then plan again"
-            return LeftAlone("leftovers", text, damaged=True)
+            advice = "start and stop the broker to have it finished, then plan again"
+            return LeftAlone("leftovers", f"{leftover.file.name}: a broker left it; {advice}", damaged=True)
     for special in partition.specials:
         if parse_file_name(special.name).kind is not FileKind.FOREIGN:
-            return LeftAlone(
-                "special-file",
-                f"{special.name}: a regular file was expected, found a {special.kind}",
-                damaged=True,
-            )
-    if not partition.segments:
-        return LeftAlone("empty", "the folder has no .log file")
+            text = f"{special.name}: a regular file was expected, found a {special.kind}"
+            return LeftAlone("special-file", text, damaged=True)
     return None
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import socket
 
+from krepair.durable.disk import Disk
 from krepair.errors import RefusedError, StalePlanError
 from krepair.journal.folder import PartitionFolder
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.plan.model import PartitionPlan, Plan
 from krepair.plan.review import review
-from krepair.durable.disk import Disk
 
 
 def check_target(plan: Plan) -> None:

@@ -100,8 +100,8 @@ def choose_engine(wanted: str, master: str, total_bytes: int) -> Engine:
                 "Spark needs Java 17 or later, and there is no java on the path",
                 next_command="krepair ... --engine inline",
             )
-        reason = f"spark: {'--engine spark' if wanted == 'spark' else '--master' if master else _gigabytes(total_bytes)}"
-        return _start_spark(master, reason)
+        asked = "--engine spark" if wanted == "spark" else "--master" if master else ""
+        return _start_spark(master, f"spark: {asked or _gigabytes(total_bytes) + ' to read'}")
     if not has_java:
         return InlineEngine("inline: there is no java on the path")
     return InlineEngine(

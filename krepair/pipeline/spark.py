@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -48,9 +49,7 @@ def start_session(master: str) -> SparkSession:
         .config("spark.sql.adaptive.enabled", "false")
         .config("spark.log.level", "ERROR")
         .config("spark.driver.maxResultSize", "2g")
-        .config(
-            "spark.sql.warehouse.dir", os.path.join(os.environ.get("TMPDIR", "/tmp"), "krepair-warehouse")
-        )  # noqa: S108
+        .config("spark.sql.warehouse.dir", os.path.join(tempfile.gettempdir(), "krepair-warehouse"))
     )
     if master.startswith(("local", "spark://127.", "spark://localhost")):
         builder = builder.config("spark.driver.host", "127.0.0.1").config(

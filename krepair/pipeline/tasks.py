@@ -17,7 +17,8 @@ from krepair.durable.real_disk import RealDisk
 from krepair.formats import batch_v2, offset_index, time_index, txn_index
 from krepair.formats.layout import Layout
 from krepair.kernels.index import build_indexes
-from krepair.kernels.scan import Bytes, Int64s, ScanInputs, SegmentSummary, scan_segment
+from krepair.kernels.huge import Bytes
+from krepair.kernels.scan import Int64s, ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir.reading import opened_for_reading, read_whole, why
 from krepair.pipeline.items import (
     FailureKind,
@@ -104,8 +105,9 @@ def scan(item: ScanItem) -> ScanResult:
             summary = scan_segment(inputs, _reader(descriptor))
     except OSError as error:
         return ScanResult(failure="unreadable", why=f"{item.place.folder}/{name}: {why(error)}")
+    where = f"{item.base_offset:020d}.txnindex"
     text = (
-        f"{item.base_offset:020d}.txnindex, position {damage[0].position}: {damage[0].expected} was expected, found {damage[0].found}"
+        f"{where}, position {damage[0].position}: {damage[0].expected} was expected, found {damage[0].found}"
         if damage
         else ""
     )
@@ -143,7 +145,7 @@ class _Copy:
         self, window: Bytes, end: int, starts: Int64s, kept: np.ndarray[tuple[int], np.dtype[np.bool_]]
     ) -> None:
         runs = runs_of(starts, kept, end)
-        raw = memoryview(window)
+        raw = window.data
         pieces = [raw[first:last] for first, last in runs]
         if self.read <= self.last_position < self.read + end:
             pieces[-1] = self._last_piece(window, pieces[-1], runs[-1])
@@ -276,7 +278,7 @@ def _make_companions(item: FinishItem) -> None:
 
 def carried_entries(item: FinishItem) -> bytes:
     """Entries of the sources' transaction indexes that are carried over, byte for byte."""
-    kept = []
+    kept: list[bytes] = []
     size = txn_index.ENTRY_SIZE
     for source in item.change.sources:
         if source.aborted_kept:

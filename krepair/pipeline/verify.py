@@ -148,7 +148,8 @@ def verify_segment(item: VerifyItem) -> VerifyResult:
     try:
         audit = companion_audit(stem, item.base_offset)
         if item.active:
-            audit = CompanionAudit(item.base_offset, *(_columns(np.empty(0), np.empty(0)) for _ in range(3)))
+            none = np.empty((0, 2), np.int64)
+            audit = CompanionAudit(item.base_offset, none, none, none)
         with opened_for_reading(f"{stem}.log") as descriptor:
             size = os.fstat(descriptor).st_size
             for walked in walk(_read_at(descriptor), size):

@@ -18,7 +18,7 @@ _CLOSING_ENTRY = 1
 
 
 def index_entries_at_most(log_bytes: int, interval_bytes: int) -> int:
-    """No index of a log of this size has more entries: each follows more than the interval, one closes the time index."""
+    """No index of a log of this size has more: each entry follows more than the interval, one closes the time index."""
     return log_bytes // (interval_bytes + 1) + _CLOSING_ENTRY
 
 

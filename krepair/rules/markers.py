@@ -36,7 +36,6 @@ from krepair.rules.model import (
 from krepair.rules.producers import (
     INT64_MAX,
     ProducerNeeds,
-    ProducerStates,
     all_ids,
     disagreement,
     needs_of,
@@ -259,7 +258,9 @@ def _keep_leading(one: _Corrected, rows: Int64s, carried: _Bools) -> None:
 def _needs_last_data(rows: Int64s, needed: Int64s, also_needed: Int64s) -> _Bools:
     """Rows whose last data batch is an emptied one that an active producer needs."""
     last = rows[:, c.P_LAST_DATA_OFFSET]
-    wanted: _Bools = (last >= 0) & (rows[:, c.P_LAST_DATA_EMPTIED] == 1) & ((last == needed) | (last == also_needed))
+    wanted: _Bools = (
+        (last >= 0) & (rows[:, c.P_LAST_DATA_EMPTIED] == 1) & ((last == needed) | (last == also_needed))
+    )
     return wanted
 
 
@@ -304,8 +305,8 @@ def _index_disagreement(corrected: Sequence[_Corrected]) -> LeftAlone | None:
             name = f"{one.facts.base_offset:020d}.txnindex"
             return LeftAlone(
                 "txnindex-disagrees",
-                f"{name}: {unknown} aborted transaction(s) whose batches are in the log are not in it, or under another "
-                "producer id; read_committed consumers would see aborted records",
+                f"{name}: {unknown} aborted transaction(s) whose batches are in the log are not in it, or under "
+                "another producer id; read_committed consumers would see aborted records",
                 "krepair plan LOGDIR --fix index --out PLAN",
             )
     return None
@@ -326,7 +327,7 @@ def _kept_bytes(tallies: Int64s, *, drop_unstamped: bool) -> int:
 
 def _horizon_result(
     corrected: Sequence[_Corrected], name: str, horizon_ms: int, chosen: bool
-) -> HorizonResult:  # noqa: FBT001
+) -> HorizonResult:
     after = 0
     dropped = 0
     for one in corrected:

@@ -34,7 +34,10 @@ def decide_span(
             limits.append((offset, "open transaction", text))
     limits.append((policy.high_watermark, "high watermark", f"the high watermark is {policy.high_watermark}"))
     if scan.min_unreplicated != INT64_MAX:
-        text = f"a transaction since offset {scan.min_unreplicated} ends at or above the high watermark {policy.high_watermark}"
+        since = scan.min_unreplicated
+        text = (
+            f"a transaction since offset {since} ends at or above the high watermark {policy.high_watermark}"
+        )
         limits.append((scan.min_unreplicated, "high watermark", text))
     if policy.min_compaction_lag_ms > 0:
         limits.extend(_lag_limit(segments, policy))

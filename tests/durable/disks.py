@@ -60,10 +60,10 @@ class _PassingDisk:
     def _after(self, call: Call) -> None:
         return
 
-    def make_dir(self, path: str, mode: int = 0o700) -> None:
+    def make_dir(self, path: str, mode: int = 0o700, owner: tuple[int, int] | None = None) -> None:
         call = Call("make_dir", path, detail=oct(mode))
         self._before(call)
-        self.inner.make_dir(path, mode)
+        self.inner.make_dir(path, mode, owner)
         self._after(call)
 
     def remove_dir(self, path: str) -> None:

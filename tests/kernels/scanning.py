@@ -1,4 +1,4 @@
-"""Runs the scan kernel on bytes and puts its answer into the twin's words, so that the two can be compared."""
+"""Runs the scan kernel on bytes and puts its answer into the twin's words, to compare the two."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ DAMAGE_NAMES = {
     c.D_CONTROL: "control",
     c.D_ZEROS: "zeros",
     c.D_TORN: "torn",
+    c.D_OLD_LENGTH: "old length",
+    c.D_OLD_CRC: "old crc",
 }
 ENTRY_NAMES = {
     c.ENTRY_NO_MARKER: "no marker",
@@ -123,7 +125,7 @@ def summary_in_words(summary: SegmentSummary) -> dict[str, Any]:
     return {
         "valid_bytes": summary.valid_bytes,
         "damage": DAMAGE_NAMES[summary.damage],
-        "old_format": summary.old_format,
+        "old": (summary.old_batches, summary.old_position),
         "batches": summary.batches,
         "first_offset": summary.first_offset,
         "last_offset": summary.last_offset,
@@ -140,6 +142,11 @@ def summary_in_words(summary: SegmentSummary) -> dict[str, Any]:
         "last": (summary.last_position, summary.last_size, CLASS_NAMES.get(summary.last_class, "")),
         "rows": {row[c.P_ID]: _row_in_words(row) for row in summary.rows.tolist()},
     }
+
+
+def same_answer(summary: SegmentSummary, found: twins.Scanned) -> bool:
+    """Whether kernel and twin agree."""
+    return summary_in_words(summary) == twin_in_words(found)
 
 
 def _row_in_words(row: list[int]) -> dict[str, Any]:
@@ -187,7 +194,7 @@ def twin_in_words(found: twins.Scanned) -> dict[str, Any]:
     return {
         "valid_bytes": found.valid_bytes,
         "damage": found.damage,
-        "old_format": found.old_format,
+        "old": (len(found.old_positions), found.old_positions[0] if found.old_positions else -1),
         "batches": len(found.batches),
         "first_offset": found.first_offset,
         "last_offset": found.last_offset,

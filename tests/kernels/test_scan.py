@@ -18,13 +18,14 @@ from tests.builders import Batch
 from tests.kernels.scanning import (
     CLASS_NAMES,
     joined,
+    same_answer,
     scan_bytes,
     staged,
     summary_in_words,
     twin_in_words,
     twin_of,
 )
-from tests.strategies import History, histories
+from tests.strategies import History, Shape, histories
 
 SHAPE = {"segments": 2, "steps": 12}
 windows = st.sampled_from(
@@ -96,10 +97,69 @@ def test_windows_and_crc_checking_change_nothing(history: History, chance: rando
             assert summary_in_words(found) == summary_in_words(whole)
 
 
+marker_logs = st.lists(
+    st.tuples(
+        st.integers(1, 3),
+        st.sampled_from(
+            ["commit"] * 6 + ["abort"] * 3 + ["stamped", "data", "emptied", "emptied marker", "next epoch"]
+        ),
+        st.sampled_from([0] * 8 + [1, -7]),
+    ),
+    min_size=5,
+    max_size=60,
+)
+
+
+def marker_log(steps: list[tuple[int, str, int]]) -> list[Batch]:
+    """Mostly markers of few producers, so that most change nothing but counts."""
+    epochs = {1: 0, 2: 0, 3: 0}
+    out: list[Batch] = []
+    for number, (pid, what, later) in enumerate(steps):
+        offset, time = 5 + 2 * number, builders.NOW_MS + number * 10 + later
+        epochs[pid] += what == "next epoch"
+        common: dict[str, Any] = {
+            "pid": pid,
+            "epoch": epochs[pid],
+            "timestamp": time,
+            "leader_epoch": number // 9,
+        }
+        if what == "data":
+            out.append(builders.data(offset, 2, txn=later == 0, **common))
+        elif what == "emptied":
+            out.append(builders.emptied(offset, offset + 1, **common))
+        elif what == "emptied marker":
+            out.append(builders.emptied(offset, control=True, **common))
+        else:
+            kind = builders.ABORT if what == "abort" else builders.COMMIT
+            horizon = builders.NOW_MS + later if what == "stamped" else None
+            out.append(builders.marker(offset, kind, delete_horizon=horizon, **common))
+    return out
+
+
+@settings(max_examples=200, deadline=None)
+@given(marker_logs, windows, st.randoms(use_true_random=False))
+def test_long_runs_of_markers_are_summed_up_as_by_the_twin(
+    steps: list[tuple[int, str, int]], window_bytes: int, chance: random.Random
+) -> None:
+    history = History(Shape(), [(0, marker_log(steps), 0)])
+    log, base_offset, _ = log_of(history)
+    how = told(history, chance)
+    found, seen = staged(log, base_offset, window_bytes=window_bytes, **how)
+    expected = twin_of(log, base_offset, **how)
+    assert summary_in_words(found) == twin_in_words(expected)
+    assert seen == [(position, name) for position, _, name in expected.batches]
+
+
 # -- damage ---------------------------------------------------------------------------------------
 
+BASE = 3
 LOG = joined(
     [
+        builders.commit(3, pid=7, leader_epoch=2),
+        builders.abort(4, pid=8, leader_epoch=2),
+        builders.commit(5, pid=7, leader_epoch=2),
+        builders.abort(6, pid=8, coordinator_epoch=1, leader_epoch=2),
+        builders.commit(9, pid=7, timestamp=builders.NOW_MS + 5, leader_epoch=2),
         builders.data(10, 3, pid=7, txn=True, leader_epoch=2),
         builders.commit(13, pid=7, leader_epoch=2),
         builders.emptied(14, 16, pid=8, leader_epoch=2),
@@ -114,14 +174,14 @@ NOT_COVERED = {*range(8), *range(12, 16)}  # base offset and leader epoch may be
 @pytest.mark.parametrize("bit", [0, 3, 7])
 def test_every_flipped_bit_is_damage_or_another_header(bit: int) -> None:
     """The CRC does not cover base offset and leader epoch; the digest does."""
-    whole = scan_bytes(LOG, 10)
-    starts = [position for position, _, _ in twin_of(LOG, 10).batches]
+    whole = scan_bytes(LOG, BASE)
+    starts = [position for position, _, _ in twin_of(LOG, BASE).batches]
     for place in range(len(LOG)):
         bad = bytearray(LOG)
         bad[place] ^= 1 << bit
-        found = scan_bytes(bytes(bad), 10)
+        found = scan_bytes(bytes(bad), BASE)
         start = max(start for start in starts if start <= place)
-        assert summary_in_words(found) == twin_in_words(twin_of(bytes(bad), 10)), place
+        assert same_answer(found, twin_of(bytes(bad), BASE)), place
         if place - start in NOT_COVERED:
             assert found.headers != whole.headers, place
         else:
@@ -134,13 +194,13 @@ def test_a_truncated_log_is_valid_up_to_its_last_whole_batch(history: History, d
     log, base_offset, _ = log_of(history)
     size = draw.draw(st.integers(0, len(log)))
     found = scan_bytes(log[:size], base_offset, window_bytes=draw.draw(st.sampled_from([100, 1 << 16])))
-    assert summary_in_words(found) == twin_in_words(twin_of(log[:size], base_offset))
+    assert same_answer(found, twin_of(log[:size], base_offset))
 
 
 @pytest.mark.parametrize("zeros", [1, 16, 17, 60, 61, 62, 5000])
 @pytest.mark.parametrize("window_bytes", [100, 1 << 16])
 def test_a_tail_of_zeros_is_named_as_such(zeros: int, window_bytes: int) -> None:
-    found = scan_bytes(LOG + bytes(zeros), 10, window_bytes=window_bytes)
+    found = scan_bytes(LOG + bytes(zeros), BASE, window_bytes=window_bytes)
     assert (found.damage, found.valid_bytes) == (c.D_ZEROS, len(LOG))
 
 
@@ -152,9 +212,9 @@ def test_absurd_lengths_and_magics_are_damage_never_a_crash(length: int, magic: 
     bad[8:12] = length.to_bytes(4, "big", signed=True)
     bad[16] = magic
     log = LOG + bytes(bad)
-    found = scan_bytes(log, 10, window_bytes=200, check_crc=check_crc)
+    found = scan_bytes(log, BASE, window_bytes=200, check_crc=check_crc)
     if check_crc:
-        assert summary_in_words(found) == twin_in_words(twin_of(log, 10))
+        assert same_answer(found, twin_of(log, BASE))
     assert found.valid_bytes >= len(LOG)
 
 
@@ -162,9 +222,7 @@ def test_absurd_lengths_and_magics_are_damage_never_a_crash(length: int, magic: 
 @given(st.binary(max_size=400), st.sampled_from([64, 100, 4096]))
 def test_any_bytes_are_read_as_by_the_twin(noise: bytes, window_bytes: int) -> None:
     log = LOG + noise
-    assert summary_in_words(scan_bytes(log, 10, window_bytes=max(100, window_bytes))) == twin_in_words(
-        twin_of(log, 10)
-    )
+    assert same_answer(scan_bytes(log, BASE, window_bytes=max(100, window_bytes)), twin_of(log, BASE))
 
 
 def with_valid_crc(batch: bytearray) -> bytes:
@@ -184,16 +242,16 @@ def test_a_changed_marker_with_a_right_crc_is_read_as_by_the_twin(
     raw[8:12] = (len(raw) - 12).to_bytes(4, "big")
     raw[place] = value
     log = LOG + with_valid_crc(raw) + (builders.abort(30, pid=7).raw if second else b"")
-    assert summary_in_words(scan_bytes(log, 10)) == twin_in_words(twin_of(log, 10))
+    assert summary_in_words(scan_bytes(log, BASE)) == twin_in_words(twin_of(log, BASE))
 
 
 def test_a_segment_that_begins_before_its_name_says_so() -> None:
-    found = scan_bytes(LOG, 11)
+    found = scan_bytes(LOG, BASE + 1)
     assert (found.damage, found.valid_bytes) == (c.D_OFFSET_RANGE, 0)
 
 
 def test_a_file_that_gives_fewer_bytes_than_listed_is_torn() -> None:
-    found = scan_bytes(LOG[:-5] + bytes(5), 10)
+    found = scan_bytes(LOG[:-5] + bytes(5), BASE)
     assert found.damage == c.D_CRC
     assert scan_bytes(b"", 10).is_whole
 
@@ -206,7 +264,7 @@ def test_thousands_of_producers_and_epochs_make_the_tables_grow() -> None:
     batches = [builders.commit(n, pid=(n * 7919) % 1500, leader_epoch=n // 2) for n in range(count)]
     log = joined(batches)
     found = scan_bytes(log, 0, window_bytes=1000)
-    assert summary_in_words(found) == twin_in_words(twin_of(log, 0))
+    assert same_answer(found, twin_of(log, 0))
     assert (len(found.rows), len(found.epochs)) == (1500, count // 2)
     assert found.rows[:, c.P_ID].tolist() == sorted(found.rows[:, c.P_ID].tolist())
 
@@ -215,13 +273,13 @@ def test_thousands_of_producers_and_epochs_make_the_tables_grow() -> None:
 def test_batches_larger_than_the_window_are_checked_piece_by_piece(window_bytes: int) -> None:
     big = builders.data(21, [builders.Record(b"k", bytes(range(256)) * 40)], pid=7, txn=True)
     log = LOG + big.raw + builders.commit(22, pid=7).raw
-    found, seen = staged(log, 10, window_bytes=window_bytes)
-    assert summary_in_words(found) == twin_in_words(twin_of(log, 10))
+    found, seen = staged(log, BASE, window_bytes=window_bytes)
+    assert same_answer(found, twin_of(log, BASE))
     assert len(seen) == found.batches
     bad = bytearray(log)
     bad[len(LOG) + len(big.raw) - 1] ^= 1
-    assert summary_in_words(scan_bytes(bytes(bad), 10, window_bytes=window_bytes)) == twin_in_words(
-        twin_of(bytes(bad), 10)
+    assert summary_in_words(scan_bytes(bytes(bad), BASE, window_bytes=window_bytes)) == twin_in_words(
+        twin_of(bytes(bad), BASE)
     )
 
 

@@ -6,6 +6,7 @@ Being read and believed is the aim. Batch classes and kinds of damage are named 
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -59,7 +60,7 @@ class Scanned:
 
     valid_bytes: int = 0
     damage: str = ""
-    old_format: bool = False
+    old_positions: list[int] = field(default_factory=list)
     batches: list[tuple[int, int, str]] = field(default_factory=list)  # position, size, class
     records: dict[str, int] = field(default_factory=dict)
     first_offset: int = -1
@@ -95,17 +96,38 @@ def control_kind(record: bytes) -> int | None:
     return int(struct.unpack_from(">h", record, place + 2)[0])
 
 
+def is_old(log: bytes, position: int) -> bool:
+    """Whether a message of v0 or v1 is declared at a position."""
+    if len(log) - position < 17:
+        return False
+    return (
+        log[position + 16] < 2 and int.from_bytes(log[position + 8 : position + 12], "big", signed=True) >= 14
+    )
+
+
+def old_damage_at(log: bytes, position: int, base_offset: int, last_offset: int) -> str:
+    """Kind of damage of the message at a position, or an empty string if it is valid."""
+    offset, length, crc, magic = struct.unpack_from(">qiIB", log, position)
+    if magic == 1 and length < 22:
+        return "old length"
+    if length > len(log) - position - 12:
+        return "past end"
+    if zlib.crc32(log[position + 16 : position + 12 + length]) != crc:
+        return "old crc"
+    if not base_offset <= offset <= base_offset + INT32_MAX:
+        return "offset range"
+    return "offset order" if offset <= last_offset else ""
+
+
 def damage_at(log: bytes, position: int, base_offset: int, last_offset: int) -> str:
-    """Kind of damage of the batch at a position, ``old format``, or an empty string if it is valid."""
+    """Kind of damage of the batch at a position, or an empty string if it is valid."""
     left = len(log) - position
+    if is_old(log, position):
+        return old_damage_at(log, position, base_offset, last_offset)
     if left < HEADER_BYTES:
-        if left >= 17 and log[position + 16] < 2 and struct.unpack_from(">i", log, position + 8)[0] >= 14:
-            return "old format"
         return "torn" if any(log[position:]) else "zeros"
     offset, length, _, magic, crc = struct.unpack_from(">qiiBI", log, position)
     if magic != 2:
-        if magic < 2 and length >= 14:
-            return "old format"
         if length == 0 and offset == 0:
             return "zeros"
         return "length" if length < 49 else "magic"
@@ -164,11 +186,25 @@ class Scan:
         while found.valid_bytes < len(self.log):
             problem = damage_at(self.log, found.valid_bytes, self.base_offset, found.last_offset)
             if problem:
-                found.old_format = problem == "old format"
-                found.damage = "" if found.old_format else problem
+                found.damage = problem
                 break
-            self.take(found.valid_bytes)
+            if is_old(self.log, found.valid_bytes):
+                self.take_old(found.valid_bytes)
+            else:
+                self.take(found.valid_bytes)
         return found
+
+    def take_old(self, position: int) -> None:
+        """One valid message of v0 or v1, plain or wrapping others."""
+        found = self.found
+        offset, length, _, magic, _ = struct.unpack_from(">qiIBB", self.log, position)
+        time = struct.unpack_from(">q", self.log, position + 18)[0] if magic else -1
+        found.batches.append((position, length + 12, "records"))
+        found.records["records"] = found.records.get("records", 0) + 1
+        found.first_offset = offset if found.first_offset < 0 else found.first_offset
+        found.timestamps.append((time, offset))
+        found.last_offset, found.valid_bytes = offset, position + length + 12
+        found.old_positions.append(position)
 
     def take(self, position: int) -> None:
         """One valid batch."""
