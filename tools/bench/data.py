@@ -1,0 +1,161 @@
+"""Log directories for the benchmarks, made at numpy's speed: one template per kind of batch, offsets, times and CRCs put in.
+
+They hold what a broker would read without complaint: valid CRCs, ascending offsets, a high watermark, a clean stop. Indexes are
+left out: a broker, a cleaner and krepair all make do without.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import crc32c
+import numpy as np
+
+from tests import builders
+
+CHUNK_BATCHES = 1 << 16
+NOW_MS = builders.NOW_MS
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+def _byte_table() -> np.ndarray[Any, np.dtype[np.uint32]]:
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(
+            table & 1, (table >> np.uint32(1)) ^ np.uint32(0x82F63B78), table >> np.uint32(1)
+        ).astype(np.uint32)
+    return table
+
+
+_TABLE = _byte_table()
+
+
+def _put(rows: Bytes, place: int, values: Any, kind: str) -> None:
+    width = np.dtype(kind).itemsize
+    rows[:, place : place + width] = (
+        np.ascontiguousarray(values).astype(kind).view(np.uint8).reshape(len(rows), width)
+    )
+
+
+def _seal(rows: Bytes) -> None:
+    """Put in the CRCs: large batches one by one, small ones all together, byte column by byte column."""
+    if rows.shape[1] > 512:
+        for row in rows:
+            row[17:21] = np.frombuffer(crc32c.crc32c(row[21:].tobytes()).to_bytes(4, "big"), np.uint8)
+        return
+    crc = np.full(len(rows), 0xFFFFFFFF, np.uint32)
+    for column in np.ascontiguousarray(rows[:, 21:].T):
+        crc = _TABLE[(crc ^ column) & np.uint32(0xFF)] ^ (crc >> np.uint32(8))
+    _put(rows, 17, crc ^ np.uint32(0xFFFFFFFF), ">u4")
+
+
+def _rows(template: bytes, offsets: Any, producer_ids: Any, timestamps: Any) -> Bytes:
+    rows = np.tile(np.frombuffer(template, np.uint8), (len(offsets), 1))
+    _put(rows, 0, offsets, ">i8")
+    _put(rows, 27, timestamps, ">i8")
+    _put(rows, 35, timestamps, ">i8")
+    _put(rows, 43, producer_ids, ">i8")
+    return rows
+
+
+def markers(first_offset: int, count: int, producers: int) -> bytes:
+    """Commit markers without data, of producers in random turns."""
+    chance = np.random.default_rng(first_offset)
+    offsets = np.arange(first_offset, first_offset + count)
+    ids = 1000 + chance.integers(0, producers, count)
+    rows = _rows(builders.commit(0, pid=1).raw, offsets, ids, NOW_MS - 10**9 + offsets)
+    _seal(rows)
+    return rows.tobytes()
+
+
+def blocks(
+    first_offset: int, count: int, producers: int, *, record_bytes: int = 1024, markers_each: int = 13
+) -> bytes:
+    """Blocks of one transactional batch with one record, its commit marker, and markers without data."""
+    data = builders.data(0, [builders.Record(b"k" * 16, b"v" * (record_bytes - 16))], pid=1, txn=True).raw
+    chance = np.random.default_rng(first_offset)
+    per_block = markers_each + 2
+    starts = first_offset + np.arange(count) * per_block
+    ids = 1000 + chance.integers(0, producers, count)
+    data_rows = _rows(data, starts, ids, NOW_MS - 10**9 + starts)
+    key = data.index(b"k" * 16)
+    _put(data_rows, key, starts, ">i8")
+    _seal(data_rows)
+    offsets = (starts[:, None] + np.arange(1, per_block)).reshape(-1)
+    marker_ids = 1000 + chance.integers(0, producers, (count, markers_each + 1))
+    marker_ids[:, 0] = ids
+    marker_rows = _rows(
+        builders.commit(0, pid=1).raw, offsets, marker_ids.reshape(-1), NOW_MS - 10**9 + offsets
+    )
+    _seal(marker_rows)
+    together = [data_rows, marker_rows.reshape(count, -1)]
+    return np.concatenate(together, axis=1).tobytes()
+
+
+@dataclass(frozen=True)
+class Made:
+    """A log directory of one partition.
+
+    Attributes:
+        root: the log directory.
+        folder: the partition.
+        log_bytes: of all its segments.
+        batches: in all its segments.
+    """
+
+    root: Path
+    folder: Path
+    log_bytes: int
+    batches: int
+
+
+def make(
+    root: Path, kind: str, total_bytes: int, *, segment_bytes: int = 100_000_000, producers: int = 200
+) -> Made:
+    """Write a log directory with one partition of ``__consumer_offsets``.
+
+    Args:
+        root: to be made.
+        kind: ``markers``, or ``half`` (half markers, half batches of 1 kB records).
+        total_bytes: of ``.log``, about; less than one batch means ten batches.
+        segment_bytes: size of a segment.
+        producers: how many producer ids.
+    """
+    folder = root / "__consumer_offsets-0"
+    folder.mkdir(parents=True)
+    make_chunk, unit, unit_batches = (
+        (markers, 78, 1) if kind == "markers" else (blocks, len(blocks(0, 1, 1)), 15)
+    )
+    chunk = max(1, CHUNK_BATCHES // unit_batches)
+    offset = 0
+    left = max(10 if kind == "markers" else 1, total_bytes // unit)
+    per_segment = max(1, segment_bytes // unit)
+    written = 0
+    while left:
+        here = min(left, per_segment)
+        left -= here
+        path = folder / f"{offset:020d}.log"
+        with path.open("wb") as file:
+            while here:
+                count = min(chunk, here)
+                file.write(make_chunk(offset, count, producers))
+                offset += count * unit_batches
+                here -= count
+            written += file.tell()
+        os.utime(path, ns=(NOW_MS * 10**6 - 10**15, NOW_MS * 10**6 - 10**15))
+    active = builders.data(offset, 1).raw
+    (folder / f"{offset:020d}.log").write_bytes(active)
+    for path in folder.glob("*.log"):
+        for suffix in (".index", ".timeindex"):
+            path.with_suffix(suffix).touch()
+    end = offset + 1
+    (folder / f"{end:020d}.snapshot").write_bytes(builders.Replay().snapshot())
+    (folder / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (root / name).write_text(f"0\n1\n__consumer_offsets 0 {end}\n")
+    (root / "meta.properties").write_text("version=0\nbroker.id=0\ncluster.id=krepair-bench-cluster\n")
+    (root / ".kafka_cleanshutdown").touch()
+    return Made(root, folder, written + len(active), offset + 1)
