@@ -1,0 +1,68 @@
+"""Checksum of a batch or message that is larger than the window, piece by piece: memory does not grow with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from krepair.formats import batch_v2, message_set
+from krepair.kernels import classes as c
+from krepair.kernels.crc32 import crc32_piece
+from krepair.kernels.scan_window import crc_piece
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+ReadInto = Callable[[memoryview, int], int]
+
+_LENGTH = message_set.HEADER_V0.place("message_size")
+
+
+@dataclass(frozen=True)
+class HugeChecksum:
+    """What checking a huge batch came to.
+
+    Attributes:
+        valid: whether the stored checksum is that of the bytes.
+        computed: the checksum of the bytes.
+        damage: the kind of damage (``classes.D_*``) if it is not valid.
+    """
+
+    valid: bool
+    computed: int
+    damage: int
+
+
+def huge_size(window: Bytes) -> int:
+    """Bytes of the batch or message at the front of the window, as it declares them; all formats alike."""
+    return int.from_bytes(window[_LENGTH : _LENGTH + 4].tobytes(), "big") + message_set.LOG_OVERHEAD
+
+
+def checksum_huge(window: Bytes, filled: int, read_into: ReadInto, position: int) -> HugeChecksum:
+    """Check the batch at the front of the window, of which the window holds the first bytes.
+
+    Args:
+        window: uint8[W]; it is left as it is.
+        filled: bytes of it that are valid, more than a header.
+        read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
+        position: of the batch in the file.
+    """
+    size = huge_size(window)
+    old = window[message_set.CRC_START] != batch_v2.MAGIC
+    piece_crc, start, stored_at, damage = (
+        (crc32_piece, message_set.CRC_START, message_set.HEADER_V0.place("crc"), c.D_OLD_CRC)
+        if old
+        else (crc_piece, batch_v2.CRC_START, batch_v2.HEADER.place("crc"), c.D_CRC)
+    )
+    stored = int.from_bytes(window[stored_at : stored_at + 4].tobytes(), "big")
+    crc = piece_crc(0, window, start, filled)
+    piece: Any = np.empty(len(window), np.uint8)
+    done = filled
+    while done < size:
+        got = read_into(memoryview(piece)[: min(len(piece), size - done)], position + done)
+        if got == 0:
+            return HugeChecksum(False, int(crc), damage)
+        crc = piece_crc(crc, piece, 0, got)
+        done += got
+    return HugeChecksum(int(crc) == stored, int(crc), damage)

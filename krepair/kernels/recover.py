@@ -1,0 +1,282 @@
+"""What ``LogSegment.recover`` sees of a ``.log``: validity of each batch and the entries of both indexes.
+
+One walk over the batches of every format: length, checksum, offset range, largest timestamp, index entries. A message
+of v0 or v1 counts by its own header, also when it wraps others: recovery (2.2.1, 3.9) reads the wrapper's offset, which
+is that of its last message, and the wrapper's timestamp, and never decompresses. A v0 message has timestamp -1.
+
+Source: LogSegment.recover, FileLogInputStream.nextBatch, AbstractLegacyRecordBatch, TimeIndex.maybeAppend (2.2.1, 3.9).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from krepair.kernels import classes as c
+from krepair.kernels.crc32 import crc32_update
+from krepair.kernels.huge import checksum_huge
+from krepair.kernels.jit import kernel
+from krepair.kernels.legacy import (
+    FIXED,
+    OLD_CRC,
+    OLD_CRC_START,
+    OLD_MIN_LENGTH_V0,
+    OLD_MIN_LENGTH_V1,
+    OLD_TIMESTAMP,
+)
+from krepair.kernels.scan import DAMAGE_TEXT, Bytes, Int64s, ReadInto
+from krepair.kernels.scan_window import (
+    ATTRIBUTES,
+    CRC,
+    INT32_MAX,
+    LAST_DELTA,
+    LENGTH,
+    LENGTH_END,
+    MAGIC,
+    MAX_TIMESTAMP,
+    MIN_LENGTH,
+)
+from krepair.kernels.words import be32, be64, crc32c_update
+
+(R_PLACE, R_ORIGIN, R_LAST_ENTRY, R_LARGEST, R_OFFSET_OF_LARGEST, R_LAST_TIMESTAMP, R_OFFSETS, R_TIMES, R_LAST_OFFSET,
+ R_DAMAGE, R_FOUND, R_HUGE_OK, R_BATCHES, R_OLD) = range(14)  # fmt: skip
+_STATE_SIZE = 14
+WINDOW_BYTES = 1 << 20
+_FIRST_ENTRIES = 1024
+
+
+@kernel
+def recover_window(buf: Any, filled: int, state: Any, base_offset: int, file_size: int, interval_bytes: int,
+                   check_crc: bool, offsets: Any, times: Any) -> int:  # fmt: skip
+    """Walk the batches that lie whole in ``buf[state[R_PLACE]:filled]``.
+
+    Args:
+        buf: uint8[W]; place 0 is file position ``state[R_ORIGIN]``.
+        filled: bytes of it that are valid.
+        state: int64[14], carried from window to window.
+        base_offset: of the segment.
+        file_size: bytes of the log.
+        interval_bytes: ``index.interval.bytes``.
+        check_crc: whether checksums are checked.
+        offsets: int64[N, 2], out: (last offset, position).
+        times: int64[N, 2], out: (timestamp, offset).
+
+    Returns:
+        NEED_BYTES, OUTPUT_FULL, HUGE or DAMAGE of ``classes``, with the batch at ``R_PLACE`` untouched.
+    """
+    place = state[R_PLACE]
+    origin = state[R_ORIGIN]
+    last_entry = state[R_LAST_ENTRY]
+    largest = state[R_LARGEST]
+    previous_offset = state[R_LAST_OFFSET]
+    huge_position = state[R_HUGE_OK]
+    batches = state[R_BATCHES]
+    status = c.NEED_BYTES
+    while place + FIXED <= filled:
+        if state[R_OFFSETS] >= offsets.shape[0] or state[R_TIMES] >= times.shape[0]:
+            status = c.OUTPUT_FULL
+            break
+        length = be32(buf, place + LENGTH)
+        magic = buf[place + MAGIC]
+        position = origin + place
+        least = MIN_LENGTH if magic == 2 else (OLD_MIN_LENGTH_V1 if magic == 1 else OLD_MIN_LENGTH_V0)
+        damage = c.D_NONE
+        found = length
+        if magic > 2:
+            damage, found = c.D_MAGIC, np.int64(magic)
+        elif length == 0 and be64(buf, place) == 0:
+            damage, found = c.D_ZEROS, 0
+        elif length < least:
+            damage = c.D_LENGTH if magic == 2 else c.D_OLD_LENGTH
+        elif position + length + LENGTH_END > file_size:
+            damage, found = c.D_PAST_END, length + LENGTH_END
+        if damage != c.D_NONE:
+            state[R_DAMAGE], state[R_FOUND] = damage, found
+            status = c.DAMAGE
+            break
+        size = length + LENGTH_END
+        end = place + size
+        huge = huge_position == position
+        if end > filled and not huge:
+            if size > buf.shape[0]:
+                status = c.HUGE
+            break
+        if magic == 2:
+            if check_crc and not huge:
+                found = crc32c_update(0, buf, place + ATTRIBUTES, end)
+                if found != (be32(buf, place + CRC) & 0xFFFFFFFF):
+                    damage = c.D_CRC
+            last_offset = be64(buf, place) + be32(buf, place + LAST_DELTA)
+            timestamp = be64(buf, place + MAX_TIMESTAMP)
+        else:
+            if check_crc and not huge:
+                found = crc32_update(0, buf, place + OLD_CRC_START, end)
+                if found != (be32(buf, place + OLD_CRC) & 0xFFFFFFFF):
+                    damage = c.D_OLD_CRC
+            last_offset = be64(buf, place)
+            timestamp = be64(buf, place + OLD_TIMESTAMP) if magic == 1 else np.int64(-1)
+            state[R_OLD] += 1
+        if damage == c.D_NONE:
+            if last_offset < base_offset or last_offset - base_offset > INT32_MAX:
+                damage, found = c.D_OFFSET_RANGE, last_offset
+            elif be64(buf, place) <= previous_offset or last_offset < be64(buf, place):
+                damage, found = c.D_OFFSET_ORDER, be64(buf, place)
+        if damage != c.D_NONE:
+            state[R_DAMAGE], state[R_FOUND] = damage, found
+            status = c.DAMAGE
+            break
+        if timestamp > largest:
+            largest = timestamp
+            state[R_OFFSET_OF_LARGEST] = last_offset
+        if position - last_entry > interval_bytes:
+            offsets[state[R_OFFSETS], 0] = last_offset
+            offsets[state[R_OFFSETS], 1] = position
+            state[R_OFFSETS] += 1
+            if largest > state[R_LAST_TIMESTAMP]:
+                times[state[R_TIMES], 0] = largest
+                times[state[R_TIMES], 1] = state[R_OFFSET_OF_LARGEST]
+                state[R_TIMES] += 1
+                state[R_LAST_TIMESTAMP] = largest
+            last_entry = position
+        previous_offset = last_offset
+        batches += 1
+        place = end
+    state[R_PLACE] = place
+    state[R_LAST_ENTRY] = last_entry
+    state[R_LARGEST] = largest
+    state[R_LAST_OFFSET] = previous_offset
+    state[R_BATCHES] = batches
+    return status
+
+
+@dataclass(frozen=True)
+class RecoveredSegment:
+    """What recovery finds in one ``.log``.
+
+    Attributes:
+        offsets: int64[N, 2] (last offset, position) of the offset index, absolute.
+        times: int64[M, 2] (timestamp, offset) of the time index, absolute, the closing entry included.
+        valid_bytes: bytes of valid batches from position 0; recovery cuts the log there.
+        damage: kind (``classes.D_*``) of what is wrong at position ``valid_bytes``, 0 none.
+        damage_text: what was expected and found there, or empty.
+        largest_timestamp: largest timestamp of a batch header, -1 none.
+        offset_of_largest: last offset of the first batch that has it, -1 none.
+        last_offset: of the last valid batch, ``base_offset - 1`` if there is none.
+        batches: valid batches, a message of v0 or v1 counting as one.
+        old_batches: those of v0 and v1.
+    """
+
+    offsets: Int64s
+    times: Int64s
+    valid_bytes: int
+    damage: int
+    damage_text: str
+    largest_timestamp: int
+    offset_of_largest: int
+    last_offset: int
+    batches: int
+    old_batches: int
+
+
+def recover_segment(
+    base_offset: int,
+    file_size: int,
+    interval_bytes: int,
+    read_into: ReadInto,
+    *,
+    check_crc: bool = True,
+    window_bytes: int = WINDOW_BYTES,
+) -> RecoveredSegment:
+    """Walk one ``.log`` as the broker's recovery does, in memory of one window and the entries.
+
+    Args:
+        base_offset: of the segment.
+        file_size: bytes of the log.
+        interval_bytes: ``index.interval.bytes``.
+        read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
+        check_crc: whether checksums are checked; a batch larger than the window is checked piece by piece.
+        window_bytes: size of the window.
+    """
+    state = np.zeros(_STATE_SIZE, np.int64)
+    for scalar in (R_LARGEST, R_OFFSET_OF_LARGEST, R_LAST_TIMESTAMP, R_HUGE_OK):
+        state[scalar] = -1
+    state[R_LAST_OFFSET] = base_offset - 1
+    offsets: Int64s = np.empty((_FIRST_ENTRIES, 2), np.int64)
+    times: Int64s = np.empty((_FIRST_ENTRIES, 2), np.int64)
+    window: Any = np.empty(window_bytes, np.uint8)
+    view = memoryview(window)
+    filled = 0
+    while True:
+        place = int(state[R_PLACE])
+        if place and filled > place:
+            view[: filled - place] = view[place:filled]
+        filled = max(filled - place, 0)
+        state[R_ORIGIN] += place
+        state[R_PLACE] = 0
+        origin = int(state[R_ORIGIN])
+        while filled < window_bytes and origin + filled < file_size:
+            got = read_into(view[filled : min(window_bytes, file_size - origin)], origin + filled)
+            if got == 0:
+                file_size = origin + filled
+            filled += got
+        while True:
+            status = recover_window(
+                window, filled, state, base_offset, file_size, interval_bytes, check_crc, offsets, times
+            )
+            if status != c.OUTPUT_FULL:
+                break
+            offsets, times = _grown(offsets), _grown(times)
+        if status == c.NEED_BYTES and origin + filled < file_size:
+            continue
+        if status != c.HUGE:
+            break
+        if state[R_PLACE] == 0:
+            _settle_huge(window, filled, read_into, state, check_crc=check_crc)
+            if state[R_DAMAGE]:
+                break
+    return _recovered(state, window, filled, file_size, offsets, times)
+
+
+def _settle_huge(window: Bytes, filled: int, read_into: ReadInto, state: Int64s, *, check_crc: bool) -> None:
+    """Check the batch at the front of the window piece by piece; the next call takes it by its header."""
+    if check_crc:
+        huge = checksum_huge(window, filled, read_into, int(state[R_ORIGIN]))
+        if not huge.valid:
+            state[R_DAMAGE], state[R_FOUND] = huge.damage, huge.computed
+            return
+    state[R_HUGE_OK] = state[R_ORIGIN]
+
+
+def _recovered(
+    state: Int64s, window: Bytes, filled: int, file_size: int, offsets: Int64s, times: Int64s
+) -> RecoveredSegment:
+    valid_bytes = int(state[R_ORIGIN] + state[R_PLACE])
+    left = file_size - valid_bytes
+    if state[R_DAMAGE] == c.D_NONE and left > 0:
+        zeros = not window[int(state[R_PLACE]) : filled].any()
+        state[R_DAMAGE], state[R_FOUND] = (c.D_ZEROS, 0) if zeros else (c.D_TORN, left)
+    damage = int(state[R_DAMAGE])
+    times = times[: state[R_TIMES]]
+    if state[R_LARGEST] > state[R_LAST_TIMESTAMP]:
+        closing = np.array([[state[R_LARGEST], state[R_OFFSET_OF_LARGEST]]], np.int64)
+        times = np.concatenate([times, closing])
+    return RecoveredSegment(
+        offsets=offsets[: state[R_OFFSETS]],
+        times=times,
+        valid_bytes=valid_bytes,
+        damage=damage,
+        damage_text=DAMAGE_TEXT[damage].format(found=int(state[R_FOUND])) if damage else "",
+        largest_timestamp=int(state[R_LARGEST]),
+        offset_of_largest=int(state[R_OFFSET_OF_LARGEST]),
+        last_offset=int(state[R_LAST_OFFSET]),
+        batches=int(state[R_BATCHES]),
+        old_batches=int(state[R_OLD]),
+    )
+
+
+def _grown(entries: Int64s) -> Int64s:
+    larger = np.empty((len(entries) * 4, 2), np.int64)
+    larger[: len(entries)] = entries
+    return larger

@@ -1,0 +1,98 @@
+"""The companions of a segment made anew from its ``.log``, byte for byte what the broker's own recovery writes.
+
+The offset and the time index follow from the batch headers alone, of every format and codec: recovery never looks into
+a batch, so neither is anything decompressed here. Source: LogSegment.recover, TimeIndex.maybeAppend (2.2.1, 3.9).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from krepair.formats import offset_index, time_index
+from krepair.formats.layout import Layout
+from krepair.kernels.recover import recover_segment
+from krepair.kernels.scan import Int64s
+from krepair.logdir.reading import opened_for_reading
+
+
+@dataclass(frozen=True)
+class Regenerated:
+    """What recovery would make of one segment.
+
+    Attributes:
+        index: bytes of the ``.index``, trimmed to its entries.
+        time_index: bytes of the ``.timeindex``, trimmed to its entries.
+        valid_bytes: bytes of valid batches from position 0; the broker's recovery cuts the log there.
+        damage_text: what was expected and found at position ``valid_bytes``; empty if the whole log is valid.
+        largest_timestamp: largest timestamp of a batch header, -1 none (an empty log, or one of v0 alone).
+        offset_of_largest: last offset of the first batch that has it, -1 none.
+        last_offset: of the last valid batch, one less than the base offset if there is none.
+        batches: valid batches; a message of v0 or v1, plain or wrapping others, counts as one.
+        old_batches: those of v0 and v1.
+    """
+
+    index: bytes
+    time_index: bytes
+    valid_bytes: int
+    damage_text: str
+    largest_timestamp: int
+    offset_of_largest: int
+    last_offset: int
+    batches: int
+    old_batches: int
+
+
+def read_into_from(descriptor: int) -> Callable[[memoryview, int], int]:
+    """Fill a buffer from a position of an open file; gives the bytes read, 0 at the end."""
+
+    def read_into(buffer: memoryview, position: int) -> int:
+        return os.preadv(descriptor, [buffer], position)
+
+    return read_into
+
+
+def regenerate_offset_and_time(
+    path: str, size: int, base_offset: int, interval_bytes: int, *, check_crc: bool = True
+) -> Regenerated:
+    """The ``.index`` and ``.timeindex`` of one segment from its ``.log``, in memory of one window and the entries.
+
+    Args:
+        path: of the ``.log``.
+        size: bytes of it that count, as it was listed.
+        base_offset: of the segment.
+        interval_bytes: the topic's ``index.interval.bytes``.
+        check_crc: whether checksums are checked; recovery does.
+
+    Returns:
+        The bytes of both files for the valid part of the log. Damage is a value in it, never an exception.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with opened_for_reading(path) as descriptor:
+        found = recover_segment(
+            base_offset, size, interval_bytes, read_into_from(descriptor), check_crc=check_crc
+        )
+    return Regenerated(
+        index=packed(offset_index.ENTRY, found.offsets[:, 0] - base_offset, found.offsets[:, 1]),
+        time_index=packed(time_index.ENTRY, found.times[:, 0], found.times[:, 1] - base_offset),
+        valid_bytes=found.valid_bytes,
+        damage_text=found.damage_text,
+        largest_timestamp=found.largest_timestamp,
+        offset_of_largest=found.offset_of_largest,
+        last_offset=found.last_offset,
+        batches=found.batches,
+        old_batches=found.old_batches,
+    )
+
+
+def packed(layout: Layout, *columns: Int64s) -> bytes:
+    """Entries of a layout from one column per field."""
+    entries = np.empty(len(columns[0]), layout.dtype)
+    for name, column in zip(layout.names, columns, strict=True):
+        entries[name] = column
+    return entries.tobytes()
