@@ -317,9 +317,6 @@ def _summary(inputs: ScanInputs, state: Int64s, tables: _Tables, tallies: Int64s
     rows[:, c.P_MARKERS] += rows[:, c.P_PLAIN_MARKERS]
     rows[:, c.P_FREE_MARKERS] += rows[:, c.P_PLAIN_MARKERS]
     rows[:, c.P_PLAIN_MARKERS] = 0
-    rows[:, c.P_MARKERS] += rows[:, c.P_PLAIN_MARKERS]
-    rows[:, c.P_FREE_MARKERS] += rows[:, c.P_PLAIN_MARKERS]
-    rows[:, c.P_PLAIN_MARKERS] = 0
     lanes = (int(state[c.S_HEADERS_1]) & (2**64 - 1), int(state[c.S_HEADERS_2]) & (2**64 - 1))
     return SegmentSummary(
         base_offset=inputs.base_offset,

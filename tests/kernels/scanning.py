@@ -149,11 +149,6 @@ def same_answer(summary: SegmentSummary, found: twins.Scanned) -> bool:
     return summary_in_words(summary) == twin_in_words(found)
 
 
-def same_answer(summary: SegmentSummary, found: twins.Scanned) -> bool:
-    """Whether kernel and twin agree."""
-    return summary_in_words(summary) == twin_in_words(found)
-
-
 def _row_in_words(row: list[int]) -> dict[str, Any]:
     lead = (c.P_LEAD_POSITION, c.P_LEAD_CLASS, c.P_LEAD_SIZE, c.P_LEAD_ENTRY, c.P_LEAD_ABORT, c.P_LEAD_KEPT,
             c.P_LEAD_OFFSET, c.P_LEAD_FIRST)  # fmt: skip
