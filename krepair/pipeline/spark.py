@@ -22,7 +22,7 @@ from krepair.pipeline.engine import Task, run_encoded
 ITEM_SCHEMA = "index long, task string, item binary"
 RESULT_SCHEMA = "index long, result binary"
 _RESULT_ARROW = pa.schema([("index", pa.int64()), ("result", pa.binary())])
-_MAX_TASKS = 4096
+_WAVE = 512
 
 
 def map_items(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -38,6 +38,10 @@ def map_items(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def start_session(master: str) -> SparkSession:
     """One session: UTC, loopback on ``local``, no UI, no speculation, one row per Arrow batch."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_CONF_DIR", os.path.join(os.path.dirname(__file__), "spark_conf"))
+    on_this_host = master.startswith(("local", "spark://127.", "spark://localhost"))
+    if on_this_host:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = (
         SparkSession.builder.appName("krepair")
         .master(master)
@@ -51,7 +55,7 @@ def start_session(master: str) -> SparkSession:
         .config("spark.driver.maxResultSize", "2g")
         .config("spark.sql.warehouse.dir", os.path.join(tempfile.gettempdir(), "krepair-warehouse"))
     )
-    if master.startswith(("local", "spark://127.", "spark://localhost")):
+    if on_this_host:
         builder = builder.config("spark.driver.host", "127.0.0.1").config(
             "spark.driver.bindAddress", "127.0.0.1"
         )
@@ -73,17 +77,18 @@ class SparkEngine:
             raise RefusedError("spark.speculation is on; krepair wants it off")
 
     def run(self, task: Task[Any, Any], items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        """Yield results as partitions of the job come back."""
-        if not items:
-            return
+        """Yield results wave by wave, so that a long job shows that it goes on."""
         rows = [
             (index, task.name, bytearray(msgspec.msgpack.encode(item))) for index, item in enumerate(items)
         ]
-        frame = self.session.createDataFrame(rows, ITEM_SCHEMA).repartition(min(len(rows), _MAX_TASKS))
-        results = frame.mapInArrow(map_items, RESULT_SCHEMA).select("index", "result")
-        for row in (
-            results.toLocalIterator(prefetchPartitions=True) if len(rows) > _MAX_TASKS else results.collect()
-        ):
+        for first in range(0, len(rows), _WAVE):
+            yield from self._run_wave(task, rows[first : first + _WAVE])
+
+    def _run_wave(
+        self, task: Task[Any, Any], rows: list[tuple[int, str, bytearray]]
+    ) -> Iterator[tuple[int, Any]]:
+        frame = self.session.createDataFrame(rows, ITEM_SCHEMA).repartition(len(rows))
+        for row in frame.mapInArrow(map_items, RESULT_SCHEMA).select("index", "result").collect():
             yield int(row["index"]), msgspec.msgpack.decode(bytes(row["result"]), type=task.result)
 
     def close(self) -> None:

@@ -16,8 +16,8 @@ from krepair.checks.audit import audit_window, runs_of
 from krepair.durable.real_disk import RealDisk
 from krepair.formats import batch_v2, offset_index, time_index, txn_index
 from krepair.formats.layout import Layout
-from krepair.kernels.index import build_indexes
 from krepair.kernels.huge import Bytes
+from krepair.kernels.index import build_indexes
 from krepair.kernels.scan import Int64s, ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir.reading import opened_for_reading, read_whole, why
 from krepair.pipeline.items import (
