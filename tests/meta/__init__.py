@@ -1,0 +1,1 @@
+"""The project about itself: documentation, help texts, layers, light starts."""

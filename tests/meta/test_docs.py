@@ -1,0 +1,127 @@
+"""Documentation says what the code says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from krepair.checks.catalogue import CATALOGUE
+from krepair.errors import EXIT_CODE_MEANING, ExitCode, KrepairError
+from krepair.plan.objection import OBJECTIONS
+from krepair.rules.reasons import REASONS
+from tools import docs
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+VERBS = ("check", "plan", "show", "apply", "verify", "undo", "purge", "explain")
+
+
+def names(pages: list[Path]) -> list[str]:
+    return [str(page.relative_to(ROOT)) for page in pages]
+
+
+@pytest.mark.parametrize("name", sorted(docs.pages()))
+def test_generated_page_is_fresh(name: str) -> None:
+    assert (docs.DOCS / name).read_text() == docs.pages()[name], "run make docs"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_links_inside_the_project_lead_to_files_and_headings(page: Path) -> None:
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        path, _, anchor = target.partition("#")
+        file = page if not path else page.parent / path
+        if target.startswith(("http:", "https:")):
+            broken.append(f"{target}: only links inside the project")
+        elif not file.exists():
+            broken.append(f"{target}: no such file")
+        elif anchor and anchor not in headings(file):
+            broken.append(f"{target}: no such heading")
+    assert broken == []
+
+
+def headings(file: Path) -> set[str]:
+    found = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
+    return {re.sub(r"[^a-z0-9 _-]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_make_targets_that_are_named_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:`|^|\$ )make ([a-z]+)", page.read_text(), re.MULTILINE))
+    assert named - targets == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_verbs_and_options_in_examples_exist(page: Path) -> None:
+    help_text = docs.cli_page()
+    unknown = []
+    for block in re.findall(r"^ *```(?:sh|text)\n(.*?)^ *```", page.read_text(), re.MULTILINE | re.DOTALL):
+        for line in re.findall(
+            r"^ *(?:\$ )?(?:\.venv/bin/)?(krepair .*)", block.replace("\\\n", " "), re.MULTILINE
+        ):
+            words = line.split("#")[0].split()
+            if words[1] not in (*VERBS, "[OPTIONS]"):
+                unknown.append(words[1])
+            unknown.extend(
+                word for word in words[2:] if word.startswith("--") and f"{word} " not in help_text
+            )
+    assert unknown == []
+
+
+def test_every_page_of_the_documentation_can_be_reached_from_its_index() -> None:
+    reached: set[Path] = set()
+    waiting = [ROOT / "docs" / "index.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in reached or page.suffix != ".md" or not page.exists():
+            continue
+        reached.add(page)
+        targets = re.findall(r"\]\(([^)#\s]+)", page.read_text())
+        waiting.extend((page.parent / target).resolve() for target in targets)
+    assert set((ROOT / "docs").rglob("*.md")) - reached == set()
+
+
+def test_pages_that_tests_are_named_in_name_tests_that_exist() -> None:
+    named = {
+        path
+        for page in PAGES
+        for path in re.findall(r"\btests/[A-Za-z0-9_/]+(?:\.py)?(?:::\w+)?", page.read_text())
+    }
+    missing = [each for each in sorted(named) if not is_there(each)]
+    assert missing == []
+
+
+def is_there(path: str) -> bool:
+    file, _, test = path.partition("::")
+    return (ROOT / file).exists() and (not test or f"def {test}(" in (ROOT / file).read_text())
+
+
+def test_exit_codes_are_unique_documented_and_fit_a_process() -> None:
+    members = ExitCode.__members__
+    assert len({int(code) for code in members.values()}) == len(members)
+    assert set(EXIT_CODE_MEANING) == set(ExitCode)
+    assert all(0 <= code < 128 for code in ExitCode)
+    assert [code for code in ExitCode if f"| {int(code)} | {code.name} |" not in docs.exit_codes_page()] == []
+
+
+def test_every_error_has_an_exit_code_of_its_own_kind() -> None:
+    errors = KrepairError.__subclasses__()
+    codes = [error.exit_code for error in errors]
+    assert len(set(codes)) == len(errors)
+    assert set(codes) <= set(ExitCode) - {ExitCode.DONE, ExitCode.BUG, ExitCode.FOUND}
+
+
+def test_codes_of_findings_reasons_and_objections_never_meet() -> None:
+    codes = [rule.code for rule in CATALOGUE] + [reason.value for reason in REASONS] + list(OBJECTIONS)
+    assert len(set(codes)) == len(codes)
+
+
+def test_changelog_has_the_version_of_the_package() -> None:
+    from krepair import __version__
+
+    text = (ROOT / "CHANGELOG.md").read_text()
+    assert f"## [{__version__}]" in text
+    assert f'version = "{__version__}"' in (ROOT / "pyproject.toml").read_text()

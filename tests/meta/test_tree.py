@@ -1,0 +1,96 @@
+"""What must not be in the project, and what every module must have."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BINARY = {".zst", ".png"}
+MODULES = sorted((ROOT / "krepair").rglob("*.py"))
+MOST_LINES = 700
+# Put together here, so that this file is not a hit itself.
+FORBIDDEN = {
+    "address of a package registry": r"pypi\.|pythonhosted\.|repo1?\.maven|\bmaven\.org|--(?:extra-)?index-url\s+\S*:",
+    "path of somebody's machine": r"(?<![\w.-])/(?:work|home|Users|opt)/[\w.-]+|/root/(?!\w+\.krplan)",
+    "address of the web": r"https?://(?!maven\.apache\.org/POM|127\.0\.0\.1|localhost|www\.w3\.org)",
+}
+
+
+def tracked() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a git work tree")
+    files = [ROOT / name for name in listed.stdout.split("\0") if name]
+    return [file for file in files if file.is_file() and file.suffix not in BINARY]
+
+
+@pytest.mark.parametrize("what", sorted(FORBIDDEN))
+def test_no_file_holds(what: str) -> None:
+    pattern = re.compile(FORBIDDEN[what])
+    hits = [
+        f"{file.relative_to(ROOT)}:{number}: {line.strip()[:120]}"
+        for file in tracked()
+        if file != Path(__file__)
+        for number, line in enumerate(file.read_text(errors="replace").splitlines(), 1)
+        if pattern.search(line)
+    ]
+    assert hits == []
+
+
+def public_names(module: Path) -> list[tuple[str, ast.AST]]:
+    """The module, and every public class, function and method that is not an override of an operator."""
+    tree = ast.parse(module.read_text())
+    found: list[tuple[str, ast.AST]] = [(module.stem, tree)]
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
+            found.append((node.name, node))
+            for inner in getattr(node, "body", ()) if isinstance(node, ast.ClassDef) else ():
+                if isinstance(inner, ast.FunctionDef) and not inner.name.startswith("_"):
+                    found.append((f"{node.name}.{inner.name}", inner))
+    return found
+
+
+@pytest.mark.parametrize("module", MODULES, ids=[str(each.relative_to(ROOT)) for each in MODULES])
+def test_every_public_name_has_a_docstring(module: Path) -> None:
+    if not module.read_text():
+        return
+    silent = [name for name, node in public_names(module) if not ast.get_docstring(node)]  # type: ignore[arg-type]
+    assert silent == []
+
+
+def test_no_module_is_a_drawer_and_none_is_too_long() -> None:
+    drawers = [each for each in MODULES if each.stem in {"utils", "util", "helpers", "common", "misc"}]
+    long = [each for each in MODULES if len(each.read_text().splitlines()) > MOST_LINES]
+    assert (drawers, long) == ([], [])
+
+
+def test_every_package_is_in_the_contract_of_the_layers() -> None:
+    packages = {each.stem if each.is_file() else each.name for each in (ROOT / "krepair").iterdir()}
+    packages -= {"__init__", "__pycache__", "py"}
+    text = (ROOT / "pyproject.toml").read_text()
+    layers = re.search(r"^layers = \[(.*)\]$", text, re.MULTILINE)
+    assert layers is not None
+    assert set(re.findall(r"\w+", layers[1])) == packages
+
+
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-build.lock"])
+def test_every_locked_requirement_has_a_version_and_a_hash(lock: str) -> None:
+    text = (ROOT / lock).read_text().replace("\\\n", " ")
+    loose = [line for line in text.splitlines() if "==" not in line or "--hash=sha256:" not in line]
+    assert loose == []
+
+
+def test_dependencies_of_the_package_are_locked() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    listed = re.search(r"^dependencies = \[(.*?)^\]", text, re.MULTILINE | re.DOTALL)
+    assert listed is not None
+    wanted = {re.split(r"[<>=!~]", name)[0] for name in re.findall(r'"([^"]+)"', listed[1])}
+    locked = {
+        line.split("==")[0] for line in (ROOT / "requirements.lock").read_text().splitlines() if "==" in line
+    }
+    assert wanted - locked == set()
