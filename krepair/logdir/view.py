@@ -121,10 +121,14 @@ def shown_path(path: str) -> str:
 
 def _read_root(path: str, root: int, status: os.stat_result) -> LogDir:
     entries = _sorted_entries(path, root)
-    if not (entries.folders or any(name in entries.files for name in (*CHECKPOINTS, META_PROPERTIES))):
+    known = any(name in entries.files for name in (*CHECKPOINTS, META_PROPERTIES))
+    if not (entries.folders or known):
+        raise NotALogDirError(*_not_a_log_dir(path, entries))
+    partitions = [_read_partition(name, f"{path}/{name.name}", root) for name in entries.folders]
+    # Many a folder elsewhere is named like a partition (``ImageMagick-6``); one with a log is one.
+    if not (known or any(partition.segments or partition.unreadable for partition in partitions)):
         raise NotALogDirError(*_not_a_log_dir(path, entries))
     meta, meta_damage = _read_meta(path, root, entries.files.get(META_PROPERTIES))
-    partitions = [_read_partition(name, f"{path}/{name.name}", root) for name in entries.folders]
     normal = [partition for partition in partitions if partition.role == "normal"]
     recovery_point, log_start, high_watermark, cleaner = (
         _read_checkpoint(path, root, entries.files.get(name)) for name in CHECKPOINTS
@@ -190,9 +194,7 @@ def _is_partition_folder(folder: FolderName) -> bool:
 
 
 def _not_a_log_dir(path: str, entries: _Root) -> tuple[str]:
-    expected = (
-        f"{META_PROPERTIES}, a checkpoint file ({', '.join(CHECKPOINTS)}) or partition folders (topic-0)"
-    )
+    expected = f"{META_PROPERTIES}, a checkpoint file ({', '.join(CHECKPOINTS)}) or partition folders (topic-0) with logs"
     found = ", ".join(shown(special.name) for special in entries.foreign[:3]) or "nothing"
     if len(entries.foreign) > 3:
         found += f" and {len(entries.foreign) - 3} more"

@@ -120,10 +120,16 @@ class TestNotALogDir:
         with pytest.raises(NotALogDirError, match="give the directory that holds it"):
             read_log_dir(str(log_dir / "t-0"))
 
-    def test_partition_folders_alone_are_enough(self, tmp_path: Path) -> None:
+    def test_partition_folders_with_logs_alone_are_enough(self, tmp_path: Path) -> None:
         (tmp_path / "a-b-3").mkdir()
+        (tmp_path / "a-b-3" / f"{0:020d}.log").touch()
         (partition,) = read_log_dir(str(tmp_path)).partitions
-        assert (partition.topic, partition.number, partition.segments) == ("a-b", 3, ())
+        assert (partition.topic, partition.number, len(partition.segments)) == ("a-b", 3, 1)
+
+    def test_a_folder_only_named_like_a_partition_is_not_enough(self, tmp_path: Path) -> None:
+        (tmp_path / "ImageMagick-6").mkdir()
+        with pytest.raises(NotALogDirError, match="partition folders .* with logs"):
+            read_log_dir(str(tmp_path))
 
     def test_a_folder_of_another_name_is_no_partition(self, log_dir: Path) -> None:
         with pytest.raises(NotALogDirError, match="expected a partition folder"):
