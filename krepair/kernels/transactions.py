@@ -1,0 +1,316 @@
+"""Aborted transactions of a ``.log``, as a broker's replay finds them: header by header, state instead of rows.
+
+Per producer the first offset of its open transaction; the open ones are a list linked in offset order, so that the last
+stable offset of an ending transaction is found in one step, however many are open.
+
+Source: ProducerAppendInfo.append and appendEndTxnMarker, ProducerStateManager.lastStableOffset (2.2.1, 2.8, 3.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from krepair.kernels.jit import inlined, kernel
+from krepair.kernels.scan import Int64s, ReadInto
+from krepair.kernels.scan_window import (
+    ABORT,
+    ATTRIBUTES,
+    BASE_OFFSET,
+    COMMIT,
+    CONTROL,
+    HEADER,
+    LAST_DELTA,
+    LENGTH,
+    LENGTH_END,
+    MAGIC,
+    PRODUCER_ID,
+    RECORD_COUNT,
+    TRANSACTIONAL,
+    mix,
+)
+from krepair.kernels.words import be16, be32, be64
+
+NEED_BYTES, TABLE_FULL, OUTPUT_FULL, STOPPED = range(4)
+(T_POSITION, T_ROWS, T_ENTRIES, T_HEAD, T_TAIL, T_NEXT_OFFSET, T_GAPS) = range(7)
+_STATE_SIZE = 7
+_ID, _FIRST, _BEFORE, _AFTER, _LAST_MARKER = range(5)
+_ROW_SIZE = 5
+E_PRODUCER, E_FIRST, E_LAST, E_STABLE, E_PREVIOUS_MARKER, E_HAS_DATA = range(6)
+_ENTRY_SIZE = 6
+WINDOW_BYTES = 1 << 20
+_FIRST_ROWS = 64
+_FIRST_ENTRIES = 256
+# of a control batch so much is looked at: the header and the record up to its key
+_MARKER_FRONT = HEADER + 40
+
+
+@inlined
+def _marker_type(buf: Any, place: int, end: int) -> int:
+    """Type in the key of the first record at ``place``, -1 if it cannot be read."""
+    for skipped in range(4):  # record length (and attributes), timestamp delta, offset delta, key length
+        taken = 0
+        while place < end and buf[place] >= 128 and taken < 10:
+            place += 1
+            taken += 1
+        place += 2 if skipped == 0 else 1
+    return be16(buf, place + 2) if place + 4 <= end else -1
+
+
+@inlined
+def _row_of(producer_id: int, slots: Any, rows: Any, state: Any) -> Any:
+    """Index of the producer's row, made if it is new; -1 when the table is full."""
+    mask = np.uint64(slots.shape[0] - 1)
+    slot = np.int64(mix(np.uint64(producer_id)) & mask)
+    while slots[slot] >= 0:
+        if rows[slots[slot], _ID] == producer_id:
+            return np.int64(slots[slot])
+        slot = np.int64(np.uint64(slot + 1) & mask)
+    row = state[T_ROWS]
+    if row >= rows.shape[0]:
+        return np.int64(-1)
+    slots[slot] = row
+    state[T_ROWS] = row + 1
+    rows[row, _ID] = producer_id
+    for column in range(1, _ROW_SIZE):
+        rows[row, column] = -1
+    return np.int64(row)
+
+
+@inlined
+def _link(rows: Any, row: int, state: Any) -> None:
+    """Put a row with the greatest first offset of all at the end of the list."""
+    rows[row, _BEFORE] = state[T_TAIL]
+    rows[row, _AFTER] = -1
+    if state[T_TAIL] >= 0:
+        rows[state[T_TAIL], _AFTER] = row
+    else:
+        state[T_HEAD] = row
+    state[T_TAIL] = row
+
+
+@inlined
+def _unlink(rows: Any, row: int, state: Any) -> None:
+    before, after = rows[row, _BEFORE], rows[row, _AFTER]
+    if before >= 0:
+        rows[before, _AFTER] = after
+    else:
+        state[T_HEAD] = after
+    if after >= 0:
+        rows[after, _BEFORE] = before
+    else:
+        state[T_TAIL] = before
+
+
+@kernel
+def open_rows(producer_ids: Any, first_offsets: Any, state: Any, rows: Any, slots: Any) -> None:
+    """Enter transactions that are open at the start, in the order of their first offsets."""
+    for number in range(producer_ids.shape[0]):
+        row = _row_of(producer_ids[number], slots, rows, state)
+        rows[row, _FIRST] = first_offsets[number]
+        _link(rows, row, state)
+
+
+@kernel
+def rehash(slots: Any, rows: Any, count: int) -> None:
+    """Enter rows 0..count-1 into empty hash slots."""
+    mask = np.uint64(slots.shape[0] - 1)
+    for row in range(count):
+        slot = np.int64(mix(np.uint64(rows[row, _ID])) & mask)
+        while slots[slot] >= 0:
+            slot = np.int64(np.uint64(slot + 1) & mask)
+        slots[slot] = row
+
+
+@kernel
+def transactions_window(buf: Any, filled: int, origin: int, file_size: int, empty_markers: bool, state: Any, rows: Any,
+                        slots: Any, entries: Any) -> int:  # fmt: skip
+    """Replay the batches whose headers lie in a window.
+
+    Args:
+        buf: uint8[W]; place 0 is file position ``origin``.
+        filled: bytes of it that are valid.
+        origin: file position of place 0.
+        file_size: bytes of the log; all of it must be valid batches.
+        empty_markers: whether an abort marker of a producer without open transaction gives an entry (up to 2.7).
+        state: int64[7]; ``T_POSITION`` is the next batch and may lie past the window.
+        rows: int64[R, 5], one per producer id.
+        slots: int32[2**k], hash slots into ``rows``, -1 empty.
+        entries: int64[N, 6], out.
+    """
+    position = state[T_POSITION]
+    status = NEED_BYTES
+    while position < file_size:
+        place = position - origin
+        if place + LENGTH_END + 5 > filled:
+            break
+        size = be32(buf, place + LENGTH) + LENGTH_END
+        magic = buf[place + MAGIC]
+        smallest = 26 if magic < 2 else HEADER
+        if magic > 2 or size < smallest or position + size > file_size:
+            status = STOPPED
+            break
+        if magic < 2:
+            state[T_NEXT_OFFSET] = (
+                be64(buf, place + BASE_OFFSET) + 1
+            )  # a wrapper holds several: no sign of a gap
+            position += size
+            continue
+        if place + min(size, _MARKER_FRONT) > filled:
+            break
+        base_offset = be64(buf, place + BASE_OFFSET)
+        attributes = be16(buf, place + ATTRIBUTES)
+        count = be32(buf, place + RECORD_COUNT)
+        last_delta = be32(buf, place + LAST_DELTA)
+        producer_id = be64(buf, place + PRODUCER_ID)
+        if producer_id >= 0 and attributes & (TRANSACTIONAL | CONTROL) != 0:
+            if state[T_ENTRIES] >= entries.shape[0]:
+                status = OUTPUT_FULL
+                break
+            row = _row_of(producer_id, slots, rows, state)
+            if row < 0:
+                status = TABLE_FULL
+                break
+            if attributes & CONTROL == 0:
+                if rows[row, _FIRST] < 0:
+                    rows[row, _FIRST] = base_offset
+                    _link(rows, row, state)
+            elif count > 0:
+                kind = _marker_type(buf, place + HEADER, min(place + size, filled))
+                if kind in (ABORT, COMMIT):
+                    first = rows[row, _FIRST]
+                    if first >= 0:
+                        _unlink(rows, row, state)
+                    if kind == ABORT and (first >= 0 or empty_markers):
+                        entry = state[T_ENTRIES]
+                        entries[entry, E_PRODUCER] = producer_id
+                        entries[entry, E_FIRST] = first if first >= 0 else base_offset
+                        entries[entry, E_LAST] = base_offset
+                        entries[entry, E_STABLE] = base_offset + 1
+                        if state[T_HEAD] >= 0:
+                            entries[entry, E_STABLE] = rows[state[T_HEAD], _FIRST]
+                        entries[entry, E_PREVIOUS_MARKER] = rows[row, _LAST_MARKER]
+                        entries[entry, E_HAS_DATA] = 1 if first >= 0 else 0
+                        state[T_ENTRIES] = entry + 1
+                    rows[row, _FIRST] = -1
+                    rows[row, _LAST_MARKER] = base_offset
+        if base_offset != state[T_NEXT_OFFSET] or count != last_delta + 1:
+            state[T_GAPS] += 1
+        state[T_NEXT_OFFSET] = base_offset + last_delta + 1
+        position += size
+    state[T_POSITION] = position
+    return status
+
+
+@dataclass(frozen=True)
+class SegmentTransactions:
+    """What the replay of one segment came to.
+
+    Attributes:
+        entries: int64[N, 6] (producer id, first offset, offset of the abort marker, last stable offset, offset of the
+            producer's marker before that or -1, whether there is data), by marker.
+        gaps: batches before which an offset is missing, or of whose records some are: the log was compacted.
+        valid_bytes: where the replay ended.
+    """
+
+    entries: Int64s
+    gaps: int
+    valid_bytes: int
+
+
+class TransactionReplay:
+    """Replays segments in offset order; memory is one row per producer id and one entry per aborted transaction.
+
+    Args:
+        open_at_start: first offset of the open transaction of each producer that has one.
+        next_offset: where the log starts; the first batch above it counts as a gap.
+        empty_markers: whether abort markers of producers without an open transaction give entries.
+        window_bytes: size of the window.
+    """
+
+    def __init__(
+        self,
+        open_at_start: Mapping[int, int],
+        next_offset: int,
+        *,
+        empty_markers: bool = False,
+        window_bytes: int = WINDOW_BYTES,
+    ) -> None:
+        self._state = np.zeros(_STATE_SIZE, np.int64)
+        self._state[T_HEAD] = self._state[T_TAIL] = -1
+        self._state[T_NEXT_OFFSET] = next_offset
+        self._empty_markers = empty_markers
+        self._window: Any = np.empty(max(window_bytes, 2 * _MARKER_FRONT), np.uint8)
+        count = _FIRST_ROWS
+        while count < len(open_at_start):
+            count *= 4
+        self._rows: Int64s = np.empty((count, _ROW_SIZE), np.int64)
+        self._slots = np.full(count * 4, -1, np.int32)
+        pairs = sorted((first, producer_id) for producer_id, first in open_at_start.items())
+        ids, firsts = (
+            np.array([pair[1] for pair in pairs], np.int64),
+            np.array([pair[0] for pair in pairs], np.int64),
+        )
+        open_rows(ids, firsts, self._state, self._rows, self._slots)
+
+    def open_transactions(self) -> dict[int, int]:
+        """First offset of each open transaction by producer id."""
+        rows = self._rows[: self._state[T_ROWS]]
+        rows = rows[rows[:, _FIRST] >= 0]
+        return dict(zip(rows[:, _ID].tolist(), rows[:, _FIRST].tolist(), strict=True))
+
+    def segment(self, file_size: int, read_into: ReadInto) -> SegmentTransactions:
+        """Replay the next segment.
+
+        Args:
+            file_size: bytes of its log that are valid batches.
+            read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
+        """
+        state = self._state
+        state[T_POSITION] = state[T_ENTRIES] = state[T_GAPS] = 0
+        entries: Int64s = np.empty((_FIRST_ENTRIES, _ENTRY_SIZE), np.int64)
+        view = memoryview(self._window)
+        while state[T_POSITION] < file_size:
+            origin = int(state[T_POSITION])
+            filled = 0
+            while filled < len(view) and origin + filled < file_size:
+                got = read_into(view[filled : min(len(view), file_size - origin)], origin + filled)
+                if got == 0:
+                    break
+                filled += got
+            status = TABLE_FULL
+            while status in (TABLE_FULL, OUTPUT_FULL):
+                status = transactions_window(
+                    self._window,
+                    filled,
+                    origin,
+                    file_size,
+                    self._empty_markers,
+                    state,
+                    self._rows,
+                    self._slots,
+                    entries,
+                )
+                if status == TABLE_FULL:
+                    self._grow_rows()
+                elif status == OUTPUT_FULL:
+                    entries = _grown(entries)
+            if status == STOPPED or state[T_POSITION] == origin:
+                break
+        return SegmentTransactions(
+            entries[: state[T_ENTRIES]].copy(), int(state[T_GAPS]), int(state[T_POSITION])
+        )
+
+    def _grow_rows(self) -> None:
+        self._rows = _grown(self._rows)
+        self._slots = np.full(len(self._rows) * 4, -1, np.int32)
+        rehash(self._slots, self._rows, int(self._state[T_ROWS]))
+
+
+def _grown(table: Int64s) -> Int64s:
+    larger = np.empty((len(table) * 4, table.shape[1]), np.int64)
+    larger[: len(table)] = table
+    return larger
