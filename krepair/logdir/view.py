@@ -124,11 +124,11 @@ def _read_root(path: str, root: int, status: os.stat_result) -> LogDir:
     known = any(name in entries.files for name in (*CHECKPOINTS, META_PROPERTIES))
     if not (entries.folders or known):
         raise NotALogDirError(*_not_a_log_dir(path, entries))
+    meta, meta_damage = _read_meta(path, root, entries.files.get(META_PROPERTIES))
     partitions = [_read_partition(name, f"{path}/{name.name}", root) for name in entries.folders]
     # Many a folder elsewhere is named like a partition (``ImageMagick-6``); one with a log is one.
     if not (known or any(partition.segments or partition.unreadable for partition in partitions)):
         raise NotALogDirError(*_not_a_log_dir(path, entries))
-    meta, meta_damage = _read_meta(path, root, entries.files.get(META_PROPERTIES))
     normal = [partition for partition in partitions if partition.role == "normal"]
     recovery_point, log_start, high_watermark, cleaner = (
         _read_checkpoint(path, root, entries.files.get(name)) for name in CHECKPOINTS
