@@ -22,8 +22,9 @@ from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir, Partition
 from krepair.ops.progress import Progress
 from krepair.ops.survey import facts_of, newest_snapshot
-from krepair.pipeline.engine import FINISH, SCAN, STAGE, Engine
+from krepair.pipeline.engine import Engine
 from krepair.pipeline.items import FinishItem, Place, ScanItem, ScanResult, StageItem
+from krepair.pipeline.jobs import FINISH, SCAN, STAGE
 from krepair.plan.figures import setting
 from krepair.plan.model import Change, PartitionPlan, Plan, RewriteSegments
 from krepair.rules.markers import stage_inputs

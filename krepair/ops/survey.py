@@ -16,8 +16,9 @@ from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition, Segment, Snapshot
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress
-from krepair.pipeline.engine import SCAN, Engine
+from krepair.pipeline.engine import Engine
 from krepair.pipeline.items import Place, ScanItem, ScanResult
+from krepair.pipeline.jobs import SCAN
 from krepair.pipeline.wire import decode_summary
 from krepair.plan.build import version_of
 from krepair.rules.markers import decide

@@ -17,8 +17,9 @@ from krepair.ops.stage import Stager, Staging
 from krepair.ops.survey import place_of
 from krepair.ops.target import check_target, journal_folder, listed, view_of
 from krepair.pipeline.compare import compare_with_sources
-from krepair.pipeline.engine import FINISH, VERIFY, Engine, choose_engine
+from krepair.pipeline.engine import Engine, choose_engine
 from krepair.pipeline.items import FinishItem, VerifyItem
+from krepair.pipeline.jobs import FINISH, VERIFY
 from krepair.plan.model import PartitionPlan, Plan, RewriteSegments
 
 

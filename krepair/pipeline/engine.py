@@ -6,51 +6,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
-
-import msgspec
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 from krepair.errors import KrepairError, RefusedError
-from krepair.pipeline import tasks, verify
-from krepair.pipeline.items import (
-    FinishItem,
-    FinishResult,
-    ScanItem,
-    ScanResult,
-    StageItem,
-    VerifyItem,
-    VerifyResult,
-)
+from krepair.pipeline.jobs import Task
 
 SPARK_FROM_BYTES = 20 * 10**9
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Task(Generic[Item, Result]):
-    """A function that a worker can run, with the types that travel."""
-
-    name: str
-    item: type[Item]
-    result: type[Result]
-    run: Callable[[Item], Result]
-
-
-SCAN = Task("scan", ScanItem, ScanResult, tasks.scan)
-STAGE = Task("stage", StageItem, ScanResult, tasks.stage)
-FINISH = Task("finish", FinishItem, FinishResult, tasks.finish)
-VERIFY = Task("verify", VerifyItem, VerifyResult, verify.verify_segment)
-TASKS: dict[str, Task[Any, Any]] = {task.name: task for task in (SCAN, STAGE, FINISH, VERIFY)}
-
-
-def run_encoded(name: str, item: bytes) -> bytes:
-    """Run one task on an item as it travels: MessagePack in, MessagePack out."""
-    task = TASKS[name]
-    return msgspec.msgpack.encode(task.run(msgspec.msgpack.decode(item, type=task.item)))
 
 
 class Engine(Protocol):

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from krepair.errors import RefusedError
-from krepair.pipeline.engine import Task, run_encoded
+from krepair.pipeline.jobs import Task, run_encoded
 
 ITEM_SCHEMA = "index long, task string, item binary"
 RESULT_SCHEMA = "index long, result binary"

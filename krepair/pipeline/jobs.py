@@ -1,0 +1,46 @@
+"""Every task that a worker can run, by name, with the types that travel: what an engine needs to know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from krepair.pipeline import tasks, verify
+from krepair.pipeline.items import (
+    FinishItem,
+    FinishResult,
+    ScanItem,
+    ScanResult,
+    StageItem,
+    VerifyItem,
+    VerifyResult,
+)
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Task(Generic[Item, Result]):
+    """A function that a worker can run, with the types that travel."""
+
+    name: str
+    item: type[Item]
+    result: type[Result]
+    run: Callable[[Item], Result]
+
+
+SCAN = Task("scan", ScanItem, ScanResult, tasks.scan)
+STAGE = Task("stage", StageItem, ScanResult, tasks.stage)
+FINISH = Task("finish", FinishItem, FinishResult, tasks.finish)
+VERIFY = Task("verify", VerifyItem, VerifyResult, verify.verify_segment)
+TASKS: dict[str, Task[Any, Any]] = {task.name: task for task in (SCAN, STAGE, FINISH, VERIFY)}
+
+
+def run_encoded(name: str, item: bytes) -> bytes:
+    """Run one task on an item as it travels: MessagePack in, MessagePack out."""
+    task = TASKS[name]
+    return msgspec.msgpack.encode(task.run(msgspec.msgpack.decode(item, type=task.item)))
