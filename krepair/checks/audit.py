@@ -10,19 +10,24 @@ from typing import Any
 
 import numpy as np
 
+from krepair.checks.walk import gathered
 from krepair.formats import batch_v2
 from krepair.formats.batch_v2 import HEADER, LOG_OVERHEAD
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Int32s = np.ndarray[Any, np.dtype[np.int32]]
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 _LENGTH = HEADER.place("batch_length")
 _MAGIC = HEADER.place("magic")
 _ATTRIBUTES = HEADER.place("attributes")
 _COUNT = HEADER.place("record_count")
+_HEAD_BYTES = 24
+assert _ATTRIBUTES + 1 < _HEAD_BYTES
 
 
-def audit_window(window: Bytes, end: int, starts: Int64s, kept: np.ndarray[Any, np.dtype[np.bool_]]) -> str:
+def audit_window(window: Bytes, end: int, starts: Int32s, kept: Bools) -> str:
     """Check the claim that batches begin at ``starts``, fill ``window[:end]``, and that only those without records go.
 
     The places are proven, not believed: the first is 0, each declared size leads to the next, the last to ``end``.
@@ -36,31 +41,85 @@ def audit_window(window: Bytes, end: int, starts: Int64s, kept: np.ndarray[Any, 
     Returns:
         What is wrong, or empty.
     """
-    places = starts.astype(np.int64)
-    if places[0] != 0:
-        return f"the first batch starts at place {places[0]}, not 0"
-    if len(places) == 1 and end > len(window):
+    if starts[0] != 0:
+        return f"the first batch starts at place {starts[0]}, not 0"
+    if len(starts) == 1 and end > len(window):
         return "" if kept[0] else "a batch larger than the window goes"
-    length = window[places + _LENGTH].astype(np.int64)
-    for byte in range(1, 4):
-        length = (length << 8) | window[places + (_LENGTH + byte)]
-    following = np.append(places[1:], end)
-    wrong = (places + length + LOG_OVERHEAD != following) | (window[places + _MAGIC] != batch_v2.MAGIC)
+    if _are_markers_of_one_size(window, end, starts):
+        return ""
+    if starts.min() < 0 or starts.max() + HEADER.size > len(window):
+        return "a batch is claimed outside of the window"
+    heads = gathered(window, starts, _HEAD_BYTES)
+    length = np.ascontiguousarray(heads[:, _LENGTH : _LENGTH + 4]).view(">i4")[:, 0]
+    following = np.append(starts[1:], end)
+    wrong = (following - starts != length.astype(np.int64) + LOG_OVERHEAD) | (
+        heads[:, _MAGIC] != batch_v2.MAGIC
+    )
     if wrong.any():
-        return f"no batch of the claimed size starts at place {places[np.argmax(wrong)]}"
-    gone = places[~kept]
-    control = window[gone + (_ATTRIBUTES + 1)] & batch_v2.CONTROL != 0
-    rest = gone[~control]
-    filled = window[rest + _COUNT] | window[rest + _COUNT + 1] | window[rest + _COUNT + 2] | window[rest + _COUNT + 3]
+        return f"no batch of the claimed size starts at place {starts[np.argmax(wrong)]}"
+    rest = starts[~kept & (heads[:, _ATTRIBUTES + 1] & batch_v2.CONTROL == 0)].astype(np.int64)
+    filled = (
+        window[rest + _COUNT]
+        | window[rest + _COUNT + 1]
+        | window[rest + _COUNT + 2]
+        | window[rest + _COUNT + 3]
+    )
     if filled.any():
         return f"the batch at place {rest[np.argmax(filled != 0)]} has records and would go"
     return ""
 
 
-def runs_of(starts: Int64s, kept: np.ndarray[Any, np.dtype[np.bool_]], end: int) -> list[tuple[int, int]]:
+def _are_markers_of_one_size(window: Bytes, end: int, starts: Int32s) -> bool:
+    """Whether all batches are control batches of one size, side by side: then any of them may go."""
+    size, left = divmod(end, len(starts))
+    if left or size < HEADER.size or end > len(window):
+        return False
+    if (np.diff(starts) != size).any():
+        return False
+    length = np.ndarray(len(starts), "<u4", window, _LENGTH, size)
+    expected = int.from_bytes((size - LOG_OVERHEAD).to_bytes(4, "big"), "little")
+    return bool(
+        (length == expected).all()
+        and (window[_MAGIC:end:size] == batch_v2.MAGIC).all()
+        and (window[_ATTRIBUTES + 1 : end : size] & batch_v2.CONTROL != 0).all()
+    )
+
+
+def audit_gathered(window: Bytes, end: int, starts: Int32s, kept: Bools, copied: Bytes) -> str:
+    """Check that ``copied`` holds the kept batches of an audited window, side by side.
+
+    Of each batch the bytes that its CRC does not cover are compared, and the CRC itself; that the rest is right is what
+    the CRC says when the new log is read.
+
+    Args:
+        window: uint8[W].
+        end: place after the last batch.
+        starts: int32[N] places.
+        kept: bool[N] whether the batch stays.
+        copied: uint8[M] the kept batches.
+
+    Returns:
+        What is wrong, or empty.
+    """
+    sizes = np.diff(np.append(starts, end))[kept]
+    ends = np.cumsum(sizes, dtype=np.int64)
+    if not len(ends) or ends[-1] != len(copied):
+        return f"{len(copied)} bytes were gathered, {int(sizes.sum())} stay"
+    differs = gathered(window, starts[kept], _HEAD_BYTES) != gathered(copied, ends - sizes, _HEAD_BYTES)
+    if differs.any():
+        return f"the kept batch at place {starts[kept][np.argmax(differs.any(axis=1))]} was gathered wrongly"
+    return ""
+
+
+def edges_of(kept: Bools) -> Int64s:
+    """int64[2 R]: numbers of the batches at which kept stretches begin and end, in turn."""
+    edges = np.flatnonzero(kept[1:] != kept[:-1]) + 1
+    first = [0] if kept[0] else []
+    last = [len(kept)] if kept[-1] else []
+    return np.concatenate([np.array(first, np.int64), edges, np.array(last, np.int64)])
+
+
+def runs_of(starts: Int32s, kept: Bools, end: int) -> list[tuple[int, int]]:
     """Stretches of kept bytes, as (start, end) places."""
-    if kept.all():
-        return [(int(starts[0]), end)]
-    edges = np.flatnonzero(np.diff(kept.astype(np.int8), prepend=0, append=0))
-    bounds = np.append(starts, end)[edges].reshape(-1, 2)
-    return [(int(first), int(last)) for first, last in bounds]
+    bounds = np.append(starts, end)[edges_of(kept)].tolist()
+    return list(zip(bounds[::2], bounds[1::2], strict=True))

@@ -20,6 +20,7 @@ from krepair.formats.batch_v2 import CRC_START, HEADER, LOG_OVERHEAD, MAGIC
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
 ReadAt = Callable[[int, int], bytes]
+Claim = Callable[[Bytes], np.ndarray[Any, Any]]
 
 WINDOW_BYTES = 1 << 20
 TOGETHER_AT_MOST_BYTES = 512
@@ -51,33 +52,72 @@ class Walked:
     position: int
 
 
-def _one_byte_table() -> np.ndarray[Any, np.dtype[np.uint32]]:
-    table = np.arange(256, dtype=np.uint32)
+def _tables(length: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    """uint32[length, 256]: what a byte adds to a CRC-32C register when so many bytes follow it."""
+    one = np.arange(256, dtype=np.uint32)
     for _ in range(8):
-        table = np.where(table & 1, (table >> np.uint32(1)) ^ np.uint32(0x82F63B78), table >> np.uint32(1)).astype(np.uint32)
-    return table
+        one = np.where(one & 1, (one >> np.uint32(1)) ^ np.uint32(0x82F63B78), one >> np.uint32(1)).astype(
+            np.uint32
+        )
+    tables = np.empty((length, 256), np.uint32)
+    tables[0] = one
+    for number in range(1, length):
+        before = tables[number - 1]
+        tables[number] = one[before & np.uint32(0xFF)] ^ (before >> np.uint32(8))
+    return tables
 
 
-def _two_byte_table(one: np.ndarray[Any, np.dtype[np.uint32]]) -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """uint32[65536]; index = first byte + 256 * second byte."""
-    words = np.arange(65536, dtype=np.uint32)
-    first = one[words & np.uint32(0xFF)] ^ (words >> np.uint32(8))
-    return (one[first & np.uint32(0xFF)] ^ (first >> np.uint32(8))).astype(np.uint32)
-
-
-_ONE_BYTE = _one_byte_table()
-_TWO_BYTES = _two_byte_table(_ONE_BYTE)
+_TABLES = _tables(TOGETHER_AT_MOST_BYTES)
 
 
 def crc_together(rows: Bytes) -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """CRC-32C of each row of a uint8[N, L] array, two columns at a time over all rows."""
-    crc = np.full(len(rows), 0xFFFFFFFF, np.uint32)
-    width = rows.shape[1]
-    for column in np.ascontiguousarray(rows[:, : width & ~1]).view("<u2").T:
-        crc = _TWO_BYTES[(crc & np.uint32(0xFFFF)) ^ column] ^ (crc >> np.uint32(16))
-    if width & 1:
-        crc = _ONE_BYTE[(crc ^ rows[:, -1]) & np.uint32(0xFF)] ^ (crc >> np.uint32(8))
-    return (crc ^ np.uint32(0xFFFFFFFF)).astype(np.uint32)
+    """CRC-32C of each row of a uint8[N, L] array, N > 0 and L at most ``TOGETHER_AT_MOST_BYTES``.
+
+    A CRC is linear: rows that differ in few columns have the first row's CRC, changed by what those columns add. So
+    only columns that are not the same all over cost a step per row; of markers these are few.
+    """
+    first = rows[0]
+    crc = np.full(len(rows), crc32c.crc32c(first.tobytes()), np.uint32)
+    for column in np.flatnonzero(rows.max(axis=0) != rows.min(axis=0)).tolist():
+        crc ^= _TABLES[rows.shape[1] - 1 - column].take(rows[:, column] ^ first[column])
+    return crc
+
+
+def gathered(window: Bytes, places: Any, width: int) -> Bytes:
+    """uint8[N, width]: the bytes at N places, each at most ``len(window) - width``."""
+    words = np.ndarray(max(len(window) - width + 1, 0), f"V{width}", window, 0, 1)
+    return words[places].view(np.uint8).reshape(len(places), width)
+
+
+def prove_places(window: Bytes, places: Any) -> bool:
+    """Whether v2 batches begin at these places and nowhere between: the first at 0, each leading to the next.
+
+    Args:
+        window: uint8[W].
+        places: int[N], a claim, from whomever; nothing of it is believed.
+    """
+    if len(places) == 0 or places[0] != 0 or places.min() < 0 or places.max() + HEADER.size > len(window):
+        return False
+    heads = gathered(window, places, _MAGIC + 1)
+    length = np.ascontiguousarray(heads[:, _LENGTH : _LENGTH + 4]).view(">i4")[:, 0].astype(np.int64)
+    right = (length >= HEADER.size - LOG_OVERHEAD) & (heads[:, _MAGIC] == MAGIC)
+    following = np.append(places[1:], places[-1] + LOG_OVERHEAD + int(length[-1]))
+    return bool(
+        right.all() and (places + length + LOG_OVERHEAD == following).all() and following[-1] <= len(window)
+    )
+
+
+def _batches_of(window: Bytes, claim: Claim | None, *, final: bool) -> tuple[Int64s, int, str]:
+    """As ``find_batches``; a claim that is proven saves the steps."""
+    if claim is None:
+        return find_batches(window, final=final)
+    places = claim(window).astype(np.int64)
+    if not prove_places(window, places):
+        return find_batches(window, final=final)
+    last = int(places[-1])
+    end = last + LOG_OVERHEAD + int.from_bytes(window[last + _LENGTH : last + _LENGTH + 4].tobytes(), "big")
+    more, rest, problem = find_batches(window[end:], final=final)
+    return np.concatenate([places, more + end]), end + rest, problem
 
 
 def find_batches(window: Bytes, *, final: bool) -> tuple[Int64s, int, str]:
@@ -132,42 +172,52 @@ def _rows_at(window: Bytes, places: Int64s, size: int, start: int, end: int) -> 
     if len(places) and places[-1] - places[0] == (len(places) - 1) * size:
         first = int(places[0])
         return window[first : first + len(places) * size].reshape(len(places), size)[:, start:end]
-    return window[places[:, None] + np.arange(start, end)]
+    return gathered(window, places + start, end - start)
 
 
 def _headers_at(window: Bytes, places: Int64s, sizes: Int64s) -> np.ndarray[Any, Any]:
     if len(sizes) and (sizes == sizes[0]).all():
-        rows = _rows_at(window, places, int(sizes[0]), 0, HEADER.size)
+        rows = np.ascontiguousarray(_rows_at(window, places, int(sizes[0]), 0, HEADER.size))
     else:
-        rows = window[places[:, None] + np.arange(HEADER.size)]
-    return np.ascontiguousarray(rows).view(HEADER.dtype)[:, 0]
+        rows = gathered(window, places, HEADER.size)
+    return rows.view(HEADER.dtype)[:, 0]
 
 
 def first_bad_crc(window: Bytes, places: Int64s, sizes: Int64s, stored: np.ndarray[Any, Any]) -> int:
     """Index of the first batch whose CRC is not that of its bytes, -1 if all are right."""
-    bad: list[int] = []
-    order = np.argsort(sizes, kind="stable")
-    edges = np.flatnonzero(np.diff(sizes[order])) + 1
-    raw = memoryview(window)
-    for members in np.split(order, edges):
-        size = int(sizes[members[0]]) if len(members) else 0
-        if size <= TOGETHER_AT_MOST_BYTES and len(members) >= TOGETHER_AT_LEAST:
-            rows = _rows_at(window, places[members], size, CRC_START, size)
-            bad.extend(members[np.flatnonzero(crc_together(rows) != stored[members])].tolist())
-            continue
-        for member, start in zip(members.tolist(), places[members].tolist(), strict=True):
-            if crc32c.crc32c(raw[start + CRC_START : start + size]) != stored[member]:
-                bad.append(member)
-    return min(bad) if bad else -1
+    computed = np.empty(len(sizes), np.uint32)
+    alone = np.ones(len(sizes), bool)
+    small = np.flatnonzero(sizes <= TOGETHER_AT_MOST_BYTES)
+    if len(small) >= TOGETHER_AT_LEAST:
+        order = small[np.argsort(sizes[small], kind="stable")]
+        for members in np.split(order, np.flatnonzero(np.diff(sizes[order])) + 1):
+            if len(members) >= TOGETHER_AT_LEAST:
+                rows = _rows_at(
+                    window, places[members], int(sizes[members[0]]), CRC_START, int(sizes[members[0]])
+                )
+                computed[members] = crc_together(rows)
+                alone[members] = False
+    raw = memoryview(window)  # type: ignore[arg-type]  # an array is a buffer; numpy's stubs do not say so
+    starts = places[alone] + CRC_START
+    ends = places[alone] + sizes[alone]
+    crc_of = crc32c.crc32c
+    computed[alone] = [
+        crc_of(raw[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+    ]
+    wrong = computed != stored
+    return int(np.argmax(wrong)) if wrong.any() else -1
 
 
-def walk(read_at: ReadAt, file_size: int, *, window_bytes: int = WINDOW_BYTES) -> Iterator[Walked]:
+def walk(
+    read_at: ReadAt, file_size: int, *, window_bytes: int = WINDOW_BYTES, claim: Claim | None = None
+) -> Iterator[Walked]:
     """Read a whole ``.log`` window by window; ends after the first problem.
 
     Args:
         read_at: bytes at (position, count); may raise ``OSError``.
         file_size: bytes of the file.
         window_bytes: how much at a time. A batch larger than that is checksummed piece by piece.
+        claim: says where the batches of a window begin; it is proven before use, and only saves time.
     """
     position = 0
     last_offset = -1
@@ -178,7 +228,7 @@ def walk(read_at: ReadAt, file_size: int, *, window_bytes: int = WINDOW_BYTES) -
         if len(data) < wanted:
             yield _nothing(position, f"{wanted - len(data)} bytes are missing at the end")
             return
-        places, end, problem = find_batches(window, final=position + wanted == file_size)
+        places, end, problem = _batches_of(window, claim, final=position + wanted == file_size)
         if len(places) == 0 and not problem:
             huge = _walk_huge(read_at, data, position, file_size)
             yield huge

@@ -12,13 +12,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from krepair.checks.audit import audit_window, runs_of
+from krepair.checks.audit import Bools, Int32s, audit_gathered, audit_window, runs_of
 from krepair.durable.real_disk import RealDisk
 from krepair.formats import batch_v2, offset_index, time_index, txn_index
 from krepair.formats.layout import Layout
 from krepair.kernels.huge import Bytes
 from krepair.kernels.index import build_indexes
-from krepair.kernels.scan import Int64s, ScanInputs, SegmentSummary, scan_segment
+from krepair.kernels.places import gather_kept
+from krepair.kernels.scan import WINDOW_BYTES, Int64s, ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir.reading import opened_for_reading, read_whole, why
 from krepair.pipeline.items import (
     FailureKind,
@@ -126,8 +127,9 @@ class _Copy:
         self.read = 0
         self.stays = np.array([stays(number, drop_unstamped=source.drop_unstamped) for number in range(12)])
         self.last_position = source.last_position
+        self.gathered = np.empty(WINDOW_BYTES, np.uint8)
 
-    def take(self, window: Bytes, end: int, starts: Int64s, batch_classes: Bytes) -> None:
+    def take(self, window: Bytes, end: int, starts: Int32s, batch_classes: Bytes) -> None:
         kept = self.stays[batch_classes]
         if self.problem:
             return
@@ -141,20 +143,31 @@ class _Copy:
             self._write_runs(window, end, starts, kept)
         self.read += end
 
-    def _write_runs(
-        self, window: Bytes, end: int, starts: Int64s, kept: np.ndarray[tuple[int], np.dtype[np.bool_]]
-    ) -> None:
-        runs = runs_of(starts, kept, end)
-        raw = window.data
-        pieces = [raw[first:last] for first, last in runs]
+    def _write_runs(self, window: Bytes, end: int, starts: Int32s, kept: Bools) -> None:
+        last: list[memoryview] = []
         if self.read <= self.last_position < self.read + end:
-            pieces[-1] = self._last_piece(window, pieces[-1], runs[-1])
-        if len(pieces) > _PIECES:
-            pieces = [memoryview(b"".join(pieces))]
-        self._write(pieces)
+            last = [self._last_piece(window, end)]
+            end = self.last_position - self.read
+            starts, kept = starts[:-1], kept[:-1]
+        if not kept.any():
+            self._write(last)
+        elif np.count_nonzero(kept[1:] != kept[:-1]) <= 2 * _PIECES:
+            self._write([window.data[first:after] for first, after in runs_of(starts, kept, end)] + last)
+        else:
+            self._write([self._gathered(window, end, starts, kept), *last])
+
+    def _gathered(self, window: Bytes, end: int, starts: Int32s, kept: Bools) -> memoryview:
+        """Many stretches as one piece: a write takes few pieces, and a Python step for each would be the slow part."""
+        count = gather_kept(window, starts, end, kept, self.gathered)
+        self.problem = self.problem or audit_gathered(
+            window, end, starts, kept, self.gathered[: max(count, 0)]
+        )
+        return self.gathered.data[: max(count, 0)]
 
     def _write(self, pieces: list[memoryview]) -> None:
         """Write, then read back: each kept batch is byte for byte its source's."""
+        if self.problem:
+            return
         at = self.item.out_position + self.written
         count = self.disk.write_at(self.item.target, at, pieces)
         self.written += count
@@ -169,13 +182,12 @@ class _Copy:
                 return
             done += len(piece)
 
-    def _last_piece(self, window: Bytes, piece: memoryview, run: tuple[int, int]) -> memoryview:
+    def _last_piece(self, window: Bytes, end: int) -> memoryview:
         """The last batch is emptied unless it is so already."""
         place = self.last_position - self.read
-        header = batch_v2.decode_header(window.tobytes(), place)
-        if header.record_count == 0:
-            return piece
-        return memoryview(bytes(piece[: place - run[0]]) + batch_v2.empty_batch(header))
+        batch = window[place:end].tobytes()
+        header = batch_v2.decode_header(batch, 0)
+        return memoryview(batch if header.record_count == 0 else batch_v2.empty_batch(header))
 
     def _copy_huge(self, size: int) -> None:
         for done in range(0, size, _COPY_BYTES):

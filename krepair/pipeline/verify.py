@@ -11,6 +11,7 @@ from krepair.checks.companions import CompanionAudit, Int64s
 from krepair.checks.walk import Walked, walk
 from krepair.durable.attributes import read_attributes
 from krepair.formats import batch_v2, offset_index, time_index, txn_index
+from krepair.kernels.places import claimed_places
 from krepair.logdir.reading import opened_for_reading, read_whole, why
 from krepair.pipeline.items import FinishItem, FinishResult, VerifyItem, VerifyResult
 from krepair.plan.model import RewriteSegments
@@ -106,7 +107,7 @@ def verify_group(item: FinishItem) -> FinishResult:
         size = os.fstat(descriptor).st_size
         if size != change.log_bytes:
             return _wrong(f"{name}.log: {change.log_bytes} bytes were expected, found {size}")
-        for walked in walk(_read_at(descriptor), size):
+        for walked in walk(_read_at(descriptor), size, claim=claimed_places):
             if walked.problem:
                 return _wrong(f"{name}.log, position {walked.position}: {walked.problem}")
             batches += len(walked.positions)
@@ -152,7 +153,7 @@ def verify_segment(item: VerifyItem) -> VerifyResult:
             audit = CompanionAudit(item.base_offset, none, none, none)
         with opened_for_reading(f"{stem}.log") as descriptor:
             size = os.fstat(descriptor).st_size
-            for walked in walk(_read_at(descriptor), size):
+            for walked in walk(_read_at(descriptor), size, claim=claimed_places):
                 batches += len(walked.positions)
                 audit.feed(walked)
                 if walked.problem:
@@ -167,4 +168,4 @@ def verify_segment(item: VerifyItem) -> VerifyResult:
 def new_log_windows(path: str) -> Iterator[Walked]:
     """The batches of a file, for a comparison with its sources."""
     with opened_for_reading(path) as descriptor:
-        yield from walk(_read_at(descriptor), os.fstat(descriptor).st_size)
+        yield from walk(_read_at(descriptor), os.fstat(descriptor).st_size, claim=claimed_places)

@@ -1,0 +1,130 @@
+"""The audit of a rewrite: what may go, what was gathered, which stretches stay; each against a plain loop."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from krepair.checks.audit import audit_gathered, audit_window, runs_of
+from krepair.kernels.places import gather_kept
+from tests import builders
+from tests.strategies import History, histories
+
+SHAPE = {"segments": 1, "steps": 40, "emptied": True}
+
+
+def laid_out(batches: list[builders.Batch]) -> tuple[Any, Any, int]:
+    """(window, places, end) of batches side by side."""
+    raw = b"".join(batch.raw for batch in batches)
+    sizes = [len(batch.raw) for batch in batches]
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
+    return np.frombuffer(raw + b"\x07" * 30, np.uint8).copy(), starts, len(raw)
+
+
+def may_go(batch: builders.Batch) -> bool:
+    return batch.control or batch.records == 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(histories(**SHAPE), st.randoms(use_true_random=False))
+def test_only_batches_without_records_may_go(history: History, chance: random.Random) -> None:
+    window, starts, end = laid_out(history.batches)
+    kept = np.array([chance.random() < 0.5 or not may_go(batch) for batch in history.batches])
+    assert audit_window(window, end, starts, kept) == ""
+    data = [number for number, batch in enumerate(history.batches) if not may_go(batch)]
+    if data:
+        gone = chance.choice(data)
+        kept[gone] = False
+        assert (
+            audit_window(window, end, starts, kept)
+            == f"the batch at place {starts[gone]} has records and would go"
+        )
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_places_that_are_none_are_refused(mixed: bool) -> None:
+    batches = [builders.commit(n, pid=1) for n in range(30)]
+    if mixed:
+        batches[7] = builders.data(7, 3)
+    window, starts, end = laid_out(batches)
+    kept = np.ones(len(starts), bool)
+    assert audit_window(window, end, starts, kept) == ""
+    for number in range(len(starts)):
+        moved = starts.copy()
+        moved[number] += 1
+        assert audit_window(window, end, moved, kept) != ""
+        without = np.delete(starts, number)
+        assert audit_window(window, end, without, kept[:-1]) != ""
+        damaged = window.copy()
+        damaged[starts[number] + 16] = 1
+        assert (
+            audit_window(damaged, end, starts, kept)
+            == f"no batch of the claimed size starts at place {starts[number]}"
+        )
+    assert audit_window(window, end - 1, starts, kept) != ""
+    assert audit_window(window, end + 1, starts, kept) != ""
+    outside = starts.copy()
+    outside[-1] = len(window) - 5
+    assert audit_window(window, end, outside, kept) == "a batch is claimed outside of the window"
+
+
+def test_data_among_markers_of_its_size_may_not_go() -> None:
+    """One size all over is the quick way; it must look at every batch's control bit."""
+    marker = builders.commit(0, pid=1)
+    data = next(
+        made
+        for size in range(40)
+        if len((made := builders.data(1, [builders.Record(b"", b"x" * size)])).raw) == len(marker.raw)
+    )
+    window, starts, end = laid_out([marker, data, builders.commit(2, pid=1)])
+    assert audit_window(window, end, starts, np.array([False, False, False])) == (
+        f"the batch at place {starts[1]} has records and would go"
+    )
+    assert audit_window(window, end, starts, np.array([False, True, False])) == ""
+
+
+def test_a_batch_larger_than_the_window_may_only_stay() -> None:
+    window, starts, end = laid_out([builders.data(0, 1)])
+    for kept, problem in ((True, ""), (False, "a batch larger than the window goes")):
+        assert audit_window(window, len(window) + 50, starts, np.array([kept])) == problem
+    assert end < len(window)
+
+
+@settings(max_examples=100, deadline=None)
+@given(histories(**SHAPE), st.randoms(use_true_random=False), st.floats(0, 1))
+def test_stretches_and_gathered_bytes_are_those_of_a_plain_loop(
+    history: History, chance: random.Random, share: float
+) -> None:
+    window, starts, end = laid_out(history.batches)
+    kept = np.array([chance.random() < share for _ in history.batches])
+    expected = b"".join(batch.raw for batch, stays in zip(history.batches, kept, strict=True) if stays)
+    runs = runs_of(starts, kept, end)
+    assert b"".join(window[first:after].tobytes() for first, after in runs) == expected
+    assert all(after < first for (_, after), (first, _) in zip(runs, runs[1:], strict=False))
+    out = np.zeros(len(window), np.uint8)
+    count = gather_kept(window, starts, end, kept, out)
+    assert out[:count].tobytes() == expected
+    if expected:
+        assert audit_gathered(window, end, starts, kept, out[:count]) == ""
+        assert gather_kept(window, starts, end, kept, out[: count - 1]) == -1
+
+
+def test_wrongly_gathered_bytes_are_found_where_no_crc_covers_them() -> None:
+    batches = [builders.commit(n, pid=n % 3) if n % 2 else builders.data(n, 2) for n in range(20)]
+    window, starts, end = laid_out(batches)
+    kept = np.arange(20) % 3 == 0
+    out = np.zeros(end, np.uint8)
+    copied = out[: gather_kept(window, starts, end, kept, out)]
+    assert audit_gathered(window, end, starts, kept, copied) == ""
+    assert audit_gathered(window, end, starts, kept, copied[:-1]) != ""
+    sizes = np.diff(np.append(starts, end))[kept]
+    for start in (np.cumsum(sizes) - sizes).tolist():
+        for place in (*range(8), *range(12, 21)):
+            copied[start + place] ^= 1
+            assert audit_gathered(window, end, starts, kept, copied) != ""
+            copied[start + place] ^= 1

@@ -1,0 +1,162 @@
+"""The independent reader of logs against plain loops: places, CRCs taken together, claims that lie, damage."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import crc32c
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from krepair.checks.walk import (
+    TOGETHER_AT_MOST_BYTES,
+    crc_together,
+    find_batches,
+    first_bad_crc,
+    prove_places,
+    walk,
+)
+from krepair.kernels.places import claimed_places
+from tests import builders
+from tests.strategies import History, histories
+
+SHAPE = {"segments": 1, "steps": 60}
+
+
+def joined(batches: list[builders.Batch]) -> bytes:
+    return b"".join(batch.raw for batch in batches)
+
+
+def as_window(log: bytes) -> Any:
+    return np.frombuffer(log, np.uint8)
+
+
+def places_of(log: bytes) -> Iterator[int]:
+    place = 0
+    while place + 61 <= len(log):
+        length, magic = struct.unpack_from(">i4xb", log, place + 8)
+        if magic != 2 or length < 49 or place + 12 + length > len(log):
+            return
+        yield place
+        place += 12 + length
+
+
+def walked(log: bytes, window_bytes: int, *, claim: Any = None) -> tuple[list[int], list[int], str, int]:
+    """(positions, base offsets, problem, its position) of a whole walk."""
+    positions: list[int] = []
+    offsets: list[int] = []
+    problem, position = "", 0
+    for each in walk(lambda at, n: log[at : at + n], len(log), window_bytes=window_bytes, claim=claim):
+        positions += each.positions.tolist()
+        offsets += each.headers["base_offset"].tolist()
+        problem, position = each.problem, each.position
+    return positions[: len(offsets)], offsets, problem, position
+
+
+@settings(max_examples=80, deadline=None)
+@given(histories(**SHAPE), st.integers(0, 200), st.sampled_from([None, claimed_places]))
+def test_a_walk_meets_every_batch_whatever_the_window(history: History, extra: int, claim: Any) -> None:
+    log = joined(history.batches)
+    for window_bytes in (len(max((b.raw for b in history.batches), key=len)) + extra, 1 << 20):
+        positions, offsets, problem, end = walked(log, window_bytes, claim=claim)
+        assert (positions, problem, end) == (list(places_of(log)), "", len(log))
+        assert offsets == [batch.base_offset for batch in history.batches]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.sampled_from([0, 1, 2]), min_size=1, max_size=12), st.integers(30, 90))
+def test_long_runs_of_one_size_are_found_one_for_one(kinds: list[int], run: int) -> None:
+    batches: list[builders.Batch] = []
+    for kind in kinds:
+        for _ in range(run):
+            offset = len(batches)
+            made = [builders.commit(offset, pid=1), builders.data(offset, 1), builders.emptied(offset, pid=2)]
+            batches.append(made[kind])
+    log = joined(batches)
+    places, end, problem = find_batches(as_window(log), final=True)
+    assert (places.tolist(), end, problem) == (list(places_of(log)), len(log), "")
+    assert claimed_places(as_window(log)).tolist() == list(places_of(log))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 40), st.integers(1, TOGETHER_AT_MOST_BYTES), st.integers(0, 2**32), st.integers(0, 512))
+def test_rows_taken_together_have_the_crc_of_the_package(
+    count: int, width: int, seed: int, same: int
+) -> None:
+    chance = np.random.default_rng(seed)
+    rows = chance.integers(0, 256, (count, width), np.uint8)
+    rows[:, : min(same, width)] = rows[0, : min(same, width)]
+    assert crc_together(rows).tolist() == [crc32c.crc32c(row.tobytes()) for row in rows]
+
+
+@settings(max_examples=60, deadline=None)
+@given(histories(**SHAPE), st.randoms(use_true_random=False))
+def test_the_first_wrong_crc_is_named(history: History, chance: random.Random) -> None:
+    log = joined(history.batches * 3)
+    places = np.array(list(places_of(log)))
+    sizes = np.diff(np.append(places, len(log)))
+    stored = np.array(
+        [crc32c.crc32c(log[p + 21 : p + s]) for p, s in zip(places, sizes, strict=True)], np.uint32
+    )
+    assert first_bad_crc(as_window(log), places, sizes, stored) == -1
+    wrong = sorted(chance.sample(range(len(places)), min(3, len(places))))
+    stored[wrong] ^= np.uint32(1)
+    assert first_bad_crc(as_window(log), places, sizes, stored) == wrong[0]
+
+
+LOG = joined([builders.data(0, 2, pid=5, txn=True), *[builders.commit(2 + n, pid=5) for n in range(40)]])
+
+
+@pytest.mark.parametrize("claim", [None, claimed_places])
+@pytest.mark.parametrize("window_bytes", [200, 1 << 20])
+def test_any_flipped_bit_is_a_problem_of_its_batch_or_another_header(window_bytes: int, claim: Any) -> None:
+    starts = list(places_of(LOG))
+    for place in range(0, len(LOG), 3):
+        bad = bytearray(LOG)
+        bad[place] ^= 16
+        positions, _, problem, position = walked(bytes(bad), window_bytes, claim=claim)
+        start = max(start for start in starts if start <= place)
+        if 12 <= place - start < 16:
+            assert (positions, problem) == (starts, "")
+        elif place - start < 8:
+            assert problem.endswith("does not ascend") or positions == starts
+        else:
+            assert (problem != "", position) == (True, start), place
+
+
+@pytest.mark.parametrize("claim", [None, claimed_places])
+@pytest.mark.parametrize("size", [1, 60, 61, 77, 79, len(LOG) - 1])
+def test_a_truncated_log_is_a_problem_at_its_last_whole_batch(size: int, claim: Any) -> None:
+    *_, problem, position = walked(LOG[:size], 1 << 20, claim=claim)
+    whole = list(places_of(LOG[:size]))
+    following = [place for place in places_of(LOG) if place > (whole[-1] if whole else -1)]
+    assert (problem != "", position) == (True, following[0])
+
+
+@pytest.mark.parametrize("claim", [None, claimed_places])
+def test_a_batch_larger_than_the_window_is_checked_in_pieces(claim: Any) -> None:
+    big = builders.data(42, [builders.Record(b"k", bytes(5000))])
+    log = LOG + big.raw + builders.commit(43, pid=5).raw
+    positions, _, problem, end = walked(log, 1000, claim=claim)
+    assert (positions, problem, end) == (list(places_of(log)), "", len(log))
+    bad = bytearray(log)
+    bad[len(LOG) + 4000] ^= 1
+    assert walked(bytes(bad), 1000, claim=claim)[2:] == (
+        "the batch's CRC-32C is not that of its bytes",
+        len(LOG),
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.integers(-5, len(LOG) + 5), max_size=6), st.booleans())
+def test_a_claim_that_lies_is_not_believed(noise: list[int], replace: bool) -> None:
+    true = list(places_of(LOG))
+    lie = noise if replace else sorted({*true[:3], *noise})
+    claim = np.array(lie, np.int64)
+    assert prove_places(as_window(LOG), claim) == (len(lie) > 0 and lie == true[: len(lie)])
+    assert walked(LOG, 1 << 20, claim=lambda _: claim)[:3] == walked(LOG, 1 << 20)[:3]
