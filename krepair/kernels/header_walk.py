@@ -1,0 +1,137 @@
+"""Walks the batch headers of a ``.log`` of any format: where batches start, where they end in offsets and in time.
+
+Only headers are looked at, so that a run of a log, or its tail, can be held against its indexes without a scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from krepair.kernels.jit import kernel
+from krepair.kernels.scan import Bytes, Int64s, ReadInto
+from krepair.kernels.scan_window import (
+    BASE_OFFSET,
+    HEADER,
+    LAST_DELTA,
+    LENGTH,
+    LENGTH_END,
+    MAGIC,
+    MAX_TIMESTAMP,
+)
+from krepair.kernels.words import be32, be64, byte_at
+
+WINDOW_BYTES = 1 << 20
+_ROWS = 1 << 14
+
+NEED_BYTES, OUTPUT_FULL, STOPPED = 0, 1, 2
+W_POSITION, W_ROWS, W_MAGICS = range(3)
+
+# LegacyRecord (2.2.1): offset, size, crc, magic, attributes, then from v1 on the timestamp, key and value lengths.
+OLD_TIMESTAMP = 18
+OLD_HEADER = OLD_TIMESTAMP + 8
+MIN_LENGTH_V0, MIN_LENGTH_V1, MIN_LENGTH_V2 = 14, 22, HEADER - LENGTH_END
+
+
+@kernel
+def header_window(buf: Any, filled: int, origin: int, file_size: int, state: Any, rows: Any) -> int:
+    """Walk headers in one window.
+
+    Args:
+        buf: uint8[W]; place 0 is file position ``origin``.
+        filled: bytes of it that are valid.
+        origin: file position of place 0.
+        file_size: where the log ends; a batch that passes it stops the walk.
+        state: int64[3]: position of the next batch (may lie past the window), rows written, bit set of magics met.
+        rows: int64[N, 3], out: position, last offset, largest timestamp (-1 in v0).
+    """
+    position = state[W_POSITION]
+    status = NEED_BYTES
+    while position + OLD_HEADER <= file_size and position - origin + OLD_HEADER <= filled:
+        if state[W_ROWS] >= rows.shape[0]:
+            status = OUTPUT_FULL
+            break
+        place = position - origin
+        magic = np.int64(byte_at(buf, place + MAGIC))
+        length = be32(buf, place + LENGTH)
+        smallest = MIN_LENGTH_V2 if magic == 2 else MIN_LENGTH_V1 if magic == 1 else MIN_LENGTH_V0
+        if magic > 2 or length < smallest or position + length + LENGTH_END > file_size:
+            status = STOPPED
+            break
+        if magic == 2 and place + HEADER > filled:
+            break
+        last_offset = be64(buf, place + BASE_OFFSET)
+        timestamp = -1
+        if magic == 2:
+            last_offset += be32(buf, place + LAST_DELTA)
+            timestamp = be64(buf, place + MAX_TIMESTAMP)
+        elif magic == 1:
+            timestamp = be64(buf, place + OLD_TIMESTAMP)
+        row = state[W_ROWS]
+        rows[row, 0] = position
+        rows[row, 1] = last_offset
+        rows[row, 2] = timestamp
+        state[W_ROWS] += 1
+        state[W_MAGICS] |= 1 << magic
+        position += length + LENGTH_END
+    state[W_POSITION] = position
+    return status
+
+
+@dataclass
+class HeaderWalk:
+    """A walk from one batch on; iterate it, then read where it ended.
+
+    Attributes:
+        read_into: fills a buffer from a file position; returns bytes read.
+        file_size: where the log ends.
+        position: of the first batch; while and after iterating, of the next one.
+        until: the walk ends once it has passed this position.
+        magics: bit set of the formats met.
+    """
+
+    read_into: ReadInto
+    file_size: int
+    position: int = 0
+    until: int = 2**63 - 1
+    magics: int = 0
+    window_bytes: int = WINDOW_BYTES
+
+    @property
+    def whole(self) -> bool:
+        """Whether the last batch met ends where the log does."""
+        return self.position == self.file_size
+
+    def __iter__(self) -> Iterator[Int64s]:
+        """Yield int64[N, 3] (position, last offset, largest timestamp), a copy, per window."""
+        view = memoryview(bytearray(self.window_bytes))
+        window: Bytes = np.frombuffer(view, np.uint8)
+        state = np.array([self.position, 0, self.magics], np.int64)
+        rows: Int64s = np.empty((_ROWS, 3), np.int64)
+        status = NEED_BYTES
+        while status != STOPPED and self.position < min(self.file_size, self.until):
+            origin = self.position
+            filled = self._fill(view, origin)
+            if filled < OLD_HEADER:
+                return
+            status = OUTPUT_FULL
+            while status == OUTPUT_FULL:
+                state[W_ROWS] = 0
+                status = int(header_window(window, filled, origin, self.file_size, state, rows))
+                self.position, self.magics = int(state[W_POSITION]), int(state[W_MAGICS])
+                if state[W_ROWS]:
+                    yield rows[: state[W_ROWS]].copy()
+            if self.position == origin:
+                return
+
+    def _fill(self, view: memoryview, origin: int) -> int:
+        filled = 0
+        while filled < len(view) and origin + filled < self.file_size:
+            got = self.read_into(view[filled : filled + self.file_size - origin - filled], origin + filled)
+            if got == 0:
+                break
+            filled += got
+        return filled

@@ -1,0 +1,235 @@
+"""Reads index files without reading their padding, and looks a log up at the places that entries point to."""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from krepair.checks.index_findings import (
+    ENTRY_SIZES,
+    INDEX,
+    LARGEST_INDEX_BYTES,
+    MISSING,
+    TIME_INDEX,
+    IndexFile,
+    IndexProblem,
+    Int64s,
+    real_bytes,
+)
+from krepair.formats import batch_v2
+from krepair.kernels.header_walk import HeaderWalk
+from krepair.kernels.scan import ReadInto
+from krepair.logdir.reading import opened_for_reading
+
+READ_AT_MOST_BYTES: Final = 128 << 20
+TAIL_AT_MOST_BYTES: Final = 8 << 20
+PAGE_BYTES: Final = 4096
+_BLOCK_BYTES: Final = 1 << 20
+_EXTENTS_AT_MOST: Final = 1 << 12
+_NEAR_BYTES: Final = 1 << 14
+_LAST_CHECKED: Final = 64
+_NO_SEEK_DATA: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})
+
+_FRONT: Final = struct.Struct(">qiiB")  # offset, length, leader epoch (v2) or CRC, magic
+
+
+def read_into_of(descriptor: int) -> ReadInto:
+    """Reader of an open file, as the kernels' wrappers want it."""
+    return lambda buffer, position: os.preadv(descriptor, [buffer], position)
+
+
+def read_index(path: str, suffix: str, log_bytes: int) -> IndexFile:
+    """Read an index file, the zeros behind its entries left out; holes are not read at all.
+
+    Args:
+        path: of the file.
+        suffix: ``.index`` or ``.timeindex``.
+        log_bytes: size of the log: more entries than bytes of it cannot be.
+
+    Raises:
+        OSError: it cannot be read, or is no regular file.
+    """
+    try:
+        with opened_for_reading(path) as descriptor:
+            return _read_open(descriptor, suffix, log_bytes)
+    except FileNotFoundError:
+        return MISSING
+
+
+def _read_open(descriptor: int, suffix: str, log_bytes: int) -> IndexFile:
+    entry = ENTRY_SIZES[suffix]
+    size = os.fstat(descriptor).st_size
+    whole = size // entry * entry
+    torn = size - whole
+    if size > LARGEST_INDEX_BYTES:
+        return IndexFile(size, torn=torn, unread=True)
+    end = -(-_last_used(descriptor, whole) // entry) * entry
+    if end > min(max(log_bytes, PAGE_BYTES), READ_AT_MOST_BYTES):
+        return IndexFile(size, torn=torn, unread=True)
+    raw = _pread_all(descriptor, end)
+    used = real_bytes(raw, suffix)
+    if suffix == TIME_INDEX and used == 0 and whole == entry:
+        return IndexFile(size, bytes(entry), torn=torn)  # a lone entry of zeros is real
+    return IndexFile(size, raw[:used], padded=(whole - used) // entry, torn=torn)
+
+
+def _pread_all(descriptor: int, count: int) -> bytes:
+    pieces = []
+    position = 0
+    while position < count and (piece := os.pread(descriptor, count - position, position)):
+        pieces.append(piece)
+        position += len(piece)
+    return b"".join(pieces)
+
+
+def read_front(path: str, count: int) -> bytes:
+    """The first bytes of a file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with opened_for_reading(path) as descriptor:
+        return _pread_all(descriptor, count)
+
+
+def _extents(descriptor: int, end: int) -> list[tuple[int, int]]:
+    """Parts of the file that are not holes, as far as the file system tells."""
+    found: list[tuple[int, int]] = []
+    position = 0
+    try:
+        while position < end:
+            first = os.lseek(descriptor, position, os.SEEK_DATA)
+            position = os.lseek(descriptor, first, os.SEEK_HOLE)
+            found.append((first, min(position, end)))
+            if len(found) == _EXTENTS_AT_MOST:
+                found.append((position, end))
+                break
+    except OSError as error:
+        if error.errno in _NO_SEEK_DATA:
+            return [(0, end)]
+        if error.errno != errno.ENXIO:  # no data from here on
+            raise
+    return [(first, last) for first, last in found if first < last]
+
+
+def _last_used(descriptor: int, end: int) -> int:
+    """Place after the last byte below ``end`` that is not zero."""
+    for first, last in reversed(_extents(descriptor, end)):
+        while last > first:
+            start = max(first, last - _BLOCK_BYTES)
+            used = len(os.pread(descriptor, last - start, start).rstrip(b"\0"))
+            if used:
+                return start + used
+            last = start
+    return 0
+
+
+def sampled(count: int, entry_bytes: int) -> list[int]:
+    """Entries that are looked up: the first and last of each page, and the last few: a lost write loses whole pages."""
+    per_page = PAGE_BYTES // entry_bytes
+    chosen = set(range(0, count, per_page)) | set(range(per_page - 1, count, per_page))
+    return sorted(chosen | set(range(max(0, count - _LAST_CHECKED), count)))
+
+
+class SpotCheck:
+    """Holds entries against the log at the places they point to, without reading the rest of it.
+
+    Args:
+        descriptor: of the log.
+        log_bytes: its size.
+        offsets: int64[N, 2], see ``index_findings.offset_entries``.
+        times: int64[M, 2].
+
+    Attributes:
+        problems: what is wrong.
+        certain: whether the end of the log was reached from the last entry; else a full reading has to tell.
+        largest: largest timestamp behind the last entry, -1 if none.
+    """
+
+    def __init__(self, descriptor: int, log_bytes: int, offsets: Int64s, times: Int64s) -> None:
+        self.descriptor = descriptor
+        self.log_bytes = log_bytes
+        self.offsets = offsets
+        self.times = times
+        self.problems: list[IndexProblem] = []
+        self.certain = True
+        self.largest = -1
+        self._spot_offsets()
+        if not self.problems:
+            self._walk_tail()
+        if self.certain and not self.problems:
+            self._spot_times()
+
+    def _spot_offsets(self) -> None:
+        for entry in sampled(len(self.offsets), ENTRY_SIZES[INDEX]):
+            offset, position = self.offsets[entry].tolist()
+            wrong = self._front_problem(offset, position)
+            if wrong:
+                text = f"entry (offset {offset}, position {position}): {wrong}"
+                self.problems.append(IndexProblem(INDEX, "KR203", entry * ENTRY_SIZES[INDEX], text))
+                return
+
+    def _front_problem(self, offset: int, position: int) -> str:
+        front = os.pread(self.descriptor, _FRONT.size, position)
+        if len(front) < _FRONT.size:
+            return f"it lies past the end of the log of {self.log_bytes} bytes"
+        first, length, _, magic = _FRONT.unpack(front)
+        smallest = {0: 14, 1: 22, batch_v2.MAGIC: batch_v2.HEADER.size - batch_v2.LOG_OVERHEAD}.get(magic)
+        if (
+            smallest is None
+            or length < smallest
+            or position + length + batch_v2.LOG_OVERHEAD > self.log_bytes
+        ):
+            return f"no batch starts there (magic {magic}, length {length})"
+        return "" if first <= offset else f"the batch there has offset {first}"
+
+    def _walk_tail(self) -> None:
+        start = int(self.offsets[-1, 1]) if len(self.offsets) else 0
+        if self.log_bytes - start > TAIL_AT_MOST_BYTES:
+            self.certain = False
+            return
+        walk = HeaderWalk(read_into_of(self.descriptor), self.log_bytes, start)
+        last_offset = -1
+        for rows in walk:
+            self.largest = max(self.largest, int(rows[:, 2].max()))
+            last_offset = int(rows[-1, 1])
+        past = len(self.offsets) and int(self.offsets[-1, 0]) > last_offset
+        past = past or (len(self.times) and int(self.times[-1, 1]) > last_offset)
+        self.certain = walk.whole and not past
+
+    def _spot_times(self) -> None:
+        for entry in sampled(len(self.times), ENTRY_SIZES[TIME_INDEX]):
+            timestamp, offset = self.times[entry].tolist()
+            stamp = self._stamp_at(offset)
+            if stamp is None:
+                self.certain = False
+                return
+            if timestamp > stamp:
+                text = f"entry (timestamp {timestamp}, offset {offset}): its batch has {stamp}"
+                self.problems.append(IndexProblem(TIME_INDEX, "KR202", entry * ENTRY_SIZES[TIME_INDEX], text))
+                return
+
+    def _stamp_at(self, offset: int) -> int | None:
+        """Largest timestamp of the batch that holds an offset, or is the first behind it."""
+        before = int(np.searchsorted(self.offsets[:, 0], offset, side="right")) - 1
+        start = int(self.offsets[before, 1]) if before >= 0 else 0
+        for rows in self._near(start):
+            at = int(np.searchsorted(rows[:, 1], offset))
+            if at < len(rows):
+                return int(rows[at, 2])
+        return None
+
+    def _near(self, start: int) -> Iterator[Int64s]:
+        walk = HeaderWalk(
+            read_into_of(self.descriptor),
+            self.log_bytes,
+            start,
+            until=start + TAIL_AT_MOST_BYTES,
+            window_bytes=_NEAR_BYTES,
+        )
+        return iter(walk)

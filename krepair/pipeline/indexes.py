@@ -1,0 +1,392 @@
+"""Tasks on the index files of one segment: look at them, say how each can be mended, make and verify the new bytes."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+from msgspec import Struct
+
+from krepair.checks.index_findings import (
+    ENTRY_SIZES,
+    INDEX,
+    TIME_INDEX,
+    IndexAudit,
+    IndexFile,
+    IndexProblem,
+    Int64s,
+    byte_problems,
+    entries_of,
+    last_timestamp_read,
+    offset_entries,
+    time_entries,
+)
+from krepair.durable.attributes import read_attributes
+from krepair.durable.disk import Attributes
+from krepair.durable.real_disk import RealDisk
+from krepair.formats import time_index
+from krepair.kernels.header_walk import HeaderWalk
+from krepair.logdir.fingerprint import digest_bytes
+from krepair.logdir.reading import opened_for_reading, why
+from krepair.pipeline.index_files import SpotCheck, read_front, read_index, read_into_of
+from krepair.pipeline.items import FailureKind, Place
+from krepair.pipeline.regenerate import regenerate_offset_and_time
+from krepair.pipeline.tasks import elsewhere, log_name
+from krepair.plan.model import ReplaceFile
+
+Depth = Literal["check", "truncate", "auto", "regenerate"]
+SUFFIXES = (INDEX, TIME_INDEX)
+
+
+class InspectItem(Struct, frozen=True, kw_only=True):
+    """Look at the offset and the time index of one segment.
+
+    Attributes:
+        place: where.
+        base_offset: of the segment.
+        log_bytes: size of its ``.log`` as it was listed.
+        interval_bytes: ``index.interval.bytes``.
+        active: whether it is the last of its partition.
+        depth: ``check``: every entry against the whole log. ``truncate``: the entries against the log at the places
+            they point to. ``auto``: the same, and the whole log where that is not enough. ``regenerate``: the whole
+            log, and new bytes for every file that is not true.
+    """
+
+    place: Place
+    base_offset: int
+    log_bytes: int
+    interval_bytes: int
+    active: bool
+    depth: Depth
+
+
+class Mend(Struct, frozen=True, kw_only=True):
+    """How one file can be mended.
+
+    Attributes:
+        suffix: of the file.
+        method: ``truncate`` or ``regenerate``.
+        size_before: bytes, -1 if there is no file.
+        size_after: bytes.
+        digest_after: 32 hex digits over the new bytes.
+        rule: the finding it answers.
+        reason: its evidence.
+    """
+
+    suffix: str
+    method: Literal["truncate", "regenerate"]
+    size_before: int
+    size_after: int
+    digest_after: str
+    rule: str
+    reason: str
+
+
+class InspectResult(Struct, frozen=True, kw_only=True):
+    """What looking at a segment's indexes came to.
+
+    Attributes:
+        failure: kind of failure, empty if they could be read.
+        why: of a failure.
+        problems: (suffix, rule, position, evidence) of each finding.
+        mends: how the files can be mended; empty for ``check``.
+        unmended: why a finding is not mended, empty if all are.
+        has_index: whether there is an ``.index``.
+        padded: whether one of the files has zeros behind its entries.
+        first_timestamp: of the time index's first entry as a broker reads it, -1 if it has none.
+        last_timestamp: of its last entry, zeros included; -1 if it has none. A broker takes it for the largest.
+        torn: whether a size is no multiple of its entry.
+        largest: largest timestamp of the log, -1 if none; only if ``whole``.
+        whole: whether the whole log was read, and ends with a whole batch.
+    """
+
+    failure: FailureKind = ""
+    why: str = ""
+    problems: tuple[tuple[str, str, int, str], ...] = ()
+    mends: tuple[Mend, ...] = ()
+    unmended: str = ""
+    has_index: bool = True
+    padded: bool = False
+    first_timestamp: int = -1
+    last_timestamp: int = -1
+    torn: bool = False
+    largest: int = -1
+    whole: bool = False
+
+
+class _Segment:
+    """The files of one segment while it is looked at."""
+
+    def __init__(self, item: InspectItem) -> None:
+        self.item = item
+        self.stem = f"{item.place.path}/{item.base_offset:020d}"
+        self.files = {suffix: read_index(self.stem + suffix, suffix, item.log_bytes) for suffix in SUFFIXES}
+        self.problems = [
+            problem
+            for suffix, file in self.files.items()
+            for problem in byte_problems(suffix, file, active=item.active)
+        ]
+        self.broken = {problem.suffix for problem in self.problems if not problem.tail}
+        self.largest = -1
+        self.whole = False
+
+    def entries(self) -> tuple[Int64s, Int64s]:
+        """The entries that can be held against the log: none of a file whose own bytes contradict it."""
+        nothing = IndexFile(0)
+        base = self.item.base_offset
+        index, times = ((nothing if suffix in self.broken else self.files[suffix]) for suffix in SUFFIXES)
+        return offset_entries(index, base), time_entries(times, base)
+
+    def look_at_places(self) -> bool:
+        """Hold the entries against the log where they point to; false if only the whole log can tell."""
+        if self.item.active or self.broken:
+            return not self.broken
+        offsets, times = self.entries()
+        with opened_for_reading(f"{self.stem}.log") as descriptor:
+            spots = SpotCheck(descriptor, self.item.log_bytes, offsets, times)
+        last = int(times[-1, 0]) if len(times) else -1
+        return spots.certain and not spots.problems and spots.largest <= last and self.files[INDEX].size >= 0
+
+    def look_at_all(self) -> None:
+        """Hold every entry against every batch."""
+        item = self.item
+        audit = IndexAudit(item.base_offset, *self.entries())
+        with opened_for_reading(f"{self.stem}.log") as descriptor:
+            walk = HeaderWalk(read_into_of(descriptor), item.log_bytes)
+            for rows in walk:
+                audit.feed(rows)
+        self.whole = walk.whole
+        self.largest = audit.largest
+        found = audit.finish(
+            walk.position, item.interval_bytes, self.files, active=item.active or not walk.whole
+        )
+        known = {problem.suffix for problem in self.problems if not problem.tail}
+        self.problems += [problem for problem in found if problem.suffix not in known]
+
+    def result(self, mends: tuple[Mend, ...] = (), unmended: str = "") -> InspectResult:
+        """What it came to."""
+        times = self.files[TIME_INDEX]
+        first = -1
+        if times.padded or entries_of(times, TIME_INDEX):
+            first = int(time_index.view(times.data)["timestamp"][0]) if times.data else 0
+        return InspectResult(
+            problems=tuple((each.suffix, each.rule, each.position, each.text) for each in self.problems),
+            mends=mends,
+            unmended=unmended,
+            has_index=self.files[INDEX].size >= 0,
+            padded=any(file.padded for file in self.files.values()),
+            first_timestamp=first,
+            last_timestamp=last_timestamp_read(times),
+            torn=any(file.torn for file in self.files.values()),
+            largest=self.largest,
+            whole=self.whole,
+        )
+
+    def mends(self) -> tuple[tuple[Mend, ...], str]:
+        """How each file that has a problem is mended, and why not."""
+        wrong = {
+            suffix: problems
+            for suffix in SUFFIXES
+            if (problems := [each for each in self.problems if each.suffix == suffix])
+        }
+        remake = {
+            suffix
+            for suffix, problems in wrong.items()
+            if self.item.depth == "regenerate" or not all(each.tail for each in problems)
+        }
+        if remake and self.item.depth == "truncate":
+            return (), f"{log_name(self.item.base_offset)}: cutting is not enough"
+        made: dict[str, bytes] = {}
+        if remake:
+            made, problem = regenerated(self.stem, self.item)
+            if problem:
+                return (), problem
+        mends = []
+        for suffix, problems in wrong.items():
+            data = made[suffix] if suffix in remake else self.files[suffix].data
+            mends.append(_mend(suffix, problems, data, self.files[suffix].size, remade=suffix in remake))
+        return tuple(mends), ""
+
+
+def _mend(suffix: str, problems: list[IndexProblem], data: bytes, size: int, *, remade: bool) -> Mend:
+    return Mend(
+        suffix=suffix,
+        method="regenerate" if remade else "truncate",
+        size_before=size,
+        size_after=len(data),
+        digest_after=digest_bytes(data),
+        rule=problems[0].rule,
+        reason="; ".join(each.text for each in problems[:2]),
+    )
+
+
+def regenerated(stem: str, item: InspectItem) -> tuple[dict[str, bytes], str]:
+    """Both files as the broker's recovery would write them, or why they cannot be made.
+
+    Raises:
+        OSError: the log cannot be read.
+    """
+    made = regenerate_offset_and_time(f"{stem}.log", item.log_bytes, item.base_offset, item.interval_bytes)
+    if made.damage_text:
+        text = f"the log is damaged at position {made.valid_bytes} ({made.damage_text}); its indexes are left"
+        return {}, f"{log_name(item.base_offset)}: {text}"
+    return {INDEX: made.index, TIME_INDEX: made.time_index}, ""
+
+
+def inspect(item: InspectItem) -> InspectResult:
+    """Look at the indexes of one segment."""
+    wrong = elsewhere(item.place)
+    if wrong:
+        return InspectResult(failure="elsewhere", why=wrong)
+    try:
+        return _inspect(item)
+    except OSError as error:
+        name = os.path.basename(str(error.filename or log_name(item.base_offset)))
+        return InspectResult(failure="unreadable", why=f"{item.place.folder}/{name}: {why(error)}")
+
+
+def _inspect(item: InspectItem) -> InspectResult:
+    segment = _Segment(item)
+    if item.depth in ("check", "regenerate"):
+        segment.look_at_all()
+    elif not segment.look_at_places():
+        if item.depth == "truncate":
+            text = f"{log_name(item.base_offset)}: its entries do not check out where they point to"
+            return segment.result(unmended=text)
+        segment.look_at_all()
+    if item.depth == "check" or item.active:
+        return segment.result()
+    return segment.result(*segment.mends())
+
+
+class MendItem(Struct, frozen=True, kw_only=True):
+    """Make the bytes of one replaced index file again.
+
+    Attributes:
+        place: where.
+        change: of the plan.
+        base_offset: of the segment.
+        log_bytes: size of its ``.log``.
+        interval_bytes: ``index.interval.bytes``.
+        target: absolute path of the new file.
+        attributes: what it takes over.
+    """
+
+    place: Place
+    change: ReplaceFile
+    base_offset: int
+    log_bytes: int
+    interval_bytes: int
+    target: str
+    attributes: Attributes
+
+
+class MendResult(Struct, frozen=True, kw_only=True):
+    """What making or verifying a file came to.
+
+    Attributes:
+        failure: kind of failure, empty if the file is there and true.
+        why: file, and what was expected.
+        bytes: of the new file.
+    """
+
+    failure: FailureKind = ""
+    why: str = ""
+    bytes: int = 0
+
+
+def mend(item: MendItem) -> MendResult:
+    """Make one index file again, hold it against the plan and the log, and stage it, synced."""
+    wrong = elsewhere(item.place)
+    if wrong:
+        return MendResult(failure="elsewhere", why=wrong)
+    try:
+        data, problem = _made_again(item)
+        if problem:
+            return MendResult(failure="changed", why=f"{item.change.change_id}: {problem}")
+        if digest_bytes(data) != item.change.digest_after:
+            text = "the bytes made anew are not those of the plan"
+            return MendResult(failure="changed", why=f"{item.change.change_id}: {text}")
+        problem = _untrue(item, data)
+        if problem:
+            return MendResult(failure="verify", why=f"{item.change.change_id}: {problem}")
+        _stage(item, data)
+    except OSError as error:
+        return MendResult(failure="disk", why=f"{item.change.change_id}: {why(error)}")
+    return MendResult(bytes=len(data))
+
+
+def _suffix(change: ReplaceFile) -> str:
+    return change.name[change.name.rindex(".") :]
+
+
+def _made_again(item: MendItem) -> tuple[bytes, str]:
+    suffix = _suffix(item.change)
+    if item.change.method == "truncate":
+        return read_front(f"{item.place.path}/{item.change.name}", item.change.size_after), ""
+    look = InspectItem(
+        place=item.place,
+        base_offset=item.base_offset,
+        log_bytes=item.log_bytes,
+        interval_bytes=item.interval_bytes,
+        active=False,
+        depth="regenerate",
+    )
+    made, problem = regenerated(f"{item.place.path}/{item.base_offset:020d}", look)
+    return made.get(suffix, b""), problem
+
+
+def _untrue(item: MendItem, data: bytes) -> str:
+    """What is wrong with new bytes: of a cut file at the places it points to, of a new one against the whole log."""
+    suffix = _suffix(item.change)
+    file = IndexFile(len(data), data)
+    problems = byte_problems(suffix, file, active=False)
+    if problems:
+        return problems[0].text
+    stem = f"{item.place.path}/{item.base_offset:020d}"
+    none = IndexFile(0)
+    offsets = offset_entries(file if suffix == INDEX else none, item.base_offset)
+    times = time_entries(file if suffix == TIME_INDEX else none, item.base_offset)
+    with opened_for_reading(f"{stem}.log") as descriptor:
+        if item.change.method == "truncate":
+            other = read_index(stem + INDEX, INDEX, item.log_bytes) if suffix == TIME_INDEX else file
+            spots = SpotCheck(descriptor, item.log_bytes, offset_entries(other, item.base_offset), times)
+            if spots.certain and not spots.problems:
+                return ""
+        audit = IndexAudit(item.base_offset, offsets, times)
+        walk = HeaderWalk(read_into_of(descriptor), item.log_bytes)
+        for rows in walk:
+            audit.feed(rows)
+    files = {each: file if each == suffix else none for each in ENTRY_SIZES}
+    found = audit.finish(walk.position, item.interval_bytes, files, active=False)
+    return next((each.text for each in found if each.suffix == suffix), "")
+
+
+def _stage(item: MendItem, data: bytes) -> None:
+    disk = RealDisk()
+    if os.path.lexists(item.target):
+        disk.unlink(item.target)
+    disk.create(item.target, data)
+    disk.set_attributes(item.target, item.attributes)
+    disk.sync_file(item.target)
+
+
+def verify_mended(item: MendItem) -> MendResult:
+    """Read a replaced file where it is: the plan's bytes and attributes, and true to its log."""
+    wrong = elsewhere(item.place)
+    if wrong:
+        return MendResult(failure="elsewhere", why=wrong)
+    try:
+        size = os.stat(item.target).st_size
+        data = read_front(item.target, item.change.size_after + 1)
+        if size != item.change.size_after or digest_bytes(data) != item.change.digest_after:
+            text = f"its {size} bytes are not the {item.change.size_after} of the plan"
+        elif read_attributes(item.target) != item.attributes:
+            text = "owner, group, mode, mtime or xattrs are not those of the file it replaces"
+        else:
+            text = _untrue(item, data)
+    except OSError as error:
+        return MendResult(failure="unreadable", why=f"{item.change.change_id}: {why(error)}")
+    if text:
+        return MendResult(failure="verify", why=f"{item.change.change_id}: {text}")
+    return MendResult(bytes=size)
