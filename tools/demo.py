@@ -23,6 +23,8 @@ FIXTURE = ROOT / "fixtures" / "offsets-bloat-2.2.0-clean.tar.zst"
 # The archive was packed with a long window: the segments of one log directory repeat each other.
 WINDOW_BYTES = 1 << 27
 TOPIC = "__consumer_offsets"
+# An hour after the broker stopped: producers expire by the clock, and the reader is to see the README's figures.
+NOW = "2026-11-21T11:32:00Z"
 WIDTH = 100
 DONE, FOUND = 0, 2
 
@@ -55,7 +57,7 @@ class Demo:
         started = time.monotonic()
         self.unpack()
         before = self.log_bytes()
-        about = ["--topic-config", str(self.topics), "--topic", TOPIC]
+        about = ["--topic-config", str(self.topics), "--topic", TOPIC, "--now", NOW]
 
         title(
             "1. What is wrong?",
@@ -69,8 +71,9 @@ class Demo:
             "plan only reads, too. Everything that apply will do is in this one file, with a reason for each "
             "class of batches; `krepair show PLAN --format md` is for the change ticket. The topic's own "
             f"settings are in {self.topics}: this broker ran with delete.retention.ms=1000, so that markers "
-            "may go early; without the file krepair takes Kafka's default of one day and says so. Exit code "
-            "2 means: there is something to do.",
+            "may go early; without the file krepair takes Kafka's default of one day and says so. --now is "
+            "an hour after the broker stopped: producers expire by the clock, and so you see the README's "
+            "figures. Exit code 2 means: there is something to do.",
         )
         self.krepair("plan", str(self.log_dir), *about, "--out", str(self.plan), expected=FOUND)
 
