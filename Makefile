@@ -15,7 +15,8 @@ help: ## list the targets
 
 install: $(STAMP) ## set up .venv from the locked requirements; the command is then .venv/bin/krepair
 
-# The stamp is written last: an interrupted installation is done again. requirements-build.lock holds what builds the one
+# The stamp is written last: an interrupted installation is done again, in the same .venv if that works; another PYTHON
+# needs a new one (rm -r .venv). requirements-build.lock holds what builds the one
 # dependency that is published as source; with it in place nothing is ever fetched without a hash.
 $(STAMP): requirements.lock requirements-build.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -23,7 +24,7 @@ $(STAMP): requirements.lock requirements-build.lock pyproject.toml
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
 	  { echo "$(PYTHON) has no venv. On Debian: apt install python3-venv" >&2; exit 1; }
 	@rm -f $(STAMP)
-	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes --no-deps -r requirements-build.lock
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes --no-deps --no-build-isolation -r requirements.lock
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-build-isolation --no-deps -e .
