@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -125,3 +126,16 @@ def test_changelog_has_the_version_of_the_package() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
     assert f"## [{__version__}]" in text
     assert f'version = "{__version__}"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_every_code_of_a_partition_left_alone_is_in_the_rules() -> None:
+    codes = {
+        call.args[0].value
+        for module in (ROOT / "krepair").rglob("*.py")
+        for call in ast.walk(ast.parse(module.read_text()))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "LeftAlone"
+        if call.args and isinstance(call.args[0], ast.Constant)
+    }
+    assert len(codes) > 5
+    text = (ROOT / "docs" / "rules.md").read_text()
+    assert sorted(code for code in codes if f"`{code}`" not in text) == []
