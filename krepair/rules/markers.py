@@ -148,7 +148,9 @@ def decide(
         outcomes, groups, more = _outcomes(corrected, horizon_ms, policy)
         if not more:
             break
-        last_data |= more
+        # the lowest only: its marker may lie in a later group, which then has a batch left by itself
+        lowest = min(more)
+        last_data[lowest] = more[lowest]
     log_end_offset = max(segment.summary.last_offset + 1 for segment in segments)
     return PartitionDecision(
         log_end_offset=log_end_offset,

@@ -80,14 +80,28 @@ def assert_alike(ours: PartitionDecision | LeftAlone, twin: naive.Outcome, parti
     assert [group.kept_bytes for group in ours.groups] == [len(group.log) for group in twin.groups]
 
 
+def result_of(partition: Held, twin: naive.Outcome) -> Held:
+    """The partition as it is after what the twin decided."""
+    groups = [naive.Segment(g.base_offset, g.log, g.mtime_ms, g.txnindex) for g in twin.groups]
+    return replace(partition, segments=(*groups, *twin.rest))
+
+
 @MANY
 @given(cases())
-def test_every_decision_is_the_slow_twins(case: tuple[Held, naive.Rules]) -> None:
+def test_every_decision_is_the_slow_twins_and_a_second_round_finds_nothing(
+    case: tuple[Held, naive.Rules],
+) -> None:
     partition, given_rules = case
     twin = naive.compact(partition.segments, given_rules, partition.snapshots)
+    after = result_of(partition, twin)
+    # the twin keeps one batch too many where a marker kept for one barren group lies in another
+    assume(not naive.compact(after.segments, given_rules, partition.snapshots).changes)
     for reason in twin.tally():
         event(reason)
     assert_alike(decided(partition, policy_of(given_rules, partition)), twin, partition)
+    again = decided(after, policy_of(given_rules, after))
+    assert isinstance(again, PartitionDecision)
+    assert [group for group in again.groups if group.changes] == []
 
 
 @pytest.mark.parametrize("seed", range(40))
