@@ -1,7 +1,7 @@
 """The second opinion on a rewrite: by numpy and the plain layouts, sharing no code with the kernels.
 
-``audit_window`` proves, while a source is in the cache, that every byte of it belongs to a batch that was either kept or
-is one that marker-only compaction may drop. The rest is proven on the new files: see ``krepair.pipeline.verify``.
+``audit_window`` proves, while a source is in the cache, that every byte of it belongs to a batch that was either kept
+or is one that marker-only compaction may drop. The rest is proven on the new files: see ``krepair.pipeline.verify``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from krepair.checks.walk import gathered
-from krepair.formats import batch_v2
+from krepair.formats import batch_v2, message_set
 from krepair.formats.batch_v2 import HEADER, LOG_OVERHEAD
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -24,6 +24,7 @@ _MAGIC = HEADER.place("magic")
 _ATTRIBUTES = HEADER.place("attributes")
 _COUNT = HEADER.place("record_count")
 _HEAD_BYTES = 24
+_SMALLEST_BYTES = message_set.HEADER_V0.size + 2 * message_set.LENGTH.size
 assert _ATTRIBUTES + 1 < _HEAD_BYTES
 
 
@@ -45,18 +46,24 @@ def audit_window(window: Bytes, end: int, starts: Int32s, kept: Bools) -> str:
         return f"the first batch starts at place {starts[0]}, not 0"
     if len(starts) == 1 and end > len(window):
         return "" if kept[0] else "a batch larger than the window goes"
-    if _are_markers_of_one_size(window, end, starts):
-        return ""
-    if starts.min() < 0 or starts.max() + HEADER.size > len(window):
+    return "" if _are_markers_of_one_size(window, end, starts) else _audit_batches(window, end, starts, kept)
+
+
+def _audit_batches(window: Bytes, end: int, starts: Int32s, kept: Bools) -> str:
+    """The same for batches of any size and format; the first place is 0."""
+    if starts.min() < 0 or starts.max() + _SMALLEST_BYTES > len(window):
         return "a batch is claimed outside of the window"
     heads = gathered(window, starts, _HEAD_BYTES)
     length = np.ascontiguousarray(heads[:, _LENGTH : _LENGTH + 4]).view(">i4")[:, 0]
     following = np.append(starts[1:], end)
-    wrong = (following - starts != length.astype(np.int64) + LOG_OVERHEAD) | (
-        heads[:, _MAGIC] != batch_v2.MAGIC
-    )
+    sizes = following - starts
+    old = heads[:, _MAGIC] < batch_v2.MAGIC
+    wrong = (sizes != length.astype(np.int64) + LOG_OVERHEAD) | (heads[:, _MAGIC] > batch_v2.MAGIC)
+    wrong |= sizes < np.where(old, _SMALLEST_BYTES, HEADER.size)
     if wrong.any():
         return f"no batch of the claimed size starts at place {starts[np.argmax(wrong)]}"
+    if (old & ~kept).any():
+        return f"the message of an old format at place {starts[np.argmax(old & ~kept)]} would go"
     rest = starts[~kept & (heads[:, _ATTRIBUTES + 1] & batch_v2.CONTROL == 0)].astype(np.int64)
     filled = (
         window[rest + _COUNT]

@@ -39,6 +39,7 @@ class CompanionAudit:
     _next_time: int = 0
     _next_aborted: int = 0
     _largest: int = -1
+    _last_offset: int = -1
 
     def __post_init__(self) -> None:
         """Entries must ascend before they can be walked."""
@@ -54,9 +55,13 @@ class CompanionAudit:
         base = walked.headers["base_offset"].astype(np.int64)
         last = base + walked.headers["last_offset_delta"].astype(np.int64)
         stamps = walked.headers["max_timestamp"].astype(np.int64)
-        self._feed_offsets(walked.positions, base)
-        self._feed_times(base, last, stamps)
+        # a wrapper of v0 or v1 names its last message only: it can begin right after what is before it
+        old = walked.headers["magic"] < batch_v2.MAGIC
+        lowest = np.where(old, np.append(self._last_offset, last[:-1]) + 1, base) if old.any() else base
+        self._feed_offsets(walked.positions, lowest)
+        self._feed_times(lowest, last, stamps)
         self._feed_aborted(walked, base)
+        self._last_offset = int(last[-1])
         self._largest = max(self._largest, int(stamps.max()))
 
     def _feed_offsets(self, positions: Int64s, base: Int64s) -> None:

@@ -1,4 +1,4 @@
-"""An independent reading of a ``.log``: numpy, the crc32c package and the plain layout; no kernels.
+"""An independent reading of a ``.log``: numpy, the crc32c package and the plain layouts; no kernels.
 
 It finds the batches, checks every CRC and that offsets ascend. Runs of batches of one size (markers) are taken in one
 step, and small batches of one size are checksummed together, column by column, so that verifying millions of markers
@@ -15,6 +15,7 @@ from typing import Any
 import crc32c
 import numpy as np
 
+from krepair.checks.walk_old import old_begins, walk_old
 from krepair.formats.batch_v2 import CRC_START, HEADER, LOG_OVERHEAD, MAGIC
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -229,12 +230,14 @@ def walk(
             yield _nothing(position, f"{wanted - len(data)} bytes are missing at the end")
             return
         places, end, problem = _batches_of(window, claim, final=position + wanted == file_size)
+        if problem and old_begins(window, end):
+            problem = ""
         if len(places) == 0 and not problem:
-            huge = _walk_huge(read_at, data, position, file_size)
-            yield huge
-            if huge.problem:
+            other = _walk_other(read_at, data, position, file_size, last_offset)
+            yield other
+            if other.problem:
                 return
-            position, last_offset = huge.position, _last_offsets(huge.headers)[-1]
+            position, last_offset = other.position, int(_last_offsets(other.headers)[-1])
             continue
         sizes = np.diff(np.append(places, end))
         headers = _headers_at(window, places, sizes)
@@ -261,6 +264,13 @@ def _last_offsets(headers: np.ndarray[Any, Any]) -> Int64s:
 def _nothing(position: int, problem: str) -> Walked:
     none = np.empty(0, np.int64)
     return Walked(none, none, np.empty(0, HEADER.dtype), problem, position)
+
+
+def _walk_other(read_at: ReadAt, data: bytes, position: int, file_size: int, last_offset: int) -> Walked:
+    """What is not a run of v2 batches within the window: old messages, or one batch larger than it."""
+    if old_begins(data):
+        return Walked(*walk_old(read_at, data, position, file_size, last_offset))
+    return _walk_huge(read_at, data, position, file_size)
 
 
 def _walk_huge(read_at: ReadAt, data: bytes, position: int, file_size: int) -> Walked:

@@ -97,7 +97,7 @@ def _log_findings(each: Surveyed) -> Iterator[Finding]:
             rule="KR306",
             partition=each.partition.folder,
             file=f"{old.base_offset:020d}.log",
-            position=old.summary.valid_bytes,
+            position=old.summary.old_position,
             evidence="message format v0 or v1 begins here",
         )
     for facts in each.segments:

@@ -9,9 +9,12 @@ import numpy as np
 
 from krepair.checks.walk import Walked
 from krepair.formats import batch_v2
+from krepair.formats.batch_v2 import HEADER_SIZE
 from krepair.logdir.reading import opened_for_reading, why
 from krepair.pipeline.verify import new_log_windows
 from krepair.plan.model import RewriteSegments
+
+_PIECE_BYTES = 1 << 20
 
 
 def compare_with_sources(change: RewriteSegments, folder: str, keep: str) -> str:
@@ -89,13 +92,25 @@ class _Cursor:
             self.positions.tolist(), self.sizes.tolist(), at.tolist(), strict=False
         ):
             size, position = int(walked.sizes[source]), int(walked.positions[source])
-            new_bytes = os.pread(self.descriptor, new_size, new_position)
-            old_bytes = os.pread(old, size, position)
-            if new_bytes == old_bytes:
+            if size == new_size and self._same_piecewise(old, position, new_position, size):
                 continue
-            if new_bytes != batch_v2.empty_batch(batch_v2.decode_header(old_bytes)):
+            header = os.pread(old, HEADER_SIZE, position)
+            if (
+                walked.headers["magic"][source] != batch_v2.MAGIC
+                or new_size != HEADER_SIZE
+                or os.pread(self.descriptor, new_size, new_position)
+                != batch_v2.empty_batch(batch_v2.decode_header(header))
+            ):
                 return f"the batch at position {position} is not byte for byte in the new log (position {new_position})"
         return ""
+
+    def _same_piecewise(self, old: int, position: int, new_position: int, size: int) -> bool:
+        """Compare in pieces: a batch may be larger than memory should be."""
+        for done in range(0, size, _PIECE_BYTES):
+            count = min(_PIECE_BYTES, size - done)
+            if os.pread(old, count, position + done) != os.pread(self.descriptor, count, new_position + done):
+                return False
+        return True
 
     def rest(self) -> str:
         """Whether the new log has batches that no original has."""

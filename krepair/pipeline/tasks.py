@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
 
 import numpy as np
 
 from krepair.checks.audit import Bools, Int32s, audit_gathered, audit_window, runs_of
 from krepair.durable.real_disk import RealDisk
-from krepair.formats import batch_v2, offset_index, time_index, txn_index
-from krepair.formats.layout import Layout
+from krepair.formats import batch_v2, txn_index
 from krepair.kernels.huge import Bytes
-from krepair.kernels.index import build_indexes
 from krepair.kernels.places import gather_kept
 from krepair.kernels.scan import WINDOW_BYTES, Int64s, ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir.reading import opened_for_reading, read_whole, why
@@ -30,6 +27,7 @@ from krepair.pipeline.items import (
     ScanResult,
     StageItem,
 )
+from krepair.pipeline.regenerate import read_into_from, regenerate_offset_and_time
 from krepair.pipeline.verify import verify_group
 from krepair.pipeline.wire import encode_summary
 from krepair.plan.model import SourceSegment
@@ -54,13 +52,6 @@ def elsewhere(place: Place) -> str:
     except OSError as error:
         return f"{place.log_dir}: {why(error)}"
     return "" if inode == place.log_dir_inode else f"{place.log_dir} is not the same directory on this worker"
-
-
-def _reader(descriptor: int) -> Callable[[memoryview, int], int]:
-    def read_into(buffer: memoryview, position: int) -> int:
-        return os.preadv(descriptor, [buffer], position)
-
-    return read_into
 
 
 def pairs(values: tuple[tuple[int, int], ...]) -> Int64s:
@@ -103,7 +94,7 @@ def scan(item: ScanItem) -> ScanResult:
             protected=pairs(item.protected),
         )
         with opened_for_reading(f"{item.place.path}/{name}") as descriptor:
-            summary = scan_segment(inputs, _reader(descriptor))
+            summary = scan_segment(inputs, read_into_from(descriptor))
     except OSError as error:
         return ScanResult(failure="unreadable", why=f"{item.place.folder}/{name}: {why(error)}")
     where = f"{item.base_offset:020d}.txnindex"
@@ -218,7 +209,7 @@ def stage(item: StageItem) -> ScanResult:
         )
         with opened_for_reading(f"{item.place.path}/{log_name(source.base_offset)}") as descriptor:
             copy = _Copy(item, descriptor, source)
-            summary = scan_segment(inputs, _reader(descriptor), on_window=copy.take)
+            summary = scan_segment(inputs, read_into_from(descriptor), on_window=copy.take)
     except OSError as error:
         return ScanResult(failure="unreadable", why=f"{name}: {why(error)}")
     kind, text = _stage_problem(item, source, copy, summary)
@@ -256,23 +247,14 @@ def finish(item: FinishItem) -> FinishResult:
         return FinishResult(failure="disk", why=f"{item.change.change_id}: {why(error)}")
 
 
-def _packed(layout: Layout, *columns: Int64s) -> bytes:
-    entries = np.empty(len(columns[0]), layout.dtype)
-    for name, column in zip(layout.names, columns, strict=True):
-        entries[name] = column
-    return entries.tobytes()
-
-
 def _make_companions(item: FinishItem) -> None:
     disk = RealDisk()
     stem = f"{item.stage}/{item.change.base_offset:020d}"
-    base_offset = item.change.base_offset
-    with opened_for_reading(f"{stem}.log") as descriptor:
-        offsets, times = build_indexes(item.change.log_bytes, item.index_interval_bytes, _reader(descriptor))
-    files = {
-        ".index": _packed(offset_index.ENTRY, offsets[:, 0] - base_offset, offsets[:, 1]),
-        ".timeindex": _packed(time_index.ENTRY, times[:, 0], times[:, 1] - base_offset),
-    }
+    change = item.change
+    made = regenerate_offset_and_time(
+        f"{stem}.log", change.log_bytes, change.base_offset, item.index_interval_bytes, check_crc=False
+    )
+    files = {".index": made.index, ".timeindex": made.time_index}
     carried = carried_entries(item)
     if carried:
         files[".txnindex"] = carried

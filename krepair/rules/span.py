@@ -84,12 +84,10 @@ def horizon_choices(
 
 
 def first_problem(segments: Sequence[SegmentFacts]) -> LeftAlone | None:
-    """Damage or an old format anywhere but in the tail of the active segment stops the partition."""
+    """Damage anywhere but in the tail of the active segment stops the partition; old formats are carried over."""
     for segment in segments:
         summary = segment.summary
         where = f"{segment.base_offset:020d}.log, position {summary.valid_bytes}"
-        if summary.old_format:
-            return LeftAlone("old-format", f"{where}: message format v2 was expected, found v0 or v1")
         if segment is not segments[-1] and not summary.is_whole:
             return LeftAlone(
                 "damage", f"{where}: {summary.damage_text}", "krepair check LOGDIR", damaged=True

@@ -61,7 +61,7 @@ def test_places_that_are_none_are_refused(mixed: bool) -> None:
         without = np.delete(starts, number)
         assert audit_window(window, end, without, kept[:-1]) != ""
         damaged = window.copy()
-        damaged[starts[number] + 16] = 1
+        damaged[starts[number] + 16] = 3
         assert (
             audit_window(damaged, end, starts, kept)
             == f"no batch of the claimed size starts at place {starts[number]}"
