@@ -108,7 +108,8 @@ class SegmentSummary:
         rows: int64[P, ROW_SIZE], one per producer id, by id.
         tallies: int64[CLASS_COUNT, TALLY_COLUMNS].
         entry_flags: uint8[E], what became of each entry of the transaction index.
-        epochs: int64[M, 2] (leader epoch, base offset) where the leader epoch rises.
+        epochs: int64[M, 3] (leader epoch, base offset, last offset of the batch before) where the leader epoch rises;
+            before the first batch that is the segment's ``base_offset - 1``.
         stamped: batches with a delete horizon (KIP-534).
         largest_batch: bytes.
         aborts_unindexed: abort markers of kept data without an entry, leading markers not counted.
@@ -162,7 +163,7 @@ class _Tables:
     def __init__(self) -> None:
         self.rows: Int64s = np.empty((_FIRST_ROWS, c.ROW_SIZE), np.int64)
         self.slots = np.full(_FIRST_ROWS * 4, -1, np.int32)
-        self.epochs: Int64s = np.empty((_FIRST_EPOCHS, 2), np.int64)
+        self.epochs: Int64s = np.empty((_FIRST_EPOCHS, 3), np.int64)
 
     def grow_rows(self) -> None:
         """Four times the rows; the hash slots are made anew by re-inserting."""
@@ -174,7 +175,7 @@ class _Tables:
 
     def grow_epochs(self) -> None:
         used = self.epochs
-        self.epochs = np.empty((len(used) * 4, 2), np.int64)
+        self.epochs = np.empty((len(used) * 4, 3), np.int64)
         self.epochs[: len(used)] = used
 
 

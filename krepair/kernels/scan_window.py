@@ -337,7 +337,7 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
         carried: int64[], sorted producer ids whose open transaction has a kept batch in an earlier segment.
         keep_positions: int64[], sorted positions of emptied batches that stay.
         protected: int64[N, 2], sorted (producer id, epoch) whose markers stay.
-        epochs: int64[M, 2], out: (leader epoch, first offset) where it rises.
+        epochs: int64[M, 3], out: (leader epoch, first offset, last offset before it) where it rises.
         starts: int32[B], out when staging: place in the window of each batch.
         batch_classes: uint8[B], out when staging: class of each batch.
 
@@ -525,6 +525,7 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
             last_leader_epoch = leader_epoch
             epochs[count_epochs, 0] = leader_epoch
             epochs[count_epochs, 1] = base_offset
+            epochs[count_epochs, 2] = previous_offset
             count_epochs += 1
 
         if not control:
