@@ -92,6 +92,7 @@ _INDEXES = (
         fix="index",
         lost_if_wrong="nothing: an index is made from the log",
         source="KAFKA-10207, KAFKA-19200, JDK-8202261; seen on 2.3.1, 3.9.2, 4.3.1",
+        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR202",
@@ -102,6 +103,7 @@ _INDEXES = (
         fix="index",
         lost_if_wrong="nothing: an index is made from the log",
         source="LogSegment.largestTimestamp, deleteRetentionMsBreachedSegments (3.9)",
+        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR203",
@@ -113,6 +115,7 @@ _INDEXES = (
         fix="index",
         lost_if_wrong="nothing: an index is made from the log",
         source="LogSegment.recover (2.2.1, 3.9)",
+        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR204",
@@ -137,6 +140,7 @@ _INDEXES = (
         fix="index",
         lost_if_wrong="nothing: an index is made from the log",
         source="AbstractIndex.sanityCheck (2.2.1, 3.9)",
+        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR206",
@@ -149,6 +153,7 @@ _INDEXES = (
         fix="index",
         lost_if_wrong="nothing: an index is made from the log",
         source="LogSegment.sanityCheck (3.9); seen on 2.2.1",
+        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR207",
@@ -159,6 +164,7 @@ _INDEXES = (
         fix="index",
         lost_if_wrong="nothing: an index is made from the log",
         source="AbstractIndex (3.9)",
+        implemented_in=FIRST_VERSION,
     ),
 )
 
@@ -560,6 +566,7 @@ _FORECAST = (
         fix="index",
         lost_if_wrong="nothing: an index is made from the log",
         source="UnifiedLog.deleteRetentionMsBreachedSegments (3.9)",
+        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR803",

@@ -55,7 +55,7 @@ def plan(
         partitions=partition,
         engine=engine,
         master=master,
-        fixes=parsing.BUILT_FIXES if fix is None else parsing.parse_fixes(fix),
+        fixes=parsing.DEFAULT_FIXES if fix is None else parsing.parse_fixes(fix),
         delete_horizon=parsing.parse_delete_horizon(delete_horizon),
         keep=parsing.parse_keep(keep),
         merge=not no_merge,

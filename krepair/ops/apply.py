@@ -25,7 +25,7 @@ from krepair.ops.target import check_target, journal_folder, listed, view_of
 from krepair.pipeline.engine import Engine, choose_engine
 from krepair.plan.build import apply_order
 from krepair.plan.figures import freed_at_apply, peak_bytes, sizes_by_name
-from krepair.plan.model import Change, PartitionPlan, Plan, RewriteSegments
+from krepair.plan.model import Change, PartitionPlan, Plan, ReplaceFile, RewriteSegments
 
 _FINISHED = {ChangeState.COMMITTED, ChangeState.PURGED}
 
@@ -136,12 +136,18 @@ class _Apply:
             if isinstance(change, RewriteSegments)
             and states[change.change_id] in {ChangeState.PLANNED, ChangeState.UNDONE}
         )
-        return Staging(plan, partition, folder, planned)
+        files = tuple(
+            change
+            for change in plan.changes
+            if isinstance(change, ReplaceFile)
+            and states[change.change_id] in {ChangeState.PLANNED, ChangeState.UNDONE}
+        )
+        return Staging(plan, partition, folder, planned, files)
 
     # -- space
 
     def _check_total_space(self, stagings: Sequence[Staging]) -> None:
-        needed = sum(peak_bytes(change) for each in stagings for change in each.changes)
+        needed = sum(peak_bytes(change) for each in stagings for change in each.to_stage)
         space = read_space(self.plan.log_dir)
         if space.mounted_read_only:
             raise RefusedError(f"{self.plan.log_dir}: the file system is mounted read-only")
@@ -164,7 +170,7 @@ class _Apply:
         if each.problem is not None:
             self._drop_stage(each)
             return [_refused(each.plan, each.problem)]
-        staged = {change.change_id for change in each.changes}
+        staged = {change.change_id for change in each.to_stage}
 
         def stage(change: Change) -> None:
             if change.change_id in staged:

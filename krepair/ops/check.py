@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from krepair.checks.catalogue import Finding
+from krepair.checks.retention import Deletions
 from krepair.kernels import classes as c
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.lock import is_locked
@@ -12,6 +13,7 @@ from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
 from krepair.ops.findings import MARKER_CLASSES, partition_findings, root_findings, sum_tallies
 from krepair.ops.forecast import forecast
+from krepair.ops.indexes import deletion_findings, deletions_of, index_findings, look_at_indexes
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
@@ -27,6 +29,7 @@ from krepair.pipeline.engine import Engine, choose_engine
 from krepair.rules.model import LeftAlone
 
 PLAN_FIXES = frozenset({"KR101"})
+INDEX_RULES = frozenset({"KR201", "KR202", "KR203", "KR206", "KR207", "KR802"})
 
 
 def check(log_dirs: Sequence[str], options: Options, progress: Progress | None = None) -> CheckReport:
@@ -52,6 +55,9 @@ def _next_command(reports: Sequence[LogDirReport]) -> str:
     for report in reports:
         if any(finding.rule in PLAN_FIXES for finding in report.findings):
             return f"krepair plan {report.log_dir} --out PLAN"
+    for report in reports:
+        if any(finding.rule in INDEX_RULES for finding in report.findings):
+            return f"krepair plan {report.log_dir} --fix index --out PLAN"
     rules = sorted({finding.rule for report in reports for finding in report.findings})
     return f"krepair explain {rules[0]}" if rules else ""
 
@@ -67,13 +73,18 @@ def _check_one(
     scan_partitions(
         view, [each for each in surveyed if not each.partition.unreadable], options, engine, progress
     )
+    look_at_indexes(view, surveyed, "check", engine, progress)
     for each in surveyed:
         each.outcome = each.outcome or cannot_touch(each.partition, each.settings)
         if each.outcome is None:
             decide_surveyed(view, each, settings, options, engine)
+    going: dict[str, Deletions] = {}
     findings: list[Finding] = list(root_findings(view, is_locked(view.path)))
     for each in surveyed:
+        going[each.partition.folder] = deletions_of(view, each, options)
         findings.extend(partition_findings(view, each))
+        findings.extend(index_findings(each))
+        findings.extend(deletion_findings(each, going[each.partition.folder], options))
     uncleanable = [each for each in surveyed if isinstance(each.outcome, LeftAlone) and each.outcome.damaged]
     return LogDirReport(
         log_dir=view.path,
@@ -81,7 +92,7 @@ def _check_one(
         broker_id=view.broker_id,
         findings=tuple(findings),
         partitions=tuple(_summary(each) for each in surveyed),
-        forecast=tuple(forecast(view, surveyed)),
+        forecast=tuple(forecast(view, surveyed, going)),
         uncleanable_partitions=len(uncleanable),
         uncleanable_bytes=sum(
             segment.log.size for each in uncleanable for segment in each.partition.segments

@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from krepair.checks.retention import Deletions
 from krepair.logdir.values import LogDir
 from krepair.ops.reports import ForecastLine
 from krepair.ops.survey import Surveyed
 
 
-def forecast(view: LogDir, surveyed: Sequence[Surveyed]) -> Iterator[ForecastLine]:
-    """One line per partition: start, recover, truncate, refuse, or unknown."""
+def forecast(
+    view: LogDir, surveyed: Sequence[Surveyed], going: Mapping[str, Deletions]
+) -> Iterator[ForecastLine]:
+    """One line per partition: start, recover, truncate, delete, refuse, or unknown.
+
+    Args:
+        view: the log directory.
+        surveyed: its partitions.
+        going: folder -> what retention by time deletes.
+    """
     refusal = _refusal(view)
     for each in surveyed:
-        yield refusal_line(each, refusal) if refusal else _line(view, each)
+        if refusal:
+            yield refusal_line(each, refusal)
+            continue
+        line = _line(view, each)
+        deleted = going.get(each.partition.folder)
+        yield _with_deletions(line, deleted) if deleted and deleted.expected else line
+
+
+def _with_deletions(line: ForecastLine, going: Deletions) -> ForecastLine:
+    """The line of a partition of which retention deletes segments; a refusal or a cut log says more than that."""
+    names = ", ".join(f"{base:020d}" for base in going.expected)
+    text = f"{line.text}; then retention deletes {len(going.expected)} segments: {names}"
+    if going.too_early:
+        text += f"; {len(going.too_early)} of them before their time"
+    expected = "delete" if line.expected in {"start", "recover"} else line.expected
+    return ForecastLine(partition=line.partition, expected=expected, text=text, bytes_read=line.bytes_read)
 
 
 def _refusal(view: LogDir) -> str:

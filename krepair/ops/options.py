@@ -22,8 +22,14 @@ FIX_NAMES: Final = (
 )
 """Every name that ``--fix`` will ever take."""
 
-BUILT_FIXES: Final = ("markers",)
-"""Those of them that this version can plan; all of them without ``--fix``: none loses anything."""
+INDEX_FIXES: Final = ("index", "index=auto", "index=truncate", "index=regenerate")
+"""Ways to mend indexes; ``index`` alone is ``index=auto``."""
+
+BUILT_FIXES: Final = ("markers", *INDEX_FIXES)
+"""Those of them that this version can plan."""
+
+DEFAULT_FIXES: Final = ("markers",)
+"""What is planned without ``--fix``: index files are looked at only when asked for, not to slow a reclaim."""
 
 HORIZON_NAMES: Final = ("next-pass", "newest")
 
@@ -70,7 +76,7 @@ class Options:
     broker_version: str = ""
     topics: tuple[str, ...] = ()
     partitions: tuple[tuple[str, int], ...] = ()
-    fixes: tuple[str, ...] = BUILT_FIXES
+    fixes: tuple[str, ...] = DEFAULT_FIXES
     keep: str = "inplace"
     merge: bool = True
     assume_high_watermark: str = ""
@@ -183,6 +189,8 @@ def parse_fixes(text: str) -> tuple[str, ...]:
             raise UsageError(f"--fix {name!r}: unknown; the names are {', '.join(FIX_NAMES)}")
         if name not in BUILT_FIXES:
             raise UsageError(f"--fix {name!r}: not built yet; this version has {', '.join(BUILT_FIXES)}")
+    if sum(name in INDEX_FIXES for name in names) > 1:
+        raise UsageError(f"--fix {text!r}: one way to mend indexes at a time")
     if not names:
         raise UsageError(f"--fix needs at least one of {', '.join(BUILT_FIXES)}")
     return tuple(names)

@@ -14,6 +14,7 @@ from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.lock import is_locked
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
+from krepair.ops.indexes import depth_of, index_changes, look_at_indexes, why_untouched
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.survey import Surveyed, log_end_of, scan_partitions, survey
@@ -63,10 +64,19 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
     view = read_log_dir(log_dir)
     refuse_if_locked(view.path)
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
-    chosen = wanted_partitions(view, settings, options)
-    engine = choose_engine(options.engine, options.master, _bytes_to_scan(chosen))
+    chosen = wanted_partitions(view, settings, options) if "markers" in options.fixes else []
+    depth = depth_of(options.fixes)
+    indexed = _indexed_partitions(view, options) if depth else []
+    to_read = chosen + indexed if depth == "regenerate" else chosen
+    engine = choose_engine(options.engine, options.master, _bytes_to_scan(to_read))
     try:
         surveyed = survey(view, chosen, settings, options, engine, progress)
+        if depth:
+            known = {each.partition.folder for each in surveyed}
+            others = [each for each in indexed if each.folder not in known]
+            surveyed += [Surveyed(each, settings.topic(each.topic)) for each in others]
+            touched = [each for each in surveyed if not why_untouched(each.partition, each.settings)]
+            look_at_indexes(view, touched, depth, engine, progress)
         return plan_of(view, surveyed, settings, options, engine, progress)
     finally:
         engine.close()
@@ -96,6 +106,16 @@ def wanted_partitions(view: LogDir, settings: Settings, options: Options) -> lis
     return [each for each in view.partitions if settings.topic(each.topic).compacts or each.unreadable]
 
 
+def _indexed_partitions(view: LogDir, options: Options) -> list[Partition]:
+    """Partitions whose indexes are looked at: those named, else all."""
+    chosen = [each for each in view.partitions if options.wants(each.topic, each.number)]
+    if not chosen and (options.topics or options.partitions):
+        raise NotALogDirError(
+            f"{view.path}: no partition of those named is there", next_command=f"krepair check {view.path}"
+        )
+    return chosen
+
+
 def _bytes_to_scan(partitions: Sequence[Partition]) -> int:
     return sum(segment.log.size for each in partitions for segment in each.segments)
 
@@ -113,9 +133,14 @@ def plan_of(
     lowest = {
         each.folder: min(change.base_offset for change in each.changes if isinstance(change, RewriteSegments))
         for each in partitions
-        if each.changes
+        if any(isinstance(change, RewriteSegments) for change in each.changes)
     }
-    commit = Commit(order="P1", fence=True, why="nothing to commit")
+    why = (
+        "each file is replaced by one rename"
+        if any(each.changes for each in partitions)
+        else "nothing to commit"
+    )
+    commit = Commit(order="P1", fence=True, why=why)
     if lowest:
         damaged = _damage(surveyed) + _damage_elsewhere(view, surveyed, settings, options, engine, progress)
         commit = choose_commit(lowest, damaged, options.broker_version)
@@ -205,11 +230,24 @@ def partition_plan(each: Surveyed, options: Options) -> PartitionPlan:
         log_bytes_before=sum(segment.log.size for segment in partition.segments),
         notes=_private_notes(partition),
     )
+    if isinstance(each.outcome, PartitionDecision):
+        plan = _decided(plan, each, each.outcome, options)
+    rewritten = {
+        source.base_offset
+        for change in plan.changes
+        if isinstance(change, RewriteSegments)
+        for source in change.sources
+    }
+    files, notes = index_changes(each, rewritten)
     if isinstance(each.outcome, LeftAlone):
-        return _left_alone(plan, each.outcome)
-    if each.outcome is None:
-        return plan
-    return _decided(plan, each, each.outcome, options)
+        if not files:
+            return _left_alone(replace(plan, notes=(*plan.notes, *notes)), each.outcome)
+        notes = (f"its markers are left alone ({each.outcome.code}): {each.outcome.why}", *notes)
+    if depth_of(options.fixes) and (why := why_untouched(partition, each.settings)):
+        notes = (*notes, f"its indexes are left alone: {why}")
+    changes = (*plan.changes, *files)
+    status = "change" if changes else plan.status
+    return replace(plan, status=status, changes=changes, notes=(*plan.notes, *notes))
 
 
 def _left_alone(plan: PartitionPlan, outcome: LeftAlone) -> PartitionPlan:

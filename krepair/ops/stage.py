@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from krepair.durable.attributes import read_attributes
@@ -23,10 +23,11 @@ from krepair.logdir.values import LogDir, Partition
 from krepair.ops.progress import Progress
 from krepair.ops.survey import facts_of, newest_snapshot
 from krepair.pipeline.engine import Engine
+from krepair.pipeline.indexes import MendItem
 from krepair.pipeline.items import FinishItem, Place, ScanItem, ScanResult, StageItem
-from krepair.pipeline.jobs import FINISH, SCAN, STAGE
+from krepair.pipeline.jobs import FINISH, MEND, SCAN, STAGE
 from krepair.plan.figures import setting
-from krepair.plan.model import Change, PartitionPlan, Plan, RewriteSegments
+from krepair.plan.model import Change, PartitionPlan, Plan, ReplaceFile, RewriteSegments
 from krepair.rules.markers import stage_inputs
 from krepair.rules.model import MarkerPolicy, SegmentFacts
 
@@ -57,7 +58,8 @@ class Staging:
         plan: its part of the plan.
         partition: as listed now.
         folder: for the journal.
-        changes: those that have to be staged.
+        changes: groups that have to be staged.
+        files: replaced files that have to be staged.
         facts: of its segments, from the scans made while staging.
         problem: why it stops, or None.
     """
@@ -66,8 +68,14 @@ class Staging:
     partition: Partition
     folder: PartitionFolder
     changes: tuple[RewriteSegments, ...]
+    files: tuple[ReplaceFile, ...] = ()
     facts: dict[int, SegmentFacts] = field(default_factory=dict)
     problem: KrepairError | None = None
+
+    @property
+    def to_stage(self) -> list[Change]:
+        """Groups and files."""
+        return [*self.changes, *self.files]
 
 
 class Stager:
@@ -95,6 +103,7 @@ class Stager:
             if each.problem is None and each.changes:
                 each.problem = self._recheck(each)
         self._finish(stagings)
+        self._mend(stagings)
 
     def stage_change(self, each: Staging, change: Change) -> None:
         """Stage one change right before its commit, when what was staged has been lost.
@@ -102,12 +111,14 @@ class Stager:
         Raises:
             KrepairError: why it cannot be.
         """
-        if not isinstance(change, RewriteSegments):
-            raise RefusedError(f"{change.change_id}: this version stages only rewritten segments")
-        again = Staging(each.plan, each.partition, each.folder, (change,))
-        self._copy([again])
-        if again.problem is None:
-            self._finish([again])
+        if isinstance(change, ReplaceFile):
+            again = Staging(each.plan, each.partition, each.folder, (), (change,))
+            self._mend([again])
+        else:
+            again = Staging(each.plan, each.partition, each.folder, (change,))
+            self._copy([again])
+            if again.problem is None:
+                self._finish([again])
         if again.problem is not None:
             raise again.problem
 
@@ -290,6 +301,67 @@ class Stager:
             index_interval_bytes=int(setting(self.plan.policy, each.plan.topic, "index.interval.bytes")),
             make=make,
         )
+
+    # -- replaced files
+
+    def _mend(self, stagings: Iterable[Staging]) -> None:
+        work = [
+            (each, item)
+            for each in stagings
+            if each.problem is None and each.files
+            for item in self._mend_items(each)
+        ]
+        if not work:
+            return
+        self.progress.start("indexes", len(work))
+        for index, result in self.engine.run(MEND, [item for _, item in work]):
+            each, _ = work[index]
+            self.progress.advance(1)
+            if result.failure:
+                each.problem = each.problem or error_of(result.failure, result.why)
+        self.progress.finish()
+
+    def _mend_items(self, each: Staging) -> list[MendItem]:
+        try:
+            each.folder.make_private_folders()
+            logs = {segment.base_offset: segment.log.size for segment in each.partition.segments}
+            stage = f"{each.folder.private}/stage"
+            return [self.mend_item(each, change, logs, f"{stage}/{change.name}") for change in each.files]
+        except KrepairError as error:
+            each.problem = error
+        except OSError as error:
+            each.problem = RefusedError(f"{error.filename or each.folder.path}: {error.strerror or error}")
+        return []
+
+    def mend_item(self, each: Staging, change: ReplaceFile, logs: Mapping[int, int], target: str) -> MendItem:
+        """The item that makes, or verifies, a replaced file.
+
+        Raises:
+            StalePlanError: its segment is gone.
+            OSError: the file whose owner and mode it takes over cannot be looked at.
+        """
+        base_offset = int(change.name.partition(".")[0])
+        if base_offset not in logs:
+            raise StalePlanError(
+                f"{each.folder.path}/{change.name}: its .log is gone since the plan was made"
+            )
+        return MendItem(
+            place=self._place(each),
+            change=change,
+            base_offset=base_offset,
+            log_bytes=logs[base_offset],
+            interval_bytes=int(setting(self.plan.policy, each.plan.topic, "index.interval.bytes")),
+            target=target,
+            attributes=read_attributes(_like_file(each.folder, change)),
+        )
+
+
+def _like_file(folder: PartitionFolder, change: ReplaceFile) -> str:
+    """The file whose owner, mode, time and attributes a new one takes over: the original, else the segment's log."""
+    for path in (f"{folder.private}/keep/{change.name}", f"{folder.path}/{change.name}"):
+        if os.path.lexists(path):
+            return path
+    return f"{folder.path}/{change.name.partition('.')[0]}.log"
 
 
 def _like(folder: PartitionFolder, change: RewriteSegments) -> str:

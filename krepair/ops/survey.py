@@ -17,6 +17,7 @@ from krepair.logdir.values import LogDir, Partition, Segment, Snapshot
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress
 from krepair.pipeline.engine import Engine
+from krepair.pipeline.indexes import InspectResult
 from krepair.pipeline.items import Place, ScanItem, ScanResult
 from krepair.pipeline.jobs import SCAN
 from krepair.pipeline.wire import decode_summary
@@ -48,6 +49,7 @@ class Surveyed:
         outcome: the decisions, or why it is left alone; None if it was only scanned.
         policy: inputs of the decisions, None if it was left alone before.
         high_watermark: from the checkpoint, -1 if none.
+        indexes: what looking at the offset and time indexes came to, by base offset.
     """
 
     partition: Partition
@@ -57,6 +59,7 @@ class Surveyed:
     outcome: PartitionDecision | LeftAlone | None = None
     policy: MarkerPolicy | None = None
     high_watermark: int = -1
+    indexes: dict[int, InspectResult] = field(default_factory=dict)
 
 
 def place_of(log_dir: LogDir, partition: Partition) -> Place:

@@ -18,8 +18,9 @@ from krepair.ops.survey import place_of
 from krepair.ops.target import check_target, journal_folder, listed, view_of
 from krepair.pipeline.compare import compare_with_sources
 from krepair.pipeline.engine import Engine, choose_engine
+from krepair.pipeline.indexes import MendItem
 from krepair.pipeline.items import FinishItem, VerifyItem
-from krepair.pipeline.jobs import FINISH, VERIFY
+from krepair.pipeline.jobs import FINISH, VERIFY, VERIFY_MENDED
 from krepair.plan.model import PartitionPlan, Plan, RewriteSegments
 
 
@@ -111,6 +112,7 @@ class _VerifyPlan:
         self.engine = engine
         self.progress = progress
         self.problems: list[Problem] = []
+        self.mended: list[tuple[PartitionPlan, MendItem]] = []
 
     def report(self, partitions: Sequence[PartitionPlan]) -> VerifyReport:
         work = [(each, item) for each in partitions for item in self._items(each)]
@@ -126,6 +128,7 @@ class _VerifyPlan:
             if problem:
                 self._note(each, item.change.change_id, problem)
         self.progress.finish()
+        segments += self._files(partitions)
         return VerifyReport(
             target=self.plan.log_dir,
             plan_id=self.plan.plan_id,
@@ -151,16 +154,29 @@ class _VerifyPlan:
                 raise StalePlanError(f"{folder.path}: is gone")
             states = read_status(disk, self.plan.log_dir, self.plan.plan_id, plan)
             staging = Staging(plan, partition, folder, ())
+            logs = {segment.base_offset: segment.log.size for segment in partition.segments}
             for change in plan.changes:
                 state = states[change.change_id]
                 if state not in {ChangeState.COMMITTED, ChangeState.PURGED}:
                     self._note(plan, change.change_id, f"is not applied: its state is {state.value}")
                 elif isinstance(change, RewriteSegments):
                     items.append(stager.finish_item(staging, change, stage=folder.path, make=False))
+                else:
+                    target = f"{folder.path}/{change.name}"
+                    self.mended.append((plan, stager.mend_item(staging, change, logs, target)))
         except (KrepairError, OSError) as error:
             text = error.message if isinstance(error, KrepairError) else f"{error.filename}: {error.strerror}"
             self._note(plan, "", text)
         return items
+
+    def _files(self, partitions: Sequence[PartitionPlan]) -> int:
+        """Verify the replaced files; how many there are."""
+        items = [item for _, item in self.mended]
+        for index, result in self.engine.run(VERIFY_MENDED, items):
+            plan, item = self.mended[index]
+            if result.failure:
+                self._note(plan, item.change.change_id, result.why)
+        return len(items)
 
     def _against_originals(self, plan: PartitionPlan, item: FinishItem) -> str:
         keep = f"{journal_folder(RealDisk(), self.plan, plan).private}/keep"

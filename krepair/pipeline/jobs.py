@@ -8,7 +8,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from krepair.pipeline import tasks, verify
+from krepair.pipeline import indexes, tasks, verify
+from krepair.pipeline.indexes import InspectItem, InspectResult, MendItem, MendResult
 from krepair.pipeline.items import (
     FinishItem,
     FinishResult,
@@ -37,7 +38,12 @@ SCAN = Task("scan", ScanItem, ScanResult, tasks.scan)
 STAGE = Task("stage", StageItem, ScanResult, tasks.stage)
 FINISH = Task("finish", FinishItem, FinishResult, tasks.finish)
 VERIFY = Task("verify", VerifyItem, VerifyResult, verify.verify_segment)
-TASKS: dict[str, Task[Any, Any]] = {task.name: task for task in (SCAN, STAGE, FINISH, VERIFY)}
+INSPECT = Task("inspect", InspectItem, InspectResult, indexes.inspect)
+MEND = Task("mend", MendItem, MendResult, indexes.mend)
+VERIFY_MENDED = Task("verify mended", MendItem, MendResult, indexes.verify_mended)
+TASKS: dict[str, Task[Any, Any]] = {
+    task.name: task for task in (SCAN, STAGE, FINISH, VERIFY, INSPECT, MEND, VERIFY_MENDED)
+}
 
 
 def run_encoded(name: str, item: bytes) -> bytes:

@@ -11,7 +11,7 @@ import msgspec
 
 from krepair import __version__
 from krepair.plan.figures import expected_seconds, setting, with_figures
-from krepair.plan.model import Commit, PartitionPlan, Plan, Policy, Risk
+from krepair.plan.model import Commit, PartitionPlan, Plan, Policy, RewriteSegments, Risk
 from krepair.plan.planfile import printable, seal
 
 _BLOAT_FIXED_IN: Final = (2, 2, 1)
@@ -117,15 +117,26 @@ def _spell(value: Any) -> Any:
     return value
 
 
+_KEEP_INPLACE: Final = Risk(
+    code="keep-inplace",
+    text="The originals stay in each partition folder: apply takes space first, and frees it only at krepair purge.",
+)
+
+
 def _risks(
     policy: Policy,
     partitions: Sequence[PartitionPlan],
     copied_mtimes: Sequence[str],
     dead_cleaner: Sequence[str],
 ) -> tuple[Risk, ...]:
-    changing = [partition for partition in partitions if partition.changes]
+    changing = [
+        partition
+        for partition in partitions
+        if any(isinstance(change, RewriteSegments) for change in partition.changes)
+    ]
+    kept = policy.keep == "inplace" and any(partition.changes for partition in partitions)
     if not changing:
-        return ()
+        return (_KEEP_INPLACE,) if kept else ()
     risks = [
         Risk(
             code="every-replica",
@@ -157,15 +168,8 @@ def _risks(
                 "the delete horizon is what you want.",
             )
         )
-    if policy.keep == "inplace":
-        risks.append(
-            Risk(
-                code="keep-inplace",
-                text="The originals stay in each partition folder: apply takes space first, and frees it "
-                "only at "
-                "krepair purge.",
-            )
-        )
+    if kept:
+        risks.append(_KEEP_INPLACE)
     if policy.assume_high_watermark:
         risks.append(
             Risk(

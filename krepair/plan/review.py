@@ -99,7 +99,9 @@ def _sums(plan: Plan) -> Iterator[Objection]:
             yield Objection("RV06", "", f"{name} is {getattr(plan, name)}, its parts give {value}")
     codes = {risk.code for risk in plan.risks}
     missing = [code for code in _RISKS_NEEDED if code not in codes]
-    if missing and any(partition.changes for partition in partitions):
+    if missing and any(
+        isinstance(change, RewriteSegments) for partition in partitions for change in partition.changes
+    ):
         yield Objection("RV07", "", f"risks are missing: {', '.join(missing)}")
 
 
@@ -207,13 +209,14 @@ def _changes(policy: Policy, partition: PartitionPlan) -> Iterator[Objection]:
     if rewrites:
         yield from _span(policy, partition, rewrites)
     facts = review_rewrite.FolderFacts.of(policy, partition)
+    sizes = figures.sizes_by_name(partition.files)
     for change in partition.changes:
         if not isinstance(change.undo, KeepOriginal) and policy.keep == "inplace":
             yield Objection("RV05", change.change_id, "keep is inplace, but the originals would not be kept")
         if isinstance(change, RewriteSegments):
             yield from review_rewrite.review_rewrite(facts, change)
         else:
-            yield from _replacement(policy, partition, change)
+            yield from _replacement(policy, partition, change, sizes)
 
 
 def _order(partition: PartitionPlan, rewrites: Sequence[RewriteSegments]) -> Iterator[Objection]:
@@ -252,7 +255,9 @@ def _span(
             )
 
 
-def _replacement(policy: Policy, partition: PartitionPlan, change: ReplaceFile) -> Iterator[Objection]:
+def _replacement(
+    policy: Policy, partition: PartitionPlan, change: ReplaceFile, sizes: dict[str, int]
+) -> Iterator[Objection]:
     where = change.change_id
     rule = RULES.get(change.rule)
     if rule is None or rule.fix not in {fix.partition("=")[0] for fix in policy.fixes}:
@@ -261,7 +266,7 @@ def _replacement(policy: Policy, partition: PartitionPlan, change: ReplaceFile) 
         yield Objection("RV09", where, f"file {change.name!r} is not a plain name of this folder")
     if not _INDEX_NAME.fullmatch(change.name):
         yield Objection("RV25", where, f"{change.name!r} is no file that this version replaces")
-    size = figures.sizes_by_name(partition.files).get(change.name, -1)
+    size = sizes.get(change.name, -1)
     if change.size_before != size or change.size_after < 0:
         yield Objection("RV25", where, f"size_before is {change.size_before}, the file has {size}")
     if change.method == "truncate" and change.size_after > change.size_before:

@@ -93,9 +93,15 @@ def test_settings_are_key_and_value():
 
 def test_fixes_are_sorted_and_each_once():
     assert parse_fixes("markers, markers") == ("markers",)
-    assert BUILT_FIXES == ("markers",)
+    assert BUILT_FIXES == ("markers", "index", "index=auto", "index=truncate", "index=regenerate")
     with pytest.raises(UsageError, match="not built yet"):
-        parse_fixes("markers,index=truncate")
+        parse_fixes("markers,epochs")
+
+
+def test_indexes_are_mended_in_one_way_at_a_time():
+    assert parse_fixes("markers,index=truncate") == ("index=truncate", "markers")
+    with pytest.raises(UsageError, match="one way"):
+        parse_fixes("index=truncate,index=regenerate")
 
 
 def test_what_is_not_built_says_so():
