@@ -87,7 +87,8 @@ def crc_together(rows: Bytes) -> np.ndarray[Any, np.dtype[np.uint32]]:
 def gathered(window: Bytes, places: Any, width: int) -> Bytes:
     """uint8[N, width]: the bytes at N places, each at most ``len(window) - width``."""
     words = np.ndarray(max(len(window) - width + 1, 0), f"V{width}", window, 0, 1)
-    return words[places].view(np.uint8).reshape(len(places), width)
+    rows: Bytes = words[places].view(np.uint8).reshape(len(places), width)
+    return rows
 
 
 def prove_places(window: Bytes, places: Any) -> bool:
@@ -130,7 +131,7 @@ def find_batches(window: Bytes, *, final: bool) -> tuple[Int64s, int, str]:
     places: list[int] = []
     parts: list[Int64s] = []
     place, filled = 0, len(window)
-    raw = memoryview(window)
+    raw = window.data
     length_at, previous, alike = _LENGTH_STRUCT.unpack_from, -1, 0
     problem = ""
     while place + HEADER.size <= filled:
@@ -198,7 +199,7 @@ def first_bad_crc(window: Bytes, places: Int64s, sizes: Int64s, stored: np.ndarr
                 )
                 computed[members] = crc_together(rows)
                 alone[members] = False
-    raw = memoryview(window)  # type: ignore[arg-type]  # an array is a buffer; numpy's stubs do not say so
+    raw = window.data
     starts = places[alone] + CRC_START
     ends = places[alone] + sizes[alone]
     crc_of = crc32c.crc32c
@@ -258,7 +259,8 @@ def walk(
 
 
 def _last_offsets(headers: np.ndarray[Any, Any]) -> Int64s:
-    return headers["base_offset"].astype(np.int64) + headers["last_offset_delta"].astype(np.int64)
+    lasts: Int64s = headers["base_offset"].astype(np.int64) + headers["last_offset_delta"].astype(np.int64)
+    return lasts
 
 
 def _nothing(position: int, problem: str) -> Walked:

@@ -18,7 +18,7 @@ Int32s = np.ndarray[Any, np.dtype[np.int32]]
 
 
 @kernel
-def _claim(buf: Any, filled: int, places: Any) -> int:
+def _claim(buf: Any, filled: int, places: Any) -> Any:
     place = np.int64(0)
     count = np.int64(0)
     while place + HEADER <= filled and count < places.shape[0]:
@@ -45,7 +45,7 @@ def claimed_places(window: Bytes) -> Int32s:
 
 
 @kernel
-def _gather(buf: Any, starts: Any, end: int, kept: Any, out: Any) -> int:
+def _gather(buf: Any, starts: Any, end: int, kept: Any, out: Any) -> Any:
     written = np.int64(0)
     number = np.int64(0)
     count = starts.shape[0]

@@ -24,9 +24,10 @@ _FIRST_EPOCHS = 64
 INT64_MAX = 2**63 - 1
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
+Int32s = np.ndarray[Any, np.dtype[np.int32]]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 ReadInto = Callable[[memoryview, int], int]
-OnWindow = Callable[[Bytes, int, Int64s, Bytes], None]
+OnWindow = Callable[[Bytes, int, Int32s, Bytes], None]
 
 DAMAGE_TEXT: dict[int, str] = {
     c.D_LENGTH: "batch_length of at least 49 was expected, found {found}",
@@ -223,7 +224,7 @@ def scan_segment(
     """
     tables = _Tables()
     window = np.empty(window_bytes, np.uint8)
-    view = memoryview(window)
+    view = window.data
     state = _first_state(inputs)
     array = _inputs_array(inputs, stage=on_window is not None)
     tallies = np.zeros((c.CLASS_COUNT, c.TALLY_COLUMNS), np.int64)

@@ -209,7 +209,8 @@ def _row_of(producer_id: int, slots: Any, rows: Any, state: Any, carried: Any, p
         rows[row, column] = -1
     rows[row, c.P_ID] = producer_id
     for column in (c.P_EPOCHS_MIXED, c.P_LAST_DATA_EMPTIED, c.P_OPEN_KEPT, c.P_OPEN_KEPT_NOW, c.P_MARKERS,
-                   c.P_LEAD_KEPT, c.P_LEAD_ABORT, c.P_NEXT_ABORT, c.P_NEXT_KEPT, c.P_FREE_MARKERS, c.P_PLAIN_MARKERS):  # fmt: skip
+                   c.P_LEAD_KEPT, c.P_LEAD_ABORT, c.P_NEXT_ABORT, c.P_NEXT_KEPT, c.P_FREE_MARKERS,
+                   c.P_PLAIN_MARKERS):  # fmt: skip
         rows[row, column] = 0
     rows[row, c.P_PLAIN_EPOCH] = c.NO_PLAIN_EPOCH
     rows[row, c.P_CARRIED] = 1 if _find(carried, producer_id) >= 0 else 0
@@ -265,8 +266,8 @@ def _marker_class(rows: Any, row: int, epoch: int, stamped: bool, stamp: int, no
 
 
 @inlined
-def _end_marker(rows: Any, row: int, abort: bool, offset: int, position: int, size: int, entry: int, free_class: int, state: Any,
-                high_watermark: int, entry_flags: Any) -> int:  # fmt: skip
+def _end_marker(rows: Any, row: int, abort: bool, offset: int, position: int, size: int, entry: int, free_class: int,
+                state: Any, high_watermark: int, entry_flags: Any) -> int:  # fmt: skip
     """An abort or commit marker: ends the producer's transaction; returns its class."""
     leads = rows[row, c.P_MARKERS] == 0
     kept = rows[row, c.P_OPEN_KEPT] == 1
@@ -294,8 +295,7 @@ def _end_marker(rows: Any, row: int, abort: bool, offset: int, position: int, si
         rows[row, c.P_NEXT_KEPT] = 1 if kept else 0
     if not leads and offset >= high_watermark:
         first = rows[row, c.P_OPEN_FIRST] if rows[row, c.P_OPEN_FIRST] >= 0 else offset
-        if first < state[c.S_MIN_UNREPLICATED]:
-            state[c.S_MIN_UNREPLICATED] = first
+        state[c.S_MIN_UNREPLICATED] = min(state[c.S_MIN_UNREPLICATED], first)
     if not kept_now:
         rows[row, c.P_FREE_MARKERS] += 1
     rows[row, c.P_MARKERS] += 1
@@ -566,8 +566,8 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
             free_class = _marker_class(
                 rows, row, epoch, attributes & DELETE_HORIZON != 0, be64(buf, place + BASE_TIMESTAMP), now_ms
             )
-            batch_class = _end_marker(rows, row, control_type == ABORT, base_offset, position, size, entry, free_class, state,
-                                      high_watermark, entry_flags)  # fmt: skip
+            batch_class = _end_marker(rows, row, control_type == ABORT, base_offset, position, size, entry, free_class,
+                                      state, high_watermark, entry_flags)  # fmt: skip
             free = rows[row, c.P_FREE_MARKERS]
             switched = rows[row, c.P_EPOCH] != epoch
             _enter_epoch(rows, row, epoch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -105,7 +106,7 @@ def test_stretches_and_gathered_bytes_are_those_of_a_plain_loop(
     expected = b"".join(batch.raw for batch, stays in zip(history.batches, kept, strict=True) if stays)
     runs = runs_of(starts, kept, end)
     assert b"".join(window[first:after].tobytes() for first, after in runs) == expected
-    assert all(after < first for (_, after), (first, _) in zip(runs, runs[1:], strict=False))
+    assert all(after < first for (_, after), (first, _) in pairwise(runs))
     out = np.zeros(len(window), np.uint8)
     count = gather_kept(window, starts, end, kept, out)
     assert out[:count].tobytes() == expected

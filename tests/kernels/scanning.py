@@ -214,6 +214,6 @@ def twin_in_words(found: twins.Scanned) -> dict[str, Any]:
 
 
 _ROW_NAMES = ("epoch", "first_epoch", "epochs_mixed", "markers", "free_markers", "timestamp", "open_first", "open_kept",
-              "last_data_offset", "last_data_position", "last_data_emptied", "last_sequence", "coordinator_epoch", "lead",
-              "next")  # fmt: skip
+              "last_data_offset", "last_data_position", "last_data_emptied", "last_sequence", "coordinator_epoch", 
+              "lead", "next")  # fmt: skip
 assert INT64_MAX == twins.INT64_MAX

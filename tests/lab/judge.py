@@ -168,7 +168,7 @@ class Loaded(Struct, frozen=True):
 
 
 class Cleaned(Struct, frozen=True):
-    """One pass of the cleaner."""
+    """One pass of the cleaner; ``seconds`` by its own clock."""
 
     first_dirty: int
     end: int
@@ -178,6 +178,7 @@ class Cleaned(Struct, frozen=True):
     bytes_read: int
     bytes_written: int
     complaints: tuple[str, ...]
+    seconds: float = 0.0
 
 
 class Fixpoint(Struct, frozen=True):

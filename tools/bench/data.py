@@ -1,7 +1,7 @@
-"""Log directories for the benchmarks, made at numpy's speed: one template per kind of batch, offsets, times and CRCs put in.
+"""Log directories for the benchmarks, made at numpy's speed: templates, with offsets, times and CRCs put in.
 
-They hold what a broker would read without complaint: valid CRCs, ascending offsets, a high watermark, a clean stop. Indexes are
-left out: a broker, a cleaner and krepair all make do without.
+They hold what a broker would read without complaint: valid CRCs, ascending offsets, a high watermark, a clean stop.
+Indexes are left empty: a broker, a cleaner and krepair all make do without.
 """
 
 from __future__ import annotations

@@ -1,0 +1,121 @@
+"""One process of the benchmark: does one part of krepair's work and says how long it took, and its memory.
+
+Started by ``tools.bench``; says ``ready`` once everything is loaded and compiled, and begins when a line comes in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import crc32c
+
+from krepair.ops.apply import apply
+from krepair.ops.options import Engine as EngineName
+from krepair.ops.options import Options
+from krepair.ops.plan import make_plan
+from krepair.pipeline import engine, tasks
+from krepair.pipeline.items import Place, ScanItem
+from krepair.pipeline.jobs import Task
+from tools.bench.data import NOW_MS
+
+WINDOW_BYTES = 1 << 20
+FAR_MS = NOW_MS + 10**10
+
+
+def scan_items(folder: Path) -> list[ScanItem]:
+    """One item per segment of a partition folder, the active one left out."""
+    log_dir = folder.parent
+    place = Place(
+        host=socket.gethostname(),
+        log_dir=str(log_dir),
+        log_dir_inode=log_dir.stat().st_ino,
+        folder=folder.name,
+    )
+    return [
+        ScanItem(
+            place=place,
+            base_offset=int(path.stem),
+            size=path.stat().st_size,
+            now_ms=NOW_MS,
+            high_watermark=2**63 - 1,
+        )
+        for path in sorted(folder.glob("*.log"))[:-1]
+    ]
+
+
+def checksum(path: Path) -> int:
+    """The plainest reading there is: CRC-32C over a file."""
+    crc = 0
+    with path.open("rb", buffering=0) as file:
+        while data := file.read(WINDOW_BYTES):
+            crc = crc32c.crc32c(data, crc)
+    return crc
+
+
+def times_by_task(log_dir: str) -> dict[str, float]:
+    """Plan and apply in this process; seconds per kind of task."""
+    seconds: dict[str, float] = {}
+    run_inline = engine.InlineEngine.run
+
+    def run(self: engine.InlineEngine, task: Task[Any, Any], items: Any) -> Any:
+        results = run_inline(self, task, items)
+        while True:
+            begun = time.perf_counter()
+            result = next(results, None)
+            seconds[task.name] = seconds.get(task.name, 0.0) + time.perf_counter() - begun
+            if result is None:
+                return
+            yield result
+
+    engine.InlineEngine.run = run  # type: ignore[method-assign]
+    options = Options(now_ms=NOW_MS, delete_horizon=str(FAR_MS), engine=EngineName.INLINE)
+    apply(make_plan(log_dir, options), options)
+    return seconds
+
+
+def peak_kb() -> int:
+    """Highest resident memory of this process so far, mapped files counted."""
+    status = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+
+
+def part_of(words: list[str]) -> Callable[[], Any]:
+    """The work that the command line names."""
+    verb, folder = words[0], Path(words[1])
+    if verb == "tasks":
+        return lambda: times_by_task(str(folder))
+    numbers = [int(word) for word in words[2:]]
+    if verb == "scan":
+        items = [item for place, item in enumerate(scan_items(folder)) if place in numbers]
+        return lambda: [tasks.scan(item).failure for item in items]
+    paths = [path for place, path in enumerate(sorted(folder.glob("*.log"))[:-1]) if place in numbers]
+    return lambda: [checksum(path) for path in paths]
+
+
+def main() -> None:
+    """Load, say so, wait, work, report."""
+    warm, words = Path(sys.argv[1]), sys.argv[2:]
+    for item in scan_items(warm):
+        tasks.scan(item)
+    work = part_of(words)
+    before_kb = peak_kb()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    begun = time.perf_counter()
+    result = work()
+    took = time.perf_counter() - begun
+    print(
+        json.dumps({"seconds": took, "result": result, "more_kb": peak_kb() - before_kb, "pid": os.getpid()}),
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()
