@@ -12,9 +12,8 @@ import numpy as np
 
 from krepair.kernels.jit import kernel
 from krepair.kernels.scan import Int64s, ReadInto
-from krepair.kernels.scan_window import HEADER, LENGTH, LENGTH_END
 from krepair.kernels.scan_window import BASE_OFFSET as _BASE
-from krepair.kernels.scan_window import LAST_DELTA, MAX_TIMESTAMP
+from krepair.kernels.scan_window import HEADER, LAST_DELTA, LENGTH, LENGTH_END, MAX_TIMESTAMP
 from krepair.kernels.words import be32, be64
 
 NEED_BYTES, OUTPUT_FULL = 0, 1
@@ -80,7 +79,7 @@ def build_indexes(file_size: int, interval_bytes: int, read_into: ReadInto) -> t
     offsets: Int64s = np.empty((_FIRST_ENTRIES, 2), np.int64)
     times: Int64s = np.empty((_FIRST_ENTRIES, 2), np.int64)
     window = np.empty(WINDOW_BYTES, np.uint8)
-    view = memoryview(window)
+    view = window.data
     while state[I_POSITION] + HEADER <= file_size:
         origin = int(state[I_POSITION])
         filled = 0
