@@ -26,6 +26,9 @@ from krepair.rules.reasons import Reason
 EMPTIED_BATCH_BYTES: Final = 61
 """A v2 batch header without records (``DefaultRecordBatch.RECORD_BATCH_OVERHEAD``)."""
 
+SMALLEST_MESSAGE_BYTES: Final = 26
+"""A message of v0 without key and value."""
+
 ROUNDING_BYTES: Final = 4096
 """What a new file may take beyond its size: one block."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from krepair.plan.figures import EMPTIED_BATCH_BYTES, segment_bases, setting
+from krepair.plan.figures import EMPTIED_BATCH_BYTES, SMALLEST_MESSAGE_BYTES, segment_bases, setting
 from krepair.plan.model import FileFingerprint, PartitionPlan, Policy, RewriteSegments, SourceSegment
 from krepair.plan.objection import Objection
 from krepair.rules.reasons import REASONS, Reason, Verdict
@@ -87,7 +87,7 @@ def _group(facts: FolderFacts, change: RewriteSegments) -> Iterator[Objection]:
 
 def _new_segment(facts: FolderFacts, change: RewriteSegments) -> Iterator[Objection]:
     where = change.change_id
-    if change.batches < 1 or change.log_bytes < EMPTIED_BATCH_BYTES:
+    if change.batches < 1 or change.log_bytes < SMALLEST_MESSAGE_BYTES:
         yield Objection("RV21", where, "nothing would be left; a group keeps at least one batch")
     if change.index_bytes_at_most < 0:
         yield Objection("RV21", where, "the size of its indexes is negative")
@@ -162,7 +162,8 @@ def _tallies(source: SourceSegment, where: str) -> Iterator[Objection]:
     if codes != sorted(set(codes), key=order.index):
         yield Objection("RV19", where, "reasons are not in order, each once")
     if any(
-        tally.batches < 1 or tally.bytes < tally.batches * EMPTIED_BATCH_BYTES for tally in source.reasons
+        tally.batches < 1 or tally.bytes < tally.batches * _least_bytes(tally.reason)
+        for tally in source.reasons
     ):
         yield Objection("RV19", where, "a tally with no batch, or with fewer bytes than its headers take")
     for name, has, parts in (
@@ -171,6 +172,11 @@ def _tallies(source: SourceSegment, where: str) -> Iterator[Objection]:
     ):
         if has != parts:
             yield Objection("RV19", where, f"{has} {name}, its tallies give {parts}")
+
+
+def _least_bytes(reason: str) -> int:
+    """Bytes of the smallest batch: with records it may be a message of v0."""
+    return SMALLEST_MESSAGE_BYTES if reason == Reason.RECORDS.value else EMPTIED_BATCH_BYTES
 
 
 def _kept(source: SourceSegment, where: str) -> Iterator[Objection]:

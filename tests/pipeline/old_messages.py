@@ -1,0 +1,53 @@
+"""Messages of v0 and v1 for the builders: encoded by zlib, struct and gzip alone, to judge krepair by."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from collections.abc import Sequence
+
+from tests.builders import NOW_MS, Batch
+
+GZIP, LOG_APPEND_TIME = 1, 0x08
+
+
+def _blob(data: bytes | None) -> bytes:
+    return struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data
+
+
+def raw_message(
+    offset: int,
+    value: bytes | None,
+    *,
+    magic: int,
+    timestamp: int = NOW_MS,
+    attributes: int = 0,
+    key: bytes | None = None,
+) -> bytes:
+    """One message, its offset as it is stored."""
+    body = struct.pack(">bb", magic, attributes) + (struct.pack(">q", timestamp) if magic else b"")
+    body += _blob(key) + _blob(value)
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+def plain(offset: int, value: bytes | None = b"value", *, magic: int = 1, timestamp: int = NOW_MS) -> Batch:
+    """A plain message."""
+    raw = raw_message(offset, value, magic=magic, timestamp=timestamp, key=b"key")
+    return Batch(raw, offset, offset, 0, -1, -1, -1, timestamp if magic else -1, 1)
+
+
+def wrapper(
+    offset: int, times: Sequence[int], *, magic: int = 1, log_append_time: int | None = None
+) -> Batch:
+    """A gzip wrapper of one message per time, the first at ``offset``; its own offset is the last one's."""
+    last = offset + len(times) - 1
+    inner = b"".join(
+        raw_message(number if magic else offset + number, b"%d" % number, magic=magic, timestamp=time)
+        for number, time in enumerate(times)
+    )
+    timestamp = max(times) if log_append_time is None else log_append_time
+    attributes = GZIP | (0 if log_append_time is None else LOG_APPEND_TIME)
+    value = gzip.compress(inner, mtime=0)
+    raw = raw_message(last, value, magic=magic, timestamp=timestamp, attributes=attributes)
+    return Batch(raw, offset, last, 0, -1, -1, -1, timestamp if magic else -1, 1)
