@@ -1,0 +1,82 @@
+"""What a client of a broker on a log directory sees: records in both isolation levels, and group offsets."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests import naive
+from tests.lab import client
+from tests.lab.broker import Broker, Topic
+
+PASSIVE = {"log.cleaner.enable": "false", "offsets.retention.minutes": "5256000"}
+# The lab's new cluster leads at epoch 0, the fixture's own had led at a later one; clients come and go.
+OF_THE_LAB = re.compile(
+    r"caused truncation of conflicting entries|kafka\.network\.Processor|clients\.NetworkClient"
+)
+
+
+@dataclass(frozen=True)
+class Served:
+    """Per partition and isolation level the records; per group its committed offsets; what the broker minded."""
+
+    records: dict[tuple[str, int, str], list[client.Consumed]]
+    offsets: dict[str, dict[tuple[str, int], tuple[int, str]]]
+    complaints: tuple[str, ...]
+
+
+def topics_of(log_dir: Path) -> dict[str, Topic]:
+    """The topics of a fixture under the settings that its own broker had."""
+    manifest = msgspec.json.decode((log_dir / "lab-manifest.json").read_bytes())
+    out = {}
+    for name, topic in manifest["topics"].items():
+        config = {key: value for key, value in topic["config"].items() if "unclean" not in key}
+        out[name] = Topic(topic["partitions"], config)
+    return out
+
+
+def ends_of(log_dir: Path) -> dict[tuple[str, int, str], int]:
+    """Topic, partition, isolation level -> offset before which a reading must not change.
+
+    A broker ends open transactions and writes group metadata of its own soon after it has started.
+    """
+    out = {}
+    for name, topic in topics_of(log_dir).items():
+        for number in range(topic.partitions):
+            segments, _ = naive.read_partition(log_dir / f"{name}-{number}")
+            batches = [batch for segment in segments for batch in naive.parse(segment.log)]
+            end = max((batch.last_offset + 1 for batch in batches), default=0)
+            if not end:
+                continue
+            opened = [p.open_from for p in naive.replay(batches).values() if p.open_from is not None]
+            out[name, number, "read_uncommitted"] = end
+            out[name, number, "read_committed"] = min([end, *opened])
+    return out
+
+
+def serve(version: str, log_dir: Path, work: Path) -> Served:
+    """Start a broker of that version on a copy, read all as clients do, and stop it cleanly."""
+    copy = Path(shutil.copytree(log_dir, work / "logs"))
+    ends = ends_of(copy)
+    with Broker(version, copy, PASSIVE, topics_of(copy)) as broker, ThreadPoolExecutor(4) as readers:
+
+        def read(key: tuple[str, int, Any]) -> list[client.Consumed]:
+            name, number, isolation = key
+            found = client.read_all(broker.bootstrap, name, number, isolation)
+            return [record for record in found if record.offset < ends[key]]
+
+        records = dict(zip(ends, readers.map(read, ends), strict=True))
+        offsets = client.fetch_group_offsets(broker.bootstrap)
+        broker.stop()
+        complaints = tuple(line for line in broker.complaints() if not OF_THE_LAB.search(line))
+    shutil.rmtree(work)
+    return Served(records, offsets, complaints)
+
+
+__all__ = ["PASSIVE", "Served", "serve", "topics_of"]
