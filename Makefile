@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Arguments for pytest and for the benchmark: make test ARGS="tests/rules -x"
 ARGS ?=
+# Test processes. Each starts its own JVMs of real Kafka, so files stay together and more of them cost more memory;
+# WORKERS=0 runs everything in one process, as a debugger wants it.
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help install java demo test lint format bench fixtures docs lock clean
@@ -38,7 +41,7 @@ demo: install java ## reclaim a real log directory before your eyes, in .demo/ (
 	$(BIN)/python -m tools.demo $(ARGS)
 
 test: install ## all tests; those against real brokers need a JDK and Maven, and say so when they are skipped
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 lint: install ## ruff, mypy --strict, and the contract of the layers
 	$(BIN)/ruff check .
