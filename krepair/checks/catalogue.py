@@ -281,6 +281,7 @@ _CHECKPOINTS = (
         fix="epochs",
         lost_if_wrong="epochs that no batch shows any more; the file on disk is kept until purge",
         source="LeaderEpochFileCache (2.1, 2.3, 3.9); seen on 2.2.1, 3.9.2, 4.3.1",
+        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR402",
@@ -291,6 +292,7 @@ _CHECKPOINTS = (
         fix="epochs",
         lost_if_wrong="the entry that was overruled; the file on disk is kept until purge",
         source="KIP-101, KIP-279",
+        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR403",

@@ -11,6 +11,7 @@ from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.lock import is_locked
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
+from krepair.ops.epochs import epoch_findings, look_at_epochs
 from krepair.ops.findings import MARKER_CLASSES, partition_findings, root_findings, sum_tallies
 from krepair.ops.forecast import forecast
 from krepair.ops.indexes import deletion_findings, deletions_of, index_findings, look_at_indexes
@@ -29,6 +30,7 @@ from krepair.pipeline.engine import Engine, choose_engine
 from krepair.rules.model import LeftAlone
 
 PLAN_FIXES = frozenset({"KR101"})
+EPOCH_RULES = frozenset({"KR401", "KR402"})
 INDEX_RULES = frozenset({"KR201", "KR202", "KR203", "KR206", "KR207", "KR802"})
 
 
@@ -58,6 +60,9 @@ def _next_command(reports: Sequence[LogDirReport]) -> str:
     for report in reports:
         if any(finding.rule in INDEX_RULES for finding in report.findings):
             return f"krepair plan {report.log_dir} --fix index --out PLAN"
+    for report in reports:
+        if any(finding.rule in EPOCH_RULES for finding in report.findings):
+            return f"krepair plan {report.log_dir} --fix epochs --out PLAN"
     rules = sorted({finding.rule for report in reports for finding in report.findings})
     return f"krepair explain {rules[0]}" if rules else ""
 
@@ -74,6 +79,7 @@ def _check_one(
         view, [each for each in surveyed if not each.partition.unreadable], options, engine, progress
     )
     look_at_indexes(view, surveyed, "check", engine, progress)
+    look_at_epochs(view, surveyed, options, engine, progress)
     for each in surveyed:
         each.outcome = each.outcome or cannot_touch(each.partition, each.settings)
         if each.outcome is None:
@@ -84,6 +90,7 @@ def _check_one(
         going[each.partition.folder] = deletions_of(view, each, options)
         findings.extend(partition_findings(view, each))
         findings.extend(index_findings(each))
+        findings.extend(epoch_findings(each))
         findings.extend(deletion_findings(each, going[each.partition.folder], options))
     uncleanable = [each for each in surveyed if isinstance(each.outcome, LeftAlone) and each.outcome.damaged]
     return LogDirReport(

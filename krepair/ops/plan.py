@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from krepair.errors import LockedError, NotALogDirError
+from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.journal.choose import DamagedSegment, choose_commit
 from krepair.logdir.config import Setting as ConfigSetting
 from krepair.logdir.config import Settings, load_settings
@@ -14,6 +15,7 @@ from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.lock import is_locked
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
+from krepair.ops.epochs import EPOCHS_FIX, epoch_changes, look_at_epochs
 from krepair.ops.indexes import depth_of, index_changes, look_at_indexes, why_untouched
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
@@ -66,15 +68,19 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     chosen = wanted_partitions(view, settings, options) if "markers" in options.fixes else []
     depth = depth_of(options.fixes)
-    indexed = _indexed_partitions(view, options) if depth else []
-    to_read = chosen + indexed if depth == "regenerate" else chosen
+    with_epochs = EPOCHS_FIX in options.fixes
+    others = _other_partitions(view, options) if depth or with_epochs else []
+    to_read = chosen + others if depth == "regenerate" or with_epochs else chosen
     engine = choose_engine(options.engine, options.master, _bytes_to_scan(to_read))
     try:
         surveyed = survey(view, chosen, settings, options, engine, progress)
+        known = {each.partition.folder for each in surveyed}
+        surveyed += [
+            Surveyed(each, settings.topic(each.topic)) for each in others if each.folder not in known
+        ]
+        if with_epochs:
+            look_at_epochs(view, surveyed, options, engine, progress)
         if depth:
-            known = {each.partition.folder for each in surveyed}
-            others = [each for each in indexed if each.folder not in known]
-            surveyed += [Surveyed(each, settings.topic(each.topic)) for each in others]
             touched = [each for each in surveyed if not why_untouched(each.partition, each.settings)]
             look_at_indexes(view, touched, depth, engine, progress)
         return plan_of(view, surveyed, settings, options, engine, progress)
@@ -106,8 +112,8 @@ def wanted_partitions(view: LogDir, settings: Settings, options: Options) -> lis
     return [each for each in view.partitions if settings.topic(each.topic).compacts or each.unreadable]
 
 
-def _indexed_partitions(view: LogDir, options: Options) -> list[Partition]:
-    """Partitions whose indexes are looked at: those named, else all."""
+def _other_partitions(view: LogDir, options: Options) -> list[Partition]:
+    """Partitions whose derived files are looked at: those named, else all."""
     chosen = [each for each in view.partitions if options.wants(each.topic, each.number)]
     if not chosen and (options.topics or options.partitions):
         raise NotALogDirError(
@@ -239,13 +245,16 @@ def partition_plan(each: Surveyed, options: Options) -> PartitionPlan:
         for source in change.sources
     }
     files, notes = index_changes(each, rewritten)
+    epochs, epoch_notes = epoch_changes(each)
+    notes = (*epoch_notes, *notes)
     if isinstance(each.outcome, LeftAlone):
-        if not files:
+        if not files and not epochs:
             return _left_alone(replace(plan, notes=(*plan.notes, *notes)), each.outcome)
         notes = (f"its markers are left alone ({each.outcome.code}): {each.outcome.why}", *notes)
     if depth_of(options.fixes) and (why := why_untouched(partition, each.settings)):
         notes = (*notes, f"its indexes are left alone: {why}")
-    changes = (*plan.changes, *files)
+    # Leader epochs first: their entries are worked out from the log as it is before it is compacted.
+    changes = (*epochs, *plan.changes, *files)
     status = "change" if changes else plan.status
     return replace(plan, status=status, changes=changes, notes=(*plan.notes, *notes))
 
@@ -303,6 +312,8 @@ def _private_notes(partition: Partition) -> tuple[str, ...]:
 def fingerprints(each: Surveyed) -> tuple[FileFingerprint, ...]:
     """Fingerprints of every regular file of the partition."""
     digests = {f"{facts.base_offset:020d}.log": facts.summary.headers for facts in each.segments}
+    if each.epochs is not None:
+        digests[LEADER_EPOCH_CHECKPOINT] = each.epochs.digest
     digests |= {f"{base:020d}.txnindex": digest_bytes(data) for base, data in each.txn_entries.items()}
     return tuple(_fingerprint(file, digests.get(file.name, "")) for file in each.partition.files())
 

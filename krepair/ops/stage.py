@@ -16,10 +16,12 @@ from krepair.errors import (
     UnreadableError,
     VerifyFailedError,
 )
+from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir, Partition
+from krepair.ops.epochs import log_start_of, made_anew, see_epochs
 from krepair.ops.progress import Progress
 from krepair.ops.survey import facts_of, newest_snapshot
 from krepair.pipeline.engine import Engine
@@ -201,20 +203,7 @@ class Stager:
 
     def _recheck(self, each: Staging) -> KrepairError | None:
         """Work out from fresh scans what the rewrites were told, and compare with the plan."""
-        missing = [segment for segment in each.partition.segments if segment.base_offset not in each.facts]
-        items = [
-            ScanItem(
-                place=self._place(each),
-                base_offset=segment.base_offset,
-                size=segment.log.size,
-                now_ms=self.plan.policy.now_ms,
-                high_watermark=self._scan_watermark(each),
-                check_crc=False,
-            )
-            for segment in missing
-        ]
-        for index, result in self.engine.run(SCAN, items):
-            self._note(each, missing[index].base_offset, result)
+        self._scan_missing(each)
         if each.problem is not None:
             return each.problem
         facts = [each.facts[segment.base_offset] for segment in each.partition.segments]
@@ -271,6 +260,23 @@ class Stager:
             snapshot=snapshot,
         )
 
+    def _scan_missing(self, each: Staging) -> None:
+        """Scans the segments of a partition that were not yet; what goes wrong is put into it."""
+        missing = [segment for segment in each.partition.segments if segment.base_offset not in each.facts]
+        items = [
+            ScanItem(
+                place=self._place(each),
+                base_offset=segment.base_offset,
+                size=segment.log.size,
+                now_ms=self.plan.policy.now_ms,
+                high_watermark=self._scan_watermark(each),
+                check_crc=False,
+            )
+            for segment in missing
+        ]
+        for index, result in self.engine.run(SCAN, items):
+            self._note(each, missing[index].base_offset, result)
+
     # -- finish
 
     def _finish(self, stagings: Iterable[Staging]) -> None:
@@ -326,12 +332,43 @@ class Stager:
             each.folder.make_private_folders()
             logs = {segment.base_offset: segment.log.size for segment in each.partition.segments}
             stage = f"{each.folder.private}/stage"
-            return [self.mend_item(each, change, logs, f"{stage}/{change.name}") for change in each.files]
+            self._make_epochs(each)
+            return [
+                self.mend_item(each, change, logs, f"{stage}/{change.name}")
+                for change in each.files
+                if change.name != LEADER_EPOCH_CHECKPOINT
+            ]
         except KrepairError as error:
             each.problem = error
         except OSError as error:
             each.problem = RefusedError(f"{error.filename or each.folder.path}: {error.strerror or error}")
         return []
+
+    def _make_epochs(self, each: Staging) -> None:
+        """Stages the leader epoch checkpoint, its entries worked out anew from the log."""
+        change = next((one for one in each.files if one.name == LEADER_EPOCH_CHECKPOINT), None)
+        if change is None:
+            return
+        self._scan_missing(each)
+        if each.problem is not None:
+            raise each.problem
+        segments = [each.facts[segment.base_offset] for segment in each.partition.segments]
+        policy = setting(self.plan.policy, each.plan.topic, "cleanup.policy")
+        seen = see_epochs(
+            each.partition,
+            segments,
+            log_start_of(self.view, each.partition, segments),
+            compacts="compact" in {word.strip() for word in policy.split(",")},
+            broker_version=self.plan.policy.broker_version,
+        )
+        data = made_anew(seen, change, f"{each.folder.path}/{change.name}")
+        staged = f"{each.folder.private}/stage/{change.name}"
+        if os.path.lexists(staged):
+            self.disk.unlink(staged)
+        self.disk.create(staged, data)
+        self.disk.set_attributes(staged, read_attributes(_like_file(each.folder, each.partition, change)))
+        self.disk.sync_file(staged)
+        self.disk.sync_dir(os.path.dirname(staged))
 
     def mend_item(self, each: Staging, change: ReplaceFile, logs: Mapping[int, int], target: str) -> MendItem:
         """The item that makes, or verifies, a replaced file.
@@ -352,16 +389,18 @@ class Stager:
             log_bytes=logs[base_offset],
             interval_bytes=int(setting(self.plan.policy, each.plan.topic, "index.interval.bytes")),
             target=target,
-            attributes=read_attributes(_like_file(each.folder, change)),
+            attributes=read_attributes(_like_file(each.folder, each.partition, change)),
         )
 
 
-def _like_file(folder: PartitionFolder, change: ReplaceFile) -> str:
-    """The file whose owner, mode, time and attributes a new one takes over: the original, else the segment's log."""
+def _like_file(folder: PartitionFolder, partition: Partition, change: ReplaceFile) -> str:
+    """The file whose owner, mode, time and attributes a new one takes over: the original, else the last log."""
     for path in (f"{folder.private}/keep/{change.name}", f"{folder.path}/{change.name}"):
         if os.path.lexists(path):
             return path
-    return f"{folder.path}/{change.name.partition('.')[0]}.log"
+    name = f"{change.name.partition('.')[0]}.log"
+    names = [segment.log.name for segment in partition.segments]
+    return f"{folder.path}/{name if name in names or not names else names[-1]}"
 
 
 def _like(folder: PartitionFolder, change: RewriteSegments) -> str:

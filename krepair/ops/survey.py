@@ -22,6 +22,7 @@ from krepair.pipeline.items import Place, ScanItem, ScanResult
 from krepair.pipeline.jobs import SCAN
 from krepair.pipeline.wire import decode_summary
 from krepair.plan.build import version_of
+from krepair.rules.epochs import SeenEpochs
 from krepair.rules.markers import decide
 from krepair.rules.model import (
     LeftAlone,
@@ -50,6 +51,7 @@ class Surveyed:
         policy: inputs of the decisions, None if it was left alone before.
         high_watermark: from the checkpoint, -1 if none.
         indexes: what looking at the offset and time indexes came to, by base offset.
+        epochs: its leader epochs, None if they were not looked at.
     """
 
     partition: Partition
@@ -60,6 +62,7 @@ class Surveyed:
     policy: MarkerPolicy | None = None
     high_watermark: int = -1
     indexes: dict[int, InspectResult] = field(default_factory=dict)
+    epochs: SeenEpochs | None = None
 
 
 def place_of(log_dir: LogDir, partition: Partition) -> Place:

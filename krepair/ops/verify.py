@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import KrepairError, StalePlanError
+from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.journal.status import ChangeState, read_status
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
+from krepair.ops.epochs import not_as_planned
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.reports import Problem, VerifyReport
@@ -161,6 +163,10 @@ class _VerifyPlan:
                     self._note(plan, change.change_id, f"is not applied: its state is {state.value}")
                 elif isinstance(change, RewriteSegments):
                     items.append(stager.finish_item(staging, change, stage=folder.path, make=False))
+                elif change.name == LEADER_EPOCH_CHECKPOINT:
+                    wrong = not_as_planned(f"{folder.path}/{change.name}", change)
+                    if wrong:
+                        self._note(plan, change.change_id, wrong)
                 else:
                     target = f"{folder.path}/{change.name}"
                     self.mended.append((plan, stager.mend_item(staging, change, logs, target)))

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from krepair.checks.catalogue import RULES
+from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.plan import figures, review_rewrite
 from krepair.plan.build import version_of
 from krepair.plan.model import (
@@ -264,7 +265,10 @@ def _replacement(
         yield Objection("RV25", where, f"{change.rule!r} is no rule that the chosen fixes mend")
     if not is_plain_name(change.name) or change.change_id != f"{partition.folder}/{change.name}":
         yield Objection("RV09", where, f"file {change.name!r} is not a plain name of this folder")
-    if not _INDEX_NAME.fullmatch(change.name):
+    if change.name == LEADER_EPOCH_CHECKPOINT:
+        if rule is None or rule.fix != "epochs" or change.method != "regenerate":
+            yield Objection("RV25", where, "leader epochs are regenerated, and only by --fix epochs")
+    elif not _INDEX_NAME.fullmatch(change.name) or (rule is not None and rule.fix != "index"):
         yield Objection("RV25", where, f"{change.name!r} is no file that this version replaces")
     size = sizes.get(change.name, -1)
     if change.size_before != size or change.size_after < 0:

@@ -195,6 +195,27 @@ class MergedEpochs(NamedTuple):
         return tuple(one.epoch for one in self.decisions if one.reason is EpochReason.LOG_LATE)
 
 
+class SeenEpochs(NamedTuple):
+    """All that is known about one partition's leader epochs.
+
+    Attributes:
+        recorded: what is on disk.
+        merged: what should be there.
+        digest: of the file's bytes, empty without a file.
+        left: why the file is not to be replaced, or empty.
+    """
+
+    recorded: Recorded
+    merged: MergedEpochs
+    digest: str
+    left: str = ""
+
+    @property
+    def mends(self) -> bool:
+        """Whether the file has to be replaced and may be."""
+        return self.merged.needed and not self.left
+
+
 def read_recorded(data: bytes | None) -> Recorded:
     """Read the file; lines under a wrong version are read too, each is held against the log anyway.
 
@@ -224,7 +245,8 @@ def epochs_of_log(segments: Sequence[SegmentFacts], log_start: int, *, compacted
     Args:
         segments: all of the partition, ascending.
         log_start: its log start offset.
-        compacted: whether the topic is compacted; a gap between two segments says so too.
+        compacted: whether the topic is compacted. A gap between two segments says so too, and batches hidden behind
+            damage count as compacted away.
     """
     rises: list[Rise] = []
     highest, last, end = NO_EPOCH, -1, 0
@@ -237,9 +259,21 @@ def epochs_of_log(segments: Sequence[SegmentFacts], log_start: int, *, compacted
         if summary.batches:
             compacted = compacted or 0 <= last < facts.base_offset - 1
             last = summary.last_offset
+        compacted = compacted or summary.damage != 0
         end = max(facts.base_offset, last + 1)
-    hidden = any(facts.summary.damage for facts in segments)
+    hidden = bool(segments) and segments[-1].summary.damage != 0
     return LogEpochs(tuple(rises), last, log_start, None if hidden else end, compacted)
+
+
+def clears_history(segments: Sequence[SegmentFacts]) -> bool:
+    """Whether messages of v0 or v1 may follow batches of v2: appending one makes a broker forget all epochs."""
+    seen = False
+    for facts in segments:
+        summary = facts.summary
+        if summary.old_batches and (seen or (len(summary.epochs) and summary.old_position > 0)):
+            return True
+        seen = seen or len(summary.epochs) > 0
+    return False
 
 
 def writes_epoch_zero(version: tuple[int, int, int] | None) -> bool:

@@ -1,0 +1,219 @@
+"""The leader epoch checkpoints of a log directory: looked at, turned into findings, and into changes of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from krepair.checks.catalogue import Finding
+from krepair.errors import StalePlanError
+from krepair.formats.damage import Damage
+from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
+from krepair.logdir.fingerprint import digest_bytes
+from krepair.logdir.reading import read_whole, why
+from krepair.logdir.values import LogDir, Partition
+from krepair.ops.indexes import why_untouched
+from krepair.ops.options import Options
+from krepair.ops.progress import Progress
+from krepair.ops.survey import Surveyed, scan_partitions
+from krepair.pipeline.engine import Engine
+from krepair.plan.build import version_of
+from krepair.plan.model import KeepOriginal, ReplaceFile
+from krepair.rules import epochs
+from krepair.rules.epochs import EpochDecision, EpochReason, SeenEpochs
+from krepair.rules.model import SegmentFacts
+
+EPOCHS_FIX = "epochs"
+_SHOWN_AT_MOST = 20
+_FEW = 3
+
+
+def look_at_epochs(
+    log_dir: LogDir, surveyed: Sequence[Surveyed], options: Options, engine: Engine, progress: Progress
+) -> None:
+    """Hold the checkpoints against the logs, which are scanned where they are not yet; see ``Surveyed.epochs``."""
+    touched = [each for each in surveyed if not why_untouched(each.partition, each.settings)]
+    scan_partitions(log_dir, [each for each in touched if not each.segments], options, engine, progress)
+    for each in touched:
+        each.epochs = see_epochs(
+            each.partition,
+            each.segments,
+            log_start_of(log_dir, each.partition, each.segments),
+            compacts=each.settings.compacts,
+            broker_version=options.broker_version,
+        )
+
+
+def log_start_of(log_dir: LogDir, partition: Partition, segments: Sequence[SegmentFacts]) -> int:
+    """The log start offset: of the checkpoint, if it lies in the log, else the first segment's base offset."""
+    if not segments:
+        return 0
+    first = segments[0].base_offset
+    end = max(segments[-1].base_offset, segments[-1].summary.last_offset + 1)
+    recorded = log_dir.log_start.offsets.get((partition.topic, partition.number), first)
+    return recorded if first < recorded <= end else first
+
+
+def see_epochs(
+    partition: Partition,
+    segments: Sequence[SegmentFacts],
+    log_start: int,
+    *,
+    compacts: bool,
+    broker_version: str,
+) -> SeenEpochs:
+    """Merge what is on disk with what the scanned segments show."""
+    left = ""
+    data: bytes | None = None
+    file = partition.leader_epoch_checkpoint
+    if any(special.name == LEADER_EPOCH_CHECKPOINT for special in partition.specials):
+        left = f"{LEADER_EPOCH_CHECKPOINT} is no regular file"
+    elif file is not None:
+        try:
+            data = read_whole(file.path, epochs.MOST_BYTES + 1)
+        except OSError as error:
+            left = f"{LEADER_EPOCH_CHECKPOINT}: could not be read: {why(error)}"
+    recorded = epochs.read_recorded(data)
+    if data is not None and len(data) > epochs.MOST_BYTES:
+        damage = Damage(0, file.size if file else 0, f"at most {epochs.MOST_BYTES} bytes", "more")
+        recorded = epochs.Recorded(exists=True, damage=(damage,), broker_reads=False)
+    if len(segments) != len(partition.segments) or not segments:
+        left = left or "not all of its segments could be read"
+    elif epochs.clears_history(segments):
+        left = left or "messages of v0 or v1 follow batches of v2, which makes a broker clear the history"
+    log = epochs.epochs_of_log(segments, log_start, compacted=compacts)
+    merged = epochs.merge_epochs(recorded, log, version_of(broker_version))
+    return SeenEpochs(recorded, merged, "" if data is None else digest_bytes(data), left)
+
+
+def rule_of(seen: SeenEpochs) -> str:
+    """KR401 for a file that is damaged, empty or missing, KR402 for one that the log contradicts."""
+    return "KR402" if seen.recorded.intact else "KR401"
+
+
+def epoch_findings(each: Surveyed) -> Iterator[Finding]:
+    """What is wrong with the leader epochs of one partition."""
+    seen = each.epochs
+    if seen is None:
+        return
+    recorded, merged = seen.recorded, seen.merged
+    if merged.needed and not recorded.intact:
+        first = recorded.damage[0] if recorded.damage else None
+        yield Finding(
+            rule="KR401",
+            partition=each.partition.folder,
+            file=LEADER_EPOCH_CHECKPOINT,
+            position=first.position if first else -1,
+            evidence=f"{_state_of(seen)}; {_summary(seen)}{_left(seen)}",
+        )
+    told = [one for one in merged.decisions if one.conflict]
+    missing = [one for one in merged.decisions if recorded.intact and _added(one)]
+    if told or missing or (recorded.intact and merged.needed):
+        text = "; ".join(one.text for one in [*told, *missing][:_FEW]) or _summary(seen)
+        yield Finding(
+            rule="KR402",
+            partition=each.partition.folder,
+            file=LEADER_EPOCH_CHECKPOINT,
+            evidence=f"{len(told)} contradictions, {len(missing)} epochs missing: {text}{_left(seen)}",
+        )
+
+
+def _left(seen: SeenEpochs) -> str:
+    return f"; left as it is: {seen.left}" if seen.left else ""
+
+
+def _added(one: EpochDecision) -> bool:
+    return one.reason in {EpochReason.LOG, EpochReason.LOG_LATE}
+
+
+def _state_of(seen: SeenEpochs) -> str:
+    recorded = seen.recorded
+    if not recorded.exists:
+        return "the file is missing"
+    if not recorded.damage:
+        return "the file has no entries"
+    first = recorded.damage[0]
+    reads = "" if recorded.broker_reads else "; no broker starts with it"
+    return f"expected {first.expected}, found {first.found}{reads}"
+
+
+def _summary(seen: SeenEpochs) -> str:
+    """What the new file is made of, in one line."""
+    merged = seen.merged
+    kept = sum(
+        one.reason in {EpochReason.RECORDED, EpochReason.FOLDED, EpochReason.UNPROVEN}
+        for one in merged.decisions
+    )
+    added = sum(_added(one) for one in merged.decisions)
+    text = f"{len(merged.entries)} entries: {kept} of those recorded, {added} that the log shows"
+    late = merged.may_be_late
+    if late:
+        shown = ", ".join(map(str, late[:_FEW])) + (" ..." if len(late) > _FEW else "")
+        text += f"; compaction may have taken the first batches of epochs {shown}: their starts may be late"
+    return text
+
+
+def epoch_changes(each: Surveyed) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:
+    """The checkpoint to replace, if it has to be, and what the reviewer must know of each entry."""
+    seen = each.epochs
+    if seen is None:
+        return (), ()
+    notes = tuple(f"leader epochs: {text}" for text in _notes(seen))
+    if not seen.mends:
+        return (), (*notes, f"its leader epochs are left alone: {seen.left}") if seen.left else notes
+    folder, file, data = each.partition.folder, each.partition.leader_epoch_checkpoint, seen.merged.data
+    change = ReplaceFile(
+        change_id=f"{folder}/{LEADER_EPOCH_CHECKPOINT}",
+        name=LEADER_EPOCH_CHECKPOINT,
+        method="regenerate",
+        rule=rule_of(seen),
+        size_before=-1 if file is None else file.size,
+        size_after=len(data),
+        digest_after=digest_bytes(data),
+        reason=f"{_state_of(seen) if not seen.recorded.intact else 'the log says otherwise'}; {_summary(seen)}",
+        undo=KeepOriginal(),
+    )
+    return (change,), notes
+
+
+def _notes(seen: SeenEpochs) -> list[str]:
+    told = [one for one in seen.merged.decisions if one.reason not in {EpochReason.RECORDED, EpochReason.LOG}]
+    lines = [
+        f"{one.text}{'' if one.conflict else ', trivial' if one.trivial else ''}"
+        for one in told[:_SHOWN_AT_MOST]
+    ]
+    if len(told) > _SHOWN_AT_MOST:
+        lines.append(f"{len(told) - _SHOWN_AT_MOST} more entries like these")
+    if any(one.conflict and one.start is None for one in told):
+        lines.append(
+            "a follower that trusted a contradicted entry may have cut its log elsewhere: "
+            "compare the replicas before this one leads (KIP-101, KIP-279)"
+        )
+    if seen.merged.may_be_late:
+        lines.append(
+            "a late start makes a follower that lags keep records that this leader never had: "
+            "if another replica has its checkpoint, take the starts from there"
+        )
+    return lines
+
+
+def made_anew(seen: SeenEpochs, change: ReplaceFile, where: str) -> bytes:
+    """The bytes that a change writes, worked out again right before it.
+
+    Raises:
+        StalePlanError: they are not those of the plan.
+    """
+    data = seen.merged.data
+    if seen.left or (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
+        raise StalePlanError(f"{where}: the entries worked out anew are not the plan's {seen.left}".rstrip())
+    return data
+
+
+def not_as_planned(path: str, change: ReplaceFile) -> str:
+    """What is wrong with a replaced checkpoint, or empty."""
+    try:
+        data = read_whole(path, change.size_after + 1)
+    except OSError as error:
+        return f"could not be read: {why(error)}"
+    if (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
+        return f"is not the file of {change.size_after} bytes that the plan makes"
+    return ""
