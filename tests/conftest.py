@@ -7,12 +7,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.fixture_dirs import unpack
 from tests.lab import jars
 from tests.lab.judge import Judge
 
 PROBE = "2.2.1"
+
+# A busy machine must not fail a property: whole tests have a time limit, single examples none.
+settings.register_profile("krepair", deadline=None, print_blob=True)
+settings.load_profile("krepair")
 
 
 def in_ci() -> bool:
