@@ -10,6 +10,7 @@ import pytest
 
 from krepair.checks.catalogue import CATALOGUE
 from krepair.errors import EXIT_CODE_MEANING, ExitCode, KrepairError
+from krepair.ops.options import BUILT_FIXES
 from krepair.plan.objection import OBJECTIONS
 from krepair.rules.reasons import REASONS
 from tools import docs
@@ -139,3 +140,9 @@ def test_every_code_of_a_partition_left_alone_is_in_the_rules() -> None:
     assert len(codes) > 5
     text = (ROOT / "docs" / "rules.md").read_text()
     assert sorted(code for code in codes if f"`{code}`" not in text) == []
+
+
+def test_the_readme_names_every_fix_that_is_built() -> None:
+    limits = (ROOT / "README.md").read_text().partition("## What is not there yet")[2].partition("\n## ")[0]
+    sentence = limits.partition("Fixes other than ")[2].partition(":")[0]
+    assert set(re.findall(r"`(\w+)`", sentence)) == {name.partition("=")[0] for name in BUILT_FIXES}
