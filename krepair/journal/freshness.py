@@ -113,20 +113,32 @@ def check_staged(folder: PartitionFolder, change: RewriteSegments) -> tuple[File
     return tuple(found)
 
 
+def check_no_pending_swap(folder: PartitionFolder) -> None:
+    """Checks once, before the first of many files is replaced, that no swap is pending in the folder.
+
+    Raises:
+        StalePlanError: one is; the message names it.
+    """
+    _check_no_swap(folder, [parse_file_name(name) for name in folder.file_names()])
+
+
 def check_fresh_file(
-    folder: PartitionFolder, partition: PartitionPlan, change: ReplaceFile
+    folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: ReplaceFile
 ) -> tuple[FileState | None, FileState]:
     """Checks the file that is replaced and the staged one.
+
+    Args:
+        folder: the partition folder, see also ``check_no_pending_swap``.
+        planned: the plan's fingerprints by name.
+        change: the file.
 
     Returns:
         The file as it is (None if the plan says there was none), and the staged one.
 
     Raises:
         StalePlanError: the file changed since the plan was made.
-        RefusedError: the staged file is missing or of another size; a swap is pending in the folder.
+        RefusedError: the staged file is missing or of another size.
     """
-    _check_no_swap(folder, [parse_file_name(name) for name in folder.file_names()])
-    planned = {fingerprint.name: fingerprint for fingerprint in partition.files}
     original = _unchanged(folder, planned, change.name)
     staged = folder.state(folder.names.stage(change.name))
     if staged is None or staged.size != change.size_after:

@@ -204,6 +204,7 @@ class Journal:
         self.intents: dict[str, Intent] = {}
         self.undos: dict[str, UndoIntent] = {}
         self.states: dict[str, str] = {}
+        self._half_done: dict[str, None] = {}
         self.purging: PurgeIntent | None = None
         self._whole_bytes = -1
         self._read()
@@ -233,11 +234,14 @@ class Journal:
                 self.intents[record.change_id] = record
                 self.states[record.change_id] = "committing"
                 self.undos.pop(record.change_id, None)
+                self._half_done[record.change_id] = None
             case UndoIntent():
                 self.undos[record.change_id] = record
                 self.states[record.change_id] = "undoing"
+                self._half_done[record.change_id] = None
             case Done():
                 self.states[record.change_id] = record.state
+                self._half_done.pop(record.change_id, None)
             case PurgeIntent():
                 self.purging = record
             case Header():
@@ -266,4 +270,4 @@ class Journal:
 
     def unfinished(self) -> list[str]:
         """Ids of the changes that are half done or half undone (at most one, unless a disk failed)."""
-        return [change_id for change_id, state in self.states.items() if state in {"committing", "undoing"}]
+        return list(self._half_done)

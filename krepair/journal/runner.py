@@ -22,7 +22,7 @@ from krepair.errors import (
 )
 from krepair.journal.fence import Fence, Point
 from krepair.journal.folder import PartitionFolder, Whereabouts
-from krepair.journal.freshness import check_fresh, check_fresh_file, check_staged
+from krepair.journal.freshness import check_fresh, check_fresh_file, check_no_pending_swap, check_staged
 from krepair.journal.outcome import Committed, Failed, Outcome, Skipped, Undone, failed
 from krepair.journal.purge import remove_private_folder
 from krepair.journal.record import ApplyIntent, Done, Intent, Journal, ReplaceIntent, UndoIntent
@@ -129,6 +129,8 @@ class _Run:
         self.fence = Fence(folder, point)
         self.fenced = commit.fence and bool(bases)
         self.fence_is_up = False
+        self.planned = {fingerprint.name: fingerprint for fingerprint in partition.files}
+        self.swap_looked_for = False
 
     # -- the whole partition
 
@@ -242,7 +244,10 @@ class _Run:
 
     def _intent(self, change: Change) -> Intent:
         if isinstance(change, ReplaceFile):
-            original, staged = check_fresh_file(self.folder, self.partition, change)
+            if not self.swap_looked_for:
+                check_no_pending_swap(self.folder)
+                self.swap_looked_for = True
+            original, staged = check_fresh_file(self.folder, self.planned, change)
             return ReplaceIntent(change_id=change.change_id, original=original, replacement=staged)
         originals = check_fresh(self.folder, self.partition, change)
         sources = tuple(source.base_offset for source in change.sources)

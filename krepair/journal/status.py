@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from krepair.durable.disk import Disk
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import Journal
 from krepair.journal.steps import segment_file
-from krepair.plan.model import Change, PartitionPlan, ReplaceFile, RewriteSegments
+from krepair.plan.model import Change, FileFingerprint, PartitionPlan, ReplaceFile, RewriteSegments
 
 
 class ChangeState(StrEnum):
@@ -46,10 +47,11 @@ def read_status(disk: Disk, log_dir: str, plan_id: str, partition: PartitionPlan
     folder = PartitionFolder(disk, log_dir, partition.folder, plan_id)
     journal = Journal(disk, folder.private, plan_id, partition.folder)
     states: dict[str, ChangeState] = {}
+    planned = {fingerprint.name: fingerprint for fingerprint in partition.files}
     for change in partition.changes:
         state = journal.states.get(change.change_id)
         if state is None:
-            states[change.change_id] = _without_journal(folder, partition, change)
+            states[change.change_id] = _without_journal(folder, planned, change)
         elif journal.purging is not None and state == "committed":
             states[change.change_id] = ChangeState.PURGED
         else:
@@ -57,9 +59,10 @@ def read_status(disk: Disk, log_dir: str, plan_id: str, partition: PartitionPlan
     return states
 
 
-def _without_journal(folder: PartitionFolder, partition: PartitionPlan, change: Change) -> ChangeState:
+def _without_journal(
+    folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: Change
+) -> ChangeState:
     names = _names(change)
-    planned = {fingerprint.name: fingerprint for fingerprint in partition.files}
     found = {name: folder.state(name) for name in names}
     if all(
         (state is None and name not in planned)
