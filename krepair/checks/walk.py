@@ -30,6 +30,7 @@ _LENGTH = HEADER.place("batch_length")
 _MAGIC = HEADER.place("magic")
 _CRC = HEADER.place("crc")
 _RUN = 32
+_FOLD = 64
 _LENGTH_STRUCT = struct.Struct(">i4xb")  # batch_length, (leader epoch,) magic
 assert _MAGIC == _LENGTH + 8
 
@@ -77,11 +78,23 @@ def crc_together(rows: Bytes) -> np.ndarray[Any, np.dtype[np.uint32]]:
     A CRC is linear: rows that differ in few columns have the first row's CRC, changed by what those columns add. So
     only columns that are not the same all over cost a step per row; of markers these are few.
     """
+    rows = np.ascontiguousarray(rows)
     first = rows[0]
     crc = np.full(len(rows), crc32c.crc32c(first.tobytes()), np.uint32)
-    for column in np.flatnonzero(rows.max(axis=0) != rows.min(axis=0)).tolist():
+    for column in _varying_columns(rows):
         crc ^= _TABLES[rows.shape[1] - 1 - column].take(rows[:, column] ^ first[column])
     return crc
+
+
+def _varying_columns(rows: Bytes) -> list[int]:
+    """Columns that are not the same in all rows; many rows a step, for a step costs more than a short row."""
+    width = rows.shape[1]
+    whole = len(rows) // _FOLD * _FOLD
+    folded = rows[:whole].reshape(-1, _FOLD * width) ^ np.tile(rows[0], _FOLD)
+    differ = np.bitwise_or.reduce(folded, axis=0).reshape(_FOLD, width)
+    return np.flatnonzero(
+        np.bitwise_or.reduce(np.concatenate([differ, rows[whole:] ^ rows[0]]), axis=0)
+    ).tolist()
 
 
 def gathered(window: Bytes, places: Any, width: int) -> Bytes:

@@ -75,9 +75,10 @@ class _Cursor:
             return "the new log has a batch that the original has not"
         stays = np.zeros(len(bases), bool)
         stays[at] = True
-        gone = walked.headers[~stays]
-        control = (gone["attributes"] & batch_v2.CONTROL) != 0
-        if (~control & (gone["record_count"] > 0)).any():
+        with_records = ((walked.headers["attributes"] & batch_v2.CONTROL) == 0) & (
+            walked.headers["record_count"] > 0
+        )
+        if (with_records & ~stays).any():
             return "a batch with records is not in the new log"
         problem = self._same_bytes(old, walked, at)
         self.bases, self.positions, self.sizes = (
@@ -88,11 +89,44 @@ class _Cursor:
         return problem
 
     def _same_bytes(self, old: int, walked: Walked, at: np.ndarray[tuple[int], np.dtype[np.int64]]) -> str:
-        for new_position, new_size, source in zip(
-            self.positions.tolist(), self.sizes.tolist(), at.tolist(), strict=False
-        ):
+        count = len(at)
+        if count == 0:
+            return ""
+        positions, sizes = self.positions[:count], self.sizes[:count]
+        sources, source_sizes = walked.positions[at], walked.sizes[at]
+        follows = (
+            (sources[1:] == sources[:-1] + source_sizes[:-1])
+            & (source_sizes == sizes)[1:]
+            & (source_sizes == sizes)[:-1]
+        )
+        firsts = np.flatnonzero(np.append(True, ~follows))
+        lasts = np.append(firsts[1:], count) - 1
+        spans = sources[lasts] + source_sizes[lasts] - sources[firsts]
+        like = source_sizes[firsts] == sizes[firsts]
+        read_old = _Ahead(old, int(sources[0]), int(sources[-1] + source_sizes[-1]))
+        read_new = _Ahead(self.descriptor, int(positions[0]), int(positions[-1] + sizes[-1]))
+        stretches = zip(
+            sources[firsts].tolist(), positions[firsts].tolist(), spans.tolist(), like.tolist(), strict=True
+        )
+        for number, (position, new_position, size, same_size) in enumerate(stretches):
+            if same_size and _same_piecewise(read_old, position, read_new, new_position, size):
+                continue
+            first, after = int(firsts[number]), int(lasts[number]) + 1
+            problem = self._differs(old, walked, at[first:after], first)
+            if problem:
+                return problem
+        return ""
+
+    def _differs(
+        self, old: int, walked: Walked, at: np.ndarray[tuple[int], np.dtype[np.int64]], first: int
+    ) -> str:
+        """Which batch of a stretch is neither the same nor the emptied one."""
+        for number, source in enumerate(at.tolist(), first):
             size, position = int(walked.sizes[source]), int(walked.positions[source])
-            if size == new_size and self._same_piecewise(old, position, new_position, size):
+            new_size, new_position = int(self.sizes[number]), int(self.positions[number])
+            if size == new_size and _same_piecewise(
+                _Ahead(old, position, position), position, _Ahead(self.descriptor, 0, 0), new_position, size
+            ):
                 continue
             header = os.pread(old, HEADER_SIZE, position)
             if (
@@ -104,15 +138,34 @@ class _Cursor:
                 return f"the batch at position {position} is not byte for byte in the new log (position {new_position})"
         return ""
 
-    def _same_piecewise(self, old: int, position: int, new_position: int, size: int) -> bool:
-        """Compare in pieces: a batch may be larger than memory should be."""
-        for done in range(0, size, _PIECE_BYTES):
-            count = min(_PIECE_BYTES, size - done)
-            if os.pread(old, count, position + done) != os.pread(self.descriptor, count, new_position + done):
-                return False
-        return True
-
     def rest(self) -> str:
         """Whether the new log has batches that no original has."""
         self._fill(2**63 - 1)
         return "the new log has batches after its sources' last one" if len(self.bases) else ""
+
+
+class _Ahead:
+    """Bytes of a file, a window of them read at once."""
+
+    def __init__(self, descriptor: int, start: int, end: int) -> None:
+        self.descriptor = descriptor
+        self.start = start
+        self.data = os.pread(descriptor, end - start, start) if 0 < end - start <= 2 * _PIECE_BYTES else b""
+
+    def at(self, position: int, count: int) -> bytes:
+        """These bytes of the file."""
+        place = position - self.start
+        if place >= 0 and place + count <= len(self.data):
+            return self.data[place : place + count]
+        return os.pread(self.descriptor, count, position)
+
+
+def _same_piecewise(old: _Ahead, position: int, new: _Ahead, new_position: int, size: int) -> bool:
+    """Compare in pieces: a batch may be larger than memory should be."""
+    if size <= _PIECE_BYTES:
+        return old.at(position, size) == new.at(new_position, size)
+    for done in range(0, size, _PIECE_BYTES):
+        count = min(_PIECE_BYTES, size - done)
+        if old.at(position + done, count) != new.at(new_position + done, count):
+            return False
+    return True
