@@ -37,11 +37,13 @@ class Scene:
         settings: of its first compacted topic, as its broker had them.
         horizon: ``--delete-horizon``.
         engine: where the work is done.
+        master: Spark master URL.
     """
 
     path: Path
     horizon: str = FAR
     engine: Engine = Engine.INLINE
+    master: str = ""
     now_ms: int = 0
     settings: dict[str, str] = field(default_factory=dict)
 
@@ -62,6 +64,7 @@ class Scene:
                 "now_ms": self.now_ms,
                 "delete_horizon": self.horizon,
                 "engine": self.engine,
+                "master": self.master,
             }
             | changed  # type: ignore[arg-type]
         )

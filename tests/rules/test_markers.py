@@ -29,7 +29,7 @@ def rules(draw: st.DrawFn, partition: Held) -> naive.Rules:
         high_watermark=draw(st.none() | st.integers(0, partition.log_end)),
         segment_bytes=draw(st.sampled_from([200, 700, 3000, 1 << 30])),
         segment_index_bytes=draw(st.sampled_from([12, 60, 10 << 20])),
-        index_interval_bytes=draw(st.sampled_from([0, 200, 4096])),
+        index_interval_bytes=draw(st.sampled_from([100, 200, 4096])),
         expiration_ms=draw(st.sampled_from([0, 1, 600_000, 1_800_000, 604_800_000])),
         min_compaction_lag_ms=draw(st.sampled_from([0, 0, 600_000, 1_800_000, 3_000_000])),
         merge=draw(st.booleans()),
