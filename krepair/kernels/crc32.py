@@ -34,8 +34,11 @@ _BYTE = np.uint64(0xFF)
 
 
 @inlined
-def crc32_update(crc: int, array: Any, start: int, end: int) -> int:
-    """CRC-32 of ``array[start:end]`` continuing from ``crc`` (0 at first)."""
+def crc32_update(crc: int, array: Any, start: int, end: int) -> Any:
+    """CRC-32 of ``array[start:end]`` continuing from ``crc`` (0 at first), as int64.
+
+    Not unsigned: of a signed and an unsigned 64-bit integer the compiler makes a float, which cannot hold every offset.
+    """
     state = np.uint64(crc) ^ np.uint64(0xFFFFFFFF)
     place = start
     while place + 8 <= end:
@@ -54,10 +57,10 @@ def crc32_update(crc: int, array: Any, start: int, end: int) -> int:
     while place < end:
         state = np.uint64(TABLES[0, (state ^ np.uint64(array[place])) & _BYTE]) ^ (state >> np.uint64(8))
         place += 1
-    return int(state ^ np.uint64(0xFFFFFFFF))
+    return np.int64(state ^ np.uint64(0xFFFFFFFF))
 
 
 @kernel
-def crc32_piece(crc: int, buf: Any, start: int, end: int) -> int:
+def crc32_piece(crc: int, buf: Any, start: int, end: int) -> Any:
     """CRC-32 of one piece of a message larger than the window, continuing from ``crc``."""
     return crc32_update(crc, buf, start, end)

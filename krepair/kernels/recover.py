@@ -30,6 +30,7 @@ from krepair.kernels.scan import DAMAGE_TEXT, Bytes, Int64s, ReadInto
 from krepair.kernels.scan_window import (
     ATTRIBUTES,
     CRC,
+    HEADER,
     INT32_MAX,
     LAST_DELTA,
     LENGTH,
@@ -81,6 +82,8 @@ def recover_window(buf: Any, filled: int, state: Any, base_offset: int, file_siz
         length = be32(buf, place + LENGTH)
         magic = buf[place + MAGIC]
         position = origin + place
+        if place + HEADER > filled and (magic > 1 or length < OLD_MIN_LENGTH_V0):
+            break
         least = MIN_LENGTH if magic == 2 else (OLD_MIN_LENGTH_V1 if magic == 1 else OLD_MIN_LENGTH_V0)
         damage = c.D_NONE
         found = length
@@ -119,10 +122,13 @@ def recover_window(buf: Any, filled: int, state: Any, base_offset: int, file_siz
             timestamp = be64(buf, place + OLD_TIMESTAMP) if magic == 1 else np.int64(-1)
             state[R_OLD] += 1
         if damage == c.D_NONE:
-            if last_offset < base_offset or last_offset - base_offset > INT32_MAX:
-                damage, found = c.D_OFFSET_RANGE, last_offset
-            elif be64(buf, place) <= previous_offset or last_offset < be64(buf, place):
-                damage, found = c.D_OFFSET_ORDER, be64(buf, place)
+            first_offset = be64(buf, place)
+            if last_offset < first_offset:
+                damage, found = c.D_COUNTS, last_offset - first_offset
+            elif first_offset < base_offset or last_offset - base_offset > INT32_MAX:
+                damage, found = c.D_OFFSET_RANGE, first_offset
+            elif first_offset <= previous_offset:
+                damage, found = c.D_OFFSET_ORDER, first_offset
         if damage != c.D_NONE:
             state[R_DAMAGE], state[R_FOUND] = damage, found
             status = c.DAMAGE

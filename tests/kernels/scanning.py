@@ -190,7 +190,7 @@ def _row_in_words(row: list[int]) -> dict[str, Any]:
 def twin_in_words(found: twins.Scanned) -> dict[str, Any]:
     """The twin's answer in the same form."""
     largest, smallest = max(found.timestamps, default=(-1, -1))[0], min(found.timestamps, default=(-1, -1))[0]
-    of_max = next((last for time, last in found.timestamps if time == largest), -1)
+    of_max = next((last for time, last in found.timestamps if time == largest > -1), -1)
     return {
         "valid_bytes": found.valid_bytes,
         "damage": found.damage,
@@ -214,6 +214,6 @@ def twin_in_words(found: twins.Scanned) -> dict[str, Any]:
 
 
 _ROW_NAMES = ("epoch", "first_epoch", "epochs_mixed", "markers", "free_markers", "timestamp", "open_first", "open_kept",
-              "last_data_offset", "last_data_position", "last_data_emptied", "last_sequence", "coordinator_epoch", 
+              "last_data_offset", "last_data_position", "last_data_emptied", "last_sequence", "coordinator_epoch",
               "lead", "next")  # fmt: skip
 assert INT64_MAX == twins.INT64_MAX

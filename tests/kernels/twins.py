@@ -315,8 +315,12 @@ def index_entries(log: bytes, interval_bytes: int) -> tuple[list[tuple[int, int]
     largest, offset_of_largest = -1, -1
     while position < len(log):
         offset, length = struct.unpack_from(">qi", log, position)
-        delta = struct.unpack_from(">i", log, position + 23)[0]
-        timestamp = struct.unpack_from(">q", log, position + 35)[0]
+        if log[position + 16] == 2:
+            delta = struct.unpack_from(">i", log, position + 23)[0]
+            timestamp = struct.unpack_from(">q", log, position + 35)[0]
+        else:
+            delta = 0
+            timestamp = struct.unpack_from(">q", log, position + 18)[0] if log[position + 16] == 1 else -1
         if timestamp > largest:
             largest, offset_of_largest = timestamp, offset + delta
         if position - last_entry > interval_bytes:

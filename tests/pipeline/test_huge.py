@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from krepair.formats.compression import Codec, compress
-from tests import builders
+from tests import builders, old_messages
 from tests.builders import LogDir, Record
-from tests.pipeline import old_messages
 
 # In a process of its own, so that the peak is that of the work; a small log directory first, so that everything is
 # imported and compiled when the peak is set back. Lines of Linux's /proc are in kB.

@@ -35,9 +35,9 @@ def test_old_segments_are_merged_verified_and_put_back(old: Scene) -> None:
     assert verify_plan(plan, old.options()).exit_code == ExitCode.DONE
     assert verify_log_dir(str(old.path), old.options()).exit_code == ExitCode.DONE
     assert old.undo(plan).exit_code == ExitCode.DONE
-    assert {path: row for path, row in tree(old.path, private=False).items() if path.endswith((".log", "index"))} == {
-        path: row for path, row in before.items() if path.endswith((".log", "index"))
-    }
+    assert {
+        path: row for path, row in tree(old.path, private=False).items() if path.endswith((".log", "index"))
+    } == {path: row for path, row in before.items() if path.endswith((".log", "index"))}
 
 
 def test_old_formats_are_information_and_nothing_is_left_alone(old: Scene) -> None:

@@ -7,6 +7,9 @@ import struct
 import zlib
 from collections.abc import Sequence
 
+from hypothesis import strategies as st
+
+from tests import builders
 from tests.builders import NOW_MS, Batch
 
 GZIP, LOG_APPEND_TIME = 1, 0x08
@@ -51,3 +54,46 @@ def wrapper(
     value = gzip.compress(inner, mtime=0)
     raw = raw_message(last, value, magic=magic, timestamp=timestamp, attributes=attributes)
     return Batch(raw, offset, last, 0, -1, -1, -1, timestamp if magic else -1, 1)
+
+
+def _next(kind: str, offset: int, count: int, time: int, pid: int) -> Batch:
+    times = [time + number * 7 % 5 for number in range(count)]
+    made = {
+        "v0": lambda: plain(offset, magic=0),
+        "v1": lambda: plain(offset, None if count == 1 else b"x" * 40 * count, timestamp=time),
+        "wrapper of v0": lambda: wrapper(offset, times, magic=0),
+        "wrapper of v1": lambda: wrapper(offset, times),
+        "log append time": lambda: wrapper(offset, times, log_append_time=time),
+        "data": lambda: builders.data(offset, count, timestamp=time),
+        "transaction": lambda: builders.data(offset, count, pid=pid, txn=True, timestamp=time),
+        "emptied": lambda: builders.emptied(offset, pid=pid, timestamp=time),
+        "commit": lambda: builders.commit(offset, pid=pid, timestamp=time),
+        "abort": lambda: builders.abort(offset, pid=pid, timestamp=time),
+    }
+    return made[kind]()
+
+
+KINDS = (
+    "v0",
+    "v1",
+    "wrapper of v0",
+    "wrapper of v1",
+    "log append time",
+    "data",
+    "transaction",
+    "emptied",
+    "commit",
+    "abort",
+)
+
+
+@st.composite
+def mixed_logs(draw: st.DrawFn, base_offset: int = 0) -> list[Batch]:
+    """Batches of a log that goes from format to format in any order, its times in no order."""
+    offset = base_offset
+    batches = []
+    steps = st.tuples(st.sampled_from(KINDS), st.integers(1, 4), st.integers(-50, 50), st.integers(1, 3))
+    for kind, count, later, pid in draw(st.lists(steps, min_size=1, max_size=30)):
+        batches.append(_next(kind, offset, count, NOW_MS + later, pid))
+        offset = batches[-1].last_offset + 1
+    return batches

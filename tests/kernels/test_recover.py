@@ -1,0 +1,152 @@
+"""The walk of recovery against its slow twin; equality with real brokers is shown in the broker tests."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from krepair.kernels import classes as c
+from krepair.kernels.recover import RecoveredSegment, recover_segment
+from tests import builders
+from tests.builders import Batch
+from tests.kernels import twins
+from tests.kernels.scanning import joined, scan_bytes
+from tests.old_messages import mixed_logs, plain
+from tests.strategies import History, histories
+
+Entries = tuple[list[tuple[int, int]], list[tuple[int, int]]]
+
+
+def recovered(
+    log: bytes, interval: int = 4096, base_offset: int = 0, *, at_most: int = 1 << 30, **how: Any
+) -> RecoveredSegment:
+    def read_into(buffer: memoryview, position: int) -> int:
+        piece = log[position : position + min(len(buffer), at_most)]
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    return recover_segment(base_offset, len(log), interval, read_into, **how)
+
+
+def entries_of(found: RecoveredSegment) -> Entries:
+    return (
+        [(int(offset), int(position)) for offset, position in found.offsets],
+        [(int(time), int(offset)) for time, offset in found.times],
+    )
+
+
+INTERVALS = st.sampled_from([0, 1, 77, 100, 500, 4096])
+WINDOWS = st.sampled_from([100, 150, 1000, 1 << 16])
+
+
+@settings(max_examples=60, deadline=None)
+@given(histories(segments=1, steps=30), INTERVALS, WINDOWS, st.sampled_from([9, 1 << 20]))
+def test_entries_are_those_of_the_twin_whatever_the_window(
+    history: History, interval: int, window_bytes: int, at_most: int
+) -> None:
+    log = joined(history.batches)
+    found = recovered(
+        log,
+        interval,
+        history.batches[0].base_offset if log else 0,
+        window_bytes=window_bytes,
+        at_most=at_most,
+    )
+    assert entries_of(found) == twins.index_entries(log, interval)
+    assert (found.damage, found.valid_bytes, found.batches) == (c.D_NONE, len(log), len(history.batches))
+
+
+@settings(max_examples=60, deadline=None)
+@given(mixed_logs(), INTERVALS, WINDOWS, st.booleans())
+def test_entries_of_mixed_formats_are_those_of_the_twin(
+    batches: list[Batch], interval: int, window_bytes: int, check_crc: bool
+) -> None:
+    log = joined(batches)
+    found = recovered(log, interval, window_bytes=window_bytes, check_crc=check_crc)
+    assert entries_of(found) == twins.index_entries(log, interval)
+    assert (found.valid_bytes, found.batches, found.last_offset) == (
+        len(log),
+        len(batches),
+        batches[-1].last_offset,
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(mixed_logs(), st.data())
+def test_walk_ends_where_the_scan_ends_and_for_the_same_reason(
+    batches: list[Batch], draw: st.DataObject
+) -> None:
+    log = bytearray(joined(batches))
+    place = draw.draw(st.integers(0, len(log) - 1))
+    log[place] ^= 1 << draw.draw(st.integers(0, 7))
+    content = bytes(log[: draw.draw(st.integers(place, len(log)))])
+    found, scanned = recovered(content), scan_bytes(content)
+    assert (found.valid_bytes, found.batches) == (scanned.valid_bytes, scanned.batches)
+    assert (found.damage, found.damage_text) == (scanned.damage, scanned.damage_text)
+    assert (found.largest_timestamp, found.offset_of_largest) == (
+        scanned.max_timestamp,
+        scanned.offset_of_max,
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=400))
+def test_any_bytes_are_walked_without_a_crash(noise: bytes) -> None:
+    found = recovered(noise, window_bytes=100)
+    assert found.valid_bytes + len(noise[found.valid_bytes :]) == len(noise)
+    assert (found.damage == c.D_NONE) == (found.valid_bytes == len(noise))
+
+
+def test_more_entries_than_the_first_buffers_hold() -> None:
+    log = joined([builders.commit(n, pid=1, timestamp=n) for n in range(3000)])
+    offsets, times = entries_of(recovered(log, 0))
+    assert (offsets, times) == twins.index_entries(log, 0)
+    assert (len(offsets), len(times)) == (2999, 2999)
+
+
+def test_a_log_without_batches_has_no_entries() -> None:
+    assert entries_of(recovered(b"")) == ([], [])
+
+
+def test_a_log_of_v0_alone_has_an_empty_time_index() -> None:
+    found = recovered(joined([plain(n, magic=0) for n in range(200)]), 100)
+    assert (len(found.times), found.largest_timestamp) == (0, -1)
+    assert len(found.offsets) > 0
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_batches_larger_than_the_window_are_checked_piece_by_piece(old: bool) -> None:
+    value = random.Random(2).randbytes(9000)
+    large = plain(1, value) if old else builders.data(1, [builders.Record(b"k", value)])
+    log = joined([builders.data(0), large, builders.data(2, 3)])
+    found = recovered(log, 50, window_bytes=256)
+    assert entries_of(found) == twins.index_entries(log, 50)
+    bad = bytearray(log)
+    bad[5000] ^= 4
+    found = recovered(bytes(bad), 50, window_bytes=256)
+    assert (found.damage, found.valid_bytes) == (c.D_OLD_CRC if old else c.D_CRC, len(builders.data(0).raw))
+
+
+def test_a_file_that_gives_fewer_bytes_than_listed_ends_there() -> None:
+    log = joined([builders.data(n) for n in range(5)])
+
+    def read_into(buffer: memoryview, position: int) -> int:
+        piece = log[: len(log) // 2][position : position + len(buffer)]
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    found = recover_segment(0, len(log), 4096, read_into)
+    assert found.valid_bytes == 2 * len(builders.data(0).raw)
+    assert found.damage == c.D_TORN
+
+
+@pytest.mark.parametrize(("offset", "fits"), [(2**31 - 1, True), (2**31, False)])
+def test_an_offset_that_overflows_the_base_is_damage(offset: int, fits: bool) -> None:
+    found = recovered(joined([builders.data(0), builders.data(offset)]))
+    assert found.damage == (c.D_NONE if fits else c.D_OFFSET_RANGE)
+    assert np.all(found.offsets[:, 0] <= 2**31 - 1)
