@@ -46,7 +46,9 @@ class CompanionAudit:
         for suffix, entries, size in ((".index", self.offsets, 8), (".timeindex", self.times, 12)):
             back = np.flatnonzero((np.diff(entries, axis=0) < 0).any(axis=1))
             if len(back):
-                self.problems.append((suffix, int(back[0] + 1) * size, "the entry is below the one before it"))
+                self.problems.append(
+                    (suffix, int(back[0] + 1) * size, "the entry is below the one before it")
+                )
 
     def feed(self, walked: Walked) -> None:
         """Check the entries that belong to these batches."""
@@ -69,7 +71,13 @@ class CompanionAudit:
         mine = self.offsets[self._next_offset : end]
         at = np.minimum(np.searchsorted(positions, mine[:, 1]), len(positions) - 1)
         wrong = (positions[at] != mine[:, 1]) | (base[at] > mine[:, 0])
-        self._note(".index", wrong, self._next_offset, 8, "the entry does not point at a batch that its offset can be found from")
+        self._note(
+            ".index",
+            wrong,
+            self._next_offset,
+            8,
+            "the entry does not point at a batch that its offset can be found from",
+        )
         self._next_offset = max(end, self._next_offset)
 
     def _feed_times(self, base: Int64s, last: Int64s, stamps: Int64s) -> None:
@@ -77,7 +85,13 @@ class CompanionAudit:
         mine = self.times[self._next_time : end]
         at = np.minimum(np.searchsorted(last, mine[:, 1]), len(last) - 1)
         wrong = (base[at] > mine[:, 1]) | (last[at] < mine[:, 1]) | (stamps[at] < mine[:, 0])
-        self._note(".timeindex", wrong, self._next_time, 12, "the entry names an offset whose batch has no such timestamp")
+        self._note(
+            ".timeindex",
+            wrong,
+            self._next_time,
+            12,
+            "the entry names an offset whose batch has no such timestamp",
+        )
         self._next_time = max(end, self._next_time)
 
     def _feed_aborted(self, walked: Walked, base: Int64s) -> None:

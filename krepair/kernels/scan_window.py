@@ -152,7 +152,7 @@ def _control_type(buf: Any, place: int, end: int) -> int:
 
 
 @inlined
-def _coordinator_epoch(buf: Any, end: int) -> int:
+def _coordinator_epoch(buf: Any, end: int) -> Any:
     """Coordinator epoch of an end-transaction marker: the four bytes before the record's header count (0)."""
     return be32(buf, end - 5)
 
@@ -192,7 +192,7 @@ def _slot_shift(mask: int) -> Any:
 
 
 @inlined
-def _row_of(producer_id: int, slots: Any, rows: Any, state: Any, carried: Any, protected: Any) -> int:
+def _row_of(producer_id: int, slots: Any, rows: Any, state: Any, carried: Any, protected: Any) -> Any:
     """Index of the producer's row, made if it is new; -1 when the table is full."""
     mask = slots.shape[0] - 1
     slot = np.int64((np.uint64(producer_id) * _KH) >> _slot_shift(mask))
@@ -638,13 +638,13 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
 
 
 @kernel
-def crc_piece(crc: int, buf: Any, start: int, end: int) -> int:
+def crc_piece(crc: int, buf: Any, start: int, end: int) -> Any:
     """CRC-32C of one piece of a batch larger than the window, continuing from ``crc``."""
     return crc32c_update(crc, buf, start, end)
 
 
 @kernel
-def decision_delta(position: int, old_class: int, new_class: int) -> int:
+def decision_delta(position: int, old_class: int, new_class: int) -> Any:
     """What to add to the digest of decisions when the class of the batch at ``position`` changes."""
     return np.int64(decision_word(position, new_class) - decision_word(position, old_class))
 

@@ -201,7 +201,7 @@ def _crc_byte_arm(_typing: Any, crc: Any, byte: Any) -> Any:
 
 
 @inlined
-def crc32c_table(crc: int, array: Any, start: int, end: int) -> int:
+def crc32c_table(crc: int, array: Any, start: int, end: int) -> Any:
     """The same as ``crc32c_update`` by table, for CPUs without the instruction and for the tests."""
     state = np.uint64(crc) ^ np.uint64(0xFFFFFFFF)
     for place in range(start, end):
@@ -216,7 +216,7 @@ if HARDWARE_CRC:
     )
 
     @inlined
-    def crc32c_of_57(array: Any, start: int) -> int:
+    def crc32c_of_57(array: Any, start: int) -> Any:
         """CRC-32C of 57 bytes: what the CRC of a 78-byte marker covers."""
         state = _crc_word(np.uint64(0xFFFFFFFF), le64(array, start))
         state = _crc_word(state, le64(array, start + 8))
@@ -229,7 +229,7 @@ if HARDWARE_CRC:
         return np.int64((state & np.uint64(0xFFFFFFFF)) ^ np.uint64(0xFFFFFFFF))
 
     @inlined
-    def crc32c_update(crc: int, array: Any, start: int, end: int) -> int:
+    def crc32c_update(crc: int, array: Any, start: int, end: int) -> Any:
         """CRC-32C of ``array[start:end]`` continuing from ``crc`` (0 at first)."""
         state = np.uint64(crc) ^ np.uint64(0xFFFFFFFF)
         place = start
@@ -245,6 +245,6 @@ else:
     crc32c_update = crc32c_table
 
     @inlined
-    def crc32c_of_57(array: Any, start: int) -> int:
+    def crc32c_of_57(array: Any, start: int) -> Any:
         """CRC-32C of 57 bytes: what the CRC of a 78-byte marker covers."""
         return crc32c_table(0, array, start, start + 57)
