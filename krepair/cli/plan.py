@@ -71,7 +71,8 @@ def plan(
         made = ops.make_plan(log_dirs[0], options, progress)
     if out is not None:
         show.save(out, made)
-    found = made.uncleanable_partitions or any(partition.changes for partition in made.partitions)
+    changes = made.root is not None or any(partition.changes for partition in made.partitions)
+    found = made.uncleanable_partitions or changes
     finish(
         "plan",
         made,

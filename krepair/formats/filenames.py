@@ -25,6 +25,7 @@ LOCK = ".lock"
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 PRIVATE_PREFIX = "krepair~"
+ROOT_SUFFIX = "~root"
 OFFSET_DIGITS = 20
 MAX_OFFSET = 2**63 - 1
 
@@ -210,7 +211,19 @@ def private_folder(plan_id: str) -> str:
     return PRIVATE_PREFIX + plan_id
 
 
+def root_private_folder(plan_id: str) -> str:
+    """Name of the sub-folder, also in a partition folder, for what belongs to files of the log directory's root.
+
+    Nothing of krepair's may be in the root itself: a broker takes every folder there for a partition.
+
+    Raises:
+        UsageError: as of ``private_folder``.
+    """
+    return private_folder(plan_id) + ROOT_SUFFIX
+
+
 def plan_id_of(folder: str) -> str | None:
     """The plan id in the name of a private sub-folder, None if it is not one."""
-    match = re.fullmatch(re.escape(PRIVATE_PREFIX) + r"([0-9a-f]{1,64})", folder)
+    pattern = re.escape(PRIVATE_PREFIX) + r"([0-9a-f]{1,64})(?:" + re.escape(ROOT_SUFFIX) + ")?"
+    match = re.fullmatch(pattern, folder)
     return match[1] if match else None

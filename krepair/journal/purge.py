@@ -64,7 +64,7 @@ def remove_private_folder(folder: PartitionFolder) -> int:
     if os.path.lexists(journal):
         freed += _remove(folder, journal, is_dir=False)
     folder.disk.remove_dir(folder.private)
-    folder.disk.sync_dir(folder.path)
+    folder.disk.sync_dir(os.path.dirname(folder.private))
     return freed
 
 

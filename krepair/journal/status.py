@@ -44,8 +44,12 @@ def read_status(disk: Disk, log_dir: str, plan_id: str, partition: PartitionPlan
         RefusedError: the journal is damaged or of another plan.
         OSError: a file could not be looked at.
     """
-    folder = PartitionFolder(disk, log_dir, partition.folder, plan_id)
-    journal = Journal(disk, folder.private, plan_id, partition.folder)
+    return status_in(PartitionFolder(disk, log_dir, partition.folder, plan_id), partition)
+
+
+def status_in(folder: PartitionFolder, partition: PartitionPlan) -> dict[str, ChangeState]:
+    """As ``read_status``, of a folder that is at hand (a partition's, or the root)."""
+    journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
     states: dict[str, ChangeState] = {}
     planned = {fingerprint.name: fingerprint for fingerprint in partition.files}
     for change in partition.changes:

@@ -202,6 +202,7 @@ class LogDir(NamedTuple):
         partitions: by topic, then number.
         marked: folders that the broker marked (``topic-N.id-delete``, ``-future``, ``-stray``), by folder
         name. foreign: names in the root that are neither partition folders nor files a broker keeps there.
+        temporary: files of the root that a broker writes aside and renames (``.tmp``); a crash leaves them.
         recovery_point: ``recovery-point-offset-checkpoint``.
         log_start: ``log-start-offset-checkpoint``.
         high_watermark: ``replication-offset-checkpoint``.
@@ -224,6 +225,7 @@ class LogDir(NamedTuple):
     partitions: tuple[Partition, ...]
     marked: tuple[Partition, ...]
     foreign: tuple[Special, ...]
+    temporary: tuple[FileRef, ...]
     recovery_point: OffsetCheckpoint
     log_start: OffsetCheckpoint
     high_watermark: OffsetCheckpoint

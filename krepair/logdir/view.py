@@ -150,6 +150,7 @@ def _read_root(path: str, root: int, status: os.stat_result) -> LogDir:
         partitions=tuple(sorted(normal, key=lambda partition: (partition.topic, partition.number))),
         marked=tuple(partition for partition in partitions if partition.role != "normal"),
         foreign=tuple(entries.foreign),
+        temporary=tuple(entries.files[name] for name in _TEMPORARY if name in entries.files),
         recovery_point=recovery_point,
         log_start=log_start,
         high_watermark=high_watermark,

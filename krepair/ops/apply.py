@@ -20,6 +20,7 @@ from krepair.logdir.space import read_space
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
+from krepair.ops.root import RootRun
 from krepair.ops.stage import Stager, Staging
 from krepair.ops.target import check_target, journal_folder, listed, view_of
 from krepair.pipeline.engine import Engine, choose_engine
@@ -49,7 +50,7 @@ def apply(
     check_target(plan)
     disk = disk or RealDisk()
     partitions = apply_order(plan)
-    if not partitions:
+    if not partitions and plan.root is None:
         return ApplyReport(verb="apply", plan_id=plan.plan_id, log_dir=plan.log_dir, engine="nothing to do")
     with hold_lock(plan.log_dir, disk) as lock, signals_wait(SafePoints()) as safe_points:
         engine = choose_engine(options.engine, options.master, _bytes_to_read(partitions))
@@ -89,6 +90,12 @@ class _Apply:
         self._check_total_space(ready)
         self.stager.stage([each for each in ready if each.problem is None])
         interrupted = False
+        try:
+            # First, since the fence of a partition needs the recovery points whole.
+            if self.plan.root is not None:
+                results.extend(RootRun(self.plan, self.plan.root, self.disk).apply(self.engine, self.guards))
+        except InterruptedAtSafePointError:
+            interrupted = True
         for each in ready:
             if interrupted:
                 break

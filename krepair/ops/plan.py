@@ -15,6 +15,7 @@ from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.lock import is_locked
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
+from krepair.ops.checkpoints import CHECKPOINTS_FIX, keeper_of, log_ends, root_plan, see_checkpoints
 from krepair.ops.epochs import EPOCHS_FIX, epoch_changes, look_at_epochs
 from krepair.ops.indexes import depth_of, index_changes, look_at_indexes, why_untouched
 from krepair.ops.options import Options
@@ -141,9 +142,14 @@ def plan_of(
         for each in partitions
         if any(isinstance(change, RewriteSegments) for change in each.changes)
     }
+    root = None
+    if CHECKPOINTS_FIX in options.fixes:
+        changing = [each.folder for each in partitions if each.changes]
+        seen = see_checkpoints(view, log_ends(view, engine, surveyed))
+        root = root_plan(seen, keeper_of(view, changing))
     why = (
         "each file is replaced by one rename"
-        if any(each.changes for each in partitions)
+        if root is not None or any(each.changes for each in partitions)
         else "nothing to commit"
     )
     commit = Commit(order="P1", fence=True, why=why)
@@ -160,6 +166,7 @@ def plan_of(
         commit,
         copied_mtimes=[each.partition.folder for each in surveyed if mtimes_look_copied(each.segments)],
         dead_cleaner=[each.partition.folder for each in surveyed if cleaner_stands_still(view, each)],
+        root=root,
     )
 
 

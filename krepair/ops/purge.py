@@ -10,6 +10,7 @@ from krepair.logdir.lock import hold_lock
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.reports import ApplyReport, ChangeResult
+from krepair.ops.root import RootRun
 from krepair.ops.target import check_target, journal_folder
 from krepair.plan.model import PartitionPlan, Plan
 
@@ -42,6 +43,9 @@ def purge(
             lock.check()
             results.append(_purge_one(plan, each, disk))
             progress.advance(each.log_bytes_before)
+        if plan.root is not None:
+            lock.check()
+            results.append(RootRun(plan, plan.root, disk).purge())
     progress.finish()
     return ApplyReport(
         verb="purge",

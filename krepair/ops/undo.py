@@ -15,6 +15,7 @@ from krepair.ops.apply import result_of
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.reports import ApplyReport, ChangeResult
+from krepair.ops.root import RootRun
 from krepair.ops.target import check_target, journal_folder
 from krepair.plan.figures import freed_at_apply, sizes_by_name
 from krepair.plan.model import Change, PartitionPlan, Plan
@@ -53,13 +54,20 @@ def undo(
                 interrupted = True
                 break
             progress.advance(each.log_bytes_before)
+        # Last: while a partition is half undone, its fence holds one of the root's files.
+        failed = any(result.outcome == "failed" for result in results)
+        if plan.root is not None and not interrupted and not failed:
+            try:
+                results.extend(RootRun(plan, plan.root, disk).undo(guards))
+            except InterruptedAtSafePointError:
+                interrupted = True
     progress.finish()
     order = {each.folder: number for number, each in enumerate(plan.partitions)}
     return ApplyReport(
         verb="undo",
         plan_id=plan.plan_id,
         log_dir=plan.log_dir,
-        results=tuple(sorted(results, key=lambda one: (order[one.partition], one.change_id))),
+        results=tuple(sorted(results, key=lambda one: (order.get(one.partition, -1), one.change_id))),
         interrupted=interrupted,
         next_command="krepair undo PLAN" if interrupted else f"krepair verify {plan.log_dir}",
     )

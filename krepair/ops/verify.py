@@ -15,6 +15,7 @@ from krepair.ops.epochs import not_as_planned
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.reports import Problem, VerifyReport
+from krepair.ops.root import RootRun
 from krepair.ops.stage import Stager, Staging
 from krepair.ops.survey import place_of
 from krepair.ops.target import check_target, journal_folder, listed, view_of
@@ -131,6 +132,9 @@ class _VerifyPlan:
                 self._note(each, item.change.change_id, problem)
         self.progress.finish()
         segments += self._files(partitions)
+        if self.plan.root is not None:
+            self.problems.extend(RootRun(self.plan, self.plan.root, RealDisk()).verify())
+            segments += len(self.plan.root.changes)
         return VerifyReport(
             target=self.plan.log_dir,
             plan_id=self.plan.plan_id,

@@ -11,7 +11,7 @@ import msgspec
 
 from krepair import __version__
 from krepair.plan.figures import expected_seconds, setting, with_figures
-from krepair.plan.model import Commit, PartitionPlan, Plan, Policy, RewriteSegments, Risk
+from krepair.plan.model import Commit, PartitionPlan, Plan, Policy, RewriteSegments, Risk, RootPlan
 from krepair.plan.planfile import printable, seal
 
 _BLOAT_FIXED_IN: Final = (2, 2, 1)
@@ -45,6 +45,7 @@ def build_plan(
     *,
     copied_mtimes: Sequence[str] = (),
     dead_cleaner: Sequence[str] = (),
+    root: RootPlan | None = None,
 ) -> Plan:
     """Build and seal a plan.
 
@@ -59,6 +60,7 @@ def build_plan(
         commit: how changes are swapped in.
         copied_mtimes: folders whose modification times look copied (KR106).
         dead_cleaner: folders whose cleaner stands still (KR104).
+        root: changes of checkpoint files in the root, if any.
     """
     figured = [with_figures(partition) for partition in partitions]
     figured.sort(key=lambda partition: (partition.topic, partition.partition, partition.folder))
@@ -73,13 +75,14 @@ def build_plan(
         policy=policy,
         commit=commit,
         partitions=tuple(figured),
+        root=root,
         freed_at_apply=sum(partition.freed_at_apply for partition in figured),
         freed_at_purge=sum(partition.freed_at_purge for partition in figured),
         peak_extra_bytes=sum(partition.peak_extra_bytes for partition in figured),
         expected_seconds=expected_seconds(figured),
         uncleanable_partitions=len(damaged),
         uncleanable_bytes=sum(partition.uncleanable_bytes for partition in damaged),
-        risks=_risks(policy, figured, copied_mtimes, dead_cleaner),
+        risks=_risks(policy, figured, copied_mtimes, dead_cleaner, with_root=root is not None),
     )
     return seal(_encodable(plan))
 
@@ -128,13 +131,15 @@ def _risks(
     partitions: Sequence[PartitionPlan],
     copied_mtimes: Sequence[str],
     dead_cleaner: Sequence[str],
+    *,
+    with_root: bool,
 ) -> tuple[Risk, ...]:
     changing = [
         partition
         for partition in partitions
         if any(isinstance(change, RewriteSegments) for change in partition.changes)
     ]
-    kept = policy.keep == "inplace" and any(partition.changes for partition in partitions)
+    kept = policy.keep == "inplace" and (with_root or any(partition.changes for partition in partitions))
     if not changing:
         return (_KEEP_INPLACE,) if kept else ()
     risks = [

@@ -295,6 +295,23 @@ class PartitionPlan(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+class RootPlan(Struct, frozen=True, kw_only=True):
+    """The checkpoint files in the root of the log directory, which belong to no partition.
+
+    Attributes:
+        keeper: partition folder in whose private sub-folder they are staged and kept, since a broker takes every
+            folder in the root for a partition.
+        files: fingerprints of the files that are replaced, by name.
+        changes: by name; their ``change_id`` is ``./<file name>``.
+        notes: lines for the reviewer.
+    """
+
+    keeper: str
+    files: tuple[FileFingerprint, ...]
+    changes: tuple[ReplaceFile, ...]
+    notes: tuple[str, ...] = ()
+
+
 class Risk(Struct, frozen=True, kw_only=True):
     """One thing the reviewer must know before saying yes.
 
@@ -336,6 +353,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         policy: inputs of the decisions.
         commit: how changes are swapped in.
         partitions: by topic, then number.
+        root: changes of checkpoint files in the root, or None.
         freed_at_apply: sum over partitions.
         freed_at_purge: sum over partitions.
         peak_extra_bytes: the most that is needed on top at any instant.
@@ -357,6 +375,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     policy: Policy
     commit: Commit
     partitions: tuple[PartitionPlan, ...] = field(default=())
+    root: RootPlan | None = None
     freed_at_apply: int = 0
     freed_at_purge: int = 0
     peak_extra_bytes: int = 0

@@ -47,6 +47,7 @@ OBJECTIONS: Final[dict[str, str]] = {
     "RV25": "replaced file that cannot be",
     "RV26": "decisions of a source that contradict each other",
     "RV27": "change that changes nothing",
+    "RV28": "change of a file in the root that cannot be",
 }
 """Code to what it objects to."""
 

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 
 from krepair.plan.figures import add_tallies
 from krepair.plan.markdown import markdown
-from krepair.plan.model import KeepOriginal, PartitionPlan, Plan, ReplaceFile, RewriteSegments
+from krepair.plan.model import Change, KeepOriginal, PartitionPlan, Plan, ReplaceFile, RewriteSegments
 from krepair.plan.planfile import dumps
 from krepair.plan.view import Section, Table, View, bytes_text, share_bar, time_text
 from krepair.rules.reasons import REASONS, Reason
 
 _FEW_PARTITIONS = 5
+_MOST_FILES = 200
 _NO_BOUND_MS = 2**63 - 1
 
 
@@ -36,6 +37,7 @@ def plan_view(plan: Plan, plan_path: str = "PLAN") -> View:
     sections = (
         _summary(plan),
         _what_happens(plan),
+        _files(plan),
         _partitions(plan),
         _left_alone(plan),
         _reasons(plan),
@@ -54,6 +56,16 @@ def plan_view(plan: Plan, plan_path: str = "PLAN") -> View:
 
 def _changing(plan: Plan) -> list[PartitionPlan]:
     return [partition for partition in plan.partitions if partition.changes]
+
+
+def _changes_of(plan: Plan) -> list[Change]:
+    """Every change, those of the root first."""
+    of_root = plan.root.changes if plan.root is not None else ()
+    return [*of_root, *(change for partition in plan.partitions for change in partition.changes)]
+
+
+def _replaced(plan: Plan) -> list[ReplaceFile]:
+    return [change for change in _changes_of(plan) if isinstance(change, ReplaceFile)]
 
 
 def _summary(plan: Plan) -> Section:
@@ -90,7 +102,9 @@ def _summary(plan: Plan) -> Section:
             )
         )
     rows.append(("digest", plan.digest))
-    lines = () if changing else ("This plan changes nothing.",)
+    if plan.root is not None:
+        rows.append(("files of the root to replace", f"{len(plan.root.changes)}"))
+    lines = () if _changes_of(plan) else ("This plan changes nothing.",)
     return Section(title="Summary", lines=lines, table=Table(columns=("", ""), rows=tuple(rows)))
 
 
@@ -120,12 +134,7 @@ def _what_happens(plan: Plan) -> Section:
         for change in partition.changes
         if isinstance(change, RewriteSegments)
     ]
-    replaced = [
-        change
-        for partition in plan.partitions
-        for change in partition.changes
-        if isinstance(change, ReplaceFile)
-    ]
+    replaced = _replaced(plan)
     lines = []
     if rewrites:
         sources = sum(len(change.sources) for change in rewrites)
@@ -142,6 +151,29 @@ def _what_happens(plan: Plan) -> Section:
     if replaced:
         lines.append(f"{len(replaced)} files that are made from others are replaced.")
     return Section(title="What will happen", lines=tuple(lines))
+
+
+def _files(plan: Plan) -> Section:
+    replaced = _replaced(plan)
+    rows = tuple(
+        (
+            change.change_id,
+            change.rule,
+            change.method,
+            "missing" if change.size_before < 0 else f"{change.size_before:,}",
+            f"{change.size_after:,}",
+            change.reason,
+        )
+        for change in replaced[:_MOST_FILES]
+    )
+    more = len(replaced) - len(rows)
+    return Section(
+        title="Files to replace (bytes)",
+        lines=(f"The first {len(rows)}; {more} more are in the plan file.",) if more else (),
+        table=Table(
+            columns=("file", "rule", "how", "before", "after", "why"), rows=rows, right=frozenset({3, 4})
+        ),
+    )
 
 
 def _partitions(plan: Plan) -> Section:
@@ -266,7 +298,7 @@ def _risks(plan: Plan) -> Section:
 
 
 def _commit_and_undo(plan: Plan) -> Section:
-    changes = [change for partition in plan.partitions for change in partition.changes]
+    changes = _changes_of(plan)
     if not changes:
         return Section(title="Commit and undo")
     fence = "with the fence" if plan.commit.fence else "without the fence"
@@ -279,6 +311,11 @@ def _commit_and_undo(plan: Plan) -> Section:
             "krepair undo puts every byte and modification time back, until krepair purge or until a broker "
             "has "
             "written to the partition."
+        )
+    if plan.root is not None:
+        lines.append(
+            f"Those of the root are kept in {plan.root.keeper}/krepair~{plan.plan_id}~root/: a folder of krepair's in "
+            "the root would keep every broker from starting. They are replaced first and put back last."
         )
     lines += [
         f"{change.change_id} cannot be undone: {change.undo.why}"
@@ -299,11 +336,12 @@ def _settings(plan: Plan) -> Section:
 
 def _notes(plan: Plan) -> Section:
     lines = tuple(f"{partition.folder}: {note}" for partition in plan.partitions for note in partition.notes)
+    lines += plan.root.notes if plan.root is not None else ()
     return Section(title="Notes", lines=lines)
 
 
 def _next(plan: Plan, plan_path: str) -> Section:
-    if not _changing(plan):
+    if not _changes_of(plan):
         return Section(title="Next")
     name = shlex.quote(plan_path)
     return Section(

@@ -25,14 +25,18 @@ from krepair.plan.model import (
     Policy,
     ReplaceFile,
     RewriteSegments,
+    RootPlan,
 )
 from krepair.plan.objection import OBJECTIONS, Objection, is_plain_name
 from krepair.plan.planfile import PLAN_ID_DIGITS, digest_of
+from krepair.rules.checkpoints import KIND_OF
 
 __all__ = ["OBJECTIONS", "Objection", "review"]
 
 _HEX_32: Final = re.compile(r"[0-9a-f]{32}")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_FOLDER: Final = re.compile(r"[A-Za-z0-9._-]{1,249}-[0-9]{1,10}")
+_EMPTY_CHECKPOINT: Final = b"0\n0\n"
 _NEVER: Final = frozenset({"__cluster_metadata"})
 _P2_SINCE: Final = (3, 0, 0)
 _RISKS_NEEDED: Final = ("every-replica", "lagging-replica")
@@ -45,6 +49,8 @@ def review(plan: Plan) -> list[Objection]:
     objections = [*_head(plan), *_commit(plan), *_sums(plan), *_names_are_unique(plan)]
     for partition in plan.partitions:
         objections.extend(_partition(plan.policy, partition))
+    if plan.root is not None:
+        objections.extend(_root(plan.policy, plan.root))
     return objections
 
 
@@ -277,3 +283,31 @@ def _replacement(
         yield Objection("RV25", where, "a file that is truncated would grow")
     if not _HEX_32.fullmatch(change.digest_after):
         yield Objection("RV25", where, "digest_after is not 32 hex digits")
+
+
+def _root(policy: Policy, root: RootPlan) -> Iterator[Objection]:
+    """Only the four checkpoints, only made anew, only by their own fix, and always kept."""
+    if not is_plain_name(root.keeper) or _FOLDER.fullmatch(root.keeper) is None:
+        yield Objection("RV28", ".", f"keeper {root.keeper!r} is not the name of a partition folder")
+    if "checkpoints" not in policy.fixes:
+        yield Objection("RV28", ".", "files of the root change, but checkpoints is not among the fixes")
+    files = {file.name: file for file in root.files}
+    names = [change.name for change in root.changes]
+    if not names or names != sorted(set(names)) or [file.name for file in root.files] != names:
+        yield Objection("RV28", ".", "changes and fingerprints are not by name, each once, one for one")
+    for change in root.changes:
+        where = change.change_id
+        kind = KIND_OF.get(change.name)
+        if kind is None or kind.rule != change.rule or where != f"./{change.name}":
+            yield Objection(
+                "RV28", where, f"{change.name!r} is no checkpoint of the root that {change.rule} is about"
+            )
+        if change.method != "regenerate" or not _HEX_32.fullmatch(change.digest_after):
+            yield Objection("RV28", where, "a checkpoint is regenerated, and its digest has 32 hex digits")
+        file = files.get(change.name)
+        if file is None or min(file.size, file.mtime_ns, file.inode) < 0:
+            yield Objection("RV28", where, "there is no fingerprint of the file, or one that cannot be")
+        elif change.size_before != file.size or change.size_after < len(_EMPTY_CHECKPOINT):
+            yield Objection("RV28", where, f"size_before is {change.size_before}, the file has {file.size}")
+        if not isinstance(change.undo, KeepOriginal):
+            yield Objection("RV28", where, "the original would not be kept")
