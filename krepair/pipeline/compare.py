@@ -11,7 +11,7 @@ from krepair.checks.walk import Walked
 from krepair.formats import batch_v2
 from krepair.formats.batch_v2 import HEADER_SIZE
 from krepair.logdir.reading import opened_for_reading, why
-from krepair.pipeline.verify import new_log_windows
+from krepair.pipeline.verify import batches_to_compare
 from krepair.plan.model import RewriteSegments
 
 _PIECE_BYTES = 1 << 20
@@ -31,11 +31,11 @@ def compare_with_sources(change: RewriteSegments, folder: str, keep: str) -> str
     new_path = f"{folder}/{change.base_offset:020d}.log"
     try:
         with opened_for_reading(new_path) as new:
-            cursor = _Cursor(new, new_log_windows(new_path))
+            cursor = _Cursor(new, batches_to_compare(new_path))
             for source in change.sources:
                 path = f"{keep}/{source.base_offset:020d}.log"
                 with opened_for_reading(path) as old:
-                    for walked in new_log_windows(path):
+                    for walked in batches_to_compare(path):
                         problem = walked.problem or cursor.take(old, walked)
                         if problem:
                             return f"{source.base_offset:020d}.log: {problem}"
