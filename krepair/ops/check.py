@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from krepair.checks.catalogue import Finding
 from krepair.checks.retention import Deletions
@@ -14,7 +14,13 @@ from krepair.logdir.view import read_log_dir
 from krepair.ops.epochs import epoch_findings, look_at_epochs
 from krepair.ops.findings import MARKER_CLASSES, partition_findings, root_findings, sum_tallies
 from krepair.ops.forecast import forecast
-from krepair.ops.indexes import deletion_findings, deletions_of, index_findings, look_at_indexes
+from krepair.ops.indexes import (
+    deletion_findings,
+    deletions_of,
+    index_findings,
+    look_at_indexes,
+    look_at_txn_indexes,
+)
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
@@ -31,7 +37,7 @@ from krepair.rules.model import LeftAlone
 
 PLAN_FIXES = frozenset({"KR101"})
 EPOCH_RULES = frozenset({"KR401", "KR402"})
-INDEX_RULES = frozenset({"KR201", "KR202", "KR203", "KR206", "KR207", "KR802"})
+INDEX_RULES = frozenset({"KR201", "KR202", "KR203", "KR204", "KR206", "KR207", "KR802"})
 
 
 def check(log_dirs: Sequence[str], options: Options, progress: Progress | None = None) -> CheckReport:
@@ -47,19 +53,21 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
     total = sum(segment.log.size for view in views for each in view.partitions for segment in each.segments)
     engine = choose_engine(options.engine, options.master, total)
     try:
-        reports = tuple(_check_one(view, settings, options, engine, progress) for view in views)
+        whole: set[str] = set()
+        reports = tuple(_check_one(view, settings, options, engine, progress, whole) for view in views)
     finally:
         engine.close()
-    return CheckReport(log_dirs=reports, engine=engine.why, next_command=_next_command(reports))
+    return CheckReport(log_dirs=reports, engine=engine.why, next_command=_next_command(reports, whole))
 
 
-def _next_command(reports: Sequence[LogDirReport]) -> str:
+def _next_command(reports: Sequence[LogDirReport], whole: Collection[str]) -> str:
     for report in reports:
         if any(finding.rule in PLAN_FIXES for finding in report.findings):
             return f"krepair plan {report.log_dir} --out PLAN"
     for report in reports:
         if any(finding.rule in INDEX_RULES for finding in report.findings):
-            return f"krepair plan {report.log_dir} --fix index --out PLAN"
+            way = "index=regenerate" if report.log_dir in whole else "index"
+            return f"krepair plan {report.log_dir} --fix {way} --out PLAN"
     for report in reports:
         if any(finding.rule in EPOCH_RULES for finding in report.findings):
             return f"krepair plan {report.log_dir} --fix epochs --out PLAN"
@@ -68,7 +76,7 @@ def _next_command(reports: Sequence[LogDirReport]) -> str:
 
 
 def _check_one(
-    view: LogDir, settings: Settings, options: Options, engine: Engine, progress: Progress
+    view: LogDir, settings: Settings, options: Options, engine: Engine, progress: Progress, whole: set[str]
 ) -> LogDirReport:
     surveyed = [
         Surveyed(partition, settings.topic(partition.topic), high_watermark=watermark_of(view, partition))
@@ -84,6 +92,9 @@ def _check_one(
         each.outcome = each.outcome or cannot_touch(each.partition, each.settings)
         if each.outcome is None:
             decide_surveyed(view, each, settings, options, engine)
+    look_at_txn_indexes(view, surveyed, "check", engine, progress)
+    if any(each.txn.problems or any(one.needs_reading for one in each.indexes.values()) for each in surveyed):
+        whole.add(view.path)  # cutting is not enough for every file
     going: dict[str, Deletions] = {}
     findings: list[Finding] = list(root_findings(view, is_locked(view.path)))
     for each in surveyed:

@@ -14,11 +14,14 @@ from krepair.ops.progress import Progress
 from krepair.ops.survey import NEVER_TOUCHED, Surveyed, place_of
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.indexes import Depth, InspectItem
-from krepair.pipeline.jobs import INSPECT
+from krepair.pipeline.jobs import INSPECT, INSPECT_TXN
+from krepair.pipeline.txn_indexes import TxnItem
 from krepair.plan.build import version_of
 from krepair.plan.model import KeepOriginal, ReplaceFile
+from krepair.rules.model import LeftAlone
 
 INDEX_FIX = "index"
+TXN_CODES = frozenset({"txnindex-disagrees", "txnindex-damage"})
 
 
 def depth_of(fixes: Sequence[str]) -> Depth | None:
@@ -73,6 +76,46 @@ def look_at_indexes(
     progress.finish()
 
 
+def look_at_txn_indexes(
+    log_dir: LogDir, surveyed: Sequence[Surveyed], depth: Depth, engine: Engine, progress: Progress
+) -> None:
+    """Hold transaction indexes against a replay of their logs, where that may tell something; into ``surveyed``.
+
+    Only a reading of the whole partition can tell. So ``auto`` does it where the markers' own reading found them in
+    contradiction, and in compacted partitions with entries; ``check`` where there are producers or entries;
+    ``regenerate`` everywhere.
+    """
+    chosen = [each for each in surveyed if each.partition.segments and _replay_pays(each, depth)]
+    items = [
+        TxnItem(
+            place=place_of(log_dir, each.partition),
+            segments=tuple((segment.base_offset, segment.log.size) for segment in each.partition.segments),
+            present=tuple(segment.base_offset for segment in each.partition.segments if segment.txn_index),
+        )
+        for each in chosen
+    ]
+    if not items:
+        return
+    sizes = [sum(size for _, size in item.segments) for item in items]
+    progress.start("transactions", sum(sizes))
+    for index, result in engine.run(INSPECT_TXN, items):
+        progress.advance(sizes[index])
+        chosen[index].txn = result
+    progress.finish()
+
+
+def _replay_pays(each: Surveyed, depth: Depth) -> bool:
+    if each.partition.unreadable or depth == "truncate":
+        return False
+    entries = any(segment.txn_index and segment.txn_index.size for segment in each.partition.segments)
+    if depth == "auto":
+        disagrees = isinstance(each.outcome, LeftAlone) and each.outcome.code in TXN_CODES
+        return disagrees or (entries and each.settings.compacts)
+    if depth == "regenerate":
+        return True
+    return entries or any(len(facts.summary.rows) for facts in each.segments)
+
+
 def index_findings(each: Surveyed) -> Iterator[Finding]:
     """What is wrong with the index files of one partition."""
     for base_offset, found in sorted(each.indexes.items()):
@@ -86,6 +129,16 @@ def index_findings(each: Surveyed) -> Iterator[Finding]:
                 position=position,
                 evidence=text,
             )
+    if each.txn.failure:
+        yield Finding(rule="KR308", partition=each.partition.folder, evidence=each.txn.why)
+    for problem in each.txn.problems:
+        yield Finding(
+            rule="KR204",
+            partition=each.partition.folder,
+            file=f"{problem.base_offset:020d}.txnindex",
+            position=problem.position,
+            evidence=f"{problem.text}; read_committed consumers see aborted records, or miss committed ones",
+        )
     for orphan in each.partition.orphan_indexes:
         yield Finding(
             rule="KR205",
@@ -131,7 +184,25 @@ def index_changes(each: Surveyed, rewritten: set[int]) -> tuple[tuple[ReplaceFil
                     undo=KeepOriginal(),
                 )
             )
-    return tuple(changes), tuple(notes)
+    if each.txn.failure:
+        notes.append(f"transaction indexes left as they are: {each.txn.why}")
+    for problem in each.txn.problems:
+        if problem.base_offset not in rewritten:
+            name = f"{problem.base_offset:020d}.txnindex"
+            changes.append(
+                ReplaceFile(
+                    change_id=f"{folder}/{name}",
+                    name=name,
+                    method="regenerate",
+                    rule="KR204",
+                    size_before=problem.size_before,
+                    size_after=problem.size_after,
+                    digest_after=problem.digest_after,
+                    reason=problem.text,
+                    undo=KeepOriginal(),
+                )
+            )
+    return tuple(sorted(changes, key=lambda change: change.name)), tuple(notes)
 
 
 def deletions_of(view: LogDir, each: Surveyed, options: Options) -> Deletions:

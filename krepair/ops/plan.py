@@ -17,7 +17,7 @@ from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.checkpoints import CHECKPOINTS_FIX, keeper_of, log_ends, root_plan, see_checkpoints
 from krepair.ops.epochs import EPOCHS_FIX, epoch_changes, look_at_epochs
-from krepair.ops.indexes import depth_of, index_changes, look_at_indexes, why_untouched
+from krepair.ops.indexes import depth_of, index_changes, look_at_indexes, look_at_txn_indexes, why_untouched
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.survey import Surveyed, log_end_of, scan_partitions, survey
@@ -84,6 +84,7 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
         if depth:
             touched = [each for each in surveyed if not why_untouched(each.partition, each.settings)]
             look_at_indexes(view, touched, depth, engine, progress)
+            look_at_txn_indexes(view, touched, depth, engine, progress)
         return plan_of(view, surveyed, settings, options, engine, progress)
     finally:
         engine.close()

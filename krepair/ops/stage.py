@@ -390,6 +390,7 @@ class Stager:
             interval_bytes=int(setting(self.plan.policy, each.plan.topic, "index.interval.bytes")),
             target=target,
             attributes=read_attributes(_like_file(each.folder, each.partition, change)),
+            segments=tuple(sorted(logs.items())) if change.name.endswith(".txnindex") else (),
         )
 
 

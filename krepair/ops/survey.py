@@ -20,6 +20,7 @@ from krepair.pipeline.engine import Engine
 from krepair.pipeline.indexes import InspectResult
 from krepair.pipeline.items import Place, ScanItem, ScanResult
 from krepair.pipeline.jobs import SCAN
+from krepair.pipeline.txn_indexes import TxnResult
 from krepair.pipeline.wire import decode_summary
 from krepair.plan.build import version_of
 from krepair.rules.epochs import SeenEpochs
@@ -51,6 +52,7 @@ class Surveyed:
         policy: inputs of the decisions, None if it was left alone before.
         high_watermark: from the checkpoint, -1 if none.
         indexes: what looking at the offset and time indexes came to, by base offset.
+        txn: what looking at the transaction indexes came to.
         epochs: its leader epochs, None if they were not looked at.
     """
 
@@ -62,6 +64,7 @@ class Surveyed:
     policy: MarkerPolicy | None = None
     high_watermark: int = -1
     indexes: dict[int, InspectResult] = field(default_factory=dict)
+    txn: TxnResult = field(default_factory=TxnResult)
     epochs: SeenEpochs | None = None
 
 

@@ -24,7 +24,7 @@ from krepair.checks.index_findings import (
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Attributes
 from krepair.durable.real_disk import RealDisk
-from krepair.formats import time_index
+from krepair.formats import time_index, txn_index
 from krepair.kernels.header_walk import HeaderWalk
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, why
@@ -32,10 +32,12 @@ from krepair.pipeline.index_files import SpotCheck, read_front, read_index, read
 from krepair.pipeline.items import FailureKind, Place
 from krepair.pipeline.regenerate import regenerate_offset_and_time
 from krepair.pipeline.tasks import elsewhere, log_name
+from krepair.pipeline.txn_indexes import TxnItem, inspect_txn
 from krepair.plan.model import ReplaceFile
 
 Depth = Literal["check", "truncate", "auto", "regenerate"]
 SUFFIXES = (INDEX, TIME_INDEX)
+TXN_INDEX = ".txnindex"
 
 
 class InspectItem(Struct, frozen=True, kw_only=True):
@@ -98,6 +100,7 @@ class InspectResult(Struct, frozen=True, kw_only=True):
         torn: whether a size is no multiple of its entry.
         largest: largest timestamp of the log, -1 if none; only if ``whole``.
         whole: whether the whole log was read, and ends with a whole batch.
+        needs_reading: whether cutting files to their entries is not enough.
     """
 
     failure: FailureKind = ""
@@ -112,6 +115,7 @@ class InspectResult(Struct, frozen=True, kw_only=True):
     torn: bool = False
     largest: int = -1
     whole: bool = False
+    needs_reading: bool = False
 
 
 class _Segment:
@@ -180,6 +184,7 @@ class _Segment:
             torn=any(file.torn for file in self.files.values()),
             largest=self.largest,
             whole=self.whole,
+            needs_reading=not all(each.tail for each in self.problems),
         )
 
     def mends(self) -> tuple[tuple[Mend, ...], str]:
@@ -270,6 +275,7 @@ class MendItem(Struct, frozen=True, kw_only=True):
         interval_bytes: ``index.interval.bytes``.
         target: absolute path of the new file.
         attributes: what it takes over.
+        segments: of a ``.txnindex``: (base offset, size of the ``.log``) of all segments of the partition.
     """
 
     place: Place
@@ -279,6 +285,7 @@ class MendItem(Struct, frozen=True, kw_only=True):
     interval_bytes: int
     target: str
     attributes: Attributes
+    segments: tuple[tuple[int, int], ...] = ()
 
 
 class MendResult(Struct, frozen=True, kw_only=True):
@@ -322,6 +329,8 @@ def _suffix(change: ReplaceFile) -> str:
 
 def _made_again(item: MendItem) -> tuple[bytes, str]:
     suffix = _suffix(item.change)
+    if suffix == TXN_INDEX:
+        return _txn_made_again(item)
     if item.change.method == "truncate":
         return read_front(f"{item.place.path}/{item.change.name}", item.change.size_after), ""
     look = InspectItem(
@@ -336,9 +345,21 @@ def _made_again(item: MendItem) -> tuple[bytes, str]:
     return made.get(suffix, b""), problem
 
 
+def _txn_made_again(item: MendItem) -> tuple[bytes, str]:
+    look = TxnItem(place=item.place, segments=item.segments, present=(), make=(item.base_offset,))
+    result = inspect_txn(look)
+    if result.failure:
+        return b"", result.why
+    if item.base_offset not in result.made:
+        return b"", "the log is damaged before its end"
+    return result.made[item.base_offset], ""
+
+
 def _untrue(item: MendItem, data: bytes) -> str:
     """What is wrong with new bytes: of a cut file at the places it points to, of a new one against the whole log."""
     suffix = _suffix(item.change)
+    if suffix == TXN_INDEX:
+        return next((each.expected for each in txn_index.damage(data, item.base_offset)), "")
     file = IndexFile(len(data), data)
     problems = byte_problems(suffix, file, active=False)
     if problems:

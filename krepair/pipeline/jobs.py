@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from krepair.pipeline import indexes, tasks, verify
+from krepair.pipeline import indexes, tasks, txn_indexes, verify
 from krepair.pipeline.indexes import InspectItem, InspectResult, MendItem, MendResult
 from krepair.pipeline.items import (
     FinishItem,
@@ -19,6 +19,7 @@ from krepair.pipeline.items import (
     VerifyItem,
     VerifyResult,
 )
+from krepair.pipeline.txn_indexes import TxnItem, TxnResult
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -40,9 +41,10 @@ FINISH = Task("finish", FinishItem, FinishResult, tasks.finish)
 VERIFY = Task("verify", VerifyItem, VerifyResult, verify.verify_segment)
 INSPECT = Task("inspect", InspectItem, InspectResult, indexes.inspect)
 MEND = Task("mend", MendItem, MendResult, indexes.mend)
+INSPECT_TXN = Task("inspect txn", TxnItem, TxnResult, txn_indexes.inspect_txn)
 VERIFY_MENDED = Task("verify mended", MendItem, MendResult, indexes.verify_mended)
 TASKS: dict[str, Task[Any, Any]] = {
-    task.name: task for task in (SCAN, STAGE, FINISH, VERIFY, INSPECT, MEND, VERIFY_MENDED)
+    task.name: task for task in (SCAN, STAGE, FINISH, VERIFY, INSPECT, INSPECT_TXN, MEND, VERIFY_MENDED)
 }
 
 

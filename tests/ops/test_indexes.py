@@ -1,0 +1,365 @@
+"""Indexes of real log directories: found, mended by plan and apply, verified, and taken back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from krepair.errors import ExitCode
+from krepair.ops.apply import apply
+from krepair.ops.check import check
+from krepair.ops.options import Engine, Options
+from krepair.ops.plan import make_plan
+from krepair.ops.reports import LogDirReport
+from krepair.ops.undo import undo
+from krepair.ops.verify import verify_plan
+from krepair.plan.model import Plan, ReplaceFile
+from tests import naive
+from tests.fixture_dirs import unpack
+from tests.ops.scene import tree
+
+NOW_MS = 1_795_261_500_763  # an hour after the newest record
+DAY_MS = 86_400_000
+FIRST = "00000000000000000000"
+BASES = (0, 240, 480, 720, 960)
+
+
+def options(**changed: object) -> Options:
+    common: dict[str, object] = {
+        "now_ms": NOW_MS,
+        "settings": (("retention.ms", str(DAY_MS)),),
+        "engine": Engine.INLINE,
+    }
+    return Options(**common | changed)  # type: ignore[arg-type]
+
+
+def checked(log_dir: Path, **changed: object) -> LogDirReport:
+    return check([str(log_dir)], options(**changed)).log_dirs[0]
+
+
+def rules(report: LogDirReport) -> list[tuple[str, str]]:
+    return sorted((finding.rule, finding.file) for finding in report.findings)
+
+
+def planned(log_dir: Path, fix: str = "index") -> Plan:
+    return make_plan(str(log_dir), options(fixes=(fix,)))
+
+
+def changes(plan: Plan) -> dict[str, tuple[str, str]]:
+    found = [change for each in plan.partitions for change in each.changes]
+    assert all(isinstance(change, ReplaceFile) for change in found)
+    return {change.name: (change.method, change.rule) for change in found if isinstance(change, ReplaceFile)}
+
+
+@pytest.fixture
+def padded(tmp_path: Path) -> Path:
+    return unpack("timeindex-padded-2.2.1", tmp_path)
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Path:
+    return unpack("timeindex-ok-2.2.1", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "timeindex-ok-2.2.1",
+        "compact-2.2.1-before",
+        "compact-2.2.1-after-2.2.1",
+        "offsets-bloat-2.2.0-clean",
+        "offsets-cleaned-2.2.1",
+        "offsets-tv2-4.3.1",
+        "oldformat-2.2.1-before",
+    ],
+)
+def test_indexes_that_real_brokers_and_cleaners_wrote_are_true(tmp_path: Path, name: str) -> None:
+    report = checked(unpack(name, tmp_path), settings=())
+    assert [finding for finding in report.findings if finding.rule.startswith("KR2")] == []
+
+
+def test_padding_is_found_with_its_evidence_and_the_segment_that_would_go(padded: Path) -> None:
+    report = checked(padded, broker_version="3.9.2")
+    expected = [
+        (rule, f"{base:020d}{suffix}")
+        for base in (0, 480)
+        for rule, suffix in (("KR203", ".index"), ("KR201", ".timeindex"))
+    ]
+    assert rules(report) == sorted([*expected, ("KR802", f"{FIRST}.log")])
+    time_index = next(finding for finding in report.findings if finding.rule == "KR201")
+    assert (time_index.position, time_index.evidence.partition(";")[0]) == (
+        276,
+        "23 entries, then 873790 of zeros",
+    )
+    assert "reads 0 ms" in next(finding.evidence for finding in report.findings if finding.rule == "KR802")
+    assert report.forecast[0].expected == "delete"
+
+
+def test_a_broker_of_2_2_repairs_it_itself_so_that_nothing_goes(padded: Path) -> None:
+    report = checked(padded, broker_version="2.2.1")
+    assert "KR802" not in {finding.rule for finding in report.findings}
+    assert report.forecast[0].expected == "start"
+
+
+@pytest.mark.parametrize("fix", ["index", "index=auto", "index=truncate", "index=regenerate"])
+def test_plan_apply_verify_and_undo_of_padded_indexes(padded: Path, fix: str) -> None:
+    before = tree(padded)
+    plan = planned(padded, fix)
+    method = "regenerate" if fix == "index=regenerate" else "truncate"
+    assert changes(plan) == {
+        f"{base:020d}{suffix}": (method, rule)
+        for base in (0, 480)
+        for suffix, rule in ((".index", "KR203"), (".timeindex", "KR201"))
+    }
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    assert verify_plan(plan, options()).problems == ()
+    assert rules(checked(padded)) == []
+    assert changes(planned(padded, fix)) == {}
+    after = tree(padded, private=False)
+    assert {name for name in before if before[name] != after[name]} == {
+        f"f-t-0/{name}" for name in changes(plan)
+    }
+    for name in changes(plan):  # owner, mode and modification time are kept
+        assert after[f"f-t-0/{name}"][:4] == before[f"f-t-0/{name}"][:4]
+    assert {result.outcome for result in apply(plan, options()).results} == {"already"}
+    assert undo(plan, options()).exit_code == ExitCode.DONE
+    assert tree(padded) == before
+
+
+def test_cutting_gives_the_bytes_from_before_the_padding(padded: Path, tmp_path: Path) -> None:
+    apply(planned(padded), options())
+    whole = unpack("timeindex-ok-2.2.1", tmp_path)
+    for base in BASES:
+        for suffix in (".index", ".timeindex"):
+            name = f"f-t-0/{base:020d}{suffix}"
+            assert (padded / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_a_second_damage_behind_the_plan_is_refused_and_changes_nothing(padded: Path) -> None:
+    plan = planned(padded)
+    path = padded / "f-t-0" / f"{FIRST}.index"
+    data = path.read_bytes()
+    path.write_bytes(data[:100] + b"\xff" + data[101:])
+    before = tree(padded)
+    assert apply(plan, options()).exit_code == ExitCode.STALE_PLAN
+    assert tree(padded) == before
+
+
+@pytest.mark.parametrize(
+    ("spoil", "fix", "expected"),
+    [
+        pytest.param(lambda data: None, "index", {".timeindex": ("regenerate", "KR201")}, id="missing"),
+        pytest.param(lambda data: b"", "index", {".timeindex": ("regenerate", "KR201")}, id="empty"),
+        pytest.param(lambda data: data[:-12], "index", {".timeindex": ("regenerate", "KR202")}, id="cut"),
+        pytest.param(
+            lambda data: data + b"\0\0\0", "index", {".timeindex": ("truncate", "KR205")}, id="torn"
+        ),
+        pytest.param(
+            lambda data: data[:12] * 23, "index", {".timeindex": ("regenerate", "KR202")}, id="same"
+        ),
+        pytest.param(
+            lambda data: bytes(len(data)), "index", {".timeindex": ("regenerate", "KR201")}, id="zeros"
+        ),
+        pytest.param(lambda data: data[:-12], "index=truncate", {}, id="cutting is not enough"),
+    ],
+)
+def test_a_spoiled_time_index_becomes_what_recovery_would_write(
+    whole: Path, spoil: object, fix: str, expected: dict[str, tuple[str, str]]
+) -> None:
+    path = whole / "f-t-0" / f"{FIRST}.timeindex"
+    spoiled = spoil(path.read_bytes())  # type: ignore[operator]
+    path.unlink()
+    if spoiled is not None:
+        path.write_bytes(spoiled)
+    plan = planned(whole, fix)
+    assert changes(plan) == {f"{FIRST}{suffix}": change for suffix, change in expected.items()}
+    if not expected:
+        assert (
+            "cutting is not enough" in plan.partitions[0].notes[0]
+            or "check out" in plan.partitions[0].notes[0]
+        )
+        return
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    assert rules(checked(whole)) == []
+
+
+def test_a_missing_offset_index_is_made_and_undone(whole: Path) -> None:
+    path = whole / "f-t-0" / f"{FIRST}.index"
+    right = path.read_bytes()
+    path.unlink()
+    before = tree(whole)
+    plan = planned(whole)
+    assert changes(plan) == {path.name: ("regenerate", "KR203")}
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    assert path.read_bytes() == right
+    assert undo(plan, options()).exit_code == ExitCode.DONE
+    assert tree(whole) == before
+
+
+def test_preallocated_indexes_of_the_active_segment_are_left_and_named(whole: Path) -> None:
+    path = whole / "f-t-0" / f"{BASES[-1]:020d}.timeindex"
+    path.write_bytes(path.read_bytes() + bytes(12_000))
+    assert rules(checked(whole)) == []
+    plan = planned(whole)
+    assert changes(plan) == {}
+    assert "active segment" in plan.partitions[0].notes[0]
+
+
+def test_damaged_log_keeps_its_indexes_and_the_other_segments_go_on(padded: Path) -> None:
+    log = padded / "f-t-0" / f"{FIRST}.log"
+    data = bytearray(log.read_bytes())
+    data[100_016] ^= 0xFF
+    log.write_bytes(data)
+    plan = planned(padded, "index=regenerate")
+    assert set(changes(plan)) == {f"{480:020d}.index", f"{480:020d}.timeindex"}
+    assert any("the log is damaged" in note for note in plan.partitions[0].notes)
+
+
+def test_an_index_longer_than_2_gib_is_found_unread_and_made_anew(whole: Path) -> None:
+    path = whole / "f-t-0" / f"{FIRST}.index"
+    right = path.read_bytes()
+    with path.open("r+b") as file:
+        file.truncate(2**31)
+    assert rules(checked(whole)) == [("KR207", path.name)]
+    plan = planned(whole)
+    assert changes(plan) == {path.name: ("regenerate", "KR207")}
+    apply(plan, options())
+    assert path.read_bytes() == right
+
+
+def test_an_orphan_is_named(whole: Path) -> None:
+    orphan = whole / "f-t-0" / "00000000000000000100.index"
+    orphan.write_bytes(bytes(8))
+    assert rules(checked(whole)) == [("KR205", orphan.name)]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        pytest.param(lambda data: None, "is missing", id="lost"),
+        pytest.param(lambda data: data[:-1], "multiple", id="torn"),
+        pytest.param(lambda data: data[:9] + b"\x77" + data[10:], "producer", id="another producer"),
+        pytest.param(lambda data: data + data[-34:-8] + (10**9).to_bytes(8, "big"), "", id="one too many"),
+    ],
+)
+def test_a_transaction_index_that_disagrees_is_found_and_made_anew(
+    tmp_path: Path, spoil: object, words: str
+) -> None:
+    log_dir = unpack("compact-2.2.1-before", tmp_path)
+    path = next(path for path in sorted((log_dir / "c-none-0").glob("*.txnindex")) if path.stat().st_size)
+    right = path.read_bytes()
+    spoiled = spoil(right)  # type: ignore[operator]
+    path.unlink()
+    if spoiled is not None:
+        path.write_bytes(spoiled)
+    report = checked(log_dir, settings=())
+    found = [finding for finding in report.findings if finding.rule == "KR204" and finding.file]
+    assert [finding.file for finding in found] == [path.name]
+    assert words in found[0].evidence
+    plan = make_plan(
+        str(log_dir), options(fixes=("index=regenerate",), settings=(), partitions=(("c-none", 0),))
+    )
+    assert changes(plan) == {path.name: ("regenerate", "KR204")}
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    assert path.read_bytes() == right
+    assert verify_plan(plan, options()).problems == ()
+
+
+# -- any byte
+
+
+def offset_index_serves(log: bytes, index: bytes, base: int) -> bool:
+    """Whether each offset is found from the position that a broker's search gives, in a bounded stretch."""
+    batches = naive.parse(log)
+    starts = {batch.position: batch for batch in batches}
+    entries = [
+        (
+            base + int.from_bytes(index[at : at + 4], "big", signed=True),
+            int.from_bytes(index[at + 4 : at + 8], "big", signed=True),
+        )
+        for at in range(0, len(index) // 8 * 8, 8)
+    ]
+    if len(index) % 8 or entries != sorted(set(entries)) or any(position < 0 for _, position in entries):
+        return False
+    if entries and entries[-1][0] > batches[-1].last_offset:
+        return False
+    for batch in batches:
+        for wanted in {batch.base_offset, batch.last_offset}:
+            start = max((position for offset, position in entries if offset <= wanted), default=0)
+            if start not in starts or start > batch.position:
+                return False
+    return all(position in starts for _, position in entries)
+
+
+def time_index_serves(log: bytes, index: bytes, base: int) -> bool:
+    """Whether each time is found from the offset that a broker's search gives, and the last entry is the largest."""
+    batches = naive.parse(log)
+    entries = [
+        (
+            int.from_bytes(index[at : at + 8], "big", signed=True),
+            base + int.from_bytes(index[at + 8 : at + 12], "big", signed=True),
+        )
+        for at in range(0, len(index) // 12 * 12, 12)
+    ]
+    largest = max(batch.max_timestamp for batch in batches)
+    if len(index) % 12 or not entries or entries[-1][0] != largest:
+        return False
+    if [entry[0] for entry in entries] != sorted({entry[0] for entry in entries}):
+        return False
+    for wanted in {batch.max_timestamp for batch in batches} | {entry[0] for entry in entries}:
+        first = next((batch for batch in batches if batch.max_timestamp >= wanted), None)
+        start = max((offset for timestamp, offset in entries if timestamp <= wanted), default=base)
+        found = next(
+            (batch for batch in batches if batch.last_offset >= start and batch.max_timestamp >= wanted), None
+        )
+        if first != found:
+            return False
+    return True
+
+
+@st.composite
+def damage(draw: st.DrawFn, size: int) -> tuple[str, int, bytes]:
+    kind = draw(st.sampled_from(["byte", "cut", "extend", "word"]))
+    place = draw(st.integers(0, size - 1))
+    more = draw(st.binary(min_size=1, max_size=30) | st.integers(1, 200).map(bytes))
+    return kind, place, more
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One segment to spoil, and an active one behind it."""
+    log_dir = unpack("timeindex-ok-2.2.1", tmp_path_factory.mktemp("spoil"))
+    for path in (log_dir / "f-t-0").iterdir():
+        if path.name[:20].isdigit() and int(path.name[:20]) not in BASES[-2:]:
+            path.unlink()
+    return log_dir
+
+
+@pytest.mark.parametrize(
+    ("suffix", "serves"), [(".index", offset_index_serves), (".timeindex", time_index_serves)]
+)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_spoiled_byte_of_an_index_is_found_or_harmless(
+    shared: Path, suffix: str, serves: object, data: st.DataObject
+) -> None:
+    base = BASES[-2]
+    path = shared / "f-t-0" / f"{base:020d}{suffix}"
+    right = path.read_bytes()
+    kind, place, more = data.draw(damage(len(right)))
+    spoiled = {
+        "byte": right[:place] + more[:1] + right[place + 1 :],
+        "word": right[:place] + more[:8] + right[place + len(more[:8]) :],
+        "cut": right[:place],
+        "extend": right + more,
+    }[kind]
+    try:
+        path.write_bytes(spoiled)
+        found = [finding for finding in checked(shared).findings if finding.file == path.name]
+        log = path.with_suffix(".log").read_bytes()
+        assert found or serves(log, spoiled, base)  # type: ignore[operator]
+    finally:
+        path.write_bytes(right)
