@@ -40,7 +40,12 @@ def logs(log_dir: Path, topic: str) -> list[str]:
 def forecast(report: CheckReport, topic: str) -> list[str]:
     """Segments that the forecast says retention deletes."""
     found = next(line for line in report.log_dirs[0].forecast if line.partition == f"{topic}-0")
-    return [f"{name}.log" for name in found.text.split() if len(name.strip(",;")) == 20 for name in [name.strip(",;")]]
+    return [
+        f"{name}.log"
+        for name in found.text.split()
+        if len(name.strip(",;")) == 20
+        for name in [name.strip(",;")]
+    ]
 
 
 @dataclass
@@ -65,7 +70,9 @@ def started(tmp_path: Path, version: str) -> Run:
     assert apply(plan, Options(**common)).exit_code == ExitCode.DONE  # type: ignore[arg-type]
     report = check([str(log_dir)], Options(**common))  # type: ignore[arg-type]
     before = {topic: logs(log_dir, topic) for topic in (PADDED, MENDED)}
-    topic = Topic(1, {"cleanup.policy": "delete", "retention.ms": str(retention_ms), "segment.bytes": "200000"})
+    topic = Topic(
+        1, {"cleanup.policy": "delete", "retention.ms": str(retention_ms), "segment.bytes": "200000"}
+    )
     early = version.startswith("2.")
     props = PROPS | ({} if early else {"log.initial.task.delay.ms": 1000})
     with Broker(version, log_dir, props, {PADDED: topic, MENDED: topic}) as broker:
@@ -81,7 +88,9 @@ def started(tmp_path: Path, version: str) -> Run:
 def test_padded_time_index_costs_a_segment_and_a_mended_one_none_on_each_version(tmp_path: Path) -> None:
     """``check`` named exactly the segments that went."""
     with ThreadPoolExecutor(len(VERSIONS)) as pool:
-        runs = dict(zip(VERSIONS, pool.map(lambda version: started(tmp_path, version), VERSIONS), strict=True))
+        runs = dict(
+            zip(VERSIONS, pool.map(lambda version: started(tmp_path, version), VERSIONS), strict=True)
+        )
     for version, run in runs.items():
         gone = {topic: sorted(set(run.before[topic]) - set(run.after[topic])) for topic in run.before}
         assert gone == run.said, version
