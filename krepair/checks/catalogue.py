@@ -303,6 +303,7 @@ _CHECKPOINTS = (
         fix="checkpoints",
         lost_if_wrong="time: a lower recovery point only makes the start longer",
         source="LogManager.loadLogs (2.2.1, 3.9)",
+        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR404",
@@ -313,16 +314,19 @@ _CHECKPOINTS = (
         fix="checkpoints",
         lost_if_wrong="time: a lower high watermark rises again by itself",
         source="ReplicaManager, OffsetCheckpointFile (2.2.1, 3.9)",
+        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR405",
         severity=Severity.DATA_LOSS,
-        title="Log start past the log end",
-        evidence="log-start-offset-checkpoint against the log end",
-        danger="at the next start the broker deletes every segment of the partition",
+        title="Log start checkpoint malformed, or past the log end",
+        evidence="line, and the log end",
+        danger="past the log end: at the next start the broker deletes every segment of the partition; "
+        "malformed: it does not start",
         fix="checkpoints",
-        lost_if_wrong="nothing: a lower log start only keeps more",
+        lost_if_wrong="nothing: a lower log start only keeps more, records deleted by request among them",
         source="LogLoader.recoverLog (3.9)",
+        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR406",
@@ -333,6 +337,7 @@ _CHECKPOINTS = (
         fix="leftovers",
         lost_if_wrong="nothing",
         source="CheckpointFile.write (3.9)",
+        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR407",
@@ -343,6 +348,7 @@ _CHECKPOINTS = (
         fix="none",
         lost_if_wrong=_NOTHING_CHANGED,
         source="BrokerMetadataCheckpoint (2.2.1), MetaPropertiesEnsemble (3.9)",
+        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR408",
@@ -353,6 +359,7 @@ _CHECKPOINTS = (
         fix="none",
         lost_if_wrong=_NOTHING_CHANGED,
         source="PartitionMetadataFile (3.9); seen on 3.9.2, 4.3.1",
+        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR409",
@@ -377,6 +384,7 @@ _CHECKPOINTS = (
         fix="checkpoints",
         lost_if_wrong="time: the cleaner reads more",
         source="LogCleanerManager.cleanableOffsets (2.2.1, 3.9)",
+        implemented_in=FIRST_VERSION,
     ),
 )
 

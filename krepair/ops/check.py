@@ -11,9 +11,11 @@ from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.lock import is_locked
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
+from krepair.ops.checkpoints import checkpoint_findings, log_ends, see_checkpoints
 from krepair.ops.epochs import epoch_findings, look_at_epochs
 from krepair.ops.findings import MARKER_CLASSES, partition_findings, root_findings, sum_tallies
-from krepair.ops.forecast import forecast
+from krepair.ops.forecast import RootFacts, forecast
+from krepair.ops.identity import meta_findings, metadata_findings, read_metadata
 from krepair.ops.indexes import (
     deletion_findings,
     deletions_of,
@@ -33,10 +35,12 @@ from krepair.ops.survey import (
     watermark_of,
 )
 from krepair.pipeline.engine import Engine, choose_engine
+from krepair.plan.build import version_of
 from krepair.rules.model import LeftAlone
 
 PLAN_FIXES = frozenset({"KR101"})
 EPOCH_RULES = frozenset({"KR401", "KR402"})
+CHECKPOINT_RULES = frozenset({"KR403", "KR404", "KR405", "KR410"})
 INDEX_RULES = frozenset({"KR201", "KR202", "KR203", "KR204", "KR206", "KR207", "KR802"})
 
 
@@ -54,7 +58,7 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
     engine = choose_engine(options.engine, options.master, total)
     try:
         whole: set[str] = set()
-        reports = tuple(_check_one(view, settings, options, engine, progress, whole) for view in views)
+        reports = tuple(_check_one(view, settings, options, engine, progress, whole, views) for view in views)
     finally:
         engine.close()
     return CheckReport(log_dirs=reports, engine=engine.why, next_command=_next_command(reports, whole))
@@ -71,12 +75,21 @@ def _next_command(reports: Sequence[LogDirReport], whole: Collection[str]) -> st
     for report in reports:
         if any(finding.rule in EPOCH_RULES for finding in report.findings):
             return f"krepair plan {report.log_dir} --fix epochs --out PLAN"
+    for report in reports:
+        if any(finding.rule in CHECKPOINT_RULES for finding in report.findings):
+            return f"krepair plan {report.log_dir} --fix checkpoints --out PLAN"
     rules = sorted({finding.rule for report in reports for finding in report.findings})
     return f"krepair explain {rules[0]}" if rules else ""
 
 
 def _check_one(
-    view: LogDir, settings: Settings, options: Options, engine: Engine, progress: Progress, whole: set[str]
+    view: LogDir,
+    settings: Settings,
+    options: Options,
+    engine: Engine,
+    progress: Progress,
+    whole: set[str],
+    views: Sequence[LogDir],
 ) -> LogDirReport:
     surveyed = [
         Surveyed(partition, settings.topic(partition.topic), high_watermark=watermark_of(view, partition))
@@ -96,7 +109,11 @@ def _check_one(
     if any(each.txn.problems or any(one.needs_reading for one in each.indexes.values()) for each in surveyed):
         whole.add(view.path)  # cutting is not enough for every file
     going: dict[str, Deletions] = {}
+    root = RootFacts(see_checkpoints(view, log_ends(view, engine, surveyed)), read_metadata(view))
     findings: list[Finding] = list(root_findings(view, is_locked(view.path)))
+    findings.extend(meta_findings(view, [other for other in views if other is not view], root.metadata))
+    findings.extend(checkpoint_findings(view, root.checkpoints))
+    findings.extend(metadata_findings(view, root.metadata))
     for each in surveyed:
         going[each.partition.folder] = deletions_of(view, each, options)
         findings.extend(partition_findings(view, each))
@@ -110,7 +127,7 @@ def _check_one(
         broker_id=view.broker_id,
         findings=tuple(findings),
         partitions=tuple(_summary(each) for each in surveyed),
-        forecast=tuple(forecast(view, surveyed, going)),
+        forecast=tuple(forecast(view, surveyed, going, root, version_of(options.broker_version))),
         uncleanable_partitions=len(uncleanable),
         uncleanable_bytes=sum(
             segment.log.size for each in uncleanable for segment in each.partition.segments

@@ -108,7 +108,8 @@ def epoch_findings(each: Surveyed) -> Iterator[Finding]:
     told = [one for one in merged.decisions if one.conflict]
     missing = [one for one in merged.decisions if recorded.intact and _added(one)]
     if told or missing or (recorded.intact and merged.needed):
-        text = "; ".join(one.text for one in [*told, *missing][:_FEW]) or _summary(seen)
+        folded = [one for one in merged.decisions if one.trivial]
+        text = "; ".join(one.text for one in [*told, *missing, *folded][:_FEW]) or _summary(seen)
         yield Finding(
             rule="KR402",
             partition=each.partition.folder,

@@ -3,15 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from krepair.checks.retention import Deletions
+from krepair.formats.filenames import LOG_START_CHECKPOINT
 from krepair.logdir.values import LogDir
+from krepair.ops.checkpoints import SeenCheckpoint
+from krepair.ops.identity import Metadata
+from krepair.ops.refusal import Version, forgotten_epochs, refusal, reservations
 from krepair.ops.reports import ForecastLine
 from krepair.ops.survey import Surveyed
+from krepair.rules.checkpoints import LineDecision
+
+
+class RootFacts(NamedTuple):
+    """What was seen in the root of a log directory.
+
+    Attributes:
+        checkpoints: its offset checkpoints.
+        metadata: the ``partition.metadata`` of its partitions.
+    """
+
+    checkpoints: tuple[SeenCheckpoint, ...]
+    metadata: Metadata
+
+    def log_starts_past_end(self) -> tuple[LineDecision, ...]:
+        """The lines that make a broker delete a whole partition."""
+        return tuple(
+            line
+            for one in self.checkpoints
+            if one.mended.kind.name == LOG_START_CHECKPOINT
+            for line in one.mended.past_end
+        )
 
 
 def forecast(
-    view: LogDir, surveyed: Sequence[Surveyed], going: Mapping[str, Deletions]
+    view: LogDir,
+    surveyed: Sequence[Surveyed],
+    going: Mapping[str, Deletions],
+    root: RootFacts,
+    version: Version,
 ) -> Iterator[ForecastLine]:
     """One line per partition: start, recover, truncate, delete, refuse, or unknown.
 
@@ -19,15 +52,30 @@ def forecast(
         view: the log directory.
         surveyed: its partitions.
         going: folder -> what retention by time deletes.
+        root: what was seen in the root.
+        version: of the broker that is to start, None if not known.
     """
-    refusal = _refusal(view)
+    refused = refusal(view, surveyed, root.metadata, version)
+    reserved = reservations(view, version)
+    emptied = {f"{line.topic}-{line.partition}": line for line in root.log_starts_past_end()}
     for each in surveyed:
-        if refusal:
-            yield refusal_line(each, refusal)
+        if refused:
+            yield refusal_line(each, refused)
             continue
         line = _line(view, each)
+        for more in (forgotten_epochs(view, each), reserved):
+            line = replace(line, text=f"{line.text}; {more}") if more else line
+        if each.partition.folder in emptied:
+            yield _emptied(line, emptied[each.partition.folder])
+            continue
         deleted = going.get(each.partition.folder)
         yield _with_deletions(line, deleted) if deleted and deleted.expected else line
+
+
+def _emptied(line: ForecastLine, start: LineDecision) -> ForecastLine:
+    """Of a partition whose log start is past its log end: ``deleteSegmentsIfLogStartGreaterThanLogEnd``."""
+    text = f"log start {start.offset} is past the log end {start.end}: every segment is deleted"
+    return replace(line, expected="delete", text=f"{line.text}; {text}")
 
 
 def _with_deletions(line: ForecastLine, going: Deletions) -> ForecastLine:
@@ -38,17 +86,6 @@ def _with_deletions(line: ForecastLine, going: Deletions) -> ForecastLine:
         text += f"; {len(going.too_early)} of them before their time"
     expected = "delete" if line.expected in {"start", "recover"} else line.expected
     return ForecastLine(partition=line.partition, expected=expected, text=text, bytes_read=line.bytes_read)
-
-
-def _refusal(view: LogDir) -> str:
-    """Why no broker starts on this directory, or empty."""
-    folder = next((entry.name for entry in view.foreign if entry.kind == "folder"), "")
-    if folder:
-        return f"folder {folder} in the root is no partition"
-    for checkpoint in (view.recovery_point, view.log_start, view.high_watermark, view.cleaner):
-        if checkpoint.file is not None and not checkpoint.broker_reads:
-            return f"{checkpoint.file.name} cannot be read by a broker"
-    return ""
 
 
 def refusal_line(each: Surveyed, why: str) -> ForecastLine:

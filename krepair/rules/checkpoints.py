@@ -45,6 +45,7 @@ class CheckpointKind:
         word: what its offsets are.
         past_end: what becomes of an offset past the log end.
         missing: what a broker takes for a line that is not there.
+        of_each: whether a broker writes a line for each partition.
     """
 
     name: str
@@ -52,6 +53,7 @@ class CheckpointKind:
     word: str
     past_end: PastEnd
     missing: str
+    of_each: bool = True
 
 
 KINDS = (
@@ -75,6 +77,7 @@ KINDS = (
         "log start",
         PastEnd.DROP,
         "the first segment's base offset: records deleted by request are back",
+        of_each=False,
     ),
     CheckpointKind(
         CLEANER_CHECKPOINT,
@@ -82,6 +85,7 @@ KINDS = (
         "first dirty offset",
         PastEnd.DROP,
         "the log start: the cleaner reads the whole partition again",
+        of_each=False,
     ),
 )
 KIND_OF = {kind.name: kind for kind in KINDS}
@@ -132,7 +136,7 @@ class MendedOffsets(NamedTuple):
         decisions: lines that are not as they were.
         damage: what is wrong with the file itself.
         broker_reads: whether a broker would take it as it is.
-        without: partitions of the log directory that have no line in a damaged file, by name.
+        without: partitions of the log directory that have no line in a damaged file which should have one of each.
         needed: whether the file has to be replaced.
     """
 
@@ -181,7 +185,7 @@ def mend_offsets(kind: CheckpointKind, data: bytes, ends: Mapping[Key, int | Non
                 LineDecision(LineReason.REPEATED, high.topic, high.partition, high.offset, -1, None)
             )
     entries = tuple(kept.values())
-    without = tuple(sorted(set(ends) - set(kept))) if found.damage else ()
+    without = tuple(sorted(set(ends) - set(kept))) if found.damage and kind.of_each else ()
     needed = bool(found.damage) or entries != found.entries
     return MendedOffsets(kind, entries, tuple(decisions), found.damage, found.broker_reads, without, needed)
 

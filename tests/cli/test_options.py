@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from krepair.errors import UsageError
 from krepair.ops.options import (
     BUILT_FIXES,
+    INDEX_FIXES,
     Options,
     parse_assume_high_watermark,
     parse_delete_horizon,
@@ -93,9 +94,9 @@ def test_settings_are_key_and_value():
 
 def test_fixes_are_sorted_and_each_once():
     assert parse_fixes("markers, markers") == ("markers",)
-    assert BUILT_FIXES == ("markers", "index", "index=auto", "index=truncate", "index=regenerate")
+    assert BUILT_FIXES == ("markers", *INDEX_FIXES, "epochs", "checkpoints")
     with pytest.raises(UsageError, match="not built yet"):
-        parse_fixes("markers,epochs")
+        parse_fixes("markers,snapshots")
 
 
 def test_indexes_are_mended_in_one_way_at_a_time():

@@ -1,0 +1,100 @@
+"""What keeps a broker from starting at all, or makes it serve less, by version; seen on 2.2.1, 3.9.2 and 4.3.1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from krepair.formats.damage import Damage
+from krepair.formats.filenames import (
+    CLEANER_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_CHECKPOINT,
+)
+from krepair.logdir.values import LogDir, OffsetCheckpoint
+from krepair.ops.identity import PARTITION_METADATA, Metadata
+from krepair.ops.survey import Surveyed
+from krepair.rules.epochs import EpochReason
+
+Version = tuple[int, int, int] | None
+KRAFT = (3, 0, 0)
+RESETS_A_COUNT_OF_MINUS_ONE = (3, 9, 0)
+METADATA_SINCE = (2, 8, 0)
+CHECKS_EPOCHS_ON_LOADING = (2, 8, 0)
+_COUNT_WITHOUT_ENTRIES = b"-1"
+_WITH_MINUS_ONE = {
+    RECOVERY_POINT_CHECKPOINT: "the recovery points are reset to 0",
+    LOG_START_CHECKPOINT: "the log starts are reset to the first segments' base offsets",
+    REPLICATION_CHECKPOINT: "the broker runs, but does not serve its partitions (metadata publishing fault)",
+    CLEANER_CHECKPOINT: "the broker runs, but its cleaner is dead",
+}
+
+
+def refusal(view: LogDir, surveyed: Sequence[Surveyed], metadata: Metadata, version: Version) -> str:
+    """Why no broker of the version starts on this directory alone, or empty; of an unknown version: any.
+
+    Args:
+        view: the log directory. A broker with others goes on without it.
+        surveyed: its partitions.
+        metadata: their ``partition.metadata``.
+        version: of the broker that is to start.
+    """
+    folder = next((entry.name for entry in view.foreign if entry.kind == "folder"), "")
+    if folder:
+        return f"folder {folder} in the root is no partition"
+    for checkpoint in (view.recovery_point, view.log_start, view.cleaner, view.high_watermark):
+        if checkpoint.file is None or checkpoint.broker_reads or _is_reset(checkpoint, version):
+            continue
+        text = f"{checkpoint.file.name} cannot be read by a broker"
+        before = checkpoint.file.name == REPLICATION_CHECKPOINT and (version is None or version < KRAFT)
+        return f"{text} (2.x starts, and stops when it comes to it)" if before else text
+    for each in surveyed:
+        text = _epochs_refused(each, version)
+        if text:
+            return text
+    if version is None or version >= METADATA_SINCE:
+        bad = next((name for name, said in metadata.items() if isinstance(said, Damage)), "")
+        if bad:
+            return f"{bad}/{PARTITION_METADATA} cannot be read by a broker"
+    return ""
+
+
+def _epochs_refused(each: Surveyed, version: Version) -> str:
+    if each.epochs is None:
+        return ""
+    where = f"{each.partition.folder}/{LEADER_EPOCH_CHECKPOINT}"
+    if not each.epochs.recorded.broker_reads:
+        return f"{where} cannot be read by a broker"
+    negative = any(one.reason is EpochReason.NEGATIVE for one in each.epochs.merged.decisions)
+    if negative and (version is None or version >= CHECKS_EPOCHS_ON_LOADING):
+        return f"{where} has a negative number, which a broker since 2.8 does not load"
+    return ""
+
+
+def _is_reset(checkpoint: OffsetCheckpoint, version: Version) -> bool:
+    """Whether the only thing wrong is a count of -1 and the version takes that for an empty file."""
+    lines = checkpoint.data[:8].splitlines()
+    minus_one = len(lines) > 1 and lines[0].strip() == b"0" and lines[1].strip() == _COUNT_WITHOUT_ENTRIES
+    return minus_one and version is not None and version >= RESETS_A_COUNT_OF_MINUS_ONE
+
+
+def reservations(view: LogDir, version: Version) -> str:
+    """What a broker that starts does without, in words to add to each line, or empty."""
+    texts = [
+        f"{checkpoint.file.name} has a count of -1: {_WITH_MINUS_ONE[checkpoint.file.name]}"
+        for checkpoint in (view.recovery_point, view.log_start, view.cleaner, view.high_watermark)
+        if checkpoint.file is not None and not checkpoint.broker_reads and _is_reset(checkpoint, version)
+    ]
+    return "; ".join(texts)
+
+
+def forgotten_epochs(view: LogDir, each: Surveyed) -> str:
+    """What becomes of a leader epoch history that is not on disk, or empty."""
+    seen = each.epochs
+    if seen is None or seen.left or seen.recorded.entries or not seen.merged.entries:
+        return ""
+    count = len(seen.merged.entries)
+    if view.clean_shutdown:
+        return f"its {count} leader epochs are forgotten: a start without recovery writes one new entry at the log end"
+    return f"of its {count} leader epochs only those of the segments that are recovered come back"
