@@ -1,0 +1,113 @@
+"""A real standalone Spark cluster on loopback: a master and workers from the installed PySpark."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+
+import pyspark
+
+from tests.lab.broker import free_port
+
+DEPLOY = "org.apache.spark.deploy"
+
+
+class Cluster:
+    """A master and ``workers`` workers for the length of a ``with`` block; ``url`` is its address."""
+
+    def __init__(self, work_dir: Path, workers: int = 2) -> None:
+        self.work_dir = work_dir
+        self.workers = workers
+        self.port = free_port()
+        self.url = f"spark://127.0.0.1:{self.port}"
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Cluster:
+        try:
+            self._start(
+                "master.Master", "--host", "127.0.0.1", "--port", self.port, "--webui-port", free_port()
+            )
+            self._wait(r"I have been elected leader")
+            for number in range(self.workers):
+                options = ["--cores", 1, "--memory", "1g", "--host", "127.0.0.1", "--webui-port", free_port()]
+                self._start(
+                    "worker.Worker", *options, "--work-dir", self.work_dir / f"work-{number}", self.url
+                )
+            self._wait(r"Registering worker", self.workers)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(self, main: str, *words: object) -> None:
+        home = os.path.dirname(pyspark.__file__)
+        conf = self.work_dir / "conf"
+        conf.mkdir(exist_ok=True)  # none: Spark's own logging, which tells when a daemon is ready
+        env = os.environ | {
+            "SPARK_CONF_DIR": str(conf),
+            "SPARK_HOME": home,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DAEMON_MEMORY": "256m",
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        argv = [os.path.join(home, "bin", "spark-class"), f"{DEPLOY}.{main}", *map(str, words)]
+        with self.log_path.open("ab") as log:
+            # a session of its own, so that executors end with their worker
+            self._processes.append(
+                subprocess.Popen(
+                    argv,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    stdin=subprocess.DEVNULL,
+                    env=env,
+                    start_new_session=True,
+                )
+            )
+
+    @property
+    def log_path(self) -> Path:
+        """Where all of them log."""
+        return self.work_dir / "cluster.log"
+
+    def log(self) -> str:
+        """What they logged."""
+        return self.log_path.read_text(errors="replace")
+
+    def _wait(self, pattern: str, times: int = 1, timeout_s: float = 240) -> None:
+        deadline = time.monotonic() + timeout_s
+        while len(re.findall(pattern, self.log())) < times:
+            if time.monotonic() > deadline or any(each.poll() is not None for each in self._processes):
+                raise RuntimeError(f"no Spark cluster in {timeout_s} s:\n{self.log()[-3000:]}")
+            time.sleep(0.1)
+
+    def executors(self) -> int:
+        """How many executors were launched for applications so far."""
+        return len(set(re.findall(r"Asked to launch executor (\S+)", self.log())))
+
+    def worker_pids(self) -> list[int]:
+        """Process ids of the workers."""
+        return [process.pid for process in self._processes[1:]]
+
+    def close(self) -> None:
+        """End all of them."""
+        for process in reversed(self._processes):
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+        for process in self._processes:
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        self._processes.clear()
