@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,10 +18,14 @@ from krepair.ops.plan import make_plan
 from krepair.ops.reports import LogDirReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
-from krepair.plan.model import Plan, ReplaceFile
-from tests import naive
+from krepair.pipeline.indexes import InspectItem
+from krepair.pipeline.items import Place
+from krepair.pipeline.jobs import INSPECT, INSPECT_TXN, run_encoded
+from krepair.pipeline.txn_indexes import TxnItem
+from krepair.plan.model import Plan, ReplaceFile, RewriteSegments
+from tests import builders, naive
 from tests.fixture_dirs import unpack
-from tests.ops.scene import tree
+from tests.ops.scene import scene, tree
 
 NOW_MS = 1_795_261_500_763  # an hour after the newest record
 DAY_MS = 86_400_000
@@ -363,3 +369,79 @@ def test_any_spoiled_byte_of_an_index_is_found_or_harmless(
         assert found or serves(log, spoiled, base)  # type: ignore[operator]
     finally:
         path.write_bytes(right)
+
+
+def test_rewritten_segments_get_fresh_indexes_and_only_the_others_are_replaced(tmp_path: Path) -> None:
+    """A padded index beside a segment that marker compaction rewrites is moot."""
+    bloat = scene(tmp_path)
+    moot = bloat.path / "__consumer_offsets-0" / f"{FIRST}.timeindex"
+    other = bloat.path / "__consumer_offsets-1" / f"{FIRST}.timeindex"
+    for path in (moot, other):
+        path.write_bytes(path.read_bytes() + bytes(1200))
+    before = tree(bloat.path)
+    plan = bloat.plan(fixes=("index", "markers"), partitions=(("__consumer_offsets", 0),))
+    assert {type(change) for each in plan.partitions for change in each.changes} == {RewriteSegments}
+    index_only = bloat.plan(fixes=("index",), partitions=(("__consumer_offsets", 1),))
+    assert changes(index_only) == {other.name: ("truncate", "KR201")}
+    for each in (plan, index_only):
+        assert bloat.apply(each).exit_code == ExitCode.DONE
+        assert verify_plan(each, bloat.options()).problems == ()
+    for each in (index_only, plan):
+        assert bloat.undo(each).exit_code == ExitCode.DONE
+    assert tree(bloat.path) == before
+
+
+def test_what_travels_to_a_worker_gives_the_same_result(padded: Path) -> None:
+    place = Place(
+        host=socket.gethostname(), log_dir=str(padded), log_dir_inode=padded.stat().st_ino, folder="f-t-0"
+    )
+    size = (padded / "f-t-0" / f"{FIRST}.log").stat().st_size
+    look = InspectItem(
+        place=place, base_offset=0, log_bytes=size, interval_bytes=4096, active=False, depth="auto"
+    )
+    replay = TxnItem(place=place, segments=((0, size),), present=(), make=(0,))
+    for task, item in ((INSPECT, look), (INSPECT_TXN, replay)):
+        travelled = msgspec.msgpack.decode(
+            run_encoded(task.name, msgspec.msgpack.encode(item)), type=task.result
+        )
+        assert travelled == task.run(item)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_no_log_however_spoiled_stops_the_look_at_its_indexes(shared: Path, data: st.DataObject) -> None:
+    """Cut inside a batch, zero tail, wrong magic, a declared size past the end: the others go on."""
+    path = shared / "f-t-0" / f"{BASES[-2]:020d}.log"
+    right = path.read_bytes()
+    kind, place, more = data.draw(damage(len(right)))
+    spoiled = {
+        "byte": right[:place] + more[:1] + right[place + 1 :],
+        "word": right[:place] + more[:8] + right[place + len(more[:8]) :],
+        "cut": right[:place],
+        "extend": right + more,
+    }[kind]
+    try:
+        path.write_bytes(spoiled)
+        report = checked(shared)
+        plan = planned(shared, "index=regenerate")
+    finally:
+        path.write_bytes(right)
+    files = {finding.file for finding in report.findings if finding.rule[:3] in ("KR2", "KR3")}
+    assert files <= {path.with_suffix(suffix).name for suffix in (".log", ".index", ".timeindex")}
+    damaged = any(finding.rule.startswith("KR3") for finding in report.findings)
+    assert not (damaged and changes(plan))
+
+
+def test_a_segment_whose_offsets_overflow_its_base_keeps_its_indexes(tmp_path: Path) -> None:
+    far = 2**31 + 10
+    log_dir = builders.LogDir(tmp_path / "logs")
+    log_dir.partition("t").segment(builders.data(far, 3)).segment(builders.data(far + 5, 1))
+    log_dir.write()
+    folder = tmp_path / "logs" / "t-0"
+    (folder / f"{far:020d}.log").rename(folder / f"{FIRST}.log")
+    (folder / f"{FIRST}.timeindex").write_bytes(bytes(24))
+    for suffix in (".index", ".timeindex", ".txnindex"):
+        (folder / f"{far:020d}{suffix}").unlink(missing_ok=True)
+    plan = planned(tmp_path / "logs", "index=regenerate")
+    assert changes(plan) == {}
+    assert "damaged" in plan.partitions[0].notes[0]
