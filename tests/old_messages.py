@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import random
 import struct
 import zlib
 from collections.abc import Sequence
@@ -85,6 +86,18 @@ KINDS = (
     "commit",
     "abort",
 )
+
+
+def mixed_log(seed: int, count: int = 60) -> list[Batch]:
+    """The same from a seed, for tests whose judge is slow."""
+    chance = random.Random(seed)
+    batches: list[Batch] = []
+    offset = 0
+    for _ in range(count):
+        kind, records = chance.choice(KINDS), chance.randint(1, 4)
+        batches.append(_next(kind, offset, records, NOW_MS + chance.randint(-50, 50), chance.randint(1, 3)))
+        offset = batches[-1].last_offset + 1
+    return batches
 
 
 @st.composite
