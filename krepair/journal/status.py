@@ -74,6 +74,8 @@ def _without_journal(
             state is not None
             and name in planned
             and (state.size, state.mtime_ns) == (planned[name].size, planned[name].mtime_ns)
+            # A file made anew may have the old one's size, and has its time.
+            and (isinstance(change, RewriteSegments) or state.inode == planned[name].inode)
         )
         for name, state in found.items()
     ):

@@ -127,7 +127,12 @@ class Stager:
     # -- copy
 
     def _copy(self, stagings: Sequence[Staging]) -> None:
-        work = [(each, item) for each in stagings if each.problem is None for item in self._prepared(each)]
+        work = [
+            (each, item)
+            for each in stagings
+            if each.problem is None and each.changes
+            for item in self._prepared(each)
+        ]
         items = [item for _, item in work]
         self.progress.start("stage", sum(item.change.sources[item.source].log_bytes for item in items))
         for index, result in self.engine.run(STAGE, items):

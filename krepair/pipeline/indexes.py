@@ -387,7 +387,8 @@ def _stage(item: MendItem, data: bytes) -> None:
     disk = RealDisk()
     if os.path.lexists(item.target):
         disk.unlink(item.target)
-    disk.create(item.target, data)
+    disk.reserve(item.target, len(data))
+    disk.write_at(item.target, 0, [memoryview(data)])
     disk.set_attributes(item.target, item.attributes)
     disk.sync_file(item.target)
 

@@ -15,6 +15,7 @@ from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.options import Engine, Options
 from krepair.ops.plan import make_plan
+from krepair.ops.purge import purge
 from krepair.ops.reports import LogDirReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
@@ -133,6 +134,22 @@ def test_plan_apply_verify_and_undo_of_padded_indexes(padded: Path, fix: str) ->
     assert {result.outcome for result in apply(plan, options()).results} == {"already"}
     assert undo(plan, options()).exit_code == ExitCode.DONE
     assert tree(padded) == before
+
+
+@pytest.mark.parametrize("fix", ["index=truncate", "index=regenerate"])
+def test_purge_frees_the_old_files_and_a_later_apply_has_nothing_to_do(whole: Path, fix: str) -> None:
+    """Also where the new file has the size and time of the old one."""
+    path = whole / "f-t-0" / f"{FIRST}.timeindex"
+    right = path.read_bytes()
+    path.write_bytes(right + bytes(24) if fix == "index=truncate" else right[:8] + b"\x11" + right[9:])
+    plan = planned(whole, fix)
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    assert purge(plan, options()).exit_code == ExitCode.DONE
+    assert [name for name in tree(whole) if "krepair~" in name] == []
+    before = tree(whole)
+    assert {result.outcome for result in apply(plan, options()).results} == {"already"}
+    assert tree(whole) == before
+    assert rules(checked(whole)) == []
 
 
 def test_cutting_gives_the_bytes_from_before_the_padding(padded: Path, tmp_path: Path) -> None:
