@@ -270,6 +270,7 @@ def walk(
         back = np.flatnonzero((headers["base_offset"] <= previous) | (headers["last_offset_delta"] < 0))
         if len(back):
             problem, end = f"offset {headers['base_offset'][back[0]]} does not ascend", int(places[back[0]])
+            places, sizes, headers = places[: back[0]], sizes[: back[0]], headers[: back[0]]
         yield Walked(places + position, sizes, headers, problem, position + end)
         if problem:
             return

@@ -44,7 +44,7 @@ from krepair.kernels.words import be32, be64, crc32c_update
 (R_PLACE, R_ORIGIN, R_LAST_ENTRY, R_LARGEST, R_OFFSET_OF_LARGEST, R_LAST_TIMESTAMP, R_OFFSETS, R_TIMES, R_LAST_OFFSET,
  R_DAMAGE, R_FOUND, R_HUGE_OK, R_BATCHES, R_OLD) = range(14)  # fmt: skip
 _STATE_SIZE = 14
-WINDOW_BYTES = 1 << 20
+WINDOW_BYTES = 1 << 18  # fits the second-level cache, so that what was read is not read from memory again
 _FIRST_ENTRIES = 1024
 
 
