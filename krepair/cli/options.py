@@ -65,7 +65,7 @@ HorizonOption = Annotated[
 ]
 FixOption = Annotated[
     str | None,
-    typer.Option("--fix", metavar="LIST", help="Names divided by commas; all that lose nothing if left out."),
+    typer.Option("--fix", metavar="LIST", help="Names divided by commas; markers if left out."),
 ]
 KeepOption = Annotated[
     str,

@@ -250,7 +250,7 @@ class PartitionPlan(Struct, frozen=True, kw_only=True):
         why: of ``left alone``, one line: file, position, what was expected; else empty.
         next_command: of ``left alone``, what to type next; may be empty.
         log_start_offset: first offset of the log.
-        log_end_offset: offset after the last valid batch.
+        log_end_offset: offset after the last valid batch; 0 if its logs were not scanned.
         high_watermark: from ``replication-offset-checkpoint``, -1 if none.
         span: what may be compacted, or None.
         horizon_ms: the delete horizon that was used; 0 keeps every unstamped marker.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,7 +23,7 @@ from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.pipeline.indexes import InspectItem
 from krepair.pipeline.items import Place
-from krepair.pipeline.jobs import INSPECT, INSPECT_TXN, run_encoded
+from krepair.pipeline.jobs import INSPECT, INSPECT_TXN, Task, run_encoded
 from krepair.pipeline.txn_indexes import TxnItem
 from krepair.plan.model import Plan, ReplaceFile, RewriteSegments
 from tests import builders, naive
@@ -458,7 +459,8 @@ def test_what_travels_to_a_worker_gives_the_same_result(padded: Path) -> None:
         place=place, base_offset=0, log_bytes=size, interval_bytes=4096, active=False, depth="auto"
     )
     replay = TxnItem(place=place, segments=((0, size),), present=(), make=(0,))
-    for task, item in ((INSPECT, look), (INSPECT_TXN, replay)):
+    work: list[tuple[Task[Any, Any], Any]] = [(INSPECT, look), (INSPECT_TXN, replay)]
+    for task, item in work:
         travelled = msgspec.msgpack.decode(
             run_encoded(task.name, msgspec.msgpack.encode(item)), type=task.result
         )
