@@ -20,7 +20,7 @@ def parse_java_integer(text: str, bits: int) -> int | None:
     """
     if len(text) > MAX_LITERAL_CHARACTERS or SIGNED_DIGITS.fullmatch(text) is None:
         return None
-    if any(ord(character) > LARGEST_BMP_CODE for character in text):
+    if not text.isascii() and any(ord(character) > LARGEST_BMP_CODE for character in text):
         return None
     value = int(text)
     limit = 1 << (bits - 1)

@@ -25,7 +25,7 @@ from krepair.ops.stage import Stager, Staging
 from krepair.ops.target import check_target, journal_folder, listed, view_of
 from krepair.pipeline.engine import Engine, choose_engine
 from krepair.plan.build import apply_order
-from krepair.plan.figures import freed_at_apply, peak_bytes, sizes_by_name
+from krepair.plan.figures import PRIVATE_FOLDER_BYTES, freed_at_apply, peak_bytes, sizes_by_name
 from krepair.plan.model import Change, PartitionPlan, Plan, ReplaceFile, RewriteSegments
 
 _FINISHED = {ChangeState.COMMITTED, ChangeState.PURGED}
@@ -154,7 +154,11 @@ class _Apply:
     # -- space
 
     def _check_total_space(self, stagings: Sequence[Staging]) -> None:
-        needed = sum(peak_bytes(change) for each in stagings for change in each.to_stage)
+        needed = sum(
+            PRIVATE_FOLDER_BYTES + sum(peak_bytes(change) for change in each.to_stage)
+            for each in stagings
+            if each.to_stage
+        )
         space = read_space(self.plan.log_dir)
         if space.mounted_read_only:
             raise RefusedError(f"{self.plan.log_dir}: the file system is mounted read-only")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from krepair.checks.tail import LOOK_AT_MOST_BYTES, holds_whole_batch
 from krepair.errors import LockedError, NotALogDirError
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.journal.choose import DamagedSegment, choose_commit
+from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN
 from krepair.logdir.config import Setting as ConfigSetting
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.lock import is_locked
+from krepair.logdir.reading import opened_for_reading
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.checkpoints import CHECKPOINTS_FIX, keeper_of, log_ends, root_plan, see_checkpoints
@@ -40,7 +44,7 @@ from krepair.plan.model import (
 )
 from krepair.rules.grouping import index_bytes_at_most
 from krepair.rules.markers import RULES
-from krepair.rules.model import GroupDecision, LeftAlone, PartitionDecision, SegmentOutcome
+from krepair.rules.model import GroupDecision, LeftAlone, PartitionDecision, SegmentFacts, SegmentOutcome
 
 _TOPIC_KEYS_USED = (
     "cleanup.policy",
@@ -155,7 +159,9 @@ def plan_of(
     )
     commit = Commit(order="P1", fence=True, why=why)
     if lowest:
-        damaged = _damage(surveyed) + _damage_elsewhere(view, surveyed, settings, options, engine, progress)
+        damaged = _damage(view, surveyed) + _damage_elsewhere(
+            view, surveyed, settings, options, engine, progress
+        )
         commit = choose_commit(lowest, damaged, options.broker_version)
     facts = LogDirFacts(
         host=view.host, path=view.path, inode=view.inode, cluster_id=view.cluster_id, broker_id=view.broker_id
@@ -171,13 +177,37 @@ def plan_of(
     )
 
 
-def _damage(surveyed: Sequence[Surveyed]) -> list[DamagedSegment]:
+def _damage(view: LogDir, surveyed: Sequence[Surveyed]) -> list[DamagedSegment]:
     return [
         DamagedSegment(each.partition.folder, facts.base_offset, active=facts is each.segments[-1])
         for each in surveyed
         for facts in each.segments
-        if facts.summary.damage
+        if _would_lose(view, each.partition, facts, active=facts is each.segments[-1])
     ]
+
+
+def _would_lose(view: LogDir, partition: Partition, facts: SegmentFacts, *, active: bool) -> bool:
+    """Whether a recovery under the fence could cut something that the next start would leave.
+
+    Of a torn tail nothing is lost; and without a clean-shutdown marker the active segment is recovered in any case.
+    """
+    if facts.summary.damage == D_NONE:
+        return False
+    return not (active and (not view.clean_shutdown or _is_torn_tail(partition, facts)))
+
+
+def _is_torn_tail(partition: Partition, facts: SegmentFacts) -> bool:
+    """Whether all that follows the last valid batch is the torn rest of one."""
+    if facts.summary.damage not in (D_TORN, D_PAST_END):
+        return False
+    rest = facts.summary.file_size - facts.summary.valid_bytes
+    if rest > LOOK_AT_MOST_BYTES:
+        return False
+    try:
+        with opened_for_reading(f"{partition.path}/{facts.base_offset:020d}.log") as descriptor:
+            return not holds_whole_batch(os.pread(descriptor, rest, facts.summary.valid_bytes))
+    except OSError:
+        return False  # what cannot be read is not taken for harmless
 
 
 def _damage_elsewhere(
@@ -201,7 +231,7 @@ def _damage_elsewhere(
         if partition.folder not in seen and partition.segments and not partition.unreadable
     ]
     scan_partitions(view, others, options, engine, progress, only_active=True)
-    return _damage(others)
+    return _damage(view, others)
 
 
 def policy_of(surveyed: Sequence[Surveyed], settings: Settings, options: Options) -> Policy:

@@ -137,15 +137,29 @@ def test_other_damage_in_a_middle_segment_is_that_partitions_alone(bloat: Scene,
 def test_torn_tail_of_the_active_segment_ends_the_log_and_refuses_nothing(bloat: Scene) -> None:
     active = logs(bloat, FIRST)[-1]
     active.write_bytes(active.read_bytes()[:-5])
-    with pytest.raises(PersonDecidesError, match=active.name):
-        bloat.plan()  # the fence would have a broker recover it, and only its version says what is safe instead
-    plan = bloat.plan(broker_version="2.2.1")
-    assert (plan.commit.order, plan.commit.fence) == ("P1", False)
+    plan = bloat.plan()
+    assert (plan.commit.order, plan.commit.fence) == (
+        "P1",
+        True,
+    )  # a recovery would cut only what nobody can read
     assert part(plan, FIRST).status == "change"
     assert any("active segment ends at position" in note for note in part(plan, FIRST).notes)
     torn = active.read_bytes()
     assert bloat.apply(plan).exit_code == ExitCode.DONE
     assert active.read_bytes() == torn
+
+
+def test_damage_with_a_whole_batch_behind_it_in_the_active_segment_needs_the_broker_version(
+    bloat: Scene,
+) -> None:
+    active = logs(bloat, FIRST)[-1]
+    data = bytearray(active.read_bytes())
+    data[100] ^= 1
+    active.write_bytes(data)
+    with pytest.raises(PersonDecidesError, match=active.name):
+        bloat.plan()  # the fence would have a broker cut all behind it; only its version says what is safe instead
+    plan = bloat.plan(broker_version="2.2.1")
+    assert (plan.commit.order, plan.commit.fence) == ("P1", False)
 
 
 def test_leftovers_of_a_broker_leave_their_partition_alone(bloat: Scene) -> None:
