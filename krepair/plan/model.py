@@ -246,7 +246,7 @@ class PartitionPlan(Struct, frozen=True, kw_only=True):
         partition: partition number.
         folder: folder name under the log directory.
         status: ``change``, ``nothing`` (nothing to do) or ``left alone`` (see ``why``).
-        code: of ``left alone``, a stable word for programs, e.g. ``old-format``, ``damage``, ``leftovers``; else empty.
+        code: of ``left alone``, a stable word for programs, e.g. ``damage``, ``leftovers``; else empty.
         why: of ``left alone``, one line: file, position, what was expected; else empty.
         next_command: of ``left alone``, what to type next; may be empty.
         log_start_offset: first offset of the log.
