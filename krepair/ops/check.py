@@ -64,12 +64,17 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
     return CheckReport(log_dirs=reports, engine=engine.why, next_command=_next_command(reports, whole))
 
 
+def _index_mends(finding: Finding) -> bool:
+    """Whether ``--fix index`` has something for it; an index without a log is the broker's to delete."""
+    return finding.rule in INDEX_RULES or (finding.rule == "KR205" and finding.position >= 0)
+
+
 def _next_command(reports: Sequence[LogDirReport], whole: Collection[str]) -> str:
     for report in reports:
         if any(finding.rule in PLAN_FIXES for finding in report.findings):
             return f"krepair plan {report.log_dir} --out PLAN"
     for report in reports:
-        if any(finding.rule in INDEX_RULES for finding in report.findings):
+        if any(_index_mends(finding) for finding in report.findings):
             way = "index=regenerate" if report.log_dir in whole else "index"
             return f"krepair plan {report.log_dir} --fix {way} --out PLAN"
     for report in reports:

@@ -379,7 +379,8 @@ def _untrue(item: MendItem, data: bytes) -> str:
         for rows in walk:
             audit.feed(rows)
     files = {each: file if each == suffix else none for each in ENTRY_SIZES}
-    found = audit.finish(walk.position, item.interval_bytes, files, active=False)
+    # Behind a damaged batch nothing can be told; what is before it was held against the log.
+    found = audit.finish(walk.position, item.interval_bytes, files, active=not walk.whole)
     return next((each.text for each in found if each.suffix == suffix), "")
 
 

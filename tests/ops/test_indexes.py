@@ -283,6 +283,22 @@ def test_damaged_log_keeps_its_indexes_and_the_other_segments_go_on(padded: Path
     assert any("the log is damaged" in note for note in plan.partitions[0].notes)
 
 
+@pytest.mark.parametrize("batch", [0, 10, -1])
+def test_padding_beside_a_damaged_log_is_still_cut(padded: Path, batch: int) -> None:
+    """Or retention would delete what can be saved."""
+    log = padded / "f-t-0" / f"{FIRST}.log"
+    data = bytearray(log.read_bytes())
+    data[naive.parse(bytes(data))[batch].position + 16] = 7  # no magic
+    log.write_bytes(data)
+    plan = planned(padded)
+    mended = changes(plan)
+    assert {name for name in mended if name.startswith(f"{480:020d}")} != set()
+    if batch != 0:
+        assert mended[f"{FIRST}.timeindex"] == ("truncate", "KR201")
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    assert "KR802" not in {finding.rule for finding in checked(padded).findings} or batch == 0
+
+
 def test_an_index_longer_than_2_gib_is_found_unread_and_made_anew(whole: Path) -> None:
     path = whole / "f-t-0" / f"{FIRST}.index"
     right = path.read_bytes()
