@@ -94,7 +94,7 @@ def test_settings_are_key_and_value():
 
 def test_fixes_are_sorted_and_each_once():
     assert parse_fixes("markers, markers") == ("markers",)
-    assert BUILT_FIXES == ("markers", *INDEX_FIXES, "epochs", "checkpoints")
+    assert ("markers", *INDEX_FIXES, "epochs", "checkpoints") == BUILT_FIXES
     with pytest.raises(UsageError, match="not built yet"):
         parse_fixes("markers,snapshots")
 

@@ -24,6 +24,7 @@ from krepair.plan.model import (
     ReplaceFile,
     RewriteSegments,
     Risk,
+    RootPlan,
     Setting,
 )
 from krepair.plan.objection import OBJECTIONS
@@ -98,6 +99,43 @@ def with_first(**fields: Any) -> Breaker:
 
 def with_last(**fields: Any) -> Breaker:
     return with_change(sources=(source(0), replace(last_source(), **fields)))
+
+
+def root() -> RootPlan:
+    """One checkpoint of the root, mended."""
+    name = "recovery-point-offset-checkpoint"
+    change = ReplaceFile(
+        change_id=f"./{name}",
+        name=name,
+        method="regenerate",
+        rule="KR403",
+        size_before=20,
+        size_after=12,
+        digest_after=DIGEST,
+        reason="test",
+        undo=KeepOriginal(),
+    )
+    return RootPlan(keeper=FOLDER, files=(fingerprint(name, 20),), changes=(change,))
+
+
+def with_root(**fields: Any) -> Breaker:
+    """A good plan that also mends a file of the root, some of whose fields are broken."""
+
+    def change(plan: Plan) -> Plan:
+        fixes = tuple(sorted({*plan.policy.fixes, "checkpoints"}))
+        policy = replace(plan.policy, fixes=fixes)
+        return seal(replace(plan, policy=policy, root=replace(root(), **fields)))
+
+    return change
+
+
+def root_change(**fields: Any) -> Breaker:
+    change = replace(root().changes[0], **fields)
+    return with_root(changes=(change,), files=(replace(root().files[0], name=change.name),))
+
+
+def without_fix() -> Breaker:
+    return lambda plan: seal(replace(plan, root=root()))
 
 
 def of_topic(topic: str) -> Breaker:
@@ -222,6 +260,21 @@ CASES: list[tuple[str, str, Breaker]] = [
     ("RV26", "position outside", with_last(keep_positions=(1000,))),
     ("RV26", "open producers out of order", with_first(carried_open=(3, 3))),
     ("RV26", "decisions of another form", with_first(decisions="")),
+    ("RV28", "keeper that is no partition", with_root(keeper="..")),
+    ("RV28", "no change of the root", with_root(changes=(), files=())),
+    ("RV28", "root without its fingerprint", with_root(files=())),
+    (
+        "RV28",
+        "file of the root that is no checkpoint",
+        root_change(name="meta.properties", change_id="./meta.properties"),
+    ),
+    ("RV28", "rule of another checkpoint", root_change(rule="KR404")),
+    ("RV28", "root file cut", root_change(method="truncate")),
+    ("RV28", "root file without digest", root_change(digest_after="")),
+    ("RV28", "wrong size of a root file before", root_change(size_before=3)),
+    ("RV28", "root file that would be empty", root_change(size_after=0)),
+    ("RV28", "root file that is not kept", root_change(undo=NotReversible(why="x"))),
+    ("RV28", "root without its fix", without_fix()),
     ("RV27", "nothing changes", refigured(partition(changes=(SINGLE,)))),
 ]
 
@@ -234,6 +287,7 @@ def test_good_plans_pass():
     assert review(good_plan()) == []
     assert review(good_plan(left_alone())) == []
     assert review(replacement()(good_plan())) == []
+    assert review(with_root()(good_plan())) == []
 
 
 @pytest.mark.parametrize(
