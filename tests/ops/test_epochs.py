@@ -1,0 +1,259 @@
+"""Leader epoch checkpoints of real log directories: found, mended, verified, taken back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from krepair.durable.real_disk import RealDisk
+from krepair.errors import ExitCode, KrepairError
+from krepair.ops.apply import apply
+from krepair.ops.check import check
+from krepair.ops.options import Engine, Options
+from krepair.ops.plan import make_plan
+from krepair.ops.reports import LogDirReport
+from krepair.ops.undo import undo
+from krepair.ops.verify import verify_plan
+from krepair.plan.model import PartitionPlan, Plan
+from tests.durable.disks import SimulatedCrash, StoppingDisk
+from tests.fixture_dirs import unpack
+from tests.ops.scene import tree
+
+NAME = "leader-epoch-checkpoint"
+INTACT = "leader-epochs-2.2.1"
+DAMAGED = ("badcount", "corrupt", "deleted", "empty", "truncated")
+HISTORIES = {
+    "e-all-0": b"0\n7\n0 0\n2 40\n4 80\n6 120\n8 160\n10 200\n12 240\n",
+    "e-some-0": b"0\n5\n0 0\n4 40\n6 80\n10 120\n12 160\n",
+}
+OF_A_LEADER_WITHOUT_DATA = b"0\n1\n12 0\n"
+NOW_MS = 1_790_000_000_000
+
+
+def options(**given: object) -> Options:
+    values: dict[str, object] = {"engine": Engine.INLINE, "now_ms": NOW_MS, "fixes": ("epochs",)}
+    return Options(**(values | given))  # type: ignore[arg-type]
+
+
+def planned(log_dir: Path, **given: object) -> Plan:
+    return make_plan(str(log_dir), options(**given))
+
+
+def part(plan: Plan, folder: str) -> PartitionPlan:
+    return next(each for each in plan.partitions if each.folder == folder)
+
+
+def checked(log_dir: Path, **given: object) -> LogDirReport:
+    return check([str(log_dir)], options(**given)).log_dirs[0]
+
+
+def found(log_dir: Path) -> dict[str, set[str]]:
+    """Partition -> rules of its epochs."""
+    out: dict[str, set[str]] = {}
+    for finding in checked(log_dir).findings:
+        if finding.rule in {"KR401", "KR402"}:
+            out.setdefault(finding.partition, set()).add(finding.rule)
+    return out
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_damaged_history_comes_back_whole_and_undo_gives_the_damage_back(tmp_path: Path, damage: str) -> None:
+    log_dir = unpack(f"{INTACT}-{damage}", tmp_path)
+    before = tree(log_dir)
+    assert found(log_dir) == {folder: {"KR401"} for folder in HISTORIES}
+    assert tree(log_dir) == before
+    plan = planned(log_dir)
+    assert {each.folder: len(each.changes) for each in plan.partitions} == {
+        "e-all-0": 1,
+        "e-none-0": 0,
+        "e-some-0": 1,
+    }
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    for folder, history in HISTORIES.items():
+        assert (log_dir / folder / NAME).read_bytes() == history
+    assert (log_dir / "e-none-0" / NAME).read_bytes() == OF_A_LEADER_WITHOUT_DATA
+    assert verify_plan(plan, options()).problems == ()
+    assert {each.status for each in planned(log_dir).partitions} == {"nothing"}
+    assert found(log_dir) == {}
+    assert undo(plan, options()).exit_code == ExitCode.DONE
+    assert tree(log_dir) == before
+
+
+@pytest.mark.parametrize(("version", "refuses"), [("2.2.1", True), ("3.9.2", True), ("", True)])
+@pytest.mark.parametrize("damage", ["badcount", "corrupt", "truncated"])
+def test_history_that_cannot_be_read_is_forecast_to_keep_a_broker_down(
+    tmp_path: Path, damage: str, version: str, refuses: bool
+) -> None:
+    report = checked(unpack(f"{INTACT}-{damage}", tmp_path), broker_version=version)
+    assert ({line.expected for line in report.forecast} == {"refuse"}) is refuses
+    assert all(NAME in line.text for line in report.forecast)
+
+
+@pytest.mark.parametrize("damage", ["deleted", "empty"])
+def test_history_that_is_gone_is_forecast_to_be_forgotten(tmp_path: Path, damage: str) -> None:
+    lines = {line.partition: line for line in checked(unpack(f"{INTACT}-{damage}", tmp_path)).forecast}
+    assert {line.expected for line in lines.values()} == {"start"}
+    assert "its 7 leader epochs are forgotten" in lines["e-all-0"].text
+    assert "forgotten" not in lines["e-none-0"].text
+
+
+REBUILT = [
+    # fixture, partition, intact file, rebuilt file (None: no entry can come back, nothing is planned), late epochs
+    (INTACT, "e-all-0", HISTORIES["e-all-0"], HISTORIES["e-all-0"], False),
+    (INTACT, "e-some-0", HISTORIES["e-some-0"], HISTORIES["e-some-0"], False),
+    (INTACT, "e-none-0", OF_A_LEADER_WITHOUT_DATA, None, False),
+    ("offsets-bloat-2.2.0-clean", "__consumer_offsets-0", b"0\n1\n0 0\n", b"0\n1\n0 0\n", False),
+    ("offsets-bloat-2.2.0-clean", "__consumer_offsets-1", b"0\n1\n0 0\n", b"0\n1\n0 2\n", True),
+    ("offsets-bloat-2.2.0-clean", "__transaction_state-0", b"0\n1\n0 0\n", b"0\n1\n0 9063\n", True),
+    ("offsets-bloat-2.2.0-clean", "t-a-0", b"0\n1\n0 0\n", None, False),
+    ("offsets-cleaned-2.2.1", "__consumer_offsets-1", b"0\n1\n0 0\n", b"0\n1\n0 9059\n", True),
+    ("offsets-tv2-4.3.1", "__consumer_offsets-0", b"0\n1\n2 0\n", b"0\n1\n2 2\n", True),
+    ("offsets-tv2-4.3.1", "t-b-1", b"0\n1\n2 0\n", None, False),
+    ("compact-2.2.1-before", "c-none-0", b"0\n1\n0 0\n", b"0\n1\n0 0\n", False),
+    ("compact-2.2.1-after-2.2.1", "c-none-0", b"0\n1\n0 0\n", b"0\n1\n0 480\n", True),
+    ("oldformat-2.2.1-before", "mixed-0", b"0\n1\n0 968\n", b"0\n1\n0 968\n", False),
+    ("timeindex-ok-2.2.1", "f-t-0", b"0\n1\n0 0\n", b"0\n1\n0 0\n", False),
+]
+
+
+@pytest.mark.parametrize(
+    ("fixture", "folder", "intact", "rebuilt", "late"), REBUILT, ids=[f"{row[0]} {row[1]}" for row in REBUILT]
+)
+def test_intact_file_needs_nothing_and_deleted_gives_back_what_the_log_still_shows(
+    tmp_path: Path, fixture: str, folder: str, intact: bytes, rebuilt: bytes | None, late: bool
+) -> None:
+    """What cannot come back: epochs without a batch, and starts whose first batches compaction has taken."""
+    log_dir = unpack(fixture, tmp_path)
+    path = log_dir / folder / NAME
+    topic, _, number = folder.rpartition("-")
+    compacted = (("cleanup.policy", "compact"),) if topic.startswith("c-") else ()
+    given = {"partitions": ((topic, int(number)),), "settings": compacted}
+    assert path.read_bytes() == intact
+    assert planned(log_dir, **given).partitions[0].changes == ()
+    path.unlink()
+    plan = planned(log_dir, **given)
+    assert any("may start late" in note for note in plan.partitions[0].notes) is late
+    apply(plan, options())
+    assert (path.read_bytes() if path.exists() else None) == rebuilt
+
+
+def test_deleted_history_rebuilt_for_a_2_2_broker_leaves_epoch_zero_out(tmp_path: Path) -> None:
+    log_dir = unpack(f"{INTACT}-deleted", tmp_path)
+    apply(planned(log_dir, broker_version="2.2.1"), options())
+    assert (log_dir / "e-all-0" / NAME).read_bytes() == b"0\n6\n2 40\n4 80\n6 120\n8 160\n10 200\n12 240\n"
+    assert {each.status for each in planned(log_dir).partitions} == {"nothing"}
+
+
+def test_contradicted_entry_is_told_both_ways_and_the_log_wins(tmp_path: Path) -> None:
+    log_dir = unpack(INTACT, tmp_path)
+    path = log_dir / "e-all-0" / NAME
+    path.write_bytes(path.read_bytes().replace(b"4 80", b"4 90"))
+    assert found(log_dir) == {"e-all-0": {"KR402"}}
+    plan = planned(log_dir)
+    notes = part(plan, "e-all-0").notes
+    assert any("recorded to start at 90" in note and "at 80" in note for note in notes)
+    assert any("follower" in note for note in notes)
+    apply(plan, options())
+    assert path.read_bytes() == HISTORIES["e-all-0"]
+
+
+HOSTILE = {
+    "a line of 30 MB": b"0\n1\n" + b"7" * (30 << 20),
+    "no line end in 70 MB": b"0" * (70 << 20),
+    "no UTF-8": b"0\n1\n\xff\xfe \xfd\n",
+    "count 2^31-1": b"0\n2147483647\n0 0\n",
+    "count -1": b"0\n-1\n0 0\n",
+    "count past 64 bits": b"0\n99999999999999999999\n0 0\n",
+    "offsets past 64 bits": b"0\n2\n0 0\n2 99999999999999999999\n",
+    "other digits": "0\n1\n٠ ٤\n".encode(),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_file_is_mended_like_any_other(tmp_path: Path, name: str) -> None:
+    log_dir = unpack(INTACT, tmp_path)
+    (log_dir / "e-all-0" / NAME).write_bytes(HOSTILE[name])
+    plan = planned(log_dir)
+    assert all(len(note) < 400 for each in plan.partitions for note in each.notes)
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    assert (log_dir / "e-all-0" / NAME).read_bytes() == HISTORIES["e-all-0"]
+
+
+@pytest.mark.parametrize("kind", ["symlink", "FIFO", "folder"])
+def test_what_is_no_regular_file_is_left_and_said(tmp_path: Path, kind: str) -> None:
+    log_dir = unpack(INTACT, tmp_path)
+    path = log_dir / "e-all-0" / NAME
+    path.unlink()
+    if kind == "symlink":
+        path.symlink_to("/etc/hostname")
+    elif kind == "FIFO":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    plan = planned(log_dir)
+    assert part(plan, "e-all-0").changes == ()
+    assert any("no regular file" in note for note in part(plan, "e-all-0").notes)
+
+
+def test_file_that_changed_since_the_plan_is_refused(tmp_path: Path) -> None:
+    log_dir = unpack(f"{INTACT}-badcount", tmp_path)
+    plan = planned(log_dir)
+    (log_dir / "e-all-0" / NAME).write_bytes(b"0\n0\n")
+    report = apply(plan, options())
+    assert {result.partition: result.outcome for result in report.results} == {
+        "e-all-0": "failed",
+        "e-some-0": "committed",
+    }
+    assert (log_dir / "e-all-0" / NAME).read_bytes() == b"0\n0\n"
+
+
+def test_missing_file_takes_owner_and_mode_of_the_log_and_undo_removes_it(tmp_path: Path) -> None:
+    log_dir = unpack(f"{INTACT}-deleted", tmp_path)
+    for path in (log_dir / "e-all-0").glob("*.log"):
+        path.chmod(0o640)
+    before = tree(log_dir)
+    plan = planned(log_dir)
+    apply(plan, options())
+    assert (log_dir / "e-all-0" / NAME).stat().st_mode & 0o777 == 0o640
+    undo(plan, options())
+    assert tree(log_dir) == before
+
+
+@pytest.mark.parametrize("verb", ["apply", "undo"])
+def test_at_every_stop_the_file_is_the_old_or_the_new_one_and_the_verb_can_be_run_again(
+    tmp_path: Path, verb: str
+) -> None:
+    log_dir = unpack(f"{INTACT}-truncated", tmp_path)
+    shutil.rmtree(log_dir / "e-some-0")
+    old = tree(log_dir)
+    plan = planned(log_dir)
+    apply(plan, options())
+    new = tree(log_dir, private=False)
+    undo(plan, options())
+    stop, stopped = 0, True
+    while stopped:
+        stop += 1
+        if verb == "undo":
+            apply(plan, options())
+        try:
+            (apply if verb == "apply" else undo)(plan, options(), disk=StoppingDisk(RealDisk(), stop))
+            stopped = False
+        except SimulatedCrash:
+            assert tree(log_dir, private=False) in (old, new)
+        if verb == "apply":
+            assert apply(plan, options()).exit_code == ExitCode.DONE
+            assert tree(log_dir, private=False) == new
+        assert undo(plan, options()).exit_code == ExitCode.DONE
+        assert tree(log_dir) == old
+    assert stop > 4
+
+
+def test_fix_that_is_not_named_is_not_planned(tmp_path: Path) -> None:
+    log_dir = unpack(f"{INTACT}-badcount", tmp_path)
+    plan = planned(log_dir, fixes=("index",))
+    assert not any(each.changes for each in plan.partitions)
+    with pytest.raises(KrepairError):
+        make_plan(str(tmp_path / "nothing"), options())
