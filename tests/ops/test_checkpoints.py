@@ -1,0 +1,330 @@
+"""The checkpoints of the root: found, mended so that a broker can only keep more, taken back; whose files they are."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from krepair.durable.real_disk import RealDisk
+from krepair.errors import ExitCode
+from krepair.logdir.view import read_log_dir
+from krepair.ops.apply import apply
+from krepair.ops.check import check
+from krepair.ops.options import Engine, Options
+from krepair.ops.plan import make_plan
+from krepair.ops.purge import purge
+from krepair.ops.reports import LogDirReport
+from krepair.ops.show import show_view
+from krepair.ops.undo import undo
+from krepair.ops.verify import verify_plan
+from krepair.plan import planfile
+from krepair.plan.model import Plan
+from krepair.plan.review import review
+from tests.durable.disks import SimulatedCrash, StoppingDisk
+from tests.fixture_dirs import unpack
+from tests.ops.scene import FAR, Scene, tree
+
+RECOVERY, HIGH_WATERMARK, LOG_START, CLEANER = (
+    f"{word}-offset-checkpoint" for word in ("recovery-point", "replication", "log-start", "cleaner")
+)
+FILES = {RECOVERY: "KR403", HIGH_WATERMARK: "KR404", LOG_START: "KR405", CLEANER: "KR410"}
+GOOD = b"0\n3\ne-all 0 200\ne-none 0 0\ne-some 0 160\n"
+HEALTHY = (
+    "compact-2.2.1-after-2.2.1",
+    "leader-epochs-2.2.1",
+    "offsets-bloat-2.2.0-clean",
+    "offsets-cleaned-2.2.1",
+    "offsets-tv2-4.3.1",
+    "oldformat-2.2.1-before",
+    "timeindex-ok-2.2.1",
+)
+NOW_MS = 1_790_000_000_000
+
+
+def options(**given: object) -> Options:
+    values: dict[str, object] = {"engine": Engine.INLINE, "now_ms": NOW_MS, "fixes": ("checkpoints",)}
+    return Options(**(values | given))  # type: ignore[arg-type]
+
+
+def planned(log_dir: Path, **given: object) -> Plan:
+    """A plan, as read back from its file."""
+    return planfile.loads(planfile.dumps(make_plan(str(log_dir), options(**given))), "PLAN")
+
+
+def checked(log_dir: Path, **given: object) -> LogDirReport:
+    return check([str(log_dir)], options(**given)).log_dirs[0]
+
+
+def rules(log_dir: Path, name: str = "") -> set[str]:
+    return {
+        each.rule
+        for each in checked(log_dir).findings
+        if each.rule[:3] == "KR4" and each.file == (name or each.file)
+    }
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    """A cleanly stopped 2.2.1 with three partitions of 280, 0 and 200 records."""
+    path = unpack("leader-epochs-2.2.1", tmp_path)
+    for name in FILES:
+        (path / name).write_bytes(GOOD)
+    (path / LOG_START).write_bytes(b"0\n1\ne-all 0 0\n")
+    return path
+
+
+@pytest.mark.parametrize("fixture", HEALTHY)
+def test_checkpoints_as_brokers_leave_them_need_nothing(tmp_path: Path, fixture: str) -> None:
+    path = unpack(fixture, tmp_path)
+    assert {rule for name, rule in FILES.items() if rule in rules(path, name)} == set()
+    assert planned(path).root is None
+
+
+def test_lines_of_partitions_whose_folders_were_taken_out_go(tmp_path: Path) -> None:
+    """The fixture is without the ``__transaction_state`` that its broker had."""
+    path = unpack("compact-2.2.1-before", tmp_path)
+    assert {rule for name, rule in FILES.items() if rule in rules(path, name)} == {"KR403", "KR404"}
+    plan = planned(path)
+    assert plan.root is not None
+    assert {note.split()[1] for note in plan.root.notes} == {"__transaction_state-0", "__transaction_state-1"}
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "truncated": lambda data: data[:-6],
+    "NULs": lambda data: data[:10] + b"\0" * 30,
+    "garbage": lambda data: b"garbage\n",
+    "count too high": lambda data: b"0\n9" + data[3:],
+    "count -1": lambda data: b"0\n-1" + data[3:],
+    "count 2^31-1": lambda data: b"0\n2147483647" + data[3:],
+    "partition that is not there": lambda data: data.replace(b"e-some", b"e-gone"),
+    "partition twice": lambda data: data.replace(b"e-none", b"e-all"),
+    "negative": lambda data: data.replace(b"160", b"-5"),
+    "past the end": lambda data: data.replace(b"e-all 0 200", b"e-all 0 281"),
+    "no UTF-8": lambda data: data.replace(b"e-none", b"\xff\xfe"),
+    "a line of 30 MB": lambda data: data + b"x" * (30 << 20),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", FILES)
+def test_damage_is_found_mended_verified_and_comes_back_by_undo(
+    log_dir: Path, name: str, damage: str
+) -> None:
+    (log_dir / name).write_bytes(DAMAGES[damage](GOOD))
+    (log_dir / name).chmod(0o640)
+    before = tree(log_dir)
+    assert rules(log_dir, name) == {FILES[name]}
+    plan = planned(log_dir)
+    assert plan.root is not None
+    assert [change.name for change in plan.root.changes] == [name]
+    assert review(plan) == []
+    assert tree(log_dir) == before
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    assert verify_plan(plan, options()).problems == ()
+    assert {entry.name for entry in log_dir.iterdir()} == {path for path in before if "/" not in path}
+    assert (log_dir / name).stat().st_mode & 0o777 == 0o640
+    mended = read_log_dir(str(log_dir))
+    for checkpoint in (mended.recovery_point, mended.high_watermark, mended.log_start, mended.cleaner):
+        assert (checkpoint.damage, checkpoint.broker_reads) == ((), True)
+        assert all(
+            offset <= {"e-all": 280, "e-none": 0, "e-some": 200}[key[0]]
+            for key, offset in checkpoint.offsets.items()
+        )
+    assert mended.clean_shutdown
+    assert planned(log_dir).root is None
+    assert rules(log_dir, name) == set()
+    assert undo(plan, options()).exit_code == ExitCode.DONE
+    assert tree(log_dir) == before
+
+
+def test_all_four_at_once_and_purge_leaves_nothing_behind(log_dir: Path) -> None:
+    for name in FILES:
+        (log_dir / name).write_bytes(GOOD.replace(b"e-all 0 200", b"e-all 0 999"))
+    plan = planned(log_dir)
+    page = str(show_view(plan, "PLAN"))
+    assert all(name in page for name in FILES)
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    assert {name: (log_dir / name).read_bytes() for name in FILES} == {
+        RECOVERY: GOOD.replace(b"200", b"280"),
+        HIGH_WATERMARK: GOOD.replace(b"200", b"280"),
+        LOG_START: b"0\n2\ne-none 0 0\ne-some 0 160\n",
+        CLEANER: b"0\n2\ne-none 0 0\ne-some 0 160\n",
+    }
+    assert {each.outcome for each in apply(plan, options()).results} == {"already"}
+    assert {each.outcome for each in purge(plan, options()).results} == {"purged"}
+    assert not [path for path in log_dir.rglob("*") if "~" in path.name]
+    assert {each.outcome for each in undo(plan, options()).results} == {"failed"}
+
+
+@pytest.mark.parametrize("verb", ["apply", "undo"])
+def test_at_every_stop_each_file_is_the_old_or_the_new_one_and_the_verb_can_be_run_again(
+    log_dir: Path, verb: str
+) -> None:
+    (log_dir / RECOVERY).write_bytes(DAMAGES["truncated"](GOOD))
+    (log_dir / LOG_START).write_bytes(DAMAGES["past the end"](GOOD))
+    old = tree(log_dir)
+    plan = planned(log_dir)
+    apply(plan, options())
+    new = tree(log_dir, private=False)
+    undo(plan, options())
+    assert tree(log_dir) == old
+    stop, stopped = 0, True
+    while stopped:
+        stop += 1
+        if verb == "undo":
+            apply(plan, options())
+        try:
+            (apply if verb == "apply" else undo)(plan, options(), disk=StoppingDisk(RealDisk(), stop))
+            stopped = False
+        except SimulatedCrash:
+            now = tree(log_dir, private=False)
+            assert all(now[name] in (old[name], new[name]) for name in (RECOVERY, LOG_START))
+            assert now.keys() <= old.keys() | {".lock"}
+        if verb == "apply":
+            assert apply(plan, options()).exit_code == ExitCode.DONE
+            assert tree(log_dir, private=False) == new
+        assert undo(plan, options()).exit_code == ExitCode.DONE
+        assert tree(log_dir) == old
+    assert stop > 6
+
+
+def test_damaged_recovery_points_are_mended_before_the_fence_of_a_rewrite_needs_them(tmp_path: Path) -> None:
+    """Markers, epochs and checkpoints in one plan; undo gives every byte and time back."""
+    one = Scene(unpack("offsets-bloat-2.2.0-clean", tmp_path), horizon=FAR)
+    points = one.path / RECOVERY
+    points.write_bytes(points.read_bytes().replace(b"0\n10\n", b"0\n99\n"))
+    (one.path / "__consumer_offsets-0" / "leader-epoch-checkpoint").write_bytes(b"0\n7\n0 0\n")
+    before = tree(one.path)
+    plan = one.plan(fixes=("checkpoints", "epochs", "markers"))
+    assert plan.root is not None
+    assert one.apply(plan).exit_code == ExitCode.DONE
+    assert verify_plan(plan, one.options()).problems == ()
+    again = one.plan(fixes=("checkpoints", "epochs", "markers"))
+    assert (again.root, {each.status for each in again.partitions}) == (None, {"nothing"})
+    assert one.undo(plan).exit_code == ExitCode.DONE
+    assert tree(one.path) == before
+
+
+def test_file_that_a_broker_wrote_since_is_neither_replaced_nor_put_back(log_dir: Path) -> None:
+    (log_dir / RECOVERY).write_bytes(DAMAGES["count too high"](GOOD))
+    plan = planned(log_dir)
+    (log_dir / RECOVERY).write_bytes(GOOD.replace(b"200", b"280"))
+    report = apply(plan, options())
+    assert ({each.outcome for each in report.results}, report.exit_code) == ({"failed"}, ExitCode.STALE_PLAN)
+    assert (log_dir / RECOVERY).read_bytes() == GOOD.replace(b"200", b"280")
+    assert not [path for path in log_dir.rglob("*") if "~" in path.name]
+
+    (log_dir / RECOVERY).write_bytes(DAMAGES["count too high"](GOOD))
+    plan = planned(log_dir)
+    apply(plan, options())
+    (log_dir / RECOVERY).write_bytes(b"0\n1\ne-all 0 280\n")
+    assert {each.outcome for each in undo(plan, options()).results} == {"failed"}
+    assert (log_dir / RECOVERY).read_bytes() == b"0\n1\ne-all 0 280\n"
+
+
+def test_log_that_grew_since_the_plan_stops_the_mending(log_dir: Path) -> None:
+    (log_dir / HIGH_WATERMARK).write_bytes(DAMAGES["past the end"](GOOD))
+    plan = planned(log_dir)
+    last = max((log_dir / "e-all-0").glob("*.log"))
+    last.write_bytes(last.read_bytes()[:-1])
+    assert apply(plan, options()).exit_code == ExitCode.STALE_PLAN
+    assert (log_dir / HIGH_WATERMARK).read_bytes() == DAMAGES["past the end"](GOOD)
+
+
+def test_log_start_past_the_end_is_forecast_to_delete_that_partition_alone(log_dir: Path) -> None:
+    (log_dir / LOG_START).write_bytes(b"0\n1\ne-all 0 281\n")
+    lines = {line.partition: line.expected for line in checked(log_dir).forecast}
+    assert lines == {"e-all-0": "delete", "e-none-0": "start", "e-some-0": "start"}
+    (log_dir / LOG_START).write_bytes(b"0\n1\ne-all 0 280\n")
+    assert {line.expected for line in checked(log_dir).forecast} == {"start"}
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "version", "expected", "word"),
+    [
+        (RECOVERY, "truncated", "2.2.1", "refuse", "cannot be read"),
+        (RECOVERY, "truncated", "4.3.1", "refuse", "cannot be read"),
+        (RECOVERY, "count -1", "2.2.1", "refuse", "cannot be read"),
+        (RECOVERY, "count -1", "3.9.2", "start", "reset to 0"),
+        (LOG_START, "count -1", "4.3.1", "start", "first segments' base offsets"),
+        (LOG_START, "garbage", "", "refuse", "cannot be read"),
+        (HIGH_WATERMARK, "garbage", "2.2.1", "refuse", "2.x starts, and stops"),
+        (HIGH_WATERMARK, "count -1", "3.9.2", "start", "does not serve"),
+        (CLEANER, "count -1", "4.3.1", "start", "cleaner is dead"),
+        (CLEANER, "count -1", "", "refuse", "cannot be read"),
+    ],
+)
+def test_forecast_of_an_unreadable_file_goes_by_version(
+    log_dir: Path, name: str, damage: str, version: str, expected: str, word: str
+) -> None:
+    (log_dir / name).write_bytes(DAMAGES[damage](GOOD))
+    for line in checked(log_dir, broker_version=version).forecast:
+        assert line.expected == expected
+        assert word in line.text
+
+
+def test_half_written_checkpoint_is_told(log_dir: Path) -> None:
+    (log_dir / f"{RECOVERY}.tmp").write_bytes(b"0\n")
+    assert rules(log_dir, f"{RECOVERY}.tmp") == {"KR406"}
+
+
+def test_directory_without_a_partition_folder_has_no_place_to_keep_originals(log_dir: Path) -> None:
+    for path in log_dir.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+    (log_dir / RECOVERY).write_bytes(b"garbage\n")
+    assert planned(log_dir).root is None
+    assert rules(log_dir, RECOVERY) == {"KR403"}
+
+
+def test_meta_properties_of_another_cluster_or_copied_are_reported_and_left(tmp_path: Path) -> None:
+    one, two = unpack("offsets-tv2-4.3.1", tmp_path / "1"), unpack("offsets-tv2-4.3.1", tmp_path / "2")
+    meta = two / "meta.properties"
+    same = [
+        each for each in check([str(one), str(two)], options()).log_dirs[0].findings if each.rule == "KR407"
+    ]
+    assert ["one is a copy of the other" in each.evidence for each in same] == [True]
+    meta.write_text(
+        meta.read_text().replace("cluster.id=", "cluster.id=x").replace("directory.id=", "directory.id=x")
+    )
+    before = tree(two)
+    found = [each for report in check([str(one), str(two)], options()).log_dirs for each in report.findings]
+    assert [each.evidence.split()[0] for each in found if each.rule == "KR407"] == [
+        "cluster.id",
+        "cluster.id",
+    ]
+    meta.write_text("version=9\n")
+    assert "KR407" in rules(two)
+    meta.unlink()
+    assert "KR407" in rules(two)
+    assert {path: row for path, row in tree(two).items() if path != "meta.properties"} == {
+        path: row for path, row in before.items() if path != "meta.properties"
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"), [(b"", "refuse"), (b"version: 0\ntopic_id: x\n", "refuse"), (None, "start")]
+)
+def test_partition_metadata_is_reported_and_forecast(
+    tmp_path: Path, content: bytes | None, expected: str
+) -> None:
+    path = unpack("offsets-tv2-4.3.1", tmp_path)
+    file = path / "t-a-0" / "partition.metadata"
+    if content is None:
+        file.unlink()
+    else:
+        file.write_bytes(content)
+    report = checked(path)
+    assert [each.partition for each in report.findings if each.rule == "KR408"] == ["t-a-0"]
+    assert {line.expected for line in report.forecast} == {expected}
+    assert {line.expected for line in checked(path, broker_version="2.2.1").forecast} == {"start"}
+
+
+def test_another_topic_id_is_told_of_every_partition_of_the_topic(tmp_path: Path) -> None:
+    path = unpack("offsets-tv2-4.3.1", tmp_path)
+    shutil.copy(path / "t-b-0" / "partition.metadata", path / "t-a-0" / "partition.metadata")
+    found = {each.partition for each in checked(path).findings if each.rule == "KR408"}
+    assert found == {"t-a-0", "t-a-1"}
