@@ -21,6 +21,13 @@ def verify(
     setting: shared.SetOption = None,
     topic: shared.TopicOption = None,
     partition: shared.PartitionOption = None,
+    originals: Annotated[
+        bool,
+        typer.Option(
+            "--originals",
+            help="Of a plan: also hold what apply made against the kept originals, byte for byte.",
+        ),
+    ] = False,
     engine: shared.EngineOption = "auto",
     master: shared.MasterOption = "",
     json: shared.JsonOption = False,
@@ -28,7 +35,7 @@ def verify(
 ) -> None:
     """Prove that every file reads as it should, and that a plan's result is what was planned. Writes nothing.
 
-    Example: krepair verify offsets.krplan
+    Example: krepair verify offsets.krplan --originals
     """
     options = shared.common_options(
         config=config,
@@ -38,6 +45,7 @@ def verify(
         partitions=partition,
         engine=engine,
         master=master,
+        originals=originals,
     )
     from krepair.cli.views.reports import verify_view
     from krepair.ops import show

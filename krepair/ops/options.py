@@ -66,6 +66,7 @@ class Options:
         assume_high_watermark: ``log-end`` or empty.
         engine: where the work is done.
         master: Spark master URL, or empty for krepair's own choice.
+        originals: of ``verify PLAN``: also hold what apply made against the kept originals, byte for byte.
     """
 
     config: str | None = None
@@ -82,6 +83,7 @@ class Options:
     assume_high_watermark: str = ""
     engine: Engine = Engine.AUTO
     master: str = ""
+    originals: bool = False
 
     def wants(self, topic: str, partition: int) -> bool:
         """Whether ``--topic`` and ``--partition`` let this partition in."""

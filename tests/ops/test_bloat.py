@@ -103,7 +103,7 @@ def test_what_was_applied_verifies_and_undo_gives_every_byte_and_time_back(bloat
     before = tree(bloat.path)
     plan = bloat.plan()
     bloat.apply(plan)
-    verified = verify_plan(plan, bloat.options())
+    verified = verify_plan(plan, bloat.options(originals=True))
     assert (verified.exit_code, verified.problems) == (ExitCode.DONE, ())
     assert verified.batches == sum(change.batches for each in plan.partitions for change in rewrites(each))
     assert verify_log_dir(str(bloat.path), bloat.options()).problems == ()

@@ -37,7 +37,7 @@ def work(path):
     codes = [int(check((path,), options).exit_code)]
     plan = make_plan(path, options)
     codes.append(int(apply(plan, options).exit_code))
-    codes.append(int(verify_plan(plan, options).exit_code))
+    codes.append(int(verify_plan(plan, replace(options, originals=True)).exit_code))
     codes.append(int(verify_log_dir(path, options).exit_code))
     log = sorted(Path(path).glob("*/*.log"))[0]
     made = regenerate_offset_and_time(str(log), log.stat().st_size, 0, 4096)
