@@ -18,6 +18,7 @@ from tests.builders import LogDir, Record
 # imported and compiled when the peak is set back. Lines of Linux's /proc are in kB.
 SCRIPT = """
 import json, sys
+from dataclasses import replace
 from pathlib import Path
 from krepair.checks.walk import walk
 from krepair.ops.apply import apply
