@@ -128,7 +128,7 @@ class TestNotALogDir:
 
     def test_a_folder_only_named_like_a_partition_is_not_enough(self, tmp_path: Path) -> None:
         (tmp_path / "ImageMagick-6").mkdir()
-        with pytest.raises(NotALogDirError, match="partition folders .* with logs"):
+        with pytest.raises(NotALogDirError, match=r"partition folders .* with logs"):
             read_log_dir(str(tmp_path))
 
     def test_a_folder_of_another_name_is_no_partition(self, log_dir: Path) -> None:
