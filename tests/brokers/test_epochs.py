@@ -1,0 +1,148 @@
+"""Real brokers on damaged leader epochs: what check forecast happens, and mended they start with all of them."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from krepair.errors import ExitCode
+from krepair.formats.checkpoint import EpochEntry, decode_epochs
+from krepair.ops.apply import apply
+from krepair.ops.check import check
+from krepair.ops.options import Engine, Options
+from krepair.ops.plan import make_plan
+from tests.fixture_dirs import unpack
+from tests.lab.broker import Broker, BrokerError, Topic, wait_for
+from tests.lab.judge import Judge, JudgeError
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
+REFUSED = ("badcount", "corrupt", "truncated")
+FORGOTTEN = ("deleted", "empty")
+NAME = "leader-epoch-checkpoint"
+EPOCHS = [(0, 0), (2, 40), (4, 80), (6, 120), (8, 160), (10, 200), (12, 240)]
+END = 280
+OPTIONS = Options(engine=Engine.INLINE, now_ms=1_790_000_000_000, fixes=("epochs",))
+NO_EPOCH = (-1, -1)
+ASKED = range(13)
+
+
+def gathered(work: Path, damages: tuple[str, ...]) -> Path:
+    """One log directory with partition e-all-0 of several fixtures, each under the name of its damage."""
+    log_dir = unpack("leader-epochs-2.2.1", work)
+    source = unpack("leader-epochs-2.2.1", work / "intact")
+    for folder in ("e-all-0", "e-some-0", "e-none-0"):
+        shutil.rmtree(log_dir / folder)
+    for damage in damages:
+        origin = source if damage == "intact" else unpack(f"leader-epochs-2.2.1-{damage}", work / damage)
+        shutil.copytree(origin / "e-all-0", log_dir / f"{damage}-0")
+    lines = "".join(f"{damage} 0 {END}\n" for damage in damages)
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (log_dir / name).write_text(f"0\n{len(damages)}\n{lines}")
+    return log_dir
+
+
+def topics(damages: tuple[str, ...]) -> dict[str, Topic]:
+    """On ZooKeeper each leads at the epoch it had, on KRaft at 0."""
+    return {damage: Topic(1, {"retention.ms": "-1"}, {0: 12}) for damage in damages}
+
+
+def expected(log_dir: Path, version: str) -> set[str]:
+    given = Options(engine=Engine.INLINE, now_ms=OPTIONS.now_ms, broker_version=version)
+    return {line.expected for line in check([str(log_dir)], given).log_dirs[0].forecast}
+
+
+def recorded(folder: Path) -> list[tuple[int, int]]:
+    return [(one.epoch, one.start_offset) for one in decode_epochs((folder / NAME).read_bytes()).entries]
+
+
+def mend(log_dir: Path) -> None:
+    plan = make_plan(str(log_dir), OPTIONS)
+    assert apply(plan, OPTIONS).exit_code == ExitCode.DONE
+
+
+def ask_for_epoch(bootstrap: str, topic: str, epoch: int) -> tuple[int, int, int]:
+    """``OffsetsForLeaderEpoch`` (v2, KIP-320): error code, epoch, end offset."""
+    host, _, port = bootstrap.partition(":")
+    name, client = topic.encode(), b"krepair-lab"
+    head = struct.pack(">hhih", 23, 2, 7, len(client)) + client
+    body = struct.pack(">ih", 1, len(name)) + name + struct.pack(">iiii", 1, 0, -1, epoch)
+    with socket.create_connection((host, int(port)), timeout=20) as wire:
+        wire.sendall(struct.pack(">i", len(head + body)) + head + body)
+        size = struct.unpack(">i", wire.recv(4, socket.MSG_WAITALL))[0]
+        answer = wire.recv(size, socket.MSG_WAITALL)
+    error, _, found, end = struct.unpack(">hiiq", answer[4 + 4 + 4 + 2 + len(name) + 4 :])
+    return error, found, end
+
+
+def end_offsets_for_epochs(broker: Broker, topic: str) -> dict[int, tuple[int, int]]:
+    """Asked epoch -> (epoch, end offset), once the broker leads."""
+    wait_for(lambda: ask_for_epoch(broker.bootstrap, topic, 0)[0] == 0)
+    answers = {epoch: ask_for_epoch(broker.bootstrap, topic, epoch) for epoch in ASKED}
+    assert {error for error, _, _ in answers.values()} == {0}
+    return {epoch: (found, end) for epoch, (_, found, end) in answers.items()}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("damage", REFUSED)
+def test_broker_refuses_what_check_says_it_refuses(tmp_path: Path, version: str, damage: str) -> None:
+    log_dir = gathered(tmp_path, (damage,))
+    assert expected(log_dir, version) == {"refuse"}
+    with pytest.raises(BrokerError), Broker(version, log_dir, topics=topics((damage,)), timeout_s=40):
+        pass
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_broker_forgets_the_history_that_check_says_it_forgets(tmp_path: Path, version: str) -> None:
+    log_dir = gathered(tmp_path, FORGOTTEN)
+    assert expected(log_dir, version) == {"start"}
+    with Broker(version, log_dir, topics=topics(FORGOTTEN)) as broker:
+        broker.stop()
+    for damage in FORGOTTEN:
+        left = recorded(log_dir / f"{damage}-0")
+        assert [start for _, start in left] in ([END], []), left
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_mended_directory_starts_and_keeps_the_epochs_it_had(tmp_path: Path, version: str) -> None:
+    """On ZooKeeper the broker leads on and its file is read; on KRaft it leads at 0 and only its start is judged."""
+    damages = (*REFUSED, *FORGOTTEN, "intact")
+    log_dir = gathered(tmp_path, damages)
+    mend(log_dir)
+    assert {damage: recorded(log_dir / f"{damage}-0") for damage in damages} == dict.fromkeys(damages, EPOCHS)
+    assert expected(log_dir, version) == {"start"}
+    with Broker(version, log_dir, topics=topics(damages)) as broker:
+        if not broker.kraft:
+            answers = {damage: end_offsets_for_epochs(broker, damage) for damage in damages}
+            assert answers == dict.fromkeys(damages, answers["intact"])
+            assert answers["intact"][3] == (2, 80)
+            assert NO_EPOCH not in set(answers["intact"].values())
+        broker.stop()
+    for damage in damages if version == "2.2.1" else ():
+        left = recorded(log_dir / f"{damage}-0")
+        assert left[: len(EPOCHS)] == EPOCHS
+        assert {start for _, start in left[len(EPOCHS) :]} <= {END}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("damage", [*REFUSED, *FORGOTTEN])
+def test_kafka_loads_the_mended_history_and_not_the_damaged_one(
+    tmp_path: Path, judge: Callable[[str], Judge], version: str, damage: str
+) -> None:
+    """Kafka's own log class on the folder: what it refused it loads, and it writes back what krepair wrote."""
+    log_dir = gathered(tmp_path, (damage,))
+    folder = log_dir / f"{damage}-0"
+    if damage in REFUSED:
+        shutil.copytree(folder, tmp_path / "damaged" / f"{damage}-0")
+        with pytest.raises(JudgeError):
+            judge(version).load(tmp_path / "damaged" / f"{damage}-0")
+    mend(log_dir)
+    loaded = judge(version).load(folder)
+    assert (loaded.log_start, loaded.log_end) == (0, END)
+    assert decode_epochs((folder / NAME).read_bytes()).entries == tuple(EpochEntry(*pair) for pair in EPOCHS)
