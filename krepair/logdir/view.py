@@ -196,7 +196,9 @@ def _is_partition_folder(folder: FolderName) -> bool:
 
 def _not_a_log_dir(path: str, entries: _Root) -> tuple[str]:
     checkpoints = ", ".join(CHECKPOINTS)
-    expected = f"{META_PROPERTIES}, a checkpoint file ({checkpoints}) or partition folders (topic-0) with logs"
+    expected = (
+        f"{META_PROPERTIES}, a checkpoint file ({checkpoints}) or partition folders (topic-0) with logs"
+    )
     found = ", ".join(shown(special.name) for special in entries.foreign[:3]) or "nothing"
     if len(entries.foreign) > 3:
         found += f" and {len(entries.foreign) - 3} more"

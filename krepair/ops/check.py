@@ -39,8 +39,10 @@ from krepair.plan.build import version_of
 from krepair.rules.model import LeftAlone
 
 PLAN_FIXES = frozenset({"KR101"})
-EPOCH_RULES = frozenset({"KR401", "KR402"})
-CHECKPOINT_RULES = frozenset({"KR403", "KR404", "KR405", "KR410"})
+ROOT_AND_EPOCHS = (
+    ("checkpoints", frozenset({"KR403", "KR404", "KR405", "KR410"})),
+    ("epochs", frozenset({"KR401", "KR402"})),
+)
 INDEX_RULES = frozenset({"KR201", "KR202", "KR203", "KR204", "KR206", "KR207", "KR802"})
 
 
@@ -71,20 +73,20 @@ def _index_mends(finding: Finding) -> bool:
 
 def _next_command(reports: Sequence[LogDirReport], whole: Collection[str]) -> str:
     for report in reports:
-        if any(finding.rule in PLAN_FIXES for finding in report.findings):
+        found = {finding.rule for finding in report.findings}
+        # What keeps a broker down, or makes it delete a partition, comes before what only wastes space.
+        fixes = [name for name, rules in ROOT_AND_EPOCHS if found & rules]
+        indexes = any(_index_mends(finding) for finding in report.findings)
+        way = "index=regenerate" if report.log_dir in whole else "index"
+        if fixes:
+            fixes += [way] * indexes + ["markers"] * bool(found & PLAN_FIXES)
+            return f"krepair plan {report.log_dir} --fix {','.join(fixes)} --out PLAN"
+        if found & PLAN_FIXES:
             return f"krepair plan {report.log_dir} --out PLAN"
-    for report in reports:
-        if any(_index_mends(finding) for finding in report.findings):
-            way = "index=regenerate" if report.log_dir in whole else "index"
+        if indexes:
             return f"krepair plan {report.log_dir} --fix {way} --out PLAN"
-    for report in reports:
-        if any(finding.rule in EPOCH_RULES for finding in report.findings):
-            return f"krepair plan {report.log_dir} --fix epochs --out PLAN"
-    for report in reports:
-        if any(finding.rule in CHECKPOINT_RULES for finding in report.findings):
-            return f"krepair plan {report.log_dir} --fix checkpoints --out PLAN"
-    rules = sorted({finding.rule for report in reports for finding in report.findings})
-    return f"krepair explain {rules[0]}" if rules else ""
+    told = sorted({finding.rule for report in reports for finding in report.findings})
+    return f"krepair explain {told[0]}" if told else ""
 
 
 def _check_one(

@@ -266,6 +266,21 @@ def test_forecast_of_an_unreadable_file_goes_by_version(
         assert word in line.text
 
 
+def test_file_too_large_to_be_read_is_told_and_left(log_dir: Path) -> None:
+    with (log_dir / RECOVERY).open("wb") as file:
+        file.truncate(100 << 20)
+    assert rules(log_dir, RECOVERY) == {"KR403"}
+    assert planned(log_dir).root is None
+    assert {line.expected for line in checked(log_dir).forecast} == {"refuse"}
+
+
+def test_check_ends_with_the_command_that_mends_all_of_it(log_dir: Path) -> None:
+    (log_dir / RECOVERY).write_bytes(b"garbage\n")
+    (log_dir / "e-all-0" / "leader-epoch-checkpoint").write_bytes(b"garbage\n")
+    report = check([str(log_dir)], options())
+    assert report.next_command == f"krepair plan {log_dir} --fix checkpoints,epochs --out PLAN"
+
+
 def test_half_written_checkpoint_is_told(log_dir: Path) -> None:
     (log_dir / f"{RECOVERY}.tmp").write_bytes(b"0\n")
     assert rules(log_dir, f"{RECOVERY}.tmp") == {"KR406"}
