@@ -14,9 +14,11 @@ from typing import Any
 import crc32c
 import numpy as np
 
+from krepair.formats import batch_v2, compression
 from tests import builders
 
 CHUNK_BATCHES = 1 << 16
+RECORDS_EACH = 16
 NOW_MS = builders.NOW_MS
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -95,6 +97,33 @@ def blocks(
     return np.concatenate(together, axis=1).tobytes()
 
 
+def records(first_offset: int, count: int, _producers: int) -> bytes:
+    """Batches of 16 records of 1 kB, as they are."""
+    return _batches_like(_record_batch(), first_offset, count)
+
+
+def lz4_records(first_offset: int, count: int, _producers: int) -> bytes:
+    """Batches of 16 records of 1 kB, compressed with lz4 to about half."""
+    plain = _record_batch()
+    header = batch_v2.decode_header(plain)
+    body = compression.compress(compression.Codec.LZ4, plain[batch_v2.HEADER_SIZE :])
+    packed = batch_v2.encode_batch(header._replace(attributes=compression.Codec.LZ4), body)
+    return _batches_like(packed, first_offset, count)
+
+
+def _record_batch() -> bytes:
+    chance = np.random.default_rng(7)
+    values = [chance.bytes(500) + b"v" * 500 for _ in range(RECORDS_EACH)]
+    return builders.data(0, [builders.Record(b"k" * 16, value) for value in values]).raw
+
+
+def _batches_like(template: bytes, first_offset: int, count: int) -> bytes:
+    offsets = first_offset + np.arange(count) * RECORDS_EACH
+    rows = _rows(template, offsets, np.full(count, -1), NOW_MS - 10**9 + offsets)
+    _seal(rows)
+    return rows.tobytes()
+
+
 @dataclass(frozen=True)
 class Made:
     """A log directory of one partition.
@@ -119,16 +148,21 @@ def make(
 
     Args:
         root: to be made.
-        kind: ``markers``, or ``half`` (half markers, half batches of 1 kB records).
+        kind: ``markers``, ``half`` (half markers, half batches of 1 kB records), ``records`` or ``lz4`` (batches of
+            16 records of 1 kB, plain or compressed).
         total_bytes: of ``.log``, about; less than one batch means ten batches.
         segment_bytes: size of a segment.
         producers: how many producer ids.
     """
     folder = root / "__consumer_offsets-0"
     folder.mkdir(parents=True)
-    make_chunk, unit, unit_batches = (
-        (markers, 78, 1) if kind == "markers" else (blocks, len(blocks(0, 1, 1)), 15)
-    )
+    make_chunk, unit_batches = {
+        "markers": (markers, 1),
+        "half": (blocks, 15),
+        "records": (records, RECORDS_EACH),
+        "lz4": (lz4_records, RECORDS_EACH),
+    }[kind]
+    unit = len(make_chunk(0, 1, 1))
     chunk = max(1, CHUNK_BATCHES // unit_batches)
     offset = 0
     left = max(10 if kind == "markers" else 1, total_bytes // unit)
