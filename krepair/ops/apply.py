@@ -25,7 +25,13 @@ from krepair.ops.stage import Stager, Staging
 from krepair.ops.target import check_target, journal_folder, listed, view_of
 from krepair.pipeline.engine import Engine, choose_engine
 from krepair.plan.build import apply_order
-from krepair.plan.figures import PRIVATE_FOLDER_BYTES, freed_at_apply, peak_bytes, sizes_by_name
+from krepair.plan.figures import (
+    PRIVATE_FOLDER_BYTES,
+    freed_at_apply,
+    peak_bytes,
+    root_peak_bytes,
+    sizes_by_name,
+)
 from krepair.plan.model import Change, PartitionPlan, Plan, ReplaceFile, RewriteSegments
 
 _FINISHED = {ChangeState.COMMITTED, ChangeState.PURGED}
@@ -154,7 +160,7 @@ class _Apply:
     # -- space
 
     def _check_total_space(self, stagings: Sequence[Staging]) -> None:
-        needed = sum(
+        needed = root_peak_bytes(self.plan.root) + sum(
             PRIVATE_FOLDER_BYTES + sum(peak_bytes(change) for change in each.to_stage)
             for each in stagings
             if each.to_stage

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from krepair import __version__
-from krepair.plan.figures import expected_seconds, setting, with_figures
+from krepair.plan.figures import expected_seconds, root_peak_bytes, setting, with_figures
 from krepair.plan.model import Commit, PartitionPlan, Plan, Policy, RewriteSegments, Risk, RootPlan
 from krepair.plan.planfile import printable, seal
 
@@ -78,7 +78,7 @@ def build_plan(
         root=root,
         freed_at_apply=sum(partition.freed_at_apply for partition in figured),
         freed_at_purge=sum(partition.freed_at_purge for partition in figured),
-        peak_extra_bytes=sum(partition.peak_extra_bytes for partition in figured),
+        peak_extra_bytes=root_peak_bytes(root) + sum(partition.peak_extra_bytes for partition in figured),
         expected_seconds=expected_seconds(figured),
         uncleanable_partitions=len(damaged),
         uncleanable_bytes=sum(partition.uncleanable_bytes for partition in damaged),

@@ -20,6 +20,7 @@ from krepair.plan.model import (
     ReasonTally,
     ReplaceFile,
     RewriteSegments,
+    RootPlan,
 )
 from krepair.rules.reasons import Reason
 
@@ -89,6 +90,11 @@ def peak_bytes(change: Change) -> int:
     """Bytes needed on top while a change is applied: its new files, each rounded up to a block."""
     files = len(SOURCE_SUFFIXES) if isinstance(change, RewriteSegments) else 1
     return new_bytes(change) + files * ROUNDING_BYTES
+
+
+def root_peak_bytes(root: RootPlan | None) -> int:
+    """Bytes needed on top while the root's files are replaced."""
+    return 0 if root is None else PRIVATE_FOLDER_BYTES + sum(map(peak_bytes, root.changes))
 
 
 def freed_at_apply(change: Change, sizes: dict[str, int]) -> int:

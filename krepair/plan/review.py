@@ -96,7 +96,8 @@ def _sums(plan: Plan) -> Iterator[Objection]:
     expected = {
         "freed_at_apply": sum(partition.freed_at_apply for partition in partitions),
         "freed_at_purge": sum(partition.freed_at_purge for partition in partitions),
-        "peak_extra_bytes": sum(partition.peak_extra_bytes for partition in partitions),
+        "peak_extra_bytes": figures.root_peak_bytes(plan.root)
+        + sum(partition.peak_extra_bytes for partition in partitions),
         "uncleanable_partitions": len(damaged),
         "uncleanable_bytes": sum(partition.uncleanable_bytes for partition in damaged),
         "expected_seconds": figures.expected_seconds(partitions),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from krepair.errors import KrepairError
-from krepair.plan.figures import with_figures
+from krepair.plan.figures import root_peak_bytes, with_figures
 from krepair.plan.model import (
     Commit,
     KeepOriginal,
@@ -124,7 +124,9 @@ def with_root(**fields: Any) -> Breaker:
     def change(plan: Plan) -> Plan:
         fixes = tuple(sorted({*plan.policy.fixes, "checkpoints"}))
         policy = replace(plan.policy, fixes=fixes)
-        return seal(replace(plan, policy=policy, root=replace(root(), **fields)))
+        broken = replace(root(), **fields)
+        peak = plan.peak_extra_bytes + root_peak_bytes(broken)
+        return seal(replace(plan, policy=policy, root=broken, peak_extra_bytes=peak))
 
     return change
 
@@ -135,7 +137,7 @@ def root_change(**fields: Any) -> Breaker:
 
 
 def without_fix() -> Breaker:
-    return lambda plan: seal(replace(plan, root=root()))
+    return lambda plan: seal(replace(with_root()(plan), policy=plan.policy))
 
 
 def of_topic(topic: str) -> Breaker:
