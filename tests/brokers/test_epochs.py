@@ -146,3 +146,39 @@ def test_kafka_loads_the_mended_history_and_not_the_damaged_one(
     loaded = judge(version).load(folder)
     assert (loaded.log_start, loaded.log_end) == (0, END)
     assert decode_epochs((folder / NAME).read_bytes()).entries == tuple(EpochEntry(*pair) for pair in EPOCHS)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_negative_number_is_refused_by_the_versions_that_check_names(
+    tmp_path: Path, judge: Callable[[str], Judge], version: str
+) -> None:
+    log_dir = gathered(tmp_path, ("intact",))
+    folder = log_dir / "intact-0"
+    (folder / NAME).write_bytes(b"0\n3\n-1 0\n0 0\n2 40\n")
+    shutil.copytree(folder, tmp_path / "damaged" / "intact-0")
+    if version == "2.2.1":
+        assert expected(log_dir, version) == {"start"}
+        judge(version).load(tmp_path / "damaged" / "intact-0")
+    else:
+        assert expected(log_dir, version) == {"refuse"}
+        with pytest.raises(JudgeError, match="Received invalid partition leader epoch entry"):
+            judge(version).load(tmp_path / "damaged" / "intact-0")
+    mend(log_dir)
+    judge(version).load(folder)
+    assert recorded(folder) == EPOCHS
+
+
+@pytest.mark.parametrize("version", ["3.9.2", "4.3.1"])
+def test_lines_in_the_wrong_order_lose_an_epoch_on_loading_unless_they_are_mended(
+    tmp_path: Path, judge: Callable[[str], Judge], version: str
+) -> None:
+    log_dir = gathered(tmp_path, ("intact",))
+    folder = log_dir / "intact-0"
+    text = (folder / NAME).read_text().replace("4 80\n6 120\n", "6 120\n4 80\n")
+    (folder / NAME).write_text(text)
+    shutil.copytree(folder, tmp_path / "damaged" / "intact-0")
+    loaded = judge(version).load(tmp_path / "damaged" / "intact-0")
+    assert any("caused truncation of conflicting entries" in line for line in loaded.complaints)
+    mend(log_dir)
+    assert judge(version).load(folder).complaints == ()
+    assert recorded(folder) == EPOCHS
