@@ -125,18 +125,24 @@ def children_of(parent: int) -> list[int]:
     return out
 
 
+def executors(cluster: Cluster) -> set[int]:
+    """Pids of the executors that run now."""
+    return {pid for worker in cluster.worker_pids() for pid in children_of(worker)}
+
+
 def test_one_huge_partition_is_parallel_over_its_segments_and_a_killed_executor_loses_nothing(
     tmp_path: Path, cluster: Cluster
 ) -> None:
     items = scan_items(scene(tmp_path), HUGE)
     expected = inline(items)
+    before = executors(cluster)  # of a session that just ended, they may take a while to go
     engine = SparkEngine(cluster.url, "test")
     try:
         assert dict(engine.run(SCAN, items)) == expected
         assert tasks_of_last_job(engine) == len(items) == 24
-        executors = [pid for worker in cluster.worker_pids() for pid in children_of(worker)]
-        assert len(executors) == 2
-        os.kill(executors[0], signal.SIGKILL)
+        ours = executors(cluster) - before
+        assert len(ours) == 2
+        os.kill(min(ours), signal.SIGKILL)
         assert dict(engine.run(SCAN, items)) == expected
     finally:
         engine.close()
