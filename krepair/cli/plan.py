@@ -23,6 +23,12 @@ def plan(
         str | None, typer.Option("--out", metavar="PLAN", help="Where to write the plan; never in LOGDIR.")
     ] = None,
     fix: shared.FixOption = None,
+    include_active: Annotated[
+        bool,
+        typer.Option(
+            "--include-active", help="With --fix index: also the active segments, where padding is normal."
+        ),
+    ] = False,
     delete_horizon: shared.HorizonOption = "newest",
     keep: shared.KeepOption = "inplace",
     no_merge: shared.NoMergeOption = False,
@@ -60,6 +66,7 @@ def plan(
         keep=parsing.parse_keep(keep),
         merge=not no_merge,
         assume_high_watermark=parsing.parse_assume_high_watermark(assume_high_watermark),
+        include_active=include_active,
     )
     from krepair.ops import show
 

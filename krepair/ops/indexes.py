@@ -48,9 +48,18 @@ def why_untouched(partition: Partition, settings: TopicSettings) -> str:
 
 
 def look_at_indexes(
-    log_dir: LogDir, surveyed: Sequence[Surveyed], depth: Depth, engine: Engine, progress: Progress
+    log_dir: LogDir,
+    surveyed: Sequence[Surveyed],
+    depth: Depth,
+    engine: Engine,
+    progress: Progress,
+    *,
+    include_active: bool = False,
 ) -> None:
-    """Look at the offset and time indexes of partitions in one job; the results are put into ``surveyed``."""
+    """Look at the offset and time indexes of partitions in one job; the results are put into ``surveyed``.
+
+    Padded indexes of the active segment are normal and stay, unless ``include_active``.
+    """
     work = [
         (each, segment)
         for each in surveyed
@@ -63,7 +72,7 @@ def look_at_indexes(
             base_offset=segment.base_offset,
             log_bytes=segment.log.size,
             interval_bytes=each.settings.index_interval_bytes,
-            active=segment is each.partition.segments[-1],
+            active=segment is each.partition.segments[-1] and not include_active,
             depth=depth,
         )
         for each, segment in work
@@ -164,7 +173,7 @@ def index_changes(each: Surveyed, rewritten: set[int]) -> tuple[tuple[ReplaceFil
             continue
         if found.failure or found.unmended:
             notes.append(f"index left as it is: {found.why or found.unmended}")
-        if found.padded and each.partition.segments[-1].base_offset == base_offset:
+        if found.padded and not found.mends and each.partition.segments[-1].base_offset == base_offset:
             notes.append(
                 f"{base_offset:020d} is the active segment (the last one): "
                 "its preallocated indexes are normal and are left"

@@ -66,6 +66,7 @@ class Options:
         assume_high_watermark: ``log-end`` or empty.
         engine: where the work is done.
         master: Spark master URL, or empty for krepair's own choice.
+        include_active: of ``plan --fix index``: also mend the indexes of active segments, where padding is normal.
         originals: of ``verify PLAN``: also hold what apply made against the kept originals, byte for byte.
     """
 
@@ -83,6 +84,7 @@ class Options:
     assume_high_watermark: str = ""
     engine: Engine = Engine.AUTO
     master: str = ""
+    include_active: bool = False
     originals: bool = False
 
     def wants(self, topic: str, partition: int) -> bool:

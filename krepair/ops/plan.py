@@ -87,7 +87,7 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
             look_at_epochs(view, surveyed, options, engine, progress)
         if depth:
             touched = [each for each in surveyed if not why_untouched(each.partition, each.settings)]
-            look_at_indexes(view, touched, depth, engine, progress)
+            look_at_indexes(view, touched, depth, engine, progress, include_active=options.include_active)
             look_at_txn_indexes(view, touched, depth, engine, progress)
         return plan_of(view, surveyed, settings, options, engine, progress)
     finally:

@@ -54,8 +54,8 @@ def rules(report: LogDirReport) -> list[tuple[str, str]]:
     return sorted((finding.rule, finding.file) for finding in report.findings)
 
 
-def planned(log_dir: Path, fix: str = "index") -> Plan:
-    return make_plan(str(log_dir), options(fixes=(fix,)))
+def planned(log_dir: Path, fix: str = "index", **more: object) -> Plan:
+    return make_plan(str(log_dir), options(fixes=(fix,), **more))
 
 
 def changes(plan: Plan) -> dict[str, tuple[str, str]]:
@@ -271,6 +271,20 @@ def test_preallocated_indexes_of_the_active_segment_are_left_and_named(whole: Pa
     plan = planned(whole)
     assert changes(plan) == {}
     assert "active segment" in plan.partitions[0].notes[0]
+
+
+def test_preallocated_index_of_the_active_segment_is_cut_when_asked(whole: Path) -> None:
+    path = whole / "f-t-0" / f"{BASES[-1]:020d}.timeindex"
+    right = path.read_bytes()
+    path.write_bytes(right + bytes(12_000))
+    before = tree(whole)
+    plan = planned(whole, include_active=True)
+    assert changes(plan) == {path.name: ("truncate", "KR201")}
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    assert path.read_bytes() == right
+    assert changes(planned(whole, include_active=True)) == {}
+    assert undo(plan, options()).exit_code == ExitCode.DONE
+    assert tree(whole) == before
 
 
 def test_damaged_log_keeps_its_indexes_and_the_other_segments_go_on(padded: Path) -> None:
