@@ -16,7 +16,6 @@ from krepair.kernels import classes as c
 from krepair.kernels import scan_window as kernel
 from krepair.kernels.huge import checksum_huge, huge_size
 from krepair.kernels.legacy import SMALLEST_BYTES, legacy_window
-from krepair.kernels.words import HARDWARE_CRC
 
 WINDOW_BYTES = 1 << 20
 _FIRST_ROWS = 64
@@ -348,8 +347,3 @@ def _summary(inputs: ScanInputs, state: Int64s, tables: _Tables, tallies: Int64s
         last_size=int(state[c.S_LAST_SIZE]),
         last_class=int(state[c.S_LAST_CLASS]),
     )
-
-
-def describe_engine() -> str:
-    """Which CRC-32C the kernels use here, for reports."""
-    return HARDWARE_CRC or "table"

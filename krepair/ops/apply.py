@@ -140,7 +140,7 @@ class _Apply:
                     next_command=f"krepair plan {self.plan.log_dir} --out PLAN",
                 )
         except (KrepairError, OSError) as error:
-            results.append(_refused(plan, error))
+            results.append(failed_partition(plan, error))
             return None
         self.states[plan.folder] = states
         planned = tuple(
@@ -186,7 +186,7 @@ class _Apply:
     def _commit(self, each: Staging) -> list[ChangeResult]:
         if each.problem is not None:
             self._drop_stage(each)
-            return [_refused(each.plan, each.problem)]
+            return [failed_partition(each.plan, each.problem)]
         staged = {change.change_id for change in each.to_stage}
 
         def stage(change: Change) -> None:
@@ -246,8 +246,11 @@ def _why_unknown(path: str, plan: PartitionPlan, change_id: str) -> str:
     return f"{change_id}: its files are neither what the plan was made of nor what it makes"
 
 
-def _refused(plan: PartitionPlan, error: KrepairError | OSError) -> ChangeResult:
-    code = error.exit_code if isinstance(error, KrepairError) else ExitCode.REFUSED
+def failed_partition(
+    plan: PartitionPlan, error: KrepairError | OSError, *, otherwise: ExitCode = ExitCode.REFUSED
+) -> ChangeResult:
+    """The line of a partition that failed as a whole; ``otherwise`` is the code of an ``OSError``."""
+    code = error.exit_code if isinstance(error, KrepairError) else otherwise
     why = error.message if isinstance(error, KrepairError) else f"{error.filename}: {error.strerror}"
     return ChangeResult(
         change_id=plan.folder, partition=plan.folder, outcome="failed", exit_code=int(code), why=why

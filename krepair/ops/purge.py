@@ -7,6 +7,7 @@ from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, KrepairError
 from krepair.journal.purge import purge_partition
 from krepair.logdir.lock import hold_lock
+from krepair.ops.apply import failed_partition
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.reports import ApplyReport, ChangeResult
@@ -60,15 +61,7 @@ def _purge_one(plan: Plan, partition: PartitionPlan, disk: Disk) -> ChangeResult
     try:
         freed = purge_partition(journal_folder(disk, plan, partition))
     except (KrepairError, OSError) as error:
-        code = error.exit_code if isinstance(error, KrepairError) else ExitCode.PARTLY
-        why = error.message if isinstance(error, KrepairError) else f"{error.filename}: {error.strerror}"
-        return ChangeResult(
-            change_id=partition.folder,
-            partition=partition.folder,
-            outcome="failed",
-            exit_code=int(code),
-            why=why,
-        )
+        return failed_partition(partition, error, otherwise=ExitCode.PARTLY)
     return ChangeResult(
         change_id=partition.folder, partition=partition.folder, outcome="purged", bytes_freed=freed
     )

@@ -10,7 +10,7 @@ import numpy as np
 from krepair.formats import producer_snapshot, txn_index
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import FileKind, parse_file_name
-from krepair.kernels.scan import INT64_MAX, SegmentSummary
+from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.config import Settings, TopicSettings
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition, Segment, Snapshot
@@ -337,9 +337,3 @@ def newest_snapshot(
         )
         return snapshot.offset, tuple(states)
     return -1, ()
-
-
-def summary_totals(segments: Iterable[SegmentFacts]) -> tuple[int, int]:
-    """(valid bytes, batches) of scanned segments."""
-    summaries: list[SegmentSummary] = [segment.summary for segment in segments]
-    return sum(each.valid_bytes for each in summaries), sum(each.batches for each in summaries)
