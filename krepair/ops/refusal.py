@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import (
@@ -31,8 +32,29 @@ _WITH_MINUS_ONE = {
 }
 
 
+class Cause(NamedTuple):
+    """One thing that keeps a broker from starting.
+
+    Attributes:
+        partition: folder name, or empty for the root of the log directory.
+        file: the file or folder that does it.
+        text: what a broker makes of it.
+    """
+
+    partition: str
+    file: str
+    text: str
+
+
 def refusal(view: LogDir, surveyed: Sequence[Surveyed], metadata: Metadata, version: Version) -> str:
-    """Why no broker of the version starts on this directory alone, or empty; of an unknown version: any.
+    """Why no broker of the version starts on this directory alone, or empty; see ``causes_of_refusal``."""
+    return next((cause.text for cause in causes_of_refusal(view, surveyed, metadata, version)), "")
+
+
+def causes_of_refusal(
+    view: LogDir, surveyed: Sequence[Surveyed], metadata: Metadata, version: Version
+) -> Iterator[Cause]:
+    """Everything that keeps a broker of the version from starting on this directory alone; of an unknown one: any.
 
     Args:
         view: the log directory. A broker with others goes on without it.
@@ -40,24 +62,26 @@ def refusal(view: LogDir, surveyed: Sequence[Surveyed], metadata: Metadata, vers
         metadata: their ``partition.metadata``.
         version: of the broker that is to start.
     """
-    folder = next((entry.name for entry in view.foreign if entry.kind == "folder"), "")
-    if folder:
-        return f"folder {folder} in the root is no partition"
+    for entry in view.foreign:
+        if entry.kind == "folder":
+            yield Cause("", entry.name, f"folder {entry.name} in the root is no partition")
     for checkpoint in (view.recovery_point, view.log_start, view.cleaner, view.high_watermark):
         if checkpoint.file is None or checkpoint.broker_reads or _is_reset(checkpoint, version):
             continue
         text = f"{checkpoint.file.name} cannot be read by a broker"
         before = checkpoint.file.name == REPLICATION_CHECKPOINT and (version is None or version < KRAFT)
-        return f"{text} (2.x starts, and stops when it comes to it)" if before else text
+        late = f"{text} (2.x starts, and stops when it comes to it)" if before else text
+        yield Cause("", checkpoint.file.name, late)
     for each in surveyed:
         text = _epochs_refused(each, version)
         if text:
-            return text
+            yield Cause(each.partition.folder, LEADER_EPOCH_CHECKPOINT, text)
     if version is None or version >= METADATA_SINCE:
-        bad = next((name for name, said in metadata.items() if isinstance(said, Damage)), "")
-        if bad:
-            return f"{bad}/{PARTITION_METADATA} cannot be read by a broker"
-    return ""
+        for name, said in metadata.items():
+            if isinstance(said, Damage):
+                yield Cause(
+                    name, PARTITION_METADATA, f"{name}/{PARTITION_METADATA} cannot be read by a broker"
+                )
 
 
 def _epochs_refused(each: Surveyed, version: Version) -> str:
