@@ -124,7 +124,7 @@ def check_no_pending_swap(folder: PartitionFolder) -> None:
 
 def check_fresh_file(
     folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: ReplaceFile
-) -> tuple[FileState | None, FileState]:
+) -> tuple[FileState | None, FileState | None]:
     """Checks the file that is replaced and the staged one.
 
     Args:
@@ -133,13 +133,17 @@ def check_fresh_file(
         change: the file.
 
     Returns:
-        The file as it is (None if the plan says there was none), and the staged one.
+        The file as it is (None if the plan says there was none), and the staged one (None if the file only goes).
 
     Raises:
         StalePlanError: the file changed since the plan was made.
-        RefusedError: the staged file is missing or of another size.
+        RefusedError: the staged file is missing or of another size; or there is nothing to remove.
     """
     original = _unchanged(folder, planned, change.name)
+    if change.method == "remove":
+        if original is None:
+            raise RefusedError(f"{folder.at(change.name)}: is to be removed, but the plan has no such file")
+        return original, None
     staged = folder.state(folder.names.stage(change.name))
     if staged is None or staged.size != change.size_after:
         size = "nothing" if staged is None else f"{staged.size} bytes"

@@ -84,17 +84,23 @@ class ApplyIntent(Struct, frozen=True, tag="apply", kw_only=True):
 
 
 class ReplaceIntent(Struct, frozen=True, tag="replace", kw_only=True):
-    """One derived file is about to be replaced.
+    """One derived file is about to be replaced, or removed.
 
     Attributes:
         change_id: of the change.
         original: the file as it was, or None if there was none.
-        replacement: the staged file, by its final name.
+        replacement: the staged file, by its final name, or None if the file only goes.
     """
 
     change_id: str
     original: FileState | None
-    replacement: FileState
+    replacement: FileState | None
+
+    @property
+    def name(self) -> str:
+        """Name of the file in the partition folder."""
+        known = self.replacement or self.original
+        return known.name if known is not None else ""
 
 
 class UndoIntent(Struct, frozen=True, tag="undo", kw_only=True):

@@ -1,7 +1,9 @@
-"""Index-only changes: the staged file is renamed over the old one, which is kept.
+"""One file at a time: the staged one is renamed over the old one, or the old one only goes; it is kept either way.
 
-It is renamed straight out of the private sub-folder: every instant has the old file or the new one, both
-whole, and a broker never sees a name that it would clean away.
+A new file is renamed straight out of the private sub-folder: every instant has the old file or the new one, both
+whole, and a broker never sees a name that it would clean away. A file that goes is linked into ``keep/`` first: every
+instant has it under its own name, or kept. A link is enough even for a damaged file, since nothing opens it once its
+name is gone.
 """
 
 from __future__ import annotations
@@ -18,18 +20,30 @@ def _is(found: FileState | None, known: FileState | None) -> bool:
 
 
 def check_replaced(folder: PartitionFolder, intent: ReplaceIntent) -> bool:
-    """Whether the new file is in its place, untouched."""
-    return _is(folder.state(intent.replacement.name), intent.replacement)
+    """Whether the new file is in its place, untouched; of a file that goes: whether it is gone, and kept."""
+    found = folder.state(intent.name)
+    if intent.replacement is None:
+        return found is None and _is(folder.state(folder.names.keep(intent.name)), intent.original)
+    return _is(found, intent.replacement)
+
+
+def can_be_replaced(folder: PartitionFolder, intent: ReplaceIntent) -> bool:
+    """Whether an interrupted change has all that it needs to go on: what it made, or what it began with."""
+    if check_replaced(folder, intent):
+        return True
+    if intent.replacement is None:
+        return _is(folder.state(intent.name), intent.original)
+    return _is(folder.state(folder.names.stage(intent.name)), intent.replacement)
 
 
 def replace_file(folder: PartitionFolder, intent: ReplaceIntent) -> None:
-    """Keeps the original and renames the staged file over it; may be repeated.
+    """Keeps the original and renames the staged file over it, or removes its name; may be repeated.
 
     Raises:
         StalePlanError: the file changed since the intent.
         OSError: a call failed.
     """
-    name, disk, names = intent.replacement.name, folder.disk, folder.names
+    name, disk, names = intent.name, folder.disk, folder.names
     if not check_replaced(folder, intent):
         if folder.state(name) != intent.original:
             raise StalePlanError(f"{folder.at(name)}: changed while the apply was interrupted")
@@ -39,7 +53,10 @@ def replace_file(folder: PartitionFolder, intent: ReplaceIntent) -> None:
                 disk.unlink(kept)
             disk.link(folder.at(name), kept)
             disk.sync_dir(folder.at(names.keep()))
-        disk.rename(folder.at(names.stage(name)), folder.at(name))
+        if intent.replacement is None:
+            disk.unlink(folder.at(name))
+        else:
+            disk.rename(folder.at(names.stage(name)), folder.at(name))
     disk.sync_dir(folder.path)
     disk.sync_dir(folder.at(names.stage()))
 
@@ -51,7 +68,7 @@ def put_replaced_back(folder: PartitionFolder, intent: ReplaceIntent) -> None:
         StalePlanError: the file is neither the new one nor the original, or the kept original is gone.
         OSError: a call failed.
     """
-    name, disk, names = intent.replacement.name, folder.disk, folder.names
+    name, disk, names = intent.name, folder.disk, folder.names
     found, kept = folder.state(name), folder.at(names.keep(name))
     if not _is(found, intent.original) and found is not None and not _is(found, intent.replacement):
         raise StalePlanError(f"{folder.at(name)}: was written since the plan was applied")
@@ -66,3 +83,12 @@ def put_replaced_back(folder: PartitionFolder, intent: ReplaceIntent) -> None:
     for leftover in (kept, folder.at(names.out(name))):
         if os.path.lexists(leftover):
             disk.unlink(leftover)
+
+
+def is_gone_by_others(folder: PartitionFolder, intent: ReplaceIntent) -> bool:
+    """Whether a file that was to go went before it was kept: a broker that was started in between deleted it."""
+    return (
+        intent.replacement is None
+        and folder.state(intent.name) is None
+        and folder.state(folder.names.keep(intent.name)) is None
+    )

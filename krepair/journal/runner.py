@@ -26,7 +26,13 @@ from krepair.journal.freshness import check_fresh, check_fresh_file, check_no_pe
 from krepair.journal.outcome import Committed, Failed, Outcome, Skipped, Undone, failed
 from krepair.journal.purge import remove_private_folder
 from krepair.journal.record import ApplyIntent, Done, Intent, Journal, ReplaceIntent, UndoIntent
-from krepair.journal.replace import check_replaced, put_replaced_back, replace_file
+from krepair.journal.replace import (
+    can_be_replaced,
+    check_replaced,
+    is_gone_by_others,
+    put_replaced_back,
+    replace_file,
+)
 from krepair.journal.safe_points import SafePoints
 from krepair.journal.steps import commit_steps, forget_steps, keep_steps, roll_back_steps, undo_steps
 from krepair.plan.model import Change, Commit, PartitionPlan, ReplaceFile, RewriteSegments
@@ -244,7 +250,8 @@ class _Run:
 
     def _intent(self, change: Change) -> Intent:
         if isinstance(change, ReplaceFile):
-            if not self.swap_looked_for:
+            # What only goes is nothing that a pending swap needs, and may be what voids it.
+            if not self.swap_looked_for and change.method != "remove":
                 check_no_pending_swap(self.folder)
                 self.swap_looked_for = True
             original, staged = check_fresh_file(self.folder, self.planned, change)
@@ -266,14 +273,11 @@ class _Run:
     def _can_go_on(self, intent: Intent) -> bool:
         """Whether an interrupted change is committed, or has all it needs to be."""
         if isinstance(intent, ReplaceIntent):
-            return check_replaced(self.folder, intent) or self._is_staged(intent)
+            return can_be_replaced(self.folder, intent)
         if self.folder.is_committed(intent):
             return True
         self._check_originals(intent)
         return self.folder.staged_are_there(intent)
-
-    def _is_staged(self, intent: ReplaceIntent) -> bool:
-        return self.folder.state(self.folder.names.stage(intent.replacement.name)) == intent.replacement
 
     def _check_originals(self, intent: ApplyIntent) -> None:
         for original in intent.originals:
@@ -322,7 +326,7 @@ class _Run:
                 raise StalePlanError(f"{self.folder.at(lost[0])}: is gone, and so is the new segment")
             self.folder.run(roll_back_steps(intent, self.folder.names), intent)
             self.folder.remove_litter(intent)
-        else:
+        elif not is_gone_by_others(self.folder, intent):
             put_replaced_back(self.folder, intent)
         self.journal.append(Done(change_id=intent.change_id, state="rolled back"))
 
@@ -353,9 +357,7 @@ class _Run:
     def _undo_file(self, intent: ReplaceIntent) -> None:
         if self.journal.states[intent.change_id] != "undoing":
             if not check_replaced(self.folder, intent):
-                raise StalePlanError(
-                    f"{self.folder.at(intent.replacement.name)}: was written since the plan was applied"
-                )
+                raise StalePlanError(f"{self.folder.at(intent.name)}: was written since the plan was applied")
             self.journal.append(UndoIntent(change_id=intent.change_id, order=self.order))
         self._lift_fence()
         put_replaced_back(self.folder, intent)

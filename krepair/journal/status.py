@@ -82,7 +82,7 @@ def _without_journal(
         return ChangeState.PLANNED
     first = found[names[0]]
     if isinstance(change, ReplaceFile):
-        made = first is not None and first.size == change.size_after
+        made = (-1 if first is None else first.size) == change.size_after
     else:
         alone = all(state is None for state in list(found.values())[1:])
         made = (

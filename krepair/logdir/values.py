@@ -158,6 +158,7 @@ class Partition(NamedTuple):
         found = [file for segment in self.segments for file in segment.files()]
         found += [snapshot.file for snapshot in self.snapshots]
         found += [leftover.file for leftover in self.leftovers]
+        found += self.orphan_indexes
         found += [
             file for file in (self.leader_epoch_checkpoint, self.partition_metadata) if file is not None
         ]

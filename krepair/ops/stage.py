@@ -341,7 +341,7 @@ class Stager:
             return [
                 self.mend_item(each, change, logs, f"{stage}/{change.name}")
                 for change in each.files
-                if change.name != LEADER_EPOCH_CHECKPOINT
+                if change.name != LEADER_EPOCH_CHECKPOINT and change.method != "remove"
             ]
         except KrepairError as error:
             each.problem = error

@@ -172,6 +172,9 @@ class _VerifyPlan:
                     self._note(plan, change.change_id, f"is not applied: its state is {state.value}")
                 elif isinstance(change, RewriteSegments):
                     items.append(stager.finish_item(staging, change, stage=folder.path, make=False))
+                elif change.method == "remove":
+                    if os.path.lexists(f"{folder.path}/{change.name}"):
+                        self._note(plan, change.change_id, "is there, although the plan removes it")
                 elif change.name == LEADER_EPOCH_CHECKPOINT:
                     wrong = not_as_planned(f"{folder.path}/{change.name}", change)
                     if wrong:

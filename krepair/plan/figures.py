@@ -33,6 +33,9 @@ SMALLEST_MESSAGE_BYTES: Final = 26
 ROUNDING_BYTES: Final = 4096
 """What a new file may take beyond its size: one block."""
 
+REMOVAL_BYTES: Final = 1024
+"""What removing a file takes: its two records in the journal and a folder entry for the kept one."""
+
 PRIVATE_FOLDER_BYTES: Final = 64 * 1024
 """Journal, folder and fence files of one partition while it is applied."""
 
@@ -71,7 +74,7 @@ def new_bytes(change: Change) -> int:
     """Bytes that the new files of a change take, at most."""
     if isinstance(change, RewriteSegments):
         return change.log_bytes + change.index_bytes_at_most
-    return change.size_after
+    return max(change.size_after, 0)
 
 
 def old_bytes(change: Change, sizes: dict[str, int]) -> int:
@@ -88,6 +91,8 @@ def old_bytes(change: Change, sizes: dict[str, int]) -> int:
 
 def peak_bytes(change: Change) -> int:
     """Bytes needed on top while a change is applied: its new files, each rounded up to a block."""
+    if isinstance(change, ReplaceFile) and change.method == "remove":
+        return REMOVAL_BYTES
     files = len(SOURCE_SUFFIXES) if isinstance(change, RewriteSegments) else 1
     return new_bytes(change) + files * ROUNDING_BYTES
 

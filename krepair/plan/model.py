@@ -178,21 +178,24 @@ class RewriteSegments(Struct, frozen=True, tag="rewrite segments", kw_only=True)
 class ReplaceFile(Struct, frozen=True, tag="replace file", kw_only=True):
     """Action: one derived file (an index or a checkpoint) is replaced by rename with bytes that apply makes anew.
 
+    With ``remove`` the file goes and nothing takes its place: a producer snapshot, or what a broker left behind and
+    would itself delete. It is linked into the private sub-folder first, so undo and purge treat it as any original.
+
     Attributes:
         change_id: ``<partition folder>/<file name>``, unique in the plan.
         name: file name; of a root checkpoint the name in the log directory root.
-        method: ``truncate`` or ``regenerate``.
+        method: ``truncate``, ``regenerate`` or ``remove``.
         rule: the finding it answers, ``KRnnn``.
         size_before: bytes, -1 if there was no file.
-        size_after: bytes of the new file.
-        digest_after: 32 hex digits over the new bytes.
+        size_after: bytes of the new file, -1 if there is none (``remove``).
+        digest_after: 32 hex digits over the new bytes, empty if there is none.
         reason: one line for the reviewer.
         undo: how it is taken back.
     """
 
     change_id: str
     name: str
-    method: Literal["truncate", "regenerate"]
+    method: Literal["truncate", "regenerate", "remove"]
     rule: str
     size_before: int
     size_after: int

@@ -148,8 +148,11 @@ def _what_happens(plan: Plan) -> Section:
             lines.append(
                 f"{removed} producer snapshots of segments that are merged away go; never the newest."
             )
-    if replaced:
-        lines.append(f"{len(replaced)} files that are made from others are replaced.")
+    removed = sum(change.method == "remove" for change in replaced)
+    if len(replaced) > removed:
+        lines.append(f"{len(replaced) - removed} files that are made from others are replaced.")
+    if removed:
+        lines.append(f"{removed} files go; they are kept until purge.")
     return Section(title="What will happen", lines=tuple(lines))
 
 
@@ -161,14 +164,14 @@ def _files(plan: Plan) -> Section:
             change.rule,
             change.method,
             "missing" if change.size_before < 0 else f"{change.size_before:,}",
-            f"{change.size_after:,}",
+            "gone" if change.size_after < 0 else f"{change.size_after:,}",
             change.reason,
         )
         for change in replaced[:_MOST_FILES]
     )
     more = len(replaced) - len(rows)
     return Section(
-        title="Files to replace (bytes)",
+        title="Files to replace or remove (bytes)",
         lines=(f"The first {len(rows)}; {more} more are in the plan file.",) if more else (),
         table=Table(
             columns=("file", "rule", "how", "before", "after", "why"), rows=rows, right=frozenset({3, 4})

@@ -29,6 +29,7 @@ from krepair.plan.model import (
 )
 from krepair.plan.objection import OBJECTIONS, Objection, is_plain_name
 from krepair.plan.planfile import PLAN_ID_DIGITS, digest_of
+from krepair.plan.review_remove import review_removal
 from krepair.rules.checkpoints import KIND_OF
 
 __all__ = ["OBJECTIONS", "Objection", "review"]
@@ -272,6 +273,9 @@ def _replacement(
         yield Objection("RV25", where, f"{change.rule!r} is no rule that the chosen fixes mend")
     if not is_plain_name(change.name) or change.change_id != f"{partition.folder}/{change.name}":
         yield Objection("RV09", where, f"file {change.name!r} is not a plain name of this folder")
+    if change.method == "remove":
+        yield from review_removal(partition, change, "" if rule is None else rule.fix)
+        return
     if change.name == LEADER_EPOCH_CHECKPOINT:
         if rule is None or rule.fix != "epochs" or change.method != "regenerate":
             yield Objection("RV25", where, "leader epochs are regenerated, and only by --fix epochs")

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from krepair.plan.markdown import markdown
+from krepair.plan.model import KeepOriginal, ReplaceFile
 from krepair.plan.planfile import dumps
 from krepair.plan.render import plan_view, to_json, to_markdown
 from krepair.plan.view import Section, Table, View, bytes_text, share_bar, time_text, visible
-from tests.plan.plans import good_plan, left_alone, nothing, partition
+from tests.plan.plans import fingerprint, good_plan, left_alone, nothing, partition
 
 
 def section(plan_page: View, title: str) -> Section:
@@ -173,3 +174,27 @@ def test_times_are_iso_or_plain_numbers(milliseconds: int, text: str):
 )
 def test_share_bar_shows_any_remainder(part: int, whole: int, bar: str):
     assert share_bar(part, whole) == bar
+
+
+def test_a_file_that_goes_says_so_in_every_view():
+    name = f"{9:020d}.log.deleted"
+    change = ReplaceFile(
+        change_id=f"{partition().folder}/{name}",
+        name=name,
+        method="remove",
+        rule="KR601",
+        size_before=7,
+        size_after=-1,
+        digest_after="",
+        reason="left by a deletion",
+        undo=KeepOriginal(),
+    )
+    files = sorted([*partition().files, fingerprint(name, 7)], key=lambda file: file.name)
+    plan = good_plan(partition(changes=(change,), files=tuple(files)), fixes=("leftovers",))
+    page = plan_view(plan)
+    assert section(page, "What will happen").lines == ("1 files go; they are kept until purge.",)
+    (row,) = section(page, "Files to replace or remove").table.rows
+    assert row == (change.change_id, "KR601", "remove", "7", "gone", "left by a deletion")
+    assert "gone" in to_markdown(plan)
+    assert json.loads(to_json(plan))["partitions"][0]["changes"][0]["size_after"] == -1
+    assert (plan.freed_at_apply, plan.freed_at_purge) == (0, 7)

@@ -170,6 +170,26 @@ def replacement(**fields: Any) -> Breaker:
     return lambda plan: good_plan(part, fixes=("index",))
 
 
+def removal(name: str, rule: str = "KR601", fix: str = "leftovers", **fields: Any) -> Breaker:
+    """A plan that removes one file."""
+    change = {
+        "change_id": f"{FOLDER}/{name}",
+        "name": name,
+        "method": "remove",
+        "rule": rule,
+        "size_before": 7,
+        "size_after": -1,
+        "digest_after": "",
+        "reason": "left behind",
+        "undo": KeepOriginal(),
+    }
+    files = {file.name: file for file in partition().files} | {name: fingerprint(name, 7)}
+    part = partition(
+        changes=(ReplaceFile(**(change | fields)),), files=tuple(files[one] for one in sorted(files))
+    )
+    return lambda plan: good_plan(part, fixes=(fix,))
+
+
 SINGLE = replace(
     rewrite(),
     sources=(
@@ -254,6 +274,12 @@ CASES: list[tuple[str, str, Breaker]] = [
     ("RV25", "truncated to more", replacement(size_after=13)),
     ("RV25", "wrong digest", replacement(digest_after="")),
     ("RV09", "replacement outside", replacement(change_id="x/y")),
+    ("RV25", "a swap that goes", removal(f"{0:020d}.log.swap")),
+    ("RV25", "an index that has its log", removal(f"{100:020d}.index")),
+    ("RV25", "a snapshot that is no leftover", removal(f"{100:020d}.snapshot")),
+    ("RV25", "a leftover that is no snapshot", removal(f"{9:020d}.log.deleted", "KR501", "snapshots")),
+    ("RV25", "a removal with bytes", removal(f"{9:020d}.log.deleted", size_after=0)),
+    ("RV25", "a removal of another size", removal(f"{9:020d}.log.deleted", size_before=8)),
     ("RV26", "markers go before their horizon", with_first(drop_unstamped=False)),
     ("RV26", "epoch without producer", with_last(protected=())),
     ("RV26", "producer's batch without position", with_last(keep_positions=())),
@@ -290,6 +316,9 @@ def test_good_plans_pass():
     assert review(good_plan(left_alone())) == []
     assert review(replacement()(good_plan())) == []
     assert review(with_root()(good_plan())) == []
+    assert review(removal(f"{9:020d}.log.deleted")(good_plan())) == []
+    assert review(removal(f"{9:020d}.timeindex")(good_plan())) == []
+    assert review(removal(f"{150:020d}.snapshot", "KR501", "snapshots")(good_plan())) == []
 
 
 @pytest.mark.parametrize(

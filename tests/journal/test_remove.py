@@ -1,0 +1,182 @@
+"""A file that only goes: kept first, stopped and failed at every call, run again, taken back, purged."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from krepair.durable.disk import Disk
+from krepair.errors import ExitCode
+from krepair.journal.outcome import Committed, Failed, Outcome, Undone
+from krepair.journal.purge import purge_partition
+from krepair.journal.status import ChangeState, read_status
+from krepair.plan.model import Change, KeepOriginal, ReplaceFile
+from tests.durable.disks import ALL_KINDS, FILE_CHANGING, FailingDisk, SimulatedCrash, StoppingDisk
+from tests.journal.scene import FENCED, FOLDER, PLAN_ID, Scene, UnsyncedDisk, fingerprint, name, put, tree
+
+GOING = (name(300, ".snapshot"), f"{name(700)}.deleted")
+
+
+def removal(scene: Scene, file: str) -> ReplaceFile:
+    return ReplaceFile(
+        change_id=f"{FOLDER}/{file}",
+        name=file,
+        method="remove",
+        rule="KR601",
+        size_before=(scene.path / file).stat().st_size,
+        size_after=-1,
+        digest_after="",
+        reason="",
+        undo=KeepOriginal(),
+    )
+
+
+def removing(root: Path) -> Scene:
+    """A scene whose plan removes two files and mends an index."""
+    scene = Scene(root)
+    put(scene.path / GOING[1], b"set aside", 1_700, 0o600)
+    whole = Scene(root.with_name(root.name + "-other"))
+    changes: tuple[Change, ...] = (
+        *(removal(scene, file) for file in GOING),
+        whole.partition.changes[0],
+    )
+    files = [*scene.partition.files, fingerprint(scene.path / GOING[1])]
+    scene.partition = replace(
+        scene.partition, changes=changes, files=tuple(sorted(files, key=lambda one: one.name))
+    )
+    scene.before = tree(scene.root)
+    return scene
+
+
+def stage(scene: Scene, change: Change) -> None:
+    if not (isinstance(change, ReplaceFile) and change.method == "remove"):
+        scene.stage(change)
+
+
+def apply(scene: Scene, disk: Disk | None = None) -> tuple[Outcome, ...]:
+    return scene.apply(FENCED, disk, lambda change: stage(scene, change))
+
+
+def states(scene: Scene) -> list[ChangeState]:
+    return list(read_status(UnsyncedDisk(), str(scene.root), PLAN_ID, scene.partition).values())
+
+
+def after(scene: Scene) -> dict[str, tuple[int, int, bytes]]:
+    expected = {
+        file: row for file, row in scene.before.items() if file not in {f"t-0/{one}" for one in GOING}
+    }
+    expected[f"t-0/{name(0, '.timeindex')}"] = (0o640, 3_000 * 10**9 + 7, scene.new_index)
+    return expected
+
+
+def test_files_that_go_are_gone_and_kept_and_come_back_with_their_inode(tmp_path: Path) -> None:
+    scene = removing(tmp_path / "logs")
+    inodes = [(scene.path / file).stat().st_ino for file in GOING]
+    assert [Committed] * 3 == [type(o) for o in apply(scene)]
+    assert after(scene) == scene.now()
+    keep = scene.path / f"krepair~{PLAN_ID}" / "keep"
+    assert inodes == [(keep / file).stat().st_ino for file in GOING]
+    assert states(scene) == [ChangeState.COMMITTED] * 3
+    assert [Undone] * 3 == [type(o) for o in scene.undo()]
+    assert scene.before == tree(scene.root)
+    assert inodes == [(scene.path / file).stat().st_ino for file in GOING]
+    assert states(scene) == [ChangeState.PLANNED] * 3
+
+
+def test_stopped_at_every_call_apply_and_undo_end_right(tmp_path: Path) -> None:
+    stops = 0
+    while True:
+        stops += 1
+        scene = removing(tmp_path / str(stops))
+        try:
+            apply(scene, StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING))
+            break
+        except SimulatedCrash:
+            pass
+        for file in GOING:
+            kept = scene.path / f"krepair~{PLAN_ID}" / "keep" / file
+            assert (scene.path / file).exists() or kept.exists(), stops
+        if stops % 2:
+            assert [Committed] * 3 == [type(o) for o in apply(scene)], stops
+            assert after(scene) == scene.now(), stops
+        outcomes = scene.undo()
+        assert not [o for o in outcomes if isinstance(o, Failed)], (stops, outcomes)
+        assert scene.before == tree(scene.root), stops
+    assert stops > 15
+
+
+def test_stopped_at_every_call_of_undo_it_goes_on_to_the_original_tree(tmp_path: Path) -> None:
+    stops = 0
+    while True:
+        stops += 1
+        scene = removing(tmp_path / str(stops))
+        apply(scene)
+        try:
+            scene.undo(FENCED, StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING))
+            break
+        except SimulatedCrash:
+            pass
+        outcomes = scene.undo()
+        assert not [o for o in outcomes if isinstance(o, Failed)], (stops, outcomes)
+        assert scene.before == tree(scene.root), stops
+    assert stops >= 15
+
+
+def test_a_failure_at_every_call_is_an_outcome_and_the_next_run_ends_right(tmp_path: Path) -> None:
+    fails = 0
+    while True:
+        fails += 1
+        scene = removing(tmp_path / str(fails))
+        disk = FailingDisk(UnsyncedDisk(), fails, errno.EIO, forever=False, kinds=ALL_KINDS)
+        outcomes = apply(scene, disk)
+        if not disk.failed:
+            break
+        for outcome in outcomes:
+            assert not isinstance(outcome, Failed) or outcome.code is ExitCode.PARTLY
+        assert [Committed] * 3 == [type(o) for o in apply(scene)], fails
+        assert after(scene) == scene.now(), fails
+    assert fails > 20
+
+
+def test_purge_frees_what_went(tmp_path: Path) -> None:
+    scene = removing(tmp_path / "logs")
+    sizes = sum((scene.path / file).stat().st_size for file in GOING)
+    apply(scene)
+    assert purge_partition(scene.folder()) >= sizes
+    assert after(scene) == tree(scene.root)
+    assert states(scene) == [ChangeState.PURGED] * 3
+
+
+def test_a_file_that_changed_since_the_plan_stays_and_one_that_a_broker_removed_ends_the_change(
+    tmp_path: Path,
+) -> None:
+    scene = removing(tmp_path / "logs")
+    os.utime(scene.path / GOING[0], ns=(5, 5))
+    outcome = apply(scene)[0]
+    assert isinstance(outcome, Failed)
+    assert outcome.code is ExitCode.STALE_PLAN
+    assert (scene.path / GOING[0]).exists()
+
+    other = removing(tmp_path / "other")
+    with pytest.raises(SimulatedCrash):  # between the intent and the first link
+        apply(other, StoppingDisk(UnsyncedDisk(), 7, FILE_CHANGING))
+    (other.path / GOING[0]).unlink()
+    assert states(other)[0] is ChangeState.COMMITTING
+    outcomes = other.undo()
+    assert not [o for o in outcomes if isinstance(o, Failed)]
+    assert not list(other.path.glob("krepair~*"))
+
+
+def test_a_file_that_a_broker_made_anew_is_not_overwritten_by_undo(tmp_path: Path) -> None:
+    scene = removing(tmp_path / "logs")
+    apply(scene)
+    (scene.path / GOING[0]).write_bytes(b"made by a broker")
+    outcomes = scene.undo()
+    failure = outcomes[-1]
+    assert isinstance(failure, Failed)
+    assert failure.code is ExitCode.STALE_PLAN
+    assert (scene.path / GOING[0]).read_bytes() == b"made by a broker"
