@@ -36,12 +36,14 @@ _TRANSACTIONS = (
         code="KR103",
         severity=Severity.SLOW,
         title="Transaction that never ends",
-        evidence="producer id, epoch, first offset and age of a transaction without a marker",
+        evidence="producer id, epoch and first offset of a transaction without a marker, and how long it was silent "
+        "when the broker last wrote: longer than transaction.max.timeout.ms and five minutes",
         danger="read_committed consumers wait at its first offset for ever, and nothing behind it is "
         "compacted",
         fix="none",
         lost_if_wrong=_NOTHING_CHANGED + "; kafka-transactions.sh abort ends it on the running broker",
         source="KIP-664, KAFKA-8351",
+        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR104",
@@ -58,12 +60,14 @@ _TRANSACTIONS = (
         code="KR105",
         severity=Severity.SLOW,
         title="What killed the cleaner",
-        evidence="the batch too large for its buffer, the record without a key, or the segment whose "
-        "offsets overflow",
+        evidence="the segment and position at which it finds no next batch; before 2.0 also the batch above "
+        "max.message.bytes and the segment whose offsets overflow",
         danger="the cleaner fails on this partition at each pass and never gets past it",
         fix="none",
         lost_if_wrong=_NOTHING_CHANGED,
-        source="KAFKA-6264, KAFKA-6854, KAFKA-8764, KIP-346",
+        source="KIP-346, KAFKA-6264, KAFKA-6834; LogCleaner.growBuffersOrFail (2.2.1, 3.9): on 2.2.1, 3.9.2 and 4.3.1 "
+        "large batches, records without a key and wrong CRCs were seen to stop nothing",
+        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR106",
@@ -343,7 +347,7 @@ _CHECKPOINTS = (
         code="KR407",
         severity=Severity.BROKER_DOWN,
         title="meta.properties missing, malformed, or of another cluster or broker",
-        evidence="key, value here and value in the other log directories or the configuration",
+        evidence="key, value here and value in the other log directories or in --config",
         danger="the broker does not start",
         fix="none",
         lost_if_wrong=_NOTHING_CHANGED,
@@ -536,23 +540,26 @@ _SPACE = (
     ),
     Rule(
         code="KR702",
-        severity=Severity.BROKER_DOWN,
+        severity=Severity.INFORMATION,
         title="Segments past their retention",
-        evidence="segments, bytes, and the time of their youngest record from the log itself",
-        danger="a full disk stops the broker before retention runs",
+        evidence="segments, bytes, and the time of their youngest record from the log itself, where retention.ms is "
+        "known",
+        danger="none by itself, the next start deletes them; but a full disk stops the broker before retention runs",
         fix="none",
         lost_if_wrong=_NOTHING_CHANGED,
         source="deleteRetentionMsBreachedSegments (3.9)",
+        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR703",
         severity=Severity.BROKER_DOWN,
         title="Not enough space for the next start",
-        evidence="bytes that the start needs (indexes, snapshots, checkpoints) against bytes free",
+        evidence="bytes that the start may write (rebuilt indexes, snapshots, checkpoints) against bytes free",
         danger="the broker stops with 'No space left on device' while it starts",
         fix="none",
         lost_if_wrong=_NOTHING_CHANGED,
         source="AbstractIndex.resize (2.2.1, 3.9)",
+        implemented_in=FIRST_VERSION,
     ),
 )
 
@@ -566,6 +573,7 @@ _FORECAST = (
         fix="none",
         lost_if_wrong=_NOTHING_CHANGED,
         source="LogLoader.recoverLog (3.9); speeds seen on 2.2.1, 3.9.2",
+        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR802",
@@ -587,6 +595,7 @@ _FORECAST = (
         fix="none",
         lost_if_wrong=_NOTHING_CHANGED,
         source="CheckpointFileWithFailureHandler (3.9), LogManager (2.2.1)",
+        implemented_in=FIRST_VERSION,
     ),
 )
 

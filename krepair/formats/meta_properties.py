@@ -22,7 +22,7 @@ class MetaProperties(NamedTuple):
 
     Attributes:
         version: 0 (ZooKeeper) or 1 (KRaft).
-        broker_id: of ``broker.id`` or ``node.id``, empty if there is none.
+        broker_id: of ``broker.id`` or ``node.id``.
         cluster_id: empty before 2.3.
         directory_id: empty before 3.7.
         properties: all keys as they stand.
@@ -49,8 +49,8 @@ def decode(buf: Bytes) -> MetaProperties | Damage:
             0, len(buf), "version=0 or version=1", shown(f"version={properties.get('version', '')}")
         )
     broker_id = properties.get("node.id", properties.get("broker.id", ""))
-    if broker_id and parse_java_integer(broker_id, 32) is None:
-        return Damage(0, len(buf), "a number as broker.id or node.id", shown(broker_id))
+    if parse_java_integer(broker_id, 32) is None:
+        return Damage(0, len(buf), "a number as broker.id or node.id", shown(broker_id) or "nothing")
     return MetaProperties(
         version,
         broker_id,

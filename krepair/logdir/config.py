@@ -109,6 +109,7 @@ _BROKER_KEYS = {
     for key in (
         _Key("transactional.id.expiration.ms", "int", str(7 * _DAY_MS), 1),
         _Key("producer.id.expiration.ms", "int", str(_DAY_MS), 1),
+        _Key("transaction.max.timeout.ms", "int", str(15 * _MINUTE_MS), 1),
         _Key("offsets.topic.segment.bytes", "int", str(100 << 20), 1),
         _Key("transaction.state.log.segment.bytes", "int", str(100 << 20), 1),
     )
@@ -192,6 +193,11 @@ class Settings:
     def producer_id_expiration_ms(self) -> int:
         """After so long without a batch a producer id is forgotten (3.4 on)."""
         return int(self._broker_setting("producer.id.expiration.ms").value)
+
+    @property
+    def transaction_max_timeout_ms(self) -> int:
+        """The longest timeout that a transactional producer may ask for."""
+        return int(self._broker_setting("transaction.max.timeout.ms").value)
 
     @property
     def producer_expiry_ms(self) -> int:

@@ -15,7 +15,7 @@ from krepair.ops.checkpoints import checkpoint_findings, log_ends, see_checkpoin
 from krepair.ops.epochs import epoch_findings, look_at_epochs
 from krepair.ops.findings import MARKER_CLASSES, partition_findings, root_findings, sum_tallies
 from krepair.ops.forecast import RootFacts, forecast
-from krepair.ops.identity import meta_findings, metadata_findings, read_metadata
+from krepair.ops.identity import configured_id, meta_findings, metadata_findings, read_metadata
 from krepair.ops.indexes import (
     deletion_findings,
     deletions_of,
@@ -23,9 +23,12 @@ from krepair.ops.indexes import (
     look_at_indexes,
     look_at_txn_indexes,
 )
+from krepair.ops.next_start import recovery_findings, refusal_findings, retention_findings
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
+from krepair.ops.start_space import space_findings, start_space
+from krepair.ops.stuck import cleaner_findings, newest_time_ms, transaction_findings
 from krepair.ops.survey import (
     Surveyed,
     cannot_touch,
@@ -118,15 +121,26 @@ def _check_one(
     going: dict[str, Deletions] = {}
     root = RootFacts(see_checkpoints(view, log_ends(view, engine, surveyed)), read_metadata(view))
     findings: list[Finding] = list(root_findings(view, is_locked(view.path)))
-    findings.extend(meta_findings(view, [other for other in views if other is not view], root.metadata))
+    others = [other for other in views if other is not view]
+    findings.extend(meta_findings(view, others, root.metadata, configured_id(options.config)))
     findings.extend(checkpoint_findings(view, root.checkpoints))
     findings.extend(metadata_findings(view, root.metadata))
+    version = version_of(options.broker_version)
+    newest_ms = newest_time_ms(surveyed, options.now_ms)
     for each in surveyed:
         going[each.partition.folder] = deletions_of(view, each, options)
         findings.extend(partition_findings(view, each))
         findings.extend(index_findings(each))
         findings.extend(epoch_findings(each))
+        findings.extend(transaction_findings(each, newest_ms, settings.transaction_max_timeout_ms))
+        findings.extend(cleaner_findings(view, each, version))
         findings.extend(deletion_findings(each, going[each.partition.folder], options))
+        findings.extend(retention_findings(each, going[each.partition.folder], options))
+    lines = tuple(forecast(view, surveyed, going, root, version))
+    space = start_space(view, surveyed, {line.partition: line for line in lines})
+    findings.extend(recovery_findings(lines))
+    findings.extend(refusal_findings(view, surveyed, root, version))
+    findings.extend(space_findings(space))
     uncleanable = [each for each in surveyed if isinstance(each.outcome, LeftAlone) and each.outcome.damaged]
     return LogDirReport(
         log_dir=view.path,
@@ -134,12 +148,15 @@ def _check_one(
         broker_id=view.broker_id,
         findings=tuple(findings),
         partitions=tuple(_summary(each) for each in surveyed),
-        forecast=tuple(forecast(view, surveyed, going, root, version_of(options.broker_version))),
+        forecast=lines,
         uncleanable_partitions=len(uncleanable),
         uncleanable_bytes=sum(
             segment.log.size for each in uncleanable for segment in each.partition.segments
         ),
         scanned_bytes=sum(facts.summary.valid_bytes for each in surveyed for facts in each.segments),
+        start_needs_bytes=space.needs_bytes,
+        start_reserves_bytes=space.reserves_bytes,
+        free_bytes=space.free_bytes,
     )
 
 

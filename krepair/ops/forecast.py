@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from krepair.checks.retention import Deletions
+from krepair.checks.recovery_time import duration_text, recovery_seconds
+from krepair.checks.retention import FIRST_WITHOUT_SANITY_CHECK, Deletions
 from krepair.formats.filenames import LOG_START_CHECKPOINT
+from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir
 from krepair.ops.checkpoints import SeenCheckpoint
 from krepair.ops.identity import Metadata
@@ -62,7 +64,7 @@ def forecast(
         if refused:
             yield refusal_line(each, refused)
             continue
-        line = _line(view, each)
+        line = _line(view, each, version)
         for more in (forgotten_epochs(view, each), reserved):
             line = replace(line, text=f"{line.text}; {more}") if more else line
         if each.partition.folder in emptied:
@@ -85,7 +87,7 @@ def _with_deletions(line: ForecastLine, going: Deletions) -> ForecastLine:
     if going.too_early:
         text += f"; {len(going.too_early)} of them before their time"
     expected = "delete" if line.expected in {"start", "recover"} else line.expected
-    return ForecastLine(partition=line.partition, expected=expected, text=text, bytes_read=line.bytes_read)
+    return replace(line, expected=expected, text=text)
 
 
 def refusal_line(each: Surveyed, why: str) -> ForecastLine:
@@ -95,7 +97,7 @@ def refusal_line(each: Surveyed, why: str) -> ForecastLine:
     )
 
 
-def _line(view: LogDir, each: Surveyed) -> ForecastLine:
+def _line(view: LogDir, each: Surveyed, version: Version) -> ForecastLine:
     partition = each.partition
     if partition.unreadable:
         return ForecastLine(partition=partition.folder, expected="unknown", text=partition.unreadable)
@@ -104,24 +106,50 @@ def _line(view: LogDir, each: Surveyed) -> ForecastLine:
             partition=partition.folder, expected="unknown", text="a .swap file would be completed first"
         )
     if view.clean_shutdown:
-        return ForecastLine(
-            partition=partition.folder, expected="start", text="cleanly stopped: its logs are not read"
-        )
+        return _after_clean_stop(each, version)
     point = view.recovery_point.offsets.get((partition.topic, partition.number), 0)
-    recovered = _recovered_bases(each, point)
-    damaged = [facts for facts in each.segments if facts.base_offset in recovered and facts.summary.damage]
-    read = sum(segment.log.size for segment in partition.segments if segment.base_offset in recovered)
-    if damaged:
-        first = damaged[0]
-        where = f"{first.base_offset:020d}.log at position {first.summary.valid_bytes}"
-        text = f"recovery cuts {where} and drops what follows"
-        return ForecastLine(partition=partition.folder, expected="truncate", text=text, bytes_read=read)
-    text = f"not cleanly stopped: {len(recovered)} segments from the recovery point {point} on are read"
-    return ForecastLine(partition=partition.folder, expected="recover", text=text, bytes_read=read)
+    bases = _recovered_bases(each, point)
+    said = f"not cleanly stopped: {len(bases)} segments from the recovery point {point} on are read"
+    return _recovered(each, bases, said)
 
 
-def _recovered_bases(each: Surveyed, point: int) -> set[int]:
-    """Base offsets of the segments that hold offsets at or above the recovery point."""
+def _after_clean_stop(each: Surveyed, version: Version) -> ForecastLine:
+    """Nothing is read, but for segments whose index is missing, from 2.3 on (NoSuchFileException in loadSegmentFiles).
+
+    Up to 2.2 an index that is missing is made anew and stays empty.
+    """
+    folder = each.partition.folder
+    rebuilds = version is None or version >= FIRST_WITHOUT_SANITY_CHECK
+    bases = [segment.base_offset for segment in each.partition.segments if rebuilds and segment.index is None]
+    if not bases:
+        return ForecastLine(partition=folder, expected="start", text="cleanly stopped: its logs are not read")
+    said = f"cleanly stopped, but {len(bases)} segments have no .index: these are read"
+    return _recovered(each, bases, said)
+
+
+def _recovered(each: Surveyed, bases: Sequence[int], said: str) -> ForecastLine:
+    """Of a partition of which segments are read, and cut where they are damaged."""
+    chosen = set(bases)
+    facts = [one for one in each.segments if one.base_offset in chosen]
+    read = sum(segment.log.size for segment in each.partition.segments if segment.base_offset in chosen)
+    seconds = recovery_seconds(read, sum(one.summary.batches for one in facts))
+    line = ForecastLine(
+        partition=each.partition.folder,
+        expected="recover",
+        text=f"{said}, {duration_text(seconds)}",
+        bytes_read=read,
+        segments=tuple(bases),
+        seconds=round(seconds, 3),
+    )
+    damaged = next((one for one in facts if one.summary.damage), None)
+    if damaged is None:
+        return line
+    where = f"{damaged.base_offset:020d}.log at position {damaged.summary.valid_bytes}"
+    return replace(line, expected="truncate", text=f"recovery cuts {where} and drops what follows")
+
+
+def _recovered_bases(each: Surveyed, point: int) -> list[int]:
+    """Base offsets of the segments that hold offsets at or above the recovery point, ascending."""
     bases = [segment.base_offset for segment in each.partition.segments]
-    ends = [*bases[1:], 2**63 - 1]
-    return {base for base, end in zip(bases, ends, strict=True) if end > point}
+    ends = [*bases[1:], INT64_MAX]
+    return [base for base, end in zip(bases, ends, strict=True) if end > point]

@@ -10,6 +10,7 @@ from krepair.formats import partition_metadata
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import META_PROPERTIES
 from krepair.formats.partition_metadata import PartitionMetadata, topic_id_text
+from krepair.logdir.config_files import read_server_properties
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir
 
@@ -59,8 +60,28 @@ def metadata_findings(view: LogDir, metadata: Metadata) -> Iterator[Finding]:
             )
 
 
-def meta_findings(view: LogDir, others: Sequence[LogDir], metadata: Metadata) -> Iterator[Finding]:
-    """KR407: missing, malformed, or of another broker or cluster than the other log directories given."""
+def configured_id(config: str | None) -> str:
+    """``node.id`` or ``broker.id`` of a ``server.properties``, empty if it says none or leaves it to the cluster.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    lines = {} if config is None else read_server_properties(config)
+    values = [lines[key].value.strip() for key in ("node.id", "broker.id") if key in lines]
+    return "" if not values or values[0].startswith("-") else values[0]
+
+
+def meta_findings(
+    view: LogDir, others: Sequence[LogDir], metadata: Metadata, configured: str = ""
+) -> Iterator[Finding]:
+    """KR407: missing, malformed, or of another broker or cluster than the configuration or the other log directories.
+
+    Args:
+        view: the log directory.
+        others: the other ones given.
+        metadata: the ``partition.metadata`` of its partitions.
+        configured: the broker's id by its configuration, empty if that is not known.
+    """
     if view.meta_damage:
         first = view.meta_damage[0]
         text = f"expected {first.expected}, found {first.found}"
@@ -74,6 +95,11 @@ def meta_findings(view: LogDir, others: Sequence[LogDir], metadata: Metadata) ->
             )
             yield Finding(rule="KR407", file=META_PROPERTIES, evidence=f"missing, but {where}")
         return
+    if configured and view.broker_id and view.broker_id != configured:
+        text = (
+            f"broker id {view.broker_id} here, {configured} in the configuration: that broker does not start"
+        )
+        yield Finding(rule="KR407", file=META_PROPERTIES, evidence=text)
     for other in known:
         for word, here, there in (
             ("cluster.id", view.cluster_id, other.cluster_id),

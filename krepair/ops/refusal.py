@@ -10,6 +10,7 @@ from krepair.formats.filenames import (
     CLEANER_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_CHECKPOINT,
+    META_PROPERTIES,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_CHECKPOINT,
 )
@@ -62,16 +63,7 @@ def causes_of_refusal(
         metadata: their ``partition.metadata``.
         version: of the broker that is to start.
     """
-    for entry in view.foreign:
-        if entry.kind == "folder":
-            yield Cause("", entry.name, f"folder {entry.name} in the root is no partition")
-    for checkpoint in (view.recovery_point, view.log_start, view.cleaner, view.high_watermark):
-        if checkpoint.file is None or checkpoint.broker_reads or _is_reset(checkpoint, version):
-            continue
-        text = f"{checkpoint.file.name} cannot be read by a broker"
-        before = checkpoint.file.name == REPLICATION_CHECKPOINT and (version is None or version < KRAFT)
-        late = f"{text} (2.x starts, and stops when it comes to it)" if before else text
-        yield Cause("", checkpoint.file.name, late)
+    yield from _causes_in_root(view, metadata, version)
     for each in surveyed:
         text = _epochs_refused(each, version)
         if text:
@@ -82,6 +74,31 @@ def causes_of_refusal(
                 yield Cause(
                     name, PARTITION_METADATA, f"{name}/{PARTITION_METADATA} cannot be read by a broker"
                 )
+
+
+def _causes_in_root(view: LogDir, metadata: Metadata, version: Version) -> Iterator[Cause]:
+    for entry in view.foreign:
+        if entry.kind == "folder":
+            yield Cause("", entry.name, f"folder {entry.name} in the root is no partition")
+    meta = _meta_refused(view, metadata, version)
+    if meta:
+        yield Cause("", META_PROPERTIES, meta)
+    for checkpoint in (view.recovery_point, view.log_start, view.cleaner, view.high_watermark):
+        if checkpoint.file is None or checkpoint.broker_reads or _is_reset(checkpoint, version):
+            continue
+        text = f"{checkpoint.file.name} cannot be read by a broker"
+        before = checkpoint.file.name == REPLICATION_CHECKPOINT and (version is None or version < KRAFT)
+        late = f"{text} (2.x starts, and stops when it comes to it)" if before else text
+        yield Cause("", checkpoint.file.name, late)
+
+
+def _meta_refused(view: LogDir, metadata: Metadata, version: Version) -> str:
+    if view.meta_damage:
+        return f"{META_PROPERTIES} cannot be read by a broker"
+    formatted = view.meta_properties is None and bool(metadata)
+    if formatted and (version is None or version >= KRAFT):
+        return f"{META_PROPERTIES} is missing, which KRaft takes for a directory that was never formatted"
+    return ""
 
 
 def _epochs_refused(each: Surveyed, version: Version) -> str:

@@ -24,12 +24,16 @@ class ForecastLine(Struct, frozen=True, kw_only=True):
         expected: what happens.
         text: one line: why, and what it means.
         bytes_read: how much the broker would read for it (recovery), 0 if nothing.
+        segments: base offsets of the segments that it would read, ascending.
+        seconds: how long that takes, see ``krepair.checks.recovery_time``.
     """
 
     partition: str
     expected: Expected
     text: str
     bytes_read: int = 0
+    segments: tuple[int, ...] = ()
+    seconds: float = 0.0
 
 
 class PartitionSummary(Struct, frozen=True, kw_only=True):
@@ -73,7 +77,9 @@ class LogDirReport(Struct, frozen=True, kw_only=True):
         uncleanable_partitions: KIP-346's count.
         uncleanable_bytes: KIP-346's bytes.
         scanned_bytes: how much ``.log`` was read.
-        start_needs_bytes: bytes the next start needs on this disk, -1 if it was not worked out.
+        start_needs_bytes: bytes the next start may write on this disk, -1 if it was not worked out.
+        start_reserves_bytes: by how much it extends index files without writing to them, -1 likewise.
+        free_bytes: what the file system has left, -1 if that is not known.
     """
 
     log_dir: str
@@ -86,6 +92,8 @@ class LogDirReport(Struct, frozen=True, kw_only=True):
     uncleanable_bytes: int = 0
     scanned_bytes: int = 0
     start_needs_bytes: int = -1
+    start_reserves_bytes: int = -1
+    free_bytes: int = -1
 
 
 class CheckReport(Struct, frozen=True, kw_only=True):

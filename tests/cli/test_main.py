@@ -124,7 +124,7 @@ def test_check_of_a_sound_directory_ends_with_0_and_the_next_command(fakes: Fake
 def test_check_says_which_rules_it_does_not_look_for(fakes: Fakes):
     fakes.set("check", CLEAN)
     assert "does not look for" in run("check", "/data").stdout
-    assert "KR103" in run("check", "/data").stdout
+    assert "KR609" in run("check", "/data").stdout
 
 
 def test_findings_end_with_2_and_are_shown_with_place_and_forecast(fakes: Fakes):
@@ -417,7 +417,7 @@ def test_explain_knows_rules_reasons_and_objections(code: str):
 
 
 def test_explain_says_of_a_planned_rule_that_it_is():
-    assert "planned: check does not look for it yet" in run("explain", "KR103").stdout
+    assert "planned: check does not look for it yet" in run("explain", "KR609").stdout
     assert "since krepair 0.1.0" in run("explain", "KR101").stdout
 
 

@@ -62,7 +62,7 @@ def _log_dir(report: LogDirReport) -> list[Section]:
             f"{bytes_text(report.uncleanable_bytes)}."
         )
     if report.start_needs_bytes >= 0:
-        lines.append(f"The next start needs {bytes_text(report.start_needs_bytes)} on this disk.")
+        lines.append(_space_text(report))
     return [
         Section(
             title=f"Findings in {name}",
@@ -84,6 +84,15 @@ def _log_dir(report: LogDirReport) -> list[Section]:
             ),
         ),
     ]
+
+
+def _space_text(report: LogDirReport) -> str:
+    text = f"The next start needs {bytes_text(report.start_needs_bytes)} on this disk"
+    if report.free_bytes >= 0:
+        text += f", {bytes_text(report.free_bytes)} are free"
+    if report.start_reserves_bytes > 0:
+        text += f"; it extends active indexes by {bytes_text(report.start_reserves_bytes)}, written only as they fill"
+    return f"{text}."
 
 
 def _place(file: str, position: int) -> str:

@@ -1,0 +1,84 @@
+"""What the next start costs, beside what it does to each partition: findings that sum up the forecast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from krepair.checks.catalogue import Finding
+from krepair.checks.recovery_time import duration_text
+from krepair.checks.retention import Deletions
+from krepair.logdir.values import LogDir
+from krepair.ops.forecast import RootFacts
+from krepair.ops.options import Options
+from krepair.ops.refusal import Cause, Version, causes_of_refusal
+from krepair.ops.reports import ForecastLine
+from krepair.ops.survey import Surveyed
+
+PROVEN_VERSIONS: Final = ((2, 2, 1), (3, 9, 2), (4, 3, 1))
+"""The brokers whose starts were watched; without ``--broker-version`` the forecast is told for each."""
+
+_NAMED_AT_MOST: Final = 3
+
+
+def recovery_findings(lines: Sequence[ForecastLine]) -> Iterator[Finding]:
+    """KR801: one finding for the log directory, with the partitions that take longest."""
+    read = [line for line in lines if line.segments]
+    if not read:
+        return
+    total = sum(line.bytes_read for line in read)
+    seconds = sum(line.seconds for line in read)
+    longest = sorted(read, key=lambda line: (-line.seconds, line.partition))[:_NAMED_AT_MOST]
+    named = ", ".join(f"{line.partition} ({line.bytes_read} bytes)" for line in longest)
+    yield Finding(
+        rule="KR801",
+        evidence=(
+            f"{sum(len(line.segments) for line in read)} segments of {len(read)} partitions, {total} bytes: "
+            f"{duration_text(seconds)} with one recovery thread (33 to 42 MB/s were seen on markers); "
+            f"longest: {named}"
+        ),
+        bytes=total,
+    )
+
+
+def refusal_findings(
+    view: LogDir, surveyed: Sequence[Surveyed], root: RootFacts, version: Version
+) -> Iterator[Finding]:
+    """KR803: each file that keeps a broker from starting, with the versions that it does so to."""
+    versions = (version,) if version is not None else PROVEN_VERSIONS
+    refused: dict[Cause, list[str]] = {}
+    for one in versions:
+        for cause in causes_of_refusal(view, surveyed, root.metadata, one):
+            refused.setdefault(cause, []).append(".".join(map(str, one)))
+    for cause, names in refused.items():
+        yield Finding(
+            rule="KR803",
+            partition=cause.partition,
+            file=cause.file,
+            evidence=f"brokers {', '.join(names)} do not start: {cause.text}"
+            if len(names) > 1
+            else f"broker {names[0]} does not start: {cause.text}",
+        )
+
+
+def retention_findings(each: Surveyed, going: Deletions, options: Options) -> Iterator[Finding]:
+    """KR702: segments whose time is over, where the retention is known and not Kafka's default."""
+    if not going.due or not _retention_is_known(each, options):
+        return
+    bases = set(going.due)
+    size = sum(segment.log.size for segment in each.partition.segments if segment.base_offset in bases)
+    youngest = max(found.largest for base, found in each.indexes.items() if base in bases)
+    yield Finding(
+        rule="KR702",
+        partition=each.partition.folder,
+        evidence=(
+            f"{len(bases)} segments from {going.due[0]:020d} to {going.due[-1]:020d}, {size} bytes: their youngest "
+            f"record is of {youngest} ms, retention.ms={each.settings.retention_ms}; the next start deletes them"
+        ),
+        bytes=size,
+    )
+
+
+def _retention_is_known(each: Surveyed, options: Options) -> bool:
+    source = next(one.source for one in each.settings.settings if one.key == "retention.ms")
+    return source != "default" or options.config is not None

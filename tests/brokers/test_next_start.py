@@ -1,0 +1,142 @@
+"""Real brokers do what check says of the next start: the segments they read, the bytes they take, what stops them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from krepair.ops.check import check
+from krepair.ops.options import Engine, Options
+from krepair.ops.reports import LogDirReport
+from tests.fixture_dirs import unpack
+from tests.lab.broker import Broker, BrokerError, Topic
+from tests.lab.judge import Judge, JudgeError
+from tests.ops.test_next_start import KILLS, compacted
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
+POINTS = {"all": 0, "half": 150, "last": 280}
+TOPICS = {name: Topic(1, {"retention.ms": "-1"}, {0: 12}) for name in POINTS}
+RECOVERING = re.compile(r"partition=(\S+), .*Recovering unflushed segment (\d+)")
+REBUILDING = re.compile(
+    r"partition=(\S+), .*Could not find offset index file corresponding to log file (\S+)"
+)
+
+
+def gathered(root: Path) -> Path:
+    """Three partitions of ten segments and 280 records, each with a recovery point of its own; not cleanly stopped."""
+    log_dir = unpack("leader-epochs-2.2.1", root)
+    for name in POINTS:
+        shutil.copytree(log_dir / "e-all-0", log_dir / f"{name}-0")
+    for folder in ("e-all-0", "e-some-0", "e-none-0"):
+        shutil.rmtree(log_dir / folder)
+    lines = "".join(f"{name} 0 {point}\n" for name, point in POINTS.items())
+    (log_dir / "recovery-point-offset-checkpoint").write_text(f"0\n{len(POINTS)}\n{lines}")
+    lines = "".join(f"{name} 0 280\n" for name in POINTS)
+    (log_dir / "replication-offset-checkpoint").write_text(f"0\n{len(POINTS)}\n{lines}")
+    (log_dir / ".kafka_cleanshutdown").unlink()
+    return log_dir
+
+
+def checked(log_dir: Path, version: str) -> LogDirReport:
+    given = Options(engine=Engine.INLINE, now_ms=1_790_000_000_000, broker_version=version)
+    return check([str(log_dir)], given).log_dirs[0]
+
+
+def sizes(log_dir: Path) -> tuple[int, int]:
+    """Bytes of length and of blocks of all its files."""
+    found = [path.stat() for path in log_dir.rglob("*") if path.is_file()]
+    return sum(each.st_size for each in found), sum(each.st_blocks * 512 for each in found)
+
+
+def read_by(broker: Broker, said: re.Pattern[str]) -> dict[str, set[int]]:
+    out: dict[str, set[int]] = {}
+    for folder, segment in said.findall(broker.log()):
+        if folder.rpartition("-")[0] in POINTS:
+            out.setdefault(folder, set()).add(int(Path(segment.rstrip(",.")).stem))
+    return out
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_broker_recovers_the_segments_and_takes_the_bytes_that_check_says(
+    tmp_path: Path, version: str
+) -> None:
+    log_dir = gathered(tmp_path)
+    report = checked(log_dir, version)
+    forecast = {line.partition: set(line.segments) for line in report.forecast}
+    assert {folder: len(bases) for folder, bases in forecast.items()} == {
+        "all-0": 10,
+        "half-0": 5,
+        "last-0": 1,
+    }
+    length, blocks = sizes(log_dir)
+    with Broker(version, log_dir, {"log.cleaner.enable": "false"}, TOPICS) as broker:
+        assert read_by(broker, RECOVERING) == forecast
+        longer, more = sizes(log_dir)
+        broker.stop()
+    assert 0 <= more - blocks <= report.start_needs_bytes
+    assert 0 <= longer - length - report.start_reserves_bytes < report.start_needs_bytes
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_segments_without_an_index_are_read_after_a_clean_stop_as_forecast(
+    tmp_path: Path, version: str
+) -> None:
+    log_dir = gathered(tmp_path)
+    (log_dir / ".kafka_cleanshutdown").touch()
+    for base in (30, 210):
+        (log_dir / "half-0" / f"{base:020d}.index").unlink()
+    forecast = {
+        line.partition: set(line.segments) for line in checked(log_dir, version).forecast if line.segments
+    }
+    assert forecast == ({} if version == "2.2.1" else {"half-0": {30, 210}})
+    with Broker(version, log_dir, {"log.cleaner.enable": "false"}, TOPICS) as broker:
+        assert (read_by(broker, RECOVERING), read_by(broker, REBUILDING)) == ({}, forecast)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_meta_properties_that_check_says_keep_a_broker_down_do(tmp_path: Path, version: str) -> None:
+    log_dir = gathered(tmp_path)
+    with Broker(version, log_dir, topics=TOPICS, timeout_s=30) as broker:
+        broker.stop()
+        path = log_dir / "meta.properties"
+        good = path.read_bytes()
+        damages = (
+            b"",
+            good.replace(b"version=", b"version=9"),
+            good.replace(b".id=0", b".id=x"),
+            good.replace(b".id=0", b".no=0"),
+        )
+        for damage in damages:
+            path.write_bytes(damage)
+            assert {line.expected for line in checked(log_dir, version).forecast} == {"refuse"}
+            with pytest.raises(BrokerError):
+                broker.start()
+        path.unlink()
+        expected = {line.expected for line in checked(log_dir, version).forecast}
+        if version == "2.2.1":
+            assert "refuse" not in expected
+            broker.start()
+        else:
+            assert expected == {"refuse"}
+            with pytest.raises(BrokerError):
+                broker.start()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("damage", KILLS)
+def test_kafkas_cleaner_ends_at_what_check_names_and_passes_what_it_does_not(
+    tmp_path: Path, judge: Callable[[str], Judge], version: str, damage: str
+) -> None:
+    folder = compacted(tmp_path / "logs", damage) / "c-0"
+    settings = {"cleanup.policy": "compact", "max.message.bytes": "1000"}
+    if KILLS[damage] and damage != "large":
+        with pytest.raises(JudgeError):
+            judge(version).clean(folder, settings=settings)
+    else:
+        assert judge(version).clean(folder, settings=settings).next_dirty == 7

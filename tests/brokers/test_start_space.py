@@ -1,0 +1,67 @@
+"""Real brokers on a disk that is full: they fail where check says so, and start with exactly the bytes it asks for."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.brokers.test_next_start import TOPICS, VERSIONS, checked, gathered
+from tests.lab.broker import Broker, BrokerError
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Callable[[int], Path]]:
+    """``small_disk(bytes)``: a file system of that size; skipped where nothing may be mounted."""
+    mounted: list[Path] = []
+
+    def of(size: int) -> Path:
+        folder = Path(tempfile.mkdtemp(prefix="krepair-disk-"))
+        argv = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)]
+        if subprocess.run(argv, capture_output=True, check=False).returncode:
+            folder.rmdir()
+            pytest.skip("needs to mount a file system")
+        mounted.append(folder)
+        return folder
+
+    yield of
+    for folder in mounted:
+        subprocess.run(["umount", str(folder)], check=True)
+        folder.rmdir()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_start_on_a_full_disk_fails_as_told_and_with_the_bytes_told_it_does_not(
+    small_disk: Callable[[int], Path], version: str
+) -> None:
+    disk = small_disk(8 << 20)
+    log_dir = gathered(disk)
+    with Broker(version, log_dir, {"log.cleaner.enable": "false"}, TOPICS, timeout_s=15) as broker:
+        broker.stop(kill=True)
+        for path in log_dir.rglob("*.index"):
+            path.unlink()  # so that blocks are needed that are not there yet
+        filler = disk / "filler"
+        with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while file.write(b"x" * 4096):
+                pass
+        report = checked(log_dir, version)
+        assert [finding.rule for finding in report.findings if finding.rule == "KR703"] == ["KR703"]
+        assert report.free_bytes == 0
+        with pytest.raises(BrokerError):
+            broker.start()
+        assert re.search("No space left on device|unsafe memory access", broker.log())
+
+        filler.unlink()
+        free = checked(log_dir, version).free_bytes
+        filler.write_bytes(b"x" * (free - report.start_needs_bytes))
+        report = checked(log_dir, version)
+        assert report.free_bytes == report.start_needs_bytes
+        assert [finding.rule for finding in report.findings if finding.rule == "KR703"] == []
+        broker.start()

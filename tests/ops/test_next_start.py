@@ -1,0 +1,243 @@
+"""What check says of the next start: what it reads, writes, reserves and deletes, and which file prevents it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from krepair.logdir.space import Space
+from krepair.ops import start_space
+from krepair.ops.check import check
+from krepair.ops.options import Engine, Options
+from krepair.ops.reports import ForecastLine, LogDirReport
+from tests import builders
+from tests.builders import NOW_MS, data
+from tests.fixture_dirs import unpack
+
+MINUTE_MS = 60_000
+
+
+def checked(log_dir: Path, **given: object) -> LogDirReport:
+    values: dict[str, object] = {"engine": Engine.INLINE, "now_ms": NOW_MS + MINUTE_MS}
+    return check([str(log_dir)], Options(**(values | given))).log_dirs[0]  # type: ignore[arg-type]
+
+
+def evidence(report: LogDirReport, rule: str) -> list[str]:
+    return [finding.evidence for finding in report.findings if finding.rule == rule]
+
+
+def line_of(report: LogDirReport, folder: str) -> ForecastLine:
+    return next(line for line in report.forecast if line.partition == folder)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """Partition t-0 with segments 0, 5 and 7, cleanly stopped."""
+    directory = builders.LogDir(tmp_path / "logs")
+    directory.partition("t").segment(data(0, 3), data(3, 2)).segment(data(5, 2)).segment(data(7, 1))
+    return directory.write()
+
+
+def test_clean_stop_reads_nothing_and_needs_only_checkpoints(small: Path) -> None:
+    report = checked(small)
+    assert line_of(report, "t-0") == ForecastLine(
+        partition="t-0", expected="start", text="cleanly stopped: its logs are not read"
+    )
+    assert report.start_needs_bytes == 6 * 4096
+    assert report.start_reserves_bytes == 10_485_760 + 10_485_756 - 12
+    assert report.free_bytes > 0
+    assert [finding.rule for finding in report.findings] == []
+
+
+@pytest.mark.parametrize(("point", "read"), [(8, (7,)), (7, (7,)), (6, (5, 7)), (0, (0, 5, 7))])
+def test_unclean_stop_reads_the_segments_from_the_recovery_point_on(
+    small: Path, point: int, read: tuple[int, ...]
+) -> None:
+    (small / ".kafka_cleanshutdown").unlink()
+    (small / "recovery-point-offset-checkpoint").write_text(f"0\n1\nt 0 {point}\n")
+    report = checked(small)
+    line = line_of(report, "t-0")
+    size = sum((small / "t-0" / f"{base:020d}.log").stat().st_size for base in read)
+    assert (line.expected, line.segments, line.bytes_read) == ("recover", read, size)
+    assert evidence(report, "KR801") == [
+        f"{len(read)} segments of 1 partitions, {size} bytes: less than a second with one recovery thread "
+        f"(33 to 42 MB/s were seen on markers); longest: t-0 ({size} bytes)"
+    ]
+    assert report.start_needs_bytes == (6 + 2 * len(read) + len(read) + 1) * 4096
+
+
+def test_segment_without_an_index_is_read_after_a_clean_stop_too_but_not_by_2_2(small: Path) -> None:
+    (small / "t-0" / f"{5:020d}.index").unlink()
+    assert line_of(checked(small), "t-0").segments == (5,)
+    assert line_of(checked(small, broker_version="4.3.1"), "t-0").expected == "recover"
+    assert line_of(checked(small, broker_version="2.2.1"), "t-0").expected == "start"
+
+
+def test_start_that_does_not_fit_on_the_disk_is_told(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start_space, "read_space", lambda path: Space(6 * 4096 - 1, 9, 4096, False))
+    found = [finding for finding in checked(small).findings if finding.rule == "KR703"]
+    assert [finding.bytes for finding in found] == [1]
+    assert "writes up to 24576 bytes (checkpoints 24576 bytes), 24575 bytes are free" in found[0].evidence
+    monkeypatch.setattr(start_space, "read_space", lambda path: Space(6 * 4096, 9, 4096, False))
+    assert evidence(checked(small), "KR703") == []
+
+
+def test_each_file_that_keeps_a_broker_down_is_named_with_the_versions(tmp_path: Path) -> None:
+    log_dir = unpack("leader-epochs-2.2.1-truncated", tmp_path)
+    (log_dir / "cleaner-offset-checkpoint").write_bytes(b"0\n-1\n")
+    (log_dir / "lost+found").mkdir()
+    found = {
+        (finding.partition, finding.file): finding.evidence
+        for finding in checked(log_dir).findings
+        if finding.rule == "KR803"
+    }
+    assert found == {
+        (
+            "",
+            "lost+found",
+        ): "brokers 2.2.1, 3.9.2, 4.3.1 do not start: folder lost+found in the root is no partition",
+        ("", "cleaner-offset-checkpoint"): (
+            "broker 2.2.1 does not start: cleaner-offset-checkpoint cannot be read by a broker"
+        ),
+        **{
+            (folder, "leader-epoch-checkpoint"): (
+                f"brokers 2.2.1, 3.9.2, 4.3.1 do not start: {folder}/leader-epoch-checkpoint "
+                "cannot be read by a broker"
+            )
+            for folder in ("e-all-0", "e-some-0")
+        },
+    }
+    given = {
+        finding.file: finding.evidence
+        for finding in checked(log_dir, broker_version="3.9.2").findings
+        if finding.rule == "KR803"
+    }
+    assert "cleaner-offset-checkpoint" not in given
+    assert given["lost+found"].startswith("broker 3.9.2 does not start")
+
+
+@pytest.mark.parametrize(
+    ("content", "refuses"),
+    [
+        (b"", "2.2.1, 3.9.2, 4.3.1"),
+        (b"version=9\nbroker.id=0\n", "2.2.1, 3.9.2, 4.3.1"),
+        (b"version=1\ncluster.id=x\n", "2.2.1, 3.9.2, 4.3.1"),
+        (b"version=0\nbroker.id=x\n", "2.2.1, 3.9.2, 4.3.1"),
+        (None, "3.9.2, 4.3.1"),
+    ],
+)
+def test_meta_properties_that_keep_a_broker_down(tmp_path: Path, content: bytes | None, refuses: str) -> None:
+    """As seen on the three; without the file 2.2.1 starts, and KRaft takes the directory for a new one."""
+    log_dir = unpack("offsets-tv2-4.3.1", tmp_path)
+    path = log_dir / "meta.properties"
+    path.unlink() if content is None else path.write_bytes(content)
+    report = checked(log_dir)
+    assert [one.split(" do")[0] for one in evidence(report, "KR803")] == [f"brokers {refuses}"]
+    assert len(evidence(report, "KR407")) == 1
+    assert {line.expected for line in report.forecast} == {"refuse"}
+
+
+def test_broker_id_of_the_configuration_is_held_against_that_of_the_directory(tmp_path: Path) -> None:
+    log_dir = unpack("offsets-tv2-4.3.1", tmp_path)
+    config = tmp_path / "server.properties"
+    for text, expected in (
+        ("broker.id=0\n", []),
+        ("broker.id=-1\n", []),
+        ("process.roles=broker\nnode.id=0\nbroker.id=9\n", []),
+        ("node.id=9\n", ["broker id 0 here, 9 in the configuration: that broker does not start"]),
+        ("broker.id = 7\n", ["broker id 0 here, 7 in the configuration: that broker does not start"]),
+    ):
+        config.write_text(text)
+        assert evidence(checked(log_dir, config=str(config)), "KR407") == expected
+
+
+def test_segments_past_a_known_retention_are_told_by_the_logs_own_times(tmp_path: Path) -> None:
+    directory = builders.LogDir(tmp_path / "logs")
+    old, young = NOW_MS - 90 * MINUTE_MS, NOW_MS
+    directory.partition("t").segment(data(0, timestamp=old), mtime_ms=young).segment(
+        data(1, timestamp=old + 1), mtime_ms=young
+    ).segment(data(2, timestamp=young), mtime_ms=young)
+    path = directory.write()
+    known = {"settings": (("retention.ms", str(60 * MINUTE_MS)),)}
+    report = checked(path, **known)
+    assert [finding.bytes for finding in report.findings if finding.rule == "KR702"] == [2 * 80]
+    assert f"their youngest record is of {old + 1} ms" in evidence(report, "KR702")[0]
+    assert line_of(report, "t-0").expected == "delete"
+    assert evidence(checked(path, now_ms=NOW_MS + 10**12), "KR702") == []
+
+
+def test_transaction_that_outlived_every_timeout_is_told_and_younger_ones_are_not(tmp_path: Path) -> None:
+    directory = builders.LogDir(tmp_path / "logs")
+    last = NOW_MS - 60 * MINUTE_MS
+    partition = directory.partition("t")
+    partition.segment(
+        data(0, pid=7, txn=True, epoch=3, timestamp=last - 21 * MINUTE_MS),
+        data(1, pid=8, txn=True, timestamp=last - 19 * MINUTE_MS),
+        data(2, pid=9, txn=True, timestamp=last - 40 * MINUTE_MS),
+        builders.commit(3, pid=9, timestamp=last - 40 * MINUTE_MS),
+    ).segment(data(4, timestamp=last))
+    path = directory.write()
+    given = {"broker_version": "3.9.2", "settings": (("retention.ms", "-1"),)}
+    assert evidence(checked(path, **given), "KR103") == [
+        "1 transactions without a marker, by the times of their batches: producer 7, epoch 3, open since offset 0, "
+        "silent for 21 minutes"
+    ]
+    longer = {"settings": (("retention.ms", "-1"), ("transaction.max.timeout.ms", str(20 * MINUTE_MS)))}
+    assert evidence(checked(path, **longer), "KR103") == []
+
+
+def test_transaction_whose_marker_may_lie_behind_damage_is_not_judged(tmp_path: Path) -> None:
+    directory = builders.LogDir(tmp_path / "logs")
+    directory.partition("t").segment(
+        data(0, pid=7, txn=True, timestamp=NOW_MS - 90 * MINUTE_MS), builders.commit(1, pid=7)
+    ).segment(data(2))
+    path = directory.write()
+    log = path / "t-0" / f"{0:020d}.log"
+    log.write_bytes(log.read_bytes()[:-1] + b"x")
+    assert evidence(checked(path), "KR103") == []
+
+
+def compacted(root: Path, damage: str) -> Path:
+    directory = builders.LogDir(root)
+    big = [builders.Record(b"k", b"x" * 2000)]
+    first = data(0, big) if damage == "large" else data(0, 3)
+    directory.partition("c").segment(first, data(3, 2)).segment(data(5, 2)).segment(data(7, 1))
+    path = directory.write()
+    log = path / "c-0" / f"{0:020d}.log"
+    raw = bytearray(log.read_bytes())
+    if damage == "cut":
+        raw = raw[:-7]
+    elif damage == "crc":
+        raw[len(first.raw) - 2] ^= 0xFF  # in a value: the records can still be read
+    elif damage == "zeros":
+        raw += b"\0" * 64
+    log.write_bytes(raw)
+    return path
+
+
+KILLS = {
+    # damage -> versions whose cleaner stops there; tests/brokers/test_cleaner.py asks Kafka's own
+    "cut": ("", "1.1.0", "2.2.1", "3.9.2"),
+    "zeros": ("", "1.1.0", "2.2.1", "3.9.2"),
+    "crc": (),
+    "large": ("1.1.0",),
+}
+
+
+@pytest.mark.parametrize("damage", KILLS)
+def test_what_ends_the_cleaners_pass_is_told_of_compacted_topics(tmp_path: Path, damage: str) -> None:
+    path = compacted(tmp_path / "logs", damage)
+    compact = (("cleanup.policy", "compact"), ("max.message.bytes", "1000"))
+    for version in ("", "1.1.0", "2.2.1", "3.9.2"):
+        found = evidence(checked(path, settings=compact, broker_version=version), "KR105")
+        assert bool(found) is (version in KILLS[damage]), (version, found)
+    assert evidence(checked(path, broker_version="1.1.0"), "KR105") == []
+
+
+def test_forecast_of_a_directory_without_partitions_needs_only_checkpoints(small: Path) -> None:
+    shutil.rmtree(small / "t-0")
+    report = checked(small)
+    assert (report.forecast, report.start_reserves_bytes) == ((), 0)
+    assert report.start_needs_bytes == 2 * 4096
