@@ -62,8 +62,10 @@ def test_unclean_stop_reads_the_segments_from_the_recovery_point_on(
     size = sum((small / "t-0" / f"{base:020d}.log").stat().st_size for base in read)
     assert (line.expected, line.segments, line.bytes_read) == ("recover", read, size)
     assert evidence(report, "KR801") == [
-        f"{len(read)} segments of 1 partitions, {size} bytes: less than a second with one recovery thread "
-        f"(33 to 42 MB/s were seen on markers); longest: t-0 ({size} bytes)"
+        (
+            f"{len(read)} segments of 1 partitions, {size} bytes: less than a second with one recovery thread "
+            f"(33 to 42 MB/s were seen on markers); longest: t-0 ({size} bytes)"
+        )
     ]
     assert report.start_needs_bytes == (6 + 2 * len(read) + len(read) + 1) * 4096
 
@@ -181,8 +183,10 @@ def test_transaction_that_outlived_every_timeout_is_told_and_younger_ones_are_no
     path = directory.write()
     given = {"broker_version": "3.9.2", "settings": (("retention.ms", "-1"),)}
     assert evidence(checked(path, **given), "KR103") == [
-        "1 transactions without a marker, by the times of their batches: producer 7, epoch 3, open since offset 0, "
-        "silent for 21 minutes"
+        (
+            "1 transactions without a marker, by the times of their batches: producer 7, epoch 3, open since offset 0, "
+            "silent for 21 minutes"
+        )
     ]
     longer = {"settings": (("retention.ms", "-1"), ("transaction.max.timeout.ms", str(20 * MINUTE_MS)))}
     assert evidence(checked(path, **longer), "KR103") == []
