@@ -1,8 +1,8 @@
 """An independent reading of a ``.log``: numpy, the crc32c package and the plain layouts; no kernels.
 
 It finds the batches, checks every CRC and that offsets ascend. Runs of batches of one size (markers) are taken in one
-step, and small batches of one size are checksummed together, column by column, so that verifying millions of markers
-is not the slow part of an apply.
+step, and all batches of a window are checksummed in one (``checksums``), so that verifying millions of markers is not
+the slow part of an apply.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import crc32c
 import numpy as np
 
+from krepair.checks.checksums import crcs_are_right, first_wrong_crc, room_for
 from krepair.checks.walk_old import old_begins, walk_old
 from krepair.formats.batch_v2 import CRC_START, HEADER, LOG_OVERHEAD, MAGIC
 
@@ -24,13 +25,9 @@ ReadAt = Callable[[int, int], bytes]
 Claim = Callable[[Bytes], np.ndarray[Any, Any]]
 
 WINDOW_BYTES = 1 << 20
-TOGETHER_AT_MOST_BYTES = 512
-TOGETHER_AT_LEAST = 16
 _LENGTH = HEADER.place("batch_length")
 _MAGIC = HEADER.place("magic")
-_CRC = HEADER.place("crc")
 _RUN = 32
-_FOLD = 64
 _LENGTH_STRUCT = struct.Struct(">i4xb")  # batch_length, (leader epoch,) magic
 assert _MAGIC == _LENGTH + 8
 
@@ -54,49 +51,6 @@ class Walked:
     position: int
 
 
-def _tables(length: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """uint32[length, 256]: what a byte adds to a CRC-32C register when so many bytes follow it."""
-    one = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        one = np.where(one & 1, (one >> np.uint32(1)) ^ np.uint32(0x82F63B78), one >> np.uint32(1)).astype(
-            np.uint32
-        )
-    tables = np.empty((length, 256), np.uint32)
-    tables[0] = one
-    for number in range(1, length):
-        before = tables[number - 1]
-        tables[number] = one[before & np.uint32(0xFF)] ^ (before >> np.uint32(8))
-    return tables
-
-
-_TABLES = _tables(TOGETHER_AT_MOST_BYTES)
-
-
-def crc_together(rows: Bytes) -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """CRC-32C of each row of a uint8[N, L] array, N > 0 and L at most ``TOGETHER_AT_MOST_BYTES``.
-
-    A CRC is linear: rows that differ in few columns have the first row's CRC, changed by what those columns add. So
-    only columns that are not the same all over cost a step per row; of markers these are few.
-    """
-    rows = np.ascontiguousarray(rows)
-    first = rows[0]
-    crc = np.full(len(rows), crc32c.crc32c(first.tobytes()), np.uint32)
-    for column in _varying_columns(rows):
-        crc ^= _TABLES[rows.shape[1] - 1 - column].take(rows[:, column] ^ first[column])
-    return crc
-
-
-def _varying_columns(rows: Bytes) -> list[int]:
-    """Columns that are not the same in all rows; many rows a step, for a step costs more than a short row."""
-    width = rows.shape[1]
-    whole = len(rows) // _FOLD * _FOLD
-    folded = rows[:whole].reshape(-1, _FOLD * width) ^ np.tile(rows[0], _FOLD)
-    differ = np.bitwise_or.reduce(folded, axis=0).reshape(_FOLD, width)
-    return np.flatnonzero(
-        np.bitwise_or.reduce(np.concatenate([differ, rows[whole:] ^ rows[0]]), axis=0)
-    ).tolist()
-
-
 def gathered(window: Bytes, places: Any, width: int) -> Bytes:
     """uint8[N, width]: the bytes at N places, each at most ``len(window) - width``."""
     words = np.ndarray(max(len(window) - width + 1, 0), f"V{width}", window, 0, 1)
@@ -104,35 +58,49 @@ def gathered(window: Bytes, places: Any, width: int) -> Bytes:
     return rows
 
 
-def prove_places(window: Bytes, places: Any) -> bool:
-    """Whether v2 batches begin at these places and nowhere between: the first at 0, each leading to the next.
+def headers_at(window: Bytes, places: Any) -> np.ndarray[Any, Any]:
+    """Structured array[N] of the v2 headers at N places, each at most ``len(window) - HEADER.size``."""
+    return gathered(window, places, HEADER.size).view(HEADER.dtype)[:, 0]
+
+
+def proven_headers(window: Bytes, places: Any) -> np.ndarray[Any, Any] | None:
+    """The headers of the v2 batches that begin at these places and nowhere between, or None if that is not so.
+
+    The first place has to be 0, each declared size to lead to the next.
 
     Args:
         window: uint8[W].
         places: int[N], a claim, from whomever; nothing of it is believed.
     """
     if len(places) == 0 or places[0] != 0 or places.min() < 0 or places.max() + HEADER.size > len(window):
-        return False
-    heads = gathered(window, places, _MAGIC + 1)
-    length = np.ascontiguousarray(heads[:, _LENGTH : _LENGTH + 4]).view(">i4")[:, 0].astype(np.int64)
-    right = (length >= HEADER.size - LOG_OVERHEAD) & (heads[:, _MAGIC] == MAGIC)
-    following = np.append(places[1:], places[-1] + LOG_OVERHEAD + int(length[-1]))
-    return bool(
-        right.all() and (places + length + LOG_OVERHEAD == following).all() and following[-1] <= len(window)
+        return None
+    headers = headers_at(window, places)
+    length = headers["batch_length"].astype(np.int64)
+    following = places + (length + LOG_OVERHEAD)
+    proven = (
+        length.min() >= HEADER.size - LOG_OVERHEAD
+        and (headers["magic"] == MAGIC).all()
+        and (following[:-1] == places[1:]).all()
+        and following[-1] <= len(window)
     )
+    return headers if proven else None
 
 
-def _batches_of(window: Bytes, claim: Claim | None, *, final: bool) -> tuple[Int64s, int, str]:
-    """As ``find_batches``; a claim that is proven saves the steps."""
-    if claim is None:
-        return find_batches(window, final=final)
-    places = claim(window).astype(np.int64)
-    if not prove_places(window, places):
-        return find_batches(window, final=final)
-    last = int(places[-1])
-    end = last + LOG_OVERHEAD + int.from_bytes(window[last + _LENGTH : last + _LENGTH + 4].tobytes(), "big")
+def _batches_of(
+    window: Bytes, claim: Claim | None, *, final: bool
+) -> tuple[Int64s, np.ndarray[Any, Any], int, str]:
+    """As ``find_batches``, with the headers; a claim that is proven saves the steps."""
+    places = np.empty(0, np.int64) if claim is None else claim(window).astype(np.int64)
+    headers = proven_headers(window, places)
+    if headers is None:
+        places, end, problem = find_batches(window, final=final)
+        return places, headers_at(window, places), end, problem
+    end = int(places[-1]) + LOG_OVERHEAD + int(headers["batch_length"][-1])
     more, rest, problem = find_batches(window[end:], final=final)
-    return np.concatenate([places, more + end]), end + rest, problem
+    if len(more):
+        places = np.concatenate([places, more + end])
+        headers = headers_at(window, places)
+    return places, headers, end + rest, problem
 
 
 def find_batches(window: Bytes, *, final: bool) -> tuple[Int64s, int, str]:
@@ -182,47 +150,6 @@ def _run_of_size(window: Bytes, place: int, size: int, length: int) -> int:
     return int(other[0]) if len(other) else count
 
 
-def _rows_at(window: Bytes, places: Int64s, size: int, start: int, end: int) -> Bytes:
-    """uint8[N, end - start]: those bytes of N batches of one size; without a gather where they lie side by side."""
-    if len(places) and places[-1] - places[0] == (len(places) - 1) * size:
-        first = int(places[0])
-        return window[first : first + len(places) * size].reshape(len(places), size)[:, start:end]
-    return gathered(window, places + start, end - start)
-
-
-def _headers_at(window: Bytes, places: Int64s, sizes: Int64s) -> np.ndarray[Any, Any]:
-    if len(sizes) and (sizes == sizes[0]).all():
-        rows = np.ascontiguousarray(_rows_at(window, places, int(sizes[0]), 0, HEADER.size))
-    else:
-        rows = gathered(window, places, HEADER.size)
-    return rows.view(HEADER.dtype)[:, 0]
-
-
-def first_bad_crc(window: Bytes, places: Int64s, sizes: Int64s, stored: np.ndarray[Any, Any]) -> int:
-    """Index of the first batch whose CRC is not that of its bytes, -1 if all are right."""
-    computed = np.empty(len(sizes), np.uint32)
-    alone = np.ones(len(sizes), bool)
-    small = np.flatnonzero(sizes <= TOGETHER_AT_MOST_BYTES)
-    if len(small) >= TOGETHER_AT_LEAST:
-        order = small[np.argsort(sizes[small], kind="stable")]
-        for members in np.split(order, np.flatnonzero(np.diff(sizes[order])) + 1):
-            if len(members) >= TOGETHER_AT_LEAST:
-                rows = _rows_at(
-                    window, places[members], int(sizes[members[0]]), CRC_START, int(sizes[members[0]])
-                )
-                computed[members] = crc_together(rows)
-                alone[members] = False
-    raw = window.data
-    starts = places[alone] + CRC_START
-    ends = places[alone] + sizes[alone]
-    crc_of = crc32c.crc32c
-    computed[alone] = [
-        crc_of(raw[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
-    ]
-    wrong = computed != stored
-    return int(np.argmax(wrong)) if wrong.any() else -1
-
-
 def walk(
     read_at: ReadAt,
     file_size: int,
@@ -242,6 +169,7 @@ def walk(
     """
     position = 0
     last_offset = -1
+    room = room_for(min(window_bytes, file_size))
     while position < file_size:
         wanted = min(window_bytes, file_size - position)
         data = read_at(position, wanted)
@@ -249,7 +177,7 @@ def walk(
         if len(data) < wanted:
             yield _nothing(position, f"{wanted - len(data)} bytes are missing at the end")
             return
-        places, end, problem = _batches_of(window, claim, final=position + wanted == file_size)
+        places, headers, end, problem = _batches_of(window, claim, final=position + wanted == file_size)
         if problem and old_begins(window, end):
             problem = ""
         if len(places) == 0 and not problem:
@@ -260,8 +188,9 @@ def walk(
             position, last_offset = other.position, int(_last_offsets(other.headers)[-1])
             continue
         sizes = np.diff(np.append(places, end))
-        headers = _headers_at(window, places, sizes)
-        bad = first_bad_crc(window, places, sizes, headers["crc"]) if check_crc else -1
+        bad = -1
+        if check_crc and len(places) and not crcs_are_right(window, places, headers, end, room):
+            bad = first_wrong_crc(window, places, sizes, headers["crc"])
         if bad >= 0:
             problem, end = "the batch's CRC-32C is not that of its bytes", int(places[bad])
             places, sizes, headers = places[:bad], sizes[:bad], headers[:bad]

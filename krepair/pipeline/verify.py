@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator
 
@@ -63,18 +64,23 @@ class _Counts:
 
     def add(self, walked: Walked) -> None:
         headers = walked.headers
+        if len(headers) == 0:
+            return
         base = headers["base_offset"].astype(np.int64)
-        source = np.searchsorted(self.bases, base, side="right") - 1
         control = (headers["attributes"] & batch_v2.CONTROL) != 0
-        count = headers["record_count"].astype(np.int64)
-        for column, weight in enumerate(
-            (np.ones(len(base)), np.where(control, 0, count), control & (count > 0))
-        ):
-            self.found[:, column] += np.bincount(source, weights=weight, minlength=len(self.bases)).astype(
-                np.int64
-            )
-        if len(base):
-            self.last_offset = int(base[-1]) + int(headers["last_offset_delta"][-1])
+        count = headers["record_count"]
+        # a window rarely meets more than two sources, so each is a slice of it
+        cuts = [0, *np.searchsorted(base, self.bases[1:]).tolist(), len(base)]
+        for source, (first, after) in enumerate(itertools.pairwise(cuts)):
+            if first < after:
+                of_markers = control[first:after]
+                counts = count[first:after]
+                self.found[source] += (
+                    after - first,
+                    int(counts[~of_markers].sum(dtype=np.int64)),
+                    np.count_nonzero(of_markers & (counts > 0)),
+                )
+        self.last_offset = int(base[-1]) + int(headers["last_offset_delta"][-1])
 
     def problem(self) -> str:
         for source, found in zip(self.change.sources, self.found.tolist(), strict=True):

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import random
 import struct
 from collections.abc import Iterator
 from typing import Any
 
-import crc32c
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from krepair.checks.walk import (
-    TOGETHER_AT_MOST_BYTES,
-    crc_together,
-    find_batches,
-    first_bad_crc,
-    prove_places,
-    walk,
-)
+from krepair.checks.walk import find_batches, headers_at, proven_headers, walk
 from krepair.kernels.places import claimed_places
 from tests import builders
 from tests.strategies import History, histories
@@ -83,32 +74,6 @@ def test_long_runs_of_one_size_are_found_one_for_one(kinds: list[int], run: int)
     assert claimed_places(as_window(log)).tolist() == list(places_of(log))
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.integers(1, 40), st.integers(1, TOGETHER_AT_MOST_BYTES), st.integers(0, 2**32), st.integers(0, 512))
-def test_rows_taken_together_have_the_crc_of_the_package(
-    count: int, width: int, seed: int, same: int
-) -> None:
-    chance = np.random.default_rng(seed)
-    rows = chance.integers(0, 256, (count, width), np.uint8)
-    rows[:, : min(same, width)] = rows[0, : min(same, width)]
-    assert crc_together(rows).tolist() == [crc32c.crc32c(row.tobytes()) for row in rows]
-
-
-@settings(max_examples=60, deadline=None)
-@given(histories(**SHAPE), st.randoms(use_true_random=False))
-def test_the_first_wrong_crc_is_named(history: History, chance: random.Random) -> None:
-    log = joined(history.batches * 3)
-    places = np.array(list(places_of(log)))
-    sizes = np.diff(np.append(places, len(log)))
-    stored = np.array(
-        [crc32c.crc32c(log[p + 21 : p + s]) for p, s in zip(places, sizes, strict=True)], np.uint32
-    )
-    assert first_bad_crc(as_window(log), places, sizes, stored) == -1
-    wrong = sorted(chance.sample(range(len(places)), min(3, len(places))))
-    stored[wrong] ^= np.uint32(1)
-    assert first_bad_crc(as_window(log), places, sizes, stored) == wrong[0]
-
-
 LOG = joined([builders.data(0, 2, pid=5, txn=True), *[builders.commit(2 + n, pid=5) for n in range(40)]])
 
 
@@ -158,5 +123,8 @@ def test_a_claim_that_lies_is_not_believed(noise: list[int], replace: bool) -> N
     true = list(places_of(LOG))
     lie = noise if replace else sorted({*true[:3], *noise})
     claim = np.array(lie, np.int64)
-    assert prove_places(as_window(LOG), claim) == (len(lie) > 0 and lie == true[: len(lie)])
+    headers = proven_headers(as_window(LOG), claim)
+    assert (headers is not None) == (len(lie) > 0 and lie == true[: len(lie)])
+    if headers is not None:
+        assert headers.tobytes() == headers_at(as_window(LOG), claim).tobytes()
     assert walked(LOG, 1 << 20, claim=lambda _: claim)[:3] == walked(LOG, 1 << 20)[:3]
