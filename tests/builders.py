@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -428,3 +428,19 @@ class LogDir:
             if p.folder.name in offsets
         ]
         (self.root / name).write_text("\n".join(["0", str(len(rows)), *rows]) + "\n")
+
+
+def reading(log: bytes, at_most: int = 1 << 30) -> Callable[[memoryview, int], int]:
+    """What krepair's readers take: fills a buffer from a position of ``log`` and gives the bytes read.
+
+    Args:
+        log: bytes of the file.
+        at_most: bytes that one read gives, as a file system may.
+    """
+
+    def read_into(buffer: memoryview, position: int) -> int:
+        piece = log[position : position + min(len(buffer), at_most)]
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    return read_into

@@ -26,6 +26,11 @@ _COUNT = HEADER.place("record_count")
 _HEAD_BYTES = 24
 _SMALLEST_BYTES = message_set.HEADER_V0.size + 2 * message_set.LENGTH.size
 assert _ATTRIBUTES + 1 < _HEAD_BYTES
+# magic and the low byte of the attributes lie within one 64-bit word
+_CONTROL_PLACE = 8 * (_ATTRIBUTES + 1 - _MAGIC)
+_KIND_MASK = np.uint64(0xFF | batch_v2.CONTROL << _CONTROL_PLACE)
+_CONTROL_KIND = np.uint64(batch_v2.MAGIC | batch_v2.CONTROL << _CONTROL_PLACE)
+assert np.uint64().itemsize >= _ATTRIBUTES + 2 - _MAGIC
 
 
 def audit_window(window: Bytes, end: int, starts: Int32s, kept: Bools) -> str:
@@ -54,16 +59,18 @@ def _audit_batches(window: Bytes, end: int, starts: Int32s, kept: Bools) -> str:
     if starts.min() < 0 or starts.max() + _SMALLEST_BYTES > len(window):
         return "a batch is claimed outside of the window"
     heads = gathered(window, starts, _HEAD_BYTES)
-    length = np.ascontiguousarray(heads[:, _LENGTH : _LENGTH + 4]).view(">i4")[:, 0]
-    following = np.append(starts[1:], end)
-    sizes = following - starts
-    old = heads[:, _MAGIC] < batch_v2.MAGIC
-    wrong = (sizes != length.astype(np.int64) + LOG_OVERHEAD) | (heads[:, _MAGIC] > batch_v2.MAGIC)
-    wrong |= sizes < np.where(old, _SMALLEST_BYTES, HEADER.size)
+    length = np.ndarray(len(starts), ">i4", heads, _LENGTH, heads.strides[:1])
+    magic = heads[:, _MAGIC]
+    sizes = np.diff(starts, append=np.int32(end))
+    wrong = (sizes - LOG_OVERHEAD != length) | (sizes < HEADER.size)
+    if (magic != batch_v2.MAGIC).any():
+        old = magic < batch_v2.MAGIC
+        wrong = (sizes - LOG_OVERHEAD != length) | (magic > batch_v2.MAGIC)
+        wrong |= sizes < np.where(old, _SMALLEST_BYTES, HEADER.size)
+        if not wrong.any() and (old & ~kept).any():
+            return f"the message of an old format at place {starts[np.argmax(old & ~kept)]} would go"
     if wrong.any():
         return f"no batch of the claimed size starts at place {starts[np.argmax(wrong)]}"
-    if (old & ~kept).any():
-        return f"the message of an old format at place {starts[np.argmax(old & ~kept)]} would go"
     rest = starts[~kept & (heads[:, _ATTRIBUTES + 1] & batch_v2.CONTROL == 0)].astype(np.int64)
     filled = (
         window[rest + _COUNT]
@@ -85,11 +92,8 @@ def _are_markers_of_one_size(window: Bytes, end: int, starts: Int32s) -> bool:
         return False
     length = np.ndarray(len(starts), "<u4", window, _LENGTH, size)
     expected = int.from_bytes((size - LOG_OVERHEAD).to_bytes(4, "big"), "little")
-    return bool(
-        (length == expected).all()
-        and (window[_MAGIC:end:size] == batch_v2.MAGIC).all()
-        and (window[_ATTRIBUTES + 1 : end : size] & batch_v2.CONTROL != 0).all()
-    )
+    kind = np.ndarray(len(starts), "<u8", window, _MAGIC, size)
+    return bool((length == expected).all() and (kind & _KIND_MASK == _CONTROL_KIND).all())
 
 
 def audit_gathered(window: Bytes, end: int, starts: Int32s, kept: Bools, copied: Bytes) -> str:
@@ -116,17 +120,3 @@ def audit_gathered(window: Bytes, end: int, starts: Int32s, kept: Bools, copied:
     if differs.any():
         return f"the kept batch at place {starts[kept][np.argmax(differs.any(axis=1))]} was gathered wrongly"
     return ""
-
-
-def edges_of(kept: Bools) -> Int64s:
-    """int64[2 R]: numbers of the batches at which kept stretches begin and end, in turn."""
-    edges = np.flatnonzero(kept[1:] != kept[:-1]) + 1
-    first = [0] if kept[0] else []
-    last = [len(kept)] if kept[-1] else []
-    return np.concatenate([np.array(first, np.int64), edges, np.array(last, np.int64)])
-
-
-def runs_of(starts: Int32s, kept: Bools, end: int) -> list[tuple[int, int]]:
-    """Stretches of kept bytes, as (start, end) places."""
-    bounds = np.append(starts, end)[edges_of(kept)].tolist()
-    return list(zip(bounds[::2], bounds[1::2], strict=True))

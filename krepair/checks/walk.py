@@ -16,15 +16,15 @@ import crc32c
 import numpy as np
 
 from krepair.checks.checksums import crcs_are_right, first_wrong_crc, room_for
-from krepair.checks.walk_old import old_begins, walk_old
+from krepair.checks.walk_old import ReadAt, old_begins, walk_old
 from krepair.formats.batch_v2 import CRC_START, HEADER, LOG_OVERHEAD, MAGIC
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
-ReadAt = Callable[[int, int], bytes]
+ReadInto = Callable[[memoryview, int], int]
 Claim = Callable[[Bytes], np.ndarray[Any, Any]]
 
-WINDOW_BYTES = 1 << 20
+WINDOW_BYTES = 1 << 21
 _LENGTH = HEADER.place("batch_length")
 _MAGIC = HEADER.place("magic")
 _RUN = 32
@@ -151,7 +151,7 @@ def _run_of_size(window: Bytes, place: int, size: int, length: int) -> int:
 
 
 def walk(
-    read_at: ReadAt,
+    read_into: ReadInto,
     file_size: int,
     *,
     window_bytes: int = WINDOW_BYTES,
@@ -161,7 +161,7 @@ def walk(
     """Read a whole ``.log`` window by window; ends after the first problem.
 
     Args:
-        read_at: bytes at (position, count); may raise ``OSError``.
+        read_into: fills a buffer from a file position; returns bytes read. It may raise ``OSError``.
         file_size: bytes of the file.
         window_bytes: how much at a time. A batch larger than that is checksummed piece by piece.
         claim: says where the batches of a window begin; it is proven before use, and only saves time.
@@ -169,19 +169,21 @@ def walk(
     """
     position = 0
     last_offset = -1
-    room = room_for(min(window_bytes, file_size))
+    # one buffer for all windows: fresh memory costs more than what is done with it
+    buffer = np.empty(min(window_bytes, file_size), np.uint8)
+    room = room_for(len(buffer))
     while position < file_size:
         wanted = min(window_bytes, file_size - position)
-        data = read_at(position, wanted)
-        window = np.frombuffer(data, np.uint8)
-        if len(data) < wanted:
-            yield _nothing(position, f"{wanted - len(data)} bytes are missing at the end")
+        window = buffer[:wanted]
+        missing = wanted - _filled(read_into, window.data, position)
+        if missing:
+            yield _nothing(position, f"{missing} bytes are missing at the end")
             return
         places, headers, end, problem = _batches_of(window, claim, final=position + wanted == file_size)
         if problem and old_begins(window, end):
             problem = ""
         if len(places) == 0 and not problem:
-            other = _walk_other(read_at, data, position, file_size, last_offset)
+            other = _walk_other(read_into, window.tobytes(), position, file_size, last_offset)
             yield other
             if other.problem:
                 return
@@ -207,6 +209,14 @@ def walk(
         position += end
 
 
+def _filled(read_into: ReadInto, buffer: memoryview, position: int) -> int:
+    """Bytes read into the buffer: fewer than it holds only where the file ends."""
+    done = 0
+    while done < len(buffer) and (got := read_into(buffer[done:], position + done)):
+        done += got
+    return done
+
+
 def _last_offsets(headers: np.ndarray[Any, Any]) -> Int64s:
     lasts: Int64s = headers["base_offset"].astype(np.int64) + headers["last_offset_delta"].astype(np.int64)
     return lasts
@@ -217,8 +227,13 @@ def _nothing(position: int, problem: str) -> Walked:
     return Walked(none, none, np.empty(0, HEADER.dtype), problem, position)
 
 
-def _walk_other(read_at: ReadAt, data: bytes, position: int, file_size: int, last_offset: int) -> Walked:
+def _walk_other(read_into: ReadInto, data: bytes, position: int, file_size: int, last_offset: int) -> Walked:
     """What is not a run of v2 batches within the window: old messages, or one batch larger than it."""
+
+    def read_at(place: int, count: int) -> bytes:
+        piece = bytearray(count)
+        return bytes(piece[: _filled(read_into, memoryview(piece), place)])
+
     if old_begins(data):
         return Walked(*walk_old(read_at, data, position, file_size, last_offset))
     return _walk_huge(read_at, data, position, file_size)

@@ -17,10 +17,12 @@ from typing import NamedTuple
 
 from krepair.durable.attributes import attributes_of, give_attributes
 from krepair.durable.disk import Attributes
+from krepair.durable.writeback import begin_writeback
 
 _PIECES_AT_ONCE = os.sysconf("SC_IOV_MAX")
 _COPY_BYTES = 1 << 24
 _CHUNK_BYTES = 1 << 20
+_WRITEBACK_FROM_BYTES = 1 << 20
 _FICLONE = 0x40049409  # linux/fs.h, _IOW(0x94, 9, int): share all blocks of another file
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # A FIFO in the place of a file must not make us wait for its other end.
@@ -110,7 +112,10 @@ class RealDisk:
         After a failure some of them may be in the file: it is a staged file and will be made anew.
         """
         with self._at(path) as place, _opened(place, os.O_WRONLY) as target:
-            return _write_all(target, position, pieces)
+            written = _write_all(target, position, pieces)
+            if written >= _WRITEBACK_FROM_BYTES:
+                begin_writeback(target, position, written)
+            return written
 
     def truncate(self, path: str, size: int) -> None:
         """Cut a file of ours to ``size`` bytes."""

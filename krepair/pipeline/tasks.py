@@ -11,12 +11,9 @@ import socket
 
 import numpy as np
 
-from krepair.checks.audit import Bools, Int32s, audit_gathered, audit_window, runs_of
 from krepair.durable.real_disk import RealDisk
-from krepair.formats import batch_v2, txn_index
-from krepair.kernels.huge import Bytes
-from krepair.kernels.places import gather_kept
-from krepair.kernels.scan import WINDOW_BYTES, Int64s, ScanInputs, SegmentSummary, scan_segment
+from krepair.formats import txn_index
+from krepair.kernels.scan import Int64s, ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir.reading import opened_for_reading, read_whole, why
 from krepair.pipeline.items import (
     FailureKind,
@@ -27,15 +24,13 @@ from krepair.pipeline.items import (
     ScanResult,
     StageItem,
 )
+from krepair.pipeline.kept_bytes import KeptBytes
 from krepair.pipeline.regenerate import read_into_from, regenerate_offset_and_time
 from krepair.pipeline.verify import verify_group
 from krepair.pipeline.wire import encode_summary
 from krepair.plan.model import SourceSegment
-from krepair.rules.markers import stays
 
 TXN_INDEX_AT_MOST_BYTES = 1 << 30
-_PIECES = 64
-_COPY_BYTES = 1 << 20
 
 
 def log_name(base_offset: int) -> str:
@@ -106,86 +101,6 @@ def scan(item: ScanItem) -> ScanResult:
     return ScanResult(summary=encode_summary(summary), entries=entries, txn_damage=text)
 
 
-class _Copy:
-    """Copies what stays of one source to its place in the new ``.log``, auditing every window on the way."""
-
-    def __init__(self, item: StageItem, descriptor: int, source: SourceSegment) -> None:
-        self.item = item
-        self.descriptor = descriptor
-        self.disk = RealDisk()
-        self.written = 0
-        self.problem = ""
-        self.read = 0
-        self.stays = np.array([stays(number, drop_unstamped=source.drop_unstamped) for number in range(12)])
-        self.last_position = source.last_position
-        self.gathered = np.empty(WINDOW_BYTES, np.uint8)
-
-    def take(self, window: Bytes, end: int, starts: Int32s, batch_classes: Bytes) -> None:
-        kept = self.stays[batch_classes]
-        if self.problem:
-            return
-        self.problem = audit_window(window, end, starts, kept)
-        if self.problem:
-            self.problem = f"position {self.read}: {self.problem}"
-            return
-        if end > len(window):
-            self._copy_huge(end)
-        elif kept.any():
-            self._write_runs(window, end, starts, kept)
-        self.read += end
-
-    def _write_runs(self, window: Bytes, end: int, starts: Int32s, kept: Bools) -> None:
-        last: list[memoryview] = []
-        if self.read <= self.last_position < self.read + end:
-            last = [self._last_piece(window, end)]
-            end = self.last_position - self.read
-            starts, kept = starts[:-1], kept[:-1]
-        if not kept.any():
-            self._write(last)
-        elif np.count_nonzero(kept[1:] != kept[:-1]) <= 2 * _PIECES:
-            self._write([window.data[first:after] for first, after in runs_of(starts, kept, end)] + last)
-        else:
-            self._write([self._gathered(window, end, starts, kept), *last])
-
-    def _gathered(self, window: Bytes, end: int, starts: Int32s, kept: Bools) -> memoryview:
-        """Many stretches as one piece: a write takes few pieces, and a Python step for each would be the slow part."""
-        count = gather_kept(window, starts, end, kept, self.gathered)
-        self.problem = self.problem or audit_gathered(
-            window, end, starts, kept, self.gathered[: max(count, 0)]
-        )
-        return self.gathered.data[: max(count, 0)]
-
-    def _write(self, pieces: list[memoryview]) -> None:
-        """Write, then read back: each kept batch is byte for byte its source's."""
-        if self.problem:
-            return
-        at = self.item.out_position + self.written
-        count = self.disk.write_at(self.item.target, at, pieces)
-        self.written += count
-        with opened_for_reading(self.item.target) as descriptor:
-            back = np.frombuffer(os.pread(descriptor, count, at), np.uint8)
-        done = 0
-        for piece in pieces:
-            if not np.array_equal(back[done : done + len(piece)], np.frombuffer(piece, np.uint8)):
-                self.problem = (
-                    f"what was written at position {at + done} of the new log reads back differently"
-                )
-                return
-            done += len(piece)
-
-    def _last_piece(self, window: Bytes, end: int) -> memoryview:
-        """The last batch is emptied unless it is so already."""
-        place = self.last_position - self.read
-        batch = window[place:end].tobytes()
-        header = batch_v2.decode_header(batch, 0)
-        return memoryview(batch if header.record_count == 0 else batch_v2.empty_batch(header))
-
-    def _copy_huge(self, size: int) -> None:
-        for done in range(0, size, _COPY_BYTES):
-            piece = os.pread(self.descriptor, min(_COPY_BYTES, size - done), self.read + done)
-            self._write([memoryview(piece)])
-
-
 def stage(item: StageItem) -> ScanResult:
     """Copy what stays of one segment; the decisions are made anew and must be the plan's."""
     wrong = elsewhere(item.place)
@@ -208,8 +123,9 @@ def stage(item: StageItem) -> ScanResult:
             last_position=source.last_position,
         )
         with opened_for_reading(f"{item.place.path}/{log_name(source.base_offset)}") as descriptor:
-            copy = _Copy(item, descriptor, source)
+            copy = KeptBytes(item, descriptor, source)
             summary = scan_segment(inputs, read_into_from(descriptor), on_window=copy.take)
+            copy.finish()
     except OSError as error:
         return ScanResult(failure="unreadable", why=f"{name}: {why(error)}")
     kind, text = _stage_problem(item, source, copy, summary)
@@ -219,7 +135,7 @@ def stage(item: StageItem) -> ScanResult:
 
 
 def _stage_problem(
-    item: StageItem, source: SourceSegment, copy: _Copy, summary: SegmentSummary
+    item: StageItem, source: SourceSegment, copy: KeptBytes, summary: SegmentSummary
 ) -> tuple[FailureKind, str]:
     if copy.problem:
         return "verify", copy.problem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -15,13 +15,10 @@ from krepair.formats import batch_v2, offset_index, time_index, txn_index
 from krepair.kernels.places import claimed_places
 from krepair.logdir.reading import opened_for_reading, read_whole, why
 from krepair.pipeline.items import FinishItem, FinishResult, VerifyItem, VerifyResult
+from krepair.pipeline.regenerate import read_into_from
 from krepair.plan.model import RewriteSegments
 
 INDEX_AT_MOST_BYTES = 1 << 30
-
-
-def _read_at(descriptor: int) -> Callable[[int, int], bytes]:
-    return lambda position, count: os.pread(descriptor, count, position)
 
 
 def _optional(path: str) -> bytes:
@@ -113,7 +110,7 @@ def verify_group(item: FinishItem) -> FinishResult:
         size = os.fstat(descriptor).st_size
         if size != change.log_bytes:
             return _wrong(f"{name}.log: {change.log_bytes} bytes were expected, found {size}")
-        for walked in walk(_read_at(descriptor), size, claim=claimed_places):
+        for walked in walk(read_into_from(descriptor), size, claim=claimed_places):
             if walked.problem:
                 return _wrong(f"{name}.log, position {walked.position}: {walked.problem}")
             batches += len(walked.positions)
@@ -159,7 +156,7 @@ def verify_segment(item: VerifyItem) -> VerifyResult:
             audit = CompanionAudit(item.base_offset, none, none, none)
         with opened_for_reading(f"{stem}.log") as descriptor:
             size = os.fstat(descriptor).st_size
-            for walked in walk(_read_at(descriptor), size, claim=claimed_places):
+            for walked in walk(read_into_from(descriptor), size, claim=claimed_places):
                 batches += len(walked.positions)
                 audit.feed(walked)
                 if walked.problem:
@@ -175,4 +172,4 @@ def batches_to_compare(path: str) -> Iterator[Walked]:
     """The batches of a file whose bytes are held against others; CRCs were checked when the new log was read."""
     with opened_for_reading(path) as descriptor:
         size = os.fstat(descriptor).st_size
-        yield from walk(_read_at(descriptor), size, claim=claimed_places, check_crc=False)
+        yield from walk(read_into_from(descriptor), size, claim=claimed_places, check_crc=False)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from krepair.checks.companions import CompanionAudit
 from krepair.checks.walk import walk
 from tests import builders
+from tests.builders import reading
 from tests.strategies import History, histories
 
 BASE = 1_000_000
@@ -46,7 +47,7 @@ def problems(
         return np.array(entries, np.int64).reshape(-1, 2)
 
     audit = CompanionAudit(base_offset, columns(offsets), columns(times), columns(aborted))
-    for walked in walk(lambda at, n: log[at : at + n], len(log), window_bytes=window_bytes):
+    for walked in walk(reading(log), len(log), window_bytes=window_bytes):
         audit.feed(walked)
     return audit.finish()
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from krepair.checks.walk import find_batches, headers_at, proven_headers, walk
 from krepair.kernels.places import claimed_places
 from tests import builders
+from tests.builders import reading
 from tests.strategies import History, histories
 
 SHAPE = {"segments": 1, "steps": 60}
@@ -42,7 +43,7 @@ def walked(log: bytes, window_bytes: int, *, claim: Any = None) -> tuple[list[in
     positions: list[int] = []
     offsets: list[int] = []
     problem, position = "", 0
-    for each in walk(lambda at, n: log[at : at + n], len(log), window_bytes=window_bytes, claim=claim):
+    for each in walk(reading(log), len(log), window_bytes=window_bytes, claim=claim):
         positions += each.positions.tolist()
         offsets += each.headers["base_offset"].tolist()
         problem, position = each.problem, each.position

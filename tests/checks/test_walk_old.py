@@ -14,7 +14,7 @@ from krepair.checks.audit import audit_window
 from krepair.checks.walk import walk
 from krepair.ops.verify import verify_log_dir
 from tests import builders
-from tests.builders import Batch
+from tests.builders import Batch, reading
 from tests.old_messages import mixed_log, mixed_logs, plain, wrapper
 from tests.ops.scene import OLD_FORMAT, scene
 
@@ -23,7 +23,7 @@ def walked(log: bytes, window_bytes: int = 1 << 20) -> tuple[list[tuple[int, int
     """(position, size) of what was found valid; what is wrong and where."""
     found: list[tuple[int, int]] = []
     problem, position = "", 0
-    for each in walk(lambda at, count: log[at : at + count], len(log), window_bytes=window_bytes):
+    for each in walk(reading(log), len(log), window_bytes=window_bytes):
         found += zip(each.positions.tolist(), each.sizes.tolist(), strict=True)
         problem, position = each.problem, each.position
     return found, problem, position

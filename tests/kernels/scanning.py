@@ -71,11 +71,6 @@ def scan_bytes(
 ) -> SegmentSummary:
     """The kernel's summary; ``at_most``: bytes that one read gives, as a file system may."""
 
-    def read_into(buffer: memoryview, position: int) -> int:
-        piece = log[position : position + min(len(buffer), at_most)]
-        buffer[: len(piece)] = piece
-        return len(piece)
-
     inputs = ScanInputs(
         base_offset=base_offset,
         file_size=len(log),
@@ -87,7 +82,9 @@ def scan_bytes(
         protected=np.array(sorted((protected or {}).items()), np.int64).reshape(-1, 2),
         **more,
     )
-    return scan_segment(inputs, read_into, on_window=on_window, window_bytes=window_bytes)
+    return scan_segment(
+        inputs, builders.reading(log, at_most), on_window=on_window, window_bytes=window_bytes
+    )
 
 
 def staged(log: bytes, base_offset: int = 0, **how: Any) -> tuple[SegmentSummary, list[tuple[int, str]]]:

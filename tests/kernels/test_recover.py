@@ -25,12 +25,7 @@ Entries = tuple[list[tuple[int, int]], list[tuple[int, int]]]
 def recovered(
     log: bytes, interval: int = 4096, base_offset: int = 0, *, at_most: int = 1 << 30, **how: Any
 ) -> RecoveredSegment:
-    def read_into(buffer: memoryview, position: int) -> int:
-        piece = log[position : position + min(len(buffer), at_most)]
-        buffer[: len(piece)] = piece
-        return len(piece)
-
-    return recover_segment(base_offset, len(log), interval, read_into, **how)
+    return recover_segment(base_offset, len(log), interval, builders.reading(log, at_most), **how)
 
 
 def entries_of(found: RecoveredSegment) -> Entries:
@@ -134,13 +129,7 @@ def test_batches_larger_than_the_window_are_checked_piece_by_piece(old: bool) ->
 
 def test_a_file_that_gives_fewer_bytes_than_listed_ends_there() -> None:
     log = joined([builders.data(n) for n in range(5)])
-
-    def read_into(buffer: memoryview, position: int) -> int:
-        piece = log[: len(log) // 2][position : position + len(buffer)]
-        buffer[: len(piece)] = piece
-        return len(piece)
-
-    found = recover_segment(0, len(log), 4096, read_into)
+    found = recover_segment(0, len(log), 4096, builders.reading(log[: len(log) // 2]))
     assert found.valid_bytes == 2 * len(builders.data(0).raw)
     assert found.damage == c.D_TORN
 

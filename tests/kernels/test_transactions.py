@@ -39,13 +39,7 @@ def twin(batches: Sequence[Batch], open_from: dict[int, int], *, empty_markers: 
 
 def replayed(replay: TransactionReplay, batches: Sequence[Batch]) -> list[Entry]:
     log = joined(batches)
-
-    def read_into(buffer: memoryview, position: int) -> int:
-        piece = log[position : position + len(buffer)]
-        buffer[: len(piece)] = piece
-        return len(piece)
-
-    found = replay.segment(len(log), read_into)
+    found = replay.segment(len(log), builders.reading(log))
     assert found.valid_bytes == len(log)
     return [(row[0], row[1], row[2], row[3]) for row in found.entries.tolist()]
 
@@ -104,11 +98,5 @@ def test_thousands_of_open_transactions_and_aborts_make_the_tables_grow() -> Non
 @pytest.mark.parametrize("noise", [b"", b"\0" * 100, b"\xff" * 100, bytes(range(100))])
 def test_the_replay_ends_where_no_batch_is(noise: bytes) -> None:
     log = builders.data(0, 2, pid=1, txn=True).raw + builders.abort(2, pid=1).raw
-
-    def read_into(buffer: memoryview, position: int) -> int:
-        piece = (log + noise)[position : position + len(buffer)]
-        buffer[: len(piece)] = piece
-        return len(piece)
-
-    found = start({}, empty_markers=False).segment(len(log + noise), read_into)
+    found = start({}, empty_markers=False).segment(len(log + noise), builders.reading(log + noise))
     assert (found.valid_bytes, found.entries[:, :4].tolist()) == (len(log), [[1, 0, 2, 3]])

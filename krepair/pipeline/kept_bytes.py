@@ -1,0 +1,123 @@
+"""Copies what stays of one source segment to its place in the new ``.log``, auditing every window on the way."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from krepair.checks.audit import Bools, Int32s, audit_gathered, audit_window
+from krepair.durable.real_disk import RealDisk
+from krepair.formats import batch_v2
+from krepair.kernels.huge import Bytes
+from krepair.kernels.places import gather_kept
+from krepair.kernels.scan import WINDOW_BYTES
+from krepair.logdir.reading import opened_for_reading
+from krepair.pipeline.items import StageItem
+from krepair.plan.model import SourceSegment
+from krepair.rules.markers import stays
+
+_AT_ONCE_BYTES = 1 << 21
+_CLASSES = 12
+
+
+class KeptBytes:
+    """Takes the windows of a scan and writes their kept batches, side by side.
+
+    Args:
+        item: what is staged; ``item.target`` is there already.
+        descriptor: of the source, open for reading.
+        source: its part of the plan.
+
+    Attributes:
+        problem: what is wrong, empty if nothing; then nothing more is written.
+        written: bytes of the new log that came from this source, once ``finish`` was called.
+    """
+
+    def __init__(self, item: StageItem, descriptor: int, source: SourceSegment) -> None:
+        self.problem = ""
+        self.written = 0
+        self._item = item
+        self._descriptor = descriptor
+        self._disk = RealDisk()
+        self._read = 0
+        self._stays = np.array(
+            [stays(number, drop_unstamped=source.drop_unstamped) for number in range(_CLASSES)]
+        )
+        self._last_position = source.last_position
+        self._held: Bytes = np.empty(_AT_ONCE_BYTES + WINDOW_BYTES, np.uint8)
+        self._back: Bytes = np.empty(0, np.uint8)
+        self._holds = 0
+
+    def take(self, window: Bytes, end: int, starts: Int32s, batch_classes: Bytes) -> None:
+        """Take one window; see ``scan_segment`` for the arguments."""
+        if self.problem:
+            return
+        kept = self._stays[batch_classes]
+        self.problem = audit_window(window, end, starts, kept)
+        if self.problem:
+            self.problem = f"position {self._read}: {self.problem}"
+            return
+        if end > len(window):
+            self._copy_huge(end)
+        elif kept.any():
+            self._gather(window, end, starts, kept)
+        self._read += end
+
+    def finish(self) -> None:
+        """Write what is still held."""
+        if self._holds and not self.problem:
+            self._write()
+
+    def _gather(self, window: Bytes, end: int, starts: Int32s, kept: Bools) -> None:
+        last = b""
+        if self._read <= self._last_position < self._read + end:
+            last = self._last_batch(window, end)
+            end = self._last_position - self._read
+            starts, kept = starts[:-1], kept[:-1]
+        if kept.any():
+            room = self._held[self._holds :]
+            count = max(gather_kept(window, starts, end, kept, room), 0)
+            self.problem = audit_gathered(window, end, starts, kept, room[:count])
+            self._holds += count
+        self._hold(last)
+
+    def _last_batch(self, window: Bytes, end: int) -> bytes:
+        """The last batch is emptied unless it is so already."""
+        place = self._last_position - self._read
+        batch = window[place:end].tobytes()
+        header = batch_v2.decode_header(batch, 0)
+        return batch if header.record_count == 0 else batch_v2.empty_batch(header)
+
+    def _copy_huge(self, size: int) -> None:
+        for done in range(0, size, WINDOW_BYTES):
+            self._hold(os.pread(self._descriptor, min(WINDOW_BYTES, size - done), self._read + done))
+
+    def _hold(self, piece: bytes) -> None:
+        self._held[self._holds : self._holds + len(piece)] = np.frombuffer(piece, np.uint8)
+        self._holds += len(piece)
+        if self._holds >= _AT_ONCE_BYTES and not self.problem:
+            self._write()
+
+    def _write(self) -> None:
+        """Write, then read back: each kept batch is byte for byte its source's."""
+        at = self._item.out_position + self.written
+        held = self._held[: self._holds]
+        count = self._disk.write_at(self._item.target, at, [held.data])
+        if len(self._back) < count:
+            self._back = np.empty(len(self._held), np.uint8)
+        with opened_for_reading(self._item.target) as descriptor:
+            got = os.preadv(descriptor, [self._back.data[:count]], at)
+        if got != count or not _same(self._back[:count], held):
+            self.problem = f"what was written at position {at} of the new log reads back differently"
+        self.written += count
+        self._holds = 0
+
+
+def _same(one: Bytes, other: Bytes) -> bool:
+    """Whether two stretches of one length are equal, eight bytes at a time."""
+    words = len(one) // 8 * 8
+    return bool(
+        (one[:words].view(np.uint64) == other[:words].view(np.uint64)).all()
+        and (one[words:] == other[words:]).all()
+    )
