@@ -6,7 +6,7 @@ them, from 0.11 on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import crc32c
@@ -18,6 +18,7 @@ from krepair.formats.layout import Field, Layout
 
 VERSION = 1
 NO_OFFSET = -1
+_PIECE_BYTES = 1 << 20
 
 HEADER = Layout(
     Field("version", "i2", "1"),
@@ -82,23 +83,37 @@ def view(buf: Bytes) -> npt.NDArray[Any]:
     return entries[: max(count, 0)]
 
 
-def damage(buf: Bytes) -> list[Damage]:
-    """Why a broker would refuse and delete the snapshot; empty if it is valid."""
-    size = len(buf)
+def damage_in(size: int, read: Callable[[int, int], Bytes]) -> Damage | None:
+    """Why a broker would refuse and delete the snapshot, or None; of a file that no broker wrote little is read.
+
+    Args:
+        size: bytes of the file.
+        read: the bytes from one place up to another; fewer where the file ends.
+    """
     if size < HEADER_SIZE:
-        return [Damage(0, size, f"at least {HEADER_SIZE} bytes", f"{size} bytes")]
-    version, crc, count = HEADER.unpack(buf)
+        return Damage(0, size, f"at least {HEADER_SIZE} bytes", f"{size} bytes")
+    head = read(0, HEADER_SIZE)
+    if len(head) < HEADER_SIZE:
+        return Damage(0, len(head), f"a file of {size} bytes", f"{len(head)} bytes")
+    version, crc, count = HEADER.unpack(head)
     if version != VERSION:
-        return [Damage(0, size, f"version {VERSION}", f"version {version}")]
+        return Damage(0, size, f"version {VERSION}", f"version {version}")
     if count < 0 or HEADER_SIZE + count * ENTRY_SIZE != size:
         whole = (size - HEADER_SIZE) / ENTRY_SIZE
-        return [Damage(CRC_START, size - CRC_START, f"{count} entries", f"room for {whole:g}")]
-    computed = int(crc32c.crc32c(memoryview(buf)[CRC_START:]))
+        return Damage(CRC_START, size - CRC_START, f"{count} entries", f"room for {whole:g}")
+    computed = 0
+    for start in range(CRC_START, size, _PIECE_BYTES):
+        computed = int(crc32c.crc32c(read(start, min(start + _PIECE_BYTES, size)), computed))
     if computed != crc:
-        return [
-            Damage(CRC_START, size - CRC_START, f"CRC {crc:#010x} as stored", f"{computed:#010x} computed")
-        ]
-    return []
+        return Damage(CRC_START, size - CRC_START, f"CRC {crc:#010x} as stored", f"{computed:#010x} computed")
+    return None
+
+
+def damage(buf: Bytes) -> list[Damage]:
+    """Why a broker would refuse and delete the snapshot; empty if it is valid."""
+    bytes_of = memoryview(buf)
+    found = damage_in(len(buf), lambda start, end: bytes_of[start:end])
+    return [] if found is None else [found]
 
 
 def decode(buf: Bytes) -> ProducerSnapshot | Damage:
@@ -120,3 +135,19 @@ def encode(entries: Iterable[ProducerEntry]) -> bytes:
     counted = HEADER.pack((VERSION, 0, len(packed)))[CRC_START:]
     crc = crc32c.crc32c(body, crc32c.crc32c(counted))
     return HEADER.pack((VERSION, crc, len(packed))) + body
+
+
+def table(buf: Bytes) -> npt.NDArray[np.int64]:
+    """The entries as int64[N, 8], one column per field; of valid bytes."""
+    entries = view(buf)
+    return np.column_stack([entries[name].astype(np.int64) for name in ENTRY.names])
+
+
+def encode_table(rows: npt.NDArray[np.int64]) -> bytes:
+    """The bytes of a snapshot of int64[N, 8] rows, in their order; the inverse of ``table``."""
+    packed = np.empty(len(rows), ENTRY.dtype)
+    for column, name in enumerate(ENTRY.names):
+        packed[name] = rows[:, column]
+    body = packed.tobytes()
+    counted = HEADER.pack((VERSION, 0, len(rows)))[CRC_START:]
+    return HEADER.pack((VERSION, crc32c.crc32c(body, crc32c.crc32c(counted)), len(rows))) + body

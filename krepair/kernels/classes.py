@@ -137,6 +137,7 @@ P_NEXT_KEPT: Final = 30
 P_LAST_DATA_DELTA: Final = 31
 P_PLAIN_EPOCH: Final = 32  # a marker of this epoch changes nothing but counts; NO_PLAIN_EPOCH: none does
 P_PLAIN_MARKERS: Final = 33  # such markers, not yet counted in P_MARKERS and P_FREE_MARKERS
+P_LAST_DATA_TIMESTAMP: Final = 34  # of the last data batch of the current epoch, -1 none
 ROW_SIZE: Final = 40
 
 NO_PLAIN_EPOCH: Final = -(1 << 62)

@@ -69,6 +69,7 @@ class ScanInputs:
         keep_positions: sorted positions of emptied batches that stay.
         protected: int64[N, 2] sorted (producer id, epoch) whose markers stay.
         last_position: position of the batch that stays as the last one, -1 none.
+        start_position: position of the first batch to be scanned; what lies before counts as valid.
     """
 
     base_offset: int
@@ -81,6 +82,7 @@ class ScanInputs:
     keep_positions: Int64s = field(default_factory=no_ids)
     protected: Int64s = field(default_factory=no_pairs)
     last_position: int = -1
+    start_position: int = 0
 
 
 @dataclass(frozen=True)
@@ -196,6 +198,7 @@ def _first_state(inputs: ScanInputs) -> Int64s:
     for scalar in (c.S_FIRST_OFFSET, c.S_MAX_TIMESTAMP, c.S_OFFSET_OF_MAX, c.S_MIN_TIMESTAMP, c.S_LAST_POSITION,
                    c.S_LAST_CLASS, c.S_LAST_LEADER_EPOCH, c.S_HUGE_OK):  # fmt: skip
         state[scalar] = -1
+    state[c.S_ORIGIN] = inputs.start_position
     state[c.S_LAST_OFFSET] = inputs.base_offset - 1
     state[c.S_MIN_UNREPLICATED] = INT64_MAX
     return state

@@ -232,6 +232,7 @@ def _enter_epoch(rows: Any, row: int, epoch: int) -> None:
         rows[row, c.P_LAST_DATA_POSITION] = -1
         rows[row, c.P_LAST_DATA_EMPTIED] = 0
         rows[row, c.P_LAST_SEQUENCE] = -1
+        rows[row, c.P_LAST_DATA_TIMESTAMP] = -1
         rows[row, c.P_FREE_MARKERS] = 0
 
 
@@ -245,6 +246,7 @@ def _data_batch(rows: Any, row: int, epoch: int, base_offset: int, last_offset: 
     rows[row, c.P_LAST_DATA_EMPTIED] = 1 if emptied else 0
     rows[row, c.P_LAST_SEQUENCE] = last_sequence
     rows[row, c.P_TIMESTAMP] = timestamp
+    rows[row, c.P_LAST_DATA_TIMESTAMP] = timestamp
     rows[row, c.P_NEXT_POSITION] = -1
     if transactional:
         if rows[row, c.P_OPEN_FIRST] < 0:
@@ -536,7 +538,9 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
             if row_index >= 0:
                 base_sequence = be32(buf, place + BASE_SEQUENCE)
                 last_sequence = base_sequence + last_delta
-                if last_sequence > INT32_MAX:
+                if base_sequence < 0:
+                    last_sequence = base_sequence  # none (DefaultRecordBatch.lastSequence)
+                elif last_sequence > INT32_MAX:
                     last_sequence -= INT32_MAX + 1
                 _data_batch(rows, row_index, be16(buf, place + PRODUCER_EPOCH), base_offset, last_offset, position,
                             max_timestamp, attributes & TRANSACTIONAL != 0, emptied, not emptied or forced,

@@ -48,6 +48,7 @@ class ScanItem(Struct, frozen=True, kw_only=True):
         high_watermark: see ``ScanInputs``.
         protected: sorted (producer id, epoch) whose markers stay.
         check_crc: whether every CRC is checked.
+        from_offset: only the batch that holds this offset and those after it are scanned; -1: all.
     """
 
     place: Place
@@ -57,6 +58,7 @@ class ScanItem(Struct, frozen=True, kw_only=True):
     high_watermark: int
     protected: tuple[tuple[int, int], ...] = ()
     check_crc: bool = True
+    from_offset: int = -1
 
 
 class ScanResult(Struct, frozen=True, kw_only=True):

@@ -13,7 +13,8 @@ import numpy as np
 
 from krepair.durable.real_disk import RealDisk
 from krepair.formats import txn_index
-from krepair.kernels.scan import Int64s, ScanInputs, SegmentSummary, scan_segment
+from krepair.kernels.header_walk import HeaderWalk
+from krepair.kernels.scan import Int64s, ReadInto, ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir.reading import opened_for_reading, read_whole, why
 from krepair.pipeline.items import (
     FailureKind,
@@ -79,17 +80,19 @@ def scan(item: ScanItem) -> ScanResult:
         damage = txn_index.damage(entries, item.base_offset)
         if damage:
             entries = b""
-        inputs = ScanInputs(
-            base_offset=item.base_offset,
-            file_size=item.size,
-            now_ms=item.now_ms,
-            high_watermark=item.high_watermark,
-            check_crc=item.check_crc,
-            entries=entry_pairs(entries),
-            protected=pairs(item.protected),
-        )
         with opened_for_reading(f"{item.place.path}/{name}") as descriptor:
-            summary = scan_segment(inputs, read_into_from(descriptor))
+            read_into = read_into_from(descriptor)
+            inputs = ScanInputs(
+                base_offset=item.base_offset,
+                file_size=item.size,
+                now_ms=item.now_ms,
+                high_watermark=item.high_watermark,
+                check_crc=item.check_crc,
+                entries=entry_pairs(entries),
+                protected=pairs(item.protected),
+                start_position=_position_of(item, read_into),
+            )
+            summary = scan_segment(inputs, read_into)
     except OSError as error:
         return ScanResult(failure="unreadable", why=f"{item.place.folder}/{name}: {why(error)}")
     where = f"{item.base_offset:020d}.txnindex"
@@ -99,6 +102,18 @@ def scan(item: ScanItem) -> ScanResult:
         else ""
     )
     return ScanResult(summary=encode_summary(summary), entries=entries, txn_damage=text)
+
+
+def _position_of(item: ScanItem, read_into: ReadInto) -> int:
+    """Position of the batch that holds ``item.from_offset``, or of the first one after it; else the file's end."""
+    if item.from_offset <= item.base_offset:
+        return 0
+    walk = HeaderWalk(read_into, item.size)
+    for rows in walk:
+        at = np.flatnonzero(rows[:, 1] >= item.from_offset)
+        if len(at):
+            return int(rows[at[0], 0])
+    return walk.position
 
 
 def stage(item: StageItem) -> ScanResult:

@@ -20,6 +20,25 @@ def test_snapshot_decodes_to_what_was_encoded(entries: tuple[ProducerEntry, ...]
     assert [tuple(row) for row in producer_snapshot.view(data).tolist()] == list(entries)
 
 
+@given(ENTRIES)
+def test_table_gives_back_the_bytes_it_was_read_from(entries: tuple[ProducerEntry, ...]) -> None:
+    data = producer_snapshot.encode(entries)
+    assert producer_snapshot.table(data).tolist() == [list(entry) for entry in entries]
+    assert producer_snapshot.encode_table(producer_snapshot.table(data)) == data
+
+
+def test_of_garbage_only_the_head_is_read() -> None:
+    read = []
+
+    def take(start: int, end: int) -> bytes:
+        read.append((start, end))
+        return b"\xde\xad\xbe\xef" * 3
+
+    found = producer_snapshot.damage_in(100 << 20, take)
+    assert found is not None
+    assert read == [(0, 10)]
+
+
 @given(ENTRIES, st.data())
 def test_one_flipped_bit_anywhere_is_damage(entries: tuple[ProducerEntry, ...], draw: st.DataObject) -> None:
     data = bytearray(producer_snapshot.encode(entries))

@@ -178,6 +178,8 @@ def _row_in_words(row: list[int]) -> dict[str, Any]:
         "last_data_position": row[c.P_LAST_DATA_POSITION],
         "last_data_emptied": row[c.P_LAST_DATA_EMPTIED],
         "last_sequence": row[c.P_LAST_SEQUENCE],
+        "last_data_delta": row[c.P_LAST_DATA_DELTA],
+        "last_data_timestamp": row[c.P_LAST_DATA_TIMESTAMP],
         "coordinator_epoch": row[c.P_COORDINATOR_EPOCH],
         "lead": marker(lead, is_there=row[c.P_MARKERS] > 0),
         "next": marker(following, is_there=row[c.P_NEXT_POSITION] >= 0),
@@ -211,6 +213,6 @@ def twin_in_words(found: twins.Scanned) -> dict[str, Any]:
 
 
 _ROW_NAMES = ("epoch", "first_epoch", "epochs_mixed", "markers", "free_markers", "timestamp", "open_first", "open_kept",
-              "last_data_offset", "last_data_position", "last_data_emptied", "last_sequence", "coordinator_epoch",
-              "lead", "next")  # fmt: skip
+              "last_data_offset", "last_data_position", "last_data_emptied", "last_sequence", "last_data_delta",
+              "last_data_timestamp", "coordinator_epoch", "lead", "next")  # fmt: skip
 assert INT64_MAX == twins.INT64_MAX

@@ -317,3 +317,23 @@ def test_decisions_moved_one_by_one_give_the_digest_of_the_new_decisions(
         for (position, old), (_, new) in zip(before, after, strict=True):
             total += np.int64(decision_delta(position, numbers[old], numbers[new]))
     assert int(total) == other.decisions
+
+
+def test_batches_before_the_start_position_say_nothing_of_their_producers() -> None:
+    batches = [
+        builders.data(0, 2, pid=7, sequence=4),
+        builders.commit(2, pid=8, coordinator_epoch=3),
+        builders.data(3, 1, pid=9, txn=True),
+        builders.data(4, 1, pid=7, sequence=6),
+    ]
+    log = joined(batches)
+    start = len(batches[0].raw) + len(batches[1].raw)
+    summary = scan_bytes(log, start_position=start)
+    assert summary.rows[:, c.P_ID].tolist() == [7, 9]
+    assert (summary.batches, summary.first_offset, summary.valid_bytes) == (2, 3, len(log))
+    assert scan_bytes(log, start_position=len(log)).batches == 0
+
+
+def test_batch_without_sequences_has_no_last_sequence() -> None:
+    rows = scan_bytes(joined([builders.data(0, 3, pid=7, sequence=-1, txn=True)])).rows
+    assert rows[0, c.P_LAST_SEQUENCE] == -1

@@ -35,6 +35,8 @@ class Row:
     last_data_position: int = -1
     last_data_emptied: int = 0
     last_sequence: int = -1
+    last_data_delta: int = -1
+    last_data_timestamp: int = -1
     coordinator_epoch: int = -1
     lead: tuple[object, ...] | None = None
     next: tuple[object, ...] | None = None
@@ -49,6 +51,7 @@ class Row:
             self.epochs_mixed = 1
             self.last_data_offset = self.last_data_position = self.last_sequence = -1
             self.last_data_emptied = 0
+            self.last_data_timestamp = -1
         self.epoch = epoch
         self.free_markers = 0
         return True
@@ -237,9 +240,8 @@ class Scan:
                     position,
                     int(not count),
                 )
-                row.last_sequence = (
-                    (sequence + delta) % 2**31 if sequence + delta > INT32_MAX else sequence + delta
-                )
+                row.last_sequence = -1 if sequence < 0 else (sequence + delta) % 2**31
+                row.last_data_delta, row.last_data_timestamp = delta, max_time
                 row.timestamp, row.next = max_time, None
                 if attributes & 0x10:
                     row.open_first = offset if row.open_first < 0 else row.open_first
