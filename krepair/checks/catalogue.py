@@ -398,31 +398,36 @@ _SNAPSHOTS = (
         severity=Severity.SLOW,
         title="Producer snapshot that cannot be read",
         evidence="file, and which check failed: version, CRC or structure",
-        danger="the broker deletes it and reads the log from an older one: a slow start",
+        danger="the broker deletes it and reads the log from an older one, or from its start: a slow start; removed by "
+        "hand, the last one makes a clean start forget every producer",
         fix="snapshots",
         lost_if_wrong="duplicate detection of the producers in it",
-        source="ProducerStateManager.loadFromSnapshot (2.2.1, 3.9), KAFKA-5829",
+        source="ProducerStateManager.loadFromSnapshot (2.2.1, 3.9), KAFKA-5829; seen on 2.2.1, 3.9.2, 4.3.1",
+        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR502",
         severity=Severity.CONFUSING,
         title="Producer snapshot past the log end, or of no segment",
         evidence="file, and the log end",
-        danger="the broker may load the state of records that are not there",
+        danger="the broker deletes it; since 2.8 one past the log end also costs the good one at the log end, and the "
+        "log is read instead",
         fix="snapshots",
         lost_if_wrong="duplicate detection of the producers in it",
-        source="ProducerStateManager (2.2.1, 3.9), KAFKA-7076",
+        source="ProducerStateManager.truncateAndReload (2.2.1, 3.9), removeStraySnapshots (2.8), KAFKA-7076",
+        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR503",
         severity=Severity.DATA_LOSS,
-        title="No producer snapshot at the log end",
-        evidence="newest snapshot, if any, and the log end",
+        title="No producer snapshot, after a clean stop",
+        evidence="the log end, and the producers and open transactions that the log shows",
         danger="after a clean stop a broker with no snapshot at all forgets open transactions and producer "
         "sequences",
         fix="snapshots",
         lost_if_wrong="duplicate detection of producers that were told wrong",
-        source="ProducerStateManager (2.2.1, 3.9), KAFKA-9393",
+        source="Log.rebuildProducerState (2.2.1), UnifiedLog (3.9), KAFKA-9393; seen on 2.2.1, 3.9.2, 4.3.1",
+        implemented_in=FIRST_VERSION,
     ),
 )
 

@@ -27,6 +27,7 @@ from krepair.ops.next_start import recovery_findings, refusal_findings, retentio
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
+from krepair.ops.snapshots import look_at_snapshots, snapshot_findings
 from krepair.ops.start_space import space_findings, start_space
 from krepair.ops.stuck import cleaner_findings, newest_time_ms, transaction_findings
 from krepair.ops.survey import (
@@ -42,9 +43,10 @@ from krepair.plan.build import version_of
 from krepair.rules.model import LeftAlone
 
 PLAN_FIXES = frozenset({"KR101"})
-ROOT_AND_EPOCHS = (
+BEFORE_MARKERS = (
     ("checkpoints", frozenset({"KR403", "KR404", "KR405", "KR410"})),
     ("epochs", frozenset({"KR401", "KR402"})),
+    ("snapshots", frozenset({"KR501", "KR502", "KR503"})),
 )
 INDEX_RULES = frozenset({"KR201", "KR202", "KR203", "KR204", "KR206", "KR207", "KR802"})
 
@@ -78,7 +80,7 @@ def _next_command(reports: Sequence[LogDirReport], whole: Collection[str]) -> st
     for report in reports:
         found = {finding.rule for finding in report.findings}
         # What keeps a broker down, or makes it delete a partition, comes before what only wastes space.
-        fixes = [name for name, rules in ROOT_AND_EPOCHS if found & rules]
+        fixes = [name for name, rules in BEFORE_MARKERS if found & rules]
         indexes = any(_index_mends(finding) for finding in report.findings)
         way = "index=regenerate" if report.log_dir in whole else "index"
         if fixes:
@@ -111,6 +113,7 @@ def _check_one(
     )
     look_at_indexes(view, surveyed, "check", engine, progress)
     look_at_epochs(view, surveyed, options, engine, progress)
+    look_at_snapshots(view, surveyed, settings, options, engine, progress)
     for each in surveyed:
         each.outcome = each.outcome or cannot_touch(each.partition, each.settings)
         if each.outcome is None:
@@ -134,6 +137,7 @@ def _check_one(
         findings.extend(epoch_findings(each))
         findings.extend(transaction_findings(each, newest_ms, settings.transaction_max_timeout_ms))
         findings.extend(cleaner_findings(view, each, version))
+        findings.extend(snapshot_findings(each))
         findings.extend(deletion_findings(each, going[each.partition.folder], options))
         findings.extend(retention_findings(each, going[each.partition.folder], options))
     lines = tuple(forecast(view, surveyed, going, root, version))

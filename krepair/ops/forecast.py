@@ -16,6 +16,7 @@ from krepair.ops.checkpoints import SeenCheckpoint
 from krepair.ops.identity import Metadata
 from krepair.ops.refusal import Version, forgotten_epochs, refusal, reservations
 from krepair.ops.reports import ForecastLine
+from krepair.ops.snapshots import snapshot_forecast
 from krepair.ops.survey import Surveyed
 from krepair.rules.checkpoints import LineDecision
 
@@ -65,7 +66,8 @@ def forecast(
             yield refusal_line(each, refused)
             continue
         line = _line(view, each, version)
-        for more in (forgotten_epochs(view, each), reserved):
+        forgotten = snapshot_forecast(each, version, clean=view.clean_shutdown)
+        for more in (forgotten_epochs(view, each), forgotten, reserved):
             line = replace(line, text=f"{line.text}; {more}") if more else line
         if each.partition.folder in emptied:
             yield _emptied(line, emptied[each.partition.folder])

@@ -25,7 +25,7 @@ FIX_NAMES: Final = (
 INDEX_FIXES: Final = ("index", "index=auto", "index=truncate", "index=regenerate")
 """Ways to mend indexes; ``index`` alone is ``index=auto``."""
 
-BUILT_FIXES: Final = ("markers", *INDEX_FIXES, "epochs", "checkpoints")
+BUILT_FIXES: Final = ("markers", *INDEX_FIXES, "epochs", "checkpoints", "snapshots")
 """Those of them that this version can plan."""
 
 DEFAULT_FIXES: Final = ("markers",)

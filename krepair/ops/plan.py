@@ -24,6 +24,7 @@ from krepair.ops.epochs import EPOCHS_FIX, epoch_changes, look_at_epochs
 from krepair.ops.indexes import depth_of, index_changes, look_at_indexes, look_at_txn_indexes, why_untouched
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
+from krepair.ops.snapshots import SNAPSHOTS_FIX, look_at_snapshots, snapshot_changes
 from krepair.ops.survey import Surveyed, log_end_of, scan_partitions, survey
 from krepair.ops.trouble import cleaner_stands_still, mtimes_look_copied
 from krepair.pipeline.engine import Engine, choose_engine
@@ -73,9 +74,10 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     chosen = wanted_partitions(view, settings, options) if "markers" in options.fixes else []
     depth = depth_of(options.fixes)
-    with_epochs = EPOCHS_FIX in options.fixes
-    others = _other_partitions(view, options) if depth or with_epochs else []
-    to_read = chosen + others if depth == "regenerate" or with_epochs else chosen
+    with_epochs, with_snapshots = EPOCHS_FIX in options.fixes, SNAPSHOTS_FIX in options.fixes
+    whole = with_epochs or with_snapshots
+    others = _other_partitions(view, options) if depth or whole else []
+    to_read = chosen + others if depth == "regenerate" or whole else chosen
     engine = choose_engine(options.engine, options.master, _bytes_to_scan(to_read))
     try:
         surveyed = survey(view, chosen, settings, options, engine, progress)
@@ -85,6 +87,8 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
         ]
         if with_epochs:
             look_at_epochs(view, surveyed, options, engine, progress)
+        if with_snapshots:
+            look_at_snapshots(view, surveyed, settings, options, engine, progress)
         if depth:
             touched = [each for each in surveyed if not why_untouched(each.partition, each.settings)]
             look_at_indexes(view, touched, depth, engine, progress, include_active=options.include_active)
@@ -284,17 +288,27 @@ def partition_plan(each: Surveyed, options: Options) -> PartitionPlan:
     }
     files, notes = index_changes(each, rewritten)
     epochs, epoch_notes = epoch_changes(each)
-    notes = (*epoch_notes, *notes)
+    snapshots, snapshot_notes = snapshot_changes(each, _removed_snapshots(plan))
+    notes = (*epoch_notes, *snapshot_notes, *notes)
     if isinstance(each.outcome, LeftAlone):
-        if not files and not epochs:
+        if not files and not epochs and not snapshots:
             return _left_alone(replace(plan, notes=(*plan.notes, *notes)), each.outcome)
         notes = (f"its markers are left alone ({each.outcome.code}): {each.outcome.why}", *notes)
     if depth_of(options.fixes) and (why := why_untouched(partition, each.settings)):
         notes = (*notes, f"its indexes are left alone: {why}")
-    # Leader epochs first: their entries are worked out from the log as it is before it is compacted.
-    changes = (*epochs, *plan.changes, *files)
+    # Leader epochs and producers first: they are worked out from the log as it is before it is compacted.
+    changes = (*epochs, *snapshots, *plan.changes, *files)
     status = "change" if changes else plan.status
     return replace(plan, status=status, changes=changes, notes=(*plan.notes, *notes))
+
+
+def _removed_snapshots(plan: PartitionPlan) -> set[str]:
+    return {
+        name
+        for change in plan.changes
+        if isinstance(change, RewriteSegments)
+        for name in change.removes_snapshots
+    }
 
 
 def _left_alone(plan: PartitionPlan, outcome: LeftAlone) -> PartitionPlan:

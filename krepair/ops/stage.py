@@ -23,6 +23,7 @@ from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir, Partition
 from krepair.ops.epochs import log_start_of, made_anew, see_epochs
 from krepair.ops.progress import Progress
+from krepair.ops.snapshots import is_snapshot, made_from_log, see_snapshots, state_rules
 from krepair.ops.survey import facts_of, newest_snapshot
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.indexes import MendItem
@@ -338,10 +339,11 @@ class Stager:
             logs = {segment.base_offset: segment.log.size for segment in each.partition.segments}
             stage = f"{each.folder.private}/stage"
             self._make_epochs(each)
+            self._make_snapshot(each)
             return [
                 self.mend_item(each, change, logs, f"{stage}/{change.name}")
                 for change in each.files
-                if change.name != LEADER_EPOCH_CHECKPOINT and change.method != "remove"
+                if change.method != "remove" and not is_made_here(change.name)
             ]
         except KrepairError as error:
             each.problem = error
@@ -366,7 +368,38 @@ class Stager:
             compacts="compact" in {word.strip() for word in policy.split(",")},
             broker_version=self.plan.policy.broker_version,
         )
-        data = made_anew(seen, change, f"{each.folder.path}/{change.name}")
+        self._put(each, change, made_anew(seen, change, f"{each.folder.path}/{change.name}"))
+
+    def _make_snapshot(self, each: Staging) -> None:
+        """Stages the producer snapshot at the log end, its producers worked out anew from the log."""
+        change = next(
+            (one for one in each.files if is_snapshot(one.name) and one.method == "regenerate"), None
+        )
+        if change is None:
+            return
+        self._scan_missing(each)
+        if each.problem is not None:
+            raise each.problem
+        segments = [each.facts[segment.base_offset] for segment in each.partition.segments]
+        policy = self.plan.policy
+        seen = see_snapshots(
+            each.partition,
+            segments,
+            log_start_of(self.view, each.partition, segments),
+            state_rules(
+                policy.broker_version,
+                policy.now_ms,
+                int(setting(policy, "", "producer.id.expiration.ms")),
+                int(setting(policy, "", "transactional.id.expiration.ms")),
+            ),
+            self.engine,
+            self._place(each),
+            always=True,
+        )
+        self._put(each, change, made_from_log(seen, change, f"{each.folder.path}/{change.name}"))
+
+    def _put(self, each: Staging, change: ReplaceFile, data: bytes) -> None:
+        """Writes a staged file that takes over what the old one was like."""
         staged = f"{each.folder.private}/stage/{change.name}"
         if os.path.lexists(staged):
             self.disk.unlink(staged)
@@ -397,6 +430,11 @@ class Stager:
             attributes=read_attributes(_like_file(each.folder, each.partition, change)),
             segments=tuple(sorted(logs.items())) if change.name.endswith(".txnindex") else (),
         )
+
+
+def is_made_here(name: str) -> bool:
+    """Whether a replaced file is made by the driver and not by a task."""
+    return name == LEADER_EPOCH_CHECKPOINT or is_snapshot(name)
 
 
 def _like_file(folder: PartitionFolder, partition: Partition, change: ReplaceFile) -> str:

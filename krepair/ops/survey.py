@@ -33,6 +33,7 @@ from krepair.rules.model import (
     ProducerSnapshotState,
     SegmentFacts,
 )
+from krepair.rules.snapshots import SeenSnapshots
 
 NEVER_TOUCHED = "__cluster_metadata"
 SNAPSHOT_AT_MOST_BYTES = 1 << 30
@@ -54,6 +55,7 @@ class Surveyed:
         indexes: what looking at the offset and time indexes came to, by base offset.
         txn: what looking at the transaction indexes came to.
         epochs: its leader epochs, None if they were not looked at.
+        snapshots: its producer snapshots, None if they were not looked at.
     """
 
     partition: Partition
@@ -66,6 +68,7 @@ class Surveyed:
     indexes: dict[int, InspectResult] = field(default_factory=dict)
     txn: TxnResult = field(default_factory=TxnResult)
     epochs: SeenEpochs | None = None
+    snapshots: SeenSnapshots | None = None
 
 
 def place_of(log_dir: LogDir, partition: Partition) -> Place:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import KrepairError, StalePlanError
-from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.journal.status import ChangeState, read_status
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
@@ -16,7 +15,8 @@ from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.reports import Problem, VerifyReport
 from krepair.ops.root import RootRun
-from krepair.ops.stage import Stager, Staging
+from krepair.ops.snapshots import snapshot_problems
+from krepair.ops.stage import Stager, Staging, is_made_here
 from krepair.ops.survey import place_of
 from krepair.ops.target import check_target, journal_folder, listed, view_of
 from krepair.pipeline.compare import compare_with_sources
@@ -43,6 +43,11 @@ def verify_log_dir(path: str, options: Options, progress: Progress | None = None
         Problem(partition=each.folder, file="", position=-1, text=each.unreadable)
         for each in partitions
         if each.unreadable
+    ]
+    problems += [
+        Problem(partition=each.folder, file=name, position=position, text=text)
+        for each in partitions
+        for name, position, text in snapshot_problems(each)
     ]
     batches = read = 0
     progress.start("verify", sum(sizes))
@@ -175,7 +180,7 @@ class _VerifyPlan:
                 elif change.method == "remove":
                     if os.path.lexists(f"{folder.path}/{change.name}"):
                         self._note(plan, change.change_id, "is there, although the plan removes it")
-                elif change.name == LEADER_EPOCH_CHECKPOINT:
+                elif is_made_here(change.name):
                     wrong = not_as_planned(f"{folder.path}/{change.name}", change)
                     if wrong:
                         self._note(plan, change.change_id, wrong)

@@ -30,6 +30,7 @@ from krepair.plan.model import (
 from krepair.plan.objection import OBJECTIONS, Objection, is_plain_name
 from krepair.plan.planfile import PLAN_ID_DIGITS, digest_of
 from krepair.plan.review_remove import review_removal
+from krepair.plan.review_snapshots import SNAPSHOT_NAME, review_made, review_what_stays
 from krepair.rules.checkpoints import KIND_OF
 
 __all__ = ["OBJECTIONS", "Objection", "review"]
@@ -215,6 +216,7 @@ def _may_change(policy: Policy, partition: PartitionPlan) -> Iterator[Objection]
 def _changes(policy: Policy, partition: PartitionPlan) -> Iterator[Objection]:
     rewrites = [change for change in partition.changes if isinstance(change, RewriteSegments)]
     yield from _order(partition, rewrites)
+    yield from review_what_stays(partition)
     if rewrites:
         yield from _span(policy, partition, rewrites)
     facts = review_rewrite.FolderFacts.of(policy, partition)
@@ -276,11 +278,7 @@ def _replacement(
     if change.method == "remove":
         yield from review_removal(partition, change, "" if rule is None else rule.fix)
         return
-    if change.name == LEADER_EPOCH_CHECKPOINT:
-        if rule is None or rule.fix != "epochs" or change.method != "regenerate":
-            yield Objection("RV25", where, "leader epochs are regenerated, and only by --fix epochs")
-    elif not _INDEX_NAME.fullmatch(change.name) or (rule is not None and rule.fix != "index"):
-        yield Objection("RV25", where, f"{change.name!r} is no file that this version replaces")
+    yield from _replaced_name(partition, change, "" if rule is None else rule.fix)
     size = sizes.get(change.name, -1)
     if change.size_before != size or change.size_after < 0:
         yield Objection("RV25", where, f"size_before is {change.size_before}, the file has {size}")
@@ -288,6 +286,18 @@ def _replacement(
         yield Objection("RV25", where, "a file that is truncated would grow")
     if not _HEX_32.fullmatch(change.digest_after):
         yield Objection("RV25", where, "digest_after is not 32 hex digits")
+
+
+def _replaced_name(partition: PartitionPlan, change: ReplaceFile, fix: str) -> Iterator[Objection]:
+    if change.name == LEADER_EPOCH_CHECKPOINT:
+        if fix != "epochs" or change.method != "regenerate":
+            yield Objection(
+                "RV25", change.change_id, "leader epochs are regenerated, and only by --fix epochs"
+            )
+    elif SNAPSHOT_NAME.fullmatch(change.name):
+        yield from review_made(partition, change, fix)
+    elif not _INDEX_NAME.fullmatch(change.name) or fix not in {"", "index"}:
+        yield Objection("RV25", change.change_id, f"{change.name!r} is no file that this version replaces")
 
 
 def _root(policy: Policy, root: RootPlan) -> Iterator[Objection]:

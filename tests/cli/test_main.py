@@ -210,7 +210,7 @@ def test_options_come_to_the_verb_typed(fakes: Fakes):
         ("check",),
         ("check", "/d", "--no-such-option"),
         ("plan", "/a", "/b"),
-        ("plan", "/d", "--fix", "snapshots"),
+        ("plan", "/d", "--fix", "compact"),
         ("plan", "/d", "--fix", "bogus"),
         ("plan", "/d", "--fix", ","),
         ("plan", "/d", "--keep", "none"),
@@ -238,7 +238,7 @@ def test_wrong_use_ends_with_64_and_one_line(arguments: tuple[str, ...]):
 
 
 def test_names_of_fixes_that_are_not_built_are_told_from_unknown_ones():
-    assert "not built yet" in run("plan", "/d", "--fix", "snapshots").stderr
+    assert "not built yet" in run("plan", "/d", "--fix", "compact").stderr
     assert "unknown" in run("plan", "/d", "--fix", "bogus").stderr
 
 

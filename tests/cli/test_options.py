@@ -94,9 +94,9 @@ def test_settings_are_key_and_value():
 
 def test_fixes_are_sorted_and_each_once():
     assert parse_fixes("markers, markers") == ("markers",)
-    assert ("markers", *INDEX_FIXES, "epochs", "checkpoints") == BUILT_FIXES
+    assert ("markers", *INDEX_FIXES, "epochs", "checkpoints", "snapshots") == BUILT_FIXES
     with pytest.raises(UsageError, match="not built yet"):
-        parse_fixes("markers,snapshots")
+        parse_fixes("markers,compact")
 
 
 def test_indexes_are_mended_in_one_way_at_a_time():

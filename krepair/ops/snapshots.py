@@ -1,0 +1,462 @@
+"""The producer snapshots of a log directory: looked at, turned into findings, and into changes of a plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
+
+from krepair.checks.catalogue import Finding
+from krepair.errors import StalePlanError
+from krepair.formats import producer_snapshot
+from krepair.formats.filenames import FileKind, parse_file_name
+from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
+from krepair.kernels.scan import INT64_MAX, Int64s
+from krepair.logdir.config import Settings
+from krepair.logdir.fingerprint import digest_bytes
+from krepair.logdir.reading import opened_for_reading, read_whole, why
+from krepair.logdir.values import LogDir, Partition, Snapshot
+from krepair.ops.epochs import log_start_of
+from krepair.ops.indexes import why_untouched
+from krepair.ops.options import Options
+from krepair.ops.progress import Progress
+from krepair.ops.survey import Surveyed, facts_of, place_of, scan_partitions
+from krepair.pipeline.engine import Engine
+from krepair.pipeline.items import Place, ScanItem
+from krepair.pipeline.jobs import SCAN
+from krepair.plan.build import version_of
+from krepair.plan.model import KeepOriginal, ReplaceFile
+from krepair.rules.model import SegmentFacts
+from krepair.rules.snapshots import (
+    REMOVES_STRAYS,
+    JudgedFiles,
+    ProducerTable,
+    SeenSnapshots,
+    SnapshotFile,
+    SnapshotReason,
+    StateRules,
+    Version,
+    expiry_of,
+    judge_files,
+    lost_with_strays,
+)
+
+SNAPSHOTS_FIX = "snapshots"
+SNAPSHOT_AT_MOST_BYTES = 1 << 30
+_UNKNOWN = (
+    "producer snapshots: no valid one is left, and the log was compacted or cut at its start: of producers whose "
+    "batches are all gone nothing can be known, so a repeat of their last batch would be taken twice"
+)
+_TORN = frozenset({D_TORN, D_PAST_END, D_ZEROS})
+_FEW = 3
+_NO_ENTRIES: Int64s = np.empty((0, len(producer_snapshot.ENTRY.names)), np.int64)
+
+
+def read_snapshot_file(snapshot: Snapshot) -> SnapshotFile:
+    """Check one snapshot, piece by piece.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with opened_for_reading(snapshot.file.path) as descriptor:
+        size = os.fstat(descriptor).st_size
+        damage = producer_snapshot.damage_in(
+            size, lambda start, end: os.pread(descriptor, end - start, start)
+        )
+    entries = (size - producer_snapshot.HEADER_SIZE) // producer_snapshot.ENTRY_SIZE
+    return SnapshotFile(snapshot.file.name, snapshot.offset, size, damage, 0 if damage else entries)
+
+
+def look_at_snapshots(
+    log_dir: LogDir,
+    surveyed: Sequence[Surveyed],
+    settings: Settings,
+    options: Options,
+    engine: Engine,
+    progress: Progress,
+) -> None:
+    """Hold the snapshots against the logs, which are scanned where they are not yet; see ``Surveyed.snapshots``."""
+    touched = [each for each in surveyed if not why_untouched(each.partition, each.settings)]
+    scan_partitions(log_dir, [each for each in touched if not each.segments], options, engine, progress)
+    rules = state_rules(
+        options.broker_version,
+        options.now_ms,
+        settings.producer_id_expiration_ms,
+        settings.transactional_id_expiration_ms,
+    )
+    for each in touched:
+        each.snapshots = see_snapshots(
+            each.partition,
+            each.segments,
+            log_start_of(log_dir, each.partition, each.segments),
+            rules,
+            engine,
+            place_of(log_dir, each.partition),
+            clean=log_dir.clean_shutdown,
+        )
+
+
+def state_rules(
+    broker_version: str, now_ms: int, producer_id_ms: int, transactional_id_ms: int
+) -> StateRules:
+    """How the broker that will be started forgets producers."""
+    version = version_of(broker_version)
+    return StateRules(version, now_ms, expiry_of(version, producer_id_ms, transactional_id_ms))
+
+
+def is_snapshot(name: str) -> bool:
+    """Whether a file name is that of a producer snapshot."""
+    return parse_file_name(name).kind is FileKind.SNAPSHOT
+
+
+def see_snapshots(
+    partition: Partition,
+    segments: Sequence[SegmentFacts],
+    log_start: int,
+    rules: StateRules,
+    engine: Engine,
+    place: Place,
+    *,
+    clean: bool = True,
+    always: bool = False,
+) -> SeenSnapshots | None:
+    """What is there, what is wrong with it, and what belongs at the log end; None without a log.
+
+    Args:
+        partition: as listed.
+        segments: facts of all its segments.
+        log_start: its log start offset.
+        rules: of the broker.
+        engine: scans the segment that the state starts in.
+        place: of the partition.
+        clean: whether the broker was cleanly stopped.
+        always: work the state out although nothing may be wrong: some of it may be mended already.
+    """
+    if not partition.segments:
+        return None
+    bases = tuple(segment.base_offset for segment in partition.segments)
+    log_end = _log_end(partition, segments)
+    left = _why_left(partition, segments)
+    try:
+        files = tuple(read_snapshot_file(one) for one in partition.snapshots)
+    except OSError as error:
+        left = left or f"{os.path.basename(str(error.filename or ''))} could not be read: {why(error)}"
+        return SeenSnapshots((), bases, log_start, log_end, JudgedFiles((), None, False), left=left)
+    judged = judge_files(files, bases, log_start, log_end if log_end >= 0 else INT64_MAX)
+    seen = SeenSnapshots(files, bases, log_start, log_end, judged, left=left)
+    has_producers = any(len(facts.summary.rows) for facts in segments)
+    if left or not (always or judged.wrong or (clean and not files and has_producers)):
+        return seen
+    return _with_state(seen, partition, segments, rules, engine, place)
+
+
+def _log_end(partition: Partition, segments: Sequence[SegmentFacts]) -> int:
+    if not segments or segments[-1].base_offset != partition.segments[-1].base_offset:
+        return -1
+    last = segments[-1]
+    if last.summary.damage not in {D_NONE, *_TORN}:
+        return -1
+    return max(last.base_offset, last.summary.last_offset + 1)
+
+
+def _why_left(partition: Partition, segments: Sequence[SegmentFacts]) -> str:
+    for special in partition.specials:
+        if parse_file_name(special.name).kind is FileKind.SNAPSHOT:
+            return f"{special.name} is no regular file"
+    if len(segments) != len(partition.segments):
+        return "not all of its segments could be read"
+    last = segments[-1]
+    for facts in segments:
+        damage = facts.summary.damage
+        if damage != D_NONE and (facts is not last or damage not in _TORN):
+            return (
+                f"{facts.base_offset:020d}.log is damaged at position {facts.summary.valid_bytes}: "
+                "which producers wrote behind it cannot be told"
+            )
+    return ""
+
+
+def _with_state(
+    seen: SeenSnapshots,
+    partition: Partition,
+    segments: Sequence[SegmentFacts],
+    rules: StateRules,
+    engine: Engine,
+    place: Place,
+) -> SeenSnapshots:
+    """Add the producer state at the log end."""
+    try:
+        table = _state(seen, partition, segments, rules, engine, place)
+    except OSError as error:
+        return seen._replace(left=f"could not be read: {why(error)}")
+    if isinstance(table, str):
+        return seen._replace(left=table)
+    return seen._replace(
+        data=producer_snapshot.encode_table(table),
+        producers=len(table),
+        open_transactions=int((table[:, -1] >= 0).sum()),
+        forgets=not seen.files and len(table) > 0,
+    )
+
+
+def _state(
+    seen: SeenSnapshots,
+    partition: Partition,
+    segments: Sequence[SegmentFacts],
+    rules: StateRules,
+    engine: Engine,
+    place: Place,
+) -> Int64s | str:
+    """Producers at the log end, or why they cannot be told.
+
+    Raises:
+        OSError: the snapshot to start from cannot be read.
+    """
+    loaded, start = _NO_ENTRIES, seen.log_start
+    base = seen.judged.base
+    if base is not None:
+        if base.size > SNAPSHOT_AT_MOST_BYTES:
+            return f"{base.name} has more than {SNAPSHOT_AT_MOST_BYTES} bytes"
+        data = read_whole(f"{partition.path}/{base.name}", SNAPSHOT_AT_MOST_BYTES)
+        if producer_snapshot.damage(data):
+            return f"{base.name} changed while it was read"
+        loaded, start = producer_snapshot.table(data), max(base.offset, seen.log_start)
+    rows = []
+    for facts in segments:
+        if facts.summary.last_offset < start or not facts.summary.batches:
+            continue
+        if facts.base_offset < start:
+            inner = _scan_from(start, partition, facts, engine, place)
+            if isinstance(inner, str):
+                return inner
+            rows.append(inner)
+        else:
+            rows.append(facts.summary.rows)
+    table: Int64s = ProducerTable(loaded, rows, seen.log_start, rules).entries()
+    return table
+
+
+def _scan_from(
+    start: int, partition: Partition, facts: SegmentFacts, engine: Engine, place: Place
+) -> Int64s | str:
+    """The producers of the batches from an offset on, of the segment that holds it."""
+    segment = next(one for one in partition.segments if one.base_offset == facts.base_offset)
+    item = ScanItem(
+        place=place,
+        base_offset=facts.base_offset,
+        size=segment.log.size,
+        now_ms=0,
+        high_watermark=INT64_MAX,
+        check_crc=False,
+        from_offset=start,
+    )
+    for _, result in engine.run(SCAN, [item]):
+        if result.failure:
+            return f"{result.why}"
+        return facts_of(segment, result).summary.rows
+    return f"{facts.base_offset:020d}.log was not scanned"
+
+
+# -- findings
+
+
+def snapshot_findings(each: Surveyed) -> Iterator[Finding]:
+    """What is wrong with the snapshots of one partition."""
+    seen = each.snapshots
+    if seen is None:
+        return
+    folder = each.partition.folder
+    for file, reason in seen.judged.wrong:
+        if reason is SnapshotReason.UNREADABLE and file.damage is not None:
+            yield Finding(
+                rule="KR501",
+                partition=folder,
+                file=file.name,
+                position=file.damage.position,
+                evidence=f"expected {file.damage.expected}, found {file.damage.found}; {_state_text(seen)}",
+                bytes=file.size,
+            )
+        elif reason is SnapshotReason.PAST_END:
+            yield Finding(
+                rule="KR502",
+                partition=folder,
+                file=file.name,
+                evidence=f"offset {file.offset} is past the log end {seen.log_end}; {_state_text(seen)}",
+                bytes=file.size,
+            )
+    strays = _of_no_segment(seen)
+    if strays:
+        shown = ", ".join(file.name for file in strays[:_FEW]) + (" ..." if len(strays) > _FEW else "")
+        yield Finding(
+            rule="KR502",
+            partition=folder,
+            file=strays[0].name,
+            evidence=f"{len(strays)} snapshots below the last two segments are named after no segment: {shown}",
+            bytes=sum(file.size for file in strays),
+        )
+    if seen.forgets:
+        yield Finding(
+            rule="KR503",
+            partition=folder,
+            evidence=f"no snapshot at all, the log ends at {seen.log_end}; cleanly stopped, so the log will not be "
+            f"read either: {_counted(seen)} will be forgotten",
+        )
+
+
+def _of_no_segment(seen: SeenSnapshots) -> list[SnapshotFile]:
+    return [file for file, reason in seen.judged.wrong if reason is SnapshotReason.OF_NO_SEGMENT]
+
+
+def _counted(seen: SeenSnapshots) -> str:
+    return f"{seen.producers} producers, {seen.open_transactions} of them with an open transaction"
+
+
+def _state_text(seen: SeenSnapshots) -> str:
+    if seen.left:
+        return f"left as it is: {seen.left}"
+    return f"{_counted(seen)} at the log end {seen.log_end}, {_source(seen)}"
+
+
+def _source(seen: SeenSnapshots) -> str:
+    if seen.judged.base is None:
+        return f"by the log from offset {seen.log_start} on"
+    if seen.judged.at_end:
+        return f"by {seen.judged.base.name}"
+    return f"by {seen.judged.base.name} and the log from there on"
+
+
+def snapshot_problems(partition: Partition) -> Iterator[tuple[str, int, str]]:
+    """File, position and what is wrong, of each snapshot of a partition that a broker would not load."""
+    for snapshot in partition.snapshots:
+        try:
+            damage = read_snapshot_file(snapshot).damage
+        except OSError as error:
+            yield snapshot.file.name, -1, why(error)
+            continue
+        if damage is not None:
+            yield snapshot.file.name, damage.position, f"expected {damage.expected}, found {damage.found}"
+
+
+# -- forecast
+
+
+def snapshot_forecast(each: Surveyed, version: Version, *, clean: bool) -> str:
+    """What the next start does with the snapshots that are wrong, in words to add to its line, or empty."""
+    seen = each.snapshots
+    if seen is None or seen.left:
+        return ""
+    if seen.forgets:
+        return f"without a producer snapshot {_counted(seen)} are forgotten"
+    bad = [
+        file
+        for file, reason in seen.judged.wrong
+        if reason is not SnapshotReason.OF_NO_SEGMENT and file.offset > seen.log_start
+    ]
+    if not bad or not clean:
+        return ""
+    gone = {file.offset for file in bad if file.offset > seen.log_end}
+    if version is None or (REMOVES_STRAYS is not None and version >= REMOVES_STRAYS):
+        gone |= set(lost_with_strays(seen.files, seen.bases))
+    valid = [
+        file
+        for file in seen.files
+        if file.damage is None and seen.log_start < file.offset <= seen.log_end and file.offset not in gone
+    ]
+    newest = max((file.offset for file in valid), default=seen.log_start)
+    read = [file for file in bad if newest < file.offset <= seen.log_end]
+    texts = []
+    if gone:
+        texts.append(f"removes the producer snapshots {_names(sorted(gone))} unread")
+    if read:
+        texts.append(f"removes the producer snapshots {_names([file.offset for file in read])} as unreadable")
+    if newest < seen.log_end:
+        texts.append(f"reads the log from offset {newest} on for its producers")
+    return ", ".join(texts)
+
+
+def _names(offsets: Sequence[int]) -> str:
+    return ", ".join(f"{offset:020d}" for offset in offsets[:_FEW]) + (" ..." if len(offsets) > _FEW else "")
+
+
+# -- plan
+
+
+def snapshot_changes(
+    each: Surveyed, taken: Collection[str]
+) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:
+    """The snapshot to make and those to set aside, and what the reviewer must know.
+
+    Args:
+        each: the partition, looked at.
+        taken: names that another change removes.
+    """
+    seen = each.snapshots
+    if seen is None:
+        return (), ()
+    wrong = seen.judged.wrong
+    if seen.left:
+        return (), (f"its producer snapshots are left alone: {seen.left}",) if wrong or not seen.files else ()
+    changes = [_made(each, seen)] if seen.makes else []
+    changes += [
+        _set_aside(each, file, reason)
+        for file, reason in wrong
+        if file.name not in taken and not (seen.makes and file.name == seen.name_at_end)
+    ]
+    unknown = seen.makes and seen.judged.base is None and (each.settings.compacts or seen.log_start > 0)
+    return tuple(changes), (_UNKNOWN,) if unknown else ()
+
+
+def _made(each: Surveyed, seen: SeenSnapshots) -> ReplaceFile:
+    data = seen.data or b""
+    before = next((file for file in seen.files if file.offset == seen.log_end), None)
+    return ReplaceFile(
+        change_id=f"{each.partition.folder}/{seen.name_at_end}",
+        name=seen.name_at_end,
+        method="regenerate",
+        rule=_first_rule(seen),
+        size_before=-1 if before is None else before.size,
+        size_after=len(data),
+        digest_after=digest_bytes(data),
+        reason=f"{_damage_text(before)}{_counted(seen)}, {_source(seen)}",
+        undo=KeepOriginal(),
+    )
+
+
+def _set_aside(each: Surveyed, file: SnapshotFile, reason: SnapshotReason) -> ReplaceFile:
+    return ReplaceFile(
+        change_id=f"{each.partition.folder}/{file.name}",
+        name=file.name,
+        method="remove",
+        rule="KR501" if reason is SnapshotReason.UNREADABLE else "KR502",
+        size_before=file.size,
+        size_after=-1,
+        digest_after="",
+        reason=f"{_damage_text(file)}{reason.value}",
+        undo=KeepOriginal(),
+    )
+
+
+def _damage_text(file: SnapshotFile | None) -> str:
+    damage = None if file is None else file.damage
+    return "" if damage is None else f"expected {damage.expected}, found {damage.found}; "
+
+
+def _first_rule(seen: SeenSnapshots) -> str:
+    if seen.forgets:
+        return "KR503"
+    unreadable = any(reason is SnapshotReason.UNREADABLE for _, reason in seen.judged.wrong)
+    return "KR501" if unreadable else "KR502"
+
+
+def made_from_log(seen: SeenSnapshots | None, change: ReplaceFile, where: str) -> bytes:
+    """The bytes that a change writes, worked out again right before it.
+
+    Raises:
+        StalePlanError: they are not those of the plan.
+    """
+    data = b"" if seen is None or seen.data is None else seen.data
+    left = seen.left if seen else ""
+    if left or (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
+        raise StalePlanError(f"{where}: the producers worked out anew are not the plan's {left}".rstrip())
+    return data

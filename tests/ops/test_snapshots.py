@@ -1,0 +1,469 @@
+"""Producer snapshots: found, made anew or set aside, verified, taken back."""
+
+from __future__ import annotations
+
+import os
+import resource
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import crc32c
+import pytest
+
+from krepair.durable.real_disk import RealDisk
+from krepair.errors import ExitCode, KrepairError
+from krepair.formats import producer_snapshot
+from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
+from krepair.ops.apply import apply
+from krepair.ops.check import check
+from krepair.ops.options import Engine, Options
+from krepair.ops.plan import make_plan
+from krepair.ops.purge import purge
+from krepair.ops.reports import LogDirReport
+from krepair.ops.undo import undo
+from krepair.ops.verify import verify_log_dir, verify_plan
+from krepair.plan.model import Plan
+from tests.builders import NOW_MS, LogDir, abort, commit, data
+from tests.durable.disks import SimulatedCrash, StoppingDisk
+from tests.fixture_dirs import unpack
+from tests.ops.scene import BLOAT, TV2, tree
+
+RULES = {"KR501", "KR502", "KR503"}
+END = "00000000000000000015.snapshot"
+ACTIVE = "00000000000000000010.snapshot"
+AT_END = {
+    ProducerEntry(7, 2, 0, 12, 0, NOW_MS, 5, 12),
+    ProducerEntry(8, 0, 1, 5, 1, NOW_MS, -1, -1),
+    ProducerEntry(9, 3, -1, -1, 0, NOW_MS + 9, 6, -1),
+    ProducerEntry(10, 0, 4, 14, 1, NOW_MS, -1, -1),
+}
+
+
+def options(**given: object) -> Options:
+    values: dict[str, object] = {"engine": Engine.INLINE, "now_ms": NOW_MS + 60_000, "fixes": ("snapshots",)}
+    return Options(**(values | given))  # type: ignore[arg-type]
+
+
+def made(tmp_path: Path, *, clean: bool = True) -> Path:
+    """Three segments; an epoch that rises, an aborted transaction, an open one, one known by its marker alone."""
+    directory = LogDir(tmp_path / "logs")
+    directory.partition("t").segment(
+        data(0, 3, pid=7, epoch=1, sequence=5, txn=True),
+        commit(3, pid=7, epoch=1, coordinator_epoch=4),
+        data(4, 2, pid=8),
+    ).segment(
+        data(6, 2, pid=9, epoch=2, txn=True),
+        abort(8, pid=9, epoch=3, coordinator_epoch=6, timestamp=NOW_MS + 9),
+        data(9, 1, pid=7, epoch=1, sequence=8, txn=True),
+    ).segment(
+        abort(10, pid=7, epoch=2, coordinator_epoch=5),
+        data(11),
+        data(12, 1, pid=7, epoch=2, txn=True),
+        data(13, 2, pid=10, sequence=3),
+    )
+    return directory.write(clean_stop=clean)
+
+
+def planned(log_dir: Path, **given: object) -> Plan:
+    return make_plan(str(log_dir), options(**given))
+
+
+def checked(log_dir: Path, **given: object) -> LogDirReport:
+    return check([str(log_dir)], options(**given)).log_dirs[0]
+
+
+def found(log_dir: Path, **given: object) -> dict[str, str]:
+    """File (or partition, where it is about none) -> rule."""
+    return {
+        finding.file or finding.partition: finding.rule
+        for finding in checked(log_dir, **given).findings
+        if finding.rule in RULES
+    }
+
+
+def changes(plan: Plan) -> list[tuple[str, str, str]]:
+    return [
+        (change.name, change.method, change.rule)  # type: ignore[union-attr]
+        for each in plan.partitions
+        for change in each.changes
+    ]
+
+
+def entries(path: Path) -> set[ProducerEntry]:
+    decoded = producer_snapshot.decode(path.read_bytes())
+    assert isinstance(decoded, ProducerSnapshot)
+    return set(decoded.entries)
+
+
+def names(folder: Path) -> list[int]:
+    return sorted(int(path.name[:20]) for path in folder.glob("*.snapshot"))
+
+
+def with_right_crc(content: bytes) -> bytes:
+    return content[:2] + struct.pack(">I", crc32c.crc32c(content[6:])) + content[6:]
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
+    "nine bytes": lambda content: content[:9],
+    "truncated": lambda content: content[:-7],
+    "an entry short": lambda content: content[:-46],
+    "longer": lambda content: content + b"\0",
+    "zero-filled": lambda content: bytes(len(content)),
+    "one bit flipped": lambda content: content[:40] + bytes([content[40] ^ 4]) + content[41:],
+    "version 0": lambda content: with_right_crc(b"\0\0" + content[2:]),
+    "version 2": lambda content: with_right_crc(b"\0\2" + content[2:]),
+    "count -1": lambda content: with_right_crc(content[:6] + b"\xff" * 4 + content[10:]),
+    "count 2^31-1": lambda content: with_right_crc(content[:6] + b"\x7f\xff\xff\xff" + content[10:]),
+    "garbage": lambda _: b"\xde\xad\xbe\xef" * 100,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_snapshot_at_the_log_end_comes_back_and_undo_gives_the_damage_back(
+    tmp_path: Path, damage: str
+) -> None:
+    log_dir = made(tmp_path)
+    folder = log_dir / "t-0"
+    intact = entries(folder / END)
+    (folder / END).write_bytes(DAMAGES[damage]((folder / END).read_bytes()))
+    before = tree(log_dir)
+    assert found(log_dir) == {END: "KR501"}
+    assert "--fix snapshots" in check([str(log_dir)], options()).next_command
+    assert [each.file for each in verify_log_dir(str(log_dir), options()).problems] == [END]
+    assert tree(log_dir) == before
+    plan = planned(log_dir)
+    assert planned(log_dir) == plan
+    assert changes(plan) == [(END, "regenerate", "KR501")]
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    assert entries(folder / END) == intact == AT_END
+    assert verify_plan(plan, options()).problems == ()
+    assert verify_log_dir(str(log_dir), options()).problems == ()
+    assert changes(planned(log_dir)) == []
+    assert found(log_dir) == {}
+    assert undo(plan, options()).exit_code == ExitCode.DONE
+    assert tree(log_dir) == before
+
+
+@pytest.mark.parametrize("lost", [(), (15,), (10, 15), (6, 10, 15)])
+def test_state_is_worked_out_from_the_newest_valid_snapshot_or_the_whole_log(
+    tmp_path: Path, lost: tuple[int, ...]
+) -> None:
+    log_dir = made(tmp_path)
+    folder = log_dir / "t-0"
+    for offset in {15, *lost}:
+        (folder / f"{offset:020d}.snapshot").write_bytes(b"")
+    apply(planned(log_dir), options())
+    assert entries(folder / END) == AT_END
+    assert names(folder) == sorted({6, 10, 15} - set(lost) | {15})
+
+
+def test_what_only_the_valid_snapshot_knows_is_carried_over(tmp_path: Path) -> None:
+    """Compaction or retention took every batch of producer 99; its snapshot lies inside the active segment."""
+    log_dir = made(tmp_path)
+    folder = log_dir / "t-0"
+    gone = ProducerEntry(99, 1, 17, 2, 0, NOW_MS, 3, -1)
+    stale = ProducerEntry(8, 0, 1, 5, 1, NOW_MS, -1, -1)
+    held = ProducerEntry(7, 2, -1, -1, 0, NOW_MS, 5, -1)
+    (folder / f"{12:020d}.snapshot").write_bytes(producer_snapshot.encode([gone, stale, held]))
+    (folder / END).write_bytes(b"")
+    (folder / ACTIVE).write_bytes(b"")
+    plan = planned(log_dir)
+    assert changes(plan) == [(END, "regenerate", "KR501"), (ACTIVE, "remove", "KR501")]
+    apply(plan, options())
+    assert entries(folder / END) == {*(e for e in AT_END if e.producer_id in {7, 8, 10}), gone}
+    assert names(folder) == [6, 12, 15]
+
+
+def test_snapshot_past_the_log_end_is_set_aside_until_purge(tmp_path: Path) -> None:
+    log_dir = made(tmp_path)
+    folder = log_dir / "t-0"
+    past = folder / f"{90:020d}.snapshot"
+    past.write_bytes((folder / END).read_bytes())
+    assert found(log_dir) == {past.name: "KR502"}
+    before = tree(log_dir)
+    plan = planned(log_dir)
+    assert changes(plan) == [(past.name, "remove", "KR502")]
+    apply(plan, options())
+    assert names(folder) == [6, 10, 15]
+    undo(plan, options())
+    assert tree(log_dir) == before
+    apply(plan, options())
+    assert purge(plan, options()).exit_code == ExitCode.DONE
+    assert names(folder) == [6, 10, 15]
+    assert not list(folder.glob("krepair~*"))
+
+
+def test_only_snapshots_past_the_end_leave_one_at_the_log_end_in_their_place(tmp_path: Path) -> None:
+    log_dir = made(tmp_path)
+    folder = log_dir / "t-0"
+    for path in folder.glob("*.snapshot"):
+        path.rename(folder / f"{int(path.name[:20]) + 100:020d}.snapshot")
+    plan = planned(log_dir)
+    assert [(method, rule) for _, method, rule in changes(plan)] == [
+        ("regenerate", "KR502"),
+        *[("remove", "KR502")] * 3,
+    ]
+    apply(plan, options())
+    assert names(folder) == [15]
+    assert entries(folder / END) == AT_END
+
+
+def test_snapshots_below_the_last_two_segments_that_no_segment_is_named_after_are_set_aside(
+    tmp_path: Path,
+) -> None:
+    log_dir = made(tmp_path)
+    folder = log_dir / "t-0"
+    usual, stray = folder / f"{9:020d}.snapshot", folder / f"{4:020d}.snapshot"
+    for path in (usual, stray):
+        path.write_bytes((folder / f"{6:020d}.snapshot").read_bytes())
+    assert found(log_dir) == {stray.name: "KR502"}
+    plan = planned(log_dir)
+    assert changes(plan) == [(stray.name, "remove", "KR502")]
+    apply(plan, options())
+    assert names(folder) == [6, 9, 10, 15]
+
+
+def test_clean_stop_without_a_snapshot_forgets_producers_unless_one_is_made(tmp_path: Path) -> None:
+    log_dir = made(tmp_path)
+    folder = log_dir / "t-0"
+    for path in folder.glob("*.snapshot"):
+        path.unlink()
+    report = checked(log_dir)
+    assert found(log_dir) == {"t-0": "KR503"}
+    line = next(line for line in report.forecast if line.partition == "t-0")
+    assert "4 producers, 1 of them with an open transaction are forgotten" in line.text
+    before = tree(log_dir)
+    plan = planned(log_dir)
+    assert changes(plan) == [(END, "regenerate", "KR503")]
+    apply(plan, options())
+    assert entries(folder / END) == AT_END
+    assert (folder / END).stat().st_mode == (folder / f"{10:020d}.log").stat().st_mode
+    assert changes(planned(log_dir)) == []
+    undo(plan, options())
+    assert tree(log_dir) == before
+
+
+def test_after_an_unclean_stop_no_snapshot_is_no_finding_since_the_broker_reads_the_log(
+    tmp_path: Path,
+) -> None:
+    log_dir = made(tmp_path, clean=False)
+    for path in (log_dir / "t-0").glob("*.snapshot"):
+        path.unlink()
+    assert found(log_dir) == {}
+    assert changes(planned(log_dir)) == []
+
+
+def test_expired_producers_are_left_out_but_for_those_with_an_open_transaction(tmp_path: Path) -> None:
+    log_dir = made(tmp_path)
+    folder = log_dir / "t-0"
+    (folder / END).write_bytes(b"")
+    day_ms = 86_400_000
+    for version, days, ids in (
+        ("4.3.1", 2, {7}),
+        ("2.8.2", 2, {7, 8, 9, 10}),
+        ("2.2.1", 2, {7, 8, 10}),  # the time of a marker counts since 2.4.1
+        ("", 2, {7, 8, 9, 10}),
+        ("", 8, {7}),
+    ):
+        plan = planned(log_dir, now_ms=NOW_MS + days * day_ms, broker_version=version)
+        apply(plan, options())
+        assert {entry.producer_id for entry in entries(folder / END)} == ids
+        undo(plan, options())
+
+
+def test_time_of_a_producer_known_by_a_marker_is_none_for_2_2(tmp_path: Path) -> None:
+    log_dir = made(tmp_path)
+    folder = log_dir / "t-0"
+    (folder / END).write_bytes(b"")
+    (folder / ACTIVE).write_bytes(b"")
+    given = {"broker_version": "2.2.1", "settings": (("transactional.id.expiration.ms", "2147483647"),)}
+    plan = planned(log_dir, now_ms=NOW_MS, **given)
+    apply(plan, options())
+    assert {entry for entry in entries(folder / END) if entry.producer_id in {7, 9}} == {
+        ProducerEntry(7, 2, 0, 12, 0, NOW_MS, 5, 12)
+    }
+
+
+def test_log_that_ends_in_a_torn_batch_ends_after_its_last_whole_one(tmp_path: Path) -> None:
+    log_dir = made(tmp_path)
+    folder = log_dir / "t-0"
+    log = folder / f"{10:020d}.log"
+    log.write_bytes(log.read_bytes()[:-3])
+    plan = planned(log_dir)
+    at_end = f"{13:020d}.snapshot"
+    assert changes(plan) == [(at_end, "regenerate", "KR502"), (END, "remove", "KR502")]
+    apply(plan, options())
+    assert entries(folder / at_end) == {entry for entry in AT_END if entry.producer_id != 10}
+
+
+def test_damage_in_the_log_leaves_the_snapshots_alone_and_says_why(tmp_path: Path) -> None:
+    log_dir = made(tmp_path)
+    folder = log_dir / "t-0"
+    log = folder / f"{6:020d}.log"
+    content = bytearray(log.read_bytes())
+    content[70] ^= 1
+    log.write_bytes(content)
+    (folder / END).write_bytes(b"")
+    assert found(log_dir) == {END: "KR501"}
+    plan = planned(log_dir)
+    assert changes(plan) == []
+    assert any("left alone" in note and log.name in note for note in plan.partitions[0].notes)
+
+
+@pytest.mark.parametrize("kind", ["symlink", "FIFO", "folder"])
+def test_what_is_no_regular_file_is_left_and_said(tmp_path: Path, kind: str) -> None:
+    log_dir = made(tmp_path)
+    path = log_dir / "t-0" / END
+    path.unlink()
+    if kind == "symlink":
+        path.symlink_to("/etc/hostname")
+    elif kind == "FIFO":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    (log_dir / "t-0" / ACTIVE).write_bytes(b"")
+    plan = planned(log_dir)
+    assert changes(plan) == []
+    assert any("no regular file" in note for note in plan.partitions[0].notes)
+    assert "KR501" in found(log_dir).values()
+
+
+def test_garbage_of_100_mb_is_told_by_its_head_in_bounded_memory(tmp_path: Path) -> None:
+    log_dir = made(tmp_path)
+    path = log_dir / "t-0" / END
+    with path.open("wb") as file:
+        file.write(b"\xde\xad\xbe\xef" * 1000)
+        file.truncate(100 << 20)
+    planned(log_dir)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    plan = planned(log_dir)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 << 10
+    apply(plan, options())
+    assert entries(path) == AT_END
+
+
+def test_partition_without_batches_of_v2_gets_the_empty_snapshot_that_a_broker_writes(tmp_path: Path) -> None:
+    log_dir = unpack("oldformat-2.2.1-before", tmp_path)
+    path = log_dir / "m1-none-0" / f"{401:020d}.snapshot"
+    intact = path.read_bytes()
+    path.write_bytes(intact[:-1])
+    apply(planned(log_dir), options())
+    assert path.read_bytes() == intact
+
+
+REAL = [
+    (BLOAT, "__consumer_offsets-0", "2.2.0"),
+    ("compact-2.2.1-after-2.2.1", "c-open-0", "2.2.1"),
+    ("compact-2.2.1-before", "c-none-0", "2.2.1"),
+    (TV2, "__consumer_offsets-0", "4.3.1"),
+]
+
+
+@pytest.mark.parametrize(("fixture", "folder", "version"), REAL, ids=[row[0] for row in REAL])
+@pytest.mark.parametrize("lost", ["at the end", "all", "all, by hand"])
+def test_snapshot_that_a_real_broker_wrote_at_its_clean_stop_comes_back(
+    tmp_path: Path, fixture: str, folder: str, version: str, lost: str
+) -> None:
+    log_dir = unpack(fixture, tmp_path)
+    files = sorted((log_dir / folder).glob("*.snapshot"))
+    written, now_ms = entries(files[-1]), files[-1].stat().st_mtime_ns // 1_000_000
+    for path in files if lost != "at the end" else files[-1:]:
+        if lost == "all, by hand":
+            path.unlink()
+        else:
+            path.write_bytes(path.read_bytes()[:-1])
+    plan = planned(log_dir, now_ms=now_ms, broker_version=version)
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    assert entries(files[-1]) == written
+    assert len(written) > 2
+
+
+@pytest.mark.parametrize("verb", ["apply", "undo"])
+def test_at_every_stop_a_snapshot_is_left_and_the_verb_can_be_run_again(tmp_path: Path, verb: str) -> None:
+    log_dir = made(tmp_path)
+    folder = log_dir / "t-0"
+    (folder / END).write_bytes(b"")
+    (folder / ACTIVE).write_bytes(b"\0" * 30)
+    (folder / f"{90:020d}.snapshot").write_bytes((folder / f"{6:020d}.snapshot").read_bytes())
+    (log_dir / ".lock").touch()  # a crash leaves it
+    old = tree(log_dir)
+    plan = planned(log_dir)
+    apply(plan, options())
+    new = tree(log_dir, private=False)
+    undo(plan, options())
+    stop, stopped = 0, True
+    while stopped:
+        stop += 1
+        if verb == "undo":
+            apply(plan, options())
+        try:
+            (apply if verb == "apply" else undo)(plan, options(), disk=StoppingDisk(RealDisk(), stop))
+            stopped = False
+        except (SimulatedCrash, KrepairError):
+            pass
+        here = entries(folder / f"{6:020d}.snapshot")
+        assert here, "the valid one is never touched"
+        end = (folder / END).read_bytes()
+        assert end == b"" or entries(folder / END) == AT_END
+        if verb == "apply":
+            assert apply(plan, options()).exit_code == ExitCode.DONE
+            assert tree(log_dir, private=False) == new
+            undo(plan, options())
+        else:
+            undo(plan, options())
+        assert tree(log_dir) == old
+    assert stop > 10
+
+
+def test_file_that_changed_since_the_plan_is_refused(tmp_path: Path) -> None:
+    log_dir = made(tmp_path)
+    (log_dir / "t-0" / END).write_bytes(b"")
+    plan = planned(log_dir)
+    (log_dir / "t-0" / END).write_bytes(b"1")
+    report = apply(plan, options())
+    assert {result.outcome for result in report.results} == {"failed"}
+    assert (log_dir / "t-0" / END).read_bytes() == b"1"
+
+
+def test_plan_that_another_snapshot_has_come_under_is_refused(tmp_path: Path) -> None:
+    log_dir = made(tmp_path)
+    folder = log_dir / "t-0"
+    (folder / END).write_bytes(b"")
+    plan = planned(log_dir)
+    other = ProducerEntry(99, 1, 17, 2, 0, NOW_MS, 3, -1)
+    (folder / f"{12:020d}.snapshot").write_bytes(producer_snapshot.encode([other]))
+    report = apply(plan, options())
+    assert [result.outcome for result in report.results] == ["failed"]
+    assert "not the plan's" in report.results[0].why
+    assert (folder / END).read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    ("version", "text"),
+    [
+        ("2.2.1", f"removes the producer snapshots {90:020d} unread"),
+        (
+            "3.9.2",
+            f"removes the producer snapshots {15:020d}, {90:020d} unread, reads the log from offset 10 on",
+        ),
+    ],
+)
+def test_forecast_tells_what_a_snapshot_past_the_end_costs_since_2_8(
+    tmp_path: Path, version: str, text: str
+) -> None:
+    log_dir = made(tmp_path)
+    folder = log_dir / "t-0"
+    (folder / f"{90:020d}.snapshot").write_bytes((folder / END).read_bytes())
+    assert text in checked(log_dir, broker_version=version).forecast[0].text
+
+
+def test_plan_shows_each_file_and_its_reason(tmp_path: Path) -> None:
+    log_dir = made(tmp_path)
+    (log_dir / "t-0" / END).write_bytes(b"")
+    change = planned(log_dir).partitions[0].changes[0]
+    assert change.reason == (  # type: ignore[union-attr]
+        "expected at least 10 bytes, found 0 bytes; 4 producers, 1 of them with an open transaction, "
+        f"by {ACTIVE} and the log from there on"
+    )
