@@ -48,7 +48,7 @@ def check(
     from krepair.ops import check as ops
 
     only = log_dirs[0] if len(log_dirs) == 1 else ""
-    with ProgressOf(quiet=quiet) as progress, exact_errors(log_dir=only):
+    with ProgressOf(quiet=quiet) as progress, exact_errors(log_dir=only, typed=options):
         report = ops.check(log_dirs, options, progress)
-    report = exact(report, log_dir=only)
+    report = exact(report, log_dir=only, typed=options)
     finish("check", report, report.exit_code, lambda: check_view(report), as_json=json, quiet=quiet)

@@ -1,4 +1,4 @@
-"""Next commands with the paths that were typed; the verbs themselves do not know them."""
+"""Next commands with the paths and options that were typed; the verbs themselves do not know them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from krepair.errors import KrepairError
+from krepair.ops.options import Options
 from krepair.ops.reports import ApplyReport, CheckReport, VerifyReport
 
 Report = TypeVar("Report", ApplyReport, CheckReport, VerifyReport)
@@ -20,25 +21,41 @@ _PLAN: Final = re.compile(r"(?<!--out )\bPLAN\b")
 _LOG_DIR: Final = re.compile(r"\bLOGDIR\b")
 
 
-def filled(command: str, *, plan: str = "", log_dir: str = "") -> str:
-    """A command with PLAN and LOGDIR replaced by paths, where they are known."""
+_TAKES_OPTIONS: Final = ("krepair check ", "krepair plan ")
+
+
+def filled(command: str, *, plan: str = "", log_dir: str = "", typed: Options | None = None) -> str:
+    """A command with PLAN and LOGDIR replaced by paths, where they are known, and the options typed before."""
     if plan:
         command = _PLAN.sub(lambda _: shlex.quote(plan), command)
     if log_dir:
         command = _LOG_DIR.sub(lambda _: shlex.quote(log_dir), command)
-    return command
+    if typed is None or not command.startswith(_TAKES_OPTIONS):
+        return command
+    return _with_options(command, typed.as_words())
 
 
-def exact(report: Report, *, plan: str = "", log_dir: str = "") -> Report:
+def _with_options(command: str, words: tuple[str, ...]) -> str:
+    """The options that a command does not have yet, before its ``--out``."""
+    present = set(command.split())
+    more = shlex.join(
+        word for pair in zip(words[::2], words[1::2], strict=True) if pair[0] not in present for word in pair
+    )
+    head, out, tail = command.partition(" --out ")
+    return f"{head} {more}{out}{tail}" if more else command
+
+
+def exact(report: Report, *, plan: str = "", log_dir: str = "", typed: Options | None = None) -> Report:
     """The report with its next command filled in."""
-    return replace(report, next_command=filled(report.next_command, plan=plan, log_dir=log_dir))
+    command = filled(report.next_command, plan=plan, log_dir=log_dir, typed=typed)
+    return replace(report, next_command=command)
 
 
 @contextmanager
-def exact_errors(*, plan: str = "", log_dir: str = "") -> Iterator[None]:
+def exact_errors(*, plan: str = "", log_dir: str = "", typed: Options | None = None) -> Iterator[None]:
     """Fills in the next command of any error that passes through."""
     try:
         yield
     except KrepairError as error:
-        error.next_command = filled(error.next_command, plan=plan, log_dir=log_dir)
+        error.next_command = filled(error.next_command, plan=plan, log_dir=log_dir, typed=typed)
         raise

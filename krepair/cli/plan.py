@@ -74,7 +74,7 @@ def plan(
         show.check_place(out, log_dirs[0])
     from krepair.ops import plan as ops
 
-    with ProgressOf(quiet=quiet) as progress, exact_errors(log_dir=log_dirs[0]):
+    with ProgressOf(quiet=quiet) as progress, exact_errors(log_dir=log_dirs[0], typed=options):
         made = ops.make_plan(log_dirs[0], options, progress)
     if out is not None:
         show.save(out, made)

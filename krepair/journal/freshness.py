@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 
 from krepair.errors import RefusedError, StalePlanError
@@ -80,7 +81,7 @@ def _unchanged(
             f"mtime {plan.mtime_ns} "
             f"(inode {plan.inode}), found {found.size} of {found.mtime_ns} (inode {found.inode})"
         )
-        raise StalePlanError(message, next_command=f"krepair plan {folder.log_dir} --out PLAN")
+        raise StalePlanError(message, next_command=f"krepair plan {shlex.quote(folder.log_dir)} --out PLAN")
     return found
 
 

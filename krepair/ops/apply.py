@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -137,7 +138,7 @@ class _Apply:
             if unknown:
                 raise StalePlanError(
                     _why_unknown(folder.path, plan, unknown),
-                    next_command=f"krepair plan {self.plan.log_dir} --out PLAN",
+                    next_command=f"krepair plan {shlex.quote(self.plan.log_dir)} --out PLAN",
                 )
         except (KrepairError, OSError) as error:
             results.append(failed_partition(plan, error))
@@ -172,7 +173,7 @@ class _Apply:
             raise RefusedError(
                 f"{self.plan.log_dir}: the plan needs {needed} bytes on top while it is applied, "
                 f"{space.free_bytes} are free; plan fewer partitions at a time",
-                next_command=f"krepair plan {self.plan.log_dir} --partition TOPIC-N --out PLAN",
+                next_command=f"krepair plan {shlex.quote(self.plan.log_dir)} --partition TOPIC-N --out PLAN",
             )
 
     def _check_space(self, change: Change) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Sequence
 
 from krepair.checks.catalogue import Finding
@@ -85,11 +86,11 @@ def _next_command(reports: Sequence[LogDirReport], whole: Collection[str]) -> st
         way = "index=regenerate" if report.log_dir in whole else "index"
         if fixes:
             fixes += [way] * indexes + ["markers"] * bool(found & PLAN_FIXES)
-            return f"krepair plan {report.log_dir} --fix {','.join(fixes)} --out PLAN"
+            return f"krepair plan {shlex.quote(report.log_dir)} --fix {','.join(fixes)} --out PLAN"
         if found & PLAN_FIXES:
-            return f"krepair plan {report.log_dir} --out PLAN"
+            return f"krepair plan {shlex.quote(report.log_dir)} --out PLAN"
         if indexes:
-            return f"krepair plan {report.log_dir} --fix {way} --out PLAN"
+            return f"krepair plan {shlex.quote(report.log_dir)} --fix {way} --out PLAN"
     told = sorted({finding.rule for report in reports for finding in report.findings})
     return f"krepair explain {told[0]}" if told else ""
 

@@ -87,6 +87,19 @@ class Options:
     include_active: bool = False
     originals: bool = False
 
+    def as_words(self) -> tuple[str, ...]:
+        """What was typed to choose partitions and say how the broker is configured, as words of a command line."""
+        named = (
+            ("--config", self.config),
+            ("--topic-config", self.topic_config),
+            ("--broker-version", self.broker_version),
+        )
+        words = [word for option, value in named if value for word in (option, value)]
+        words += [word for key, value in self.settings for word in ("--set", f"{key}={value}")]
+        words += [word for topic in self.topics for word in ("--topic", topic)]
+        words += [word for topic, number in self.partitions for word in ("--partition", f"{topic}-{number}")]
+        return tuple(words)
+
     def wants(self, topic: str, partition: int) -> bool:
         """Whether ``--topic`` and ``--partition`` let this partition in."""
         if not self.topics and not self.partitions:

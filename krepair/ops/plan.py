@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -104,7 +105,7 @@ def refuse_if_locked(path: str) -> None:
     if holder is not None:
         raise LockedError(
             f"{path}/.lock is held by {holder}: the log directory is in use; stop the broker first",
-            next_command=f"krepair plan {path} --out PLAN",
+            next_command=f"krepair plan {shlex.quote(path)} --out PLAN",
         )
 
 
@@ -116,7 +117,7 @@ def wanted_partitions(view: LogDir, settings: Settings, options: Options) -> lis
         if not chosen:
             raise NotALogDirError(
                 f"{view.path}: no partition of those named is there",
-                next_command=f"krepair check {view.path}",
+                next_command=f"krepair check {shlex.quote(view.path)}",
             )
         return chosen
     return [each for each in view.partitions if settings.topic(each.topic).compacts or each.unreadable]
@@ -127,7 +128,8 @@ def _other_partitions(view: LogDir, options: Options) -> list[Partition]:
     chosen = [each for each in view.partitions if options.wants(each.topic, each.number)]
     if not chosen and (options.topics or options.partitions):
         raise NotALogDirError(
-            f"{view.path}: no partition of those named is there", next_command=f"krepair check {view.path}"
+            f"{view.path}: no partition of those named is there",
+            next_command=f"krepair check {shlex.quote(view.path)}",
         )
     return chosen
 

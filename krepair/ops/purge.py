@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, KrepairError
@@ -53,7 +55,7 @@ def purge(
         plan_id=plan.plan_id,
         log_dir=plan.log_dir,
         results=tuple(results),
-        next_command=f"krepair verify {plan.log_dir}",
+        next_command=f"krepair verify {shlex.quote(plan.log_dir)}",
     )
 
 

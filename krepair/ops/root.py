@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -112,7 +113,7 @@ class RootRun:
         if (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
             raise StalePlanError(
                 f"{path}: the lines worked out anew are not the plan's",
-                next_command=f"krepair plan {self.plan.log_dir} --fix checkpoints --out PLAN",
+                next_command=f"krepair plan {shlex.quote(self.plan.log_dir)} --fix checkpoints --out PLAN",
             )
         staged = f"{self.folder.private}/stage/{change.name}"
         if os.path.lexists(staged):

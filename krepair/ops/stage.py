@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -232,7 +233,7 @@ class Stager:
                 ):
                     return StalePlanError(
                         f"{each.plan.folder}/{source.base_offset:020d}.log: the decisions made anew are not the plan's",
-                        next_command=f"krepair plan {self.plan.log_dir} --out PLAN",
+                        next_command=f"krepair plan {shlex.quote(self.plan.log_dir)} --out PLAN",
                     )
         return None
 

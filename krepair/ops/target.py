@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 
 from krepair.durable.disk import Disk
@@ -27,7 +28,7 @@ def check_target(plan: Plan) -> None:
         more = f" (and {len(objections) - 5} more)" if len(objections) > 5 else ""
         raise RefusedError(
             f"the review of the plan objects: {text}{more}",
-            next_command=f"krepair plan {plan.log_dir} --out PLAN",
+            next_command=f"krepair plan {shlex.quote(plan.log_dir)} --out PLAN",
         )
     if plan.host != socket.gethostname():
         raise StalePlanError(f"the plan is for host {plan.host}, this is {socket.gethostname()}")
@@ -41,7 +42,7 @@ def check_target(plan: Plan) -> None:
         raise StalePlanError(
             f"{plan.log_dir} is another directory than the one the plan was made of (inode {inode}, not "
             f"{plan.log_dir_inode})",
-            next_command=f"krepair plan {plan.log_dir} --out PLAN",
+            next_command=f"krepair plan {shlex.quote(plan.log_dir)} --out PLAN",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from krepair.durable.disk import Disk
@@ -69,7 +70,7 @@ def undo(
         log_dir=plan.log_dir,
         results=tuple(sorted(results, key=lambda one: (order.get(one.partition, -1), one.change_id))),
         interrupted=interrupted,
-        next_command="krepair undo PLAN" if interrupted else f"krepair verify {plan.log_dir}",
+        next_command="krepair undo PLAN" if interrupted else f"krepair verify {shlex.quote(plan.log_dir)}",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 
 from krepair.durable.real_disk import RealDisk
@@ -74,7 +75,7 @@ def verify_log_dir(path: str, options: Options, progress: Progress | None = None
         batches=batches,
         bytes_read=read,
         engine=engine.why,
-        next_command=f"krepair check {view.path}" if problems else "",
+        next_command=f"krepair check {shlex.quote(view.path)}" if problems else "",
     )
 
 

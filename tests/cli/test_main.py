@@ -382,6 +382,24 @@ def test_results_of_changes_make_the_exit_code(
     assert result.stdout.endswith("  krepair x\n")
 
 
+def test_the_next_plan_has_the_options_that_the_check_was_told(fakes: Fakes):
+    fakes.set(
+        "check",
+        CheckReport(
+            log_dirs=(LogDirReport(log_dir="/d"),),
+            engine="inline",
+            next_command="krepair plan /d --fix index --broker-version 3.9.2 --out PLAN",
+        ),
+    )
+    typed = ["--topic-config", "my topics.json", "--set", "delete.retention.ms=1", "--partition", "a-0"]
+    result = run("check", "/d", *typed, "--broker-version", "2.2.1")
+    assert result.exit_code == 0
+    assert result.stdout.rstrip().splitlines()[-1].strip() == (
+        "krepair plan /d --fix index --broker-version 3.9.2 --topic-config 'my topics.json' "
+        "--set delete.retention.ms=1 --partition a-0 --out PLAN"
+    )
+
+
 def test_next_commands_name_the_files_that_were_typed(fakes: Fakes, plan_path: str):
     fakes.set(
         "apply", ApplyReport(verb="apply", plan_id="abc", log_dir="/d", next_command="krepair verify PLAN")
