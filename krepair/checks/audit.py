@@ -33,35 +33,43 @@ _CONTROL_KIND = np.uint64(batch_v2.MAGIC | batch_v2.CONTROL << _CONTROL_PLACE)
 assert np.uint64().itemsize >= _ATTRIBUTES + 2 - _MAGIC
 
 
-def audit_window(window: Bytes, end: int, starts: Int32s, kept: Bools) -> str:
-    """Check the claim that batches begin at ``starts``, fill ``window[:end]``, and that only those without records go.
+def edges_of(starts: Int32s, end: int) -> Int64s:
+    """int64[N + 1]: where each batch of a window begins, and where the last one ends."""
+    edges = np.empty(len(starts) + 1, np.int64)
+    edges[:-1] = starts
+    edges[-1] = end
+    return edges
 
-    The places are proven, not believed: the first is 0, each declared size leads to the next, the last to ``end``.
+
+def audit_window(window: Bytes, edges: Int64s, kept: Bools) -> str:
+    """Check the claim that batches fill a window from edge to edge, and that only those without records go.
+
+    The places are proven, not believed: the first is 0, each declared size leads to the next, the last to the end.
 
     Args:
         window: uint8[W].
-        end: place after the last batch.
-        starts: int32[N] places.
+        edges: int64[N + 1], N > 0: where each batch begins, and where the last one ends.
         kept: bool[N] whether the batch stays.
 
     Returns:
         What is wrong, or empty.
     """
-    if starts[0] != 0:
-        return f"the first batch starts at place {starts[0]}, not 0"
-    if len(starts) == 1 and end > len(window):
+    if edges[0] != 0:
+        return f"the first batch starts at place {edges[0]}, not 0"
+    if len(edges) == 2 and edges[-1] > len(window):
         return "" if kept[0] else "a batch larger than the window goes"
-    return "" if _are_markers_of_one_size(window, end, starts) else _audit_batches(window, end, starts, kept)
+    sizes = edges[1:] - edges[:-1]
+    return "" if _are_markers_of_one_size(window, sizes) else _audit_batches(window, edges, sizes, kept)
 
 
-def _audit_batches(window: Bytes, end: int, starts: Int32s, kept: Bools) -> str:
+def _audit_batches(window: Bytes, edges: Int64s, sizes: Int64s, kept: Bools) -> str:
     """The same for batches of any size and format; the first place is 0."""
+    starts = edges[:-1]
     if starts.min() < 0 or starts.max() + _SMALLEST_BYTES > len(window):
         return "a batch is claimed outside of the window"
     heads = gathered(window, starts, _HEAD_BYTES)
     length = np.ndarray(len(starts), ">i4", heads, _LENGTH, heads.strides[:1])
     magic = heads[:, _MAGIC]
-    sizes = np.diff(starts, append=np.int32(end))
     wrong = (sizes - LOG_OVERHEAD != length) | (sizes < HEADER.size)
     if (magic != batch_v2.MAGIC).any():
         old = magic < batch_v2.MAGIC
@@ -71,32 +79,27 @@ def _audit_batches(window: Bytes, end: int, starts: Int32s, kept: Bools) -> str:
             return f"the message of an old format at place {starts[np.argmax(old & ~kept)]} would go"
     if wrong.any():
         return f"no batch of the claimed size starts at place {starts[np.argmax(wrong)]}"
-    rest = starts[~kept & (heads[:, _ATTRIBUTES + 1] & batch_v2.CONTROL == 0)].astype(np.int64)
-    filled = (
-        window[rest + _COUNT]
-        | window[rest + _COUNT + 1]
-        | window[rest + _COUNT + 2]
-        | window[rest + _COUNT + 3]
-    )
+    rest = starts[~kept & (heads[:, _ATTRIBUTES + 1] & batch_v2.CONTROL == 0)]
+    if not len(rest):
+        return ""
+    filled = gathered(window, rest + _COUNT, np.int32().itemsize).any(axis=1)
     if filled.any():
-        return f"the batch at place {rest[np.argmax(filled != 0)]} has records and would go"
+        return f"the batch at place {rest[np.argmax(filled)]} has records and would go"
     return ""
 
 
-def _are_markers_of_one_size(window: Bytes, end: int, starts: Int32s) -> bool:
+def _are_markers_of_one_size(window: Bytes, sizes: Int64s) -> bool:
     """Whether all batches are control batches of one size, side by side: then any of them may go."""
-    size, left = divmod(end, len(starts))
-    if left or size < HEADER.size or end > len(window):
+    count, size = len(sizes), int(sizes[0])
+    if size < HEADER.size or count * size > len(window) or (sizes != size).any():
         return False
-    if (np.diff(starts) != size).any():
-        return False
-    length = np.ndarray(len(starts), "<u4", window, _LENGTH, size)
+    length = np.ndarray(count, "<u4", window, _LENGTH, size)
     expected = int.from_bytes((size - LOG_OVERHEAD).to_bytes(4, "big"), "little")
-    kind = np.ndarray(len(starts), "<u8", window, _MAGIC, size)
+    kind = np.ndarray(count, "<u8", window, _MAGIC, size)
     return bool((length == expected).all() and (kind & _KIND_MASK == _CONTROL_KIND).all())
 
 
-def audit_gathered(window: Bytes, end: int, starts: Int32s, kept: Bools, copied: Bytes) -> str:
+def audit_gathered(window: Bytes, edges: Int64s, kept: Bools, copied: Bytes) -> str:
     """Check that ``copied`` holds the kept batches of an audited window, side by side.
 
     Of each batch the bytes that its CRC does not cover are compared, and the CRC itself; that the rest is right is what
@@ -104,19 +107,21 @@ def audit_gathered(window: Bytes, end: int, starts: Int32s, kept: Bools, copied:
 
     Args:
         window: uint8[W].
-        end: place after the last batch.
-        starts: int32[N] places.
+        edges: int64[N + 1] where each batch begins, and where the last one ends.
         kept: bool[N] whether the batch stays.
         copied: uint8[M] the kept batches.
 
     Returns:
         What is wrong, or empty.
     """
-    sizes = np.diff(np.append(starts, end))[kept]
-    ends = np.cumsum(sizes, dtype=np.int64)
+    numbers = np.flatnonzero(kept)
+    starts = edges[numbers]
+    sizes = edges[numbers + 1] - starts
+    ends = np.cumsum(sizes)
     if not len(ends) or ends[-1] != len(copied):
         return f"{len(copied)} bytes were gathered, {int(sizes.sum())} stay"
-    differs = gathered(window, starts[kept], _HEAD_BYTES) != gathered(copied, ends - sizes, _HEAD_BYTES)
-    if differs.any():
-        return f"the kept batch at place {starts[kept][np.argmax(differs.any(axis=1))]} was gathered wrongly"
+    source, copy = gathered(window, starts, _HEAD_BYTES), gathered(copied, ends - sizes, _HEAD_BYTES)
+    if source.tobytes() != copy.tobytes():
+        differs = (source != copy).any(axis=1)
+        return f"the kept batch at place {starts[np.argmax(differs)]} was gathered wrongly"
     return ""

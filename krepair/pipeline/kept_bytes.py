@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 
-from krepair.checks.audit import Bools, Int32s, audit_gathered, audit_window
+from krepair.checks.audit import Bools, Int32s, Int64s, audit_gathered, audit_window, edges_of
 from krepair.durable.real_disk import RealDisk
 from krepair.formats import batch_v2
 from krepair.kernels.huge import Bytes
@@ -54,14 +54,15 @@ class KeptBytes:
         if self.problem:
             return
         kept = self._stays[batch_classes]
-        self.problem = audit_window(window, end, starts, kept)
+        edges = edges_of(starts, end)
+        self.problem = audit_window(window, edges, kept)
         if self.problem:
             self.problem = f"position {self._read}: {self.problem}"
             return
         if end > len(window):
             self._copy_huge(end)
         elif kept.any():
-            self._gather(window, end, starts, kept)
+            self._gather(window, edges, starts, kept)
         self._read += end
 
     def finish(self) -> None:
@@ -69,16 +70,16 @@ class KeptBytes:
         if self._holds and not self.problem:
             self._write()
 
-    def _gather(self, window: Bytes, end: int, starts: Int32s, kept: Bools) -> None:
-        last = b""
+    def _gather(self, window: Bytes, edges: Int64s, starts: Int32s, kept: Bools) -> None:
+        last, end = b"", int(edges[-1])
         if self._read <= self._last_position < self._read + end:
             last = self._last_batch(window, end)
             end = self._last_position - self._read
-            starts, kept = starts[:-1], kept[:-1]
+            edges, starts, kept = edges[:-1], starts[:-1], kept[:-1]
         if kept.any():
             room = self._held[self._holds :]
             count = max(gather_kept(window, starts, end, kept, room), 0)
-            self.problem = audit_gathered(window, end, starts, kept, room[:count])
+            self.problem = audit_gathered(window, edges, kept, room[:count])
             self._holds += count
         self._hold(last)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from krepair.checks.audit import audit_gathered, audit_window
+from krepair.checks.audit import audit_gathered, audit_window, edges_of
 from krepair.kernels.places import gather_kept
 from tests import builders
 from tests.strategies import History, histories
@@ -35,13 +35,13 @@ def may_go(batch: builders.Batch) -> bool:
 def test_only_batches_without_records_may_go(history: History, chance: random.Random) -> None:
     window, starts, end = laid_out(history.batches)
     kept = np.array([chance.random() < 0.5 or not may_go(batch) for batch in history.batches])
-    assert audit_window(window, end, starts, kept) == ""
+    assert audit_window(window, edges_of(starts, end), kept) == ""
     data = [number for number, batch in enumerate(history.batches) if not may_go(batch)]
     if data:
         gone = chance.choice(data)
         kept[gone] = False
         assert (
-            audit_window(window, end, starts, kept)
+            audit_window(window, edges_of(starts, end), kept)
             == f"the batch at place {starts[gone]} has records and would go"
         )
 
@@ -53,24 +53,24 @@ def test_places_that_are_none_are_refused(mixed: bool) -> None:
         batches[7] = builders.data(7, 3)
     window, starts, end = laid_out(batches)
     kept = np.ones(len(starts), bool)
-    assert audit_window(window, end, starts, kept) == ""
+    assert audit_window(window, edges_of(starts, end), kept) == ""
     for number in range(len(starts)):
         moved = starts.copy()
         moved[number] += 1
-        assert audit_window(window, end, moved, kept) != ""
+        assert audit_window(window, edges_of(moved, end), kept) != ""
         without = np.delete(starts, number)
-        assert audit_window(window, end, without, kept[:-1]) != ""
+        assert audit_window(window, edges_of(without, end), kept[:-1]) != ""
         damaged = window.copy()
         damaged[starts[number] + 16] = 3
         assert (
-            audit_window(damaged, end, starts, kept)
+            audit_window(damaged, edges_of(starts, end), kept)
             == f"no batch of the claimed size starts at place {starts[number]}"
         )
-    assert audit_window(window, end - 1, starts, kept) != ""
-    assert audit_window(window, end + 1, starts, kept) != ""
+    assert audit_window(window, edges_of(starts, end - 1), kept) != ""
+    assert audit_window(window, edges_of(starts, end + 1), kept) != ""
     outside = starts.copy()
     outside[-1] = len(window) - 5
-    assert audit_window(window, end, outside, kept) == "a batch is claimed outside of the window"
+    assert audit_window(window, edges_of(outside, end), kept) == "a batch is claimed outside of the window"
 
 
 def test_data_among_markers_of_its_size_may_not_go() -> None:
@@ -82,16 +82,16 @@ def test_data_among_markers_of_its_size_may_not_go() -> None:
         if len((made := builders.data(1, [builders.Record(b"", b"x" * size)])).raw) == len(marker.raw)
     )
     window, starts, end = laid_out([marker, data, builders.commit(2, pid=1)])
-    assert audit_window(window, end, starts, np.array([False, False, False])) == (
+    assert audit_window(window, edges_of(starts, end), np.array([False, False, False])) == (
         f"the batch at place {starts[1]} has records and would go"
     )
-    assert audit_window(window, end, starts, np.array([False, True, False])) == ""
+    assert audit_window(window, edges_of(starts, end), np.array([False, True, False])) == ""
 
 
 def test_a_batch_larger_than_the_window_may_only_stay() -> None:
     window, starts, end = laid_out([builders.data(0, 1)])
     for kept, problem in ((True, ""), (False, "a batch larger than the window goes")):
-        assert audit_window(window, len(window) + 50, starts, np.array([kept])) == problem
+        assert audit_window(window, edges_of(starts, len(window) + 50), np.array([kept])) == problem
     assert end < len(window)
 
 
@@ -107,7 +107,7 @@ def test_gathered_bytes_are_those_of_a_plain_loop(
     count = gather_kept(window, starts, end, kept, out)
     assert out[:count].tobytes() == expected
     if expected:
-        assert audit_gathered(window, end, starts, kept, out[:count]) == ""
+        assert audit_gathered(window, edges_of(starts, end), kept, out[:count]) == ""
         assert gather_kept(window, starts, end, kept, out[: count - 1]) == -1
 
 
@@ -117,11 +117,11 @@ def test_wrongly_gathered_bytes_are_found_where_no_crc_covers_them() -> None:
     kept = np.arange(20) % 3 == 0
     out = np.zeros(end, np.uint8)
     copied = out[: gather_kept(window, starts, end, kept, out)]
-    assert audit_gathered(window, end, starts, kept, copied) == ""
-    assert audit_gathered(window, end, starts, kept, copied[:-1]) != ""
+    assert audit_gathered(window, edges_of(starts, end), kept, copied) == ""
+    assert audit_gathered(window, edges_of(starts, end), kept, copied[:-1]) != ""
     sizes = np.diff(np.append(starts, end))[kept]
     for start in (np.cumsum(sizes) - sizes).tolist():
         for place in (*range(8), *range(12, 21)):
             copied[start + place] ^= 1
-            assert audit_gathered(window, end, starts, kept, copied) != ""
+            assert audit_gathered(window, edges_of(starts, end), kept, copied) != ""
             copied[start + place] ^= 1
