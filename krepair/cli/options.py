@@ -67,6 +67,15 @@ FixOption = Annotated[
     str | None,
     typer.Option("--fix", metavar="LIST", help="Names divided by commas; markers if left out."),
 ]
+AcceptOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--accept-data-loss",
+        metavar="RULE:TOPIC-PARTITION:OFFSET",
+        help="With --fix tail: plan the way out of this one damage, named by its rule, partition and first lost "
+        "offset as krepair check names it; may be repeated.",
+    ),
+]
 KeepOption = Annotated[
     str,
     typer.Option(

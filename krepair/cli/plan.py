@@ -29,6 +29,7 @@ def plan(
             "--include-active", help="With --fix index: also the active segments, where padding is normal."
         ),
     ] = False,
+    accept_data_loss: shared.AcceptOption = None,
     delete_horizon: shared.HorizonOption = "newest",
     keep: shared.KeepOption = "inplace",
     no_merge: shared.NoMergeOption = False,
@@ -67,6 +68,7 @@ def plan(
         merge=not no_merge,
         assume_high_watermark=parsing.parse_assume_high_watermark(assume_high_watermark),
         include_active=include_active,
+        accepted_losses=tuple(sorted({parsing.parse_accepted_loss(text) for text in accept_data_loss or ()})),
     )
     from krepair.ops import show
 

@@ -32,7 +32,7 @@ def check_fresh(
     _check_snapshots(folder, present, change)
     _check_logs_behind(folder, planned, present, change)
     names = [segment_file(s.base_offset, e) for s in change.sources for e in EXTENSIONS]
-    originals = [_unchanged(folder, planned, name) for name in [*names, *change.removes_snapshots]]
+    originals = [unchanged(folder, planned, name) for name in [*names, *change.removes_snapshots]]
     return tuple(state for state in originals if state is not None)
 
 
@@ -62,12 +62,15 @@ def _check_logs_behind(
     for name in sorted(names):
         base_offset = parse_file_name(name).base_offset
         if base_offset is not None and base_offset > last:
-            _unchanged(folder, planned, name)
+            unchanged(folder, planned, name)
 
 
-def _unchanged(
-    folder: PartitionFolder, planned: Mapping[str, FileFingerprint], name: str
-) -> FileState | None:
+def unchanged(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], name: str) -> FileState | None:
+    """Checks that a file is the one of the plan; None if it is not there and was not.
+
+    Raises:
+        StalePlanError: it changed, came or went since the plan was made; the message names it.
+    """
     found, plan = folder.state(name), planned.get(name)
     if found is None and plan is None:
         return None
@@ -140,7 +143,7 @@ def check_fresh_file(
         StalePlanError: the file changed since the plan was made.
         RefusedError: the staged file is missing or of another size; or there is nothing to remove.
     """
-    original = _unchanged(folder, planned, change.name)
+    original = unchanged(folder, planned, change.name)
     if change.method == "remove":
         if original is None:
             raise RefusedError(f"{folder.at(change.name)}: is to be removed, but the plan has no such file")

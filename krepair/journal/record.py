@@ -103,6 +103,54 @@ class ReplaceIntent(Struct, frozen=True, tag="replace", kw_only=True):
         return known.name if known is not None else ""
 
 
+class CompanionStates(Struct, frozen=True, kw_only=True):
+    """An index that is replaced together with its log.
+
+    Attributes:
+        original: the file as it was, or None if there was none.
+        replacement: the staged file, by its final name.
+    """
+
+    original: FileState | None
+    replacement: FileState
+
+
+class LogIntent(Struct, frozen=True, tag="log", kw_only=True):
+    """Damaged bytes are about to leave a ``.log``.
+
+    Attributes:
+        change_id: of the change.
+        original: the ``.log`` as it was.
+        replacement: the staged ``.log``, None of one that is truncated in place.
+        size_after: bytes of the new one.
+        digest_removed: over the bytes that go.
+        companions: the indexes that are replaced with it.
+        front_bytes: how much of the new ``.index`` is also true of the old log.
+        last: whether it is the last segment of its partition at that time.
+    """
+
+    change_id: str
+    original: FileState
+    replacement: FileState | None
+    size_after: int
+    digest_removed: str
+    companions: tuple[CompanionStates, ...]
+    front_bytes: int
+    last: bool
+
+
+class AsideIntent(Struct, frozen=True, tag="aside", kw_only=True):
+    """A whole segment is about to be taken out of the partition folder.
+
+    Attributes:
+        change_id: of the change.
+        files: as they were, the ``.log`` first.
+    """
+
+    change_id: str
+    files: tuple[FileState, ...]
+
+
 class UndoIntent(Struct, frozen=True, tag="undo", kw_only=True):
     """The originals of a change are about to be put back.
 
@@ -138,8 +186,8 @@ class PurgeIntent(Struct, frozen=True, tag="purge", kw_only=True):
     changes: tuple[str, ...]
 
 
-Intent = ApplyIntent | ReplaceIntent
-Record = Header | ApplyIntent | ReplaceIntent | UndoIntent | Done | PurgeIntent
+Intent = ApplyIntent | ReplaceIntent | LogIntent | AsideIntent
+Record = Header | Intent | UndoIntent | Done | PurgeIntent
 _DECODER: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
 
 
@@ -236,7 +284,7 @@ class Journal:
 
     def _take(self, record: Record) -> None:
         match record:
-            case ApplyIntent() | ReplaceIntent():
+            case ApplyIntent() | ReplaceIntent() | LogIntent() | AsideIntent():
                 self.intents[record.change_id] = record
                 self.states[record.change_id] = "committing"
                 self.undos.pop(record.change_id, None)

@@ -20,9 +20,11 @@ from krepair.errors import (
     RefusedError,
     StalePlanError,
 )
+from krepair.journal import lossy
 from krepair.journal.fence import Fence, Point
 from krepair.journal.folder import PartitionFolder, Whereabouts
 from krepair.journal.freshness import check_fresh, check_fresh_file, check_no_pending_swap, check_staged
+from krepair.journal.lossy import LossyIntent
 from krepair.journal.outcome import Committed, Failed, Outcome, Skipped, Undone, failed
 from krepair.journal.purge import remove_private_folder
 from krepair.journal.record import ApplyIntent, Done, Intent, Journal, ReplaceIntent, UndoIntent
@@ -35,7 +37,15 @@ from krepair.journal.replace import (
 )
 from krepair.journal.safe_points import SafePoints
 from krepair.journal.steps import commit_steps, forget_steps, keep_steps, roll_back_steps, undo_steps
-from krepair.plan.model import Change, Commit, PartitionPlan, ReplaceFile, RewriteSegments
+from krepair.plan.model import (
+    Change,
+    Commit,
+    MendLog,
+    PartitionPlan,
+    ReplaceFile,
+    RewriteSegments,
+    SetAside,
+)
 
 
 class HeldLock(Protocol):
@@ -240,8 +250,11 @@ class _Run:
         others = self.journal.unfinished()
         if others:
             raise RefusedError(f"{others[0]}: is half done and has to be finished before {change.change_id}")
-        if not os.path.isdir(self.folder.at(self.folder.names.out())):
-            self.folder.make_private_folders()
+        names = self.folder.names
+        if not all(
+            os.path.isdir(self.folder.at(path)) for path in (names.stage(), names.keep(), names.out())
+        ):
+            self.folder.make_private_folders()  # an interrupted undo may have removed some of them
         # A stale partition is refused before anything is staged for it.
         if isinstance(change, RewriteSegments):
             check_fresh(self.folder, self.partition, change)
@@ -256,6 +269,8 @@ class _Run:
                 self.swap_looked_for = True
             original, staged = check_fresh_file(self.folder, self.planned, change)
             return ReplaceIntent(change_id=change.change_id, original=original, replacement=staged)
+        if isinstance(change, MendLog | SetAside):
+            return lossy.begin(self.folder, self.planned, change)
         originals = check_fresh(self.folder, self.partition, change)
         sources = tuple(source.base_offset for source in change.sources)
         bad = {f"{base:020d}" for base in self.damaged & set(sources)}
@@ -274,6 +289,8 @@ class _Run:
         """Whether an interrupted change is committed, or has all it needs to be."""
         if isinstance(intent, ReplaceIntent):
             return can_be_replaced(self.folder, intent)
+        if isinstance(intent, LossyIntent):
+            return lossy.can_go_on(self.folder, intent)
         if self.folder.is_committed(intent):
             return True
         self._check_originals(intent)
@@ -290,6 +307,9 @@ class _Run:
         if isinstance(intent, ReplaceIntent):
             self._lift_fence()
             replace_file(self.folder, intent)
+        elif isinstance(intent, LossyIntent):
+            self._lift_fence()
+            lossy.go_on(self.folder, intent)
         else:
             self._put_up_fence()
             if not self.folder.is_committed(intent):
@@ -316,6 +336,8 @@ class _Run:
     def _is_committed(self, intent: Intent) -> bool:
         if isinstance(intent, ReplaceIntent):
             return check_replaced(self.folder, intent)
+        if isinstance(intent, LossyIntent):
+            return lossy.is_committed(self.folder, intent)
         return self.folder.is_committed(intent)
 
     def _forget(self, intent: Intent) -> None:
@@ -326,6 +348,8 @@ class _Run:
                 raise StalePlanError(f"{self.folder.at(lost[0])}: is gone, and so is the new segment")
             self.folder.run(roll_back_steps(intent, self.folder.names), intent)
             self.folder.remove_litter(intent)
+        elif isinstance(intent, LossyIntent):
+            lossy.put_back(self.folder, intent)
         elif not is_gone_by_others(self.folder, intent):
             put_replaced_back(self.folder, intent)
         self.journal.append(Done(change_id=intent.change_id, state="rolled back"))
@@ -345,6 +369,8 @@ class _Run:
                 return Undone(change.change_id)
             if isinstance(intent, ReplaceIntent):
                 self._undo_file(intent)
+            elif isinstance(intent, LossyIntent):
+                self._undo_lossy(intent)
             else:
                 self._undo_group(intent, state)
         except (InterruptedAtSafePointError, LockedError):
@@ -361,6 +387,15 @@ class _Run:
             self.journal.append(UndoIntent(change_id=intent.change_id, order=self.order))
         self._lift_fence()
         put_replaced_back(self.folder, intent)
+        self.journal.append(Done(change_id=intent.change_id, state="undone"))
+
+    def _undo_lossy(self, intent: LossyIntent) -> None:
+        if self.journal.states[intent.change_id] != "undoing":
+            if self.journal.states[intent.change_id] == "committed":
+                lossy.check_committed(self.folder, intent)
+            self.journal.append(UndoIntent(change_id=intent.change_id, order=self.order))
+        self._lift_fence()
+        lossy.put_back(self.folder, intent)
         self.journal.append(Done(change_id=intent.change_id, state="undone"))
 
     def _undo_group(self, group: ApplyIntent, state: str) -> None:

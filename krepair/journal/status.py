@@ -9,7 +9,15 @@ from krepair.durable.disk import Disk
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import Journal
 from krepair.journal.steps import segment_file
-from krepair.plan.model import Change, FileFingerprint, PartitionPlan, ReplaceFile, RewriteSegments
+from krepair.plan.model import (
+    Change,
+    FileFingerprint,
+    MendLog,
+    PartitionPlan,
+    ReplaceFile,
+    RewriteSegments,
+    SetAside,
+)
 
 
 class ChangeState(StrEnum):
@@ -81,7 +89,11 @@ def _without_journal(
     ):
         return ChangeState.PLANNED
     first = found[names[0]]
-    if isinstance(change, ReplaceFile):
+    if isinstance(change, SetAside):
+        made = all(state is None for state in found.values())
+    elif isinstance(change, MendLog):
+        made = first is not None and (first.size, first.mtime_ns) == (change.size_after, change.mtime_ns)
+    elif isinstance(change, ReplaceFile):
         made = (-1 if first is None else first.size) == change.size_after
     else:
         alone = all(state is None for state in list(found.values())[1:])
@@ -96,4 +108,6 @@ def _without_journal(
 def _names(change: Change) -> list[str]:
     if isinstance(change, RewriteSegments):
         return [segment_file(source.base_offset, ".log") for source in change.sources]
+    if isinstance(change, SetAside):
+        return list(change.names)
     return [change.name]

@@ -33,7 +33,15 @@ from krepair.plan.figures import (
     root_peak_bytes,
     sizes_by_name,
 )
-from krepair.plan.model import Change, PartitionPlan, Plan, ReplaceFile, RewriteSegments
+from krepair.plan.model import (
+    Change,
+    MendLog,
+    PartitionPlan,
+    Plan,
+    ReplaceFile,
+    RewriteSegments,
+    SetAside,
+)
 
 _FINISHED = {ChangeState.COMMITTED, ChangeState.PURGED}
 
@@ -70,12 +78,13 @@ def apply(
 
 def _bytes_to_read(partitions: Sequence[PartitionPlan]) -> int:
     changes = [change for each in partitions for change in each.changes]
-    return sum(
+    rewritten = sum(
         source.log_bytes
         for change in changes
         if isinstance(change, RewriteSegments)
         for source in change.sources
     )
+    return rewritten + sum(change.size_before for change in changes if isinstance(change, MendLog))
 
 
 class _Apply:
@@ -144,19 +153,20 @@ class _Apply:
             results.append(failed_partition(plan, error))
             return None
         self.states[plan.folder] = states
-        planned = tuple(
+        todo = [
             change
             for change in plan.changes
-            if isinstance(change, RewriteSegments)
-            and states[change.change_id] in {ChangeState.PLANNED, ChangeState.UNDONE}
+            if states[change.change_id] in {ChangeState.PLANNED, ChangeState.UNDONE}
+        ]
+        return Staging(
+            plan,
+            partition,
+            folder,
+            tuple(change for change in todo if isinstance(change, RewriteSegments)),
+            tuple(change for change in todo if isinstance(change, ReplaceFile)),
+            tuple(change for change in todo if isinstance(change, MendLog)),
+            tuple(change for change in todo if isinstance(change, SetAside)),
         )
-        files = tuple(
-            change
-            for change in plan.changes
-            if isinstance(change, ReplaceFile)
-            and states[change.change_id] in {ChangeState.PLANNED, ChangeState.UNDONE}
-        )
-        return Staging(plan, partition, folder, planned, files)
 
     # -- space
 

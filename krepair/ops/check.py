@@ -13,6 +13,7 @@ from krepair.logdir.lock import is_locked
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
 from krepair.ops.checkpoints import checkpoint_findings, log_ends, see_checkpoints
+from krepair.ops.damage import damage_findings, look_at_damage
 from krepair.ops.epochs import epoch_findings, look_at_epochs
 from krepair.ops.findings import MARKER_CLASSES, partition_findings, root_findings, sum_tallies
 from krepair.ops.forecast import RootFacts, forecast
@@ -112,6 +113,7 @@ def _check_one(
     scan_partitions(
         view, [each for each in surveyed if not each.partition.unreadable], options, engine, progress
     )
+    look_at_damage(view, surveyed, engine, progress)
     look_at_indexes(view, surveyed, "check", engine, progress)
     look_at_epochs(view, surveyed, options, engine, progress)
     look_at_snapshots(view, surveyed, settings, options, engine, progress)
@@ -134,6 +136,7 @@ def _check_one(
     for each in surveyed:
         going[each.partition.folder] = deletions_of(view, each, options)
         findings.extend(partition_findings(view, each))
+        findings.extend(damage_findings(view, each))
         findings.extend(index_findings(each))
         findings.extend(epoch_findings(each))
         findings.extend(transaction_findings(each, newest_ms, settings.transaction_max_timeout_ms))

@@ -12,12 +12,6 @@ from krepair.ops.survey import NEVER_TOUCHED, Surveyed
 from krepair.ops.trouble import cleaner_stands_still, mtimes_look_copied
 from krepair.rules.model import LeftAlone, PartitionDecision, SegmentFacts
 
-_LOG_DAMAGE_RULE = {
-    c.D_OFFSET_ORDER: "KR303",
-    c.D_OFFSET_RANGE: "KR304",
-    c.D_ZEROS: "KR305",
-}
-
 
 def root_findings(view: LogDir, holder: Holder | None) -> Iterator[Finding]:
     """What is wrong in the root of the log directory."""
@@ -100,23 +94,6 @@ def _log_findings(each: Surveyed) -> Iterator[Finding]:
             position=old.summary.old_position,
             evidence="message format v0 or v1 begins here",
         )
-    for facts in each.segments:
-        if facts.summary.damage:
-            yield _damage_finding(each, facts, active=facts is each.segments[-1])
-
-
-def _damage_finding(each: Surveyed, facts: SegmentFacts, *, active: bool) -> Finding:
-    summary = facts.summary
-    default = "KR301" if active else "KR302"
-    rest = summary.file_size - summary.valid_bytes
-    return Finding(
-        rule=_LOG_DAMAGE_RULE.get(summary.damage, default),
-        partition=each.partition.folder,
-        file=f"{facts.base_offset:020d}.log",
-        position=summary.valid_bytes,
-        evidence=f"{summary.damage_text}; {rest} bytes from here to the end of the file",
-        bytes=rest,
-    )
 
 
 def _bloat(each: Surveyed) -> Iterator[Finding]:

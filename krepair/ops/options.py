@@ -25,8 +25,14 @@ FIX_NAMES: Final = (
 INDEX_FIXES: Final = ("index", "index=auto", "index=truncate", "index=regenerate")
 """Ways to mend indexes; ``index`` alone is ``index=auto``."""
 
-BUILT_FIXES: Final = ("markers", *INDEX_FIXES, "epochs", "checkpoints", "snapshots")
+TAIL_FIXES: Final = ("tail", "tail=excise", "tail=broker")
+"""What becomes of damage that a consent is given for: ``tail`` alone is ``tail=excise``, which loses least."""
+
+BUILT_FIXES: Final = ("markers", *INDEX_FIXES, "epochs", "checkpoints", "snapshots", *TAIL_FIXES)
 """Those of them that this version can plan."""
+
+LOSS_RULES: Final = ("KR302", "KR303", "KR305")
+"""Rules whose ways out lose data, so that each needs a consent of its own."""
 
 DEFAULT_FIXES: Final = ("markers",)
 """What is planned without ``--fix``: index files are looked at only when asked for, not to slow a reclaim."""
@@ -67,6 +73,7 @@ class Options:
         engine: where the work is done.
         master: Spark master URL, or empty for krepair's own choice.
         include_active: of ``plan --fix index``: also mend the indexes of active segments, where padding is normal.
+        accepted_losses: of ``plan --fix tail``: each ``RULE:TOPIC-PARTITION:OFFSET`` that may be lost, sorted.
         originals: of ``verify PLAN``: also hold what apply made against the kept originals, byte for byte.
     """
 
@@ -86,6 +93,7 @@ class Options:
     master: str = ""
     include_active: bool = False
     originals: bool = False
+    accepted_losses: tuple[str, ...] = ()
 
     def as_words(self) -> tuple[str, ...]:
         """What was typed to choose partitions and say how the broker is configured, as words of a command line."""
@@ -208,6 +216,8 @@ def parse_fixes(text: str) -> tuple[str, ...]:
             raise UsageError(f"--fix {name!r}: not built yet; this version has {', '.join(BUILT_FIXES)}")
     if sum(name in INDEX_FIXES for name in names) > 1:
         raise UsageError(f"--fix {text!r}: one way to mend indexes at a time")
+    if sum(name in TAIL_FIXES for name in names) > 1:
+        raise UsageError(f"--fix {text!r}: one way out of damage at a time")
     if not names:
         raise UsageError(f"--fix needs at least one of {', '.join(BUILT_FIXES)}")
     return tuple(names)
@@ -237,3 +247,31 @@ def parse_assume_high_watermark(text: str) -> str:
     if text not in ("", "log-end"):
         raise UsageError(f"--assume-high-watermark {text!r}: the only value is log-end")
     return text
+
+
+def parse_accepted_loss(text: str) -> str:
+    """Read ``--accept-data-loss``: ``RULE:TOPIC-PARTITION:OFFSET``, the offset being the first that is lost.
+
+    Returns:
+        The same in its one spelling.
+
+    Raises:
+        UsageError: not of that form. Whether there is such damage is seen when the log is read.
+    """
+    rule, _, rest = text.strip().partition(":")
+    name, _, offset = rest.rpartition(":")
+    form = (
+        "expected RULE:TOPIC-PARTITION:OFFSET, as KR302:orders-0:1200; krepair check names each one to type"
+    )
+    if rule not in LOSS_RULES:
+        raise UsageError(
+            f"--accept-data-loss {text!r}: {rule!r} is no rule that data may be lost for "
+            f"({', '.join(LOSS_RULES)}); {form}"
+        )
+    if not (offset.isascii() and offset.isdigit() and len(offset) <= len(str(_MAX_TIME_MS))):
+        raise UsageError(f"--accept-data-loss {text!r}: {offset!r} is no offset; {form}")
+    try:
+        topic, number = parse_partition(name)
+    except UsageError:
+        raise UsageError(f"--accept-data-loss {text!r}: {name!r} is no partition; {form}") from None
+    return f"{rule}:{topic}-{number}:{int(offset)}"

@@ -26,7 +26,8 @@ from krepair.ops.indexes import depth_of, index_changes, look_at_indexes, look_a
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.snapshots import SNAPSHOTS_FIX, look_at_snapshots, snapshot_changes
-from krepair.ops.survey import Surveyed, log_end_of, scan_partitions, survey
+from krepair.ops.survey import Surveyed, TailDecision, log_end_of, scan_partitions, survey
+from krepair.ops.tail import check_asked, decide_tails, way_of
 from krepair.ops.trouble import cleaner_stands_still, mtimes_look_copied
 from krepair.pipeline.engine import Engine, choose_engine
 from krepair.plan.build import LogDirFacts, build_plan
@@ -70,13 +71,15 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
         UsageError: a configuration file or value is wrong.
     """
     progress = progress or SilentProgress()
+    check_asked(options)
     view = read_log_dir(log_dir)
     refuse_if_locked(view.path)
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     chosen = wanted_partitions(view, settings, options) if "markers" in options.fixes else []
     depth = depth_of(options.fixes)
     with_epochs, with_snapshots = EPOCHS_FIX in options.fixes, SNAPSHOTS_FIX in options.fixes
-    whole = with_epochs or with_snapshots
+    with_tail = bool(way_of(options.fixes))
+    whole = with_epochs or with_snapshots or with_tail
     others = _other_partitions(view, options) if depth or whole else []
     to_read = chosen + others if depth == "regenerate" or whole else chosen
     engine = choose_engine(options.engine, options.master, _bytes_to_scan(to_read))
@@ -88,6 +91,8 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
         ]
         if with_epochs:
             look_at_epochs(view, surveyed, options, engine, progress)
+        if with_tail:
+            decide_tails(view, surveyed, options, engine, progress)
         if with_snapshots:
             look_at_snapshots(view, surveyed, settings, options, engine, progress)
         if depth:
@@ -258,6 +263,7 @@ def policy_of(surveyed: Sequence[Surveyed], settings: Settings, options: Options
         broker_version=options.broker_version,
         assume_high_watermark=options.assume_high_watermark,
         settings=recorded,
+        accepted_losses=options.accepted_losses,
     )
 
 
@@ -288,18 +294,21 @@ def partition_plan(each: Surveyed, options: Options) -> PartitionPlan:
         if isinstance(change, RewriteSegments)
         for source in change.sources
     }
-    files, notes = index_changes(each, rewritten)
+    tail = each.tail or TailDecision((), (), frozenset())
+    files, notes = index_changes(each, rewritten | tail.bases)
     epochs, epoch_notes = epoch_changes(each)
     snapshots, snapshot_notes = snapshot_changes(each, _removed_snapshots(plan))
-    notes = (*epoch_notes, *snapshot_notes, *notes)
+    if tail.changes and snapshots:
+        snapshots, snapshot_notes = (), ("its producer snapshots are for a second plan: its log end changes",)
+    notes = (*tail.notes, *epoch_notes, *snapshot_notes, *notes)
     if isinstance(each.outcome, LeftAlone):
-        if not files and not epochs and not snapshots:
+        if not files and not epochs and not snapshots and not tail.changes:
             return _left_alone(replace(plan, notes=(*plan.notes, *notes)), each.outcome)
         notes = (f"its markers are left alone ({each.outcome.code}): {each.outcome.why}", *notes)
     if depth_of(options.fixes) and (why := why_untouched(partition, each.settings)):
         notes = (*notes, f"its indexes are left alone: {why}")
     # Leader epochs and producers first: they are worked out from the log as it is before it is compacted.
-    changes = (*epochs, *snapshots, *plan.changes, *files)
+    changes = (*epochs, *snapshots, *plan.changes, *files, *tail.changes)
     status = "change" if changes else plan.status
     return replace(plan, status=status, changes=changes, notes=(*plan.notes, *notes))
 

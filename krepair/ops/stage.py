@@ -26,12 +26,21 @@ from krepair.ops.epochs import log_start_of, made_anew, see_epochs
 from krepair.ops.progress import Progress
 from krepair.ops.snapshots import is_snapshot, made_from_log, see_snapshots, state_rules
 from krepair.ops.survey import facts_of, newest_snapshot
+from krepair.pipeline.damage import MendedItem, MendedResult
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.indexes import MendItem
 from krepair.pipeline.items import FinishItem, Place, ScanItem, ScanResult, StageItem
-from krepair.pipeline.jobs import FINISH, MEND, SCAN, STAGE
+from krepair.pipeline.jobs import FINISH, MAKE_MENDED, MEND, SCAN, STAGE
 from krepair.plan.figures import setting
-from krepair.plan.model import Change, PartitionPlan, Plan, ReplaceFile, RewriteSegments
+from krepair.plan.model import (
+    Change,
+    MendLog,
+    PartitionPlan,
+    Plan,
+    ReplaceFile,
+    RewriteSegments,
+    SetAside,
+)
 from krepair.rules.markers import stage_inputs
 from krepair.rules.model import MarkerPolicy, SegmentFacts
 
@@ -64,6 +73,8 @@ class Staging:
         folder: for the journal.
         changes: groups that have to be staged.
         files: replaced files that have to be staged.
+        logs: damaged logs whose new files have to be staged.
+        aside: segments that are set aside; nothing is staged for them.
         facts: of its segments, from the scans made while staging.
         problem: why it stops, or None.
     """
@@ -73,13 +84,15 @@ class Staging:
     folder: PartitionFolder
     changes: tuple[RewriteSegments, ...]
     files: tuple[ReplaceFile, ...] = ()
+    logs: tuple[MendLog, ...] = ()
+    aside: tuple[SetAside, ...] = ()
     facts: dict[int, SegmentFacts] = field(default_factory=dict)
     problem: KrepairError | None = None
 
     @property
     def to_stage(self) -> list[Change]:
-        """Groups and files."""
-        return [*self.changes, *self.files]
+        """Groups, files, logs, and what is set aside."""
+        return [*self.changes, *self.files, *self.logs, *self.aside]
 
 
 class Stager:
@@ -108,6 +121,7 @@ class Stager:
                 each.problem = self._recheck(each)
         self._finish(stagings)
         self._mend(stagings)
+        self._operate(stagings)
 
     def stage_change(self, each: Staging, change: Change) -> None:
         """Stage one change right before its commit, when what was staged has been lost.
@@ -118,6 +132,11 @@ class Stager:
         if isinstance(change, ReplaceFile):
             again = Staging(each.plan, each.partition, each.folder, (), (change,))
             self._mend([again])
+        elif isinstance(change, SetAside):
+            return
+        elif isinstance(change, MendLog):
+            again = Staging(each.plan, each.partition, each.folder, (), logs=(change,))
+            self._operate([again])
         else:
             again = Staging(each.plan, each.partition, each.folder, (change,))
             self._copy([again])
@@ -315,6 +334,45 @@ class Stager:
             make=make,
         )
 
+    # -- damaged logs
+
+    def _operate(self, stagings: Iterable[Staging]) -> None:
+        work: list[tuple[Staging, MendLog, MendedItem]] = []
+        for each in stagings:
+            if each.problem is not None or not each.logs:
+                continue
+            try:
+                each.folder.make_private_folders()
+            except OSError as error:
+                each.problem = RefusedError(
+                    f"{error.filename or each.folder.path}: {error.strerror or error}"
+                )
+                continue
+            stage = f"{each.folder.private}/stage"
+            work += [(each, change, self.mended_item(each, change, stage)) for change in each.logs]
+        if not work:
+            return
+        self.progress.start("damage", sum(item.size for _, _, item in work))
+        for index, result in self.engine.run(MAKE_MENDED, [item for _, _, item in work]):
+            each, change, item = work[index]
+            self.progress.advance(item.size)
+            wrong = result.why if result.failure else _not_as_planned(change, result)
+            if wrong:
+                each.problem = each.problem or error_of(result.failure or "changed", wrong)
+        self.progress.finish()
+
+    def mended_item(self, each: Staging, change: MendLog, target: str) -> MendedItem:
+        """The item that makes a log without its damage, and its indexes; without a target it only reads the new one."""
+        return MendedItem(
+            place=self._place(each),
+            base_offset=change.base_offset,
+            size=change.size_before if target else change.size_after,
+            without=tuple((one.start, one.end) for one in change.removed) if target else (),
+            interval_bytes=int(setting(self.plan.policy, each.plan.topic, "index.interval.bytes")),
+            target=target,
+            with_log=bool(target) and change.method == "excise",
+        )
+
     # -- replaced files
 
     def _mend(self, stagings: Iterable[Staging]) -> None:
@@ -436,6 +494,19 @@ class Stager:
 def is_made_here(name: str) -> bool:
     """Whether a replaced file is made by the driver and not by a task."""
     return name == LEADER_EPOCH_CHECKPOINT or is_snapshot(name)
+
+
+def _not_as_planned(change: MendLog, made: MendedResult) -> str:
+    """How what was worked out anew differs from the plan, or empty."""
+    companions = {f"{change.base_offset:020d}{one.suffix}": one for one in made.companions if not one.same}
+    planned = {one.name: (one.size_before, one.size_after, one.digest_after) for one in change.companions}
+    again = {name: (one.size_before, one.size_after, one.digest_after) for name, one in companions.items()}
+    log = (made.size, made.digest, made.digest_gone, made.last_offset)
+    if log != (change.size_after, change.digest_after, change.digest_removed, change.last_offset):
+        return f"{change.change_id}: the bytes that go and stay are not those of the plan"
+    if planned != again:
+        return f"{change.change_id}: its indexes worked out anew are not those of the plan"
+    return ""
 
 
 def _like_file(folder: PartitionFolder, partition: Partition, change: ReplaceFile) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition, Segment, Snapshot
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress
+from krepair.pipeline.damage import MapResult
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.indexes import InspectResult
 from krepair.pipeline.items import Place, ScanItem, ScanResult
@@ -23,6 +25,7 @@ from krepair.pipeline.jobs import SCAN
 from krepair.pipeline.txn_indexes import TxnResult
 from krepair.pipeline.wire import decode_summary
 from krepair.plan.build import version_of
+from krepair.plan.model import MendLog, SetAside
 from krepair.rules.epochs import SeenEpochs
 from krepair.rules.markers import decide
 from krepair.rules.model import (
@@ -34,6 +37,21 @@ from krepair.rules.model import (
     SegmentFacts,
 )
 from krepair.rules.snapshots import SeenSnapshots
+
+
+class TailDecision(NamedTuple):
+    """What is planned for the damage of a partition.
+
+    Attributes:
+        changes: in the order in which they are carried out.
+        notes: for the reviewer.
+        bases: base offsets of the segments that change.
+    """
+
+    changes: tuple[MendLog | SetAside, ...]
+    notes: tuple[str, ...]
+    bases: frozenset[int]
+
 
 NEVER_TOUCHED = "__cluster_metadata"
 SNAPSHOT_AT_MOST_BYTES = 1 << 30
@@ -56,6 +74,8 @@ class Surveyed:
         txn: what looking at the transaction indexes came to.
         epochs: its leader epochs, None if they were not looked at.
         snapshots: its producer snapshots, None if they were not looked at.
+        damage: maps of its damaged logs, by base offset.
+        tail: what is planned for its damage, None if that was not asked for.
     """
 
     partition: Partition
@@ -69,6 +89,8 @@ class Surveyed:
     txn: TxnResult = field(default_factory=TxnResult)
     epochs: SeenEpochs | None = None
     snapshots: SeenSnapshots | None = None
+    damage: dict[int, MapResult] = field(default_factory=dict)
+    tail: TailDecision | None = None
 
 
 def place_of(log_dir: LogDir, partition: Partition) -> Place:

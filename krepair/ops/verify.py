@@ -21,11 +21,12 @@ from krepair.ops.stage import Stager, Staging, is_made_here
 from krepair.ops.survey import place_of
 from krepair.ops.target import check_target, journal_folder, listed, view_of
 from krepair.pipeline.compare import compare_with_sources
+from krepair.pipeline.damage import mended
 from krepair.pipeline.engine import Engine, choose_engine
 from krepair.pipeline.indexes import MendItem
 from krepair.pipeline.items import FinishItem, VerifyItem
 from krepair.pipeline.jobs import FINISH, VERIFY, VERIFY_MENDED
-from krepair.plan.model import PartitionPlan, Plan, RewriteSegments
+from krepair.plan.model import MendLog, PartitionPlan, Plan, ReplaceFile, RewriteSegments, SetAside
 
 
 def verify_log_dir(path: str, options: Options, progress: Progress | None = None) -> VerifyReport:
@@ -178,20 +179,56 @@ class _VerifyPlan:
                     self._note(plan, change.change_id, f"is not applied: its state is {state.value}")
                 elif isinstance(change, RewriteSegments):
                     items.append(stager.finish_item(staging, change, stage=folder.path, make=False))
-                elif change.method == "remove":
-                    if os.path.lexists(f"{folder.path}/{change.name}"):
-                        self._note(plan, change.change_id, "is there, although the plan removes it")
-                elif is_made_here(change.name):
-                    wrong = not_as_planned(f"{folder.path}/{change.name}", change)
-                    if wrong:
-                        self._note(plan, change.change_id, wrong)
+                elif isinstance(change, SetAside | MendLog):
+                    self._verify_loss(plan, staging, stager, change)
                 else:
-                    target = f"{folder.path}/{change.name}"
-                    self.mended.append((plan, stager.mend_item(staging, change, logs, target)))
+                    self._verify_file(plan, staging, stager, change, logs)
         except (KrepairError, OSError) as error:
             text = error.message if isinstance(error, KrepairError) else f"{error.filename}: {error.strerror}"
             self._note(plan, "", text)
         return items
+
+    def _verify_file(
+        self, plan: PartitionPlan, staging: Staging, stager: Stager, change: ReplaceFile, logs: dict[int, int]
+    ) -> None:
+        """A replaced file; an index is left for the engine, see ``_files``."""
+        target = f"{staging.folder.path}/{change.name}"
+        if change.method == "remove":
+            if os.path.lexists(target):
+                self._note(plan, change.change_id, "is there, although the plan removes it")
+        elif is_made_here(change.name):
+            wrong = not_as_planned(target, change)
+            if wrong:
+                self._note(plan, change.change_id, wrong)
+        else:
+            self.mended.append((plan, stager.mend_item(staging, change, logs, target)))
+
+    def _verify_loss(
+        self, plan: PartitionPlan, staging: Staging, stager: Stager, change: SetAside | MendLog
+    ) -> None:
+        if isinstance(change, MendLog):
+            self._verify_log(plan, staging, stager, change)
+            return
+        there = [name for name in change.names if os.path.lexists(f"{staging.folder.path}/{name}")]
+        if there:
+            self._note(plan, change.change_id, f"{there[0]} is there, although the plan sets it aside")
+
+    def _verify_log(self, plan: PartitionPlan, staging: Staging, stager: Stager, change: MendLog) -> None:
+        """The log valid from end to end, the plan's bytes, its modification time, and its indexes true of it."""
+        result = mended(stager.mended_item(staging, change, ""))
+        path = f"{staging.folder.path}/{change.name}"
+        if result.failure:
+            self._note(plan, change.change_id, result.why)
+        elif (result.size, result.digest) != (change.size_after, change.digest_after):
+            self._note(
+                plan, change.change_id, f"is not the log of {change.size_after} bytes that the plan makes"
+            )
+        elif os.stat(path).st_mtime_ns != change.mtime_ns:
+            self._note(plan, change.change_id, "does not have the modification time that the plan says")
+        wrong = [one.suffix for one in result.companions if not one.same and one.suffix != ".txnindex"]
+        if wrong and any(new.name.endswith(tuple(wrong)) for new in change.companions):
+            text = f"{change.base_offset:020d}{wrong[0]} is not what the log gives"
+            self._note(plan, change.change_id, text)
 
     def _files(self, partitions: Sequence[PartitionPlan]) -> int:
         """Verify the replaced files; how many there are."""

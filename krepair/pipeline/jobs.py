@@ -8,7 +8,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from krepair.pipeline import indexes, tasks, txn_indexes, verify
+from krepair.pipeline import damage, indexes, tasks, txn_indexes, verify
+from krepair.pipeline.damage import MapItem, MapResult, MendedItem, MendedResult
 from krepair.pipeline.indexes import InspectItem, InspectResult, MendItem, MendResult
 from krepair.pipeline.items import (
     FinishItem,
@@ -43,8 +44,22 @@ INSPECT = Task("inspect", InspectItem, InspectResult, indexes.inspect)
 MEND = Task("mend", MendItem, MendResult, indexes.mend)
 INSPECT_TXN = Task("inspect txn", TxnItem, TxnResult, txn_indexes.inspect_txn)
 VERIFY_MENDED = Task("verify mended", MendItem, MendResult, indexes.verify_mended)
+MAP_DAMAGE = Task("map damage", MapItem, MapResult, damage.map_damage)
+MAKE_MENDED = Task("make mended", MendedItem, MendedResult, damage.mended)
 TASKS: dict[str, Task[Any, Any]] = {
-    task.name: task for task in (SCAN, STAGE, FINISH, VERIFY, INSPECT, INSPECT_TXN, MEND, VERIFY_MENDED)
+    task.name: task
+    for task in (
+        SCAN,
+        STAGE,
+        FINISH,
+        VERIFY,
+        INSPECT,
+        INSPECT_TXN,
+        MEND,
+        VERIFY_MENDED,
+        MAP_DAMAGE,
+        MAKE_MENDED,
+    )
 }
 
 

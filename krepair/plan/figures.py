@@ -15,12 +15,14 @@ from krepair.plan.model import (
     Change,
     FileFingerprint,
     KeepOriginal,
+    MendLog,
     PartitionPlan,
     Policy,
     ReasonTally,
     ReplaceFile,
     RewriteSegments,
     RootPlan,
+    SetAside,
 )
 from krepair.rules.reasons import Reason
 
@@ -74,6 +76,11 @@ def new_bytes(change: Change) -> int:
     """Bytes that the new files of a change take, at most."""
     if isinstance(change, RewriteSegments):
         return change.log_bytes + change.index_bytes_at_most
+    if isinstance(change, MendLog):
+        log = change.size_after if change.method == "excise" else 0
+        return log + sum(new.size_after for new in change.companions)
+    if isinstance(change, SetAside):
+        return 0
     return max(change.size_after, 0)
 
 
@@ -81,6 +88,11 @@ def old_bytes(change: Change, sizes: dict[str, int]) -> int:
     """Bytes of the files that a change takes out of the folder."""
     if isinstance(change, ReplaceFile):
         return max(change.size_before, 0)
+    if isinstance(change, SetAside):
+        return sum(sizes.get(name, 0) for name in change.names)
+    if isinstance(change, MendLog):
+        log = change.size_before - (change.size_after if change.method == "cut" else 0)
+        return log + sum(max(new.size_before, 0) for new in change.companions)
     segments = sum(
         sizes.get(f"{source.base_offset:020d}{suffix}", 0)
         for source in change.sources
@@ -93,6 +105,11 @@ def peak_bytes(change: Change) -> int:
     """Bytes needed on top while a change is applied: its new files, each rounded up to a block."""
     if isinstance(change, ReplaceFile) and change.method == "remove":
         return REMOVAL_BYTES
+    if isinstance(change, SetAside):
+        return REMOVAL_BYTES * len(change.names)
+    if isinstance(change, MendLog):
+        cut = change.size_before - change.size_after if change.method == "cut" else 0
+        return new_bytes(change) + cut + (len(change.companions) + 2) * ROUNDING_BYTES
     files = len(SOURCE_SUFFIXES) if isinstance(change, RewriteSegments) else 1
     return new_bytes(change) + files * ROUNDING_BYTES
 
@@ -129,7 +146,10 @@ def with_figures(partition: PartitionPlan) -> PartitionPlan:
     return replace(
         partition,
         changes=changes,
-        log_bytes_after=partition.log_bytes_before - taken + sum(change.log_bytes for change in rewrites),
+        log_bytes_after=partition.log_bytes_before
+        - taken
+        + sum(change.log_bytes for change in rewrites)
+        - _lost_bytes(changes, sizes),
         freed_at_apply=sum(freed_at_apply(change, sizes) for change in changes),
         freed_at_purge=sum(old_bytes(change, sizes) - new_bytes(change) for change in changes),
         peak_extra_bytes=sum(map(peak_bytes, changes)) + (PRIVATE_FOLDER_BYTES if changes else 0),
@@ -139,8 +159,19 @@ def with_figures(partition: PartitionPlan) -> PartitionPlan:
     )
 
 
+def _lost_bytes(changes: Iterable[Change], sizes: dict[str, int]) -> int:
+    """Bytes of ``.log`` that are cut, cut out or set aside."""
+    cut = 0
+    for change in changes:
+        if isinstance(change, MendLog):
+            cut += change.size_before - change.size_after
+        elif isinstance(change, SetAside):
+            cut += sizes.get(f"{change.base_offset:020d}.log", 0)
+    return cut
+
+
 def _with_change_figures(change: Change, sizes: dict[str, int]) -> Change:
-    if isinstance(change, ReplaceFile):
+    if not isinstance(change, RewriteSegments):
         return change
     return replace(
         change,
@@ -160,6 +191,8 @@ def expected_seconds(partitions: Iterable[PartitionPlan]) -> float:
     for partition in partitions:
         for change in partition.changes:
             written += new_bytes(change)
+            if isinstance(change, MendLog):
+                read += 2 * change.size_before
             if isinstance(change, RewriteSegments):
                 read += 2 * sum(source.log_bytes for source in change.sources) + change.log_bytes
     return round(read / READ_BYTES_PER_SECOND + written / WRITTEN_BYTES_PER_SECOND, 1)

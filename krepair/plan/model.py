@@ -40,6 +40,7 @@ class Policy(Struct, frozen=True, kw_only=True):
         broker_version: as given by ``--broker-version``, or empty.
         assume_high_watermark: ``log-end`` or empty.
         settings: topic name -> settings used; ``""`` holds broker-wide ones.
+        accepted_losses: as given by ``--accept-data-loss``, sorted.
     """
 
     rules: str
@@ -51,6 +52,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     broker_version: str
     assume_high_watermark: str
     settings: dict[str, tuple[Setting, ...]]
+    accepted_losses: tuple[str, ...] = ()
 
 
 class FileFingerprint(Struct, frozen=True, kw_only=True):
@@ -204,7 +206,110 @@ class ReplaceFile(Struct, frozen=True, tag="replace file", kw_only=True):
     undo: Undo
 
 
-Change = RewriteSegments | ReplaceFile
+class RemovedRange(Struct, frozen=True, kw_only=True):
+    """Damaged bytes that leave a ``.log``, and what that costs.
+
+    Attributes:
+        start: position of the first.
+        end: position after the last.
+        rule: the finding, ``KRnnn``.
+        consent: what was typed after ``--accept-data-loss``; empty of a torn tail, which needs none.
+        first_lost: the offset after the last valid batch before them.
+        last_lost: the last offset that no batch has any more, -1 where it cannot be told (nothing follows).
+        records: how many records are lost, -1 where it cannot be told.
+    """
+
+    start: int
+    end: int
+    rule: str
+    consent: str
+    first_lost: int
+    last_lost: int
+    records: int
+
+
+class NewCompanion(Struct, frozen=True, kw_only=True):
+    """An index that is replaced together with its log.
+
+    Attributes:
+        name: file name.
+        size_before: bytes, -1 if there was no file.
+        size_after: bytes of the new file.
+        digest_after: 32 hex digits over the new bytes.
+    """
+
+    name: str
+    size_before: int
+    size_after: int
+    digest_after: str
+
+
+class MendLog(Struct, frozen=True, tag="mend log", kw_only=True):
+    """Action: damaged bytes leave one ``.log``; its indexes are made true of what stays.
+
+    Attributes:
+        change_id: ``<partition folder>/<file name>``, unique in the plan.
+        name: file name.
+        base_offset: of the segment.
+        method: ``cut``: the log is truncated in place, the cut bytes are kept; ``excise``: it is replaced by one
+            without the ranges, the old one is kept.
+        removed: the ranges that go, ascending.
+        size_before: bytes.
+        size_after: bytes.
+        digest_removed: 32 hex digits over the bytes that go, in order.
+        digest_after: 32 hex digits over the bytes that stay.
+        mtime_ns: modification time, which stays.
+        last_offset: of the last batch that stays, one less than the base offset if none does.
+        companions: its ``.index``, ``.timeindex`` and ``.txnindex``, as far as they change.
+        front_bytes: how much of the new ``.index`` is also true of the old log: it takes its place meanwhile.
+        reason: one line for the reviewer.
+        undo: how it is taken back.
+    """
+
+    change_id: str
+    name: str
+    base_offset: int
+    method: Literal["cut", "excise"]
+    removed: tuple[RemovedRange, ...]
+    size_before: int
+    size_after: int
+    digest_removed: str
+    digest_after: str
+    mtime_ns: int
+    last_offset: int
+    companions: tuple[NewCompanion, ...]
+    front_bytes: int
+    reason: str
+    undo: Undo
+
+
+class SetAside(Struct, frozen=True, tag="set aside", kw_only=True):
+    """Action: a whole segment behind a cut is taken out of the partition and kept, as a broker would delete it.
+
+    Attributes:
+        change_id: ``<partition folder>/<base offset, 20 digits>``, unique in the plan.
+        base_offset: of the segment.
+        names: its files, the ``.log`` first.
+        bytes: of all of them.
+        records: in the valid batches of its ``.log``.
+        rule: the finding, ``KRnnn``.
+        consent: what was typed after ``--accept-data-loss``.
+        reason: one line for the reviewer.
+        undo: how it is taken back.
+    """
+
+    change_id: str
+    base_offset: int
+    names: tuple[str, ...]
+    bytes: int
+    records: int
+    rule: str
+    consent: str
+    reason: str
+    undo: Undo
+
+
+Change = RewriteSegments | ReplaceFile | MendLog | SetAside
 
 
 class HorizonChoice(Struct, frozen=True, kw_only=True):

@@ -48,6 +48,8 @@ OBJECTIONS: Final[dict[str, str]] = {
     "RV26": "decisions of a source that contradict each other",
     "RV27": "change that changes nothing",
     "RV28": "change of a file in the root that cannot be",
+    "RV29": "data that would go without the consent that names it",
+    "RV30": "cut of a log, or segment set aside, that cannot be",
 }
 """Code to what it objects to."""
 

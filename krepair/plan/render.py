@@ -7,7 +7,16 @@ from collections.abc import Iterable
 
 from krepair.plan.figures import add_tallies
 from krepair.plan.markdown import markdown
-from krepair.plan.model import Change, KeepOriginal, PartitionPlan, Plan, ReplaceFile, RewriteSegments
+from krepair.plan.model import (
+    Change,
+    KeepOriginal,
+    MendLog,
+    PartitionPlan,
+    Plan,
+    ReplaceFile,
+    RewriteSegments,
+    SetAside,
+)
 from krepair.plan.planfile import dumps
 from krepair.plan.view import Section, Table, View, bytes_text, share_bar, time_text
 from krepair.rules.reasons import REASONS, Reason
@@ -37,6 +46,7 @@ def plan_view(plan: Plan, plan_path: str = "PLAN") -> View:
     sections = (
         _summary(plan),
         _what_happens(plan),
+        _losses(plan),
         _files(plan),
         _partitions(plan),
         _left_alone(plan),
@@ -176,6 +186,50 @@ def _files(plan: Plan) -> Section:
         table=Table(
             columns=("file", "rule", "how", "before", "after", "why"), rows=rows, right=frozenset({3, 4})
         ),
+    )
+
+
+def _losses(plan: Plan) -> Section:
+    """What data goes, range by range; a torn tail has no consent."""
+    rows: list[tuple[str, ...]] = []
+    for partition in plan.partitions:
+        for change in partition.changes:
+            if isinstance(change, MendLog):
+                rows += [
+                    (
+                        change.change_id,
+                        one.rule,
+                        change.method,
+                        f"{one.start:,}",
+                        f"{one.end - one.start:,}",
+                        f"{one.first_lost} to {one.last_lost}" if one.last_lost >= one.first_lost else "-",
+                        f"{one.records:,}" if one.records >= 0 else "?",
+                        one.consent or "none needed",
+                    )
+                    for one in change.removed
+                ]
+            elif isinstance(change, SetAside):
+                rows.append(
+                    (
+                        change.change_id,
+                        change.rule,
+                        "set aside",
+                        "all",
+                        f"{change.bytes:,}",
+                        "-",
+                        f"{change.records:,}",
+                        change.consent,
+                    )
+                )
+    shown = rows[:_MOST_FILES]
+    lines = ["Cut bytes and segments set aside are kept until purge; undo puts them back."] if rows else []
+    if len(rows) > len(shown):
+        lines.append(f"The first {len(shown)}; {len(rows) - len(shown)} more are in the plan file.")
+    columns = ("log", "rule", "how", "from position", "bytes", "offsets lost", "records", "consent")
+    return Section(
+        title="Data that goes",
+        lines=tuple(lines),
+        table=Table(columns=columns, rows=tuple(shown), right=frozenset({3, 4, 6})),
     )
 
 

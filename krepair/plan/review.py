@@ -29,6 +29,7 @@ from krepair.plan.model import (
 )
 from krepair.plan.objection import OBJECTIONS, Objection, is_plain_name
 from krepair.plan.planfile import PLAN_ID_DIGITS, digest_of
+from krepair.plan.review_loss import review_losses
 from krepair.plan.review_remove import review_removal
 from krepair.plan.review_snapshots import SNAPSHOT_NAME, review_made, review_what_stays
 from krepair.rules.checkpoints import KIND_OF
@@ -226,8 +227,9 @@ def _changes(policy: Policy, partition: PartitionPlan) -> Iterator[Objection]:
             yield Objection("RV05", change.change_id, "keep is inplace, but the originals would not be kept")
         if isinstance(change, RewriteSegments):
             yield from review_rewrite.review_rewrite(facts, change)
-        else:
+        elif isinstance(change, ReplaceFile):
             yield from _replacement(policy, partition, change, sizes)
+    yield from review_losses(policy, partition)
 
 
 def _order(partition: PartitionPlan, rewrites: Sequence[RewriteSegments]) -> Iterator[Objection]:

@@ -30,7 +30,7 @@ def review_what_stays(partition: PartitionPlan) -> Iterator[Objection]:
     for change in partition.changes:
         if isinstance(change, RewriteSegments):
             removed.update(change.removes_snapshots)
-        elif SNAPSHOT_NAME.fullmatch(change.name):
+        elif isinstance(change, ReplaceFile) and SNAPSHOT_NAME.fullmatch(change.name):
             (removed if change.method == "remove" else made).add(change.name)
     names = {file.name for file in partition.files if SNAPSHOT_NAME.fullmatch(file.name)}
     empty = partition.log_end_offset <= partition.log_start_offset

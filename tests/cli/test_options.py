@@ -13,6 +13,7 @@ from krepair.errors import UsageError
 from krepair.ops.options import (
     BUILT_FIXES,
     INDEX_FIXES,
+    TAIL_FIXES,
     Options,
     parse_assume_high_watermark,
     parse_delete_horizon,
@@ -94,7 +95,7 @@ def test_settings_are_key_and_value():
 
 def test_fixes_are_sorted_and_each_once():
     assert parse_fixes("markers, markers") == ("markers",)
-    assert ("markers", *INDEX_FIXES, "epochs", "checkpoints", "snapshots") == BUILT_FIXES
+    assert ("markers", *INDEX_FIXES, "epochs", "checkpoints", "snapshots", *TAIL_FIXES) == BUILT_FIXES
     with pytest.raises(UsageError, match="not built yet"):
         parse_fixes("markers,compact")
 

@@ -1,0 +1,103 @@
+"""A whole segment taken out of its partition and kept: what a broker's recovery would have deleted.
+
+Every file is linked into ``keep/`` first. Then the ``.log`` loses its name, which takes the segment out in one step,
+and the others after it: a broker deletes an index without a log, and the link in ``keep/`` stays. Segments go highest
+first, so that no state has a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from krepair.errors import StalePlanError
+from krepair.journal.folder import PartitionFolder
+from krepair.journal.freshness import unchanged
+from krepair.journal.record import AsideIntent
+from krepair.plan.model import FileFingerprint, SetAside
+
+
+def begin_aside(
+    folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: SetAside
+) -> AsideIntent:
+    """The intent, once every file is found as it was planned.
+
+    Raises:
+        StalePlanError: one changed, or is gone.
+    """
+    states = []
+    for name in change.names:
+        state = unchanged(folder, planned, name)
+        if state is None:
+            raise StalePlanError(f"{folder.at(name)}: is not there")
+        states.append(state)
+    return AsideIntent(change_id=change.change_id, files=tuple(states))
+
+
+def is_aside(folder: PartitionFolder, intent: AsideIntent) -> bool:
+    """Whether the segment is out of the partition, and kept."""
+    log = intent.files[0]
+    return folder.state(log.name) is None and folder.state(folder.names.keep(log.name)) == log
+
+
+def can_set_aside(folder: PartitionFolder, intent: AsideIntent) -> bool:
+    """Whether every file is still where it was, or kept."""
+    return all(
+        state in (folder.state(state.name), folder.state(folder.names.keep(state.name)))
+        for state in intent.files
+    )
+
+
+def set_aside(folder: PartitionFolder, intent: AsideIntent) -> None:
+    """Keeps the files and takes them out; may be repeated.
+
+    Raises:
+        StalePlanError: one changed while the apply was interrupted.
+        OSError: a call failed.
+    """
+    disk, names = folder.disk, folder.names
+    for state in intent.files:
+        kept = folder.state(names.keep(state.name))
+        if kept == state:
+            continue
+        if folder.state(state.name) != state:
+            raise StalePlanError(f"{folder.at(state.name)}: changed while the apply was interrupted")
+        if kept is not None:
+            disk.unlink(folder.at(names.keep(state.name)))
+        disk.link(folder.at(state.name), folder.at(names.keep(state.name)))
+    disk.sync_dir(folder.at(names.keep()))
+    for state in intent.files:
+        found = folder.state(state.name)
+        if found is not None and found != state:
+            raise StalePlanError(f"{folder.at(state.name)}: changed while the apply was interrupted")
+        if found is not None:
+            disk.unlink(folder.at(state.name))
+            disk.sync_dir(folder.path)
+
+
+def put_segment_back(folder: PartitionFolder, intent: AsideIntent) -> None:
+    """Gives the files their names again, the ``.log`` last; may be repeated, also before the segment was out.
+
+    Raises:
+        StalePlanError: another segment has the name, or a kept file is gone; then nothing is changed.
+        OSError: a call failed.
+    """
+    disk, names = folder.disk, folder.names
+    log = intent.files[0]
+    found = folder.state(log.name)
+    if found is not None and found.inode != log.inode:
+        raise StalePlanError(f"{folder.at(log.name)}: was written since the plan was applied")
+    for state in intent.files:
+        if state not in (folder.state(state.name), folder.state(names.keep(state.name))):
+            kept = folder.at(names.keep(state.name))
+            raise StalePlanError(f"{kept}: is not the original of {state.size} bytes that was kept")
+    for state in reversed(intent.files):
+        found = folder.state(state.name)
+        if found == state:
+            continue
+        if found is not None:  # a broker's index or snapshot of the same name
+            disk.unlink(folder.at(state.name))
+        disk.link(folder.at(names.keep(state.name)), folder.at(state.name))
+    disk.sync_dir(folder.path)
+    for state in intent.files:
+        if folder.state(names.keep(state.name)) is not None:
+            disk.unlink(folder.at(names.keep(state.name)))

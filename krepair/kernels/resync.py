@@ -1,0 +1,156 @@
+"""Finds the next valid batch behind damage: every place is looked at, a checksum is made only where a header could be.
+
+A header could be one when its length fits the file and its offsets lie above those before the damage and below the next
+segment. Few places of anything but a batch pass that, so a search reads the log once; what hostile bytes can make it
+checksum is bounded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from krepair.kernels.huge import checksum_huge
+from krepair.kernels.jit import kernel
+from krepair.kernels.legacy import OLD_MIN_LENGTH_V0, OLD_MIN_LENGTH_V1, SMALLEST_BYTES
+from krepair.kernels.scan import ReadInto
+from krepair.kernels.scan_window import (
+    HEADER,
+    LAST_DELTA,
+    LENGTH,
+    LENGTH_END,
+    MAGIC,
+    MIN_LENGTH,
+    RECORD_COUNT,
+)
+from krepair.kernels.words import be32, be64, byte_at
+
+WINDOW_BYTES = 1 << 20
+CHECKSUM_AT_MOST = 4
+"""How many times the bytes of the log a search may checksum before it gives up."""
+_SPARE_BYTES = 64 << 20
+_NONE = -1
+
+
+@kernel
+def next_candidate(
+    buf: Any, start: int, end: int, filled: int, origin: int, file_size: int, lowest: int, highest: int
+) -> Any:
+    """Place of the next header that could be a batch's, -1 if none begins in ``[start, end)``.
+
+    Args:
+        buf: uint8[W]; place 0 is file position ``origin``.
+        start: first place to look at.
+        end: place after the last one; 17 bytes from it on are valid.
+        filled: bytes of it that are valid.
+        origin: file position of place 0.
+        file_size: where the log ends.
+        lowest: smallest offset that the batch may have.
+        highest: largest offset that the batch may have.
+    """
+    for place in range(start, end):
+        magic = np.int64(byte_at(buf, place + MAGIC))
+        if magic > 2:
+            continue
+        length = be32(buf, place + LENGTH)
+        least = MIN_LENGTH if magic == 2 else OLD_MIN_LENGTH_V1 if magic == 1 else OLD_MIN_LENGTH_V0
+        if length < least or origin + place + length + LENGTH_END > file_size:
+            continue
+        offset = be64(buf, place)
+        if offset < lowest or offset > highest:
+            continue
+        if magic == 2:
+            if place + HEADER > filled:
+                continue
+            delta = be32(buf, place + LAST_DELTA)
+            if delta < 0 or be32(buf, place + RECORD_COUNT) < 0 or offset + delta > highest:
+                continue
+        return np.int64(place)
+    return np.int64(_NONE)
+
+
+@dataclass(frozen=True)
+class Resynced:
+    """What a search came to.
+
+    Attributes:
+        position: of the next valid batch, -1 if none follows.
+        complete: whether the search came to an end; else -1 says nothing.
+        checksummed: bytes that were checksummed.
+    """
+
+    position: int
+    complete: bool
+    checksummed: int
+
+
+def find_batch(
+    read_into: ReadInto,
+    position: int,
+    file_size: int,
+    lowest: int,
+    highest: int,
+    *,
+    budget: int = -1,
+    window_bytes: int = WINDOW_BYTES,
+) -> Resynced:
+    """Search a log for the next valid batch of any format.
+
+    Args:
+        read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
+        position: where to begin.
+        file_size: bytes of the log.
+        lowest: smallest offset that the batch may have.
+        highest: largest offset that the batch may have.
+        budget: bytes that may be checksummed, -1 for a bound that follows from the size.
+        window_bytes: size of the window.
+    """
+    left = CHECKSUM_AT_MOST * file_size + _SPARE_BYTES if budget < 0 else budget
+    allowed = left
+    window: Any = np.empty(window_bytes, np.uint8)
+    origin = position
+    while origin + SMALLEST_BYTES <= file_size:
+        filled = _fill(read_into, window, origin, file_size)
+        if filled < SMALLEST_BYTES:
+            break
+        final = origin + filled >= file_size or filled < window_bytes
+        end = filled - (SMALLEST_BYTES if final else HEADER) + 1
+        place = 0
+        while True:
+            found = int(next_candidate(window, place, end, filled, origin, file_size, lowest, highest))
+            if found < 0:
+                break
+            size = int.from_bytes(window[found + LENGTH : found + LENGTH + 4].tobytes(), "big") + LENGTH_END
+            left -= size
+            if left < 0:
+                return Resynced(_NONE, complete=False, checksummed=allowed)
+            if _is_valid(read_into, window[found:filled], origin + found, size):
+                return Resynced(origin + found, complete=True, checksummed=allowed - left)
+            place = found + 1
+        if final:
+            break
+        origin += end
+    return Resynced(_NONE, complete=True, checksummed=allowed - left)
+
+
+def _is_valid(read_into: ReadInto, front: Any, position: int, size: int) -> bool:
+    """Whether the whole batch is there with its checksum; one that passes the window is read again, in large pieces."""
+    if size > len(front):
+        front = np.empty(min(size, WINDOW_BYTES), np.uint8)
+        if _fill(read_into, front, position, position + len(front)) < len(front):
+            return False
+    have = min(len(front), size)
+    return checksum_huge(front[:have], have, read_into, position).valid
+
+
+def _fill(read_into: ReadInto, window: Any, origin: int, file_size: int) -> int:
+    view = memoryview(window)
+    filled = 0
+    while filled < len(view) and origin + filled < file_size:
+        got = read_into(view[filled : filled + file_size - origin - filled], origin + filled)
+        if got == 0:
+            break
+        filled += got
+    return filled

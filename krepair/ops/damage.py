@@ -1,0 +1,292 @@
+"""Damage in logs: what is valid behind it, what each way out costs, and the findings that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from krepair.checks.catalogue import Finding
+from krepair.kernels import classes as c
+from krepair.kernels.scan import INT64_MAX
+from krepair.logdir.values import LogDir
+from krepair.ops.progress import Progress
+from krepair.ops.survey import Surveyed, place_of
+from krepair.pipeline.damage import DamagedRange, MapItem, ValidRange
+from krepair.pipeline.engine import Engine
+from krepair.pipeline.jobs import MAP_DAMAGE
+from krepair.rules.model import SegmentFacts
+
+TORN_TAIL = "KR301"
+_INT32_MAX = 2**31 - 1
+_RULE = {c.D_OFFSET_ORDER: "KR303", c.D_OFFSET_RANGE: "KR304", c.D_ZEROS: "KR305"}
+_BROKER_MENDS = frozenset({"KR304"})
+
+
+class Loss(NamedTuple):
+    """What one way out of damage costs.
+
+    Attributes:
+        bytes: of ``.log`` files.
+        first: the first offset that no batch has any more.
+        last: the last one, -1 where it cannot be told.
+        records: in batches that can be read, -1 where it cannot be told at all.
+        at_most: whether ``records`` is only a bound, by the offsets.
+        segments: whole segments that go.
+    """
+
+    bytes: int
+    first: int
+    last: int
+    records: int
+    at_most: bool
+    segments: int = 0
+
+    def text(self) -> str:
+        """In words."""
+        offsets = f"offsets {self.first} to {self.last}" if self.last >= self.first else _no_offsets(self)
+        records = "an unknown number of records"
+        if self.records >= 0:
+            records = f"{'at most ' if self.at_most else ''}{self.records} records"
+        whole = f", {self.segments} later segments among them" if self.segments else ""
+        return f"{self.bytes} bytes{whole}, {offsets}, {records}"
+
+
+def _no_offsets(loss: Loss) -> str:
+    return f"offsets from {loss.first} on" if loss.last < 0 else "no offsets"
+
+
+class Damaged(NamedTuple):
+    """One damaged range of a partition, with all that is said about it.
+
+    Attributes:
+        base_offset: of its segment.
+        range: the bytes.
+        rule: ``KRnnn``.
+        torn: whether it is the torn tail of the partition: cut without a consent.
+        consent: what has to be typed after ``--accept-data-loss``; empty where nothing is lost, or no way is offered.
+        excised: what cutting out only these bytes costs.
+        broker: what a broker's recovery costs that meets it.
+    """
+
+    base_offset: int
+    range: DamagedRange
+    rule: str
+    torn: bool
+    consent: str
+    excised: Loss
+    broker: Loss
+
+
+def look_at_damage(log_dir: LogDir, surveyed: Sequence[Surveyed], engine: Engine, progress: Progress) -> None:
+    """Map every damaged log of partitions that were scanned; the maps are put into ``surveyed``."""
+    work = [
+        (each, number)
+        for each in surveyed
+        for number, facts in enumerate(each.segments)
+        if facts.summary.damage
+    ]
+    if not work:
+        return
+    items = [_item(log_dir, each, number) for each, number in work]
+    progress.start("damage", sum(item.size for item in items))
+    for index, result in engine.run(MAP_DAMAGE, items):
+        each, number = work[index]
+        progress.advance(items[index].size)
+        each.damage[each.segments[number].base_offset] = result
+    progress.finish()
+
+
+def _item(log_dir: LogDir, each: Surveyed, number: int) -> MapItem:
+    facts = each.segments[number]
+    bases = [segment.base_offset for segment in each.partition.segments]
+    later = [base for base in bases if base > facts.base_offset]
+    return MapItem(
+        place=place_of(log_dir, each.partition),
+        base_offset=facts.base_offset,
+        size=facts.summary.file_size,
+        first=_valid_front(facts),
+        damage=facts.summary.damage,
+        text=facts.summary.damage_text,
+        highest=min(facts.base_offset + _INT32_MAX, later[0] - 1 if later else INT64_MAX),
+    )
+
+
+def _valid_front(facts: SegmentFacts) -> ValidRange:
+    summary = facts.summary
+    return ValidRange(
+        start=0,
+        end=summary.valid_bytes,
+        first_offset=summary.first_offset,
+        last_offset=summary.last_offset,
+        batches=summary.batches,
+        records=int(summary.tallies[:, c.T_RECORDS].sum()),
+    )
+
+
+def unmapped(each: Surveyed) -> str:
+    """Why the damage of a partition is not known to its end, or empty."""
+    for base_offset, found in sorted(each.damage.items()):
+        if found.failure:
+            return found.why
+        if not found.complete:
+            text = "the search behind its damage was given up: too many places look like batches"
+            return f"{base_offset:020d}.log: {text}"
+    if len(each.segments) != len(each.partition.segments):
+        return "not all of its segments could be read"
+    return ""
+
+
+def valid_ranges(each: Surveyed, facts: SegmentFacts) -> tuple[ValidRange, ...]:
+    """What is valid in a segment."""
+    found = each.damage.get(facts.base_offset)
+    if found is not None:
+        return found.valid
+    return (_valid_front(facts),) if facts.summary.batches else ()
+
+
+def damages_of(log_dir: LogDir, each: Surveyed) -> tuple[Damaged, ...]:
+    """Every damaged range of a partition that could be mapped, ascending."""
+    if unmapped(each):
+        return ()
+    flushed = _flushed_to(log_dir, each)
+    found = []
+    for number, facts in enumerate(each.segments):
+        mapped = each.damage.get(facts.base_offset)
+        if mapped is None:
+            continue
+        active = number == len(each.segments) - 1
+        for one in mapped.damaged:
+            torn = active and _is_torn(one, flushed)
+            rule = _RULE.get(one.damage, TORN_TAIL if torn else "KR302")
+            consent = (
+                "" if torn or rule in _BROKER_MENDS else f"{rule}:{each.partition.folder}:{one.first_lost}"
+            )
+            found.append(
+                Damaged(
+                    base_offset=facts.base_offset,
+                    range=one,
+                    rule=rule,
+                    torn=torn,
+                    consent=consent,
+                    excised=_excised(each, number, one),
+                    broker=broker_loss(each, number, one),
+                )
+            )
+    return tuple(found)
+
+
+def _flushed_to(log_dir: LogDir, each: Surveyed) -> int:
+    """Offsets below it were on disk when the broker stopped, so no power cut has torn them."""
+    if log_dir.clean_shutdown:
+        return INT64_MAX
+    return log_dir.recovery_point.offsets.get((each.partition.topic, each.partition.number), 0)
+
+
+def _is_torn(one: DamagedRange, flushed: int) -> bool:
+    """The rest of a write that never ended: behind it nothing is valid, and it was not flushed, or is not whole.
+
+    A whole batch with a wrong checksum that had been flushed was a batch once: its disk has changed it.
+    """
+    if one.next_offset >= 0 or one.checksummed:
+        return False
+    return one.partial or one.first_lost >= flushed
+
+
+def _records_of(one: DamagedRange, last: int) -> tuple[int, bool]:
+    """Records of a damaged range, and whether that is only a bound."""
+    if one.records >= 0:
+        return one.records, False
+    return (last - one.first_lost + 1, True) if last >= one.first_lost - 1 >= -1 and last >= 0 else (-1, True)
+
+
+def _excised(each: Surveyed, number: int, one: DamagedRange) -> Loss:
+    """What is lost without the damaged bytes alone."""
+    next_offset = one.next_offset
+    for facts in each.segments[number + 1 :]:
+        if next_offset < 0:
+            ranges = valid_ranges(each, facts)
+            next_offset = ranges[0].first_offset if ranges else -1
+    last = next_offset - 1 if next_offset >= 0 else one.last_lost
+    records, at_most = _records_of(one, last)
+    return Loss(one.bytes, one.first_lost, last, records, at_most)
+
+
+def broker_loss(each: Surveyed, number: int, one: DamagedRange) -> Loss:
+    """What is lost when a broker cuts the segment here and deletes all later ones.
+
+    Source: LogSegment.recover, Log.recoverLog (2.2.1), LogLoader.recoverLog (3.9).
+    """
+    later = each.segments[number + 1 :]
+    size = (
+        each.segments[number].summary.file_size - one.start + sum(facts.summary.file_size for facts in later)
+    )
+    lost = [each.damage[each.segments[number].base_offset]]
+    lost += [each.damage[facts.base_offset] for facts in later if facts.base_offset in each.damage]
+    valid = [ran for ran in lost[0].valid if ran.start >= one.end]
+    valid += [ran for facts in later for ran in valid_ranges(each, facts)]
+    last = max([ran.last_offset for ran in valid] + [one.last_lost])
+    records = sum(ran.records for ran in valid)
+    at_most = False
+    for gap in (
+        gap for found in lost for gap in found.damaged if found is not lost[0] or gap.start >= one.start
+    ):
+        count, bound = _records_of(gap, gap.next_offset - 1 if gap.next_offset >= 0 else gap.last_lost)
+        at_most = at_most or bound
+        records = records + count if count >= 0 and records >= 0 else -1
+    return Loss(size, one.first_lost, last, records, at_most, len(later))
+
+
+def damage_findings(log_dir: LogDir, each: Surveyed) -> Iterator[Finding]:
+    """Every damaged range with the price of each way out."""
+    folder = each.partition.folder
+    why = unmapped(each) if each.damage else ""
+    for base_offset, found in sorted(each.damage.items()):
+        if found.failure == "unreadable":
+            yield Finding(rule="KR308", partition=folder, file=f"{base_offset:020d}.log", evidence=found.why)
+    if why:
+        for facts in each.segments:
+            if facts.summary.damage:
+                yield _unmapped_finding(each, facts, why)
+        return
+    for one in damages_of(log_dir, each):
+        yield Finding(
+            rule=one.rule,
+            partition=folder,
+            file=f"{one.base_offset:020d}.log",
+            position=one.range.start,
+            evidence=f"{one.range.text}; {_where(one)}; {prices(one)}",
+            bytes=one.range.bytes,
+        )
+
+
+def _unmapped_finding(each: Surveyed, facts: SegmentFacts, why: str) -> Finding:
+    rest = facts.summary.file_size - facts.summary.valid_bytes
+    return Finding(
+        rule=_RULE.get(facts.summary.damage, "KR302"),
+        partition=each.partition.folder,
+        file=f"{facts.base_offset:020d}.log",
+        position=facts.summary.valid_bytes,
+        evidence=f"{facts.summary.damage_text}; {rest} bytes from here to the end of the file; {why}",
+        bytes=rest,
+    )
+
+
+def _where(one: Damaged) -> str:
+    if one.range.next_offset >= 0:
+        following = f"the next valid batch, at position {one.range.end} (offset {one.range.next_offset})"
+        return f"{one.range.bytes} bytes to {following}"
+    return f"{one.range.bytes} bytes to the end of the file, no valid batch among them"
+
+
+def prices(one: Damaged) -> str:
+    """What each way out costs, and what has to be typed for it."""
+    if one.torn:
+        return f"a torn tail: --fix tail cuts it and keeps the bytes; a broker's recovery cuts it: {one.broker.text()}"
+    if one.rule in _BROKER_MENDS:
+        return "a broker's recovery splits the segment there; krepair offers no way out"
+    unsure = " where it notices, which it only does at an index entry" if one.rule == "KR303" else ""
+    return (
+        f"a broker's recovery cuts here{unsure}: {one.broker.text()} are lost; "
+        f"cutting out only the damage: {one.excised.text()}; "
+        f"consent: --accept-data-loss {one.consent}"
+    )

@@ -1,0 +1,317 @@
+"""Changes of a plan for damaged logs: a torn tail is cut, anything else only by a consent that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from krepair.errors import UsageError
+from krepair.logdir.values import FileRef, LogDir, Partition
+from krepair.ops.damage import Damaged, Loss, damages_of, look_at_damage, prices, unmapped, valid_ranges
+from krepair.ops.indexes import why_untouched
+from krepair.ops.options import Options
+from krepair.ops.progress import Progress
+from krepair.ops.survey import Surveyed, TailDecision, place_of, scan_partitions
+from krepair.pipeline.damage import MendedItem, MendedResult
+from krepair.pipeline.engine import Engine
+from krepair.pipeline.jobs import MAKE_MENDED
+from krepair.plan.model import KeepOriginal, MendLog, NewCompanion, RemovedRange, SetAside
+
+TAIL_FIX = "tail"
+_SHOWN_AT_MOST = 20
+_FEW = 5
+
+
+def way_of(fixes: Sequence[str]) -> str:
+    """What ``--fix tail`` does with damage that a consent is given for: ``excise``, ``broker``; empty without it."""
+    chosen = [fix for fix in fixes if fix.partition("=")[0] == TAIL_FIX]
+    return (chosen[0].partition("=")[2] or "excise") if chosen else ""
+
+
+def check_asked(options: Options) -> None:
+    """Refuse a consent that nothing asks for.
+
+    Raises:
+        UsageError: there is one, and no ``--fix tail``.
+    """
+    if options.accepted_losses and not way_of(options.fixes):
+        raise UsageError(
+            f"--accept-data-loss {options.accepted_losses[0]}: means nothing without --fix tail",
+            next_command="krepair plan LOGDIR --fix tail --accept-data-loss RULE:TOPIC-PARTITION:OFFSET --out PLAN",
+        )
+
+
+def decide_tails(
+    log_dir: LogDir, surveyed: Sequence[Surveyed], options: Options, engine: Engine, progress: Progress
+) -> None:
+    """Decide on the damage of partitions; the decisions are put into ``surveyed``.
+
+    Raises:
+        UsageError: a consent does not name a damage that is there.
+    """
+    touched = [each for each in surveyed if not why_untouched(each.partition, each.settings)]
+    scan_partitions(log_dir, [each for each in touched if not each.segments], options, engine, progress)
+    look_at_damage(log_dir, touched, engine, progress)
+    found = {each.partition.folder: damages_of(log_dir, each) for each in touched}
+    _check_consents(options, found)
+    drafts = []
+    for each in touched:
+        decision = _Draft(log_dir, each, found[each.partition.folder], options)
+        each.tail = TailDecision((), tuple(decision.notes), frozenset())
+        if decision.without:
+            drafts.append(decision)
+    work = [(draft, base, without) for draft in drafts for base, without in sorted(draft.without.items())]
+    items = [draft.item(base, without) for draft, base, without in work]
+    for index, result in engine.run(MAKE_MENDED, items):
+        draft, base, _ = work[index]
+        draft.made[base] = result
+    for draft in drafts:
+        draft.each.tail = draft.decision()
+    for each in surveyed:
+        if each not in touched:
+            why = why_untouched(each.partition, each.settings)
+            each.tail = TailDecision((), (f"its logs are left alone: {why}",), frozenset())
+
+
+def _check_consents(options: Options, found: dict[str, tuple[Damaged, ...]]) -> None:
+    for text in options.accepted_losses:
+        rule, _, rest = text.partition(":")
+        folder, _, offset = rest.rpartition(":")
+        if folder not in found:
+            raise UsageError(
+                f"--accept-data-loss {text}: {folder} is not among the partitions that this plan looks at"
+            )
+        offered = [one for one in found[folder] if one.consent]
+        if text in {one.consent for one in offered}:
+            continue
+        if not offered:
+            raise UsageError(f"--accept-data-loss {text}: {folder} has no damage that needs a consent")
+        lines = "; ".join(f"type --accept-data-loss {one.consent} ({prices(one)})" for one in offered[:_FEW])
+        wrong = "is not a first lost offset" if rule in {one.rule for one in offered} else "is not its damage"
+        raise UsageError(f"--accept-data-loss {text}: {rule} at offset {offset} {wrong} in {folder}: {lines}")
+
+
+class _Draft:
+    """What becomes of one partition's damage, before the new files are worked out."""
+
+    def __init__(
+        self, log_dir: LogDir, each: Surveyed, damages: tuple[Damaged, ...], options: Options
+    ) -> None:
+        self.log_dir = log_dir
+        self.each = each
+        self.partition: Partition = each.partition
+        self.accepted = frozenset(options.accepted_losses)
+        self.notes: list[str] = []
+        self.without: dict[int, tuple[Damaged, ...]] = {}
+        self.aside: tuple[int, ...] = ()
+        self.aside_for: Damaged | None = None
+        self.made: dict[int, MendedResult] = {}
+        why = unmapped(each) if each.damage or not each.segments else ""
+        if why and self.partition.segments:
+            self.notes.append(f"its damage is left alone: {why}")
+            return
+        self._tell(damages)
+        if way_of(options.fixes) == "broker":
+            self._as_the_broker(damages)
+        else:
+            self._excise(damages)
+
+    def _tell(self, damages: tuple[Damaged, ...]) -> None:
+        told = [one for one in damages if not one.torn]
+        for one in told[:_SHOWN_AT_MOST]:
+            where = f"{one.base_offset:020d}.log at position {one.range.start}"
+            given = "consent given: " if one.consent in self.accepted else ""
+            self.notes.append(f"{given}{where}: {one.rule}: {one.range.text}; {prices(one)}")
+        if len(told) > _SHOWN_AT_MOST:
+            self.notes.append(
+                f"{len(told) - _SHOWN_AT_MOST} more damaged ranges; krepair check names them all"
+            )
+
+    def _excise(self, damages: tuple[Damaged, ...]) -> None:
+        """Per segment: all of its damaged ranges, or none, since what stays has to be valid from end to end."""
+        by_segment: dict[int, list[Damaged]] = {}
+        for one in damages:
+            by_segment.setdefault(one.base_offset, []).append(one)
+        for base_offset, ranges in by_segment.items():
+            missing = [one for one in ranges if not one.torn and one.consent not in self.accepted]
+            if not missing:
+                self._take(base_offset, tuple(ranges))
+            elif len(missing) < len(ranges):
+                more = missing[0].consent
+                also = (
+                    f"--accept-data-loss {more} as well"
+                    if more
+                    else f"{missing[0].rule}, which has no way out here"
+                )
+                self.notes.append(
+                    f"{base_offset:020d}.log: nothing is cut yet, since it has other damage: it needs {also}"
+                )
+
+    def _as_the_broker(self, damages: tuple[Damaged, ...]) -> None:
+        """Everything from the first damage that is consented to; damage before it would make the broker cut there."""
+        first = next((one for one in damages if one.consent in self.accepted or one.torn), None)
+        if first is None:
+            return
+        before = [
+            one
+            for one in damages
+            if one.base_offset == first.base_offset and one.range.start < first.range.start
+        ]
+        if before:
+            self.notes.append(
+                f"{first.base_offset:020d}.log: nothing is cut yet: its first damage is at position "
+                f"{before[0].range.start} ({before[0].consent or before[0].rule})"
+            )
+            return
+        self._take(first.base_offset, (first,), to_end=True)
+        if first.base_offset in self.without:
+            later = [
+                one.base_offset for one in self.partition.segments if one.base_offset > first.base_offset
+            ]
+            self.aside, self.aside_for = tuple(reversed(later)), first
+
+    def _take(self, base_offset: int, ranges: tuple[Damaged, ...], *, to_end: bool = False) -> None:
+        log = self._log_of(base_offset)
+        at_end = to_end or (len(ranges) == 1 and ranges[0].range.end == log.size)
+        if at_end and log.nlink > 1:
+            self.notes.append(
+                f"{log.name}: left as it is: it has {log.nlink} names (hard links), and cutting it in place would cut "
+                "them all; give this name a copy of its own first"
+            )
+            return
+        self.without[base_offset] = ranges
+
+    def _log_of(self, base_offset: int) -> FileRef:
+        return next(one.log for one in self.partition.segments if one.base_offset == base_offset)
+
+    def _bounds(self, base_offset: int, ranges: tuple[Damaged, ...]) -> tuple[tuple[int, int], ...]:
+        if self.aside_for is not None and self.aside_for.base_offset == base_offset:
+            return ((ranges[0].range.start, self._log_of(base_offset).size),)
+        return tuple((one.range.start, one.range.end) for one in ranges)
+
+    def item(self, base_offset: int, ranges: tuple[Damaged, ...]) -> MendedItem:
+        """Work out the files that a segment becomes."""
+        return MendedItem(
+            place=place_of(self.log_dir, self.partition),
+            base_offset=base_offset,
+            size=self._log_of(base_offset).size,
+            without=self._bounds(base_offset, ranges),
+            interval_bytes=self.each.settings.index_interval_bytes,
+        )
+
+    def decision(self) -> TailDecision:
+        """The changes, now that the new files are known."""
+        failed = next(((base, one) for base, one in sorted(self.made.items()) if one.failure), None)
+        if failed is not None:
+            self.notes.append(f"{failed[0]:020d}.log: left as it is: {failed[1].why}")
+            return TailDecision((), tuple(self.notes), frozenset())
+        changes: list[MendLog | SetAside] = [self._set_aside(base) for base in self.aside]
+        for base_offset, ranges in sorted(self.without.items()):
+            changes.append(self._mend(base_offset, ranges))
+        self.notes.extend(self._what_follows())
+        bases = frozenset({*self.without, *self.aside})
+        return TailDecision(tuple(changes), tuple(self.notes), bases)
+
+    def _mend(self, base_offset: int, ranges: tuple[Damaged, ...]) -> MendLog:
+        made, log = self.made[base_offset], self._log_of(base_offset)
+        bounds = self._bounds(base_offset, ranges)
+        cut = len(bounds) == 1 and bounds[0][1] == log.size
+        return MendLog(
+            change_id=f"{self.partition.folder}/{log.name}",
+            name=log.name,
+            base_offset=base_offset,
+            method="cut" if cut else "excise",
+            removed=tuple(
+                _removed(one, start, end, one.broker if self.aside_for is one else one.excised)
+                for one, (start, end) in zip(ranges, bounds, strict=True)
+            ),
+            size_before=log.size,
+            size_after=made.size,
+            digest_removed=made.digest_gone,
+            digest_after=made.digest,
+            mtime_ns=log.mtime_ns,
+            last_offset=made.last_offset,
+            companions=tuple(
+                NewCompanion(
+                    name=f"{base_offset:020d}{each.suffix}",
+                    size_before=each.size_before,
+                    size_after=each.size_after,
+                    digest_after=each.digest_after,
+                )
+                for each in made.companions
+                if not each.same
+            ),
+            front_bytes=max((each.front_bytes for each in made.companions), default=0),
+            reason=self._reason(ranges, cut=cut),
+            undo=KeepOriginal(),
+        )
+
+    def _reason(self, ranges: tuple[Damaged, ...], *, cut: bool) -> str:
+        text = ranges[0].range.text
+        if len(ranges) > 1:
+            text += f" (and {len(ranges) - 1} more)"
+        if all(one.torn for one in ranges):
+            return f"torn tail: {text}"
+        way = (
+            "as a broker would"
+            if self.aside_for is not None
+            else "damage at the end"
+            if cut
+            else "only the damage"
+        )
+        return f"{way}, by consent: {text}"
+
+    def _set_aside(self, base_offset: int) -> SetAside:
+        assert self.aside_for is not None
+        segment = next(one for one in self.partition.segments if one.base_offset == base_offset)
+        facts = next(one for one in self.each.segments if one.base_offset == base_offset)
+        files = [
+            *segment.files(),
+            *(one.file for one in self.partition.snapshots if one.offset == base_offset),
+        ]
+        return SetAside(
+            change_id=f"{self.partition.folder}/{base_offset:020d}",
+            base_offset=base_offset,
+            names=tuple(file.name for file in files),
+            bytes=sum(file.size for file in files),
+            records=sum(one.records for one in valid_ranges(self.each, facts)),
+            rule=self.aside_for.rule,
+            consent=self.aside_for.consent,
+            reason=f"it lies behind the cut in {self.aside_for.base_offset:020d}.log",
+            undo=KeepOriginal(),
+        )
+
+    def _what_follows(self) -> Iterator[str]:
+        """What lies past the new log end in other files, which a broker drops by itself and other fixes mend."""
+        last = self.partition.segments[-1].base_offset
+        ends = self.aside_for.base_offset if self.aside_for is not None else last
+        if ends not in self.made:
+            return
+        end = self.made[ends].last_offset + 1
+        key = (self.partition.topic, self.partition.number)
+        past = []
+        for name, points in (
+            ("recovery point", self.log_dir.recovery_point.offsets),
+            ("high watermark", self.log_dir.high_watermark.offsets),
+        ):
+            if points.get(key, -1) > end:
+                past.append(f"{name} {points[key]} (--fix checkpoints)")
+        gone = {*self.aside} if self.aside_for is not None else set()
+        names = [
+            one.file.name for one in self.partition.snapshots if one.offset > end and one.offset not in gone
+        ]
+        if names:
+            past.append(f"{', '.join(names[:_FEW])} (--fix snapshots)")
+        if past:
+            yield f"past the new log end {end}: {'; '.join(past)}; a broker drops them by itself at its next start"
+
+
+def _removed(one: Damaged, start: int, end: int, loss: Loss) -> RemovedRange:
+    return RemovedRange(
+        start=start,
+        end=end,
+        rule=one.rule,
+        consent=one.consent,
+        first_lost=loss.first,
+        last_lost=loss.last,
+        records=loss.records,
+    )

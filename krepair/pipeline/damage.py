@@ -1,0 +1,492 @@
+"""Tasks on damaged logs: a map of what is valid, and the files of a log that was cut or freed of its damage.
+
+The map is made by the scan itself, begun anew behind each damaged range, so what it calls valid is what every other
+part of krepair calls valid. Valid ranges and damaged ranges together are the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from msgspec import Struct
+
+from krepair.durable.attributes import read_attributes
+from krepair.durable.real_disk import RealDisk
+from krepair.formats import batch_v2, offset_index, time_index, txn_index
+from krepair.formats.batch_v2 import HEADER, LOG_OVERHEAD
+from krepair.kernels import classes as c
+from krepair.kernels.recover import RecoveredSegment, recover_segment
+from krepair.kernels.resync import find_batch
+from krepair.kernels.scan import ReadInto, ScanInputs, scan_segment
+from krepair.logdir.fingerprint import DIGEST_BYTES, digest_bytes
+from krepair.logdir.reading import opened_for_reading, why
+from krepair.pipeline.items import FailureKind, Place
+from krepair.pipeline.regenerate import packed, read_into_from
+from krepair.pipeline.tasks import elsewhere, log_name, read_entries
+
+MOST_RANGES = 4096
+_CHUNK_BYTES = 1 << 20
+_UNKNOWN = -1
+_ORDERED = frozenset({c.D_OFFSET_ORDER, c.D_OFFSET_RANGE, c.D_COUNTS, c.D_CONTROL})
+
+
+class ValidRange(Struct, frozen=True, kw_only=True):
+    """Batches side by side, all valid.
+
+    Attributes:
+        start: position of the first.
+        end: position after the last.
+        first_offset: base offset of the first (of a v0 or v1 wrapper its own).
+        last_offset: last offset of the last.
+        batches: how many.
+        records: in data batches; a message of v0 or v1 counts as one.
+    """
+
+    start: int
+    end: int
+    first_offset: int
+    last_offset: int
+    batches: int
+    records: int
+
+
+class DamagedRange(Struct, frozen=True, kw_only=True):
+    """Bytes between valid batches, or after the last one.
+
+    Attributes:
+        start: position of the first.
+        end: position after the last.
+        damage: kind (``classes.D_*``) of what is wrong at ``start``.
+        text: what was expected and found there.
+        first_lost: the offset after the last valid batch before it.
+        next_offset: offset of the valid batch behind it in this log, -1 if none.
+        records: as the header of the one batch that it is says, -1 where no header can be read.
+        last_lost: last offset as that header says, -1 where none can be read.
+        zeros: whether all of it is zeros.
+    """
+
+    start: int
+    end: int
+    damage: int
+    text: str
+    first_lost: int
+    next_offset: int
+    records: int
+    last_lost: int
+    zeros: bool
+
+    @property
+    def bytes(self) -> int:
+        """How many."""
+        return self.end - self.start
+
+    @property
+    def partial(self) -> bool:
+        """Whether it can only be the rest of a write that was torn: cut short, or nothing but zeros."""
+        return self.zeros or self.damage in (c.D_TORN, c.D_PAST_END)
+
+    @property
+    def checksummed(self) -> bool:
+        """Whether the batch at its start has a right checksum, and only its offsets or its records are wrong."""
+        return self.damage in _ORDERED
+
+
+class MapItem(Struct, frozen=True, kw_only=True):
+    """Map one damaged log.
+
+    Attributes:
+        place: where.
+        base_offset: of the segment.
+        size: bytes of its ``.log`` as it was listed.
+        first: the valid range at its start, as the scan found it (may be empty).
+        damage: kind of what is wrong behind it.
+        text: what was expected and found there.
+        highest: largest offset that the log may have: below the next segment's base offset.
+    """
+
+    place: Place
+    base_offset: int
+    size: int
+    first: ValidRange
+    damage: int
+    text: str
+    highest: int
+
+
+class MapResult(Struct, frozen=True, kw_only=True):
+    """What is valid in a damaged log, and what is not.
+
+    Attributes:
+        failure: kind of failure, empty if the log could be read.
+        why: of a failure.
+        valid: ascending; the first is left out when empty.
+        damaged: ascending.
+        complete: whether the search behind the last damage came to an end.
+    """
+
+    failure: FailureKind = ""
+    why: str = ""
+    valid: tuple[ValidRange, ...] = ()
+    damaged: tuple[DamagedRange, ...] = ()
+    complete: bool = True
+
+
+def map_damage(item: MapItem) -> MapResult:
+    """Map one damaged log. An I/O error is a failure, never damage."""
+    wrong = elsewhere(item.place)
+    if wrong:
+        return MapResult(failure="elsewhere", why=wrong)
+    name = log_name(item.base_offset)
+    try:
+        with opened_for_reading(f"{item.place.path}/{name}") as descriptor:
+            size = os.fstat(descriptor).st_size
+            if size != item.size:
+                return MapResult(
+                    failure="changed", why=f"{item.place.folder}/{name}: has {size} bytes, not {item.size}"
+                )
+            return damage_map(item, read_into_from(descriptor))
+    except OSError as error:
+        return MapResult(failure="unreadable", why=f"{item.place.folder}/{name}: {why(error)}")
+
+
+def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
+    """The map of a log that can be read at any position."""
+    valid = [item.first] if item.first.end else []
+    damaged: list[DamagedRange] = []
+    start, kind, text, last = item.first.end, item.damage, item.text, item.first.last_offset
+    complete = True
+    while start < item.size:
+        found, after, complete = _next_valid(item, read_into, start, last)
+        damaged.append(_damaged(read_into, start, found, item, kind, text, last, after))
+        if after is None:
+            break
+        ran, kind, text = after
+        valid.append(ran)
+        start, last = ran.end, ran.last_offset
+        if len(damaged) == MOST_RANGES:
+            complete = False
+            if start < item.size:
+                damaged.append(_damaged(read_into, start, item.size, item, kind, text, last, None))
+            break
+    return MapResult(valid=tuple(valid), damaged=tuple(damaged), complete=complete)
+
+
+_Next = tuple[ValidRange, int, str]
+
+
+def _next_valid(item: MapItem, read_into: ReadInto, start: int, last: int) -> tuple[int, _Next | None, bool]:
+    """Where the next valid batch begins, what follows from there on, and whether the search came to an end."""
+    position = _declared_end(read_into, start, item.size)
+    if position:
+        after = _valid_from(item, read_into, position, last)
+        if after is not None:
+            return position, after, True
+    position, budget = start + 1, -1
+    while True:
+        found = find_batch(read_into, position, item.size, last + 1, item.highest, budget=budget)
+        if found.position < 0:
+            return item.size, None, found.complete
+        after = _valid_from(item, read_into, found.position, last)
+        if after is not None:
+            return found.position, after, True
+        position = found.position + 1
+
+
+def _declared_end(read_into: ReadInto, start: int, size: int) -> int:
+    """Where the damaged batch says that it ends, 0 if that is not in the log."""
+    head = _read(read_into, start, HEADER.size)
+    if len(head) < HEADER.size or head[HEADER.place("magic")] > batch_v2.MAGIC:
+        return 0
+    end = start + int.from_bytes(head[8:12], "big", signed=True) + LOG_OVERHEAD
+    return end if start + LOG_OVERHEAD < end < size else 0
+
+
+def _valid_from(item: MapItem, read_into: ReadInto, position: int, last: int) -> _Next | None:
+    """The valid batches from a position on whose offsets go on from the last one, None if there are none."""
+    inputs = ScanInputs(base_offset=item.base_offset, file_size=item.size - position, now_ms=0)
+    summary = scan_segment(inputs, lambda buffer, at: read_into(buffer, at + position))
+    if not summary.batches or summary.first_offset <= last or summary.first_offset > item.highest:
+        return None
+    ran = ValidRange(
+        start=position,
+        end=position + summary.valid_bytes,
+        first_offset=summary.first_offset,
+        last_offset=summary.last_offset,
+        batches=summary.batches,
+        records=int(summary.tallies[:, c.T_RECORDS].sum()),
+    )
+    return ran, summary.damage, summary.damage_text
+
+
+def _damaged(
+    read_into: ReadInto,
+    start: int,
+    end: int,
+    item: MapItem,
+    kind: int,
+    text: str,
+    last: int,
+    after: _Next | None,
+) -> DamagedRange:
+    next_offset = after[0].first_offset if after is not None else -1
+    records, last_lost = _declared(read_into, start, end, last, next_offset if after else item.highest + 1)
+    return DamagedRange(
+        start=start,
+        end=end,
+        damage=kind,
+        text=text,
+        first_lost=last + 1,
+        next_offset=next_offset,
+        records=records,
+        last_lost=last_lost,
+        zeros=_all_zeros(read_into, start, end),
+    )
+
+
+def _declared(read_into: ReadInto, start: int, end: int, last: int, before: int) -> tuple[int, int]:
+    """Records and last offset by the header of a range that is one v2 batch, -1 where it cannot be one."""
+    head = _read(read_into, start, HEADER.size)
+    if len(head) < HEADER.size or head[HEADER.place("magic")] != batch_v2.MAGIC:
+        return _UNKNOWN, _UNKNOWN
+    header = batch_v2.decode_header(head, 0)
+    last_offset = header.base_offset + header.last_offset_delta
+    fits = header.size_bytes >= end - start and last < header.base_offset <= last_offset < before
+    if not fits or not 0 <= header.record_count <= header.last_offset_delta + 1:
+        return _UNKNOWN, _UNKNOWN
+    return header.record_count, last_offset
+
+
+def _all_zeros(read_into: ReadInto, start: int, end: int) -> bool:
+    return not any(any(piece) for piece in _pieces(read_into, start, end))
+
+
+def _pieces(read_into: ReadInto, start: int, end: int) -> Iterator[bytes]:
+    while start < end:
+        piece = _read(read_into, start, min(_CHUNK_BYTES, end - start))
+        if not piece:
+            return
+        yield piece
+        start += len(piece)
+
+
+def _read(read_into: ReadInto, position: int, count: int) -> bytes:
+    buffer = bytearray(count)
+    got = read_into(memoryview(buffer), position)
+    return bytes(buffer[:got])
+
+
+# -- the files of a log that was cut or freed of its damage
+
+
+class MendedItem(Struct, frozen=True, kw_only=True):
+    """Work out what a log and its indexes become without some of its bytes, or make them.
+
+    Attributes:
+        place: where.
+        base_offset: of the segment.
+        size: bytes of its ``.log``.
+        without: (start, end) of the ranges that go, ascending.
+        interval_bytes: ``index.interval.bytes``.
+        target: folder that new files are written into, empty if nothing is to be written.
+        with_log: whether the log itself is written too.
+    """
+
+    place: Place
+    base_offset: int
+    size: int
+    without: tuple[tuple[int, int], ...]
+    interval_bytes: int
+    target: str = ""
+    with_log: bool = False
+
+
+class MendedCompanion(Struct, frozen=True, kw_only=True):
+    """One index of the new log.
+
+    Attributes:
+        suffix: of the file.
+        size_before: bytes, -1 if there is no file.
+        size_after: bytes.
+        digest_after: 32 hex digits over the new bytes.
+        same: whether the file has these bytes already.
+        front_bytes: of an ``.index``: how much of the new one is also true of the old log.
+    """
+
+    suffix: str
+    size_before: int
+    size_after: int
+    digest_after: str
+    same: bool
+    front_bytes: int = 0
+
+
+class MendedResult(Struct, frozen=True, kw_only=True):
+    """What a log becomes.
+
+    Attributes:
+        failure: kind of failure, empty if all could be read, and the new log is valid from end to end.
+        why: of a failure.
+        size: bytes of the new log.
+        digest: 32 hex digits over them.
+        digest_gone: the same over the bytes that go, in order.
+        last_offset: of the last batch that stays, one less than the base offset if none does.
+        batches: that stay.
+        companions: the indexes.
+    """
+
+    failure: FailureKind = ""
+    why: str = ""
+    size: int = 0
+    digest: str = ""
+    digest_gone: str = ""
+    last_offset: int = -1
+    batches: int = 0
+    companions: tuple[MendedCompanion, ...] = ()
+
+
+def kept_ranges(size: int, without: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """(start, end) of what stays of a file."""
+    kept, position = [], 0
+    for start, end in without:
+        kept.append((position, start))
+        position = end
+    return tuple((start, end) for start, end in [*kept, (position, size)] if start < end)
+
+
+def reader_without(read_into: ReadInto, kept: tuple[tuple[int, int], ...]) -> ReadInto:
+    """Reads a file as if only the kept ranges were in it."""
+    starts = np.cumsum([0, *(end - start for start, end in kept)])
+
+    def read(buffer: memoryview, position: int) -> int:
+        number = int(np.searchsorted(starts, position, side="right")) - 1
+        if number >= len(kept):
+            return 0
+        start, end = kept[number]
+        at = start + position - int(starts[number])
+        return read_into(buffer[: min(len(buffer), end - at)], at)
+
+    return read
+
+
+def mended(item: MendedItem) -> MendedResult:
+    """Work out, or make, a log and its indexes without the ranges that go; proves that what stays is valid."""
+    wrong = elsewhere(item.place)
+    if wrong:
+        return MendedResult(failure="elsewhere", why=wrong)
+    name = log_name(item.base_offset)
+    try:
+        with opened_for_reading(f"{item.place.path}/{name}") as descriptor:
+            size = os.fstat(descriptor).st_size
+            if size != item.size:
+                text = f"{item.place.folder}/{name}: has {size} bytes, not {item.size}"
+                return MendedResult(failure="changed", why=text)
+            return _mended(item, read_into_from(descriptor))
+    except OSError as error:
+        kind: FailureKind = "disk" if item.target else "unreadable"
+        return MendedResult(failure=kind, why=f"{item.place.folder}/{name}: {why(error)}")
+
+
+def _mended(item: MendedItem, read_into: ReadInto) -> MendedResult:
+    kept = kept_ranges(item.size, item.without)
+    reader = reader_without(read_into, kept)
+    size = sum(end - start for start, end in kept)
+    made = recover_segment(item.base_offset, size, item.interval_bytes, reader)
+    if made.damage or made.valid_bytes != size:
+        text = f"position {made.valid_bytes} of what would stay: {made.damage_text or 'not valid'}"
+        return MendedResult(
+            failure="changed", why=f"{item.place.folder}/{log_name(item.base_offset)}: {text}"
+        )
+    stem = f"{item.place.path}/{item.base_offset:020d}"
+    index = packed(offset_index.ENTRY, made.offsets[:, 0] - item.base_offset, made.offsets[:, 1])
+    first = item.without[0][0] if item.without else size
+    front = int((made.offsets[:, 1] < first).sum()) * offset_index.ENTRY.size
+    times = packed(time_index.ENTRY, made.times[:, 0], made.times[:, 1] - item.base_offset)
+    files = {".index": index, ".timeindex": times}
+    entries = _entries_up_to(read_entries(item.place, item.base_offset), made)
+    if entries is not None:
+        files[".txnindex"] = entries
+    companions = [_companion(stem, suffix, data, front) for suffix, data in files.items()]
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    write = _writer(item, size, digest.update)
+    position = 0
+    for piece in _pieces(reader, 0, size):
+        write(piece, position)
+        position += len(piece)
+    gone = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for start, end in item.without:
+        for piece in _pieces(read_into, start, end):
+            gone.update(piece)
+    if item.target:
+        changed = {each.suffix: files[each.suffix] for each in companions if not each.same}
+        _finish(item, stem, changed)
+    return MendedResult(
+        size=size,
+        digest=digest.hexdigest(),
+        digest_gone=gone.hexdigest(),
+        last_offset=made.last_offset,
+        batches=made.batches,
+        companions=tuple(companions),
+    )
+
+
+def _entries_up_to(entries: bytes, made: RecoveredSegment) -> bytes | None:
+    """The entries of aborts that are still in the log; None where there are none, or they cannot be read."""
+    if not entries or len(entries) % txn_index.ENTRY_SIZE:
+        return None
+    lasts = txn_index.view(entries)["last_offset"]
+    return entries[: int((lasts <= made.last_offset).sum()) * txn_index.ENTRY_SIZE]
+
+
+def _companion(stem: str, suffix: str, data: bytes, front: int) -> MendedCompanion:
+    try:
+        size = os.stat(stem + suffix, follow_symlinks=False).st_size
+    except FileNotFoundError:
+        size = -1
+    same = size == len(data)
+    if same and data:
+        with opened_for_reading(stem + suffix) as descriptor:
+            same = os.pread(descriptor, len(data) + 1, 0) == data
+    return MendedCompanion(
+        suffix=suffix,
+        size_before=size,
+        size_after=len(data),
+        digest_after=digest_bytes(data),
+        same=same,
+        front_bytes=front if suffix == ".index" else 0,
+    )
+
+
+def _writer(item: MendedItem, size: int, digest: Callable[[bytes], None]) -> Callable[[bytes, int], None]:
+    if not item.with_log:
+        return lambda piece, position: digest(piece)
+    disk, target = RealDisk(), f"{item.target}/{log_name(item.base_offset)}"
+    if os.path.lexists(target):
+        disk.unlink(target)
+    disk.reserve(target, size)
+
+    def write(piece: bytes, position: int) -> None:
+        digest(piece)
+        disk.write_at(target, position, [memoryview(piece)])
+
+    return write
+
+
+def _finish(item: MendedItem, stem: str, companions: dict[str, bytes]) -> None:
+    """The new files with the attributes of what they replace, and durable."""
+    disk = RealDisk()
+    if item.with_log:
+        log = f"{item.target}/{log_name(item.base_offset)}"
+        disk.set_attributes(log, read_attributes(f"{stem}.log"))
+        disk.sync_file(log)
+    for suffix, data in companions.items():
+        path = f"{item.target}/{item.base_offset:020d}{suffix}"
+        if os.path.lexists(path):
+            disk.unlink(path)
+        disk.create(path, data)
+        like = stem + suffix if os.path.lexists(stem + suffix) else f"{stem}.log"
+        disk.set_attributes(path, read_attributes(like))
+        disk.sync_file(path)
+    disk.sync_dir(item.target)

@@ -1,0 +1,463 @@
+"""Torn tails and damage in the middle: found with their price, mended by consent, verified, taken back."""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from krepair.errors import ExitCode, UsageError
+from krepair.ops.apply import apply
+from krepair.ops.check import check
+from krepair.ops.options import Engine, Options
+from krepair.ops.plan import make_plan
+from krepair.ops.purge import purge
+from krepair.ops.reports import LogDirReport
+from krepair.ops.undo import undo
+from krepair.ops.verify import verify_log_dir, verify_plan
+from krepair.plan.model import MendLog, Plan, SetAside
+from tests import builders as b
+from tests.durable.disks import FILE_CHANGING, SimulatedCrash, StoppingDisk
+from tests.journal.scene import UnsyncedDisk
+from tests.ops.scene import tree
+
+PER_BATCH = 5
+PER_SEGMENT = 10
+INTERVAL = 200
+KEY = (("index.interval.bytes", str(INTERVAL)),)
+
+
+def options(**given: object) -> Options:
+    values: dict[str, object] = {
+        "engine": Engine.INLINE,
+        "now_ms": b.NOW_MS + 60_000,
+        "fixes": ("tail",),
+        "settings": KEY,
+    }
+    return Options(**(values | given))  # type: ignore[arg-type]
+
+
+@dataclass
+class Torn:
+    """A partition of segments of ten batches of five records, and what was done to it."""
+
+    root: Path
+
+    @classmethod
+    def make(
+        cls, root: Path, segments: int = 4, *, clean_stop: bool = False, recovery_point: int = 0
+    ) -> Torn:
+        directory = b.LogDir(root)
+        partition = directory.partition("t", index_interval_bytes=INTERVAL)
+        for number in range(segments):
+            base = number * PER_BATCH * PER_SEGMENT
+            partition.segment(
+                *(b.data(base + PER_BATCH * n, PER_BATCH, leader_epoch=number) for n in range(PER_SEGMENT))
+            )
+        directory.write(clean_stop=clean_stop)
+        (root / ".lock").touch()  # as 2.2 leaves it
+        end = partition.log_end if clean_stop else recovery_point
+        (root / "recovery-point-offset-checkpoint").write_text(f"0\n1\nt 0 {end}\n")
+        return cls(root)
+
+    @property
+    def folder(self) -> Path:
+        return self.root / "t-0"
+
+    def log(self, number: int) -> Path:
+        return self.folder / f"{number * PER_BATCH * PER_SEGMENT:020d}.log"
+
+    def places(self, number: int) -> list[int]:
+        """Where the batches of a segment begin, and where the last one ends."""
+        raw, places = self.log(number).read_bytes(), [0]
+        while places[-1] < len(raw):
+            places.append(places[-1] + 12 + int.from_bytes(raw[places[-1] + 8 : places[-1] + 12], "big"))
+        return places
+
+    def write(self, number: int, data: bytes) -> None:
+        """New bytes, the same modification time."""
+        path = self.log(number)
+        found = path.stat()
+        path.write_bytes(data)
+        os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+    def flip(self, number: int, position: int) -> None:
+        raw = bytearray(self.log(number).read_bytes())
+        raw[position] ^= 0x40
+        self.write(number, bytes(raw))
+
+    def tear(self, data: bytes) -> None:
+        """Bytes behind the last segment's last batch."""
+        last = len(list(self.folder.glob("*.log"))) - 1
+        self.write(last, self.log(last).read_bytes() + data)
+
+    def plan(self, **given: object) -> Plan:
+        return make_plan(str(self.root), options(**given))
+
+    def check(self, **given: object) -> LogDirReport:
+        return check([str(self.root)], options(**given)).log_dirs[0]
+
+    def offsets(self) -> list[int]:
+        """First offsets of all batches, read by a parser of the test's own."""
+        found = []
+        for path in sorted(self.folder.glob("*.log")):
+            raw, place = path.read_bytes(), 0
+            while place < len(raw):
+                found.append(int.from_bytes(raw[place : place + 8], "big"))
+                place += 12 + int.from_bytes(raw[place + 8 : place + 12], "big")
+            assert place == len(raw)
+        return found
+
+
+def all_first_offsets(segments: int = 4) -> list[int]:
+    return list(range(0, segments * PER_BATCH * PER_SEGMENT, PER_BATCH))
+
+
+TAILS = {
+    "part of a batch": b.data(200, PER_BATCH).raw[:100],
+    "part of a header": b.data(200, PER_BATCH).raw[:30],
+    "one byte": b"\x07",
+    "zeros": bytes(4096),
+    "a whole batch with a wrong checksum": b.data(200, 3).raw[:-1] + b"\xff",
+    "garbage": b"\xa5" * 300,
+    "a batch, then zeros where its end should be": b.data(200, PER_BATCH).raw[:90] + bytes(60),
+}
+
+
+@pytest.mark.parametrize("name", TAILS)
+def test_torn_tail_is_cut_kept_and_given_back(tmp_path: Path, name: str) -> None:
+    torn = Torn.make(tmp_path / "logs")
+    whole = torn.log(3).read_bytes()
+    torn.tear(TAILS[name])
+    before = tree(torn.root)
+    rules = {finding.rule for finding in torn.check().findings} & {"KR301", "KR302", "KR305"}
+    assert rules == ({"KR305"} if name == "zeros" else {"KR301"})
+    assert tree(torn.root) == before
+    plan = torn.plan()
+    (change,) = plan.partitions[0].changes
+    assert isinstance(change, MendLog)
+    assert (change.method, change.size_after, change.removed[0].consent) == ("cut", len(whole), "")
+    inode = torn.log(3).stat().st_ino
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    assert torn.log(3).read_bytes() == whole
+    assert torn.log(3).stat().st_ino == inode
+    assert tree(torn.root)["t-0/" + torn.log(3).name][3] == before["t-0/" + torn.log(3).name][3]
+    kept = torn.folder / f"krepair~{plan.plan_id}" / "keep" / f"{torn.log(3).name}.cut"
+    assert kept.read_bytes() == TAILS[name]
+    assert verify_plan(plan, options()).problems == ()
+    assert verify_log_dir(str(torn.root), options()).problems == ()
+    assert not torn.plan().partitions[0].changes
+    assert undo(plan, options()).exit_code == ExitCode.DONE
+    assert tree(torn.root) == before
+
+
+def test_purge_frees_the_cut_bytes_and_then_nothing_can_be_undone(tmp_path: Path) -> None:
+    torn = Torn.make(tmp_path / "logs")
+    torn.tear(bytes(10_000))
+    plan = torn.plan()
+    apply(plan, options())
+    report = purge(plan, options())
+    assert report.exit_code == ExitCode.DONE
+    assert report.bytes_freed >= 10_000
+    assert not list(torn.folder.glob("krepair~*"))
+    assert undo(plan, options()).exit_code == ExitCode.REFUSED
+    assert torn.offsets() == all_first_offsets()
+
+
+def test_flushed_batch_that_went_bad_at_the_end_is_no_torn_tail(tmp_path: Path) -> None:
+    torn = Torn.make(tmp_path / "logs", clean_stop=True)
+    torn.flip(3, torn.places(3)[9] + 80)
+    (found,) = [each for each in torn.check().findings if each.rule.startswith("KR3")]
+    assert found.rule == "KR302"
+    assert "--accept-data-loss KR302:t-0:195" in found.evidence
+    plan = torn.plan()
+    assert not plan.partitions[0].changes
+    plan = torn.plan(accepted_losses=("KR302:t-0:195",))
+    (change,) = plan.partitions[0].changes
+    assert isinstance(change, MendLog)
+    assert (change.method, change.removed[0].records) == ("cut", 5)
+
+
+def test_broken_rest_of_a_flushed_batch_is_cut_without_consent(tmp_path: Path) -> None:
+    torn = Torn.make(tmp_path / "logs", clean_stop=True)
+    torn.write(3, torn.log(3).read_bytes()[:-7])
+    plan = torn.plan()
+    assert [change.change_id for change in plan.partitions[0].changes] == [f"t-0/{torn.log(3).name}"]
+
+
+def test_tail_that_holds_a_whole_batch_is_damage_in_the_middle(tmp_path: Path) -> None:
+    torn = Torn.make(tmp_path / "logs")
+    torn.tear(b.data(200, 5).raw[:50] + b.data(205, 5).raw)
+    (found,) = [each for each in torn.check().findings if each.rule.startswith("KR3")]
+    assert found.rule == "KR302"
+    assert "next valid batch" in found.evidence
+    assert not torn.plan().partitions[0].changes
+
+
+def damaged(root: Path) -> Torn:
+    """A flipped bit in the fourth batch of the second segment: offsets 65 to 69."""
+    torn = Torn.make(root)
+    torn.flip(1, torn.places(1)[3] + 80)
+    return torn
+
+
+CONSENT = "KR302:t-0:65"
+
+
+def test_damage_in_the_middle_is_told_with_the_price_of_each_way_out(tmp_path: Path) -> None:
+    torn = damaged(tmp_path / "logs")
+    places = torn.places(1)
+    later = sum(torn.log(number).stat().st_size for number in (2, 3))
+    (found,) = [each for each in torn.check().findings if each.rule.startswith("KR3")]
+    size = places[4] - places[3]
+    assert (found.rule, found.position, found.bytes) == ("KR302", places[3], size)
+    assert (
+        f"a broker's recovery cuts here: {places[-1] - places[3] + later} bytes, 2 later segments among them, "
+        "offsets 65 to 199, 135 records are lost"
+    ) in found.evidence
+    assert f"cutting out only the damage: {size} bytes, offsets 65 to 69, 5 records" in found.evidence
+    assert f"--accept-data-loss {CONSENT}" in found.evidence
+    plan = torn.plan()
+    assert not plan.partitions[0].changes
+    assert any(f"--accept-data-loss {CONSENT}" in note for note in plan.partitions[0].notes)
+
+
+def test_consent_cuts_out_only_the_damage_and_undo_gives_it_back(tmp_path: Path) -> None:
+    torn = damaged(tmp_path / "logs")
+    before = tree(torn.root)
+    plan = torn.plan(accepted_losses=(CONSENT,))
+    assert plan.policy.accepted_losses == (CONSENT,)
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    assert torn.offsets() == [offset for offset in all_first_offsets() if offset != 65]
+    assert verify_plan(plan, options()).problems == ()
+    assert verify_log_dir(str(torn.root), options()).problems == ()
+    assert not torn.plan().partitions[0].changes
+    assert undo(plan, options()).exit_code == ExitCode.DONE
+    assert tree(torn.root) == before
+
+
+def test_consent_for_the_brokers_way_cuts_there_and_sets_later_segments_aside(tmp_path: Path) -> None:
+    torn = damaged(tmp_path / "logs")
+    before = tree(torn.root)
+    plan = torn.plan(fixes=("tail=broker",), accepted_losses=(CONSENT,))
+    changes = plan.partitions[0].changes
+    assert [type(change) for change in changes] == [SetAside, SetAside, MendLog]
+    assert [change.change_id[-3:] for change in changes[:2]] == ["150", "100"]
+    assert any("high watermark 200 (--fix checkpoints)" in note for note in plan.partitions[0].notes)
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    assert torn.offsets() == all_first_offsets()[:13]
+    assert not list(torn.folder.glob("*150.*")) + list(torn.folder.glob("*100.*"))
+    assert verify_plan(plan, options()).problems == ()
+    assert not torn.plan().partitions[0].changes
+    assert undo(plan, options()).exit_code == ExitCode.DONE
+    assert tree(torn.root) == before
+
+
+@pytest.mark.parametrize(
+    ("consent", "expected"),
+    [
+        ("KR302:t-0:66", "type --accept-data-loss KR302:t-0:65"),
+        ("KR305:t-0:65", "type --accept-data-loss KR302:t-0:65"),
+        ("KR302:t-1:65", "t-1 is not among the partitions"),
+        ("KR302:u-0:65", "u-0 is not among the partitions"),
+    ],
+)
+def test_consent_that_names_no_damage_is_wrong_use_and_says_what_to_type(
+    tmp_path: Path, consent: str, expected: str
+) -> None:
+    torn = damaged(tmp_path / "logs")
+    with pytest.raises(UsageError) as error:
+        torn.plan(accepted_losses=(consent,))
+    assert expected in error.value.message
+    if "type" in expected:
+        assert "135 records are lost" in error.value.message
+
+
+def test_consent_without_damage_or_without_the_fix_is_wrong_use(tmp_path: Path) -> None:
+    torn = Torn.make(tmp_path / "logs")
+    with pytest.raises(UsageError, match="no damage that needs a consent"):
+        torn.plan(accepted_losses=(CONSENT,))
+    with pytest.raises(UsageError, match="without --fix tail"):
+        torn.plan(fixes=("markers",), accepted_losses=(CONSENT,))
+
+
+def test_segment_with_two_damages_needs_both_consents(tmp_path: Path) -> None:
+    torn = damaged(tmp_path / "logs")
+    torn.flip(1, torn.places(1)[7] + 80)
+    plan = torn.plan(accepted_losses=(CONSENT,))
+    assert not plan.partitions[0].changes
+    assert any("--accept-data-loss KR302:t-0:85 as well" in note for note in plan.partitions[0].notes)
+    plan = torn.plan(accepted_losses=(CONSENT, "KR302:t-0:85"))
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    assert torn.offsets() == [offset for offset in all_first_offsets() if offset not in (65, 85)]
+
+
+def test_segment_that_is_damaged_from_its_start_is_left_empty(tmp_path: Path) -> None:
+    torn = Torn.make(tmp_path / "logs")
+    torn.write(1, b"\x99" * torn.log(1).stat().st_size)
+    before = tree(torn.root)
+    consent = "KR302:t-0:50"
+    plan = torn.plan(accepted_losses=(consent,))
+    (change,) = plan.partitions[0].changes
+    assert isinstance(change, MendLog)
+    assert (change.size_after, change.removed[0].last_lost) == (0, 99)
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    assert torn.log(1).read_bytes() == b""
+    assert undo(plan, options()).exit_code == ExitCode.DONE
+    assert tree(torn.root) == before
+
+
+def test_offsets_that_go_back_are_cut_out_by_consent(tmp_path: Path) -> None:
+    torn = Torn.make(tmp_path / "logs")
+    places, raw = torn.places(1), torn.log(1).read_bytes()
+    torn.write(1, raw[: places[4]] + raw[places[1] : places[2]] + raw[places[4] :])
+    (found,) = [each for each in torn.check().findings if each.rule.startswith("KR3")]
+    assert found.rule == "KR303"
+    assert "no offsets" in found.evidence
+    plan = torn.plan(accepted_losses=("KR303:t-0:70",))
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    assert torn.log(1).read_bytes() == raw
+
+
+def test_unreadable_log_is_never_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torn = damaged(tmp_path / "logs")
+    inode = torn.log(1).stat().st_ino
+    real = os.preadv
+
+    def failing(descriptor: int, buffers: list[memoryview], position: int) -> int:
+        if os.fstat(descriptor).st_ino == inode:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(descriptor, buffers, position)
+
+    monkeypatch.setattr(os, "preadv", failing)
+    assert {each.rule for each in torn.check().findings if each.rule.startswith("KR3")} == {"KR308"}
+    plan = torn.plan()
+    assert (plan.partitions[0].status, plan.partitions[0].code) == ("left alone", "unreadable")
+    with pytest.raises(UsageError):
+        torn.plan(accepted_losses=(CONSENT,))
+
+
+def test_log_with_a_second_name_is_not_cut_in_place(tmp_path: Path) -> None:
+    torn = Torn.make(tmp_path / "logs")
+    torn.tear(b"torn")
+    plan = torn.plan()
+    os.link(torn.log(3), tmp_path / "backup")
+    other = torn.plan()
+    assert not other.partitions[0].changes
+    assert any("hard links" in note for note in other.partitions[0].notes)
+    report = apply(plan, options())
+    assert [result.outcome for result in report.results] == ["failed"]
+    assert (tmp_path / "backup").read_bytes().endswith(b"torn")
+
+
+def test_partition_that_was_written_to_is_not_put_back(tmp_path: Path) -> None:
+    torn = Torn.make(tmp_path / "logs")
+    torn.tear(b"torn")
+    plan = torn.plan()
+    apply(plan, options())
+    with open(torn.log(3), "ab") as log:
+        log.write(b.data(200, 5).raw)
+    now = tree(torn.root, private=False)
+    report = undo(plan, options())
+    assert report.exit_code == ExitCode.STALE_PLAN
+    assert torn.log(3).name in report.results[0].why
+    assert tree(torn.root, private=False) == now
+
+
+def test_segment_that_came_behind_the_cut_keeps_undo_off(tmp_path: Path) -> None:
+    torn = Torn.make(tmp_path / "logs")
+    torn.tear(b"torn")
+    plan = torn.plan()
+    apply(plan, options())
+    (torn.folder / f"{200:020d}.log").write_bytes(b.data(200, 5).raw)
+    report = undo(plan, options())
+    assert report.exit_code == ExitCode.STALE_PLAN
+    assert f"{200:020d}.log" in report.results[0].why
+
+
+def test_log_that_changed_since_the_plan_is_refused(tmp_path: Path) -> None:
+    torn = damaged(tmp_path / "logs")
+    plan = torn.plan(accepted_losses=(CONSENT,))
+    torn.flip(1, torn.places(1)[6] + 80)
+    now = tree(torn.root)
+    report = apply(plan, options())
+    assert report.exit_code == ExitCode.STALE_PLAN
+    assert tree(torn.root) == now
+
+
+WAYS: dict[str, dict[str, object]] = {
+    "torn tail": {},
+    "excise": {"accepted_losses": (CONSENT,)},
+    "broker": {"fixes": ("tail=broker",), "accepted_losses": (CONSENT,)},
+}
+
+
+def prepared(root: Path, way: str) -> Torn:
+    torn = Torn.make(root, segments=3)
+    if way == "torn tail":
+        torn.tear(b.data(150, 5).raw[:77])
+    else:
+        torn.flip(1, torn.places(1)[3] + 80)
+    (torn.folder / torn.log(1).with_suffix(".index").name).write_bytes(bytes(4096))
+    return torn
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("verb", ["apply", "undo"])
+def test_stopped_at_every_call_it_can_be_run_again_and_taken_back(
+    tmp_path: Path, way: str, verb: str
+) -> None:
+    torn = prepared(tmp_path / "logs", way)
+    old = tree(torn.root)
+    plan = torn.plan(**WAYS[way])
+    apply(plan, options())
+    new = tree(torn.root, private=False)
+    undo(plan, options())
+    assert tree(torn.root) == old
+    stop, stopped = 0, True
+    while stopped:
+        stop += 1
+        if verb == "undo":
+            apply(plan, options(), disk=UnsyncedDisk())
+        try:
+            disk = StoppingDisk(UnsyncedDisk(), stop, FILE_CHANGING)
+            (apply if verb == "apply" else undo)(plan, options(), disk=disk)
+            stopped = False
+        except SimulatedCrash:
+            pass
+        if verb == "apply":
+            report = apply(plan, options(), disk=UnsyncedDisk())
+            assert report.exit_code == ExitCode.DONE, (stop, report.results)
+            assert tree(torn.root, private=False) == new, stop
+        report = undo(plan, options(), disk=UnsyncedDisk())
+        assert report.exit_code == ExitCode.DONE, (stop, report.results)
+        assert tree(torn.root) == old, stop
+    assert stop > 10
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_stopped_apply_is_taken_back_by_undo_alone(tmp_path: Path, way: str) -> None:
+    torn = prepared(tmp_path / "logs", way)
+    old = tree(torn.root)
+    plan = torn.plan(**WAYS[way])
+    stop, stopped = 0, True
+    while stopped:
+        stop += 1
+        try:
+            apply(plan, options(), disk=StoppingDisk(UnsyncedDisk(), stop, FILE_CHANGING))
+            stopped = False
+        except SimulatedCrash:
+            pass
+        report = undo(plan, options(), disk=UnsyncedDisk())
+        assert report.exit_code == ExitCode.DONE, (stop, report.results)
+        assert tree(torn.root) == old, stop
+    assert stop > 10
+
+
+def test_two_plans_of_one_directory_are_the_same_bytes(tmp_path: Path) -> None:
+    torn = damaged(tmp_path / "logs")
+    torn.tear(bytes(100))
+    assert torn.plan(accepted_losses=(CONSENT,)) == torn.plan(accepted_losses=(CONSENT,))

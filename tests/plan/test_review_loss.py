@@ -1,0 +1,211 @@
+"""The review of changes that take data away: none passes without the consent that names it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from krepair.plan.build import build_plan
+from krepair.plan.markdown import markdown
+from krepair.plan.model import (
+    KeepOriginal,
+    MendLog,
+    NewCompanion,
+    PartitionPlan,
+    Plan,
+    RemovedRange,
+    ReplaceFile,
+    SetAside,
+)
+from krepair.plan.planfile import dumps, loads
+from krepair.plan.render import plan_view
+from krepair.plan.review import review
+from tests.plan.plans import COMMIT, DIGEST, FACTS, fingerprint, policy
+
+FOLDER = "t-0"
+CONSENT = "KR302:t-0:40"
+MTIME_NS = 1_700_000_000_000_000_000
+
+
+def segment(base: int, size: int) -> list[Any]:
+    stem = f"{base:020d}"
+    names = [(f"{stem}.index", 8), (f"{stem}.log", size), (f"{stem}.timeindex", 12)]
+    return [fingerprint(name, each, MTIME_NS) for name, each in names]
+
+
+FILES = [
+    *segment(0, 1000),
+    *segment(100, 800),
+    fingerprint(f"{100:020d}.snapshot", 40, MTIME_NS),
+    *segment(200, 600),
+]
+FILES.sort(key=lambda file: file.name)
+
+
+def removed(**fields: Any) -> RemovedRange:
+    values: dict[str, Any] = {
+        "start": 300,
+        "end": 400,
+        "rule": "KR302",
+        "consent": CONSENT,
+        "first_lost": 40,
+        "last_lost": 49,
+        "records": 10,
+    }
+    return RemovedRange(**(values | fields))
+
+
+def log(base: int = 0, size: int = 1000, **fields: Any) -> MendLog:
+    ranges = fields.get("removed", (removed(),))
+    gone = sum(one.end - one.start for one in ranges)
+    values: dict[str, Any] = {
+        "change_id": f"{FOLDER}/{base:020d}.log",
+        "name": f"{base:020d}.log",
+        "base_offset": base,
+        "method": "excise",
+        "removed": ranges,
+        "size_before": size,
+        "size_after": size - gone,
+        "digest_removed": DIGEST,
+        "digest_after": DIGEST,
+        "mtime_ns": MTIME_NS,
+        "last_offset": base + 99,
+        "companions": (
+            NewCompanion(name=f"{base:020d}.index", size_before=8, size_after=16, digest_after=DIGEST),
+        ),
+        "front_bytes": 8,
+        "reason": "only the damage",
+        "undo": KeepOriginal(),
+    }
+    return MendLog(**(values | fields))
+
+
+def torn(**fields: Any) -> MendLog:
+    one = removed(start=500, end=600, rule="KR301", consent="", first_lost=250, last_lost=-1, records=-1)
+    return log(200, 600, **({"removed": (one,), "method": "cut"} | fields))
+
+
+def cut() -> MendLog:
+    return log(removed=(removed(end=1000, last_lost=299),), method="cut")
+
+
+def aside(base: int, **fields: Any) -> SetAside:
+    names = [f"{base:020d}{suffix}" for suffix in (".log", ".index", ".timeindex", ".snapshot")]
+    sizes = {file.name: file.size for file in FILES}
+    names = [name for name in names if name in sizes]
+    values: dict[str, Any] = {
+        "change_id": f"{FOLDER}/{base:020d}",
+        "base_offset": base,
+        "names": tuple(names),
+        "bytes": sum(sizes[name] for name in names),
+        "records": 100,
+        "rule": "KR302",
+        "consent": CONSENT,
+        "reason": "behind the cut",
+        "undo": KeepOriginal(),
+    }
+    return SetAside(**(values | fields))
+
+
+def plan(*changes: Any, **fields: Any) -> Plan:
+    partition = PartitionPlan(
+        topic="t",
+        partition=0,
+        folder=FOLDER,
+        status="change",
+        log_end_offset=300,
+        files=tuple(FILES),
+        changes=changes,
+        log_bytes_before=2400,
+    )
+    given = {"fixes": ("tail",), "accepted_losses": (CONSENT,), "settings": {}}
+    return build_plan(FACTS, policy(**(given | fields)), [partition], COMMIT)
+
+
+def codes(made: Plan) -> set[str]:
+    return {objection.code for objection in review(made)}
+
+
+def test_torn_tail_needs_no_consent_and_the_others_pass_with_theirs() -> None:
+    assert codes(plan(torn(), accepted_losses=())) == set()
+    assert codes(plan(log())) == set()
+    assert codes(plan(log(), torn())) == set()
+    assert codes(plan(aside(200), aside(100), cut())) == set()
+
+
+def test_plan_is_read_back_as_it_was_written_and_its_page_tells_what_goes() -> None:
+    made = plan(aside(200), aside(100), cut())
+    assert loads(dumps(made), "p") == made
+    page = markdown(plan_view(made))
+    assert "Data that goes" in page
+    assert CONSENT in page
+    assert made.partitions[0].log_bytes_after == 300
+    assert made.freed_at_purge == 700 - 16 + 8 + (800 + 8 + 12 + 40) + (600 + 8 + 12)
+
+
+BROKEN: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
+    ("RV29", "no consent given", (log(),), {"accepted_losses": ()}),
+    ("RV29", "consent for another offset", (log(),), {"accepted_losses": ("KR302:t-0:41",)}),
+    ("RV29", "no fix", (log(),), {"fixes": ("index",)}),
+    ("RV29", "consent of another partition", (log(removed=(removed(consent="KR302:t-1:40"),)),), {}),
+    ("RV29", "middle of a log without consent", (log(removed=(removed(consent="", rule="KR301"),)),), {}),
+    (
+        "RV29",
+        "end of a segment that is not the last, without consent",
+        (log(removed=(removed(end=1000, consent="", rule="KR301"),), method="cut"),),
+        {},
+    ),
+    (
+        "RV29",
+        "tail that is not torn, without consent",
+        (torn(removed=(removed(start=500, end=600, consent=""),)),),
+        {},
+    ),
+    ("RV29", "segments without consent", (aside(200), aside(100), cut()), {"accepted_losses": ()}),
+    ("RV30", "wrong size before", (log(size=999),), {}),
+    ("RV30", "wrong size after", (log(size_after=901),), {}),
+    ("RV30", "another modification time", (log(mtime_ns=7),), {}),
+    ("RV30", "ranges that overlap", (log(removed=(removed(), removed(start=350, end=500))),), {}),
+    ("RV30", "no ranges", (log(removed=(), size_after=1000),), {}),
+    ("RV30", "cut in the middle", (log(method="cut"),), {}),
+    ("RV30", "no digest", (log(digest_after=""),), {}),
+    ("RV30", "front larger than the index", (log(front_bytes=24),), {}),
+    ("RV30", "front within an entry", (log(front_bytes=7),), {}),
+    (
+        "RV30",
+        "index of another segment",
+        (log(companions=(NewCompanion(name="x.index", size_before=-1, size_after=0, digest_after=DIGEST),)),),
+        {},
+    ),
+    ("RV30", "segment without a cut", (aside(200),), {}),
+    ("RV30", "a gap between cut and what goes", (aside(100), cut()), {}),
+    ("RV30", "lowest segment first", (aside(100), aside(200), cut()), {}),
+    ("RV30", "cut before what lies behind it", (cut(), aside(200), aside(100)), {}),
+    ("RV30", "file left behind", (aside(200), aside(100, names=(f"{100:020d}.log",), bytes=800), cut()), {}),
+    ("RV09", "log of another name", (log(name=f"{100:020d}.log"),), {}),
+]
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "changes", "given"), BROKEN, ids=[f"{row[0]} {row[1]}" for row in BROKEN]
+)
+def test_broken_plan_is_objected_to(
+    code: str, name: str, changes: tuple[Any, ...], given: dict[str, Any]
+) -> None:
+    assert code in codes(plan(*changes, **given))
+
+
+def test_file_that_two_changes_touch_is_objected_to() -> None:
+    other = ReplaceFile(
+        change_id=f"{FOLDER}/{0:020d}.index",
+        name=f"{0:020d}.index",
+        method="regenerate",
+        rule="KR203",
+        size_before=8,
+        size_after=8,
+        digest_after=DIGEST,
+        reason="",
+        undo=KeepOriginal(),
+    )
+    assert codes(plan(other, log(), fixes=("index", "tail"))) == {"RV30"}
