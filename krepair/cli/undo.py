@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from krepair.cli import options as shared
-from krepair.cli.commands import exact, exact_errors
-from krepair.cli.outcome import finish
-from krepair.cli.progress import ProgressOf
+from krepair.cli.carry_out import carry_out
 
 
 def undo(
@@ -21,13 +19,6 @@ def undo(
     Example: krepair undo offsets.krplan
     """
     options = shared.common_options(engine=engine, master=master)
-    from krepair.cli.views.reports import apply_view
-    from krepair.ops import show
-
-    reviewed = show.load_safe(plan)
     from krepair.ops import undo as ops
 
-    with ProgressOf(quiet=quiet) as progress, exact_errors(plan=plan, log_dir=reviewed.log_dir):
-        report = ops.undo(reviewed, options, progress)
-    report = exact(report, plan=plan, log_dir=reviewed.log_dir)
-    finish("undo", report, report.exit_code, lambda: apply_view(report), as_json=json, quiet=quiet)
+    carry_out(plan, ops.undo, options, json=json, quiet=quiet)

@@ -50,7 +50,7 @@ def verify(
     from krepair.cli.views.reports import verify_view
     from krepair.ops import show
 
-    plan = None if os.path.isdir(target) else show.load_safe(target)
+    plan = None if os.path.isdir(target) else show.load(target)
     from krepair.ops import verify as ops
 
     log_dir = target if plan is None else plan.log_dir

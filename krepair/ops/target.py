@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import socket
+from typing import Final
 
 from krepair.durable.disk import Disk
 from krepair.errors import RefusedError, StalePlanError
@@ -14,22 +15,17 @@ from krepair.logdir.view import read_log_dir
 from krepair.plan.model import PartitionPlan, Plan
 from krepair.plan.review import review
 
+_SHOWN_OBJECTIONS: Final = 5
+
 
 def check_target(plan: Plan) -> None:
     """Review the plan and see that it was made here.
 
     Raises:
-        RefusedError: the review objects; every objection is named with its code.
+        RefusedError: the review objects; the first objections and all codes are named.
         StalePlanError: it is for another host or directory.
     """
-    objections = review(plan)
-    if objections:
-        text = "; ".join(f"{one.code} {one.where}: {one.text}" for one in objections[:5])
-        more = f" (and {len(objections) - 5} more)" if len(objections) > 5 else ""
-        raise RefusedError(
-            f"the review of the plan objects: {text}{more}",
-            next_command=f"krepair plan {shlex.quote(plan.log_dir)} --out PLAN",
-        )
+    _review(plan)
     if plan.host != socket.gethostname():
         raise StalePlanError(f"the plan is for host {plan.host}, this is {socket.gethostname()}")
     try:
@@ -44,6 +40,20 @@ def check_target(plan: Plan) -> None:
             f"{plan.log_dir_inode})",
             next_command=f"krepair plan {shlex.quote(plan.log_dir)} --out PLAN",
         )
+
+
+def _review(plan: Plan) -> None:
+    objections = review(plan)
+    if not objections:
+        return
+    shown = "; ".join(
+        f"{one.code} {one.where or 'plan'}: {one.text}" for one in objections[:_SHOWN_OBJECTIONS]
+    )
+    codes = ", ".join(sorted({one.code for one in objections}))
+    raise RefusedError(
+        f"the review of the plan objects ({codes}): {shown}; nothing was changed",
+        next_command=f"krepair plan {shlex.quote(plan.log_dir)} --out PLAN",
+    )
 
 
 def view_of(plan: Plan) -> LogDir:

@@ -1,0 +1,44 @@
+"""What ``apply``, ``undo`` and ``purge`` do alike: read the plan, carry it out under a progress bar, report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from krepair.cli.commands import exact, exact_errors
+from krepair.cli.outcome import finish
+from krepair.cli.progress import ProgressOf
+from krepair.ops.options import Options
+from krepair.ops.progress import Progress
+from krepair.ops.reports import ApplyReport
+from krepair.plan.model import Plan
+
+
+def carry_out(
+    path: str,
+    run: Callable[[Plan, Options, Progress], ApplyReport],
+    options: Options,
+    *,
+    json: bool,
+    quiet: bool,
+) -> NoReturn:
+    """Do to the log directory of a plan what a verb does.
+
+    Args:
+        path: of the plan file.
+        run: the verb.
+        options: as typed.
+        json: one document instead of a page.
+        quiet: neither.
+
+    Raises:
+        typer.Exit: always, with the report's exit code, unless there is an error.
+    """
+    from krepair.cli.views.reports import apply_view
+    from krepair.ops import show
+
+    plan = show.load(path)
+    with ProgressOf(quiet=quiet) as progress, exact_errors(plan=path, log_dir=plan.log_dir):
+        report = run(plan, options, progress)
+    report = exact(report, plan=path, log_dir=plan.log_dir)
+    finish(report.verb, report, report.exit_code, lambda: apply_view(report), as_json=json, quiet=quiet)
