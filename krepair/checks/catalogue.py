@@ -443,12 +443,11 @@ _FOLDERS = (
         severity=Severity.DATA_LOSS,
         title="Leftovers of an interrupted cleaning or deletion (.swap, .cleaned, .deleted)",
         evidence="file, size, and what the next start does with it",
-        danger="a .swap is data, perhaps the only copy: removing it by hand loses records; with .cleaned "
-        "beside it the "
-        "broker throws it away",
+        danger="a .swap is data, perhaps the only copy: removing it by hand loses records; with a .cleaned at or below "
+        "it every broker throws it away; where versions differ on it, both sides are shown and it is left alone",
         fix="leftovers",
         lost_if_wrong="the side that was not chosen; it is kept until purge",
-        source="Log.loadSegments (2.2.1), LogLoader.load (3.9)",
+        source="Log.loadSegments (2.2.1), LogLoader.load (3.0 to 3.9), seen on 2.2.1, 3.9.2 and 4.3.1",
         implemented_in=FIRST_VERSION,
     ),
     Rule(
@@ -476,12 +475,13 @@ _FOLDERS = (
         code="KR604",
         severity=Severity.CONFUSING,
         title="Folder of a deleted, moved or stray partition (-delete, -future, -stray)",
-        evidence="its name and size",
-        danger="it is deleted after the start, or continues to be moved; an empty -delete folder crashes "
-        "2.2.1",
-        fix="leftovers",
-        lost_if_wrong="the folder; it is kept until purge",
-        source="Log (2.2.1), LocalLog (3.9)",
+        evidence="its name, files and bytes, and what the next start does with it",
+        danger="it is deleted after the start (-delete), goes on being moved (-future), or stays for ever (-stray); a "
+        "-delete folder without a .log keeps 2.2.1 from starting, a -stray one every broker before 3.6.1",
+        fix="none",
+        lost_if_wrong=_NOTHING_CHANGED,
+        source="LogManager.loadLog (2.2.1, 3.9), KAFKA-8564, KAFKA-15605, seen on 2.2.1, 3.9.2 and 4.3.1",
+        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR605",
@@ -543,11 +543,12 @@ _SPACE = (
         code="KR701",
         severity=Severity.BROKER_DOWN,
         title="Space that the broker itself would free at start, if it could start",
-        evidence="files and bytes: .deleted, orphan .cleaned, -delete folders, untrimmed indexes",
+        evidence="files and bytes: .deleted, .cleaned, indexes without a log, -delete folders",
         danger="a full disk stops the broker before it gets to delete anything",
         fix="leftovers",
         lost_if_wrong="what the broker would delete anyway",
-        source="LogLoader.load (3.9), design",
+        source="Log.loadSegments (2.2.1), LogLoader.load (3.9)",
+        implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR702",

@@ -23,6 +23,7 @@ from krepair.journal.steps import (
     Keep,
     Names,
     PutBack,
+    PutOver,
     Remove,
     Rename,
     Step,
@@ -183,6 +184,11 @@ class PartitionFolder:
             for merged in group.merged
         )
 
+    def same(self, relative: str, known: FileState) -> bool:
+        """Whether a path holds a file that is known, under whatever name."""
+        found = self.state(relative)
+        return found is not None and _same(found, known)
+
     # -- carrying out
 
     def run(self, steps: Iterable[Step], group: ApplyIntent) -> None:
@@ -201,6 +207,8 @@ class PartitionFolder:
                     self._keep(step, group)
                 case PutBack():
                     self._put_back(step, group)
+                case PutOver():
+                    self._put_over(step, group)
                 case Unlink():
                     self._unlink(step, group)
                 case Remove():
@@ -270,6 +278,18 @@ class PartitionFolder:
             self._remove(step.target)
         self._give(step.source, step.target, step.via if step.target in group.copied else "")
 
+    def _put_over(self, step: PutOver, group: ApplyIntent) -> None:
+        if self.is_original(group, step.target):
+            return
+        if self.state(step.source) is None:
+            raise StalePlanError(
+                f"{self.at(step.source)}: the kept original is gone; nothing more is changed"
+            )
+        self._remove(step.via)
+        self.disk.link(self.at(step.source), self.at(step.via))
+        self.disk.rename(self.at(step.via), self.at(step.target))
+        self._changed(step.via, step.target)
+
     def _unlink(self, step: Unlink, group: ApplyIntent) -> None:
         if not self.is_original(group, step.path):
             return
@@ -290,6 +310,10 @@ class PartitionFolder:
         """
         for name in litter_names(group):
             self._remove(name)
+        self.remove_set_aside(group)
+
+    def remove_set_aside(self, group: ApplyIntent) -> None:
+        """Removes the ``.deleted`` names that a broker gave to originals; they are kept."""
         for original in group.originals:
             aside = f"{original.name}.deleted"
             found = self.state(aside)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from krepair.errors import RefusedError, StalePlanError
 from krepair.formats.filenames import FileKind, FileName, parse_file_name
@@ -11,7 +11,7 @@ from krepair.formats.filenames import FileState as NameState
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import FileState
 from krepair.journal.steps import EXTENSIONS, segment_file
-from krepair.plan.model import FileFingerprint, PartitionPlan, ReplaceFile, RewriteSegments
+from krepair.plan.model import FileFingerprint, NewFile, PartitionPlan, ReplaceFile, RewriteSegments
 
 
 def check_fresh(
@@ -156,3 +156,20 @@ def check_fresh_file(
         )
         raise RefusedError(message)
     return original, staged
+
+
+def check_staged_files(folder: PartitionFolder, makes: Iterable[NewFile]) -> tuple[FileState, ...]:
+    """Checks that the staged files are there and of the sizes planned.
+
+    Raises:
+        RefusedError: one is not.
+    """
+    found = []
+    for made in makes:
+        state = folder.state(folder.names.stage(made.name))
+        if state is None or state.size != made.size:
+            has = "nothing" if state is None else f"{state.size} bytes"
+            path = folder.at(folder.names.stage(made.name))
+            raise RefusedError(f"{path}: expected {made.size} bytes, found {has}")
+        found.append(state)
+    return tuple(found)

@@ -151,6 +151,19 @@ class AsideIntent(Struct, frozen=True, tag="aside", kw_only=True):
     files: tuple[FileState, ...]
 
 
+class SwapIntent(Struct, frozen=True, tag="swap", kw_only=True):
+    """A swap that a broker began is about to be finished: its new indexes are staged.
+
+    Attributes:
+        change_id: of the change.
+        group: as of a swap of our own: ``merged`` is the ``.log.swap`` by its final name and the staged indexes;
+            ``originals`` are the files replaced and the swap's own index files.
+    """
+
+    change_id: str
+    group: ApplyIntent
+
+
 class UndoIntent(Struct, frozen=True, tag="undo", kw_only=True):
     """The originals of a change are about to be put back.
 
@@ -186,7 +199,7 @@ class PurgeIntent(Struct, frozen=True, tag="purge", kw_only=True):
     changes: tuple[str, ...]
 
 
-Intent = ApplyIntent | ReplaceIntent | LogIntent | AsideIntent
+Intent = ApplyIntent | ReplaceIntent | LogIntent | AsideIntent | SwapIntent
 Record = Header | Intent | UndoIntent | Done | PurgeIntent
 _DECODER: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
 
@@ -284,7 +297,7 @@ class Journal:
 
     def _take(self, record: Record) -> None:
         match record:
-            case ApplyIntent() | ReplaceIntent() | LogIntent() | AsideIntent():
+            case ApplyIntent() | ReplaceIntent() | LogIntent() | AsideIntent() | SwapIntent():
                 self.intents[record.change_id] = record
                 self.states[record.change_id] = "committing"
                 self.undos.pop(record.change_id, None)

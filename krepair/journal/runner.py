@@ -20,14 +20,14 @@ from krepair.errors import (
     RefusedError,
     StalePlanError,
 )
-from krepair.journal import lossy
+from krepair.journal import lossy, swap
 from krepair.journal.fence import Fence, Point
 from krepair.journal.folder import PartitionFolder, Whereabouts
 from krepair.journal.freshness import check_fresh, check_fresh_file, check_no_pending_swap, check_staged
 from krepair.journal.lossy import LossyIntent
 from krepair.journal.outcome import Committed, Failed, Outcome, Skipped, Undone, failed
 from krepair.journal.purge import remove_private_folder
-from krepair.journal.record import ApplyIntent, Done, Intent, Journal, ReplaceIntent, UndoIntent
+from krepair.journal.record import ApplyIntent, Done, Intent, Journal, ReplaceIntent, SwapIntent, UndoIntent
 from krepair.journal.replace import (
     can_be_replaced,
     check_replaced,
@@ -40,6 +40,7 @@ from krepair.journal.steps import commit_steps, forget_steps, keep_steps, roll_b
 from krepair.plan.model import (
     Change,
     Commit,
+    CompleteSwap,
     MendLog,
     PartitionPlan,
     ReplaceFile,
@@ -140,7 +141,7 @@ class _Run:
         self.order = commit.order
         self.guards = guards
         self.damaged = damaged
-        bases = [c.base_offset for c in partition.changes if isinstance(c, RewriteSegments)]
+        bases = [c.base_offset for c in partition.changes if isinstance(c, RewriteSegments | CompleteSwap)]
         point = Point(partition.topic, partition.partition, min(bases, default=0))
         self.fence = Fence(folder, point)
         self.fenced = commit.fence and bool(bases)
@@ -271,6 +272,8 @@ class _Run:
             return ReplaceIntent(change_id=change.change_id, original=original, replacement=staged)
         if isinstance(change, MendLog | SetAside):
             return lossy.begin(self.folder, self.planned, change)
+        if isinstance(change, CompleteSwap):
+            return swap.swap_intent(self.folder, self.planned, change, self.order)
         originals = check_fresh(self.folder, self.partition, change)
         sources = tuple(source.base_offset for source in change.sources)
         bad = {f"{base:020d}" for base in self.damaged & set(sources)}
@@ -291,6 +294,8 @@ class _Run:
             return can_be_replaced(self.folder, intent)
         if isinstance(intent, LossyIntent):
             return lossy.can_go_on(self.folder, intent)
+        if isinstance(intent, SwapIntent):
+            return swap.can_go_on(self.folder, intent)
         if self.folder.is_committed(intent):
             return True
         self._check_originals(intent)
@@ -310,6 +315,9 @@ class _Run:
         elif isinstance(intent, LossyIntent):
             self._lift_fence()
             lossy.go_on(self.folder, intent)
+        elif isinstance(intent, SwapIntent):
+            self._put_up_fence()
+            swap.complete(self.folder, intent)
         else:
             self._put_up_fence()
             if not self.folder.is_committed(intent):
@@ -338,6 +346,8 @@ class _Run:
             return check_replaced(self.folder, intent)
         if isinstance(intent, LossyIntent):
             return lossy.is_committed(self.folder, intent)
+        if isinstance(intent, SwapIntent):
+            return swap.is_completed(self.folder, intent)
         return self.folder.is_committed(intent)
 
     def _forget(self, intent: Intent) -> None:
@@ -350,6 +360,9 @@ class _Run:
             self.folder.remove_litter(intent)
         elif isinstance(intent, LossyIntent):
             lossy.put_back(self.folder, intent)
+        elif isinstance(intent, SwapIntent):
+            swap.restore(self.folder, intent, intent.group.order)
+            self.folder.run(forget_steps(intent.group, self.folder.names), intent.group)
         elif not is_gone_by_others(self.folder, intent):
             put_replaced_back(self.folder, intent)
         self.journal.append(Done(change_id=intent.change_id, state="rolled back"))
@@ -371,6 +384,8 @@ class _Run:
                 self._undo_file(intent)
             elif isinstance(intent, LossyIntent):
                 self._undo_lossy(intent)
+            elif isinstance(intent, SwapIntent):
+                self._undo_swap(intent, state)
             else:
                 self._undo_group(intent, state)
         except (InterruptedAtSafePointError, LockedError):
@@ -413,6 +428,21 @@ class _Run:
                 self.journal.append(UndoIntent(change_id=group.change_id, order=order))
             self.folder.run(undo_steps(group, order, self.folder.names), group)
         self._finish_undo(group)
+
+    def _undo_swap(self, intent: SwapIntent, state: str) -> None:
+        group = intent.group
+        if state == "undoing":
+            order = self.journal.undos[intent.change_id].order
+        else:
+            order = group.order if state == "committing" else self.order
+        if not swap.is_restored(self.folder, intent):
+            self._check_undo(group, state)
+            self._put_up_fence()
+            if state != "undoing":
+                self.journal.append(UndoIntent(change_id=intent.change_id, order=order))
+            swap.restore(self.folder, intent, order)
+        self.folder.run(forget_steps(group, self.folder.names), group)
+        self.journal.append(Done(change_id=intent.change_id, state="undone"))
 
     def _is_undone(self, group: ApplyIntent) -> bool:
         gone = self.folder.whereabouts(group) in {Whereabouts.OUT, Whereabouts.GONE}

@@ -8,9 +8,10 @@ from enum import StrEnum
 from krepair.durable.disk import Disk
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import Journal
-from krepair.journal.steps import segment_file
+from krepair.journal.steps import SWAP, segment_file
 from krepair.plan.model import (
     Change,
+    CompleteSwap,
     FileFingerprint,
     MendLog,
     PartitionPlan,
@@ -83,7 +84,7 @@ def _without_journal(
             and name in planned
             and (state.size, state.mtime_ns) == (planned[name].size, planned[name].mtime_ns)
             # A file made anew may have the old one's size, and has its time.
-            and (isinstance(change, RewriteSegments) or state.inode == planned[name].inode)
+            and (isinstance(change, RewriteSegments | CompleteSwap) or state.inode == planned[name].inode)
         )
         for name, state in found.items()
     ):
@@ -95,6 +96,20 @@ def _without_journal(
         made = first is not None and (first.size, first.mtime_ns) == (change.size_after, change.mtime_ns)
     elif isinstance(change, ReplaceFile):
         made = (-1 if first is None else first.size) == change.size_after
+    elif isinstance(change, CompleteSwap):
+        # The segment has the swap's size and time; its inode is of no use here: a restored copy has another.
+        pending = planned.get(segment_file(change.base_offset, ".log") + SWAP)
+        log = folder.state(segment_file(change.base_offset, ".log"))
+        gone = all(
+            found[name] is None for name in change.goes if not name.startswith(f"{change.base_offset:020d}")
+        )
+        made = (
+            gone
+            and first is None
+            and pending is not None
+            and log is not None
+            and (log.size, log.mtime_ns) == (pending.size, pending.mtime_ns)
+        )
     else:
         alone = all(state is None for state in list(found.values())[1:])
         made = (
@@ -110,4 +125,6 @@ def _names(change: Change) -> list[str]:
         return [segment_file(source.base_offset, ".log") for source in change.sources]
     if isinstance(change, SetAside):
         return list(change.names)
+    if isinstance(change, CompleteSwap):
+        return [segment_file(change.base_offset, ".log") + SWAP, *change.goes]
     return [change.name]

@@ -44,6 +44,14 @@ class PutBack(NamedTuple):
     via: str
 
 
+class PutOver(NamedTuple):
+    """Give an original its name again by a rename over the file of ours that has it: the name is never free."""
+
+    source: str
+    target: str
+    via: str
+
+
 class Unlink(NamedTuple):
     """Remove an original from the partition folder (it is kept)."""
 
@@ -62,7 +70,7 @@ class SyncDir(NamedTuple):
     path: str
 
 
-Step = Rename | Keep | PutBack | Unlink | Remove | SyncDir
+Step = Rename | Keep | PutBack | PutOver | Unlink | Remove | SyncDir
 
 
 class Names(NamedTuple):
@@ -98,12 +106,14 @@ def staged_extensions(group: ApplyIntent) -> tuple[str, ...]:
     return tuple(e for e in EXTENSIONS if segment_file(group.base_offset, e) in names)
 
 
-def _moved(source: str, target: str) -> list[Step]:
+def moved(source: str, target: str) -> list[Step]:
+    """A rename, and what has to be synced for it."""
     folders = dict.fromkeys(path.rpartition("/")[0] for path in (source, target))
     return [Rename(source, target), *(SyncDir(folder) for folder in folders)]
 
 
-def _segment_originals(group: ApplyIntent) -> list[str]:
+def segment_originals(group: ApplyIntent) -> list[str]:
+    """The files of the segments replaced, highest base offset first."""
     present = {state.name for state in group.originals} - set(group.snapshots)
     names = [segment_file(base, e) for base in reversed(group.sources) for e in EXTENSIONS]
     return [name for name in names if name in present]
@@ -117,8 +127,9 @@ def keep_steps(group: ApplyIntent, names: Names) -> list[Step]:
     return [*keeps, SyncDir(names.keep()), SyncDir(names.private)]
 
 
-def _take_out_originals(group: ApplyIntent) -> list[Step]:
-    return [*(Unlink(name) for name in _segment_originals(group)), SyncDir("")]
+def take_out_originals(group: ApplyIntent) -> list[Step]:
+    """Removes the files of the segments replaced from the partition folder."""
+    return [*(Unlink(name) for name in segment_originals(group)), SyncDir("")]
 
 
 def _take_out_snapshots(group: ApplyIntent) -> list[Step]:
@@ -141,12 +152,12 @@ def _p1(group: ApplyIntent, names: Names) -> list[Step]:
     def final(extension: str) -> str:
         return segment_file(group.base_offset, extension)
 
-    steps = _moved(names.stage(final(".log")), final(".log") + SWAP)
-    steps += _take_out_originals(group)
+    steps = moved(names.stage(final(".log")), final(".log") + SWAP)
+    steps += take_out_originals(group)
     for extension in staged_extensions(group):
         if extension != ".log":
-            steps += _moved(names.stage(final(extension)), final(extension))
-    steps += _moved(final(".log") + SWAP, final(".log"))
+            steps += moved(names.stage(final(extension)), final(extension))
+    steps += moved(final(".log") + SWAP, final(".log"))
     return steps + _take_out_snapshots(group)
 
 
@@ -154,12 +165,12 @@ def _p2(group: ApplyIntent, names: Names) -> list[Step]:
     finals = [segment_file(group.base_offset, extension) for extension in staged_extensions(group)]
     steps: list[Step] = []
     for name in finals:
-        steps += _moved(names.stage(name), name + CLEANED)
+        steps += moved(names.stage(name), name + CLEANED)
     for name in finals:
-        steps += _moved(name + CLEANED, name + SWAP)
-    steps += _take_out_originals(group)
+        steps += moved(name + CLEANED, name + SWAP)
+    steps += take_out_originals(group)
     for name in finals:
-        steps += _moved(name + SWAP, name)
+        steps += moved(name + SWAP, name)
     return steps + _take_out_snapshots(group)
 
 
@@ -169,9 +180,9 @@ def roll_back_steps(group: ApplyIntent, names: Names) -> list[Step]:
     steps: list[Step] = []
     if group.order == "P2":
         for name in reversed(finals):
-            steps += _moved(name + SWAP, name + CLEANED)
+            steps += moved(name + SWAP, name + CLEANED)
         for name in reversed(finals):
-            steps += _moved(name + CLEANED, names.stage(name))
+            steps += moved(name + CLEANED, names.stage(name))
     return [*steps, *forget_steps(group, names)]
 
 
@@ -197,30 +208,31 @@ def undo_steps(group: ApplyIntent, order: Order, names: Names) -> list[Step]:
     return steps + (_u1(group, names) if order == "P1" else _u2(group, names))
 
 
-def _put_back(group: ApplyIntent, names: Names) -> list[Step]:
-    ascending = reversed(_segment_originals(group))
+def put_back(group: ApplyIntent, names: Names) -> list[Step]:
+    """Gives the files of the segments replaced their names again, lowest base offset first."""
+    ascending = reversed(segment_originals(group))
     return [*(PutBack(names.keep(n), n, names.out(f"{n}.back")) for n in ascending), SyncDir("")]
 
 
 def _u1(group: ApplyIntent, names: Names) -> list[Step]:
     log = segment_file(group.base_offset, ".log")
-    steps = _moved(log, log + SWAP)
+    steps = moved(log, log + SWAP)
     for extension in INDEX_EXTENSIONS:
         name = segment_file(group.base_offset, extension)
-        steps += _moved(name, names.out(name))
-    return steps + _put_back(group, names) + _moved(log + SWAP, names.out(log))
+        steps += moved(name, names.out(name))
+    return steps + put_back(group, names) + moved(log + SWAP, names.out(log))
 
 
 def _u2(group: ApplyIntent, names: Names) -> list[Step]:
     finals = [segment_file(group.base_offset, extension) for extension in reversed(EXTENSIONS)]
     steps: list[Step] = []
     for name in finals:
-        steps += _moved(name, name + SWAP)
-    steps += _put_back(group, names)
+        steps += moved(name, name + SWAP)
+    steps += put_back(group, names)
     for name in finals:
-        steps += _moved(name + SWAP, name + CLEANED)
+        steps += moved(name + SWAP, name + CLEANED)
     for name in finals:
-        steps += _moved(name + CLEANED, names.out(name))
+        steps += moved(name + CLEANED, names.out(name))
     return steps
 
 

@@ -35,6 +35,7 @@ from krepair.plan.figures import (
 )
 from krepair.plan.model import (
     Change,
+    CompleteSwap,
     MendLog,
     PartitionPlan,
     Plan,
@@ -166,13 +167,15 @@ class _Apply:
             tuple(change for change in todo if isinstance(change, ReplaceFile)),
             tuple(change for change in todo if isinstance(change, MendLog)),
             tuple(change for change in todo if isinstance(change, SetAside)),
+            tuple(change for change in todo if isinstance(change, CompleteSwap)),
         )
 
     # -- space
 
     def _check_total_space(self, stagings: Sequence[Staging]) -> None:
         needed = root_peak_bytes(self.plan.root) + sum(
-            PRIVATE_FOLDER_BYTES + sum(peak_bytes(change) for change in each.to_stage)
+            PRIVATE_FOLDER_BYTES
+            + sum(peak_bytes(change, sizes_by_name(each.plan.files)) for change in each.to_stage)
             for each in stagings
             if each.to_stage
         )

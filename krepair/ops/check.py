@@ -25,6 +25,14 @@ from krepair.ops.indexes import (
     look_at_indexes,
     look_at_txn_indexes,
 )
+from krepair.ops.leftovers import (
+    freed_at_start,
+    leftover_findings,
+    leftovers_mend,
+    look_at_leftovers,
+    next_version,
+)
+from krepair.ops.marked import marked_findings
 from krepair.ops.next_start import recovery_findings, refusal_findings, retention_findings
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
@@ -41,7 +49,6 @@ from krepair.ops.survey import (
     watermark_of,
 )
 from krepair.pipeline.engine import Engine, choose_engine
-from krepair.plan.build import version_of
 from krepair.rules.model import LeftAlone
 
 PLAN_FIXES = frozenset({"KR101"})
@@ -82,7 +89,8 @@ def _next_command(reports: Sequence[LogDirReport], whole: Collection[str]) -> st
     for report in reports:
         found = {finding.rule for finding in report.findings}
         # What keeps a broker down, or makes it delete a partition, comes before what only wastes space.
-        fixes = [name for name, rules in BEFORE_MARKERS if found & rules]
+        fixes = ["leftovers"] * any(map(leftovers_mend, report.findings))
+        fixes += [name for name, rules in BEFORE_MARKERS if found & rules]
         indexes = any(_index_mends(finding) for finding in report.findings)
         way = "index=regenerate" if report.log_dir in whole else "index"
         if fixes:
@@ -117,6 +125,7 @@ def _check_one(
     look_at_indexes(view, surveyed, "check", engine, progress)
     look_at_epochs(view, surveyed, options, engine, progress)
     look_at_snapshots(view, surveyed, settings, options, engine, progress)
+    look_at_leftovers(view, surveyed, options, engine, progress)
     for each in surveyed:
         each.outcome = each.outcome or cannot_touch(each.partition, each.settings)
         if each.outcome is None:
@@ -131,12 +140,16 @@ def _check_one(
     findings.extend(meta_findings(view, others, root.metadata, configured_id(options.config)))
     findings.extend(checkpoint_findings(view, root.checkpoints))
     findings.extend(metadata_findings(view, root.metadata))
-    version = version_of(options.broker_version)
+    version = next_version(view, options)
+    findings.extend(marked_findings(view, version))
+    freed = freed_at_start(surveyed, [each for each in view.marked if each.role == "delete"])
+    findings.extend([freed] if freed is not None else [])
     newest_ms = newest_time_ms(surveyed, options.now_ms)
     for each in surveyed:
         going[each.partition.folder] = deletions_of(view, each, options)
         findings.extend(partition_findings(view, each))
         findings.extend(damage_findings(view, each))
+        findings.extend(leftover_findings(each))
         findings.extend(index_findings(each))
         findings.extend(epoch_findings(each))
         findings.extend(transaction_findings(each, newest_ms, settings.transaction_max_timeout_ms))

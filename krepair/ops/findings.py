@@ -50,7 +50,6 @@ def partition_findings(view: LogDir, each: Surveyed) -> Iterator[Finding]:
         return
     if partition.topic == NEVER_TOUCHED or each.settings.remote_storage_enable:
         yield Finding(rule="KR607", partition=partition.folder, evidence=_never_touched(partition))
-    yield from _leftovers(partition)
     yield from (special_finding(entry, partition.folder) for entry in partition.specials)
     yield from _log_findings(each)
     yield from _bloat(each)
@@ -70,18 +69,6 @@ def _never_touched(partition: Partition) -> str:
     if partition.topic == NEVER_TOUCHED:
         return "the KRaft metadata log: read only"
     return "the topic is tiered (remote.storage.enable=true): read only"
-
-
-def _leftovers(partition: Partition) -> Iterator[Finding]:
-    for leftover in partition.leftovers:
-        if leftover.kind != "foreign":
-            yield Finding(
-                rule="KR601",
-                partition=partition.folder,
-                file=leftover.file.name,
-                evidence=f"{leftover.kind} file of {leftover.file.size} bytes; the next start finishes or removes it",
-                bytes=leftover.file.size,
-            )
 
 
 def _log_findings(each: Surveyed) -> Iterator[Finding]:

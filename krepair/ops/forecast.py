@@ -14,6 +14,8 @@ from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir
 from krepair.ops.checkpoints import SeenCheckpoint
 from krepair.ops.identity import Metadata
+from krepair.ops.leftovers import swap_forecast
+from krepair.ops.marked import marked_forecast
 from krepair.ops.refusal import Version, forgotten_epochs, refusal, reservations
 from krepair.ops.reports import ForecastLine
 from krepair.ops.snapshots import snapshot_forecast
@@ -74,6 +76,9 @@ def forecast(
             continue
         deleted = going.get(each.partition.folder)
         yield _with_deletions(line, deleted) if deleted and deleted.expected else line
+    if not refused:
+        for folder, expected, text in marked_forecast(view, version):
+            yield ForecastLine(partition=folder, expected=expected, text=text)
 
 
 def _emptied(line: ForecastLine, start: LineDecision) -> ForecastLine:
@@ -103,10 +108,16 @@ def _line(view: LogDir, each: Surveyed, version: Version) -> ForecastLine:
     partition = each.partition
     if partition.unreadable:
         return ForecastLine(partition=partition.folder, expected="unknown", text=partition.unreadable)
-    if any(leftover.kind == "swap" for leftover in partition.leftovers):
-        return ForecastLine(
-            partition=partition.folder, expected="unknown", text="a .swap file would be completed first"
-        )
+    swaps = swap_forecast(each)
+    if swaps and each.leftovers is not None and each.leftovers.left:
+        return ForecastLine(partition=partition.folder, expected="unknown", text=swaps)
+    line = _loaded(view, each, version)
+    return replace(line, text=f"{swaps}; then: {line.text}") if swaps else line
+
+
+def _loaded(view: LogDir, each: Surveyed, version: Version) -> ForecastLine:
+    """The line of a partition once its swaps are finished."""
+    partition = each.partition
     if view.clean_shutdown:
         return _after_clean_stop(each, version)
     point = view.recovery_point.offsets.get((partition.topic, partition.number), 0)

@@ -28,7 +28,7 @@ INDEX_FIXES: Final = ("index", "index=auto", "index=truncate", "index=regenerate
 TAIL_FIXES: Final = ("tail", "tail=excise", "tail=broker")
 """What becomes of damage that a consent is given for: ``tail`` alone is ``tail=excise``, which loses least."""
 
-BUILT_FIXES: Final = ("markers", *INDEX_FIXES, "epochs", "checkpoints", "snapshots", *TAIL_FIXES)
+BUILT_FIXES: Final = ("markers", *INDEX_FIXES, "epochs", "checkpoints", "snapshots", "leftovers", *TAIL_FIXES)
 """Those of them that this version can plan."""
 
 LOSS_RULES: Final = ("KR302", "KR303", "KR305")

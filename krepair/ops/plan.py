@@ -23,16 +23,19 @@ from krepair.logdir.view import read_log_dir
 from krepair.ops.checkpoints import CHECKPOINTS_FIX, keeper_of, log_ends, root_plan, see_checkpoints
 from krepair.ops.epochs import EPOCHS_FIX, epoch_changes, look_at_epochs
 from krepair.ops.indexes import depth_of, index_changes, look_at_indexes, look_at_txn_indexes, why_untouched
+from krepair.ops.leftovers import LEFTOVERS_FIX, leftover_changes, look_at_leftovers
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.snapshots import SNAPSHOTS_FIX, look_at_snapshots, snapshot_changes
 from krepair.ops.survey import Surveyed, TailDecision, log_end_of, scan_partitions, survey
+from krepair.ops.swaps import log_swaps
 from krepair.ops.tail import check_asked, decide_tails, way_of
 from krepair.ops.trouble import cleaner_stands_still, mtimes_look_copied
 from krepair.pipeline.engine import Engine, choose_engine
 from krepair.plan.build import LogDirFacts, build_plan
 from krepair.plan.model import (
     Commit,
+    CompleteSwap,
     FileFingerprint,
     HorizonChoice,
     KeepOriginal,
@@ -78,10 +81,12 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
     chosen = wanted_partitions(view, settings, options) if "markers" in options.fixes else []
     depth = depth_of(options.fixes)
     with_epochs, with_snapshots = EPOCHS_FIX in options.fixes, SNAPSHOTS_FIX in options.fixes
-    with_tail = bool(way_of(options.fixes))
+    with_tail, with_leftovers = bool(way_of(options.fixes)), LEFTOVERS_FIX in options.fixes
     whole = with_epochs or with_snapshots or with_tail
-    others = _other_partitions(view, options) if depth or whole else []
+    others = _other_partitions(view, options) if depth or whole or with_leftovers else []
     to_read = chosen + others if depth == "regenerate" or whole else chosen
+    if with_leftovers:
+        to_read = to_read + [each for each in others if log_swaps(each)]
     engine = choose_engine(options.engine, options.master, _bytes_to_scan(to_read))
     try:
         surveyed = survey(view, chosen, settings, options, engine, progress)
@@ -89,6 +94,8 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
         surveyed += [
             Surveyed(each, settings.topic(each.topic)) for each in others if each.folder not in known
         ]
+        if with_leftovers:
+            look_at_leftovers(view, surveyed, options, engine, progress)
         if with_epochs:
             look_at_epochs(view, surveyed, options, engine, progress)
         if with_tail:
@@ -154,9 +161,13 @@ def plan_of(
     """The plan of what was decided; looks at the other partitions' active segments if a fence would reach them."""
     partitions = [partition_plan(each, options) for each in surveyed]
     lowest = {
-        each.folder: min(change.base_offset for change in each.changes if isinstance(change, RewriteSegments))
+        each.folder: min(swapped)
         for each in partitions
-        if any(isinstance(change, RewriteSegments) for change in each.changes)
+        if (
+            swapped := [
+                one.base_offset for one in each.changes if isinstance(one, CompleteSwap | RewriteSegments)
+            ]
+        )
     }
     root = None
     if CHECKPOINTS_FIX in options.fixes:
@@ -300,15 +311,18 @@ def partition_plan(each: Surveyed, options: Options) -> PartitionPlan:
     snapshots, snapshot_notes = snapshot_changes(each, _removed_snapshots(plan))
     if tail.changes and snapshots:
         snapshots, snapshot_notes = (), ("its producer snapshots are for a second plan: its log end changes",)
-    notes = (*tail.notes, *epoch_notes, *snapshot_notes, *notes)
+    left_behind, leftover_notes = leftover_changes(each)
+    notes = (*leftover_notes, *tail.notes, *epoch_notes, *snapshot_notes, *notes)
+    if each.outcome is None and each.leftovers is not None and each.leftovers.left:
+        each.outcome = LeftAlone("leftovers", each.leftovers.left, damaged=True)
     if isinstance(each.outcome, LeftAlone):
-        if not files and not epochs and not snapshots and not tail.changes:
+        if not files and not epochs and not snapshots and not tail.changes and not left_behind:
             return _left_alone(replace(plan, notes=(*plan.notes, *notes)), each.outcome)
         notes = (f"its markers are left alone ({each.outcome.code}): {each.outcome.why}", *notes)
     if depth_of(options.fixes) and (why := why_untouched(partition, each.settings)):
         notes = (*notes, f"its indexes are left alone: {why}")
     # Leader epochs and producers first: they are worked out from the log as it is before it is compacted.
-    changes = (*epochs, *snapshots, *plan.changes, *files, *tail.changes)
+    changes = (*epochs, *snapshots, *plan.changes, *files, *tail.changes, *left_behind)
     status = "change" if changes else plan.status
     return replace(plan, status=status, changes=changes, notes=(*plan.notes, *notes))
 

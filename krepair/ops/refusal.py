@@ -16,6 +16,7 @@ from krepair.formats.filenames import (
 )
 from krepair.logdir.values import LogDir, OffsetCheckpoint
 from krepair.ops.identity import PARTITION_METADATA, Metadata
+from krepair.ops.marked import marked_refusals
 from krepair.ops.survey import Surveyed
 from krepair.rules.epochs import EpochReason
 
@@ -80,6 +81,8 @@ def _causes_in_root(view: LogDir, metadata: Metadata, version: Version) -> Itera
     for entry in view.foreign:
         if entry.kind == "folder":
             yield Cause("", entry.name, f"folder {entry.name} in the root is no partition")
+    for name, text in marked_refusals(view, version):
+        yield Cause("", name, text)
     meta = _meta_refused(view, metadata, version)
     if meta:
         yield Cause("", META_PROPERTIES, meta)

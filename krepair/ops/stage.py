@@ -26,6 +26,7 @@ from krepair.ops.epochs import log_start_of, made_anew, see_epochs
 from krepair.ops.progress import Progress
 from krepair.ops.snapshots import is_snapshot, made_from_log, see_snapshots, state_rules
 from krepair.ops.survey import facts_of, newest_snapshot
+from krepair.ops.swaps import stage_swap
 from krepair.pipeline.damage import MendedItem, MendedResult
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.indexes import MendItem
@@ -34,6 +35,7 @@ from krepair.pipeline.jobs import FINISH, MAKE_MENDED, MEND, SCAN, STAGE
 from krepair.plan.figures import setting
 from krepair.plan.model import (
     Change,
+    CompleteSwap,
     MendLog,
     PartitionPlan,
     Plan,
@@ -75,6 +77,7 @@ class Staging:
         files: replaced files that have to be staged.
         logs: damaged logs whose new files have to be staged.
         aside: segments that are set aside; nothing is staged for them.
+        swaps: swaps whose indexes have to be staged.
         facts: of its segments, from the scans made while staging.
         problem: why it stops, or None.
     """
@@ -86,13 +89,14 @@ class Staging:
     files: tuple[ReplaceFile, ...] = ()
     logs: tuple[MendLog, ...] = ()
     aside: tuple[SetAside, ...] = ()
+    swaps: tuple[CompleteSwap, ...] = ()
     facts: dict[int, SegmentFacts] = field(default_factory=dict)
     problem: KrepairError | None = None
 
     @property
     def to_stage(self) -> list[Change]:
-        """Groups, files, logs, and what is set aside."""
-        return [*self.changes, *self.files, *self.logs, *self.aside]
+        """Groups, files, logs, what is set aside, and swaps."""
+        return [*self.changes, *self.files, *self.logs, *self.aside, *self.swaps]
 
 
 class Stager:
@@ -122,6 +126,9 @@ class Stager:
         self._finish(stagings)
         self._mend(stagings)
         self._operate(stagings)
+        for each in stagings:
+            if each.problem is None:
+                self._make_swaps(each)
 
     def stage_change(self, each: Staging, change: Change) -> None:
         """Stage one change right before its commit, when what was staged has been lost.
@@ -137,6 +144,9 @@ class Stager:
         elif isinstance(change, MendLog):
             again = Staging(each.plan, each.partition, each.folder, (), logs=(change,))
             self._operate([again])
+        elif isinstance(change, CompleteSwap):
+            again = Staging(each.plan, each.partition, each.folder, (), swaps=(change,))
+            self._make_swaps(again)
         else:
             again = Staging(each.plan, each.partition, each.folder, (change,))
             self._copy([again])
@@ -372,6 +382,20 @@ class Stager:
             target=target,
             with_log=bool(target) and change.method == "excise",
         )
+
+    # -- swaps
+
+    def _make_swaps(self, each: Staging) -> None:
+        """Stages the indexes of the swaps of a partition; what goes wrong is put into it."""
+        try:
+            for change in each.swaps:
+                each.folder.make_private_folders()
+                interval = int(setting(self.plan.policy, each.plan.topic, "index.interval.bytes"))
+                stage_swap(self.disk, each.folder, change, interval)
+        except KrepairError as error:
+            each.problem = error
+        except OSError as error:
+            each.problem = RefusedError(f"{error.filename or each.folder.path}: {error.strerror or error}")
 
     # -- replaced files
 

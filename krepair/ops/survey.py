@@ -17,6 +17,7 @@ from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition, Segment, Snapshot
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress
+from krepair.ops.swaps import SeenLeftovers
 from krepair.pipeline.damage import MapResult
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.indexes import InspectResult
@@ -76,6 +77,7 @@ class Surveyed:
         snapshots: its producer snapshots, None if they were not looked at.
         damage: maps of its damaged logs, by base offset.
         tail: what is planned for its damage, None if that was not asked for.
+        leftovers: what brokers left behind, None if there is nothing or it was not looked at.
     """
 
     partition: Partition
@@ -91,6 +93,7 @@ class Surveyed:
     snapshots: SeenSnapshots | None = None
     damage: dict[int, MapResult] = field(default_factory=dict)
     tail: TailDecision | None = None
+    leftovers: SeenLeftovers | None = None
 
 
 def place_of(log_dir: LogDir, partition: Partition) -> Place:
@@ -133,8 +136,9 @@ def _odd_file(partition: Partition) -> LeftAlone | None:
     """Leftovers of a broker, and names of its files that are no regular files."""
     for leftover in partition.leftovers:
         if leftover.kind != "foreign":
-            advice = "start and stop the broker to have it finished, then plan again"
-            return LeftAlone("leftovers", f"{leftover.file.name}: a broker left it; {advice}", damaged=True)
+            advice = "finish or remove it first (--fix leftovers), then plan again"
+            why = f"{leftover.file.name}: a broker left it; {advice}"
+            return LeftAlone("leftovers", why, "krepair plan LOGDIR --fix leftovers --out PLAN", damaged=True)
     for special in partition.specials:
         if parse_file_name(special.name).kind is not FileKind.FOREIGN:
             text = f"{special.name}: a regular file was expected, found a {special.kind}"

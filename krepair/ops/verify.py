@@ -19,6 +19,7 @@ from krepair.ops.root import RootRun
 from krepair.ops.snapshots import snapshot_problems
 from krepair.ops.stage import Stager, Staging, is_made_here
 from krepair.ops.survey import place_of
+from krepair.ops.swaps import not_completed
 from krepair.ops.target import check_target, journal_folder, listed, view_of
 from krepair.pipeline.compare import compare_with_sources
 from krepair.pipeline.damage import mended
@@ -26,7 +27,15 @@ from krepair.pipeline.engine import Engine, choose_engine
 from krepair.pipeline.indexes import MendItem
 from krepair.pipeline.items import FinishItem, VerifyItem
 from krepair.pipeline.jobs import FINISH, VERIFY, VERIFY_MENDED
-from krepair.plan.model import MendLog, PartitionPlan, Plan, ReplaceFile, RewriteSegments, SetAside
+from krepair.plan.model import (
+    CompleteSwap,
+    MendLog,
+    PartitionPlan,
+    Plan,
+    ReplaceFile,
+    RewriteSegments,
+    SetAside,
+)
 
 
 def verify_log_dir(path: str, options: Options, progress: Progress | None = None) -> VerifyReport:
@@ -179,6 +188,10 @@ class _VerifyPlan:
                     self._note(plan, change.change_id, f"is not applied: its state is {state.value}")
                 elif isinstance(change, RewriteSegments):
                     items.append(stager.finish_item(staging, change, stage=folder.path, make=False))
+                elif isinstance(change, CompleteSwap):
+                    wrong = not_completed(folder, plan, change)
+                    if wrong:
+                        self._note(plan, change.change_id, wrong)
                 elif isinstance(change, SetAside | MendLog):
                     self._verify_loss(plan, staging, stager, change)
                 else:

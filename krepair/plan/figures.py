@@ -6,13 +6,14 @@ Sizes of new indexes are upper bounds, so what is freed is never less than what 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from msgspec.structs import replace
 
 from krepair.plan.model import (
     Change,
+    CompleteSwap,
     FileFingerprint,
     KeepOriginal,
     MendLog,
@@ -81,6 +82,8 @@ def new_bytes(change: Change) -> int:
         return log + sum(new.size_after for new in change.companions)
     if isinstance(change, SetAside):
         return 0
+    if isinstance(change, CompleteSwap):
+        return sum(file.size for file in change.makes)
     return max(change.size_after, 0)
 
 
@@ -93,6 +96,8 @@ def old_bytes(change: Change, sizes: dict[str, int]) -> int:
     if isinstance(change, MendLog):
         log = change.size_before - (change.size_after if change.method == "cut" else 0)
         return log + sum(max(new.size_before, 0) for new in change.companions)
+    if isinstance(change, CompleteSwap):
+        return sum(sizes.get(name, 0) for name in change.goes)
     segments = sum(
         sizes.get(f"{source.base_offset:020d}{suffix}", 0)
         for source in change.sources
@@ -101,8 +106,18 @@ def old_bytes(change: Change, sizes: dict[str, int]) -> int:
     return segments + sum(sizes.get(name, 0) for name in change.removes_snapshots)
 
 
-def peak_bytes(change: Change) -> int:
-    """Bytes needed on top while a change is applied: its new files, each rounded up to a block."""
+def peak_bytes(change: Change, sizes: Mapping[str, int] | None = None) -> int:
+    """Bytes needed on top while a change is applied: its new files, each rounded up to a block.
+
+    Args:
+        change: any.
+        sizes: of the partition's files: what has to be kept as a real copy counts too.
+    """
+    if isinstance(change, CompleteSwap) and sizes is not None:
+        copies = sum(
+            sizes.get(f"{base:020d}{suffix}", 0) for base in change.copied for suffix in SOURCE_SUFFIXES
+        )
+        return copies + new_bytes(change) + len(SOURCE_SUFFIXES) * ROUNDING_BYTES
     if isinstance(change, ReplaceFile) and change.method == "remove":
         return REMOVAL_BYTES
     if isinstance(change, SetAside):
@@ -110,7 +125,7 @@ def peak_bytes(change: Change) -> int:
     if isinstance(change, MendLog):
         cut = change.size_before - change.size_after if change.method == "cut" else 0
         return new_bytes(change) + cut + (len(change.companions) + 2) * ROUNDING_BYTES
-    files = len(SOURCE_SUFFIXES) if isinstance(change, RewriteSegments) else 1
+    files = 1 if isinstance(change, ReplaceFile) else len(SOURCE_SUFFIXES)
     return new_bytes(change) + files * ROUNDING_BYTES
 
 
@@ -142,17 +157,18 @@ def with_figures(partition: PartitionPlan) -> PartitionPlan:
     sizes = sizes_by_name(partition.files)
     changes = tuple(_with_change_figures(change, sizes) for change in partition.changes)
     rewrites = [change for change in changes if isinstance(change, RewriteSegments)]
+    swaps = [change for change in changes if isinstance(change, CompleteSwap)]
     taken = sum(source.log_bytes for change in rewrites for source in change.sources)
+    taken += sum(sizes.get(f"{base:020d}.log", 0) for change in swaps for base in change.replaces)
+    given = sum(change.log_bytes for change in rewrites) + sum(change.log_bytes for change in swaps)
     return replace(
         partition,
         changes=changes,
-        log_bytes_after=partition.log_bytes_before
-        - taken
-        + sum(change.log_bytes for change in rewrites)
-        - _lost_bytes(changes, sizes),
+        log_bytes_after=partition.log_bytes_before - taken + given - _lost_bytes(changes, sizes),
         freed_at_apply=sum(freed_at_apply(change, sizes) for change in changes),
         freed_at_purge=sum(old_bytes(change, sizes) - new_bytes(change) for change in changes),
-        peak_extra_bytes=sum(map(peak_bytes, changes)) + (PRIVATE_FOLDER_BYTES if changes else 0),
+        peak_extra_bytes=sum(peak_bytes(change, sizes) for change in changes)
+        + (PRIVATE_FOLDER_BYTES if changes else 0),
         reasons=add_tallies(
             tally for change in rewrites for source in change.sources for tally in source.reasons
         ),
@@ -195,4 +211,6 @@ def expected_seconds(partitions: Iterable[PartitionPlan]) -> float:
                 read += 2 * change.size_before
             if isinstance(change, RewriteSegments):
                 read += 2 * sum(source.log_bytes for source in change.sources) + change.log_bytes
+            elif isinstance(change, CompleteSwap):
+                read += change.log_bytes
     return round(read / READ_BYTES_PER_SECOND + written / WRITTEN_BYTES_PER_SECOND, 1)

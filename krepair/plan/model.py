@@ -309,7 +309,53 @@ class SetAside(Struct, frozen=True, tag="set aside", kw_only=True):
     undo: Undo
 
 
-Change = RewriteSegments | ReplaceFile | MendLog | SetAside
+class NewFile(Struct, frozen=True, kw_only=True):
+    """One file that a change makes, known to the byte when the plan is made.
+
+    Attributes:
+        name: file name in the partition folder.
+        size: bytes.
+        digest: 32 hex digits over its bytes.
+    """
+
+    name: str
+    size: int
+    digest: str
+
+
+class CompleteSwap(Struct, frozen=True, tag="complete swap", kw_only=True):
+    """Action: one swap that a broker did not finish is finished as any broker would: its ``.log.swap`` is the segment.
+
+    Attributes:
+        change_id: ``<partition folder>/<name of the .log.swap>``, unique in the plan.
+        base_offset: of the segment.
+        rule: the finding it answers, ``KRnnn``.
+        log_bytes: size of the ``.log.swap``, which only changes its name.
+        last_offset: last offset of its last batch.
+        batches: batches in it.
+        replaces: base offsets of the segments that it replaces and that are still there, ascending.
+        goes: every file that goes and is kept, by name: those of the segments replaced, and the swap's own indexes.
+        copied: those of ``replaces`` that are damaged, so that a broker may cut them in place: kept as real copies.
+        makes: the indexes that are put beside it, made anew from its log; the ``.txnindex`` is that of the swap.
+        reason: one line for the reviewer.
+        undo: how it is taken back.
+    """
+
+    change_id: str
+    base_offset: int
+    rule: str
+    log_bytes: int
+    last_offset: int
+    batches: int
+    replaces: tuple[int, ...]
+    goes: tuple[str, ...]
+    copied: tuple[int, ...]
+    makes: tuple[NewFile, ...]
+    reason: str
+    undo: Undo
+
+
+Change = RewriteSegments | ReplaceFile | MendLog | SetAside | CompleteSwap
 
 
 class HorizonChoice(Struct, frozen=True, kw_only=True):

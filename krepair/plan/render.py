@@ -9,6 +9,7 @@ from krepair.plan.figures import add_tallies
 from krepair.plan.markdown import markdown
 from krepair.plan.model import (
     Change,
+    CompleteSwap,
     KeepOriginal,
     MendLog,
     PartitionPlan,
@@ -47,6 +48,7 @@ def plan_view(plan: Plan, plan_path: str = "PLAN") -> View:
         _summary(plan),
         _what_happens(plan),
         _losses(plan),
+        _swaps(plan),
         _files(plan),
         _partitions(plan),
         _left_alone(plan),
@@ -76,6 +78,10 @@ def _changes_of(plan: Plan) -> list[Change]:
 
 def _replaced(plan: Plan) -> list[ReplaceFile]:
     return [change for change in _changes_of(plan) if isinstance(change, ReplaceFile)]
+
+
+def _swaps_of(plan: Plan) -> list[CompleteSwap]:
+    return [change for change in _changes_of(plan) if isinstance(change, CompleteSwap)]
 
 
 def _summary(plan: Plan) -> Section:
@@ -158,12 +164,40 @@ def _what_happens(plan: Plan) -> Section:
             lines.append(
                 f"{removed} producer snapshots of segments that are merged away go; never the newest."
             )
+    swaps = _swaps_of(plan)
+    if swaps:
+        gone = sum(len(change.replaces) for change in swaps)
+        lines.append(
+            f"{len(swaps)} swaps that a broker did not finish are completed as every broker would: {gone} segments "
+            "that they replace go; no batch changes."
+        )
     removed = sum(change.method == "remove" for change in replaced)
     if len(replaced) > removed:
         lines.append(f"{len(replaced) - removed} files that are made from others are replaced.")
     if removed:
         lines.append(f"{removed} files go; they are kept until purge.")
     return Section(title="What will happen", lines=tuple(lines))
+
+
+def _swaps(plan: Plan) -> Section:
+    rows = tuple(
+        (
+            change.change_id,
+            f"{change.log_bytes:,}",
+            f"{change.base_offset} to {change.last_offset}",
+            ", ".join(map(str, change.replaces)) or "none that is left",
+            change.reason,
+        )
+        for change in _swaps_of(plan)
+    )
+    return Section(
+        title="Swaps to complete (bytes)",
+        table=Table(
+            columns=("file", "size", "offsets", "replaces the segments", "why"),
+            rows=rows,
+            right=frozenset({1}),
+        ),
+    )
 
 
 def _files(plan: Plan) -> Section:

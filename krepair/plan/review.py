@@ -18,6 +18,7 @@ from krepair.plan import figures, review_rewrite
 from krepair.plan.build import version_of
 from krepair.plan.model import (
     FORMAT_VERSION,
+    CompleteSwap,
     FileFingerprint,
     KeepOriginal,
     PartitionPlan,
@@ -32,6 +33,7 @@ from krepair.plan.planfile import PLAN_ID_DIGITS, digest_of
 from krepair.plan.review_loss import review_losses
 from krepair.plan.review_remove import review_removal
 from krepair.plan.review_snapshots import SNAPSHOT_NAME, review_made, review_what_stays
+from krepair.plan.review_swap import review_swap
 from krepair.rules.checkpoints import KIND_OF
 
 __all__ = ["OBJECTIONS", "Objection", "review"]
@@ -227,6 +229,8 @@ def _changes(policy: Policy, partition: PartitionPlan) -> Iterator[Objection]:
             yield Objection("RV05", change.change_id, "keep is inplace, but the originals would not be kept")
         if isinstance(change, RewriteSegments):
             yield from review_rewrite.review_rewrite(facts, change)
+        elif isinstance(change, CompleteSwap):
+            yield from review_swap(policy, partition, change)
         elif isinstance(change, ReplaceFile):
             yield from _replacement(policy, partition, change, sizes)
     yield from review_losses(policy, partition)

@@ -12,6 +12,8 @@ from krepair.plan.objection import Objection
 _SNAPSHOT: Final = re.compile(r"[0-9]{20}\.snapshot")
 _INDEX: Final = re.compile(r"([0-9]{20})\.(?:index|timeindex|txnindex)")
 _LEFT_BEHIND: Final = (".cleaned", ".deleted")
+_SWAP: Final = ".swap"
+_BASE: Final = re.compile(r"([0-9]{20})\.")
 SNAPSHOTS_FIX: Final = "snapshots"
 LEFTOVERS_FIX: Final = "leftovers"
 
@@ -41,5 +43,22 @@ def _may_go(files: dict[str, FileFingerprint], name: str, fix: str) -> bool:
         return False
     if name.endswith(_LEFT_BEHIND):
         return True
+    if name.endswith(_SWAP):
+        return _is_void(files, name) or _is_index_alone(files, name)
     index = _INDEX.fullmatch(name)
     return index is not None and not any(f"{index[1]}.log{suffix}" in files for suffix in ("", ".swap"))
+
+
+def _is_void(files: dict[str, FileFingerprint], name: str) -> bool:
+    """Whether every broker throws a ``.swap`` away: a ``.cleaned`` at or below its base offset tells a swap undone."""
+    base = _BASE.match(name)
+    cleaned = [
+        int(match[1]) for other in files if other.endswith(".cleaned") and (match := _BASE.match(other))
+    ]
+    return base is not None and any(one <= int(base[1]) for one in cleaned)
+
+
+def _is_index_alone(files: dict[str, FileFingerprint], name: str) -> bool:
+    """Whether a ``.swap`` is an index without its log: it can be made anew, and holds no records."""
+    index = _INDEX.fullmatch(name.removesuffix(_SWAP))
+    return index is not None and f"{index[1]}.log{_SWAP}" not in files

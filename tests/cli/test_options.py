@@ -95,7 +95,15 @@ def test_settings_are_key_and_value():
 
 def test_fixes_are_sorted_and_each_once():
     assert parse_fixes("markers, markers") == ("markers",)
-    assert ("markers", *INDEX_FIXES, "epochs", "checkpoints", "snapshots", *TAIL_FIXES) == BUILT_FIXES
+    assert (
+        "markers",
+        *INDEX_FIXES,
+        "epochs",
+        "checkpoints",
+        "snapshots",
+        "leftovers",
+        *TAIL_FIXES,
+    ) == BUILT_FIXES
     with pytest.raises(UsageError, match="not built yet"):
         parse_fixes("markers,compact")
 

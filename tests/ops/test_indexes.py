@@ -328,7 +328,7 @@ def test_an_index_longer_than_2_gib_is_found_unread_and_made_anew(whole: Path) -
 def test_an_orphan_is_named(whole: Path) -> None:
     orphan = whole / "f-t-0" / "00000000000000000100.index"
     orphan.write_bytes(bytes(8))
-    assert rules(checked(whole)) == [("KR205", orphan.name)]
+    assert rules(checked(whole)) == [("KR205", orphan.name), ("KR701", "")]
 
 
 @pytest.mark.parametrize(

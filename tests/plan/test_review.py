@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +18,9 @@ from krepair.errors import KrepairError
 from krepair.plan.figures import root_peak_bytes, with_figures
 from krepair.plan.model import (
     Commit,
+    CompleteSwap,
     KeepOriginal,
+    NewFile,
     NotReversible,
     PartitionPlan,
     Plan,
@@ -190,6 +193,35 @@ def removal(name: str, rule: str = "KR601", fix: str = "leftovers", **fields: An
     return lambda plan: good_plan(part, fixes=(fix,))
 
 
+def swap(**fields: Any) -> Breaker:
+    """A plan that completes a swap over the second segment."""
+    log, index = f"{100:020d}.log.swap", f"{100:020d}.index.swap"
+    change: dict[str, Any] = {
+        "change_id": f"{FOLDER}/{log}",
+        "base_offset": 100,
+        "rule": "KR601",
+        "log_bytes": 500,
+        "last_offset": 150,
+        "batches": 5,
+        "replaces": (100,),
+        "goes": tuple(
+            sorted(
+                [index, *(f.name for f in partition().files if re.match(f"{100:020d}.(log|.*index)", f.name))]
+            )
+        ),
+        "copied": (),
+        "makes": (NewFile(name=f"{100:020d}.index", size=8, digest=DIGEST),),
+        "reason": "pending",
+        "undo": KeepOriginal(),
+    }
+    extra = fields.pop("files", ())
+    files = [*partition().files, fingerprint(log, 500), fingerprint(index, 8), *extra]
+    part = partition(
+        changes=(CompleteSwap(**(change | fields)),), files=tuple(sorted(files, key=lambda file: file.name))
+    )
+    return lambda plan: good_plan(part, fixes=("leftovers",))
+
+
 SINGLE = replace(
     rewrite(),
     sources=(
@@ -274,6 +306,19 @@ CASES: list[tuple[str, str, Breaker]] = [
     ("RV25", "truncated to more", replacement(size_after=13)),
     ("RV25", "wrong digest", replacement(digest_after="")),
     ("RV09", "replacement outside", replacement(change_id="x/y")),
+    ("RV31", "a swap that is not there", swap(base_offset=0)),
+    ("RV31", "a swap without a batch", swap(batches=0)),
+    ("RV31", "a swap that replaces nothing", swap(replaces=())),
+    ("RV31", "a swap that ends before it begins", swap(last_offset=99)),
+    ("RV31", "a swap whose indexes stay", swap(goes=(f"{100:020d}.log",))),
+    ("RV31", "a void swap", swap(files=(fingerprint(f"{100:020d}.log.cleaned", 1),))),
+    (
+        "RV31",
+        "an index of another segment",
+        swap(makes=(NewFile(name=f"{0:020d}.index", size=8, digest=DIGEST),)),
+    ),
+    ("RV31", "a copy of what is not replaced", swap(copied=(0,))),
+    ("RV31", "a swap for another rule", swap(rule="KR205")),
     ("RV25", "a swap that goes", removal(f"{0:020d}.log.swap")),
     ("RV25", "an index that has its log", removal(f"{100:020d}.index")),
     ("RV25", "a snapshot that is no leftover", removal(f"{100:020d}.snapshot")),
@@ -316,6 +361,7 @@ def test_good_plans_pass():
     assert review(good_plan(left_alone())) == []
     assert review(replacement()(good_plan())) == []
     assert review(with_root()(good_plan())) == []
+    assert review(swap()(good_plan())) == []
     assert review(removal(f"{9:020d}.log.deleted")(good_plan())) == []
     assert review(removal(f"{9:020d}.timeindex")(good_plan())) == []
     assert review(removal(f"{150:020d}.snapshot", "KR501", "snapshots")(good_plan())) == []

@@ -1,0 +1,131 @@
+"""Two logs of the same partition, batch by batch: which batches both have, and where they part. Bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from krepair.checks.walk import walk
+from krepair.kernels.scan import ReadInto
+
+Int64s = np.ndarray[Any, np.dtype[np.int64]]
+_LAST, _CRC = 0, 1
+_NO_ROWS: Int64s = np.empty((0, 2), np.int64)
+_NO_END = 2**63 - 1
+
+
+class SideBySide(NamedTuple):
+    """What two logs have in common.
+
+    Attributes:
+        same: batches that both have, with one CRC.
+        differ: batches of the same last offset with different CRCs.
+        first_difference: last offset of the first of them, -1 if there is none.
+        only_first: batches that the second log lacks within the offsets that it covers.
+        only_second: the other way round.
+        first_end: the offset after the last valid batch of the first log, 0 if there is none.
+        second_end: of the second.
+        after_second: batches of the first log past the end of the second.
+        after_first: the other way round.
+    """
+
+    same: int = 0
+    differ: int = 0
+    first_difference: int = -1
+    only_first: int = 0
+    only_second: int = 0
+    first_end: int = 0
+    second_end: int = 0
+    after_second: int = 0
+    after_first: int = 0
+
+    @property
+    def agree(self) -> bool:
+        """Whether neither contradicts the other: one is the other's beginning, batches that were cleaned away aside."""
+        return self.differ == 0
+
+
+def batches_of(logs: Iterable[tuple[ReadInto, int]], *, check_crc: bool = True) -> Iterator[Int64s]:
+    """The valid batches of segments in order, as int64[N, 2] (last offset, CRC) per window; ends at the first damage.
+
+    Args:
+        logs: reader and size of each ``.log``, by base offset.
+        check_crc: whether the CRCs are checked against the bytes.
+    """
+    for read_into, size in logs:
+        for walked in walk(read_into, size, check_crc=check_crc):
+            headers = walked.headers
+            lasts = headers["base_offset"].astype(np.int64) + headers["last_offset_delta"].astype(np.int64)
+            if len(lasts):
+                yield np.column_stack([lasts, headers["crc"].astype(np.int64)])
+            if walked.problem:
+                return
+
+
+class _Side:
+    """One log: the rows at hand, and how far it got."""
+
+    def __init__(self, rows: Iterator[Int64s]) -> None:
+        self._rows = rows
+        self.here = _NO_ROWS
+        self.end = 0
+        self.over = False
+        self.fill()
+
+    def fill(self) -> None:
+        """Take the next window when nothing is at hand."""
+        while not len(self.here) and not self.over:
+            found = next(self._rows, None)
+            if found is None:
+                self.over = True
+            else:
+                self.here = found
+                self.end = int(found[-1, _LAST]) + 1
+
+    @property
+    def reach(self) -> int:
+        """The last offset up to which all rows are known."""
+        return int(self.here[-1, _LAST]) if len(self.here) else _NO_END
+
+    def take(self, up_to: int) -> Int64s:
+        """The rows up to an offset, which are at hand no longer."""
+        count = int(np.searchsorted(self.here[:, _LAST], up_to, side="right"))
+        taken, self.here = self.here[:count], self.here[count:]
+        self.fill()
+        return taken
+
+
+def side_by_side(first: Iterator[Int64s], second: Iterator[Int64s]) -> SideBySide:
+    """Hold two logs against each other, each given as ``batches_of`` gives it."""
+    one, other = _Side(first), _Side(second)
+    seen = SideBySide()
+    while not (one.over and other.over):
+        up_to = min(one.reach, other.reach)
+        one_ended, other_ended = one.over, other.over
+        mine, theirs = one.take(up_to), other.take(up_to)
+        if other_ended:
+            seen = seen._replace(after_second=seen.after_second + len(mine))
+        elif one_ended:
+            seen = seen._replace(after_first=seen.after_first + len(theirs))
+        else:
+            seen = _added(seen, mine, theirs)
+    return seen._replace(first_end=one.end, second_end=other.end)
+
+
+def _added(seen: SideBySide, mine: Int64s, theirs: Int64s) -> SideBySide:
+    common, at, there = np.intersect1d(
+        mine[:, _LAST], theirs[:, _LAST], assume_unique=True, return_indices=True
+    )
+    differ = mine[at, _CRC] != theirs[there, _CRC]
+    first = seen.first_difference
+    if first < 0 and differ.any():
+        first = int(common[int(np.argmax(differ))])
+    return seen._replace(
+        same=seen.same + int((~differ).sum()),
+        differ=seen.differ + int(differ.sum()),
+        first_difference=first,
+        only_first=seen.only_first + len(mine) - len(common),
+        only_second=seen.only_second + len(theirs) - len(common),
+    )

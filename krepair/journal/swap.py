@@ -1,0 +1,196 @@
+"""Finishes a swap that a broker began, and takes it back to exactly the files that were pending.
+
+A ``.log.swap`` among the segments that it replaces is the state in which a swap of our own has just passed its commit,
+so the steps from there on are those of the proven protocol, and so is their order: ``P1`` up to 2.8 and everywhere
+under the fence, ``P2`` from 3.0. Every instant is one from which any broker finishes to the same records. Undo runs
+backwards, and stops where the swap is pending again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from krepair.errors import StalePlanError
+from krepair.formats.filenames import FileKind, parse_file_name
+from krepair.formats.filenames import FileState as NameState
+from krepair.journal.folder import PartitionFolder, Whereabouts
+from krepair.journal.freshness import check_staged_files, unchanged
+from krepair.journal.record import ApplyIntent, FileState, Order, SwapIntent
+from krepair.journal.steps import (
+    INDEX_EXTENSIONS,
+    SWAP,
+    Keep,
+    Names,
+    PutOver,
+    Step,
+    SyncDir,
+    Unlink,
+    moved,
+    put_back,
+    segment_file,
+    staged_extensions,
+    take_out_originals,
+)
+from krepair.plan.model import CompleteSwap, FileFingerprint
+
+
+def swap_intent(
+    folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: CompleteSwap, order: Order
+) -> SwapIntent:
+    """What a completion begins with, every file looked at once more.
+
+    Raises:
+        StalePlanError: a file changed, came or went since the plan was made; the message names it.
+        RefusedError: a staged index is missing or of another size.
+    """
+    log = segment_file(change.base_offset, ".log")
+    pending = unchanged(folder, planned, log + SWAP)
+    if pending is None:
+        raise StalePlanError(f"{folder.at(log + SWAP)}: is gone since the plan was made")
+    _check_others(folder, planned, change)
+    originals = [unchanged(folder, planned, name) for name in change.goes]
+    staged = check_staged_files(folder, change.makes)
+    bad = {f"{base:020d}" for base in change.copied}
+    group = ApplyIntent(
+        change_id=change.change_id,
+        base_offset=change.base_offset,
+        sources=tuple(sorted({change.base_offset, *change.replaces})),
+        order=order,
+        originals=tuple(state for state in originals if state is not None),
+        snapshots=(),
+        copied=tuple(
+            name for name in change.goes if name.partition(".")[0] in bad and not name.endswith(SWAP)
+        ),
+        merged=(
+            FileState(name=log, size=pending.size, mtime_ns=pending.mtime_ns, inode=pending.inode),
+            *staged,
+        ),
+    )
+    return SwapIntent(change_id=change.change_id, group=group)
+
+
+def _check_others(
+    folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: CompleteSwap
+) -> None:
+    """Checks that no segment and no leftover is there that the plan does not know."""
+    for text in folder.file_names():
+        name = parse_file_name(text)
+        if name.state is NameState.CLEANED and (name.base_offset or 0) <= change.base_offset:
+            raise StalePlanError(f"{folder.at(text)}: makes the swap void, and the plan does not say so")
+        pending = name.state is NameState.SWAP
+        live = name.kind is FileKind.LOG and name.state is NameState.LIVE and name.base_offset is not None
+        reached = live and change.base_offset <= (name.base_offset or 0) <= change.last_offset
+        if (pending or reached) and text not in planned:
+            raise StalePlanError(f"{folder.at(text)}: is there since the plan was made")
+
+
+def is_completed(folder: PartitionFolder, intent: SwapIntent) -> bool:
+    """Whether the swap has become the segment; a broker that was started in between does the same."""
+    return folder.whereabouts(intent.group) is Whereabouts.FINAL
+
+
+def can_go_on(folder: PartitionFolder, intent: SwapIntent) -> bool:
+    """Whether an interrupted completion has all its staged indexes.
+
+    Raises:
+        StalePlanError: the ``.log.swap`` is gone, and did not become the segment.
+    """
+    where = folder.whereabouts(intent.group)
+    if where is Whereabouts.FINAL:
+        return True
+    if where is not Whereabouts.SWAP:
+        log = segment_file(intent.group.base_offset, ".log") + SWAP
+        raise StalePlanError(f"{folder.at(log)}: is gone, and so is the segment that it was to become")
+    return all(
+        any(folder.same(path, made) for path in (folder.names.stage(made.name), made.name, made.name + SWAP))
+        for made in intent.group.merged[1:]
+    )
+
+
+def complete(folder: PartitionFolder, intent: SwapIntent) -> None:
+    """Carries a completion out, or continues it.
+
+    Raises:
+        StalePlanError: a file is neither an original nor one of ours.
+        OSError: a call failed; run it again.
+    """
+    group, names = intent.group, folder.names
+    if not is_completed(folder, intent):
+        here = [each for each in group.originals if not _is_kept(folder, group, each)]
+        keeps: list[Step] = [Keep(one.name, names.keep(one.name), names.out(one.name)) for one in here]
+        folder.run([*keeps, SyncDir(names.keep()), SyncDir(names.private)], group)
+    folder.run(completion_steps(group, names), group)
+    folder.remove_litter(group)
+    folder.check_finished(group)
+
+
+def _is_kept(folder: PartitionFolder, group: ApplyIntent, original: FileState) -> bool:
+    """Whether an original is gone from its place because an interrupted run took it out."""
+    kept = folder.state(folder.names.keep(original.name))
+    return kept is not None and kept.size == original.size and not folder.is_original(group, original.name)
+
+
+def restore(folder: PartitionFolder, intent: SwapIntent, order: Order) -> None:
+    """Makes the swap pending again, with every file as it was.
+
+    Raises:
+        StalePlanError: a file is neither an original nor one of ours.
+        OSError: a call failed; run it again.
+    """
+    folder.run(restoring_steps(intent.group, order, folder.names), intent.group)
+    folder.remove_set_aside(intent.group)
+    missing = [one.name for one in intent.group.originals if not folder.is_original(intent.group, one.name)]
+    if missing:
+        raise StalePlanError(f"{folder.at(missing[0])}: is not the original that was kept")
+
+
+def is_restored(folder: PartitionFolder, intent: SwapIntent) -> bool:
+    """Whether the swap is pending, and every original is in its place."""
+    group = intent.group
+    pending = folder.whereabouts(group) is Whereabouts.SWAP
+    return pending and all(folder.is_original(group, original.name) for original in group.originals)
+
+
+def _pending_indexes(group: ApplyIntent) -> list[str]:
+    return [state.name for state in group.originals if state.name.endswith(SWAP)]
+
+
+def completion_steps(group: ApplyIntent, names: Names) -> list[Step]:
+    """From a pending swap to the segment alone, in the group's order."""
+    log = segment_file(group.base_offset, ".log")
+    indexes = [segment_file(group.base_offset, e) for e in staged_extensions(group) if e != ".log"]
+    stale: list[Step] = [Unlink(name) for name in _pending_indexes(group)]
+    if group.order == "P1":
+        steps: list[Step] = [*stale, SyncDir(""), *take_out_originals(group)]
+        for name in indexes:
+            steps += moved(names.stage(name), name)
+        return steps + moved(log + SWAP, log)
+    steps = []
+    for name in indexes:
+        steps += moved(names.stage(name), name + SWAP)
+    steps += [*stale, SyncDir(""), *take_out_originals(group)]
+    for name in (log, *indexes):
+        steps += moved(name + SWAP, name)
+    return steps
+
+
+def restoring_steps(group: ApplyIntent, order: Order, names: Names) -> list[Step]:
+    """From the segment back to the pending swap."""
+    log = segment_file(group.base_offset, ".log")
+    indexes = [segment_file(group.base_offset, extension) for extension in INDEX_EXTENSIONS]
+    pending = _pending_indexes(group)
+    over: list[Step] = [PutOver(names.keep(name), name, names.out(f"{name}.back")) for name in pending]
+    if order == "P1":
+        steps = moved(log, log + SWAP)
+        for name in indexes:
+            steps += moved(name, names.out(name))
+        return [*steps, *put_back(group, names), *over, SyncDir("")]
+    steps = []
+    for name in (*reversed(indexes), log):
+        steps += moved(name, name + SWAP)
+    steps += put_back(group, names)
+    steps += [*over, SyncDir("")]
+    for name in indexes:
+        if name + SWAP not in pending:
+            steps += moved(name + SWAP, names.out(name))
+    return steps

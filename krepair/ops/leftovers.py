@@ -1,0 +1,338 @@
+"""What brokers left in partition folders: looked at, turned into findings, and into changes of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, Literal
+
+from krepair.checks.catalogue import Finding
+from krepair.formats.filenames import FileKind, parse_file_name
+from krepair.kernels.classes import D_NONE
+from krepair.logdir.reading import read_whole, why
+from krepair.logdir.values import FileRef, Leftover, LogDir, Partition
+from krepair.ops.options import Options
+from krepair.ops.progress import Progress
+from krepair.ops.survey import NEVER_TOUCHED, Surveyed, scan_partitions
+from krepair.ops.swaps import SWAP, Removal, SeenLeftovers, log_swaps, missing_batches, new_files, read_swap
+from krepair.pipeline.engine import Engine
+from krepair.pipeline.tasks import TXN_INDEX_AT_MOST_BYTES
+from krepair.plan.build import version_of
+from krepair.plan.model import Change, CompleteSwap, KeepOriginal, NewFile, ReplaceFile
+from krepair.rules.leftovers import (
+    RENAMES_SINCE,
+    Completion,
+    LiveSegment,
+    PendingSwap,
+    SwapDecision,
+    Version,
+    decide_swaps,
+)
+
+LEFTOVERS_FIX = "leftovers"
+RULE = "KR601"
+DIRECTORY_ID_SINCE = (3, 7, 0)
+_LEFT_ALONE = "left alone"
+_INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+_INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
+_LEFT_BEHIND: Final[tuple[tuple[Literal["deleted", "cleaned"], str], ...]] = (
+    ("deleted", "set aside to be deleted"),
+    ("cleaned", "an unfinished cleaning"),
+)
+
+
+def next_version(view: LogDir, options: Options) -> Version:
+    """Version of the broker that is to start: as given, else the oldest that the directory tells of, else None."""
+    given = version_of(options.broker_version)
+    return given if given is not None else DIRECTORY_ID_SINCE if view.directory_id else None
+
+
+def holds_leftovers(partition: Partition) -> bool:
+    """Whether there is anything that the next start finishes or deletes."""
+    left = any(each.kind != "foreign" for each in partition.leftovers)
+    return not partition.unreadable and (left or bool(partition.orphan_indexes))
+
+
+def look_at_leftovers(
+    view: LogDir, surveyed: Sequence[Surveyed], options: Options, engine: Engine, progress: Progress
+) -> None:
+    """Look at what is left behind; the result is put into ``Surveyed.leftovers``.
+
+    The segments of partitions with a ``.log.swap`` are scanned, where they are not yet, and each swap is read whole.
+    """
+    version = next_version(view, options)
+    touched = [each for each in surveyed if holds_leftovers(each.partition) and not _never(each)]
+    with_swaps = [each for each in touched if log_swaps(each.partition)]
+    scan_partitions(view, [each for each in with_swaps if not each.segments], options, engine, progress)
+    for each in touched:
+        each.leftovers = _see(each, version)
+
+
+def _never(each: Surveyed) -> bool:
+    return each.partition.topic == NEVER_TOUCHED or each.settings.remote_storage_enable
+
+
+def _see(each: Surveyed, version: Version) -> SeenLeftovers:
+    partition = each.partition
+    swaps = log_swaps(partition)
+    makes: dict[int, tuple[NewFile, ...]] = {}
+    decision, damaged = SwapDecision(), frozenset[int]()
+    if swaps:
+        live = _live(each)
+        damaged = frozenset(one.base_offset for one in live if one.damaged)
+        pending = []
+        for swap in swaps:
+            interval = each.settings.index_interval_bytes
+            found, made = read_swap(partition.path, swap.base_offset, swap.file.size, interval)
+            pending.append(_held_against_segments(partition, found))
+            makes[swap.base_offset] = new_files(made)
+        decision = decide_swaps(pending, live, _cleaned(partition), version)
+        if not decision.left and len(live) != len(partition.segments):
+            decision = SwapDecision(left="not all of its segments could be read", sides=decision.sides)
+    odd = _odd(partition) or _txn_swap_alone(partition)
+    left = odd or decision.left
+    removals = () if left else tuple(_removals(partition, decision, version))
+    return SeenLeftovers(decision, makes, removals, left, damaged)
+
+
+def _held_against_segments(partition: Partition, swap: PendingSwap) -> PendingSwap:
+    """A swap that a ``.cleaned`` makes void is read beside the segments: is there anything that only it has?"""
+    if swap.problem or all(base > swap.base_offset for base in _cleaned(partition)):
+        return swap
+    try:
+        return swap._replace(missing=missing_batches(partition, swap.base_offset))
+    except OSError as error:
+        return swap._replace(problem=f"it could not be held against the segments: {why(error)}")
+
+
+def _live(each: Surveyed) -> list[LiveSegment]:
+    sizes = {segment.base_offset: segment.log.size for segment in each.partition.segments}
+    return [
+        LiveSegment(
+            base_offset=facts.base_offset,
+            end_offset=max(facts.base_offset, facts.summary.last_offset + 1),
+            log_bytes=sizes[facts.base_offset],
+            batches=facts.summary.batches,
+            damaged=facts.summary.damage != D_NONE,
+        )
+        for facts in each.segments
+    ]
+
+
+def _cleaned(partition: Partition) -> list[int]:
+    return [each.base_offset for each in partition.leftovers if each.kind == "cleaned"]
+
+
+def _odd(partition: Partition) -> str:
+    """A name that a broker itself would not make of a leftover, and the first of them."""
+    for each in partition.leftovers:
+        canonical = parse_file_name(each.file.name).is_canonical
+        if each.kind in {"swap", "cleaned"} and not canonical:
+            return f"{each.file.name}: no broker names a file so; move it out of the folder by hand"
+    for special in partition.specials:
+        if parse_file_name(special.name).kind is not FileKind.FOREIGN:
+            return f"{special.name}: a regular file was expected, found a {special.kind}"
+    return ""
+
+
+def _txn_swap_alone(partition: Partition) -> str:
+    """A ``.txnindex.swap`` without its log, which may be the only list of aborted transactions of its segment."""
+    logs = {each.base_offset for each in log_swaps(partition)}
+    segments = {segment.base_offset: segment for segment in partition.segments}
+    lowest = min(_cleaned(partition), default=None)
+    for each in partition.leftovers:
+        if each.kind != "swap" or parse_file_name(each.file.name).kind is not FileKind.TXN_INDEX:
+            continue
+        void = lowest is not None and each.base_offset >= lowest
+        segment = segments.get(each.base_offset)
+        if each.base_offset in logs or void or segment is None or _same_bytes(each.file, segment.txn_index):
+            continue
+        return (
+            f"{each.file.name}: without its .log{SWAP}, and not the .txnindex that is there; a broker since 3.0 "
+            "renames it over that one unread, an earlier one deletes that one and leaves it"
+        )
+    return ""
+
+
+def _same_bytes(one: FileRef, other: FileRef | None) -> bool:
+    if other is None or one.size != other.size:
+        return False
+    try:
+        first, second = (read_whole(file.path, TXN_INDEX_AT_MOST_BYTES) for file in (one, other))
+    except OSError:
+        return False
+    return first == second
+
+
+def _removals(partition: Partition, decision: SwapDecision, version: Version) -> Iterator[Removal]:
+    """Void swaps first: as long as the ``.cleaned`` is there, every broker throws them away."""
+    void = {swap.base_offset for swap in decision.void}
+    logs = {each.base_offset for each in log_swaps(partition)}
+    swaps = [each for each in partition.leftovers if each.kind == "swap"]
+    for each in swaps:
+        if each.base_offset in void:
+            yield Removal("void swap", each.file, "a swap that did not begin: its .cleaned is still there")
+        elif each.base_offset not in logs:
+            yield Removal("index swap", each.file, f"an index swap without its log; {_alone(version)}")
+    for kind, text in _LEFT_BEHIND:
+        for each in partition.leftovers:
+            if each.kind == kind:
+                yield Removal(kind, each.file, f"{text}; the next start deletes it")
+    for orphan in partition.orphan_indexes:
+        if int(orphan.name.partition(".")[0]) not in logs:
+            yield Removal("orphan", orphan, "an index without its log; the next start deletes it")
+
+
+def _alone(version: Version) -> str:
+    later = "a broker since 3.0 renames it over the index that is there, unread"
+    earlier = "one before 3.0 deletes the indexes of that segment and leaves it"
+    if version is None:
+        return f"{later}, {earlier}"
+    return later if version >= RENAMES_SINCE else earlier
+
+
+# -- changes
+
+
+def leftover_changes(each: Surveyed) -> tuple[tuple[Change, ...], tuple[str, ...]]:
+    """The changes that finish and remove what is left behind, and what the reviewer must know."""
+    seen = each.leftovers
+    if seen is None:
+        return (), ()
+    sides = tuple(f"leftovers: {side}" for side in seen.swaps.sides)
+    if seen.left:
+        return (), (*sides, f"its leftovers are left alone: {seen.left}")
+    completions = tuple(_completion(each, seen, one) for one in seen.swaps.completions)
+    removals = tuple(_removal(each.partition, one) for one in seen.removals)
+    return (*completions, *removals), sides
+
+
+def _completion(each: Surveyed, seen: SeenLeftovers, one: Completion) -> CompleteSwap:
+    swap, replaced = one
+    bases = {swap.base_offset, *(segment.base_offset for segment in replaced)}
+    goes = [
+        file.name
+        for file in each.partition.files()
+        if _stem_base(file.name) in bases
+        and parse_file_name(file.name).kind in {FileKind.LOG, *_INDEX_KINDS}
+        and not parse_file_name(file.name).state
+    ]
+    own = {f"{swap.base_offset:020d}{suffix}{SWAP}" for suffix in _INDEX_SUFFIXES}
+    goes += [leftover.file.name for leftover in each.partition.leftovers if leftover.file.name in own]
+    return CompleteSwap(
+        change_id=f"{each.partition.folder}/{swap.name}",
+        base_offset=swap.base_offset,
+        rule=RULE,
+        log_bytes=swap.log_bytes,
+        last_offset=swap.end_offset - 1,
+        batches=swap.batches,
+        replaces=tuple(segment.base_offset for segment in replaced),
+        goes=tuple(sorted(goes)),
+        copied=tuple(base for base in sorted(bases) if base in seen.damaged),
+        makes=seen.makes[swap.base_offset],
+        reason="every broker finishes it at its next start, to the same records",
+        undo=KeepOriginal(),
+    )
+
+
+def _stem_base(name: str) -> int:
+    offset = parse_file_name(name).base_offset
+    return -1 if offset is None else offset
+
+
+def _removal(partition: Partition, one: Removal) -> ReplaceFile:
+    return ReplaceFile(
+        change_id=f"{partition.folder}/{one.file.name}",
+        name=one.file.name,
+        method="remove",
+        rule=RULE,
+        size_before=one.file.size,
+        size_after=-1,
+        digest_after="",
+        reason=one.why,
+        undo=KeepOriginal(),
+    )
+
+
+# -- findings
+
+
+def leftovers_mend(finding: Finding) -> bool:
+    """Whether ``--fix leftovers`` has something for a finding."""
+    orphan = finding.rule == "KR205" and finding.position < 0
+    return orphan or (finding.rule == RULE and _LEFT_ALONE not in finding.evidence)
+
+
+def leftover_findings(each: Surveyed) -> Iterator[Finding]:
+    """What is left behind in one partition, and what the next start does with it."""
+    for leftover in each.partition.leftovers:
+        if leftover.kind != "foreign":
+            yield Finding(
+                rule=RULE,
+                partition=each.partition.folder,
+                file=leftover.file.name,
+                evidence=f"{leftover.file.size} bytes; {_fate(each, leftover)}",
+                bytes=leftover.file.size,
+            )
+
+
+def _fate(each: Surveyed, leftover: Leftover) -> str:
+    seen = each.leftovers
+    if seen is None:
+        return f"{_LEFT_ALONE}: krepair never changes this topic"
+    if leftover.kind != "swap":
+        text = "the next start deletes it"
+        return f"{text}; {_LEFT_ALONE} for the swap in its folder" if seen.left else text
+    removed = next((one.why for one in seen.removals if one.file == leftover.file), "")
+    if removed:
+        return removed
+    name = f"{max(leftover.base_offset, 0):020d}.log{SWAP}"
+    if leftover.file.name != name:
+        text = seen.left if seen.left.startswith(leftover.file.name) else f"belongs to {name}"
+        return f"{_LEFT_ALONE}: {text}" if seen.left else text
+    side = next((side for side in seen.swaps.sides if side.startswith(name)), name)
+    side = side.removeprefix(f"{name}: ")
+    fate = (
+        f"{_LEFT_ALONE}: {seen.left}" if seen.left else "the next start finishes it, as --fix leftovers does"
+    )
+    return f"{side}; {fate}"
+
+
+def swap_forecast(each: Surveyed) -> str:
+    """What the next start does with the swaps of a partition, or empty."""
+    seen = each.leftovers
+    if seen is None or not any(leftover.kind == "swap" for leftover in each.partition.leftovers):
+        return ""
+    if seen.left:
+        return f"a .swap is finished first, and versions differ or records are lost: {seen.left}"
+    texts = []
+    for one in seen.swaps.completions:
+        gone = f"replaces segments {', '.join(str(base.base_offset) for base in one.replaces)}"
+        texts.append(
+            f"{one.swap.name} is finished first: {gone if one.replaces else 'it becomes the segment'}"
+        )
+    texts += [f"{swap.name} is thrown away" for swap in seen.swaps.void]
+    texts += [f"{one.file.name}: {one.why}" for one in seen.removals if one.kind == "index swap"]
+    return "; ".join(texts)
+
+
+def freed_at_start(surveyed: Iterable[Surveyed], deleted_folders: Iterable[Partition]) -> Finding | None:
+    """Space that the broker itself frees at its next start, if it comes that far (KR701)."""
+    counts: dict[str, tuple[int, int]] = {}
+
+    def add(what: str, sizes: Iterable[int]) -> None:
+        known = list(sizes)
+        if known:
+            count, size = counts.get(what, (0, 0))
+            counts[what] = (count + len(known), size + sum(known))
+
+    for each in surveyed:
+        for kind in ("deleted", "cleaned"):
+            add(f".{kind}", (one.file.size for one in each.partition.leftovers if one.kind == kind))
+        add("indexes without a log", (file.size for file in each.partition.orphan_indexes))
+    for partition in deleted_folders:
+        add("in -delete folders", (file.size for file in partition.files()))
+    total = sum(size for _, size in counts.values())
+    if not total:
+        return None
+    parts = ", ".join(f"{count} files {what} of {size} bytes" for what, (count, size) in counts.items())
+    return Finding(rule="KR701", evidence=f"{total} bytes: {parts}", bytes=total)

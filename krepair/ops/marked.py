@@ -1,0 +1,69 @@
+"""Folders that a broker marked (``-delete``, ``-future``, ``-stray``) and folders that are none of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Literal
+
+from krepair.checks.catalogue import Finding
+from krepair.logdir.values import LogDir, Partition
+from krepair.rules.leftovers import Version
+
+STRAY_SINCE: Final = (3, 6, 1)
+EMPTY_DELETE_LOADS_SINCE: Final = (2, 3, 0)
+
+
+def marked_findings(view: LogDir, version: Version) -> Iterator[Finding]:
+    """What the root has of folders that are deleted, moved or not wanted (KR604)."""
+    for partition in view.marked:
+        files = partition.files()
+        size = sum(file.size for file in files)
+        yield Finding(
+            rule="KR604",
+            file=partition.folder,
+            evidence=f"{len(files)} files of {size} bytes; {_fate(partition, version)}",
+            bytes=size,
+        )
+
+
+def _fate(partition: Partition, version: Version) -> str:
+    if partition.unreadable:
+        return partition.unreadable
+    if partition.role == "future":
+        return (
+            "a replica on its way here from another log directory: the broker goes on moving it; if it is not wanted, "
+            "move the folder out of the log directory while the broker is stopped"
+        )
+    if partition.role == "stray":
+        kept = "a broker since 3.6.1 loads it and never deletes it by itself"
+        stops = "one before 3.6.1 does not start"
+        text = f"{kept}, {stops}" if version is None else kept if version >= STRAY_SINCE else stops
+        return f"{text}; move the folder out of the log directory, or delete it, when its data is not wanted"
+    text = "the broker deletes it after its start (file.delete.delay.ms)"
+    if _crashes(partition, version):
+        text = "without a .log a broker of 2.2 does not start"
+        text += "; later ones delete it" if version is None else ""
+    return f"{text}; to have it gone before, move the folder out of the log directory while the broker is stopped"
+
+
+def _crashes(partition: Partition, version: Version) -> bool:
+    """Whether loading it fails: a -delete folder is not given a first segment by the versions that do not expect it."""
+    return not partition.segments and (version is None or version < EMPTY_DELETE_LOADS_SINCE)
+
+
+def marked_refusals(view: LogDir, version: Version) -> Iterator[tuple[str, str]]:
+    """Marked folders that keep a broker from starting, and why."""
+    for partition in view.marked:
+        if partition.role == "delete" and not partition.unreadable and _crashes(partition, version):
+            yield (
+                partition.folder,
+                f"folder {partition.folder} has no .log, which a broker of 2.2 does not load",
+            )
+        if partition.role == "stray" and (version is None or version < STRAY_SINCE):
+            yield partition.folder, f"folder {partition.folder} is no partition to a broker before 3.6.1"
+
+
+def marked_forecast(view: LogDir, version: Version) -> Iterator[tuple[str, Literal["delete", "start"], str]]:
+    """Folder, what becomes of it in a word, and in words; where a broker starts at all."""
+    for partition in view.marked:
+        yield partition.folder, "delete" if partition.role == "delete" else "start", _fate(partition, version)

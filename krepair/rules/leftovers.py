@@ -1,0 +1,217 @@
+"""What a broker left in a partition folder, and what may be done with it: pure, over values already read.
+
+A ``.swap`` is data. Every broker finishes one at its next start: it takes the swap for the segment, and deletes the
+segments whose base offset lies in it. Where two versions would not end with the same records, or where a broker would
+lose some, nothing is decided: both sides are told, and a person decides.
+
+Source: Log.removeTempFilesAndCollectSwapFiles and completeSwapOperations (2.2.1), LogLoader.load (3.0 and later); the
+table of experiments in the docs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+RENAMES_SINCE: Final = (3, 0, 0)
+"""From here on a broker renames swaps unread, and deletes every segment between the first and the last of them."""
+
+Version = tuple[int, int, int] | None
+
+
+class LiveSegment(NamedTuple):
+    """A segment that is in its place.
+
+    Attributes:
+        base_offset: its base offset.
+        end_offset: the offset after its last valid batch.
+        log_bytes: size of its ``.log``.
+        batches: valid batches.
+        damaged: whether it is not valid to its end.
+    """
+
+    base_offset: int
+    end_offset: int
+    log_bytes: int
+    batches: int
+    damaged: bool = False
+
+
+class PendingSwap(NamedTuple):
+    """A ``.log.swap``.
+
+    Attributes:
+        base_offset: its base offset.
+        end_offset: the offset after its last batch; the base offset if it has none.
+        log_bytes: size of the file.
+        batches: valid batches.
+        problem: what is wrong with it, or empty.
+        missing: batches of it that no segment in its place has; 0 where nobody asks.
+    """
+
+    base_offset: int
+    end_offset: int
+    log_bytes: int
+    batches: int
+    problem: str = ""
+    missing: int = 0
+
+    @property
+    def name(self) -> str:
+        """Name of the file."""
+        return f"{self.base_offset:020d}.log.swap"
+
+
+class Completion(NamedTuple):
+    """A swap that becomes the segment.
+
+    Attributes:
+        swap: it.
+        replaces: the segments that go, ascending.
+    """
+
+    swap: PendingSwap
+    replaces: tuple[LiveSegment, ...]
+
+
+class SwapDecision(NamedTuple):
+    """What becomes of the swaps of a partition.
+
+    Attributes:
+        completions: swaps that are completed, ascending.
+        void: swaps that every broker throws away, and nothing is lost by it, ascending.
+        left: why nothing is done, or empty.
+        sides: what is on either side, a line each, for the reviewer.
+    """
+
+    completions: tuple[Completion, ...] = ()
+    void: tuple[PendingSwap, ...] = ()
+    left: str = ""
+    sides: tuple[str, ...] = ()
+
+
+def decide_swaps(
+    swaps: Sequence[PendingSwap], live: Sequence[LiveSegment], cleaned: Iterable[int], version: Version
+) -> SwapDecision:
+    """Decide on the swaps of one partition.
+
+    Args:
+        swaps: ascending by base offset.
+        live: ascending by base offset.
+        cleaned: base offsets of its ``.cleaned`` files.
+        version: of the broker that is to start next, None if it is not known.
+    """
+    if not swaps:
+        return SwapDecision()
+    lowest = min(cleaned, default=None)
+    void = [swap for swap in swaps if lowest is not None and swap.base_offset >= lowest]
+    valid = [swap for swap in swaps if swap not in void]
+    completions = tuple(Completion(swap, _in_range(swap, live)) for swap in valid)
+    left = next((text for swap in void if (text := _why_not_thrown_away(swap, lowest or 0))), "")
+    left = left or _why_left(completions, live, version)
+    sides = tuple(_side(Completion(swap, _in_range(swap, live)), live) for swap in swaps)
+    if left:
+        return SwapDecision(left=left, sides=sides)
+    return SwapDecision(completions, tuple(void), sides=sides)
+
+
+def _in_range(swap: PendingSwap, live: Sequence[LiveSegment]) -> tuple[LiveSegment, ...]:
+    return tuple(one for one in live if swap.base_offset <= one.base_offset < swap.end_offset)
+
+
+def _side(one: Completion, live: Sequence[LiveSegment]) -> str:
+    swap, replaced = one
+    text = (
+        f"{swap.name}: {swap.log_bytes} bytes, {swap.batches} batches, ends at {swap.end_offset}"
+        f"{f', {swap.problem}' if swap.problem else ''}"
+    )
+    if not replaced:
+        return f"{text}; no segment that it replaces is left{_log_end(live)}"
+    size, batches = sum(each.log_bytes for each in replaced), sum(each.batches for each in replaced)
+    return (
+        f"{text}; against segments {replaced[0].base_offset} to {replaced[-1].base_offset} ({len(replaced)}): {size} "
+        f"bytes, {batches} batches, end at {max(each.end_offset for each in replaced)}{_log_end(live)}"
+    )
+
+
+def _log_end(live: Sequence[LiveSegment]) -> str:
+    return f"; the log ends at {live[-1].end_offset}" if live else ""
+
+
+def _why_not_thrown_away(swap: PendingSwap, cleaned: int) -> str:
+    """Why a void swap is not simply removed: each of its batches has to be in a segment that is there."""
+    what = f"{swap.name}: the .cleaned at {cleaned} makes every broker throw it away"
+    if swap.problem:
+        return f"{what}, and it cannot be held against the segments: {swap.problem}"
+    if not swap.missing:
+        return ""
+    return (
+        f"{what}, and {swap.missing} of its {swap.batches} batches are in no segment that is there: it may be the only "
+        "copy"
+    )
+
+
+def _why_left(completions: Sequence[Completion], live: Sequence[LiveSegment], version: Version) -> str:
+    """Why swaps are not completed, or empty."""
+    for one in completions:
+        text = _why_one_is_left(one, live)
+        if text:
+            return text
+    for first, second in pairwise(completions):
+        if second.swap.base_offset < first.swap.end_offset:
+            return f"{second.swap.name}: begins inside of {first.swap.name}, which ends at {first.swap.end_offset}"
+    return _why_versions_differ(completions, live, version)
+
+
+def _why_one_is_left(one: Completion, live: Sequence[LiveSegment]) -> str:
+    swap, replaced = one
+    if swap.problem:
+        return (
+            f"{swap.name}: {swap.problem}; a broker before 3.0 cuts it there and loses the rest, a later one takes it "
+            "as it is, and both delete the segments that it replaces"
+        )
+    if not swap.batches:
+        return (
+            f"{swap.name}: holds no batch; every broker puts it in the place of the segment at {swap.base_offset}, and "
+            "whether that one was cleaned away whole or the swap was lost cannot be told"
+        )
+    end = max((each.end_offset for each in replaced), default=0)
+    if replaced and replaced[-1] is live[-1] and end > swap.end_offset:
+        return f"{swap.name}: ends at {swap.end_offset}, the log at {end}: completing it would take the log end back"
+    return ""
+
+
+def _why_versions_differ(
+    completions: Sequence[Completion], live: Sequence[LiveSegment], version: Version
+) -> str:
+    if not completions:
+        return ""
+    replaced = {each.base_offset for one in completions for each in one.replaces}
+    first, last = completions[0].swap, completions[-1].swap
+    for one in completions:
+        over = next(
+            (
+                each
+                for each in live
+                if each.base_offset < one.swap.base_offset < each.end_offset
+                and each.base_offset not in replaced
+            ),
+            None,
+        )
+        if over is not None:
+            return (
+                f"{one.swap.name}: segment {over.base_offset} below it ends at {over.end_offset}, inside of it; a "
+                "broker before 3.0 deletes that segment, a later one keeps both"
+            )
+    between = [
+        each.base_offset
+        for each in live
+        if first.base_offset <= each.base_offset < last.end_offset and each.base_offset not in replaced
+    ]
+    if between and (version is None or version >= RENAMES_SINCE):
+        return (
+            f"{first.name} and {last.name}: a broker since 3.0 deletes the {len(between)} segments between them (from "
+            f"{between[0]} on), an earlier one keeps them; start one before 3.0, or plan with its --broker-version"
+        )
+    return ""

@@ -1,0 +1,72 @@
+"""A log directory with a swap that a broker began and did not finish, in each state that a crash leaves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from krepair.ops.options import Engine, Options
+from tests.journal import txfixture
+
+FOLDER = "t-0"
+BASE = 100
+ORIGINALS = (100, 200, 300)
+EXTENSIONS = (".log", ".index", ".timeindex", ".txnindex")
+SETTINGS = (("index.interval.bytes", str(txfixture.INTERVAL_BYTES)),)
+
+
+def name(base: int, suffix: str = ".log") -> str:
+    return f"{base:020d}{suffix}"
+
+
+def write(
+    root: Path,
+    *,
+    gone: Sequence[int] = (),
+    deleted: Sequence[int] = (),
+    without: Sequence[str] = (),
+    state: str = ".swap",
+    damage_elsewhere: bool = False,
+) -> Path:
+    """The transactional partition of ``txfixture`` with M pending over segments 100, 200 and 300.
+
+    Args:
+        root: the log directory.
+        gone: segments that are replaced and were already removed.
+        deleted: segments that were already renamed to ``.deleted``.
+        without: index extensions that the swap lacks.
+        state: suffix of M's files.
+        damage_elsewhere: whether the active segment of the other partition has a bad CRC: no fence then.
+    """
+    path = txfixture.write_log_dir(root) / FOLDER
+    (root / ".lock").touch()
+    newest = (path / name(300)).stat().st_mtime_ns
+    for extension, data in txfixture.merged().items():
+        if extension not in without:
+            file = path / (name(BASE, extension) + state)
+            file.write_bytes(data)
+            file.chmod(0o640)
+            os.utime(file, ns=(newest, newest))
+    for base in (*gone, *deleted):
+        for extension in EXTENSIONS:
+            file = path / name(base, extension)
+            if base in deleted and file.exists():
+                file.rename(f"{file}.deleted")
+            file.unlink(missing_ok=True)
+    if damage_elsewhere:
+        other = root / "o-0" / name(0)
+        data = bytearray(other.read_bytes())
+        data[-1] ^= 1
+        other.write_bytes(data)
+    return root
+
+
+def options(**changed: object) -> Options:
+    given: dict[str, object] = {
+        "settings": SETTINGS,
+        "now_ms": txfixture.TIME_MS + 10**9,
+        "engine": Engine.INLINE,
+        "fixes": ("leftovers",),
+    }
+    return Options(**(given | changed))  # type: ignore[arg-type]

@@ -1,0 +1,264 @@
+"""Leftovers of a broker: completed, removed, stopped at every call, taken back; what cannot be told is left alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from krepair.errors import ExitCode
+from krepair.ops.apply import apply
+from krepair.ops.check import check
+from krepair.ops.options import Options
+from krepair.ops.plan import make_plan
+from krepair.ops.purge import purge
+from krepair.ops.undo import undo
+from krepair.ops.verify import verify_plan
+from krepair.plan.model import CompleteSwap, Plan, ReplaceFile
+from tests.durable.disks import FILE_CHANGING, SimulatedCrash, StoppingDisk
+from tests.journal import txfixture
+from tests.journal.scene import UnsyncedDisk
+from tests.ops import pending
+from tests.ops.pending import BASE, EXTENSIONS, FOLDER, name, options
+from tests.ops.scene import part, tree
+
+UNFENCED = {"P1": "2.2.1", "P2": "3.9.2"}
+orders = pytest.mark.parametrize("order", ["P1 fenced", "P1", "P2"])
+
+
+def scene(root: Path, order: str = "P1 fenced", **given: Sequence[int]) -> tuple[Path, Options, Plan]:
+    """A pending swap, the options and the plan that completes it in an order."""
+    if order in UNFENCED:
+        pending.write(root, damage_elsewhere=True, **given)  # type: ignore[arg-type]
+        chosen = options(broker_version=UNFENCED[order], partitions=(("t", 0),))
+    else:
+        pending.write(root, **given)  # type: ignore[arg-type]
+        chosen = options()
+    plan = make_plan(str(root), chosen)
+    assert (plan.commit.order, plan.commit.fence) == (order[:2], order not in UNFENCED)
+    return root, chosen, plan
+
+
+def files(root: Path) -> set[str]:
+    return {path.name for path in (root / FOLDER).iterdir() if path.is_file()}
+
+
+def completed(root: Path) -> dict[str, tuple[object, ...]]:
+    return {
+        path: row
+        for path, row in tree(root, private=False).items()
+        if not path.startswith(".lock") and path != "o-0"
+    }
+
+
+@orders
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"deleted": (200,)},
+        {"gone": (300,)},
+        {"gone": (100, 200, 300)},
+        {"deleted": (100, 200, 300)},
+        {"without": (".index", ".timeindex")},
+        {"without": (".txnindex",)},
+    ],
+    ids=str,
+)
+def test_a_swap_is_completed_verified_and_put_back_to_the_byte(
+    tmp_path: Path, order: str, given: dict[str, Sequence[int]]
+) -> None:
+    root, chosen, plan = scene(tmp_path / "logs", order, **given)
+    before = tree(root)
+    merged = txfixture.merged()
+    assert apply(plan, chosen).exit_code == ExitCode.DONE
+    assert (root / FOLDER / name(BASE)).read_bytes() == merged[".log"]
+    for extension in (".index", ".timeindex"):
+        assert (root / FOLDER / name(BASE, extension)).read_bytes() == merged[extension]
+    txn = root / FOLDER / name(BASE, ".txnindex")
+    assert txn.exists() is (".txnindex" not in given.get("without", ()))
+    if txn.exists():
+        assert txn.read_bytes() == merged[".txnindex"]
+    assert not [each for each in files(root) if each.endswith((".swap", ".deleted"))]
+    assert {name(base) for base in (0, 100, 400)} == {each for each in files(root) if each.endswith(".log")}
+    assert not verify_plan(plan, chosen).problems
+    again = part(make_plan(str(root), chosen), FOLDER)
+    assert (again.status, again.changes) == ("nothing", ())
+    assert undo(plan, chosen).exit_code == ExitCode.DONE
+    assert before == tree(root)
+
+
+@orders
+def test_stopped_at_every_call_apply_goes_on_to_the_same_files_and_undo_gives_the_original_tree(
+    tmp_path: Path, order: str
+) -> None:
+    root, chosen, plan = scene(tmp_path / "whole", order, deleted=(300,))
+    apply(plan, chosen)
+    whole = {path: row[3:] for path, row in completed(root).items() if path.startswith(FOLDER)}
+    stops = 0
+    while True:
+        stops += 1
+        root, chosen, plan = scene(tmp_path / str(stops), order, deleted=(300,))
+        before = tree(root)
+        try:
+            apply(plan, chosen, disk=StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING))
+            break
+        except SimulatedCrash:
+            pass
+        if stops % 2:
+            report = apply(plan, chosen, disk=UnsyncedDisk())
+            assert report.exit_code == ExitCode.DONE, (stops, report)
+            now = {path: row[3:] for path, row in completed(root).items() if path.startswith(FOLDER)}
+            assert {k: v[1:] for k, v in whole.items()} == {k: v[1:] for k, v in now.items()}, stops
+        report = undo(plan, chosen, disk=UnsyncedDisk())
+        assert report.exit_code == ExitCode.DONE, (stops, report)
+        assert before == tree(root), stops
+    assert stops > 50
+
+
+@orders
+def test_stopped_at_every_call_of_undo_it_goes_on_to_the_original_tree(tmp_path: Path, order: str) -> None:
+    stops = 0
+    while True:
+        stops += 1
+        root, chosen, plan = scene(tmp_path / str(stops), order)
+        before = tree(root)
+        apply(plan, chosen, disk=UnsyncedDisk())
+        try:
+            undo(plan, chosen, disk=StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING))
+            break
+        except SimulatedCrash:
+            pass
+        report = undo(plan, chosen, disk=UnsyncedDisk())
+        assert report.exit_code == ExitCode.DONE, (stops, report)
+        assert before == tree(root), stops
+    assert stops > 40
+
+
+def test_purge_frees_what_the_swap_replaced_and_the_plan_said_how_much(tmp_path: Path) -> None:
+    root, chosen, plan = scene(tmp_path / "logs", deleted=(300,))
+    sizes = {path: path.stat().st_size for path in (root / FOLDER).iterdir()}
+    apply(plan, chosen)
+    assert purge(plan, chosen).exit_code == ExitCode.DONE
+    now = sum(path.stat().st_size for path in (root / FOLDER).iterdir())
+    assert plan.freed_at_purge == sum(sizes.values()) - now
+    assert not verify_plan(plan, chosen).problems
+
+
+def test_an_edited_swap_or_a_new_segment_refuses_the_partition(tmp_path: Path) -> None:
+    root, chosen, plan = scene(tmp_path / "logs")
+    os.utime(root / FOLDER / name(BASE, ".log.swap"), ns=(5, 5))
+    assert apply(plan, chosen).exit_code == ExitCode.STALE_PLAN
+
+    root, chosen, plan = scene(tmp_path / "other")
+    (root / FOLDER / name(350)).write_bytes(b"")
+    report = apply(plan, chosen)
+    assert report.exit_code == ExitCode.STALE_PLAN
+    assert name(350) in report.results[0].why
+
+
+def test_leftovers_of_a_swap_that_did_not_begin_are_removed_and_the_segments_stay(tmp_path: Path) -> None:
+    root = pending.write(tmp_path / "logs")
+    folder = root / FOLDER
+    for extension in (".index", ".timeindex", ".txnindex"):  # a crash between the first two renames
+        (folder / name(BASE, f"{extension}.swap")).rename(folder / name(BASE, f"{extension}.cleaned"))
+    before = tree(root)
+    chosen = options()
+    plan = make_plan(str(root), chosen)
+    names = [change.name for change in part(plan, FOLDER).changes if isinstance(change, ReplaceFile)]
+    assert names == [name(BASE, ".log.swap"), *(name(BASE, f"{e}.cleaned") for e in sorted(EXTENSIONS[1:]))]
+    apply(plan, chosen)
+    assert not [each for each in files(root) if each.endswith((".swap", ".cleaned"))]
+    undo(plan, chosen)
+    assert before == tree(root)
+
+
+def test_a_void_swap_whose_segments_are_gone_is_left_alone_as_it_may_be_the_only_copy(tmp_path: Path) -> None:
+    root = pending.write(tmp_path / "logs", gone=(200, 300))
+    (root / FOLDER / name(BASE, ".log.cleaned")).write_bytes(b"")
+    plan = part(make_plan(str(root), options()), FOLDER)
+    assert (plan.status, plan.code) == ("left alone", "leftovers")
+    assert "only copy" in plan.why
+
+
+@pytest.mark.parametrize("version", ["", "2.2.1", "3.9.2"])
+def test_a_damaged_swap_is_left_alone_with_both_sides_shown(tmp_path: Path, version: str) -> None:
+    root = pending.write(tmp_path / "logs")
+    swap = root / FOLDER / name(BASE, ".log.swap")
+    data = bytearray(swap.read_bytes())
+    data[7000] ^= 1
+    swap.write_bytes(data)
+    plan = part(make_plan(str(root), options(broker_version=version)), FOLDER)
+    assert (plan.status, plan.code, plan.changes) == ("left alone", "leftovers", ())
+    assert "a broker before 3.0 cuts it there" in plan.why
+    (side,) = [note for note in plan.notes if note.startswith("leftovers: ")]
+    assert f"{name(BASE, '.log.swap')}: 14196 bytes" in side
+    assert (
+        "26 batches, ends at 265, position 6913 of 14196: the batch's CRC-32C is not that of its bytes"
+        in side
+    )
+    assert side.endswith("segments 100 to 200 (2): 11239 bytes, 41 batches, end at 291; the log ends at 450")
+    report = check([str(root)], options(broker_version=version))
+    assert {line.partition: line.expected for line in report.log_dirs[0].forecast}[FOLDER] == "unknown"
+    assert "leftovers" not in report.next_command
+
+
+def test_an_index_swap_alone_goes_and_the_log_stays(tmp_path: Path) -> None:
+    root = pending.write(tmp_path / "logs", without=(".log", ".txnindex"))
+    chosen = options()
+    plan = make_plan(str(root), chosen)
+    names = [change.name for change in part(plan, FOLDER).changes if isinstance(change, ReplaceFile)]
+    assert names == [name(BASE, ".index.swap"), name(BASE, ".timeindex.swap")]
+    before = tree(root)
+    apply(plan, chosen)
+    assert not [each for each in files(root) if each.endswith(".swap")]
+    undo(plan, chosen)
+    assert before == tree(root)
+
+
+def test_a_txnindex_swap_alone_that_differs_is_left_alone(tmp_path: Path) -> None:
+    root = pending.write(tmp_path / "logs", without=(".log", ".index", ".timeindex"))
+    plan = part(make_plan(str(root), options()), FOLDER)
+    assert (plan.status, plan.code) == ("left alone", "leftovers")
+    assert "renames it over that one unread" in plan.why
+
+
+def test_orphan_indexes_and_set_aside_files_go_and_come_back(tmp_path: Path) -> None:
+    root = txfixture.write_log_dir(tmp_path / "logs")
+    folder = root / FOLDER
+    (folder / name(777, ".timeindex")).write_bytes(bytes(12))
+    (folder / name(50, ".log.deleted")).write_bytes(b"old")
+    (folder / "anything.deleted").write_bytes(b"old")
+    (folder / name(500, ".log.cleaned")).write_bytes(b"half")
+    before, chosen = tree(root), options()
+    report = check([str(root)], chosen)
+    assert report.next_command == f"krepair plan {root} --fix leftovers --out PLAN"
+    freed = next(one for one in report.log_dirs[0].findings if one.rule == "KR701")
+    assert freed.bytes == 12 + 3 + 3 + 4
+    plan = make_plan(str(root), chosen)
+    assert {
+        change.size_after for change in part(plan, FOLDER).changes if isinstance(change, ReplaceFile)
+    } == {-1}
+    apply(plan, chosen)
+    gone = {name(777, ".timeindex"), name(50, ".log.deleted"), "anything.deleted", name(500, ".log.cleaned")}
+    assert not gone & files(root)
+    assert make_plan(str(root), chosen).plan_id != plan.plan_id
+    assert not any(each.changes for each in make_plan(str(root), chosen).partitions)
+    assert undo(plan, chosen).exit_code == ExitCode.DONE
+    assert before == tree(root)
+
+
+def test_a_partition_with_a_swap_is_planned_for_markers_once_it_is_completed(tmp_path: Path) -> None:
+    root = pending.write(tmp_path / "logs")
+    compact = (*pending.SETTINGS, ("cleanup.policy", "compact"))
+    chosen = options(settings=compact, fixes=("leftovers", "markers"), assume_high_watermark="log-end")
+    first = make_plan(str(root), chosen)
+    changes = part(first, FOLDER).changes
+    assert [type(change) for change in changes] == [CompleteSwap]
+    assert any("its markers are left alone (leftovers)" in note for note in part(first, FOLDER).notes)
+    apply(first, chosen)
+    second = part(make_plan(str(root), chosen), FOLDER)
+    assert second.code == ""
+    assert second.span is not None
