@@ -28,6 +28,7 @@ REMOVES_STRAYS: Version = (2, 8, 0)
 PRODUCER_ID_EXPIRATION: Version = (3, 4, 0)
 _NONE = -1
 _LAST_OFFSET = ENTRY.names.index("last_offset")
+_TIMESTAMP = ENTRY.names.index("timestamp")
 _FIRST_OFFSET = ENTRY.names.index("current_txn_first_offset")
 
 
@@ -192,6 +193,7 @@ class ProducerTable:
 
     def __init__(self, loaded: Int64s, rows: Sequence[Int64s], log_start: int, rules: StateRules) -> None:
         self.rules = rules
+        loaded = loaded[self._lives(loaded[:, _FIRST_OFFSET], loaded[:, _TIMESTAMP])]
         if rules.before(KEEPS_BELOW_LOG_START):
             loaded = loaded[loaded[:, _LAST_OFFSET] >= log_start]
         self.ids: Int64s = np.unique(np.concatenate([loaded[:, 0], *(each[:, c.P_ID] for each in rows)]))
@@ -203,6 +205,10 @@ class ProducerTable:
         self._load(loaded)
         for each in rows:
             self._replay(each)
+
+    def _lives(self, first: Int64s, time: Int64s) -> Any:
+        """Whether producers with these open transactions and times are still known."""
+        return (first >= 0) | (self.rules.now_ms - time < self.rules.expiry_ms)
 
     def _load(self, loaded: Int64s) -> None:
         at = np.searchsorted(self.ids, loaded[:, 0])
@@ -237,7 +243,7 @@ class ProducerTable:
     def entries(self) -> Int64s:
         """int64[N, 8]: the producers that are not expired, by id, as ``producer_snapshot.encode_table`` takes them."""
         time = self.data_time if self.rules.before(MARKERS_HAVE_TIMES) else self.time
-        stays = self.known & ((self.first >= 0) | (self.rules.now_ms - time < self.rules.expiry_ms))
+        stays = self.known & self._lives(self.first, time)
         columns = (
             self.ids,
             self.epoch,

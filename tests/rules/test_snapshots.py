@@ -1,0 +1,155 @@
+"""Producer state at an offset, against a replay batch by batch; and which snapshots may stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from krepair.formats import producer_snapshot
+from krepair.formats.damage import Damage
+from krepair.kernels.scan import Int64s
+from krepair.rules.snapshots import (
+    ProducerTable,
+    SnapshotFile,
+    SnapshotReason,
+    StateRules,
+    Version,
+    expiry_of,
+    judge_files,
+    lost_with_strays,
+)
+from tests.builders import NOW_MS, Batch, Replay
+from tests.kernels.scanning import joined, scan_bytes
+from tests.strategies import History, histories
+
+NEVER = 2**60
+NONE = np.empty((0, 8), np.int64)
+DAMAGED = Damage(0, 0, "10 bytes", "none")
+
+
+def replayed(batches: list[Batch], replay: Replay | None = None) -> Replay:
+    replay = replay or Replay()
+    for batch in batches:
+        replay.take(batch)
+    return replay
+
+
+def rows_from(history: History, start: int) -> list[Int64s]:
+    """What the kernel says of each segment from an offset on."""
+    found = []
+    for base_offset, batches, _ in history.segments:
+        before = [batch for batch in batches if batch.last_offset < start]
+        if len(before) < len(batches):
+            scanned = scan_bytes(joined(batches), base_offset, start_position=len(joined(before)))
+            found.append(scanned.rows)
+    return found
+
+
+@settings(max_examples=300)
+@given(histories(), st.data())
+def test_state_is_that_of_a_replay_from_any_snapshot_or_none(history: History, draw: st.DataObject) -> None:
+    batches = history.batches
+    cut = draw.draw(st.integers(0, len(batches)))
+    start = batches[cut].base_offset if cut < len(batches) else batches[-1].last_offset + 1
+    loaded = producer_snapshot.table(replayed(batches[:cut]).snapshot())
+    table = ProducerTable(loaded, rows_from(history, start), 0, StateRules(None, NOW_MS, NEVER))
+    assert producer_snapshot.encode_table(table.entries()) == replayed(batches).snapshot()
+
+
+@settings(max_examples=100)
+@given(histories())
+def test_before_2_4_1_the_time_is_that_of_the_last_data(history: History) -> None:
+    table = ProducerTable(NONE, rows_from(history, 0), 0, StateRules((2, 2, 1), 0, NEVER)).entries()
+    times: dict[int, tuple[int, int]] = {}
+    for batch in history.batches:
+        if batch.producer_id >= 0 and not batch.control:
+            times[batch.producer_id] = (batch.epoch, batch.max_timestamp)
+    epochs = {pid: producer.epoch for pid, producer in replayed(history.batches).producers.items()}
+    expected = {
+        pid: times[pid][1] if pid in times and times[pid][0] == epoch else -1 for pid, epoch in epochs.items()
+    }
+    assert {row[0]: row[5] for row in table.tolist()} == expected
+
+
+def table_of(*rows: tuple[int, ...]) -> Int64s:
+    return np.array(rows, np.int64).reshape(-1, 8)
+
+
+@pytest.mark.parametrize(
+    ("version", "stays"),
+    [((2, 3, 1), [2]), ((2, 4, 0), [1, 2, 3]), ((4, 3, 1), [1, 2, 3]), (None, [1, 2, 3])],
+)
+def test_until_2_3_producers_below_the_log_start_are_forgotten_on_loading(
+    version: Version, stays: list[int]
+) -> None:
+    loaded = table_of(
+        (1, 0, 5, 99, 0, NOW_MS, -1, -1),
+        (2, 0, 5, 100, 0, NOW_MS, -1, -1),
+        (3, 0, -1, -1, 0, NOW_MS, 2, -1),
+    )
+    assert ProducerTable(loaded, [], 100, StateRules(version, NOW_MS, 1000)).entries()[:, 0].tolist() == stays
+
+
+def test_producer_is_forgotten_at_its_expiry_unless_its_transaction_is_open() -> None:
+    loaded = table_of(
+        (1, 0, 5, 9, 0, NOW_MS - 1000, -1, -1),
+        (2, 0, 5, 9, 0, NOW_MS - 999, -1, -1),
+        (3, 0, 5, 9, 0, 0, -1, 9),
+    )
+    assert ProducerTable(loaded, [], 0, StateRules(None, NOW_MS, 1000)).entries()[:, 0].tolist() == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [((2, 2, 1), 7), ((3, 3, 2), 7), ((3, 4, 0), 1), ((4, 3, 1), 1), (None, 7)]
+)
+def test_which_expiry_counts_is_by_version(version: Version, expected: int) -> None:
+    assert expiry_of(version, 1, 7) == expected
+
+
+def file(offset: int, *, damage: Damage | None = None) -> SnapshotFile:
+    return SnapshotFile(f"{offset:020d}.snapshot", offset, 10, damage, 0)
+
+
+def judged(files: list[SnapshotFile], log_start: int = 0) -> tuple[list[tuple[int, str]], int, bool]:
+    """Of a log of segments 0, 100 and 200 that ends at 250."""
+    found = judge_files(files, [0, 100, 200], log_start, 250)
+    wrong = [(one.offset, reason.name) for one, reason in found.wrong]
+    return wrong, found.base.offset if found.base else -1, found.at_end
+
+
+def test_snapshots_of_a_healthy_folder_all_stay() -> None:
+    assert judged([file(offset) for offset in (0, 100, 120, 200, 230, 250)]) == ([], 250, True)
+
+
+def test_what_is_damaged_past_the_end_or_a_stray_does_not_stay_and_is_nothing_to_start_from() -> None:
+    files = [file(50), file(100), file(200, damage=DAMAGED), file(250, damage=DAMAGED), file(251)]
+    assert judged(files) == (
+        [(50, "OF_NO_SEGMENT"), (200, "UNREADABLE"), (250, "UNREADABLE"), (251, "PAST_END")],
+        100,
+        False,
+    )
+    assert SnapshotReason.UNREADABLE.value == "cannot be read"
+
+
+def test_snapshot_at_or_below_the_log_start_is_nothing_to_start_from() -> None:
+    assert judged([file(100)], log_start=100) == ([], -1, False)
+    assert judged([file(100), file(150)], log_start=100) == ([], 150, False)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "lost"),
+    [
+        ((100, 200, 250), ()),
+        ((50, 100, 250), (50,)),
+        ((100, 200, 230, 250), (230,)),
+        ((100, 250, 900), (250,)),
+        ((50, 150), (50, 150)),
+        ((), ()),
+    ],
+)
+def test_since_2_8_of_those_of_no_segment_only_the_greatest_is_looked_at(
+    offsets: tuple[int, ...], lost: tuple[int, ...]
+) -> None:
+    assert lost_with_strays([file(offset) for offset in offsets], [0, 100, 200]) == lost
