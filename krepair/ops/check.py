@@ -22,8 +22,8 @@ from krepair.ops.indexes import (
     deletion_findings,
     deletions_of,
     index_findings,
-    look_at_indexes,
     look_at_txn_indexes,
+    scan_and_look,
 )
 from krepair.ops.leftovers import (
     freed_at_start,
@@ -45,7 +45,6 @@ from krepair.ops.survey import (
     cannot_touch,
     decide_surveyed,
     log_end_of,
-    scan_partitions,
     watermark_of,
 )
 from krepair.pipeline.engine import Engine, choose_engine
@@ -118,11 +117,8 @@ def _check_one(
         for partition in view.partitions
         if options.wants(partition.topic, partition.number)
     ]
-    scan_partitions(
-        view, [each for each in surveyed if not each.partition.unreadable], options, engine, progress
-    )
+    scan_and_look(view, surveyed, options, engine, progress)
     look_at_damage(view, surveyed, engine, progress)
-    look_at_indexes(view, surveyed, "check", engine, progress)
     look_at_epochs(view, surveyed, options, engine, progress)
     look_at_snapshots(view, surveyed, settings, options, engine, progress)
     look_at_leftovers(view, surveyed, options, engine, progress)

@@ -8,13 +8,14 @@ from krepair.checks.catalogue import Finding
 from krepair.checks.retention import Deletions, SegmentClock, deletions
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.config import TopicSettings
-from krepair.logdir.values import LogDir, Partition
+from krepair.logdir.values import LogDir, Partition, Segment
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress
-from krepair.ops.survey import NEVER_TOUCHED, Surveyed, place_of
+from krepair.ops.survey import NEVER_TOUCHED, Scanned, Surveyed, place_of, scan_item
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.indexes import Depth, InspectItem
-from krepair.pipeline.jobs import INSPECT, INSPECT_TXN
+from krepair.pipeline.jobs import INSPECT, INSPECT_TXN, LOOK
+from krepair.pipeline.look import LookItem
 from krepair.pipeline.txn_indexes import TxnItem
 from krepair.plan.build import version_of
 from krepair.plan.model import KeepOriginal, ReplaceFile
@@ -67,15 +68,7 @@ def look_at_indexes(
         for segment in each.partition.segments
     ]
     items = [
-        InspectItem(
-            place=place_of(log_dir, each.partition),
-            base_offset=segment.base_offset,
-            log_bytes=segment.log.size,
-            interval_bytes=each.settings.index_interval_bytes,
-            active=segment is each.partition.segments[-1] and not include_active,
-            depth=depth,
-        )
-        for each, segment in work
+        _inspect_item(log_dir, each, segment, depth, include_active=include_active) for each, segment in work
     ]
     progress.start("indexes", sum(item.log_bytes for item in items))
     for index, result in engine.run(INSPECT, items):
@@ -83,6 +76,43 @@ def look_at_indexes(
         progress.advance(segment.log.size)
         each.indexes[segment.base_offset] = result
     progress.finish()
+
+
+def _inspect_item(
+    log_dir: LogDir, each: Surveyed, segment: Segment, depth: Depth, *, include_active: bool = False
+) -> InspectItem:
+    return InspectItem(
+        place=place_of(log_dir, each.partition),
+        base_offset=segment.base_offset,
+        log_bytes=segment.log.size,
+        interval_bytes=each.settings.index_interval_bytes,
+        active=segment is each.partition.segments[-1] and not include_active,
+        depth=depth,
+    )
+
+
+def scan_and_look(
+    log_dir: LogDir, surveyed: Sequence[Surveyed], options: Options, engine: Engine, progress: Progress
+) -> None:
+    """Scan every segment and look at its indexes in one go, so that a log larger than memory is read once."""
+    readable = [each for each in surveyed if not each.partition.unreadable]
+    work = [(each, segment) for each in readable for segment in each.partition.segments]
+    items = [
+        LookItem(
+            scan=scan_item(log_dir, each, segment, options),
+            inspect=_inspect_item(log_dir, each, segment, "check"),
+        )
+        for each, segment in work
+    ]
+    progress.start("scan", sum(segment.log.size for _, segment in work))
+    scanned = Scanned()
+    for index, result in engine.run(LOOK, items):
+        each, segment = work[index]
+        progress.advance(segment.log.size)
+        scanned.take(each, segment, result.scan)
+        each.indexes[segment.base_offset] = result.inspect
+    progress.finish()
+    scanned.put_into(readable)
 
 
 def look_at_txn_indexes(

@@ -183,24 +183,39 @@ def scan_partitions(
         for each in surveyed
         for segment in (each.partition.segments[-1:] if only_active else each.partition.segments)
     ]
-    items = [_scan_item(log_dir, each, segment, options, check_crc=check_crc) for each, segment in work]
+    items = [scan_item(log_dir, each, segment, options, check_crc=check_crc) for each, segment in work]
     progress.start("scan", sum(item.size for item in items))
-    found: dict[tuple[str, int], SegmentFacts] = {}
+    scanned = Scanned()
     for index, result in engine.run(SCAN, items):
-        each, segment = work[index]
         progress.advance(items[index].size)
+        scanned.take(*work[index], result)
+    progress.finish()
+    scanned.put_into(surveyed)
+
+
+class Scanned:
+    """Collects the results of scans as they come, in any order."""
+
+    def __init__(self) -> None:
+        self._facts: dict[tuple[str, int], SegmentFacts] = {}
+
+    def take(self, each: Surveyed, segment: Segment, result: ScanResult) -> None:
+        """One result; a failure becomes the partition's outcome."""
         problem = _scan_problem(result)
         if problem is not None:
             each.outcome = each.outcome or problem
-        else:
-            each.txn_entries[segment.base_offset] = result.entries
-            found[each.partition.folder, segment.base_offset] = facts_of(segment, result)
-    progress.finish()
-    for each in surveyed:
-        here = (
-            found.get((each.partition.folder, segment.base_offset)) for segment in each.partition.segments
-        )
-        each.segments = tuple(facts for facts in here if facts is not None)
+            return
+        each.txn_entries[segment.base_offset] = result.entries
+        self._facts[each.partition.folder, segment.base_offset] = facts_of(segment, result)
+
+    def put_into(self, surveyed: Sequence[Surveyed]) -> None:
+        """The facts of each partition, by offset."""
+        for each in surveyed:
+            here = (
+                self._facts.get((each.partition.folder, segment.base_offset))
+                for segment in each.partition.segments
+            )
+            each.segments = tuple(facts for facts in here if facts is not None)
 
 
 def _scan_problem(result: ScanResult) -> LeftAlone | None:
@@ -213,9 +228,10 @@ def _scan_problem(result: ScanResult) -> LeftAlone | None:
     return None
 
 
-def _scan_item(
-    log_dir: LogDir, each: Surveyed, segment: Segment, options: Options, *, check_crc: bool
+def scan_item(
+    log_dir: LogDir, each: Surveyed, segment: Segment, options: Options, *, check_crc: bool = True
 ) -> ScanItem:
+    """The scan of one segment."""
     high_watermark = (
         INT64_MAX if options.assume_high_watermark or each.high_watermark < 0 else each.high_watermark
     )

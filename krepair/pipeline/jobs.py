@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from krepair.pipeline import damage, indexes, tasks, txn_indexes, verify
+from krepair.pipeline import damage, indexes, look, tasks, txn_indexes, verify
 from krepair.pipeline.damage import MapItem, MapResult, MendedItem, MendedResult
 from krepair.pipeline.indexes import InspectItem, InspectResult, MendItem, MendResult
 from krepair.pipeline.items import (
@@ -20,6 +20,7 @@ from krepair.pipeline.items import (
     VerifyItem,
     VerifyResult,
 )
+from krepair.pipeline.look import LookItem, LookResult
 from krepair.pipeline.txn_indexes import TxnItem, TxnResult
 
 Item = TypeVar("Item")
@@ -40,6 +41,7 @@ SCAN = Task("scan", ScanItem, ScanResult, tasks.scan)
 STAGE = Task("stage", StageItem, ScanResult, tasks.stage)
 FINISH = Task("finish", FinishItem, FinishResult, tasks.finish)
 VERIFY = Task("verify", VerifyItem, VerifyResult, verify.verify_segment)
+LOOK = Task("look", LookItem, LookResult, look.look)
 INSPECT = Task("inspect", InspectItem, InspectResult, indexes.inspect)
 MEND = Task("mend", MendItem, MendResult, indexes.mend)
 INSPECT_TXN = Task("inspect txn", TxnItem, TxnResult, txn_indexes.inspect_txn)
@@ -53,6 +55,7 @@ TASKS: dict[str, Task[Any, Any]] = {
         STAGE,
         FINISH,
         VERIFY,
+        LOOK,
         INSPECT,
         INSPECT_TXN,
         MEND,
