@@ -14,6 +14,7 @@ from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
 from krepair.ops.checkpoints import checkpoint_findings, log_ends, see_checkpoints
 from krepair.ops.damage import damage_findings, look_at_damage
+from krepair.ops.duplicates import duplicate_findings
 from krepair.ops.epochs import epoch_findings, look_at_epochs
 from krepair.ops.findings import MARKER_CLASSES, partition_findings, root_findings, sum_tallies
 from krepair.ops.forecast import RootFacts, forecast
@@ -35,6 +36,7 @@ from krepair.ops.leftovers import (
 from krepair.ops.marked import marked_findings
 from krepair.ops.next_start import recovery_findings, refusal_findings, retention_findings
 from krepair.ops.options import Options
+from krepair.ops.ownership import nodes_of, ownership_findings
 from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
 from krepair.ops.snapshots import look_at_snapshots, snapshot_findings
@@ -138,6 +140,8 @@ def _check_one(
     findings.extend(metadata_findings(view, root.metadata))
     version = next_version(view, options)
     findings.extend(marked_findings(view, version))
+    findings.extend(duplicate_findings(view, others))
+    findings.extend(ownership_findings(view, nodes_of(view)))
     freed = freed_at_start(surveyed, [each for each in view.marked if each.role == "delete"])
     findings.extend([freed] if freed is not None else [])
     newest_ms = newest_time_ms(surveyed, options.now_ms)

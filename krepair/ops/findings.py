@@ -32,7 +32,7 @@ def special_finding(entry: Special, partition: str) -> Finding:
         return Finding(
             rule="KR602",
             file=entry.name,
-            evidence=f"folder {entry.name} is no partition: a broker refuses to start",
+            evidence=f"folder {entry.name} is no partition: a broker refuses to start; {_way_out(entry.name)}",
         )
     return Finding(
         rule="KR606",
@@ -40,6 +40,14 @@ def special_finding(entry: Special, partition: str) -> Finding:
         file=entry.name,
         evidence=f"{entry.kind}; it is skipped, never opened",
     )
+
+
+def _way_out(name: str) -> str:
+    if name == "lost+found":
+        return (
+            "it belongs to the file system: give log.dirs a sub-folder of it, and move the partitions there"
+        )
+    return "move it out of the log directory"
 
 
 def partition_findings(view: LogDir, each: Surveyed) -> Iterator[Finding]:
