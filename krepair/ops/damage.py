@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from krepair.checks.catalogue import Finding
@@ -65,7 +65,8 @@ class Damaged(NamedTuple):
         torn: whether it is the torn tail of the partition: cut without a consent.
         consent: what has to be typed after ``--accept-data-loss``; empty where nothing is lost, or no way is offered.
         excised: what cutting out only these bytes costs.
-        broker: what a broker's recovery costs that meets it.
+        broker: what cutting the segment here and dropping all later ones costs, as a broker's recovery does.
+        recovery: what a broker's recovery that comes to it does, in words.
     """
 
     base_offset: int
@@ -75,6 +76,7 @@ class Damaged(NamedTuple):
     consent: str
     excised: Loss
     broker: Loss
+    recovery: str
 
 
 def look_at_damage(log_dir: LogDir, surveyed: Sequence[Surveyed], engine: Engine, progress: Progress) -> None:
@@ -108,6 +110,7 @@ def _item(log_dir: LogDir, each: Surveyed, number: int) -> MapItem:
         damage=facts.summary.damage,
         text=facts.summary.damage_text,
         highest=min(facts.base_offset + _INT32_MAX, later[0] - 1 if later else INT64_MAX),
+        interval_bytes=each.settings.index_interval_bytes,
     )
 
 
@@ -161,6 +164,7 @@ def damages_of(log_dir: LogDir, each: Surveyed) -> tuple[Damaged, ...]:
             consent = (
                 "" if torn or rule in _BROKER_MENDS else f"{rule}:{each.partition.folder}:{one.first_lost}"
             )
+            broker = _broker_loss(each, number, one.start)
             found.append(
                 Damaged(
                     base_offset=facts.base_offset,
@@ -169,10 +173,24 @@ def damages_of(log_dir: LogDir, each: Surveyed) -> tuple[Damaged, ...]:
                     torn=torn,
                     consent=consent,
                     excised=_excised(each, number, one),
-                    broker=broker_loss(each, number, one),
+                    broker=broker,
+                    recovery=_recovery(each, number, rule, broker),
                 )
             )
     return tuple(found)
+
+
+def _recovery(each: Surveyed, number: int, rule: str, broker: Loss) -> str:
+    """What a broker's recovery does that comes to a damage."""
+    if rule in _BROKER_MENDS:
+        return "a broker's recovery splits the segment there and loses nothing"
+    if rule != "KR303":
+        return f"a broker's recovery cuts here: {broker.text()} are lost"
+    if not each.damage[each.segments[number].base_offset].refuses:
+        return f"a broker's recovery does not notice it; cutting here costs {broker.text()}"
+    emptied = _broker_loss(each, number, 0)
+    why = "a broker's recovery comes to an index entry that goes back and empties the segment"
+    return f"{why}: {emptied.text()} are lost"
 
 
 def _flushed_to(log_dir: LogDir, each: Surveyed) -> int:
@@ -211,29 +229,66 @@ def _excised(each: Surveyed, number: int, one: DamagedRange) -> Loss:
     return Loss(one.bytes, one.first_lost, last, records, at_most)
 
 
-def broker_loss(each: Surveyed, number: int, one: DamagedRange) -> Loss:
-    """What is lost when a broker cuts the segment here and deletes all later ones.
+def _broker_loss(each: Surveyed, number: int, start: int, *, alone: bool = False) -> Loss:
+    """What is lost when a broker cuts a segment and deletes all later ones.
+
+    Args:
+        each: mapped.
+        number: of the segment.
+        start: position of the cut.
+        alone: whether later segments stay, as where only this one is recovered for its missing index.
 
     Source: LogSegment.recover, Log.recoverLog (2.2.1), LogLoader.recoverLog (3.9).
     """
-    later = each.segments[number + 1 :]
-    size = (
-        each.segments[number].summary.file_size - one.start + sum(facts.summary.file_size for facts in later)
-    )
-    lost = [each.damage[each.segments[number].base_offset]]
-    lost += [each.damage[facts.base_offset] for facts in later if facts.base_offset in each.damage]
-    valid = [ran for ran in lost[0].valid if ran.start >= one.end]
-    valid += [ran for facts in later for ran in valid_ranges(each, facts)]
-    last = max([ran.last_offset for ran in valid] + [one.last_lost])
-    records = sum(ran.records for ran in valid)
-    at_most = False
-    for gap in (
-        gap for found in lost for gap in found.damaged if found is not lost[0] or gap.start >= one.start
-    ):
+    facts = each.segments[number]
+    later = () if alone else each.segments[number + 1 :]
+    size = facts.summary.file_size - start + sum(one.summary.file_size for one in later)
+    here = each.damage[facts.base_offset]
+    kept = [ran for ran in here.valid if ran.end <= start]
+    valid = [ran for ran in here.valid if ran.end > start]
+    gaps = [gap for gap in here.damaged if gap.start >= start]
+    for one in later:
+        valid += valid_ranges(each, one)
+        gaps += each.damage[one.base_offset].damaged if one.base_offset in each.damage else ()
+    first = kept[-1].last_offset + 1 if kept else facts.base_offset
+    last = max([ran.last_offset for ran in valid] + [gap.last_lost for gap in gaps], default=-1)
+    records, at_most = sum(ran.records for ran in valid), False
+    for gap in gaps:
         count, bound = _records_of(gap, gap.next_offset - 1 if gap.next_offset >= 0 else gap.last_lost)
         at_most = at_most or bound
         records = records + count if count >= 0 and records >= 0 else -1
-    return Loss(size, one.first_lost, last, records, at_most, len(later))
+    return Loss(size, first, last, records, at_most, len(later))
+
+
+def cut_by_recovery(log_dir: LogDir, each: Surveyed, bases: Collection[int], *, alone: bool) -> str:
+    """What a broker's recovery of some segments cuts, in words; empty if it cuts nothing.
+
+    Args:
+        log_dir: the log directory.
+        each: mapped.
+        bases: base offsets of the segments that are recovered.
+        alone: whether each is recovered for itself, for its missing index: then later segments stay.
+    """
+    cuts = [one for one in damages_of(log_dir, each) if one.base_offset in bases and _is_cut(each, one)]
+    texts = []
+    for base_offset in sorted({one.base_offset for one in cuts}):
+        first = next(one for one in cuts if one.base_offset == base_offset)
+        number = next(n for n, facts in enumerate(each.segments) if facts.base_offset == base_offset)
+        start = 0 if first.rule == "KR303" else first.range.start
+        loss = _broker_loss(each, number, start, alone=alone)
+        stay = "; later segments stay, behind a gap" if alone and number < len(each.segments) - 1 else ""
+        texts.append(
+            f"recovery cuts {base_offset:020d}.log at position {start}: {loss.text()} are lost{stay}"
+        )
+        if not alone:
+            break
+    return "; ".join(texts)
+
+
+def _is_cut(each: Surveyed, one: Damaged) -> bool:
+    if one.rule == "KR303":
+        return each.damage[one.base_offset].refuses
+    return one.rule not in _BROKER_MENDS
 
 
 def damage_findings(log_dir: LogDir, each: Surveyed) -> Iterator[Finding]:
@@ -281,12 +336,11 @@ def _where(one: Damaged) -> str:
 def prices(one: Damaged) -> str:
     """What each way out costs, and what has to be typed for it."""
     if one.torn:
-        return f"a torn tail: --fix tail cuts it and keeps the bytes; a broker's recovery cuts it: {one.broker.text()}"
+        return f"a torn tail: --fix tail cuts it and keeps the bytes; {one.recovery}"
     if one.rule in _BROKER_MENDS:
-        return "a broker's recovery splits the segment there; krepair offers no way out"
-    unsure = " where it notices, which it only does at an index entry" if one.rule == "KR303" else ""
+        return f"{one.recovery}; krepair offers no way out"
     return (
-        f"a broker's recovery cuts here{unsure}: {one.broker.text()} are lost; "
+        f"{one.recovery}; "
         f"cutting out only the damage: {one.excised.text()}; "
         f"consent: --accept-data-loss {one.consent}"
     )

@@ -13,6 +13,7 @@ from krepair.formats.filenames import LOG_START_CHECKPOINT
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir
 from krepair.ops.checkpoints import SeenCheckpoint
+from krepair.ops.damage import cut_by_recovery, unmapped
 from krepair.ops.identity import Metadata
 from krepair.ops.leftovers import swap_forecast
 from krepair.ops.marked import marked_forecast
@@ -119,14 +120,14 @@ def _loaded(view: LogDir, each: Surveyed, version: Version) -> ForecastLine:
     """The line of a partition once its swaps are finished."""
     partition = each.partition
     if view.clean_shutdown:
-        return _after_clean_stop(each, version)
+        return _after_clean_stop(view, each, version)
     point = view.recovery_point.offsets.get((partition.topic, partition.number), 0)
     bases = _recovered_bases(each, point)
     said = f"not cleanly stopped: {len(bases)} segments from the recovery point {point} on are read"
-    return _recovered(each, bases, said)
+    return _recovered(view, each, bases, said)
 
 
-def _after_clean_stop(each: Surveyed, version: Version) -> ForecastLine:
+def _after_clean_stop(view: LogDir, each: Surveyed, version: Version) -> ForecastLine:
     """Nothing is read, but for segments whose index is missing, from 2.3 on (NoSuchFileException in loadSegmentFiles).
 
     Up to 2.2 an index that is missing is made anew and stays empty.
@@ -137,10 +138,10 @@ def _after_clean_stop(each: Surveyed, version: Version) -> ForecastLine:
     if not bases:
         return ForecastLine(partition=folder, expected="start", text="cleanly stopped: its logs are not read")
     said = f"cleanly stopped, but {len(bases)} segments have no .index: these are read"
-    return _recovered(each, bases, said)
+    return _recovered(view, each, bases, said)
 
 
-def _recovered(each: Surveyed, bases: Sequence[int], said: str) -> ForecastLine:
+def _recovered(view: LogDir, each: Surveyed, bases: Sequence[int], said: str) -> ForecastLine:
     """Of a partition of which segments are read, and cut where they are damaged."""
     chosen = set(bases)
     facts = [one for one in each.segments if one.base_offset in chosen]
@@ -157,8 +158,11 @@ def _recovered(each: Surveyed, bases: Sequence[int], said: str) -> ForecastLine:
     damaged = next((one for one in facts if one.summary.damage), None)
     if damaged is None:
         return line
-    where = f"{damaged.base_offset:020d}.log at position {damaged.summary.valid_bytes}"
-    return replace(line, expected="truncate", text=f"recovery cuts {where} and drops what follows")
+    if unmapped(each):
+        where = f"{damaged.base_offset:020d}.log at position {damaged.summary.valid_bytes}"
+        return replace(line, expected="truncate", text=f"recovery cuts {where} and drops what follows")
+    text = cut_by_recovery(view, each, chosen, alone=view.clean_shutdown)
+    return replace(line, expected="truncate", text=text) if text else line
 
 
 def _recovered_bases(each: Surveyed, point: int) -> list[int]:

@@ -315,9 +315,11 @@ def partition_plan(each: Surveyed, options: Options) -> PartitionPlan:
     notes = (*leftover_notes, *tail.notes, *epoch_notes, *snapshot_notes, *notes)
     if each.outcome is None and each.leftovers is not None and each.leftovers.left:
         each.outcome = LeftAlone("leftovers", each.leftovers.left, damaged=True)
+    outcome = tail.left if each.outcome is None else each.outcome
+    mended = (*files, *epochs, *snapshots, *tail.changes, *left_behind)
+    if isinstance(outcome, LeftAlone) and not mended:
+        return _left_alone(replace(plan, notes=(*plan.notes, *notes)), outcome)
     if isinstance(each.outcome, LeftAlone):
-        if not files and not epochs and not snapshots and not tail.changes and not left_behind:
-            return _left_alone(replace(plan, notes=(*plan.notes, *notes)), each.outcome)
         notes = (f"its markers are left alone ({each.outcome.code}): {each.outcome.why}", *notes)
     if depth_of(options.fixes) and (why := why_untouched(partition, each.settings)):
         notes = (*notes, f"its indexes are left alone: {why}")

@@ -47,11 +47,13 @@ class TailDecision(NamedTuple):
         changes: in the order in which they are carried out.
         notes: for the reviewer.
         bases: base offsets of the segments that change.
+        left: what is left for want of a consent, None if nothing is.
     """
 
     changes: tuple[MendLog | SetAside, ...]
     notes: tuple[str, ...]
     bases: frozenset[int]
+    left: LeftAlone | None = None
 
 
 NEVER_TOUCHED = "__cluster_metadata"

@@ -15,6 +15,7 @@ from krepair.pipeline.damage import MendedItem, MendedResult
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.jobs import MAKE_MENDED
 from krepair.plan.model import KeepOriginal, MendLog, NewCompanion, RemovedRange, SetAside
+from krepair.rules.model import LeftAlone
 
 TAIL_FIX = "tail"
 _SHOWN_AT_MOST = 20
@@ -56,7 +57,7 @@ def decide_tails(
     drafts = []
     for each in touched:
         decision = _Draft(log_dir, each, found[each.partition.folder], options)
-        each.tail = TailDecision((), tuple(decision.notes), frozenset())
+        each.tail = TailDecision((), tuple(decision.notes), frozenset(), decision.left)
         if decision.without:
             drafts.append(decision)
     work = [(draft, base, without) for draft in drafts for base, without in sorted(draft.without.items())]
@@ -105,9 +106,10 @@ class _Draft:
         self.aside: tuple[int, ...] = ()
         self.aside_for: Damaged | None = None
         self.made: dict[int, MendedResult] = {}
+        self.left: LeftAlone | None = None
         why = unmapped(each) if each.damage or not each.segments else ""
         if why and self.partition.segments:
-            self.notes.append(f"its damage is left alone: {why}")
+            self.left = LeftAlone("damage", f"its damage is left alone: {why}", damaged=True)
             return
         self._tell(damages)
         if way_of(options.fixes) == "broker":
@@ -117,6 +119,16 @@ class _Draft:
 
     def _tell(self, damages: tuple[Damaged, ...]) -> None:
         told = [one for one in damages if not one.torn]
+        missing = [one.consent for one in told if one.consent and one.consent not in self.accepted]
+        if missing:
+            more = f" and {len(missing) - _FEW} more" if len(missing) > _FEW else ""
+            asked = " ".join(f"--accept-data-loss {consent}" for consent in missing[:_FEW])
+            self.left = LeftAlone(
+                "damage",
+                f"damage that is not a torn tail waits for a consent: {', '.join(missing[:_FEW])}{more}",
+                f"krepair plan LOGDIR --fix tail {asked} --out PLAN",
+                damaged=True,
+            )
         for one in told[:_SHOWN_AT_MOST]:
             where = f"{one.base_offset:020d}.log at position {one.range.start}"
             given = "consent given: " if one.consent in self.accepted else ""
@@ -202,14 +214,20 @@ class _Draft:
         """The changes, now that the new files are known."""
         failed = next(((base, one) for base, one in sorted(self.made.items()) if one.failure), None)
         if failed is not None:
-            self.notes.append(f"{failed[0]:020d}.log: left as it is: {failed[1].why}")
-            return TailDecision((), tuple(self.notes), frozenset())
+            left = LeftAlone(failed[1].failure, f"{failed[0]:020d}.log: {failed[1].why}", damaged=True)
+            return TailDecision((), tuple(self.notes), frozenset(), left)
         changes: list[MendLog | SetAside] = [self._set_aside(base) for base in self.aside]
         for base_offset, ranges in sorted(self.without.items()):
             changes.append(self._mend(base_offset, ranges))
         self.notes.extend(self._what_follows())
+        consented = any(not one.torn for ranges in self.without.values() for one in ranges)
+        if consented and any(len(facts.summary.rows) for facts in self.each.segments):
+            self.notes.append(
+                "producers write to it: if a marker was among the lost bytes, its transaction never ends and "
+                "read_committed consumers wait there; krepair check tells (KR103)"
+            )
         bases = frozenset({*self.without, *self.aside})
-        return TailDecision(tuple(changes), tuple(self.notes), bases)
+        return TailDecision(tuple(changes), tuple(self.notes), bases, self.left)
 
     def _mend(self, base_offset: int, ranges: tuple[Damaged, ...]) -> MendLog:
         made, log = self.made[base_offset], self._log_of(base_offset)

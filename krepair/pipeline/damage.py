@@ -18,6 +18,7 @@ from krepair.durable.real_disk import RealDisk
 from krepair.formats import batch_v2, offset_index, time_index, txn_index
 from krepair.formats.batch_v2 import HEADER, LOG_OVERHEAD
 from krepair.kernels import classes as c
+from krepair.kernels.header_walk import HeaderWalk
 from krepair.kernels.recover import RecoveredSegment, recover_segment
 from krepair.kernels.resync import find_batch
 from krepair.kernels.scan import ReadInto, ScanInputs, scan_segment
@@ -105,6 +106,7 @@ class MapItem(Struct, frozen=True, kw_only=True):
         damage: kind of what is wrong behind it.
         text: what was expected and found there.
         highest: largest offset that the log may have: below the next segment's base offset.
+        interval_bytes: ``index.interval.bytes``.
     """
 
     place: Place
@@ -114,6 +116,7 @@ class MapItem(Struct, frozen=True, kw_only=True):
     damage: int
     text: str
     highest: int
+    interval_bytes: int
 
 
 class MapResult(Struct, frozen=True, kw_only=True):
@@ -125,6 +128,8 @@ class MapResult(Struct, frozen=True, kw_only=True):
         valid: ascending; the first is left out when empty.
         damaged: ascending.
         complete: whether the search behind the last damage came to an end.
+        refuses: whether recovery, making the indexes anew, comes to an entry that goes back: it then empties the
+            segment. Only looked at where offsets go back.
     """
 
     failure: FailureKind = ""
@@ -132,6 +137,7 @@ class MapResult(Struct, frozen=True, kw_only=True):
     valid: tuple[ValidRange, ...] = ()
     damaged: tuple[DamagedRange, ...] = ()
     complete: bool = True
+    refuses: bool = False
 
 
 def map_damage(item: MapItem) -> MapResult:
@@ -171,7 +177,32 @@ def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
             if start < item.size:
                 damaged.append(_damaged(read_into, start, item.size, item, kind, text, last, None))
             break
-    return MapResult(valid=tuple(valid), damaged=tuple(damaged), complete=complete)
+    back = next((one.start for one in damaged if one.damage == c.D_OFFSET_ORDER), -1)
+    cut = next((one.start for one in damaged if not one.checksummed), item.size)
+    refuses = 0 <= back < cut and recovery_refuses(read_into, cut, item.base_offset, item.interval_bytes)
+    return MapResult(valid=tuple(valid), damaged=tuple(damaged), complete=complete, refuses=refuses)
+
+
+def recovery_refuses(read_into: ReadInto, size: int, base_offset: int, interval_bytes: int) -> bool:
+    """Whether the index entries that a broker's recovery makes go back in offsets, which it refuses.
+
+    Recovery itself does not compare the offsets of batches. Source: LogSegment.recover, OffsetIndex.append,
+    TimeIndex.maybeAppend (2.2.1, 3.9).
+    """
+    last_entry, last_offset = 0, base_offset
+    largest, of_largest, written, written_offset = -1, -1, -1, -1
+    for rows in HeaderWalk(read_into, size):
+        for position, offset, timestamp in rows.tolist():
+            if timestamp > largest:
+                largest, of_largest = timestamp, offset
+            if position - last_entry <= interval_bytes:
+                continue
+            if offset <= last_offset or of_largest < written_offset:
+                return True
+            last_entry, last_offset = position, offset
+            if largest > written:
+                written, written_offset = largest, of_largest
+    return largest > written and of_largest < written_offset
 
 
 _Next = tuple[ValidRange, int, str]

@@ -11,7 +11,17 @@ import msgspec
 
 from krepair import __version__
 from krepair.plan.figures import expected_seconds, root_peak_bytes, setting, with_figures
-from krepair.plan.model import Commit, PartitionPlan, Plan, Policy, RewriteSegments, Risk, RootPlan
+from krepair.plan.model import (
+    Commit,
+    MendLog,
+    PartitionPlan,
+    Plan,
+    Policy,
+    RewriteSegments,
+    Risk,
+    RootPlan,
+    SetAside,
+)
 from krepair.plan.planfile import printable, seal
 
 _BLOAT_FIXED_IN: Final = (2, 2, 1)
@@ -125,6 +135,13 @@ _KEEP_INPLACE: Final = Risk(
     text="The originals stay in each partition folder: apply takes space first, and frees it only at krepair purge.",
 )
 
+_ANOTHER_REPLICA: Final = Risk(
+    code="another-replica",
+    text="If another replica of the partition is in sync, it has what is lost here: move this partition folder "
+    "away and let the broker fetch it anew. A replica that was cut or freed of damage differs from the "
+    "others from there on.",
+)
+
 
 def _risks(
     policy: Policy,
@@ -139,10 +156,18 @@ def _risks(
         for partition in partitions
         if any(isinstance(change, RewriteSegments) for change in partition.changes)
     ]
+    lossy = any(
+        isinstance(change, SetAside)
+        or (isinstance(change, MendLog) and any(one.consent for one in change.removed))
+        for partition in partitions
+        for change in partition.changes
+    )
     kept = policy.keep == "inplace" and (with_root or any(partition.changes for partition in partitions))
+    of_losses = (_ANOTHER_REPLICA,) if lossy else ()
     if not changing:
-        return (_KEEP_INPLACE,) if kept else ()
+        return (*of_losses, _KEEP_INPLACE) if kept else of_losses
     risks = [
+        *of_losses,
         Risk(
             code="every-replica",
             text="This plan is for one replica. Each replica is done for itself, with a plan of its own.",

@@ -1,0 +1,345 @@
+"""Torn tails and damage in the middle before Kafka's own log classes and real brokers: forecast, and mended."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from krepair.durable.disk import Disk
+from krepair.errors import ExitCode
+from krepair.ops.apply import apply
+from krepair.ops.undo import undo
+from tests import builders as b
+from tests.durable.disks import NAME_CHANGING, Call, _PassingDisk
+from tests.journal.scene import UnsyncedDisk
+from tests.journal.scene import tree as plain_tree
+from tests.lab import client
+from tests.lab.broker import Broker, Topic
+from tests.lab.judge import Judge, JudgeError, Loaded
+from tests.ops.scene import tree
+from tests.ops.test_tail import CONSENT, INTERVAL, TAILS, WAYS, Torn, all_first_offsets, options, prepared
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
+SETTINGS = {"index.interval.bytes": str(INTERVAL), "retention.ms": "-1"}
+JudgeOf = Callable[[str], Judge]
+LOST = re.compile(
+    r"(\d+) bytes(?:, (\d+) later segments among them)?, offsets (\d+) to (\d+), (\d+) records are lost"
+)
+
+
+def loaded(judge: Judge, folder: Path, work: Path, *, clean: bool, point: int = 0) -> Loaded:
+    copy = Path(shutil.copytree(folder, work / folder.name))
+    try:
+        return judge.load(copy, clean=clean, recovery_point=point, settings=SETTINGS, list_records=True)
+    finally:
+        shutil.rmtree(work)
+
+
+def loaded_or_corrupt(judge: Judge, folder: Path, work: Path, *, clean: bool) -> Loaded | None:
+    """None where reading comes to the damage that a clean start leaves."""
+    try:
+        return loaded(judge, folder, work, clean=clean)
+    except JudgeError as error:
+        if "corrupt" not in str(error):
+            raise
+        return None
+
+
+def log_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.log"))
+
+
+def read(found: Loaded) -> list[int]:
+    """Offsets that a consumer reads, the same in both isolation levels."""
+    offsets = [record.offset for record in found.uncommitted.records]
+    assert not found.uncommitted.stuck
+    assert not found.committed.stuck
+    assert (found.uncommitted.repeats, found.committed.repeats) == (0, 0)
+    assert found.committed.digest == found.committed_in_small_fetches
+    return offsets
+
+
+def offsets_of(first_offsets: list[int]) -> list[int]:
+    return [offset for first in first_offsets for offset in range(first, first + 5)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", TAILS)
+def test_torn_tail_is_cut_as_recovery_cuts_it_and_recovery_then_finds_nothing(
+    tmp_path: Path, judge: JudgeOf, version: str, name: str
+) -> None:
+    torn = Torn.make(tmp_path / "logs")
+    torn.tear(TAILS[name])
+    before = loaded(judge(version), torn.folder, tmp_path / "work", clean=False)
+    assert any("Corruption found in segment 150" in line for line in before.complaints)
+    plan = torn.plan()
+    (line,) = torn.check(broker_version=version).forecast
+    assert line.expected == "truncate"
+    assert f"{len(TAILS[name])} bytes" in line.text
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    for clean in (False, True):
+        after = loaded(judge(version), torn.folder, tmp_path / "work", clean=clean)
+        assert after.complaints == ()
+        assert (after.log_end, after.segments) == (before.log_end, before.segments)
+        assert read(after) == offsets_of(all_first_offsets())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("kind", ["flip", "zeros", "length"])
+def test_recovery_loses_what_check_says_and_the_consented_way_only_the_damage(
+    tmp_path: Path, judge: JudgeOf, version: str, number: int, kind: str
+) -> None:
+    torn = Torn.make(tmp_path / "logs")
+    places = torn.places(number)
+    raw = bytearray(torn.log(number).read_bytes())
+    if kind == "flip":
+        raw[places[3] + 80] ^= 0x40
+    elif kind == "zeros":
+        raw[places[3] : places[5]] = bytes(places[5] - places[3])
+    else:
+        raw[places[3] + 8] = 0x7F
+    torn.write(number, bytes(raw))
+    first = 50 * number + 15
+    lost = [first, first + 5] if kind == "zeros" else [first]
+    size = log_bytes(torn.folder)
+    (line,) = torn.check(broker_version=version).forecast
+    said = LOST.search(line.text.replace("at most ", ""))
+    assert line.expected == "truncate"
+    assert said, line.text
+    before = loaded(judge(version), torn.folder, tmp_path / "work", clean=False)
+    assert size - sum(segment.bytes for segment in before.segments) == int(said[1])
+    assert 4 - len(before.segments) == int(said[2] or 0)
+    assert (before.log_end, 200 - before.log_end) == (int(said[3]), int(said[5]))
+    if kind == "length":  # a clean start leaves the damage: consumers miss records there without a word
+        missed = loaded(judge(version), torn.folder, tmp_path / "work", clean=True)
+        assert missed.uncommitted.count < 195
+    else:  # or fail there
+        with pytest.raises(JudgeError):
+            loaded(judge(version), torn.folder, tmp_path / "work", clean=True)
+    rule = "KR305" if kind == "zeros" else "KR302"
+    plan = torn.plan(accepted_losses=(f"{rule}:t-0:{first}",))
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    for clean in (False, True):
+        after = loaded(judge(version), torn.folder, tmp_path / "work", clean=clean)
+        assert after.complaints == ()
+        assert after.log_end == 200
+        assert read(after) == offsets_of([one for one in all_first_offsets() if one not in lost])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_brokers_way_gives_what_the_brokers_recovery_gives(
+    tmp_path: Path, judge: JudgeOf, version: str
+) -> None:
+    torn = Torn.make(tmp_path / "logs")
+    torn.flip(1, torn.places(1)[3] + 80)
+    before = loaded(judge(version), torn.folder, tmp_path / "work", clean=False)
+    assert apply(torn.plan(**WAYS["broker"]), options()).exit_code == ExitCode.DONE
+    for clean in (False, True):
+        after = loaded(judge(version), torn.folder, tmp_path / "work", clean=clean)
+        assert after.complaints == ()
+        assert (after.log_end, after.segments, after.served) == (
+            before.log_end,
+            before.segments,
+            before.served,
+        )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("at_entry", [False, True])
+def test_offsets_that_go_back_empty_the_segment_only_where_check_says_so(
+    tmp_path: Path, judge: JudgeOf, version: str, at_entry: bool
+) -> None:
+    """Recovery does not compare the offsets of batches, only those of the index entries that it makes."""
+    torn = Torn.make(tmp_path / "logs")
+    places, raw = torn.places(1), torn.log(1).read_bytes()
+    repeated = raw[places[1] : places[2]]
+    place = places[6] if at_entry else places[5]
+    torn.write(1, raw[:place] + repeated + raw[place:])
+    (line,) = torn.check(broker_version=version).forecast
+    found = loaded(judge(version), torn.folder, tmp_path / "work", clean=False)
+    if line.expected == "truncate":
+        assert at_entry
+        assert "position 0" in line.text
+        assert [segment.base_offset for segment in found.segments][:2] == [0, 50]
+        assert (len(found.segments), found.segments[-1].bytes, found.log_end) == (2, 0, 50)
+    else:
+        assert not at_entry
+        assert (len(found.segments), found.log_end) == (4, 200)
+        assert sum(segment.bytes for segment in found.segments) == log_bytes(torn.folder)
+
+
+@pytest.mark.parametrize("version", ["3.9.2", "4.3.1"])
+def test_segment_without_its_index_is_cut_at_a_clean_start_and_later_ones_stay(
+    tmp_path: Path, judge: JudgeOf, version: str
+) -> None:
+    torn = Torn.make(tmp_path / "logs", clean_stop=True)
+    torn.flip(1, torn.places(1)[3] + 80)
+    torn.log(1).with_suffix(".index").unlink()
+    (line,) = torn.check(broker_version=version).forecast
+    assert line.expected == "truncate"
+    said = LOST.search(line.text)
+    assert said, line.text
+    assert "later segments stay" in line.text
+    size = log_bytes(torn.folder)
+    found = loaded(judge(version), torn.folder, tmp_path / "work", clean=True)
+    assert size - sum(segment.bytes for segment in found.segments) == int(said[1])
+    assert (len(found.segments), found.log_end, int(said[5])) == (4, 200, 35)
+
+
+def transactional(root: Path) -> Torn:
+    """Producer 7 commits and aborts by turns, producer 8 writes plain data between; compacted, one key a record."""
+    directory = b.LogDir(root)
+    partition = directory.partition("t", index_interval_bytes=INTERVAL)
+    offset = sequence = 0
+    for number in range(3):
+        batches = []
+        for turn in range(6):
+            batches.append(b.data(offset, 4, pid=7, txn=True, sequence=sequence))
+            sequence += 4
+            batches.append(b.data(offset + 4, 2))
+            end = b.abort if turn % 2 else b.commit
+            batches.append(end(offset + 6, pid=7))
+            offset += 7
+        partition.segment(*batches, base_offset=42 * number)
+    directory.write(clean_stop=False)
+    (root / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 0\n")
+    return Torn(root)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_hole_in_a_log_with_transactions_is_read_in_both_isolation_levels(
+    tmp_path: Path, judge: JudgeOf, version: str
+) -> None:
+    whole = transactional(tmp_path / "whole")
+    intact = loaded(judge(version), whole.folder, tmp_path / "work", clean=False)
+    torn = transactional(tmp_path / "logs")
+    folder = torn.folder / f"{42:020d}.log"
+    raw = bytearray(folder.read_bytes())
+    places, place = [], 0
+    while place < len(raw):
+        places.append(place)
+        place += 12 + int.from_bytes(raw[place + 8 : place + 12], "big")
+    raw[places[4] + 70] ^= 1  # plain data at offsets 53 and 54
+    raw[places[6] + 70] ^= 1  # data of a committed transaction at offsets 56 to 59
+    folder.write_bytes(bytes(raw))
+    plan = torn.plan(accepted_losses=("KR302:t-0:53", "KR302:t-0:56"))
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    lost = {53, 54, 56, 57, 58, 59}
+    for clean in (False, True):
+        found = loaded(judge(version), torn.folder, tmp_path / "work", clean=clean)
+        assert found.complaints == ()
+        assert (found.log_end, found.stable_offset) == (intact.log_end, intact.stable_offset)
+        assert found.aborted == intact.aborted
+        for now, before in ((found.uncommitted, intact.uncommitted), (found.committed, intact.committed)):
+            assert not now.stuck
+            assert now.records == tuple(record for record in before.records if record.offset not in lost)
+
+
+class StatesDisk(_PassingDisk):
+    """Keeps a copy of the partition after every call that changes what a broker sees of it."""
+
+    def __init__(self, root: Path, states: Path) -> None:
+        super().__init__(UnsyncedDisk())
+        self.root = root
+        self.states = states
+        self.seen: dict[str, Path] = {}
+        self.take()
+
+    def _before(self, call: Call) -> None:
+        return
+
+    def _after(self, call: Call) -> None:
+        if call.kind in NAME_CHANGING or call.kind in {"truncate", "write_at", "create", "set_attributes"}:
+            self.take()
+
+    def take(self) -> None:
+        state = repr(sorted(plain_tree(self.root / "t-0", private=False).items()))
+        if state not in self.seen:
+            copy = self.states / f"{len(self.seen):03d}"
+            shutil.copytree(self.root / "t-0", copy / "t-0")
+            self.seen[state] = copy / "t-0"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("way", WAYS)
+def test_every_state_on_the_way_there_and_back_is_read_as_before_or_as_after(
+    tmp_path: Path, judge: JudgeOf, version: str, way: str
+) -> None:
+    """Unclean: nothing beyond what recovery loses anyway. Clean: never a record twice, never a wrong log end."""
+    torn = prepared(tmp_path / "logs", way)
+    plan = torn.plan(**WAYS[way])
+    disk: Disk = StatesDisk(torn.root, tmp_path / "states")
+    assert apply(plan, options(), disk=disk).exit_code == ExitCode.DONE
+    assert undo(plan, options(), disk=disk).exit_code == ExitCode.DONE
+    assert isinstance(disk, StatesDisk)
+    recovered = set()
+    for copy in disk.seen.values():
+        for clean in (False, True):
+            found = loaded_or_corrupt(judge(version), copy, tmp_path / "work", clean=clean)
+            if found is None:
+                assert clean, copy
+                continue
+            offsets = read(found)
+            assert offsets == sorted(set(offsets))
+            if clean:
+                assert found.log_end in ({150} if way != "broker" else {150, 100, 65})
+            else:
+                recovered.add((found.log_end, len(offsets)))
+    expected = {"torn tail": {(150, 150)}, "excise": {(65, 65), (150, 145)}, "broker": {(65, 65)}}
+    assert recovered == expected[way]
+    assert len(disk.seen) > 3
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("way", WAYS)
+def test_real_broker_starts_on_the_mended_directory_and_serves_what_was_promised(
+    tmp_path: Path, version: str, way: str
+) -> None:
+    torn = prepared(tmp_path / "logs", way)
+    before = tree(torn.root)
+    plan = torn.plan(**WAYS[way])
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    promised = all_first_offsets(3)
+    promised = {
+        "torn tail": promised,
+        "excise": [first for first in promised if first != 65],
+        "broker": promised[:13],
+    }[way]
+    copy = Path(shutil.copytree(torn.root, tmp_path / "served"))
+    (copy / "meta.properties").unlink()
+    topics = {"t": Topic(1, {"retention.ms": "-1", "index.interval.bytes": str(INTERVAL)}, {0: 3})}
+    with Broker(version, copy, {"log.cleaner.enable": "false"}, topics) as broker:
+        for isolation in ("read_uncommitted", "read_committed"):
+            records = client.read_all(broker.bootstrap, "t", 0, isolation)  # type: ignore[arg-type]
+            assert [record.offset for record in records] == offsets_of(promised)
+        broker.stop()
+        assert not [line for line in broker.complaints() if "orrupt" in line or "t-0/" in line]
+    assert log_bytes(copy / "t-0") == log_bytes(torn.folder)
+    assert undo(plan, options()).exit_code == ExitCode.DONE
+    assert tree(torn.root) == before
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_real_broker_loses_on_the_damaged_directory_what_check_forecast(tmp_path: Path, version: str) -> None:
+    torn = prepared(tmp_path / "logs", "excise")
+    (line,) = torn.check(broker_version=version).forecast
+    said = LOST.search(line.text)
+    assert said, line.text
+    copy = Path(shutil.copytree(torn.root, tmp_path / "served"))
+    (copy / "meta.properties").unlink()
+    topics = {"t": Topic(1, {"retention.ms": "-1", "index.interval.bytes": str(INTERVAL)}, {0: 3})}
+    with Broker(version, copy, {"log.cleaner.enable": "false"}, topics) as broker:
+        records = client.read_all(broker.bootstrap, "t", 0, "read_uncommitted")
+        assert [record.offset for record in records] == list(range(65))
+        broker.stop()
+    left = {path.name: path.stat().st_size for path in (copy / "t-0").glob("*.log")}
+    assert log_bytes(torn.folder) - sum(left.values()) == int(said[1])
+    assert 3 - len(left) == int(said[2])
+    assert CONSENT.endswith(f":{said[3]}")
