@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from krepair.formats.damage import Damage
+from krepair.formats.damage import Damage, shown
 from krepair.formats.filenames import (
     CLEANER_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -17,6 +17,7 @@ from krepair.formats.filenames import (
 from krepair.logdir.values import LogDir, OffsetCheckpoint
 from krepair.ops.identity import PARTITION_METADATA, Metadata
 from krepair.ops.marked import marked_refusals
+from krepair.ops.odd_names import names_without_an_offset
 from krepair.ops.survey import Surveyed
 from krepair.rules.epochs import EpochReason
 
@@ -66,6 +67,12 @@ def causes_of_refusal(
     """
     yield from _causes_in_root(view, metadata, version)
     for each in surveyed:
+        for name in names_without_an_offset(each.partition):
+            yield Cause(
+                each.partition.folder,
+                name,
+                f"{each.partition.folder}/{shown(name)} is named like a broker's own file, but without an offset",
+            )
         text = _epochs_refused(each, version)
         if text:
             yield Cause(each.partition.folder, LEADER_EPOCH_CHECKPOINT, text)

@@ -10,7 +10,8 @@ import numpy as np
 from krepair.checks.catalogue import Finding
 from krepair.errors import StalePlanError
 from krepair.formats import producer_snapshot
-from krepair.formats.filenames import FileKind, parse_file_name
+from krepair.formats.damage import shown
+from krepair.formats.filenames import FileKind, FileState, parse_file_name
 from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
 from krepair.kernels.scan import INT64_MAX, Int64s
 from krepair.logdir.config import Settings
@@ -27,6 +28,7 @@ from krepair.pipeline.items import Place, ScanItem
 from krepair.pipeline.jobs import SCAN
 from krepair.plan.build import version_of
 from krepair.plan.model import KeepOriginal, ReplaceFile
+from krepair.plan.view import time_text
 from krepair.rules.model import SegmentFacts
 from krepair.rules.snapshots import (
     REMOVES_STRAYS,
@@ -164,6 +166,12 @@ def _why_left(partition: Partition, segments: Sequence[SegmentFacts]) -> str:
     for special in partition.specials:
         if parse_file_name(special.name).kind is FileKind.SNAPSHOT:
             return f"{special.name} is no regular file"
+    for leftover in partition.leftovers:
+        name = parse_file_name(leftover.file.name)
+        if name.kind is FileKind.SNAPSHOT and name.state is FileState.LIVE:
+            return (
+                f"{shown(name.name)} is not how a broker names a snapshot, but it would read it: move it away"
+            )
     if len(segments) != len(partition.segments):
         return "not all of its segments could be read"
     last = segments[-1]
@@ -282,7 +290,8 @@ def snapshot_findings(each: Surveyed) -> Iterator[Finding]:
                 rule="KR502",
                 partition=folder,
                 file=file.name,
-                evidence=f"offset {file.offset} is past the log end {seen.log_end}; {_state_text(seen)}",
+                evidence=f"offset {file.offset} is past the log end {seen.log_end}: the log has lost what was "
+                f"written up to there, or the file is not of this partition; {_state_text(seen)}",
                 bytes=file.size,
             )
     strays = _of_no_segment(seen)
@@ -403,8 +412,23 @@ def snapshot_changes(
         for file, reason in wrong
         if file.name not in taken and not (seen.makes and file.name == seen.name_at_end)
     ]
-    unknown = seen.makes and seen.judged.base is None and (each.settings.compacts or seen.log_start > 0)
-    return tuple(changes), (_UNKNOWN,) if unknown else ()
+    return tuple(changes), _notes(each, seen) if seen.makes else ()
+
+
+def _notes(each: Surveyed, seen: SeenSnapshots) -> tuple[str, ...]:
+    """What is not known, and whom consumers of committed records will wait for."""
+    table = producer_snapshot.table(seen.data or b"")
+    opened = table[table[:, -1] >= 0]
+    lines = [
+        f"producer snapshots: producer {row[0]}, epoch {row[1]}, has a transaction open since offset {row[7]}; its "
+        f"last batch is of {time_text(row[5])}; read_committed stops there until it is ended"
+        for row in opened[np.argsort(opened[:, -1], kind="stable")][:_FEW].tolist()
+    ]
+    if len(opened) > _FEW:
+        lines.append(f"producer snapshots: {len(opened) - _FEW} more have a transaction open")
+    if seen.judged.base is None and (each.settings.compacts or seen.log_start > 0):
+        lines.append(_UNKNOWN)
+    return tuple(lines)
 
 
 def _made(each: Surveyed, seen: SeenSnapshots) -> ReplaceFile:
@@ -457,6 +481,8 @@ def made_from_log(seen: SeenSnapshots | None, change: ReplaceFile, where: str) -
     """
     data = b"" if seen is None or seen.data is None else seen.data
     left = seen.left if seen else ""
+    if seen is not None and seen.name_at_end != change.name:
+        left = left or f"(the log ends at offset {seen.log_end})"
     if left or (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
         raise StalePlanError(f"{where}: the producers worked out anew are not the plan's {left}".rstrip())
     return data

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from krepair.errors import ExitCode
 from krepair.formats import producer_snapshot
@@ -103,3 +104,25 @@ def test_state_of_random_histories_is_the_one_that_kafka_writes(
         assert mine.complaints == ()
         producers += len(made)
     assert producers > 70
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_after_an_unclean_stop_recovery_makes_the_same_of_the_mended_folder_and_has_nothing_to_say(
+    tmp_path: Path, judge: Callable[[str], Judge], version: str
+) -> None:
+    directory = LogDir(tmp_path / "ours")
+    partition = history(7, Shape(segments=4)).fill(directory.partition("t"))
+    ours = directory.write(clean_stop=False)
+    kept, lost = partition.segments[1].base_offset, partition.segments[2].base_offset
+    (partition.folder / f"{lost:020d}.snapshot").write_bytes(b"\0" * 40)
+    shutil.copytree(partition.folder, tmp_path / "theirs" / "t-0")
+    options = Options(engine=Engine.INLINE, now_ms=NOW_MS, fixes=("snapshots",), broker_version=version)
+    assert apply(make_plan(str(ours), options), options).exit_code == ExitCode.DONE
+    point = partition.segments[3].base_offset
+    theirs = judge(version).load(
+        tmp_path / "theirs" / "t-0", clean=False, recovery_point=point, now_ms=NOW_MS
+    )
+    mine = judge(version).load(partition.folder, clean=False, recovery_point=point, now_ms=NOW_MS)
+    assert mine == replace(theirs, complaints=())
+    assert (partition.folder / f"{kept:020d}.snapshot").exists()
+    assert mine.producers

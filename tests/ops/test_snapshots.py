@@ -459,6 +459,61 @@ def test_forecast_tells_what_a_snapshot_past_the_end_costs_since_2_8(
     assert text in checked(log_dir, broker_version=version).forecast[0].text
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["abc.snapshot", f"{10**20}.snapshot", ".snapshot", "abc.log", "abc.index", "x.txnindex", "abc.cleaned"],
+)
+def test_name_without_an_offset_is_forecast_to_keep_a_broker_down(tmp_path: Path, name: str) -> None:
+    log_dir = made(tmp_path)
+    (log_dir / "t-0" / name).write_bytes((log_dir / "t-0" / END).read_bytes())
+    report = checked(log_dir)
+    assert {line.expected for line in report.forecast} == {"refuse"}
+    assert name in report.forecast[0].text
+    assert ("KR803", name) in {(finding.rule, finding.file) for finding in report.findings}
+
+
+def test_snapshot_under_a_name_that_no_broker_writes_leaves_the_others_alone(tmp_path: Path) -> None:
+    log_dir = made(tmp_path)
+    (log_dir / "t-0" / "15.snapshot").write_bytes((log_dir / "t-0" / ACTIVE).read_bytes())
+    (log_dir / "t-0" / END).write_bytes(b"")
+    plan = planned(log_dir)
+    assert changes(plan) == []
+    assert any("15.snapshot is not how a broker names" in note for note in plan.partitions[0].notes)
+
+
+def test_log_that_grew_by_records_of_no_producer_since_the_plan_is_refused(tmp_path: Path) -> None:
+    log_dir = made(tmp_path)
+    folder = log_dir / "t-0"
+    (folder / END).write_bytes(b"")
+    plan = planned(log_dir)
+    with (folder / f"{10:020d}.log").open("ab") as log:
+        log.write(data(15, 2).raw)
+    report = apply(plan, options())
+    assert [result.outcome for result in report.results] == ["failed"]
+    assert "the log ends at offset 17" in report.results[0].why
+    assert (folder / END).read_bytes() == b""
+
+
+def test_plan_names_the_transactions_that_are_open_in_what_it_makes(tmp_path: Path) -> None:
+    log_dir = made(tmp_path)
+    (log_dir / "t-0" / END).write_bytes(b"")
+    (note,) = planned(log_dir).partitions[0].notes
+    assert note == (
+        "producer snapshots: producer 7, epoch 2, has a transaction open since offset 12; its last batch is of "
+        "2025-06-15T15:06:40.000Z; read_committed stops there until it is ended"
+    )
+
+
+def test_plan_says_when_producers_cannot_be_known(tmp_path: Path) -> None:
+    log_dir = made(tmp_path)
+    for path in (log_dir / "t-0").glob("*.snapshot"):
+        path.write_bytes(b"")
+    compacted = planned(log_dir, settings=(("cleanup.policy", "compact"),)).partitions[0].notes
+    assert any("nothing can be known" in note for note in compacted)
+    whole = planned(log_dir).partitions[0].notes
+    assert not any("nothing can be known" in note for note in whole)
+
+
 def test_plan_shows_each_file_and_its_reason(tmp_path: Path) -> None:
     log_dir = made(tmp_path)
     (log_dir / "t-0" / END).write_bytes(b"")
