@@ -204,6 +204,30 @@ def decode_offsets(buf: Bytes) -> Checkpoint[OffsetEntry]:
     return checkpoint._replace(damage=(*checkpoint.damage, twice))
 
 
+def ends_unchecked(buf: Bytes) -> bool:
+    """Whether a reader of offset checkpoints since 3.2 leaves at an unchecked exception, not at one of input.
+
+    It does so at a negative count and at a word that is no number in a line of three words, if nothing before that is
+    malformed. Its callers go on where they would give the log directory up.
+
+    Source: ``CheckpointFile.java``, ``OffsetCheckpointFile.Formatter`` (3.9.0).
+    """
+    lines = _lines(buf)
+    version, count_line = next(lines, None), next(lines, None)
+    if version is None or _number_line(version) != VERSION or count_line is None:
+        return False
+    count = _number_line(count_line)
+    if count is None or count < 0:
+        return count is not None
+    for line in lines:
+        text = _text(line)
+        if text is None or len(_words(text)) != 3:
+            return False
+        if _offset_entry(text) is None:
+            return True
+    return False
+
+
 def decode_epochs(buf: Bytes) -> Checkpoint[EpochEntry]:
     """Read a ``leader-epoch-checkpoint``.
 

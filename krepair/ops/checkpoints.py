@@ -60,7 +60,7 @@ def log_ends(view: LogDir, engine: Engine, surveyed: Iterable[Surveyed] = ()) ->
     ]
     for index, result in engine.run(SCAN, items):
         partition = to_scan[index]
-        if not result.failure and not result.txn_damage:
+        if not result.failure:
             last[partition.folder] = facts_of(partition.segments[-1], result)
     ends: dict[Key, int | None] = {(each.topic, each.number): None for each in view.marked}
     for each in view.partitions:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from krepair.checks.index_findings import LARGEST_INDEX_BYTES
+from krepair.formats.checkpoint import ends_unchecked
 from krepair.formats.damage import Damage, shown
 from krepair.formats.filenames import (
     CLEANER_CHECKPOINT,
@@ -23,11 +25,13 @@ from krepair.rules.epochs import EpochReason
 
 Version = tuple[int, int, int] | None
 KRAFT = (3, 0, 0)
-RESETS_A_COUNT_OF_MINUS_ONE = (3, 9, 0)
+RESETS_WHAT_IS_NO_NUMBER = (3, 9, 0)
 METADATA_SINCE = (2, 8, 0)
 CHECKS_EPOCHS_ON_LOADING = (2, 8, 0)
-_COUNT_WITHOUT_ENTRIES = b"-1"
-_WITH_MINUS_ONE = {
+MAPS_INDEXES_LAZILY = (2, 3, 0)
+"""KAFKA-7283."""
+
+_WITHOUT_IT = {
     RECOVERY_POINT_CHECKPOINT: "the recovery points are reset to 0",
     LOG_START_CHECKPOINT: "the log starts are reset to the first segments' base offsets",
     REPLICATION_CHECKPOINT: "the broker runs, but does not serve its partitions (metadata publishing fault)",
@@ -76,6 +80,7 @@ def causes_of_refusal(
         text = _epochs_refused(each, version)
         if text:
             yield Cause(each.partition.folder, LEADER_EPOCH_CHECKPOINT, text)
+        yield from _indexes_refused(view, each, version)
     if version is None or version >= METADATA_SINCE:
         for name, said in metadata.items():
             if isinstance(said, Damage):
@@ -123,17 +128,30 @@ def _epochs_refused(each: Surveyed, version: Version) -> str:
     return ""
 
 
+def _indexes_refused(view: LogDir, each: Surveyed, version: Version) -> Iterator[Cause]:
+    """Index files that cannot be mapped; from 2.3 on only those of segments that are recovered or appended to are."""
+    partition = each.partition
+    point = view.recovery_point.offsets.get((partition.topic, partition.number), 0)
+    for place, segment in enumerate(partition.segments):
+        is_last = place == len(partition.segments) - 1
+        recovered = is_last or partition.segments[place + 1].base_offset > point
+        mapped = is_last or (recovered and not view.clean_shutdown)
+        for file in (segment.index, segment.time_index):
+            too_long = file is not None and file.size > LARGEST_INDEX_BYTES
+            if file and too_long and (mapped or version is None or version < MAPS_INDEXES_LAZILY):
+                text = f"{partition.folder}/{file.name} is longer than a broker can map"
+                yield Cause(partition.folder, file.name, text)
+
+
 def _is_reset(checkpoint: OffsetCheckpoint, version: Version) -> bool:
-    """Whether the only thing wrong is a count of -1 and the version takes that for an empty file."""
-    lines = checkpoint.data[:8].splitlines()
-    minus_one = len(lines) > 1 and lines[0].strip() == b"0" and lines[1].strip() == _COUNT_WITHOUT_ENTRIES
-    return minus_one and version is not None and version >= RESETS_A_COUNT_OF_MINUS_ONE
+    """Whether the version goes on without what the file says: a negative count, a number that is none."""
+    return version is not None and version >= RESETS_WHAT_IS_NO_NUMBER and ends_unchecked(checkpoint.data)
 
 
 def reservations(view: LogDir, version: Version) -> str:
     """What a broker that starts does without, in words to add to each line, or empty."""
     texts = [
-        f"{checkpoint.file.name} has a count of -1: {_WITH_MINUS_ONE[checkpoint.file.name]}"
+        f"{checkpoint.file.name} has a number that is none: {_WITHOUT_IT[checkpoint.file.name]}"
         for checkpoint in (view.recovery_point, view.log_start, view.cleaner, view.high_watermark)
         if checkpoint.file is not None and not checkpoint.broker_reads and _is_reset(checkpoint, version)
     ]

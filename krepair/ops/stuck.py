@@ -41,11 +41,13 @@ def transaction_findings(each: Surveyed, newest_ms: int, most_ms: int) -> Iterat
     """KR103: transactions that were open for longer than any coordinator allows when the broker last wrote.
 
     Args:
-        each: a partition; one with damage before its tail is not judged, a marker may lie behind it.
+        each: a partition; one that was not read whole is not judged, nor one with damage before its tail, behind
+            which a marker may lie.
         newest_ms: when its broker last wrote.
         most_ms: ``transaction.max.timeout.ms``.
     """
-    if not each.segments or any(not facts.summary.is_whole for facts in each.segments[:-1]):
+    known = each.segments and len(each.segments) == len(each.partition.segments)
+    if not known or any(not facts.summary.is_whole for facts in each.segments[:-1]):
         return
     states = states_by_scan(each.segments, all_ids(each.segments, ()), INT64_MAX)
     ages = newest_ms - states.timestamp

@@ -206,8 +206,11 @@ class Scanned:
         problem = _scan_problem(result)
         if problem is not None:
             each.outcome = each.outcome or problem
+        if result.failure:
             return
-        each.txn_entries[segment.base_offset] = result.entries
+        # what the log says is known whatever its transaction index is worth
+        if not result.txn_damage:
+            each.txn_entries[segment.base_offset] = result.entries
         self._facts[each.partition.folder, segment.base_offset] = facts_of(segment, result)
 
     def put_into(self, surveyed: Sequence[Surveyed]) -> None:

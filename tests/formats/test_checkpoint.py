@@ -134,3 +134,25 @@ def test_flood_of_damaged_lines_gives_few_damages_and_covers_the_file() -> None:
 def test_topic_name_that_would_break_the_file_is_not_written(topic: str) -> None:
     with pytest.raises(UsageError, match="cannot stand"):
         checkpoint.encode_offsets([OffsetEntry(topic, 0, 0)])
+
+
+@pytest.mark.parametrize(
+    ("data", "unchecked"),
+    [
+        (b"", False),
+        (b"0\n", False),
+        (b"0\n1\nt 0 5\n", False),
+        (b"0\n9\nt 0 5\n", False),
+        (b"0\n-1\n", True),
+        (b"1\n-1\n", False),
+        (b"0\nx\n", False),
+        (b"0\n1\nt 0 99999999999999999999\n", True),
+        (b"0\n2\nt x 5\nbroken\n", True),
+        (b"0\n2\nbroken\nt x 5\n", False),
+        (b"0\n1\nt 0 5 6\n", False),
+        (b"\0" * 30, False),
+    ],
+)
+def test_what_newer_brokers_leave_at_an_unchecked_exception(data: bytes, unchecked: bool) -> None:
+    """Which of them go on is proven on 3.9.2 and 4.3.1 by the corpus."""
+    assert checkpoint.ends_unchecked(data) is unchecked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -139,6 +140,30 @@ def test_meta_properties_that_keep_a_broker_down(tmp_path: Path, content: bytes 
     assert [one.split(" do")[0] for one in evidence(report, "KR803")] == [f"brokers {refuses}"]
     assert len(evidence(report, "KR407")) == 1
     assert {line.expected for line in report.forecast} == {"refuse"}
+
+
+@pytest.mark.parametrize(
+    ("base", "suffix", "refuses"),
+    [
+        (7, ".index", "2.2.1, 3.9.2, 4.3.1"),
+        (7, ".timeindex", "2.2.1, 3.9.2, 4.3.1"),
+        (5, ".index", "2.2.1"),
+        (5, ".timeindex", "2.2.1"),
+    ],
+)
+def test_index_that_cannot_be_mapped_keeps_a_broker_down_where_it_is_mapped(
+    small: Path, base: int, suffix: str, refuses: str
+) -> None:
+    """As Kafka's own loader does: from 2.3 on only the active segment's indexes are mapped at the start."""
+    os.truncate(small / "t-0" / f"{base:020d}{suffix}", 2**31)
+    report = checked(small)
+    assert [one.split(" do")[0] for one in evidence(report, "KR803")] == [
+        f"broker{'s' if ',' in refuses else ''} {refuses}"
+    ]
+    assert line_of(checked(small, broker_version="2.2.1"), "t-0").expected == "refuse"
+    assert (line_of(checked(small, broker_version="4.3.1"), "t-0").expected == "refuse") is (
+        "4.3.1" in refuses
+    )
 
 
 def test_broker_id_of_the_configuration_is_held_against_that_of_the_directory(tmp_path: Path) -> None:
