@@ -1,0 +1,61 @@
+"""One row of the corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tests.corpus.bases import Made
+
+Damage = Callable[[Made], None]
+VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
+
+
+class Before(NamedTuple):
+    """What the next start would do to the damaged partition, by the forecast's word."""
+
+    v2_2_1: str
+    v3_9_2: str
+    v4_3_1: str
+
+    def of(self, version: str) -> str:
+        """Of one version."""
+        return self[VERSIONS.index(version)]
+
+
+UNHARMED = Before("start", "start", "start")
+REFUSED = Before("refuse", "refuse", "refuse")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One damaged directory and all that must be true of it.
+
+    Attributes:
+        name: unique; also the name of the topic when brokers are started on it.
+        base: of ``BASES``.
+        damage: done to it.
+        findings: rules that check names, exactly.
+        fixes: of ``--fix``.
+        before: what the next start would do.
+        mended: whether apply mends it; if not, it is reported and nothing is planned.
+        left: rules that check still names afterwards.
+        after: forecast of the mended directory, for all versions.
+        in_partition: whether the damage and its mending lie in the partition folder alone.
+        differs: ``records`` or ``epochs``: what clients get other from the mended partition than from the healthy one.
+        restores: files of the partition folder that are again what they were in the healthy directory.
+    """
+
+    name: str
+    base: str
+    damage: Damage
+    findings: frozenset[str]
+    fixes: tuple[str, ...]
+    before: Before = UNHARMED
+    mended: bool = True
+    left: frozenset[str] = frozenset()
+    after: str = "start"
+    in_partition: bool = True
+    differs: frozenset[str] = frozenset()
+    restores: tuple[str, ...] = ()

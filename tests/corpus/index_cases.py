@@ -1,0 +1,224 @@
+"""Rows of the corpus about index files: offset, time and transaction index of one segment."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from tests.builders import NOW_MS
+from tests.corpus.bases import MARKER, Made
+from tests.corpus.case import UNHARMED, Before, Case, Damage
+
+OFFSETS, TIMES, ABORTED = ".index", ".timeindex", ".txnindex"
+ENTRY = {OFFSETS: 8, TIMES: 12, ABORTED: 34}
+REBUILT = Before("start", "recover", "recover")
+"""Without an offset index 3.9 and 4.3 read the segment; 2.2.1 makes an empty one."""
+
+Change = Callable[[bytes], bytes | None]
+
+
+class OnIndex(NamedTuple):
+    """A damage of one index file.
+
+    Attributes:
+        name: of the damage.
+        suffix: of the file.
+        change: old bytes in, new bytes out; None removes the file.
+        rules: findings of it.
+        before: what brokers do.
+    """
+
+    name: str
+    suffix: str
+    change: Change
+    rules: str
+    before: Before = UNHARMED
+
+
+def _entry(data: bytes, place: int, size: int, new: bytes) -> bytes:
+    """The data with the entry of that place replaced; negative places count from the end."""
+    entries = [data[at : at + size] for at in range(0, len(data), size)]
+    entries[place] = new
+    return b"".join(entries)
+
+
+def _swap(size: int) -> Change:
+    """The first two entries in each other's place."""
+    return lambda data: data[size : 2 * size] + data[:size] + data[2 * size :]
+
+
+def _offset(relative: int, position: int) -> bytes:
+    return struct.pack(">ii", relative, position)
+
+
+def _time(timestamp: int, relative: int) -> bytes:
+    return struct.pack(">qi", timestamp, relative)
+
+
+DAMAGES = (
+    OnIndex("missing", OFFSETS, lambda data: None, "KR203 KR801", REBUILT),
+    OnIndex("padded", OFFSETS, lambda data: data + bytes(8 * 500), "KR203"),
+    OnIndex("all-zeros", OFFSETS, lambda data: bytes(len(data)), "KR203"),
+    OnIndex("last-entry-zeros", OFFSETS, lambda data: data[:-8] + bytes(8), "KR203"),
+    OnIndex("torn", OFFSETS, lambda data: data + b"\0\0\7", "KR205"),
+    OnIndex("cut", OFFSETS, lambda data: data[:-3], "KR205"),
+    OnIndex("one-byte", OFFSETS, lambda data: b"\1", "KR205"),
+    OnIndex("disorder", OFFSETS, _swap(8), "KR203"),
+    OnIndex("twice", OFFSETS, lambda data: data[:8] + data, "KR203"),
+    OnIndex("between-batches", OFFSETS, lambda data: _entry(data, 0, 8, _offset(3, 81)), "KR203"),
+    OnIndex("past-the-log", OFFSETS, lambda data: data + _offset(400, 1 << 20), "KR203"),
+    OnIndex("negative", OFFSETS, lambda data: _entry(data, -1, 8, _offset(-1, -1)), "KR203"),
+    OnIndex("garbage", OFFSETS, lambda data: b"\xa5" * 64, "KR203"),
+    OnIndex("offset-too-low", OFFSETS, lambda data: data[:-8] + _offset(4, 0)[:4] + data[-4:], "KR203"),
+    OnIndex("missing", TIMES, lambda data: None, "KR201"),
+    OnIndex("empty", TIMES, lambda data: b"", "KR201"),
+    OnIndex("padded", TIMES, lambda data: data + bytes(12 * 500), "KR201"),
+    OnIndex("all-zeros", TIMES, lambda data: bytes(len(data)), "KR201"),
+    OnIndex("torn", TIMES, lambda data: data + b"\0" * 5, "KR205"),
+    OnIndex("cut", TIMES, lambda data: data[:-5], "KR205 KR202"),
+    OnIndex("disorder", TIMES, _swap(12), "KR202"),
+    OnIndex("without-the-last", TIMES, lambda data: data[:-12], "KR202"),
+    OnIndex("too-young", TIMES, lambda data: _entry(data, -1, 12, _time(NOW_MS + 9_000_000, 9)), "KR202"),
+    OnIndex("past-the-log", TIMES, lambda data: data + _time(NOW_MS + 9_000_000, 900), "KR202"),
+    OnIndex("negative", TIMES, lambda data: _entry(data, -1, 12, _time(-1, -1)), "KR202"),
+    OnIndex("garbage", TIMES, lambda data: b"\xa5" * 60, "KR202"),
+)
+
+ABORTED_DAMAGES = (
+    OnIndex("missing", ABORTED, lambda data: None, "KR204"),
+    OnIndex("empty", ABORTED, lambda data: b"", "KR204"),
+    OnIndex("cut", ABORTED, lambda data: data[:-9], "KR204"),
+    OnIndex("torn", ABORTED, lambda data: data + b"\0" * 9, "KR204"),
+    OnIndex("padded", ABORTED, lambda data: data + bytes(34), "KR204"),
+    OnIndex("all-zeros", ABORTED, lambda data: bytes(len(data)), "KR204"),
+    OnIndex("twice", ABORTED, lambda data: data * 2, "KR204"),
+    OnIndex("another-producer", ABORTED, lambda data: data[:2] + struct.pack(">q", 99) + data[10:], "KR204"),
+    OnIndex("another-version", ABORTED, lambda data: b"\0\7" + data[2:], "KR204"),
+    OnIndex("garbage", ABORTED, lambda data: b"\xa5" * 68, "KR204"),
+)
+
+
+def _on_index(base_offset: int, suffix: str, change: Change) -> Damage:
+    def damage(made: Made) -> None:
+        path = made.file(base_offset, suffix)
+        new = change(path.read_bytes())
+        if new is None:
+            path.unlink()
+        else:
+            path.write_bytes(new)
+
+    return damage
+
+
+def _cases(base: str, base_offset: int, rows: tuple[OnIndex, ...], fix: str = "index") -> Iterator[Case]:
+    for row in rows:
+        yield Case(
+            name=f"{row.suffix[1:]}-{row.name}-{base}".replace(" ", "-"),
+            base=base,
+            damage=_on_index(base_offset, row.suffix, row.change),
+            findings=frozenset(row.rules.split()),
+            fixes=(fix,),
+            before=row.before,
+        )
+
+
+def _exchanged(made: Made) -> None:
+    """The two indexes of a segment under each other's name."""
+    offsets, times = made.file(10, OFFSETS), made.file(10, TIMES)
+    first, second = offsets.read_bytes(), times.read_bytes()
+    offsets.write_bytes(second)
+    times.write_bytes(first)
+
+
+def _all_missing(made: Made) -> None:
+    for base_offset in made.bases[:-1]:
+        for suffix in (OFFSETS, TIMES):
+            made.file(base_offset, suffix).unlink()
+
+
+def _orphans(made: Made) -> None:
+    for suffix, size in ENTRY.items():
+        made.file(77, suffix).write_bytes(b"\0" * size)
+
+
+def _preallocated(made: Made) -> None:
+    """What a crash leaves of an active segment, and what is right while a broker runs."""
+    for suffix in (OFFSETS, TIMES):
+        os.truncate(made.file(20, suffix), (10 << 20) // ENTRY[suffix] * ENTRY[suffix])
+
+
+def _padded_everywhere(made: Made) -> None:
+    for base_offset in made.bases[:-1]:
+        for suffix in (OFFSETS, TIMES):
+            os.truncate(made.file(base_offset, suffix), (10 << 20) // ENTRY[suffix] * ENTRY[suffix])
+
+
+def _padded_unclean(made: Made) -> None:
+    (made.log_dir / MARKER).unlink()
+    _padded_everywhere(made)
+
+
+def _row(
+    name: str,
+    base: str,
+    damage: Damage,
+    rules: str,
+    before: Before = UNHARMED,
+    *,
+    mended: bool = True,
+    fix: str = "index",
+) -> Case:
+    return Case(
+        name=name,
+        base=base,
+        damage=damage,
+        findings=frozenset(rules.split()),
+        fixes=(fix,),
+        before=before,
+        mended=mended,
+    )
+
+
+OTHERS = (
+    _row(
+        "index-empty-beside-a-small-log", "plain", _on_index(10, OFFSETS, lambda data: b""), "", mended=False
+    ),
+    _row(
+        "index-empty-beside-a-large-log",
+        "large",
+        _on_index(0, OFFSETS, lambda data: b""),
+        "KR206",
+        fix="index=regenerate",
+    ),
+    _row("indexes-exchanged", "plain", _exchanged, "KR202 KR203 KR205"),
+    _row("indexes-all-missing", "plain", _all_missing, "KR203 KR201 KR801", REBUILT),
+    _row("indexes-without-a-log", "plain", _orphans, "KR205", mended=False),
+    _row("indexes-of-the-active-segment-preallocated", "plain", _preallocated, "", mended=False),
+    _row("indexes-never-trimmed", "real indexes", _padded_everywhere, "KR201 KR203"),
+    _row(
+        "indexes-never-trimmed-expiring",
+        "expiring",
+        _padded_everywhere,
+        "KR201 KR203 KR802",
+        Before("start", "delete", "delete"),
+    ),
+    Case(
+        name="indexes-never-trimmed-unclean",
+        base="plain",
+        damage=_padded_unclean,
+        findings=frozenset({"KR201", "KR203", "KR801"}),
+        fixes=("index",),
+        before=Before("recover", "recover", "recover"),
+        left=frozenset({"KR801"}),
+        after="recover",
+    ),
+)
+
+INDEX_CASES: tuple[Case, ...] = (
+    *_cases("plain", 10, DAMAGES),
+    *_cases("real indexes", 240, DAMAGES),
+    *_cases("transactions", 0, ABORTED_DAMAGES, "index=regenerate"),
+    *OTHERS,
+)

@@ -1,0 +1,119 @@
+"""Many small log directories as the ``log.dirs`` of one broker."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from tests.corpus.bases import BASES, KEEP, MARKER, POINTS, WATERMARKS, Made
+from tests.corpus.case import Case
+from tests.lab.broker import Broker, Topic, release
+from tests.lab.client import QUIET
+
+PROPS = {"log.retention.check.interval.ms": 3_600_000}
+Read = list[tuple[int, bytes | None, bytes | None]]
+
+
+def topic_of(base: str) -> Topic:
+    """The topic of a case on that base; nothing is deleted by time, the records are of the past."""
+    return Topic(1, dict(BASES[base].config) | KEEP, {0: BASES[base].leader_epoch})
+
+
+def gather(root: Path, moved: Iterable[tuple[Case, Made]], healthy: Iterable[str]) -> list[Path]:
+    """Two log directories, one cleanly stopped and one not, that take the partition folders of others.
+
+    Args:
+        root: where they are made.
+        moved: cases with their directories, whose partition folders go there.
+        healthy: bases of which a healthy partition goes there too, as topic ``healthy-<base>``.
+    """
+    rows: dict[Path, list[tuple[str, int]]] = {root / "clean": [], root / "unclean": []}
+    for path in rows:
+        path.mkdir(parents=True)
+    for case, directory in moved:
+        target = root / ("clean" if (directory.log_dir / MARKER).exists() else "unclean")
+        shutil.move(directory.folder, target)
+        rows[target].append((directory.topic, BASES[case.base].end))
+    for base in healthy:
+        name = healthy_name(base)
+        whole = BASES[base].write(root / f"of-{name}", name)
+        shutil.move(whole.folder, root / "clean")
+        shutil.rmtree(root / f"of-{name}")
+        rows[root / "clean"].append((name, BASES[base].end))
+    (root / "clean" / MARKER).touch()
+    for path, lines in rows.items():
+        text = "".join(f"{topic} 0 {end}\n" for topic, end in lines)
+        for name in (POINTS, WATERMARKS):
+            (path / name).write_text(f"0\n{len(lines)}\n{text}")
+    return list(rows)
+
+
+def healthy_name(base: str) -> str:
+    """Topic of the healthy partition of a base."""
+    return f"healthy-{base}".replace(" ", "-")
+
+
+def broker_on(
+    version: str, dirs: list[Path], topics: dict[str, Topic], work: Path, *, cleaner: bool = False
+) -> Broker:
+    """A broker with all these log directories, made ready to start."""
+    props = PROPS | {"log.dirs": ",".join(map(str, dirs)), "log.cleaner.enable": str(cleaner).lower()}
+    broker = Broker(version, dirs[0], props, topics, work_dir=work)
+    if release(version) < (3, 0):
+        for path in dirs:
+            (path / "meta.properties").write_text("version=0\nbroker.id=0\n")
+        return broker
+    broker._prepare_kraft()
+    meta = (dirs[0] / "meta.properties").read_text()
+    seed = broker._seed() / "logs"
+    for path in dirs[1:]:
+        own = base64.urlsafe_b64encode(hashlib.md5(str(path).encode()).digest()).decode().rstrip("=")
+        lines = [
+            f"directory.id={own}" if line.startswith("directory.id") else line for line in meta.splitlines()
+        ]
+        (path / "meta.properties").write_text("\n".join(lines) + "\n")
+        for folder in path.glob("*-0"):
+            shutil.copy(seed / folder.name / "partition.metadata", folder)
+    return broker
+
+
+def read_everything(bootstrap: str, topics: Iterable[str], done: Callable[[], bool]) -> dict[str, Read]:
+    """Offset, key and value of every record of partition 0 of each topic.
+
+    Args:
+        bootstrap: of the broker.
+        topics: whose partitions are read to their ends.
+        done: called now and then; reading ends when it says so, whatever was read.
+    """
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "krepair-corpus",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "check.crcs": True,
+            "isolation.level": "read_uncommitted",
+            "fetch.wait.max.ms": 20,
+            **QUIET,
+        }
+    )
+    out: dict[str, Read] = {topic: [] for topic in topics}
+    waiting = set(out)
+    consumer.assign([TopicPartition(topic, 0, 0) for topic in out])
+    try:
+        while waiting and not done():
+            for message in consumer.consume(5000, 0.5):
+                error = message.error()
+                if error is None:
+                    out[message.topic()].append((message.offset(), message.key(), message.value()))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    waiting.discard(message.topic())
+    finally:
+        consumer.close()
+    return {topic: records for topic, records in out.items() if topic not in waiting}
