@@ -194,7 +194,7 @@ OTHERS = (
     ),
     _row("indexes-exchanged", "plain", _exchanged, "KR202 KR203 KR205"),
     _row("indexes-all-missing", "plain", _all_missing, "KR203 KR201 KR801", REBUILT),
-    _row("indexes-without-a-log", "plain", _orphans, "KR205", mended=False),
+    _row("indexes-without-a-log", "plain", _orphans, "KR205 KR701", mended=False),
     _row("indexes-of-the-active-segment-preallocated", "plain", _preallocated, "", mended=False),
     _row("indexes-never-trimmed", "real indexes", _padded_everywhere, "KR201 KR203"),
     _row(
