@@ -318,7 +318,7 @@ def test_an_index_longer_than_2_gib_is_found_unread_and_made_anew(whole: Path) -
     right = path.read_bytes()
     with path.open("r+b") as file:
         file.truncate(2**31)
-    assert rules(checked(whole)) == [("KR207", path.name)]
+    assert rules(checked(whole)) == [("KR207", path.name), ("KR803", path.name)]
     plan = planned(whole)
     assert changes(plan) == {path.name: ("regenerate", "KR207")}
     apply(plan, options())
