@@ -69,7 +69,8 @@ def forecast(
             yield refusal_line(each, refused)
             continue
         line = _line(view, each, version)
-        forgotten = snapshot_forecast(each, version, clean=view.clean_shutdown)
+        recovered_from = line.segments[0] if line.segments and not view.clean_shutdown else -1
+        forgotten = snapshot_forecast(each, version, recovered_from)
         for more in (forgotten_epochs(view, each), forgotten, reserved):
             line = replace(line, text=f"{line.text}; {more}") if more else line
         if each.partition.folder in emptied:

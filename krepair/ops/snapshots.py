@@ -350,38 +350,44 @@ def snapshot_problems(partition: Partition) -> Iterator[tuple[str, int, str]]:
 # -- forecast
 
 
-def snapshot_forecast(each: Surveyed, version: Version, *, clean: bool) -> str:
-    """What the next start does with the snapshots that are wrong, in words to add to its line, or empty."""
+def snapshot_forecast(each: Surveyed, version: Version, recovered_from: int) -> str:
+    """What the next start does with the snapshots that are wrong, in words to add to its line, or empty.
+
+    Args:
+        each: the partition, looked at.
+        version: of the broker that is to start, None if not known.
+        recovered_from: base offset of the first segment that is recovered, -1 after a clean stop. A recovery begins
+            with the state at that offset and makes all later snapshots anew.
+    """
     seen = each.snapshots
     if seen is None or seen.left:
         return ""
     if seen.forgets:
         return f"without a producer snapshot {_counted(seen)} are forgotten"
-    bad = [
-        file
-        for file, reason in seen.judged.wrong
-        if reason is not SnapshotReason.OF_NO_SEGMENT and file.offset > seen.log_start
-    ]
-    if not bad or not clean:
+    clean = recovered_from < 0
+    end = seen.log_end if clean else recovered_from
+    wrong = [file for file, reason in seen.judged.wrong if reason is not SnapshotReason.OF_NO_SEGMENT]
+    if not any(file.offset > seen.log_start and (clean or file.offset <= end) for file in wrong):
         return ""
-    gone = {file.offset for file in bad if file.offset > seen.log_end}
-    if version is None or (REMOVES_STRAYS is not None and version >= REMOVES_STRAYS):
-        gone |= set(lost_with_strays(seen.files, seen.bases))
-    valid = [
-        file
-        for file in seen.files
-        if file.damage is None and seen.log_start < file.offset <= seen.log_end and file.offset not in gone
-    ]
-    newest = max((file.offset for file in valid), default=seen.log_start)
-    read = [file for file in bad if newest < file.offset <= seen.log_end]
+    gone = _removed_unread(seen, version) if clean else set()
+    left = [file for file in seen.files if seen.log_start < file.offset <= end and file.offset not in gone]
+    newest = max((file.offset for file in left if file.damage is None), default=seen.log_start)
+    read = [file.offset for file in left if file.offset > newest]
     texts = []
     if gone:
         texts.append(f"removes the producer snapshots {_names(sorted(gone))} unread")
     if read:
-        texts.append(f"removes the producer snapshots {_names([file.offset for file in read])} as unreadable")
-    if newest < seen.log_end:
+        texts.append(f"removes the producer snapshots {_names(read)} as unreadable")
+    if newest < end:
         texts.append(f"reads the log from offset {newest} on for its producers")
     return ", ".join(texts)
+
+
+def _removed_unread(seen: SeenSnapshots, version: Version) -> set[int]:
+    gone = {file.offset for file in seen.files if file.offset > seen.log_end}
+    if version is None or (REMOVES_STRAYS is not None and version >= REMOVES_STRAYS):
+        gone |= set(lost_with_strays(seen.files, seen.bases))
+    return gone
 
 
 def _names(offsets: Sequence[int]) -> str:

@@ -150,9 +150,10 @@ def lost_with_strays(files: Sequence[SnapshotFile], bases: Sequence[int]) -> tup
 
     Of those of no segment it keeps the greatest, read or not, if it is not below the active segment's base.
     """
-    strays = [file.offset for file in files if file.offset not in set(bases)]
-    kept = {strays[-1]} if strays and bases and strays[-1] >= bases[-1] else set()
-    return tuple(offset for offset in strays if offset not in kept)
+    known = set(bases)
+    strays = [file.offset for file in files if file.offset not in known]
+    keeps_last = bool(strays and bases) and strays[-1] >= bases[-1]
+    return tuple(strays[:-1] if keeps_last else strays)
 
 
 def expiry_of(version: Version, producer_id_ms: int, transactional_id_ms: int) -> int:

@@ -14,6 +14,7 @@ from krepair.errors import ExitCode
 from krepair.formats import producer_snapshot
 from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
 from krepair.ops.apply import apply
+from krepair.ops.check import check
 from krepair.ops.options import Engine, Options
 from krepair.ops.plan import make_plan
 from tests.builders import NOW_MS, LogDir, Partition, Replay
@@ -126,3 +127,30 @@ def test_after_an_unclean_stop_recovery_makes_the_same_of_the_mended_folder_and_
     assert mine == replace(theirs, complaints=())
     assert (partition.folder / f"{kept:020d}.snapshot").exists()
     assert mine.producers
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("clean", [True, False])
+def test_which_snapshots_a_start_reads_and_removes_is_as_forecast(
+    tmp_path: Path, judge: Callable[[str], Judge], version: str, clean: bool
+) -> None:
+    """One damaged snapshot, at each offset in turn; the recovery point in each segment in turn."""
+    for seed in range(4):
+        partition = history(seed, Shape(segments=4)).fill(LogDir(tmp_path / "nowhere").partition("t"))
+        names = sorted(name for name in partition.files() if name.endswith(".snapshot"))
+        bases = [segment.base_offset for segment in partition.segments]
+        for number, name in enumerate(names):
+            directory = LogDir(tmp_path / f"{seed}-{number}", [partition])
+            partition.folder = directory.root / "t-0"
+            root = directory.write(clean_stop=clean)
+            (partition.folder / name).write_bytes(b"\0" * 40)
+            point = bases[(seed + number) % len(bases)]
+            (root / "recovery-point-offset-checkpoint").write_text(f"0\n1\nt 0 {point}\n")
+            options = Options(engine=Engine.INLINE, now_ms=NOW_MS, broker_version=version)
+            told = check([str(root)], options).log_dirs[0].forecast[0].text
+            loaded = judge(version).load(partition.folder, clean=clean, recovery_point=point, now_ms=NOW_MS)
+            said = [line for line in loaded.complaints if "Failed to load producer snapshot" in line]
+            assert (f"snapshots {name[:20]} as unreadable" in told) == any(name in line for line in said), (
+                told
+            )
+            assert len(said) == len({line for line in said if name in line})

@@ -21,7 +21,7 @@ from krepair.ops.options import Engine, Options
 from krepair.ops.plan import make_plan
 from tests.brokers.serving import OF_THE_LAB, PASSIVE
 from tests.lab import client
-from tests.lab.broker import Broker, Topic
+from tests.lab.broker import Broker, BrokerError, Topic
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -285,3 +285,15 @@ def test_broker_starts_on_what_krepair_made_without_a_complaint(
     started: Callable[[str], Started], version: str
 ) -> None:
     assert started(version).complaints == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_snapshot_without_an_offset_in_its_name_keeps_the_broker_down_as_forecast(
+    tmp_path: Path, written: Callable[[str], Path], version: str
+) -> None:
+    log_dir = Path(shutil.copytree(written(version), tmp_path / "logs"))
+    shutil.copy(snapshots(log_dir)[-1], log_dir / FOLDER / "copy.snapshot")
+    report = check([str(log_dir)], options(version)).log_dirs[0]
+    assert {line.expected for line in report.forecast} == {"refuse"}
+    with pytest.raises(BrokerError, match="NumberFormatException"), Broker(version, log_dir, PASSIVE, TOPICS):
+        pass

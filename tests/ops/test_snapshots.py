@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import crc32c
@@ -27,8 +29,9 @@ from krepair.plan.model import Plan
 from tests.builders import NOW_MS, LogDir, abort, commit, data
 from tests.durable.disks import SimulatedCrash, StoppingDisk
 from tests.fixture_dirs import unpack
-from tests.ops.scene import BLOAT, TV2, tree
+from tests.ops.scene import BLOAT, TV2, Scene, outcomes, part, scene, tree
 
+BLOATED = "__consumer_offsets-0"
 RULES = {"KR501", "KR502", "KR503"}
 END = "00000000000000000015.snapshot"
 ACTIVE = "00000000000000000010.snapshot"
@@ -415,6 +418,48 @@ def test_at_every_stop_a_snapshot_is_left_and_the_verb_can_be_run_again(tmp_path
             undo(plan, options())
         assert tree(log_dir) == old
     assert stop > 10
+
+
+def bloat_without_snapshots(tmp_path: Path) -> tuple[Scene, Plan]:
+    """A real bloat whose snapshots cannot be read, and a plan that mends them and compacts."""
+    case = scene(tmp_path)
+    for other in ("__consumer_offsets-1", "__transaction_state-0", "__transaction_state-1"):
+        shutil.rmtree(case.path / other)
+    for path in (case.path / BLOATED).glob("*.snapshot"):
+        path.write_bytes(path.read_bytes()[:-1])
+    return case, case.plan(fixes=("markers", "snapshots"))
+
+
+def test_one_plan_mends_snapshots_and_compacts_and_undo_takes_both_back(tmp_path: Path) -> None:
+    case, plan = bloat_without_snapshots(tmp_path)
+    before = tree(case.path)
+    *replaced, group = part(plan, BLOATED).changes
+    assert [change.change_id[-29:] for change in replaced] == [
+        f"{offset:020d}.snapshot" for offset in (30467, 29518)
+    ]
+    assert group.removes_snapshots == (f"{28234:020d}.snapshot",)  # type: ignore[union-attr]
+    assert outcomes(case.apply(plan)) == {BLOATED: {"committed"}}
+    assert verify_plan(plan, options()).problems == ()
+    assert not any(each.changes for each in case.plan(fixes=("markers", "snapshots")).partitions)
+    case.undo(plan)
+    assert tree(case.path) == before
+
+
+def test_plan_of_snapshots_and_compaction_goes_on_after_a_stop_anywhere(memory_dir: Path) -> None:
+    case, plan = bloat_without_snapshots(memory_dir)
+    (case.path / ".lock").touch()
+    before = tree(case.path)
+    case.apply(plan)
+    done = tree(case.path, private=False)
+    case.undo(plan)
+    assert tree(case.path) == before
+    for stop in range(1, 400, 13):
+        with suppress(SimulatedCrash, KrepairError):
+            case.apply(plan, disk=StoppingDisk(RealDisk(), stop))
+        assert outcomes(case.apply(plan))[BLOATED] <= {"committed", "already"}
+        assert tree(case.path, private=False) == done
+        case.undo(plan)
+        assert tree(case.path) == before
 
 
 def test_file_that_changed_since_the_plan_is_refused(tmp_path: Path) -> None:
