@@ -215,12 +215,15 @@ _LOG_BYTES = (
     Rule(
         code="KR304",
         severity=Severity.BROKER_DOWN,
-        title="Segment whose offsets are too far from its base",
-        evidence="base offset, last offset and their difference against 2147483647",
-        danger="indexes cannot hold the offset: LogSegmentOffsetOverflowException at start or in the cleaner",
-        fix="none",
-        lost_if_wrong=_NOTHING_CHANGED,
-        source="KAFKA-6264, LogSegmentOffsetOverflowException (2.2.1)",
+        title="Offsets that do not fit the base of their segment",
+        evidence="the offset and the segment's base, whether a broker's recovery splits the segment, and what each way "
+        "out costs",
+        danger="if the last offset is too far from the base a broker splits the segment and loses nothing; elsewhere a "
+        "recovery that comes to it fails, and the broker does not start",
+        fix="tail",
+        lost_if_wrong="what the way out costs that a person consented to by name (--accept-data-loss); all of it is "
+        "kept until purge, and undo puts it back",
+        source="KAFKA-6264, Log.splitOverflowedSegment (2.2.1); seen on 2.2.1, 3.9.2, 4.3.1",
         implemented_in=FIRST_VERSION,
     ),
     Rule(

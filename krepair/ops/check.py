@@ -57,7 +57,7 @@ BEFORE_MARKERS = (
     ("checkpoints", frozenset({"KR403", "KR404", "KR405", "KR410"})),
     ("epochs", frozenset({"KR401", "KR402"})),
     ("snapshots", frozenset({"KR501", "KR502", "KR503"})),
-    ("tail", frozenset({"KR301", "KR302", "KR303", "KR305"})),
+    ("tail", frozenset({"KR301", "KR302", "KR303", "KR304", "KR305"})),
 )
 INDEX_RULES = frozenset({"KR201", "KR202", "KR203", "KR204", "KR206", "KR207", "KR802"})
 

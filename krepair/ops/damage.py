@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from krepair.checks.catalogue import Finding
+from krepair.checks.retention import FIRST_WITHOUT_SANITY_CHECK
 from krepair.kernels import classes as c
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir
@@ -19,7 +20,7 @@ from krepair.rules.model import SegmentFacts
 TORN_TAIL = "KR301"
 _INT32_MAX = 2**31 - 1
 _RULE = {c.D_OFFSET_ORDER: "KR303", c.D_OFFSET_RANGE: "KR304", c.D_ZEROS: "KR305"}
-_BROKER_MENDS = frozenset({"KR304"})
+_WRONG_OFFSETS = frozenset({"KR303", "KR304"})
 
 
 class Loss(NamedTuple):
@@ -161,9 +162,8 @@ def damages_of(log_dir: LogDir, each: Surveyed) -> tuple[Damaged, ...]:
         for one in mapped.damaged:
             torn = active and _is_torn(one, flushed)
             rule = _RULE.get(one.damage, TORN_TAIL if torn else "KR302")
-            consent = (
-                "" if torn or rule in _BROKER_MENDS else f"{rule}:{each.partition.folder}:{one.first_lost}"
-            )
+            harmless = torn or (rule == "KR304" and mapped.recovery == "splits")
+            consent = "" if harmless else f"{rule}:{each.partition.folder}:{one.first_lost}"
             broker = _broker_loss(each, number, one.start)
             found.append(
                 Damaged(
@@ -182,11 +182,14 @@ def damages_of(log_dir: LogDir, each: Surveyed) -> tuple[Damaged, ...]:
 
 def _recovery(each: Surveyed, number: int, rule: str, broker: Loss) -> str:
     """What a broker's recovery does that comes to a damage."""
-    if rule in _BROKER_MENDS:
-        return "a broker's recovery splits the segment there and loses nothing"
-    if rule != "KR303":
+    if rule not in _WRONG_OFFSETS:
         return f"a broker's recovery cuts here: {broker.text()} are lost"
-    if not each.damage[each.segments[number].base_offset].refuses:
+    recovery = each.damage[each.segments[number].base_offset].recovery
+    if recovery == "splits":
+        return "a broker's recovery splits the segment there and loses nothing"
+    if recovery == "stops":
+        return f"a broker whose recovery comes to it does not start; cutting here costs {broker.text()}"
+    if recovery != "empties":
         return f"a broker's recovery does not notice it; cutting here costs {broker.text()}"
     emptied = _broker_loss(each, number, 0)
     why = "a broker's recovery comes to an index entry that goes back and empties the segment"
@@ -274,7 +277,7 @@ def cut_by_recovery(log_dir: LogDir, each: Surveyed, bases: Collection[int], *, 
     for base_offset in sorted({one.base_offset for one in cuts}):
         first = next(one for one in cuts if one.base_offset == base_offset)
         number = next(n for n, facts in enumerate(each.segments) if facts.base_offset == base_offset)
-        start = 0 if first.rule == "KR303" else first.range.start
+        start = 0 if first.rule in _WRONG_OFFSETS else first.range.start
         loss = _broker_loss(each, number, start, alone=alone)
         stay = "; later segments stay, behind a gap" if alone and number < len(each.segments) - 1 else ""
         texts.append(
@@ -286,9 +289,41 @@ def cut_by_recovery(log_dir: LogDir, each: Surveyed, bases: Collection[int], *, 
 
 
 def _is_cut(each: Surveyed, one: Damaged) -> bool:
-    if one.rule == "KR303":
-        return each.damage[one.base_offset].refuses
-    return one.rule not in _BROKER_MENDS
+    if one.rule in _WRONG_OFFSETS:
+        return each.damage[one.base_offset].recovery == "empties"
+    return True
+
+
+def recovered_bases(each: Surveyed, point: int) -> list[int]:
+    """Base offsets of the segments that hold offsets at or above the recovery point, ascending."""
+    bases = [segment.base_offset for segment in each.partition.segments]
+    ends = [*bases[1:], INT64_MAX]
+    return [base for base, end in zip(bases, ends, strict=True) if end > point]
+
+
+def recovery_stops(log_dir: LogDir, each: Surveyed, version: tuple[int, int, int] | None) -> tuple[str, str]:
+    """The log whose offsets make the start of a broker fail, and why; two empty texts if none does.
+
+    Source: Log.splitOverflowedSegment ("only permitted for segments with overflow"); seen on 2.2.1, 3.9.2, 4.3.1.
+    """
+    if not any(found.recovery == "stops" for found in each.damage.values()):
+        return "", ""
+    point = log_dir.recovery_point.offsets.get((each.partition.topic, each.partition.number), 0)
+    bases = recovered_bases(each, point)
+    if log_dir.clean_shutdown:
+        rebuilds = version is None or version >= FIRST_WITHOUT_SANITY_CHECK
+        bases = [one.base_offset for one in each.partition.segments if rebuilds and one.index is None]
+    for one in damages_of(log_dir, each):
+        stops = each.damage[one.base_offset].recovery == "stops"
+        if one.base_offset in bases and stops:
+            where = f"{each.partition.folder}/{one.base_offset:020d}.log"
+            return (
+                f"{one.base_offset:020d}.log",
+                f"{where} has offsets that do not fit it: its recovery fails",
+            )
+        if one.base_offset in bases and _is_cut(each, one) and not log_dir.clean_shutdown:
+            break
+    return "", ""
 
 
 def damage_findings(log_dir: LogDir, each: Surveyed) -> Iterator[Finding]:
@@ -337,7 +372,7 @@ def prices(one: Damaged) -> str:
     """What each way out costs, and what has to be typed for it."""
     if one.torn:
         return f"a torn tail: --fix tail cuts it and keeps the bytes; {one.recovery}"
-    if one.rule in _BROKER_MENDS:
+    if not one.consent:
         return f"{one.recovery}; krepair offers no way out"
     return (
         f"{one.recovery}; "

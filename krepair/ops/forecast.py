@@ -10,10 +10,9 @@ from msgspec.structs import replace
 from krepair.checks.recovery_time import duration_text, recovery_seconds
 from krepair.checks.retention import FIRST_WITHOUT_SANITY_CHECK, Deletions
 from krepair.formats.filenames import LOG_START_CHECKPOINT
-from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir
 from krepair.ops.checkpoints import SeenCheckpoint
-from krepair.ops.damage import cut_by_recovery, unmapped
+from krepair.ops.damage import cut_by_recovery, recovered_bases, unmapped
 from krepair.ops.identity import Metadata
 from krepair.ops.leftovers import swap_forecast
 from krepair.ops.marked import marked_forecast
@@ -123,7 +122,7 @@ def _loaded(view: LogDir, each: Surveyed, version: Version) -> ForecastLine:
     if view.clean_shutdown:
         return _after_clean_stop(view, each, version)
     point = view.recovery_point.offsets.get((partition.topic, partition.number), 0)
-    bases = _recovered_bases(each, point)
+    bases = recovered_bases(each, point)
     said = f"not cleanly stopped: {len(bases)} segments from the recovery point {point} on are read"
     return _recovered(view, each, bases, said)
 
@@ -164,10 +163,3 @@ def _recovered(view: LogDir, each: Surveyed, bases: Sequence[int], said: str) ->
         return replace(line, expected="truncate", text=f"recovery cuts {where} and drops what follows")
     text = cut_by_recovery(view, each, chosen, alone=view.clean_shutdown)
     return replace(line, expected="truncate", text=text) if text else line
-
-
-def _recovered_bases(each: Surveyed, point: int) -> list[int]:
-    """Base offsets of the segments that hold offsets at or above the recovery point, ascending."""
-    bases = [segment.base_offset for segment in each.partition.segments]
-    ends = [*bases[1:], INT64_MAX]
-    return [base for base, end in zip(bases, ends, strict=True) if end > point]

@@ -31,7 +31,7 @@ TAIL_FIXES: Final = ("tail", "tail=excise", "tail=broker")
 BUILT_FIXES: Final = ("markers", *INDEX_FIXES, "epochs", "checkpoints", "snapshots", "leftovers", *TAIL_FIXES)
 """Those of them that this version can plan."""
 
-LOSS_RULES: Final = ("KR302", "KR303", "KR305")
+LOSS_RULES: Final = ("KR302", "KR303", "KR304", "KR305")
 """Rules whose ways out lose data, so that each needs a consent of its own."""
 
 DEFAULT_FIXES: Final = ("markers",)

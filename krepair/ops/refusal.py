@@ -17,6 +17,7 @@ from krepair.formats.filenames import (
     REPLICATION_CHECKPOINT,
 )
 from krepair.logdir.values import LogDir, OffsetCheckpoint
+from krepair.ops.damage import recovery_stops
 from krepair.ops.identity import PARTITION_METADATA, Metadata
 from krepair.ops.marked import marked_refusals
 from krepair.ops.odd_names import names_without_an_offset
@@ -81,6 +82,9 @@ def causes_of_refusal(
         if text:
             yield Cause(each.partition.folder, LEADER_EPOCH_CHECKPOINT, text)
         yield from _indexes_refused(view, each, version)
+        log, text = recovery_stops(view, each, version)
+        if text:
+            yield Cause(each.partition.folder, log, text)
     if version is None or version >= METADATA_SINCE:
         for name, said in metadata.items():
             if isinstance(said, Damage):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 import numpy as np
 from msgspec import Struct
@@ -22,6 +23,7 @@ from krepair.kernels.header_walk import HeaderWalk
 from krepair.kernels.recover import RecoveredSegment, recover_segment
 from krepair.kernels.resync import find_batch
 from krepair.kernels.scan import ReadInto, ScanInputs, scan_segment
+from krepair.kernels.scan_window import INT32_MAX
 from krepair.logdir.fingerprint import DIGEST_BYTES, digest_bytes
 from krepair.logdir.reading import opened_for_reading, why
 from krepair.pipeline.items import FailureKind, Place
@@ -31,6 +33,7 @@ from krepair.pipeline.tasks import elsewhere, log_name, read_entries
 MOST_RANGES = 4096
 _CHUNK_BYTES = 1 << 20
 _UNKNOWN = -1
+OffsetsRecovery = Literal["", "empties", "splits", "stops"]
 _ORDERED = frozenset({c.D_OFFSET_ORDER, c.D_OFFSET_RANGE, c.D_COUNTS, c.D_CONTROL})
 
 
@@ -128,8 +131,8 @@ class MapResult(Struct, frozen=True, kw_only=True):
         valid: ascending; the first is left out when empty.
         damaged: ascending.
         complete: whether the search behind the last damage came to an end.
-        refuses: whether recovery, making the indexes anew, comes to an entry that goes back: it then empties the
-            segment. Only looked at where offsets go back.
+        recovery: what the offsets of batches with right checksums make a broker's recovery do, see
+            ``recovery_of_offsets``; only looked at where some are wrong.
     """
 
     failure: FailureKind = ""
@@ -137,7 +140,7 @@ class MapResult(Struct, frozen=True, kw_only=True):
     valid: tuple[ValidRange, ...] = ()
     damaged: tuple[DamagedRange, ...] = ()
     complete: bool = True
-    refuses: bool = False
+    recovery: OffsetsRecovery = ""
 
 
 def map_damage(item: MapItem) -> MapResult:
@@ -177,32 +180,53 @@ def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
             if start < item.size:
                 damaged.append(_damaged(read_into, start, item.size, item, kind, text, last, None))
             break
-    back = next((one.start for one in damaged if one.damage == c.D_OFFSET_ORDER), -1)
-    cut = next((one.start for one in damaged if not one.checksummed), item.size)
-    refuses = 0 <= back < cut and recovery_refuses(read_into, cut, item.base_offset, item.interval_bytes)
-    return MapResult(valid=tuple(valid), damaged=tuple(damaged), complete=complete, refuses=refuses)
+    recovery: OffsetsRecovery = ""
+    if any(one.checksummed for one in damaged):
+        cut = next((one.start for one in damaged if not one.checksummed), item.size)
+        recovery = recovery_of_offsets(read_into, item.size, cut, item.base_offset, item.interval_bytes)
+    return MapResult(valid=tuple(valid), damaged=tuple(damaged), complete=complete, recovery=recovery)
 
 
-def recovery_refuses(read_into: ReadInto, size: int, base_offset: int, interval_bytes: int) -> bool:
-    """Whether the index entries that a broker's recovery makes go back in offsets, which it refuses.
+def recovery_of_offsets(
+    read_into: ReadInto, size: int, cut: int, base_offset: int, interval_bytes: int
+) -> OffsetsRecovery:
+    """What a broker's recovery does with offsets that are wrong under right checksums, which do not cover them.
 
-    Recovery itself does not compare the offsets of batches. Source: LogSegment.recover, OffsetIndex.append,
-    TimeIndex.maybeAppend (2.2.1, 3.9).
+    It does not compare the offsets of batches. An index entry that goes back makes it empty the segment. An offset that
+    does not fit the base makes it split the segment, if the last offset does not fit either; else the start fails.
+    Source: LogSegment.recover, OffsetIndex.append, TimeIndex.maybeAppend, Log.splitOverflowedSegment (2.2.1, 3.9); seen
+    on 2.2.1, 3.9.2 and 4.3.1.
+
+    Args:
+        read_into: of the log.
+        size: bytes of it.
+        cut: position of the first batch that recovery does not get past: its checksum is wrong.
+        base_offset: of the segment.
+        interval_bytes: ``index.interval.bytes``.
     """
     last_entry, last_offset = 0, base_offset
     largest, of_largest, written, written_offset = -1, -1, -1, -1
-    for rows in HeaderWalk(read_into, size):
+    for rows in HeaderWalk(read_into, cut):
         for position, offset, timestamp in rows.tolist():
+            if not 0 <= offset - base_offset <= INT32_MAX:
+                return "splits" if _overflows(read_into, size, base_offset) else "stops"
             if timestamp > largest:
                 largest, of_largest = timestamp, offset
             if position - last_entry <= interval_bytes:
                 continue
             if offset <= last_offset or of_largest < written_offset:
-                return True
+                return "empties"
             last_entry, last_offset = position, offset
             if largest > written:
                 written, written_offset = largest, of_largest
-    return largest > written and of_largest < written_offset
+    return "empties" if largest > written and of_largest < written_offset else ""
+
+
+def _overflows(read_into: ReadInto, size: int, base_offset: int) -> bool:
+    last = base_offset
+    for rows in HeaderWalk(read_into, size):
+        last = int(rows[-1, 1])
+    return last + 1 - base_offset > INT32_MAX
 
 
 _Next = tuple[ValidRange, int, str]

@@ -21,7 +21,7 @@ from krepair.plan.objection import Objection
 _HEX_32: Final = re.compile(r"[0-9a-f]{32}")
 _COMPANIONS: Final = (".index", ".timeindex", ".txnindex")
 _OF_A_SEGMENT: Final = (".log", *_COMPANIONS, ".snapshot")
-_BY_CONSENT: Final = frozenset({"KR302", "KR303", "KR305"})
+_BY_CONSENT: Final = frozenset({"KR302", "KR303", "KR304", "KR305"})
 _TORN: Final = frozenset({"KR301", "KR305"})
 _INDEX_ENTRY_BYTES: Final = 8
 

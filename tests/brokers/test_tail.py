@@ -175,6 +175,40 @@ def test_offsets_that_go_back_empty_the_segment_only_where_check_says_so(
         assert sum(segment.bytes for segment in found.segments) == log_bytes(torn.folder)
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("byte", "value"), [(0, 0x40), (3, 0x02), (0, 0x80), (7, 0x40)])
+def test_offset_that_does_not_fit_keeps_a_broker_from_starting_until_it_is_cut_out(
+    tmp_path: Path, judge: JudgeOf, version: str, byte: int, value: int
+) -> None:
+    """The checksum does not cover a batch's offset: one flipped bit there is enough."""
+    torn = Torn.make(tmp_path / "logs")
+    torn.flip_with(1, torn.places(1)[3] + byte, value)
+    (line,) = torn.check(broker_version=version).forecast
+    assert line.expected == "refuse"
+    assert "its recovery fails" in line.text
+    with pytest.raises(JudgeError, match="Split operation is only permitted"):
+        loaded(judge(version), torn.folder, tmp_path / "work", clean=False)
+    plan = torn.plan(accepted_losses=("KR304:t-0:65",))
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    for clean in (False, True):
+        after = loaded(judge(version), torn.folder, tmp_path / "work", clean=clean)
+        assert after.complaints == ()
+        assert read(after) == offsets_of([one for one in all_first_offsets() if one != 65])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_segment_whose_last_offset_is_too_far_is_split_by_a_broker_and_left_alone(
+    tmp_path: Path, judge: JudgeOf, version: str
+) -> None:
+    torn = Torn.make(tmp_path / "logs")
+    torn.tear(b.data(2**31 + 500, 5).raw)
+    (found,) = [one for one in torn.check().findings if one.rule.startswith("KR3")]
+    assert (found.rule, "splits the segment there and loses nothing" in found.evidence) == ("KR304", True)
+    assert "--accept-data-loss" not in found.evidence
+    split = loaded(judge(version), torn.folder, tmp_path / "work", clean=False)
+    assert read(split) == [*range(200), *range(2**31 + 500, 2**31 + 505)]
+
+
 @pytest.mark.parametrize("version", ["3.9.2", "4.3.1"])
 def test_segment_without_its_index_is_cut_at_a_clean_start_and_later_ones_stay(
     tmp_path: Path, judge: JudgeOf, version: str

@@ -85,8 +85,11 @@ class Torn:
         os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
 
     def flip(self, number: int, position: int) -> None:
+        self.flip_with(number, position, 0x40)
+
+    def flip_with(self, number: int, position: int, value: int) -> None:
         raw = bytearray(self.log(number).read_bytes())
-        raw[position] ^= 0x40
+        raw[position] ^= value
         self.write(number, bytes(raw))
 
     def tear(self, data: bytes) -> None:
