@@ -82,8 +82,8 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
     depth = depth_of(options.fixes)
     with_epochs, with_snapshots = EPOCHS_FIX in options.fixes, SNAPSHOTS_FIX in options.fixes
     with_tail, with_leftovers = bool(way_of(options.fixes)), LEFTOVERS_FIX in options.fixes
-    whole = with_epochs or with_snapshots or with_tail
-    others = _other_partitions(view, options) if depth or whole or with_leftovers else []
+    whole = with_epochs or with_tail
+    others = _other_partitions(view, options) if depth or whole or with_snapshots or with_leftovers else []
     to_read = chosen + others if depth == "regenerate" or whole else chosen
     if with_leftovers:
         to_read = to_read + [each for each in others if log_swaps(each)]
@@ -291,7 +291,7 @@ def partition_plan(each: Surveyed, options: Options) -> PartitionPlan:
         folder=partition.folder,
         status="nothing",
         log_start_offset=partition.segments[0].base_offset if partition.segments else 0,
-        log_end_offset=log_end_of(each.segments),
+        log_end_offset=max(log_end_of(each.segments), each.snapshots.log_end if each.snapshots else 0),
         high_watermark=each.high_watermark,
         files=fingerprints(each),
         log_bytes_before=sum(segment.log.size for segment in partition.segments),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
@@ -10,64 +9,34 @@ import numpy as np
 from krepair.checks.catalogue import Finding
 from krepair.errors import StalePlanError
 from krepair.formats import producer_snapshot
-from krepair.formats.damage import shown
-from krepair.formats.filenames import FileKind, FileState, parse_file_name
-from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
-from krepair.kernels.scan import INT64_MAX, Int64s
+from krepair.formats.filenames import FileKind, parse_file_name
 from krepair.logdir.config import Settings
 from krepair.logdir.fingerprint import digest_bytes
-from krepair.logdir.reading import opened_for_reading, read_whole, why
-from krepair.logdir.values import LogDir, Partition, Snapshot
-from krepair.ops.epochs import log_start_of
+from krepair.logdir.reading import why
+from krepair.logdir.values import LogDir, Partition
 from krepair.ops.indexes import why_untouched
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress
-from krepair.ops.survey import Surveyed, facts_of, place_of, scan_partitions
+from krepair.ops.snapshot_state import read_snapshot_file, see_snapshots, state_rules, target_of
+from krepair.ops.survey import Surveyed, place_of
 from krepair.pipeline.engine import Engine
-from krepair.pipeline.items import Place, ScanItem
-from krepair.pipeline.jobs import SCAN
-from krepair.plan.build import version_of
 from krepair.plan.model import KeepOriginal, ReplaceFile
 from krepair.plan.view import time_text
-from krepair.rules.model import SegmentFacts
 from krepair.rules.snapshots import (
     REMOVES_STRAYS,
-    JudgedFiles,
-    ProducerTable,
     SeenSnapshots,
     SnapshotFile,
     SnapshotReason,
-    StateRules,
     Version,
-    expiry_of,
-    judge_files,
     lost_with_strays,
 )
 
 SNAPSHOTS_FIX = "snapshots"
-SNAPSHOT_AT_MOST_BYTES = 1 << 30
 _UNKNOWN = (
     "producer snapshots: no valid one is left, and the log was compacted or cut at its start: of producers whose "
     "batches are all gone nothing can be known, so a repeat of their last batch would be taken twice"
 )
-_TORN = frozenset({D_TORN, D_PAST_END, D_ZEROS})
 _FEW = 3
-_NO_ENTRIES: Int64s = np.empty((0, len(producer_snapshot.ENTRY.names)), np.int64)
-
-
-def read_snapshot_file(snapshot: Snapshot) -> SnapshotFile:
-    """Check one snapshot, piece by piece.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    with opened_for_reading(snapshot.file.path) as descriptor:
-        size = os.fstat(descriptor).st_size
-        damage = producer_snapshot.damage_in(
-            size, lambda start, end: os.pread(descriptor, end - start, start)
-        )
-    entries = (size - producer_snapshot.HEADER_SIZE) // producer_snapshot.ENTRY_SIZE
-    return SnapshotFile(snapshot.file.name, snapshot.offset, size, damage, 0 if damage else entries)
 
 
 def look_at_snapshots(
@@ -78,192 +47,34 @@ def look_at_snapshots(
     engine: Engine,
     progress: Progress,
 ) -> None:
-    """Hold the snapshots against the logs, which are scanned where they are not yet; see ``Surveyed.snapshots``."""
+    """Hold the snapshots against the ends of the logs; see ``Surveyed.snapshots``.
+
+    Where one is wrong the log is read from the newest valid one on, as far as it was not scanned already.
+    """
     touched = [each for each in surveyed if not why_untouched(each.partition, each.settings)]
-    scan_partitions(log_dir, [each for each in touched if not each.segments], options, engine, progress)
     rules = state_rules(
         options.broker_version,
         options.now_ms,
         settings.producer_id_expiration_ms,
         settings.transactional_id_expiration_ms,
     )
-    for each in touched:
-        each.snapshots = see_snapshots(
+    targets = [
+        target_of(
+            log_dir,
             each.partition,
-            each.segments,
-            log_start_of(log_dir, each.partition, each.segments),
-            rules,
-            engine,
             place_of(log_dir, each.partition),
-            clean=log_dir.clean_shutdown,
+            each.segments,
         )
-
-
-def state_rules(
-    broker_version: str, now_ms: int, producer_id_ms: int, transactional_id_ms: int
-) -> StateRules:
-    """How the broker that will be started forgets producers."""
-    version = version_of(broker_version)
-    return StateRules(version, now_ms, expiry_of(version, producer_id_ms, transactional_id_ms))
+        for each in touched
+    ]
+    found = see_snapshots(targets, rules, engine, progress, clean=log_dir.clean_shutdown)
+    for each, seen in zip(touched, found, strict=True):
+        each.snapshots = seen
 
 
 def is_snapshot(name: str) -> bool:
     """Whether a file name is that of a producer snapshot."""
     return parse_file_name(name).kind is FileKind.SNAPSHOT
-
-
-def see_snapshots(
-    partition: Partition,
-    segments: Sequence[SegmentFacts],
-    log_start: int,
-    rules: StateRules,
-    engine: Engine,
-    place: Place,
-    *,
-    clean: bool = True,
-    always: bool = False,
-) -> SeenSnapshots | None:
-    """What is there, what is wrong with it, and what belongs at the log end; None without a log.
-
-    Args:
-        partition: as listed.
-        segments: facts of all its segments.
-        log_start: its log start offset.
-        rules: of the broker.
-        engine: scans the segment that the state starts in.
-        place: of the partition.
-        clean: whether the broker was cleanly stopped.
-        always: work the state out although nothing may be wrong: some of it may be mended already.
-    """
-    if not partition.segments:
-        return None
-    bases = tuple(segment.base_offset for segment in partition.segments)
-    log_end = _log_end(partition, segments)
-    left = _why_left(partition, segments)
-    try:
-        files = tuple(read_snapshot_file(one) for one in partition.snapshots)
-    except OSError as error:
-        left = left or f"{os.path.basename(str(error.filename or ''))} could not be read: {why(error)}"
-        return SeenSnapshots((), bases, log_start, log_end, JudgedFiles((), None, False), left=left)
-    judged = judge_files(files, bases, log_start, log_end if log_end >= 0 else INT64_MAX)
-    seen = SeenSnapshots(files, bases, log_start, log_end, judged, left=left)
-    has_producers = any(len(facts.summary.rows) for facts in segments)
-    if left or not (always or judged.wrong or (clean and not files and has_producers)):
-        return seen
-    return _with_state(seen, partition, segments, rules, engine, place)
-
-
-def _log_end(partition: Partition, segments: Sequence[SegmentFacts]) -> int:
-    if not segments or segments[-1].base_offset != partition.segments[-1].base_offset:
-        return -1
-    last = segments[-1]
-    if last.summary.damage not in {D_NONE, *_TORN}:
-        return -1
-    return max(last.base_offset, last.summary.last_offset + 1)
-
-
-def _why_left(partition: Partition, segments: Sequence[SegmentFacts]) -> str:
-    for special in partition.specials:
-        if parse_file_name(special.name).kind is FileKind.SNAPSHOT:
-            return f"{special.name} is no regular file"
-    for leftover in partition.leftovers:
-        name = parse_file_name(leftover.file.name)
-        if name.kind is FileKind.SNAPSHOT and name.state is FileState.LIVE:
-            return (
-                f"{shown(name.name)} is not how a broker names a snapshot, but it would read it: move it away"
-            )
-    if len(segments) != len(partition.segments):
-        return "not all of its segments could be read"
-    last = segments[-1]
-    for facts in segments:
-        damage = facts.summary.damage
-        if damage != D_NONE and (facts is not last or damage not in _TORN):
-            return (
-                f"{facts.base_offset:020d}.log is damaged at position {facts.summary.valid_bytes}: "
-                "which producers wrote behind it cannot be told"
-            )
-    return ""
-
-
-def _with_state(
-    seen: SeenSnapshots,
-    partition: Partition,
-    segments: Sequence[SegmentFacts],
-    rules: StateRules,
-    engine: Engine,
-    place: Place,
-) -> SeenSnapshots:
-    """Add the producer state at the log end."""
-    try:
-        table = _state(seen, partition, segments, rules, engine, place)
-    except OSError as error:
-        return seen._replace(left=f"could not be read: {why(error)}")
-    if isinstance(table, str):
-        return seen._replace(left=table)
-    return seen._replace(
-        data=producer_snapshot.encode_table(table),
-        producers=len(table),
-        open_transactions=int((table[:, -1] >= 0).sum()),
-        forgets=not seen.files and len(table) > 0,
-    )
-
-
-def _state(
-    seen: SeenSnapshots,
-    partition: Partition,
-    segments: Sequence[SegmentFacts],
-    rules: StateRules,
-    engine: Engine,
-    place: Place,
-) -> Int64s | str:
-    """Producers at the log end, or why they cannot be told.
-
-    Raises:
-        OSError: the snapshot to start from cannot be read.
-    """
-    loaded, start = _NO_ENTRIES, seen.log_start
-    base = seen.judged.base
-    if base is not None:
-        if base.size > SNAPSHOT_AT_MOST_BYTES:
-            return f"{base.name} has more than {SNAPSHOT_AT_MOST_BYTES} bytes"
-        data = read_whole(f"{partition.path}/{base.name}", SNAPSHOT_AT_MOST_BYTES)
-        if producer_snapshot.damage(data):
-            return f"{base.name} changed while it was read"
-        loaded, start = producer_snapshot.table(data), max(base.offset, seen.log_start)
-    rows = []
-    for facts in segments:
-        if facts.summary.last_offset < start or not facts.summary.batches:
-            continue
-        if facts.base_offset < start:
-            inner = _scan_from(start, partition, facts, engine, place)
-            if isinstance(inner, str):
-                return inner
-            rows.append(inner)
-        else:
-            rows.append(facts.summary.rows)
-    table: Int64s = ProducerTable(loaded, rows, seen.log_start, rules).entries()
-    return table
-
-
-def _scan_from(
-    start: int, partition: Partition, facts: SegmentFacts, engine: Engine, place: Place
-) -> Int64s | str:
-    """The producers of the batches from an offset on, of the segment that holds it."""
-    segment = next(one for one in partition.segments if one.base_offset == facts.base_offset)
-    item = ScanItem(
-        place=place,
-        base_offset=facts.base_offset,
-        size=segment.log.size,
-        now_ms=0,
-        high_watermark=INT64_MAX,
-        check_crc=False,
-        from_offset=start,
-    )
-    for _, result in engine.run(SCAN, [item]):
-        if result.failure:
-            return f"{result.why}"
-        return facts_of(segment, result).summary.rows
-    return f"{facts.base_offset:020d}.log was not scanned"
 
 
 # -- findings

@@ -23,8 +23,9 @@ from krepair.journal.freshness import check_fresh
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir, Partition
 from krepair.ops.epochs import log_start_of, made_anew, see_epochs
-from krepair.ops.progress import Progress
-from krepair.ops.snapshots import is_snapshot, made_from_log, see_snapshots, state_rules
+from krepair.ops.progress import Progress, SilentProgress
+from krepair.ops.snapshot_state import see_snapshots, state_rules, target_of
+from krepair.ops.snapshots import is_snapshot, made_from_log
 from krepair.ops.survey import facts_of, newest_snapshot
 from krepair.ops.swaps import stage_swap
 from krepair.pipeline.damage import MendedItem, MendedResult
@@ -460,15 +461,9 @@ class Stager:
         )
         if change is None:
             return
-        self._scan_missing(each)
-        if each.problem is not None:
-            raise each.problem
-        segments = [each.facts[segment.base_offset] for segment in each.partition.segments]
         policy = self.plan.policy
-        seen = see_snapshots(
-            each.partition,
-            segments,
-            log_start_of(self.view, each.partition, segments),
+        (seen,) = see_snapshots(
+            [target_of(self.view, each.partition, self._place(each), each.facts.values())],
             state_rules(
                 policy.broker_version,
                 policy.now_ms,
@@ -476,7 +471,8 @@ class Stager:
                 int(setting(policy, "", "transactional.id.expiration.ms")),
             ),
             self.engine,
-            self._place(each),
+            SilentProgress(),
+            clean=self.view.clean_shutdown,
             always=True,
         )
         self._put(each, change, made_from_log(seen, change, f"{each.folder.path}/{change.name}"))

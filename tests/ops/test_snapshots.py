@@ -301,18 +301,42 @@ def test_log_that_ends_in_a_torn_batch_ends_after_its_last_whole_one(tmp_path: P
     assert entries(folder / at_end) == {entry for entry in AT_END if entry.producer_id != 10}
 
 
-def test_damage_in_the_log_leaves_the_snapshots_alone_and_says_why(tmp_path: Path) -> None:
+def flip_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[70] ^= 1
+    path.write_bytes(content)
+
+
+def test_damage_behind_the_newest_valid_snapshot_leaves_the_others_alone_and_says_why(tmp_path: Path) -> None:
     log_dir = made(tmp_path)
     folder = log_dir / "t-0"
-    log = folder / f"{6:020d}.log"
-    content = bytearray(log.read_bytes())
-    content[70] ^= 1
-    log.write_bytes(content)
+    flip_bit(folder / f"{6:020d}.log")
     (folder / END).write_bytes(b"")
-    assert found(log_dir) == {END: "KR501"}
+    (folder / ACTIVE).write_bytes(b"")
+    assert found(log_dir) == {END: "KR501", ACTIVE: "KR501"}
     plan = planned(log_dir)
     assert changes(plan) == []
-    assert any("left alone" in note and log.name in note for note in plan.partitions[0].notes)
+    assert any("left alone" in note and f"{6:020d}.log" in note for note in plan.partitions[0].notes)
+
+
+def test_of_the_log_before_the_newest_valid_snapshot_nothing_is_asked(tmp_path: Path) -> None:
+    log_dir = made(tmp_path)
+    folder = log_dir / "t-0"
+    flip_bit(folder / f"{6:020d}.log")
+    (folder / END).write_bytes(b"")
+    assert found(log_dir) == {END: "KR501"}
+    apply(planned(log_dir), options())
+    assert entries(folder / END) == AT_END
+
+
+def test_transaction_index_that_is_damaged_does_not_matter(tmp_path: Path) -> None:
+    log_dir = made(tmp_path)
+    folder = log_dir / "t-0"
+    (folder / f"{6:020d}.txnindex").write_bytes(b"\1" * 33)
+    (folder / END).write_bytes(b"")
+    (folder / ACTIVE).write_bytes(b"")
+    assert apply(planned(log_dir), options()).exit_code == ExitCode.DONE
+    assert entries(folder / END) == AT_END
 
 
 @pytest.mark.parametrize("kind", ["symlink", "FIFO", "folder"])

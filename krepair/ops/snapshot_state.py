@@ -1,0 +1,265 @@
+"""Reads what producer snapshots say and what the log says from there on: as little of it as tells the state at its end.
+
+Of a partition whose snapshots are in order only the active segment is read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from krepair.formats import producer_snapshot
+from krepair.formats.damage import shown
+from krepair.formats.filenames import FileKind, FileState, parse_file_name
+from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
+from krepair.kernels.scan import INT64_MAX, Int64s
+from krepair.logdir.reading import opened_for_reading, read_whole, why
+from krepair.logdir.values import LogDir, Partition, Snapshot
+from krepair.ops.progress import Progress
+from krepair.ops.survey import facts_of
+from krepair.pipeline.engine import Engine
+from krepair.pipeline.items import Place, ScanItem, ScanResult
+from krepair.pipeline.jobs import SCAN
+from krepair.plan.build import version_of
+from krepair.rules.model import SegmentFacts
+from krepair.rules.snapshots import (
+    JudgedFiles,
+    ProducerTable,
+    SeenSnapshots,
+    SnapshotFile,
+    StateRules,
+    expiry_of,
+    judge_files,
+)
+
+SNAPSHOT_AT_MOST_BYTES = 1 << 30
+_TORN = frozenset({D_TORN, D_PAST_END, D_ZEROS})
+_NO_ENTRIES: Int64s = np.empty((0, len(producer_snapshot.ENTRY.names)), np.int64)
+
+
+class Target(NamedTuple):
+    """One partition to look at.
+
+    Attributes:
+        partition: as listed.
+        place: of its files.
+        known: facts of segments that were scanned already, by base offset.
+        log_start: what ``log-start-offset-checkpoint`` says, -1 if nothing.
+    """
+
+    partition: Partition
+    place: Place
+    known: Mapping[int, SegmentFacts]
+    log_start: int
+
+
+def target_of(log_dir: LogDir, partition: Partition, place: Place, known: Iterable[SegmentFacts]) -> Target:
+    """A partition of a log directory as a target."""
+    recorded = log_dir.log_start.offsets.get((partition.topic, partition.number), -1)
+    return Target(partition, place, {facts.base_offset: facts for facts in known}, recorded)
+
+
+def state_rules(
+    broker_version: str, now_ms: int, producer_id_ms: int, transactional_id_ms: int
+) -> StateRules:
+    """How the broker that will be started forgets producers."""
+    version = version_of(broker_version)
+    return StateRules(version, now_ms, expiry_of(version, producer_id_ms, transactional_id_ms))
+
+
+def see_snapshots(
+    targets: Sequence[Target],
+    rules: StateRules,
+    engine: Engine,
+    progress: Progress,
+    *,
+    clean: bool,
+    always: bool = False,
+) -> list[SeenSnapshots | None]:
+    """What is there, what is wrong with it, and what belongs at the log end; None for a partition without a log.
+
+    Args:
+        targets: partitions.
+        rules: of the broker.
+        engine: scans what is not known yet.
+        progress: told of bytes.
+        clean: whether the broker was cleanly stopped.
+        always: work the state out although nothing may be wrong: some of it may be mended already.
+    """
+    looks = [_Look(each) if each.partition.segments else None for each in targets]
+    there = [look for look in looks if look is not None]
+    _scan([(look, look.bases[-1]) for look in there if look.bases[-1] not in look.facts], engine, progress)
+    for look in there:
+        look.begin(clean=clean, always=always)
+    _scan([(look, base) for look in there for base in look.missing()], engine, progress)
+    for look in there:
+        look.finish(rules)
+    return [None if look is None else look.seen for look in looks]
+
+
+def _scan(wanted: Sequence[tuple[_Look, int]], engine: Engine, progress: Progress) -> None:
+    if not wanted:
+        return
+    items = [look.item(base) for look, base in wanted]
+    progress.start("scan", sum(item.size for item in items))
+    for index, result in engine.run(SCAN, items):
+        progress.advance(items[index].size)
+        look, base = wanted[index]
+        look.take(base, result)
+    progress.finish()
+
+
+class _Look:
+    """One partition on its way: its end first, then as much of its log as the state needs."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.bases = tuple(segment.base_offset for segment in target.partition.segments)
+        self.facts = dict(target.known)
+        self.failed: dict[int, str] = {}
+        self.start = -1
+        self.needed: tuple[int, ...] = ()
+        self.seen = SeenSnapshots((), self.bases, self.bases[0], -1, JudgedFiles((), None, False))
+
+    def item(self, base_offset: int) -> ScanItem:
+        """The work item that scans a segment, or the end of it from the start of the replay on."""
+        segment = self.target.partition.segments[self.bases.index(base_offset)]
+        return ScanItem(
+            place=self.target.place,
+            base_offset=base_offset,
+            size=segment.log.size,
+            now_ms=0,
+            high_watermark=INT64_MAX,
+            from_offset=self.start if self.start > base_offset else -1,
+        )
+
+    def take(self, base_offset: int, result: ScanResult) -> None:
+        """What came of it."""
+        if result.failure:
+            self.failed[base_offset] = result.why
+            return
+        segment = self.target.partition.segments[self.bases.index(base_offset)]
+        self.facts[base_offset] = facts_of(segment, result)
+
+    # -- the end of the log, and the files
+
+    def begin(self, *, clean: bool, always: bool) -> None:
+        """Judge the files by the log end; where that calls for the state, tell what it needs."""
+        log_end, left = self._log_end()
+        left = _odd_name(self.target.partition) or left
+        recorded, first = self.target.log_start, self.bases[0]
+        log_start = recorded if first < recorded <= log_end else first
+        self.seen = self.seen._replace(log_start=log_start, log_end=log_end, left=left)
+        try:
+            files = tuple(read_snapshot_file(one) for one in self.target.partition.snapshots)
+        except OSError as error:
+            name = os.path.basename(str(error.filename or ""))
+            self.seen = self.seen._replace(left=left or f"{name} could not be read: {why(error)}")
+            return
+        judged = judge_files(files, self.bases, log_start, log_end if log_end >= 0 else INT64_MAX)
+        self.seen = self.seen._replace(files=files, judged=judged)
+        if left or not (always or judged.wrong or (clean and not files)):
+            return
+        self.start = log_start if judged.base is None else max(judged.base.offset, log_start)
+        ends = [*self.bases[1:], INT64_MAX]
+        self.needed = tuple(base for base, end in zip(self.bases, ends, strict=True) if end > self.start)
+
+    def _log_end(self) -> tuple[int, str]:
+        """The log end, -1 if it cannot be told, and then why."""
+        base = self.bases[-1]
+        if base in self.failed:
+            return -1, self.failed[base]
+        if base not in self.facts:
+            return -1, "its active segment could not be read"
+        summary = self.facts[base].summary
+        if summary.damage not in {D_NONE, *_TORN}:
+            return -1, _damaged(self.facts[base])
+        return max(base, summary.last_offset + 1), ""
+
+    # -- the state
+
+    def missing(self) -> list[int]:
+        """Segments that have to be scanned: those not known, and the one that the replay starts inside of."""
+        return [base for base in self.needed if base not in self.facts or base < self.start]
+
+    def finish(self, rules: StateRules) -> None:
+        """Add the producer state at the log end, or why it cannot be told."""
+        if not self.needed:
+            return
+        left = next((self.failed[base] for base in self.needed if base in self.failed), "")
+        for base in self.needed:
+            known = self.facts.get(base)
+            whole = known is not None and known.summary.damage == D_NONE
+            torn_end = known is not None and base == self.bases[-1] and known.summary.damage in _TORN
+            if known is not None and not whole and not torn_end:
+                left = left or _damaged(known)
+        if not left:
+            left = self._add_state(rules)
+        self.seen = self.seen._replace(left=left)
+
+    def _add_state(self, rules: StateRules) -> str:
+        try:
+            loaded = self._loaded()
+        except OSError as error:
+            return f"could not be read: {why(error)}"
+        if isinstance(loaded, str):
+            return loaded
+        rows = [self.facts[base].summary.rows for base in self.needed]
+        table = ProducerTable(loaded, rows, self.seen.log_start, rules).entries()
+        self.seen = self.seen._replace(
+            data=producer_snapshot.encode_table(table),
+            producers=len(table),
+            open_transactions=int((table[:, -1] >= 0).sum()),
+            forgets=not self.seen.files and len(table) > 0,
+        )
+        return ""
+
+    def _loaded(self) -> Int64s | str:
+        """The producers of the snapshot that the replay starts from, or why they are not to be had."""
+        base = self.seen.judged.base
+        if base is None:
+            return _NO_ENTRIES
+        if base.size > SNAPSHOT_AT_MOST_BYTES:
+            return f"{base.name} has more than {SNAPSHOT_AT_MOST_BYTES} bytes"
+        data = read_whole(f"{self.target.partition.path}/{base.name}", SNAPSHOT_AT_MOST_BYTES)
+        if producer_snapshot.damage(data):
+            return f"{base.name} changed while it was read"
+        return producer_snapshot.table(data)
+
+
+def read_snapshot_file(snapshot: Snapshot) -> SnapshotFile:
+    """Check one snapshot, piece by piece.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with opened_for_reading(snapshot.file.path) as descriptor:
+        size = os.fstat(descriptor).st_size
+        damage = producer_snapshot.damage_in(
+            size, lambda start, end: os.pread(descriptor, end - start, start)
+        )
+    entries = (size - producer_snapshot.HEADER_SIZE) // producer_snapshot.ENTRY_SIZE
+    return SnapshotFile(snapshot.file.name, snapshot.offset, size, damage, 0 if damage else entries)
+
+
+def _odd_name(partition: Partition) -> str:
+    for special in partition.specials:
+        if parse_file_name(special.name).kind is FileKind.SNAPSHOT:
+            return f"{special.name} is no regular file"
+    for leftover in partition.leftovers:
+        name = parse_file_name(leftover.file.name)
+        if name.kind is FileKind.SNAPSHOT and name.state is FileState.LIVE:
+            return (
+                f"{shown(name.name)} is not how a broker names a snapshot, but it would read it: move it away"
+            )
+    return ""
+
+
+def _damaged(facts: SegmentFacts) -> str:
+    return (
+        f"{facts.base_offset:020d}.log is damaged at position {facts.summary.valid_bytes}: which producers wrote "
+        "behind it cannot be told"
+    )
