@@ -8,6 +8,8 @@ from msgspec import Struct
 
 from krepair.formats.damage import Damage
 
+_MAX_OFFSET = 2**63 - 1
+
 
 class FileRef(NamedTuple):
     """A regular file as one ``lstat`` saw it.
@@ -152,6 +154,11 @@ class Partition(NamedTuple):
     private: tuple[PrivateFolder, ...] = ()
     specials: tuple[Special, ...] = ()
     unreadable: str = ""
+
+    def segments_with_ends(self) -> tuple[tuple[Segment, int], ...]:
+        """Return each segment with the next one's base offset, the last one with the largest offset there is."""
+        ends = [segment.base_offset for segment in self.segments[1:]] + [_MAX_OFFSET]
+        return tuple(zip(self.segments, ends, strict=False))
 
     def files(self) -> tuple[FileRef, ...]:
         """Return every regular file of the folder, by name; those in private sub-folders are not counted."""

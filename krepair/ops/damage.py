@@ -296,9 +296,7 @@ def _is_cut(each: Surveyed, one: Damaged) -> bool:
 
 def recovered_bases(each: Surveyed, point: int) -> list[int]:
     """Base offsets of the segments that hold offsets at or above the recovery point, ascending."""
-    bases = [segment.base_offset for segment in each.partition.segments]
-    ends = [*bases[1:], INT64_MAX]
-    return [base for base, end in zip(bases, ends, strict=True) if end > point]
+    return [segment.base_offset for segment, end in each.partition.segments_with_ends() if end > point]
 
 
 def recovery_stops(log_dir: LogDir, each: Surveyed, version: tuple[int, int, int] | None) -> tuple[str, str]:

@@ -119,6 +119,9 @@ def _line(view: LogDir, each: Surveyed, version: Version) -> ForecastLine:
 def _loaded(view: LogDir, each: Surveyed, version: Version) -> ForecastLine:
     """The line of a partition once its swaps are finished."""
     partition = each.partition
+    if not partition.segments:
+        text = "no .log: the broker begins an empty one"
+        return ForecastLine(partition=partition.folder, expected="start", text=text)
     if view.clean_shutdown:
         return _after_clean_stop(view, each, version)
     point = view.recovery_point.offsets.get((partition.topic, partition.number), 0)

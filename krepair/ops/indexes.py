@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from krepair.checks.catalogue import Finding
 from krepair.checks.retention import Deletions, SegmentClock, deletions
-from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.config import TopicSettings
 from krepair.logdir.values import LogDir, Partition, Segment
 from krepair.ops.options import Options
@@ -250,9 +249,8 @@ def deletions_of(view: LogDir, each: Surveyed, options: Options) -> Deletions:
     if "delete" not in settings.cleanup_policy or why_untouched(partition, settings):
         return Deletions((), ())
     point = view.recovery_point.offsets.get((partition.topic, partition.number), 0)
-    ends = [segment.base_offset for segment in partition.segments[1:]] + [INT64_MAX]
     clocks = []
-    for segment, end in zip(partition.segments, ends, strict=True):
+    for segment, end in partition.segments_with_ends():
         found = each.indexes.get(segment.base_offset)
         if found is None or found.failure:
             return Deletions((), ())

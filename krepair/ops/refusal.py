@@ -136,10 +136,9 @@ def _indexes_refused(view: LogDir, each: Surveyed, version: Version) -> Iterator
     """Index files that cannot be mapped; from 2.3 on only those of segments that are recovered or appended to are."""
     partition = each.partition
     point = view.recovery_point.offsets.get((partition.topic, partition.number), 0)
-    for place, segment in enumerate(partition.segments):
-        is_last = place == len(partition.segments) - 1
-        recovered = is_last or partition.segments[place + 1].base_offset > point
-        mapped = is_last or (recovered and not view.clean_shutdown)
+    for segment, end in partition.segments_with_ends():
+        is_last = segment is partition.segments[-1]
+        mapped = is_last or (end > point and not view.clean_shutdown)
         for file in (segment.index, segment.time_index):
             too_long = file is not None and file.size > LARGEST_INDEX_BYTES
             if file and too_long and (mapped or version is None or version < MAPS_INDEXES_LAZILY):

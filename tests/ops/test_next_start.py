@@ -270,3 +270,13 @@ def test_forecast_of_a_directory_without_partitions_needs_only_checkpoints(small
     report = checked(small)
     assert (report.forecast, report.start_reserves_bytes) == ((), 0)
     assert report.start_needs_bytes == 2 * 4096
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_partition_folder_without_a_log_starts_empty(small: Path, clean: bool) -> None:
+    (small / "new-0").mkdir()
+    if not clean:
+        (small / ".kafka_cleanshutdown").unlink()
+    line = line_of(checked(small), "new-0")
+    assert (line.expected, line.segments) == ("start", ())
+    assert "no .log" in line.text
