@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +18,9 @@ from krepair.plan.model import CompleteSwap, Plan
 from tests.durable.disks import NAME_CHANGING, SimulatedCrash, StoppingDisk
 from tests.journal.scene import UnsyncedDisk, tree
 from tests.journal.test_commit_broker import StatesDisk, load, verdict, verdicts
-from tests.lab.judge import Judge
+from tests.lab.judge import Judge, JudgeError
 from tests.ops import pending
-from tests.ops.pending import FOLDER, options
+from tests.ops.pending import BASE, EXTENSIONS, FOLDER, name, options
 from tests.ops.scene import part
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -97,3 +98,40 @@ def test_after_a_crash_and_a_broker_at_any_call_apply_and_undo_end_with_the_new_
         shutil.rmtree(root)
     assert ended <= {int(ExitCode.DONE), int(ExitCode.STALE_PLAN), int(ExitCode.PARTLY)}
     assert stops > 25
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_swap_that_a_cleaned_makes_void_is_thrown_away_by_every_broker_and_by_apply(
+    judge: JudgeOf, tmp_path: Path, version: str
+) -> None:
+    """Kafka's own crash between its first two renames: the records of before stay readable."""
+    root = pending.write(tmp_path / "logs")
+    for extension in EXTENSIONS[1:]:
+        (root / FOLDER / name(BASE, f"{extension}.swap")).rename(
+            root / FOLDER / name(BASE, f"{extension}.cleaned")
+        )
+    copy = Path(shutil.copytree(root, tmp_path / "copy"))
+    theirs = load(judge(version), copy)
+    chosen = options()
+    assert apply(make_plan(str(root), chosen), chosen).exit_code == ExitCode.DONE
+    ours = load(judge(version), root)
+    assert verdict(ours) == "OLD"
+    assert theirs.uncommitted == ours.uncommitted
+
+
+def test_versions_part_on_a_damaged_swap_which_is_why_it_is_left_alone(
+    judge: JudgeOf, tmp_path: Path
+) -> None:
+    root = pending.write(tmp_path / "logs")
+    swap = root / FOLDER / name(BASE, ".log.swap")
+    data = bytearray(swap.read_bytes())
+    data[7000] ^= 1
+    swap.write_bytes(data)
+    assert part(make_plan(str(root), options()), FOLDER).code == "leftovers"
+    sizes = {}
+    for version in ("2.2.1", "3.9.2"):
+        copy = Path(shutil.copytree(root, tmp_path / version))
+        with contextlib.suppress(JudgeError):  # the newer one then fails to read it
+            load(judge(version), copy)
+        sizes[version] = (copy / FOLDER / name(BASE)).stat().st_size
+    assert sizes == {"2.2.1": 6913, "3.9.2": 14196}

@@ -1,0 +1,161 @@
+"""Real brokers on what brokers leave behind: what check forecast happens; after apply they serve what is expected."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import uuid
+from base64 import urlsafe_b64encode
+from pathlib import Path
+
+import pytest
+
+from krepair.errors import ExitCode
+from krepair.ops.apply import apply
+from krepair.ops.check import check
+from krepair.ops.plan import make_plan
+from krepair.ops.undo import undo
+from tests.brokers.serving import OF_THE_LAB
+from tests.journal import txfixture
+from tests.lab import client
+from tests.lab.broker import Broker, BrokerError, Topic, wait_for
+from tests.ops import pending
+from tests.ops.pending import FOLDER, name, options
+from tests.ops.scene import tree
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
+CONFIG = {"retention.ms": str(2**63 - 1), "index.interval.bytes": str(txfixture.INTERVAL_BYTES)}
+TOPICS = {topic: Topic(1, CONFIG) for topic in ("t", "o")}
+PROPERTIES = {"log.cleaner.enable": "false", "transactional.id.expiration.ms": "2147483647"}
+Rows = list[tuple[int, str]]
+
+
+def expected() -> dict[str, Rows]:
+    """What a consumer gets once M has taken its place."""
+    return {
+        "read_uncommitted": txfixture.readable(new=True, committed=False),
+        "read_committed": txfixture.readable(new=True, committed=True),
+    }
+
+
+def read(broker: Broker) -> dict[str, Rows]:
+    return {
+        isolation: [
+            (one.offset, (one.value or b"").split(b"|")[0].decode())
+            for one in client.read_all(broker.bootstrap, "t", 0, isolation)  # type: ignore[arg-type]
+            if one.offset < txfixture.END
+        ]
+        for isolation in ("read_uncommitted", "read_committed")
+    }
+
+
+def forecast(root: Path, version: str) -> dict[str, str]:
+    given = options(broker_version=version, settings=(*pending.SETTINGS, ("retention.ms", "-1")))
+    report = check([str(root)], given)
+    return {line.partition: line.expected for line in report.log_dirs[0].forecast}
+
+
+def complaints(broker: Broker) -> list[str]:
+    return [line for line in broker.complaints() if not OF_THE_LAB.search(line)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_pending_swap_is_finished_by_the_broker_as_forecast_and_by_apply_to_the_same_records(
+    tmp_path: Path, version: str
+) -> None:
+    root = pending.write(tmp_path / "logs", deleted=(200,))
+    before = tree(root)
+    assert forecast(root, version)[FOLDER] == "start"
+    theirs = Path(shutil.copytree(root, tmp_path / "theirs"))
+    with Broker(version, theirs, PROPERTIES, TOPICS) as broker:
+        assert read(broker) == expected()
+
+    chosen = options()
+    plan = make_plan(str(root), chosen)
+    assert apply(plan, chosen).exit_code == ExitCode.DONE
+    ours = Path(shutil.copytree(root, tmp_path / "ours"))
+    with Broker(version, ours, PROPERTIES, TOPICS) as broker:
+        assert read(broker) == expected()
+        assert complaints(broker) == []
+    assert not any(each.changes for each in make_plan(str(root), chosen).partitions)
+    assert undo(plan, chosen).exit_code == ExitCode.DONE
+    assert before == tree(root)
+
+
+def marked(root: Path, kind: str, *, with_log: bool = True) -> Path:
+    """A folder that a broker marked."""
+    folder = root / f"gone-0.{uuid.uuid4().hex}-{kind}"
+    if with_log:
+        shutil.copytree(root / "o-0", folder)
+    else:
+        folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_broker_deletes_what_leftovers_removes_and_does_with_marked_folders_what_is_forecast(
+    tmp_path: Path, version: str
+) -> None:
+    root = txfixture.write_log_dir(tmp_path / "logs")
+    left = {name(777, ".timeindex"), name(50, ".log.deleted"), "x.deleted", name(500, ".log.cleaned")}
+    for file in left:
+        (root / FOLDER / file).write_bytes(bytes(12))
+    plan = make_plan(str(root), options())
+    assert {change.change_id for change in plan.partitions[1].changes} == {
+        f"{FOLDER}/{file}" for file in left
+    }
+    deleted, stray = [marked(root, "delete")], []
+    if version != "2.2.1":
+        deleted, stray = [*deleted, marked(root, "delete", with_log=False)], [marked(root, "stray")]
+    said = forecast(root, version)
+    assert said[FOLDER] == "start"
+    assert [said[folder.name] for folder in (*deleted, *stray)] == ["delete"] * len(deleted) + [
+        "start"
+    ] * len(stray)
+    with Broker(version, root, PROPERTIES | {"log.segment.delete.delay.ms": "100"}, TOPICS):
+        assert not left & {path.name for path in (root / FOLDER).iterdir()}
+        wait_for(lambda: not any(folder.exists() for folder in deleted), timeout_s=60)
+        assert all(folder.exists() for folder in stray)
+
+
+@pytest.mark.parametrize(("kind", "with_log"), [("delete", False), ("stray", True)])
+def test_marked_folders_that_stop_2_2_1_are_forecast_and_moved_away_it_starts(
+    tmp_path: Path, kind: str, *, with_log: bool
+) -> None:
+    root = txfixture.write_log_dir(tmp_path / "logs")
+    folder = marked(root, kind, with_log=with_log)
+    assert set(forecast(root, "2.2.1").values()) == {"refuse"}
+    with pytest.raises(BrokerError), Broker("2.2.1", root, PROPERTIES, TOPICS, timeout_s=40):
+        pass
+    shutil.move(folder, tmp_path / "aside")
+    assert forecast(root, "2.2.1")[FOLDER] in {"start", "recover"}
+    with Broker("2.2.1", root, PROPERTIES, TOPICS) as broker:
+        assert len(read(broker)["read_uncommitted"]) == len(txfixture.readable(new=False, committed=False))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_partition_in_two_log_directories_stops_every_broker_until_one_is_moved(
+    tmp_path: Path, version: str
+) -> None:
+    root = txfixture.write_log_dir(tmp_path / "one")
+    with Broker(version, root, PROPERTIES, TOPICS) as broker:
+        broker.stop()
+        other = tmp_path / "other"
+        shutil.copytree(root, other)
+        shutil.rmtree(other / "o-0")
+        meta = other / "meta.properties"
+        directory = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        meta.write_text(re.sub(r"directory\.id=.*", f"directory.id={directory}", meta.read_text()))
+        (other / FOLDER / name(400)).unlink()
+        report = check([str(root), str(other)], options())
+        told = [one.evidence for each in report.log_dirs for one in each.findings if one.rule == "KR603"]
+        assert len(told) == 2
+        assert "does not start" in told[0]
+        broker.props["log.dirs"] = f"{root},{other}"
+        with pytest.raises(BrokerError, match="Duplicate log directories"):
+            broker.start()
+        shutil.move(other / FOLDER, tmp_path / "aside")
+        broker.start()
+        assert len(read(broker)["read_uncommitted"]) == len(txfixture.readable(new=False, committed=False))
