@@ -6,10 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal
 
 from krepair.checks.catalogue import Finding
-from krepair.formats.filenames import FileKind, parse_file_name
+from krepair.durable.real_disk import RealDisk
+from krepair.errors import RefusedError
+from krepair.formats.filenames import ROOT_SUFFIX, FileKind, parse_file_name
+from krepair.journal.record import Journal
 from krepair.kernels.classes import D_NONE
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import FileRef, Leftover, LogDir, Partition
+from krepair.logdir.view import shown_path
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress
 from krepair.ops.survey import NEVER_TOUCHED, Surveyed, scan_partitions
@@ -88,7 +92,7 @@ def _see(each: Surveyed, version: Version) -> SeenLeftovers:
         decision = decide_swaps(pending, live, _cleaned(partition), version)
         if not decision.left and len(live) != len(partition.segments):
             decision = SwapDecision(left="not all of its segments could be read", sides=decision.sides)
-    odd = _odd(partition) or _txn_swap_alone(partition)
+    odd = _half_done(partition) or _odd(partition) or _txn_swap_alone(partition)
     left = odd or decision.left
     removals = () if left else tuple(_removals(partition, decision, version))
     return SeenLeftovers(decision, makes, removals, left, damaged)
@@ -122,10 +126,26 @@ def _cleaned(partition: Partition) -> list[int]:
     return [each.base_offset for each in partition.leftovers if each.kind == "cleaned"]
 
 
+def _half_done(partition: Partition) -> str:
+    """A change of krepair's own that was interrupted here: its swap is not a broker's."""
+    for private in partition.private:
+        if private.name.endswith(ROOT_SUFFIX):
+            continue
+        try:
+            changes = Journal(RealDisk(), private.path, private.plan_id, partition.folder).unfinished()
+        except (RefusedError, OSError) as error:
+            return f"{private.name}: its journal could not be read: {error}"
+        if changes:
+            return f"{changes[0]} of plan {private.plan_id} is half done here: krepair apply or undo that plan first"
+    return ""
+
+
 def _odd(partition: Partition) -> str:
     """A name that a broker itself would not make of a leftover, and the first of them."""
     for each in partition.leftovers:
         canonical = parse_file_name(each.file.name).is_canonical
+        if not each.file.name.isprintable():
+            return f"{shown_path(each.file.name)}: not a name that a plan can hold; remove it by hand"
         if each.kind in {"swap", "cleaned"} and not canonical:
             return f"{each.file.name}: no broker names a file so; move it out of the folder by hand"
     for special in partition.specials:

@@ -225,6 +225,46 @@ def test_a_txnindex_swap_alone_that_differs_is_left_alone(tmp_path: Path) -> Non
     assert "renames it over that one unread" in plan.why
 
 
+def test_damaged_segments_that_are_replaced_are_kept_as_real_copies_and_come_back(tmp_path: Path) -> None:
+    root = pending.write(tmp_path / "logs")
+    log = root / FOLDER / name(200)
+    data, mtime_ns = bytearray(log.read_bytes()), log.stat().st_mtime_ns
+    data[3000] ^= 1
+    log.write_bytes(data)
+    os.utime(log, ns=(mtime_ns, mtime_ns))
+    before, chosen = tree(root), options(broker_version="3.9.2")
+    plan = make_plan(str(root), chosen)
+    (change,) = part(plan, FOLDER).changes
+    assert isinstance(change, CompleteSwap)
+    assert (change.copied, plan.commit.order, plan.commit.fence) == ((200,), "P2", False)
+    apply(plan, chosen)
+    kept = root / FOLDER / f"krepair~{plan.plan_id}" / "keep" / name(200)
+    assert (kept.read_bytes(), kept.stat().st_nlink) == (bytes(data), 1)
+    assert undo(plan, chosen).exit_code == ExitCode.DONE
+    assert before == tree(root)
+
+
+def test_a_swap_of_krepair_s_own_that_was_interrupted_is_not_taken_for_a_broker_s(tmp_path: Path) -> None:
+    root, chosen, plan = scene(tmp_path / "logs")
+    with pytest.raises(SimulatedCrash):
+        apply(plan, chosen, disk=StoppingDisk(UnsyncedDisk(), 25, FILE_CHANGING))
+    again = part(make_plan(str(root), chosen), FOLDER)
+    assert (again.status, again.code) == ("left alone", "leftovers")
+    assert f"of plan {plan.plan_id} is half done here" in again.why
+
+
+@pytest.mark.parametrize(
+    "odd", [b"\xff\xfe.deleted", b"a\nb.deleted", b"x.swap", b"100.log.swap", b"x.cleaned"]
+)
+def test_names_that_no_broker_makes_are_left_alone_and_named(tmp_path: Path, odd: bytes) -> None:
+    root = txfixture.write_log_dir(tmp_path / "logs")
+    with open(os.fsencode(root / FOLDER) + b"/" + odd, "wb") as file:
+        file.write(b"?")
+    plan = part(make_plan(str(root), options()), FOLDER)
+    assert (plan.status, plan.code) == ("left alone", "leftovers")
+    assert plan.why.isprintable()
+
+
 def test_orphan_indexes_and_set_aside_files_go_and_come_back(tmp_path: Path) -> None:
     root = txfixture.write_log_dir(tmp_path / "logs")
     folder = root / FOLDER
