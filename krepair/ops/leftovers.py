@@ -290,9 +290,15 @@ def leftover_findings(each: Surveyed) -> Iterator[Finding]:
                 rule=RULE,
                 partition=each.partition.folder,
                 file=leftover.file.name,
-                evidence=f"{leftover.file.size} bytes; {_fate(each, leftover)}",
+                evidence=_evidence(each, leftover),
                 bytes=leftover.file.size,
             )
+
+
+def _evidence(each: Surveyed, leftover: Leftover) -> str:
+    """A line that begins with the size of the file; that of a ``.log.swap`` has it already."""
+    size, fate = f"{leftover.file.size} bytes", _fate(each, leftover)
+    return fate if fate.startswith(f"{size},") else f"{size}; {fate}"
 
 
 def _fate(each: Surveyed, leftover: Leftover) -> str:

@@ -8,9 +8,10 @@ from contextlib import ExitStack
 from typing import Literal, NamedTuple
 
 from krepair.checks.side_by_side import batches_of, side_by_side
+from krepair.checks.walk import walk
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Disk
-from krepair.errors import StalePlanError
+from krepair.errors import StalePlanError, VerifyFailedError
 from krepair.formats import txn_index
 from krepair.journal.folder import PartitionFolder
 from krepair.kernels.scan import ReadInto
@@ -19,6 +20,7 @@ from krepair.logdir.reading import opened_for_reading, read_whole, why
 from krepair.logdir.values import FileRef, Leftover, Partition
 from krepair.pipeline.regenerate import read_into_from, regenerate_offset_and_time
 from krepair.pipeline.tasks import TXN_INDEX_AT_MOST_BYTES
+from krepair.pipeline.verify import companion_audit
 from krepair.plan.model import CompleteSwap, NewFile, PartitionPlan
 from krepair.rules.leftovers import PendingSwap, SwapDecision
 
@@ -148,6 +150,7 @@ def stage_swap(disk: Disk, folder: PartitionFolder, change: CompleteSwap, interv
 
     Raises:
         StalePlanError: they are not those of the plan.
+        VerifyFailedError: an independent reading has something against them.
         OSError: a file could not be read or written.
     """
     name = f"{change.base_offset:020d}.log{SWAP}"
@@ -170,10 +173,41 @@ def stage_swap(disk: Disk, folder: PartitionFolder, change: CompleteSwap, interv
         disk.set_attributes(staged, like)
         disk.sync_file(staged)
     disk.sync_dir(folder.at(folder.names.stage()))
+    wrong = _audited(path, folder.at(folder.names.stage(f"{change.base_offset:020d}")), change)
+    if wrong:
+        raise VerifyFailedError(f"{path}: {wrong}; nothing was changed")
+
+
+def _audited(log: str, stem: str, change: CompleteSwap) -> str:
+    """What a second, independent reading has against a log and its indexes, or empty.
+
+    Args:
+        log: path of the log.
+        stem: path of its indexes without their suffixes.
+        change: of the swap.
+
+    Raises:
+        OSError: a file could not be read.
+    """
+    audit, batches = companion_audit(stem, change.base_offset), 0
+    with opened_for_reading(log) as descriptor:
+        size = os.fstat(descriptor).st_size
+        for walked in walk(read_into_from(descriptor), size):
+            if walked.problem:
+                return f"position {walked.position}: {walked.problem}"
+            batches += len(walked.positions)
+            audit.feed(walked)
+    if batches != change.batches:
+        return f"{change.batches} batches were expected, found {batches}"
+    return next((f"{suffix}, position {position}: {text}" for suffix, position, text in audit.finish()), "")
 
 
 def not_completed(folder: PartitionFolder, plan: PartitionPlan, change: CompleteSwap) -> str:
-    """What is wrong with a swap that was completed, or empty."""
+    """What is wrong with a swap that was completed, or empty; its log and indexes are read whole, independently.
+
+    Raises:
+        OSError: a file could not be read.
+    """
     name = f"{change.base_offset:020d}.log"
     pending = next(file for file in plan.files if file.name == name + SWAP)
     log = folder.state(name)
@@ -188,4 +222,6 @@ def not_completed(folder: PartitionFolder, plan: PartitionPlan, change: Complete
             return f"{made.name} is not the file of {made.size} bytes that the plan makes"
     own = {made.name for made in change.makes} | {name}
     left = next((one for one in change.goes if one not in own and os.path.lexists(folder.at(one))), "")
-    return f"{left} is there, although the swap replaces it" if left else ""
+    if left:
+        return f"{left} is there, although the swap replaces it"
+    return _audited(folder.at(name), folder.at(f"{change.base_offset:020d}"), change)

@@ -6,6 +6,7 @@ import contextlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,6 +99,44 @@ def test_after_a_crash_and_a_broker_at_any_call_apply_and_undo_end_with_the_new_
         shutil.rmtree(root)
     assert ended <= {int(ExitCode.DONE), int(ExitCode.STALE_PLAN), int(ExitCode.PARTLY)}
     assert stops > 25
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"gone": (100,)},
+        {"gone": (300,)},
+        {"gone": (100, 200, 300)},
+        {"deleted": (100, 200)},
+        {"until": 356},
+        {"until": 300},
+        {"until": 206, "gone": (200,)},
+        {"until": 107},
+    ],
+    ids=str,
+)
+def test_apply_ends_with_what_each_broker_makes_of_the_swap_itself(
+    judge: JudgeOf, tmp_path: Path, version: str, given: dict[str, Any]
+) -> None:
+    """Records, transactions, ends and segments; 2.2.1 also makes producer state anew, here it stays as it was."""
+    root = pending.write(tmp_path / "logs", **given)
+    theirs = load(judge(version), Path(shutil.copytree(root, tmp_path / "copy")))
+    chosen = options()
+    plan = make_plan(str(root), chosen)
+    assert any(isinstance(change, CompleteSwap) for change in part(plan, FOLDER).changes)
+    assert apply(plan, chosen).exit_code == ExitCode.DONE
+    ours = load(judge(version), root)
+    assert theirs.uncommitted == ours.uncommitted
+    assert theirs.committed == ours.committed
+    assert (theirs.log_start, theirs.log_end, theirs.stable_offset, theirs.segments) == (
+        ours.log_start,
+        ours.log_end,
+        ours.stable_offset,
+        ours.segments,
+    )
+    assert version == "2.2.1" or theirs.producers == ours.producers
 
 
 @pytest.mark.parametrize("version", VERSIONS)

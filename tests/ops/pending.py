@@ -6,7 +6,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from krepair.formats import txn_index
 from krepair.ops.options import Engine, Options
+from tests.builders import indexes
 from tests.journal import txfixture
 
 FOLDER = "t-0"
@@ -28,6 +30,7 @@ def write(
     without: Sequence[str] = (),
     state: str = ".swap",
     damage_elsewhere: bool = False,
+    until: int = 400,
 ) -> Path:
     """The transactional partition of ``txfixture`` with M pending over segments 100, 200 and 300.
 
@@ -37,12 +40,13 @@ def write(
         deleted: segments that were already renamed to ``.deleted``.
         without: index extensions that the swap lacks.
         state: suffix of M's files.
+        until: M has the batches below this offset only.
         damage_elsewhere: whether the active segment of the other partition has a bad CRC: no fence then.
     """
     path = txfixture.write_log_dir(root) / FOLDER
     (root / ".lock").touch()
     newest = (path / name(300)).stat().st_mtime_ns
-    for extension, data in txfixture.merged().items():
+    for extension, data in merged(until).items():
         if extension not in without:
             file = path / (name(BASE, extension) + state)
             file.write_bytes(data)
@@ -60,6 +64,22 @@ def write(
         data[-1] ^= 1
         other.write_bytes(data)
     return root
+
+
+def merged(until: int = 400) -> dict[str, bytes]:
+    """The files of M, with the batches below an offset only."""
+    whole = txfixture.merged()
+    if until >= 400:
+        return whole
+    batches = txfixture.batches(BASE, until, "M", txfixture.DROPPED)
+    offset_index, time_index = indexes(BASE, batches, txfixture.INTERVAL_BYTES)
+    entries = txn_index.decode(whole[".txnindex"])
+    return {
+        ".log": b"".join(batch.raw for batch in batches),
+        ".index": offset_index,
+        ".timeindex": time_index,
+        ".txnindex": txn_index.encode(entry for entry in entries if entry.last_offset < until),
+    }
 
 
 def options(**changed: object) -> Options:

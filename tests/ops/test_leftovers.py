@@ -147,6 +147,21 @@ def test_purge_frees_what_the_swap_replaced_and_the_plan_said_how_much(tmp_path:
     assert not verify_plan(plan, chosen).problems
 
 
+def test_verify_reads_a_completed_swap_again_and_names_what_is_wrong(tmp_path: Path) -> None:
+    root, chosen, plan = scene(tmp_path / "logs")
+    apply(plan, chosen)
+    for file, words in ((name(BASE), "CRC"), (name(BASE, ".timeindex"), "is not the file of")):
+        path = root / FOLDER / file
+        good, mtime_ns = path.read_bytes(), path.stat().st_mtime_ns
+        path.write_bytes(good[:100] + bytes([good[100] ^ 1]) + good[101:])
+        os.utime(path, ns=(mtime_ns, mtime_ns))
+        (problem,) = verify_plan(plan, chosen).problems
+        assert words in problem.text
+        path.write_bytes(good)
+        os.utime(path, ns=(mtime_ns, mtime_ns))
+    assert not verify_plan(plan, chosen).problems
+
+
 def test_an_edited_swap_or_a_new_segment_refuses_the_partition(tmp_path: Path) -> None:
     root, chosen, plan = scene(tmp_path / "logs")
     os.utime(root / FOLDER / name(BASE, ".log.swap"), ns=(5, 5))
