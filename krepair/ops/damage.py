@@ -33,6 +33,7 @@ class Loss(NamedTuple):
         records: in batches that can be read, -1 where it cannot be told at all.
         at_most: whether ``records`` is only a bound, by the offsets.
         segments: whole segments that go.
+        last_at_most: whether ``last`` is only a bound: a message of v0 or v1 follows, which may wrap earlier ones.
     """
 
     bytes: int
@@ -41,10 +42,14 @@ class Loss(NamedTuple):
     records: int
     at_most: bool
     segments: int = 0
+    last_at_most: bool = False
 
     def text(self) -> str:
         """In words."""
-        offsets = f"offsets {self.first} to {self.last}" if self.last >= self.first else _no_offsets(self)
+        bound = "at most " if self.last_at_most else ""
+        offsets = (
+            f"offsets {self.first} to {bound}{self.last}" if self.last >= self.first else _no_offsets(self)
+        )
         records = "an unknown number of records"
         if self.records >= 0:
             records = f"{'at most ' if self.at_most else ''}{self.records} records"
@@ -124,6 +129,7 @@ def _valid_front(facts: SegmentFacts) -> ValidRange:
         last_offset=summary.last_offset,
         batches=summary.batches,
         records=int(summary.tallies[:, c.T_RECORDS].sum()),
+        first_is_old=summary.old_batches > 0 and summary.old_position == 0,
     )
 
 
@@ -222,14 +228,15 @@ def _records_of(one: DamagedRange, last: int) -> tuple[int, bool]:
 
 def _excised(each: Surveyed, number: int, one: DamagedRange) -> Loss:
     """What is lost without the damaged bytes alone."""
-    next_offset = one.next_offset
+    following = [ran for ran in valid_ranges(each, each.segments[number]) if ran.start >= one.end]
     for facts in each.segments[number + 1 :]:
-        if next_offset < 0:
-            ranges = valid_ranges(each, facts)
-            next_offset = ranges[0].first_offset if ranges else -1
-    last = next_offset - 1 if next_offset >= 0 else one.last_lost
+        following += valid_ranges(each, facts)[:1]
+    if not following:
+        records, at_most = _records_of(one, one.last_lost)
+        return Loss(one.bytes, one.first_lost, one.last_lost, records, at_most)
+    last = following[0].first_offset - 1
     records, at_most = _records_of(one, last)
-    return Loss(one.bytes, one.first_lost, last, records, at_most)
+    return Loss(one.bytes, one.first_lost, last, records, at_most, last_at_most=following[0].first_is_old)
 
 
 def _broker_loss(each: Surveyed, number: int, start: int, *, alone: bool = False) -> Loss:

@@ -43,7 +43,8 @@ class ValidRange(Struct, frozen=True, kw_only=True):
     Attributes:
         start: position of the first.
         end: position after the last.
-        first_offset: base offset of the first (of a v0 or v1 wrapper its own).
+        first_offset: base offset of the first.
+        first_is_old: whether the first is of v0 or v1: of a wrapper, ``first_offset`` is that of its last message.
         last_offset: last offset of the last.
         batches: how many.
         records: in data batches; a message of v0 or v1 counts as one.
@@ -55,6 +56,7 @@ class ValidRange(Struct, frozen=True, kw_only=True):
     last_offset: int
     batches: int
     records: int
+    first_is_old: bool = False
 
 
 class DamagedRange(Struct, frozen=True, kw_only=True):
@@ -272,6 +274,7 @@ def _valid_from(item: MapItem, read_into: ReadInto, position: int, last: int) ->
         last_offset=summary.last_offset,
         batches=summary.batches,
         records=int(summary.tallies[:, c.T_RECORDS].sum()),
+        first_is_old=summary.old_batches > 0 and summary.old_position == 0,
     )
     return ran, summary.damage, summary.damage_text
 

@@ -215,7 +215,8 @@ class RemovedRange(Struct, frozen=True, kw_only=True):
         rule: the finding, ``KRnnn``.
         consent: what was typed after ``--accept-data-loss``; empty of a torn tail, which needs none.
         first_lost: the offset after the last valid batch before them.
-        last_lost: the last offset that no batch has any more, -1 where it cannot be told (nothing follows).
+        last_lost: the last offset that no batch has any more, -1 where it cannot be told (nothing follows); a bound
+            where a message of v0 or v1 follows, which may wrap earlier ones.
         records: how many records are lost, -1 where it cannot be told.
     """
 

@@ -12,9 +12,12 @@ import pytest
 from krepair.durable.disk import Disk
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
+from krepair.ops.check import check
+from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
 from tests import builders as b
 from tests.durable.disks import NAME_CHANGING, Call, _PassingDisk
+from tests.fixture_dirs import unpack
 from tests.journal.scene import UnsyncedDisk
 from tests.journal.scene import tree as plain_tree
 from tests.lab import client
@@ -377,3 +380,103 @@ def test_real_broker_loses_on_the_damaged_directory_what_check_forecast(tmp_path
     assert log_bytes(torn.folder) - sum(left.values()) == int(said[1])
     assert 3 - len(left) == int(said[2])
     assert CONSENT.endswith(f":{said[3]}")
+
+
+OLD = ("m0-none-0", "m0-gzip-0", "m1-lz4-0", "m1-none-0", "mixed-0")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("folder", OLD)
+def test_old_formats_are_cut_and_cut_out_as_well(
+    tmp_path: Path, judge: JudgeOf, version: str, folder: str
+) -> None:
+    """Real v0 and v1 logs, plain and compressed: a torn tail, and a wrapper or message in the middle that went bad."""
+    log_dir = unpack("oldformat-2.2.1-before", tmp_path)
+    for other in log_dir.iterdir():
+        if other.is_dir() and other.name != folder:
+            shutil.rmtree(other)
+    (log_dir / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    (log_dir / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    logs = sorted((log_dir / folder).glob("*.log"))
+    intact = loaded(judge(version), log_dir / folder, tmp_path / "work", clean=False)
+    raw = logs[1].read_bytes()
+    place = 12 + int.from_bytes(raw[8:12], "big")
+    logs[1].write_bytes(raw[: place + 40] + bytes([raw[place + 40] ^ 1]) + raw[place + 41 :])
+    with open(logs[-1], "ab") as last:
+        last.write(raw[:57])
+    before = tree(log_dir)
+    topic, _, number = folder.rpartition("-")
+    given = options(partitions=((topic, int(number)),), settings=())
+    report = check([str(log_dir)], given).log_dirs[0]
+    consents = tuple(
+        sorted(
+            found
+            for one in report.findings
+            for found in re.findall(r"--accept-data-loss (\S+)", one.evidence)
+        )
+    )
+    assert len(consents) == 1
+    plan = make_plan(
+        str(log_dir), options(partitions=((topic, int(number)),), settings=(), accepted_losses=consents)
+    )
+    assert len(plan.partitions[0].changes) == 2
+    assert apply(plan, given).exit_code == ExitCode.DONE
+    (lost,) = plan.partitions[0].changes[0].removed  # type: ignore[union-attr]
+    for clean in (False, True):
+        after = loaded(judge(version), log_dir / folder, tmp_path / "work", clean=clean)
+        assert after.complaints == ()
+        assert after.log_end == intact.log_end
+        left = {record.offset for record in after.uncommitted.records}
+        gone = [record.offset for record in intact.uncommitted.records if record.offset not in left]
+        assert gone
+        assert (gone[0], gone) == (lost.first_lost, list(range(gone[0], gone[-1] + 1)))
+        assert gone[-1] <= lost.last_lost
+        assert after.uncommitted.records == tuple(
+            record for record in intact.uncommitted.records if record.offset not in gone
+        )
+    assert undo(plan, given).exit_code == ExitCode.DONE
+    assert tree(log_dir) == before
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_cleaner_compacts_a_log_with_a_hole_as_any_other(
+    tmp_path: Path, judge: JudgeOf, version: str
+) -> None:
+    """Every key is written in each segment: of those in the hole the value before it comes back, as after any loss."""
+    directory = b.LogDir(tmp_path / "logs")
+    partition = directory.partition("t", index_interval_bytes=INTERVAL)
+    for number in range(3):
+        batches = []
+        for turn in range(10):
+            offset = 30 * number + 3 * turn
+            batches.append(
+                b.data(offset, [b.Record(b"k%d" % (3 * turn + n), b"%d" % offset) for n in range(3)])
+            )
+        partition.segment(*batches)
+    directory.write(clean_stop=False)
+    torn = Torn(tmp_path / "logs")
+    torn_log = torn.folder / f"{30:020d}.log"
+    raw = bytearray(torn_log.read_bytes())
+    size = len(raw) // 10
+    raw[4 * size + 70] ^= 1
+    torn_log.write_bytes(bytes(raw))
+    (torn.root / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 0\n")
+    lost = next(
+        found
+        for one in torn.check().findings
+        for found in re.findall(r"--accept-data-loss (\S+)", one.evidence)
+    )
+    plan = torn.plan(accepted_losses=(lost,))
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    copy = Path(shutil.copytree(torn.folder, tmp_path / "work" / "t-0"))
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.0", **SETTINGS}
+    cleaned = judge(version).clean(copy, settings=settings)
+    assert cleaned.complaints == ()
+    found = judge(version).load(copy, settings=settings, list_records=True)
+    latest: dict[str, int] = {}
+    for record in found.uncommitted.records:
+        assert record.key is not None
+        latest[record.key] = record.offset
+    assert set(latest.values()) == set(range(60, 90))
+    gone = {record.offset for record in found.uncommitted.records}
+    assert not gone & set(range(int(lost.rpartition(":")[2]), int(lost.rpartition(":")[2]) + 3))
