@@ -135,6 +135,38 @@ def find_batch(
     return Resynced(_NONE, complete=True, checksummed=allowed - left)
 
 
+def checksummed_end(read_into: ReadInto, position: int, end: int, file_size: int) -> int:
+    """Where the batches with right checksums end that begin at a position, whatever their offsets; at most ``end``.
+
+    Args:
+        read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
+        position: of the first batch.
+        end: where to stop looking.
+        file_size: bytes of the log.
+    """
+    front: Any = np.empty(WINDOW_BYTES, np.uint8)
+    origin, filled = position, 0
+    while position < end:
+        place = position - origin
+        if place + HEADER > filled:
+            origin, place = position, 0
+            filled = _fill(read_into, front, origin, file_size)
+        if place + SMALLEST_BYTES > filled:
+            break
+        magic = int(front[place + MAGIC])
+        size = (
+            int.from_bytes(front[place + LENGTH : place + LENGTH_END].tobytes(), "big", signed=True)
+            + LENGTH_END
+        )
+        least = (OLD_MIN_LENGTH_V0, OLD_MIN_LENGTH_V1, MIN_LENGTH)[min(magic, 2)] + LENGTH_END
+        if magic > 2 or size < least or position + size > file_size:
+            break
+        if not _is_valid(read_into, front[place:filled], position, size):
+            break
+        position += size
+    return position
+
+
 def _is_valid(read_into: ReadInto, front: Any, position: int, size: int) -> bool:
     """Whether the whole batch is there with its checksum; one that passes the window is read again, in large pieces."""
     if size > len(front):

@@ -30,8 +30,9 @@ class Loss(NamedTuple):
         bytes: of ``.log`` files.
         first: the first offset that no batch has any more.
         last: the last one, -1 where it cannot be told.
-        records: in batches that can be read, -1 where it cannot be told at all.
-        at_most: whether ``records`` is only a bound, by the offsets.
+        records: by the headers of batches that can be read, else by the offsets; -1 where nothing can be told.
+        at_most: whether some are counted by the offsets, of which there may be more than records.
+        at_least: whether there are bytes of which nothing can be told.
         segments: whole segments that go.
         last_at_most: whether ``last`` is only a bound: a message of v0 or v1 follows, which may wrap earlier ones.
     """
@@ -43,6 +44,7 @@ class Loss(NamedTuple):
     at_most: bool
     segments: int = 0
     last_at_most: bool = False
+    at_least: bool = False
 
     def text(self) -> str:
         """In words."""
@@ -52,7 +54,8 @@ class Loss(NamedTuple):
         )
         records = "an unknown number of records"
         if self.records >= 0:
-            records = f"{'at most ' if self.at_most else ''}{self.records} records"
+            words = {(True, False): "at most ", (False, True): "at least ", (True, True): "about "}
+            records = f"{words.get((self.at_most, self.at_least), '')}{self.records} records"
         whole = f", {self.segments} later segments among them" if self.segments else ""
         return f"{self.bytes} bytes{whole}, {offsets}, {records}"
 
@@ -180,21 +183,25 @@ def damages_of(log_dir: LogDir, each: Surveyed) -> tuple[Damaged, ...]:
                     consent=consent,
                     excised=_excised(each, number, one),
                     broker=broker,
-                    recovery=_recovery(each, number, rule, broker),
+                    recovery=_recovery(each, number, one, rule, broker),
                 )
             )
     return tuple(found)
 
 
-def _recovery(each: Surveyed, number: int, rule: str, broker: Loss) -> str:
+def _recovery(each: Surveyed, number: int, one: DamagedRange, rule: str, broker: Loss) -> str:
     """What a broker's recovery does that comes to a damage."""
     if rule not in _WRONG_OFFSETS:
         return f"a broker's recovery cuts here: {broker.text()} are lost"
-    recovery = each.damage[each.segments[number].base_offset].recovery
+    mapped = each.damage[each.segments[number].base_offset]
+    recovery = mapped.recovery
     if recovery == "splits":
         return "a broker's recovery splits the segment there and loses nothing"
     if recovery == "stops":
         return f"a broker whose recovery comes to it does not start; cutting here costs {broker.text()}"
+    if recovery != "empties" and one.start < mapped.cut < one.end:
+        loss = _broker_loss(each, number, mapped.cut)
+        return f"a broker's recovery does not notice it, and cuts at position {mapped.cut}: {loss.text()} are lost"
     if recovery != "empties":
         return f"a broker's recovery does not notice it; cutting here costs {broker.text()}"
     emptied = _broker_loss(each, number, 0)
@@ -220,10 +227,12 @@ def _is_torn(one: DamagedRange, flushed: int) -> bool:
 
 
 def _records_of(one: DamagedRange, last: int) -> tuple[int, bool]:
-    """Records of a damaged range, and whether that is only a bound."""
+    """Records of a damaged range, and whether that is only a bound; -1 if nothing tells."""
     if one.records >= 0:
         return one.records, False
-    return (last - one.first_lost + 1, True) if last >= one.first_lost - 1 >= -1 and last >= 0 else (-1, True)
+    if last >= 0:
+        return max(last - one.first_lost + 1, 0), True
+    return (0, False) if one.zeros else (-1, True)
 
 
 def _excised(each: Surveyed, number: int, one: DamagedRange) -> Loss:
@@ -257,48 +266,54 @@ def _broker_loss(each: Surveyed, number: int, start: int, *, alone: bool = False
     kept = [ran for ran in here.valid if ran.end <= start]
     valid = [ran for ran in here.valid if ran.end > start]
     gaps = [gap for gap in here.damaged if gap.start >= start]
+    within = any(gap.start < start < gap.end for gap in here.damaged)
     for one in later:
         valid += valid_ranges(each, one)
         gaps += each.damage[one.base_offset].damaged if one.base_offset in each.damage else ()
     first = kept[-1].last_offset + 1 if kept else facts.base_offset
     last = max([ran.last_offset for ran in valid] + [gap.last_lost for gap in gaps], default=-1)
-    records, at_most = sum(ran.records for ran in valid), False
+    records, at_most, at_least = sum(ran.records for ran in valid), False, within
     for gap in gaps:
         count, bound = _records_of(gap, gap.next_offset - 1 if gap.next_offset >= 0 else gap.last_lost)
-        at_most = at_most or bound
-        records = records + count if count >= 0 and records >= 0 else -1
-    return Loss(size, first, last, records, at_most, len(later))
+        records += max(count, 0)
+        at_most = at_most or (bound and count >= 0)
+        at_least = at_least or count < 0
+    if at_least and not records:
+        records = -1
+    return Loss(size, first, last, records, at_most, len(later), at_least=at_least)
 
 
-def cut_by_recovery(log_dir: LogDir, each: Surveyed, bases: Collection[int], *, alone: bool) -> str:
+def cut_by_recovery(each: Surveyed, bases: Collection[int], *, alone: bool) -> str:
     """What a broker's recovery of some segments cuts, in words; empty if it cuts nothing.
 
     Args:
-        log_dir: the log directory.
         each: mapped.
         bases: base offsets of the segments that are recovered.
         alone: whether each is recovered for itself, for its missing index: then later segments stay.
     """
-    cuts = [one for one in damages_of(log_dir, each) if one.base_offset in bases and _is_cut(each, one)]
-    texts = []
-    for base_offset in sorted({one.base_offset for one in cuts}):
-        first = next(one for one in cuts if one.base_offset == base_offset)
-        number = next(n for n, facts in enumerate(each.segments) if facts.base_offset == base_offset)
-        start = 0 if first.rule in _WRONG_OFFSETS else first.range.start
+    texts: list[str] = []
+    for number, facts in enumerate(each.segments):
+        start = _cut_at(each, facts) if facts.base_offset in bases else -1
+        if start < 0:
+            continue
         loss = _broker_loss(each, number, start, alone=alone)
         stay = "; later segments stay, behind a gap" if alone and number < len(each.segments) - 1 else ""
         texts.append(
-            f"recovery cuts {base_offset:020d}.log at position {start}: {loss.text()} are lost{stay}"
+            f"recovery cuts {facts.base_offset:020d}.log at position {start}: {loss.text()} are lost{stay}"
         )
         if not alone:
             break
     return "; ".join(texts)
 
 
-def _is_cut(each: Surveyed, one: Damaged) -> bool:
-    if one.rule in _WRONG_OFFSETS:
-        return each.damage[one.base_offset].recovery == "empties"
-    return True
+def _cut_at(each: Surveyed, facts: SegmentFacts) -> int:
+    """Where a recovery of a segment cuts it, -1 if nowhere."""
+    found = each.damage.get(facts.base_offset)
+    if found is None:
+        return -1
+    if found.recovery == "empties":
+        return 0
+    return found.cut if found.cut < facts.summary.file_size else -1
 
 
 def recovered_bases(each: Surveyed, point: int) -> list[int]:
@@ -318,15 +333,14 @@ def recovery_stops(log_dir: LogDir, each: Surveyed, version: tuple[int, int, int
     if log_dir.clean_shutdown:
         rebuilds = version is None or version >= FIRST_WITHOUT_SANITY_CHECK
         bases = [one.base_offset for one in each.partition.segments if rebuilds and one.index is None]
-    for one in damages_of(log_dir, each):
-        stops = each.damage[one.base_offset].recovery == "stops"
-        if one.base_offset in bases and stops:
-            where = f"{each.partition.folder}/{one.base_offset:020d}.log"
-            return (
-                f"{one.base_offset:020d}.log",
-                f"{where} has offsets that do not fit it: its recovery fails",
-            )
-        if one.base_offset in bases and _is_cut(each, one) and not log_dir.clean_shutdown:
+    for facts in each.segments:
+        found = each.damage.get(facts.base_offset)
+        if found is None or facts.base_offset not in bases:
+            continue
+        name = f"{facts.base_offset:020d}.log"
+        if found.recovery == "stops":
+            return name, f"{each.partition.folder}/{name} has offsets that do not fit it: its recovery fails"
+        if _cut_at(each, facts) >= 0 and not log_dir.clean_shutdown:
             break
     return "", ""
 

@@ -164,5 +164,5 @@ def _recovered(view: LogDir, each: Surveyed, bases: Sequence[int], said: str) ->
     if unmapped(each):
         where = f"{damaged.base_offset:020d}.log at position {damaged.summary.valid_bytes}"
         return replace(line, expected="truncate", text=f"recovery cuts {where} and drops what follows")
-    text = cut_by_recovery(view, each, chosen, alone=view.clean_shutdown)
+    text = cut_by_recovery(each, chosen, alone=view.clean_shutdown)
     return replace(line, expected="truncate", text=text) if text else line

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -21,7 +21,7 @@ from krepair.formats.batch_v2 import HEADER, LOG_OVERHEAD
 from krepair.kernels import classes as c
 from krepair.kernels.header_walk import HeaderWalk
 from krepair.kernels.recover import RecoveredSegment, recover_segment
-from krepair.kernels.resync import find_batch
+from krepair.kernels.resync import checksummed_end, find_batch
 from krepair.kernels.scan import ReadInto, ScanInputs, scan_segment
 from krepair.kernels.scan_window import INT32_MAX
 from krepair.logdir.fingerprint import DIGEST_BYTES, digest_bytes
@@ -135,6 +135,7 @@ class MapResult(Struct, frozen=True, kw_only=True):
         complete: whether the search behind the last damage came to an end.
         recovery: what the offsets of batches with right checksums make a broker's recovery do, see
             ``recovery_of_offsets``; only looked at where some are wrong.
+        cut: position at which a broker's recovery cuts the log for what lies there; its size if nowhere.
     """
 
     failure: FailureKind = ""
@@ -143,6 +144,7 @@ class MapResult(Struct, frozen=True, kw_only=True):
     damaged: tuple[DamagedRange, ...] = ()
     complete: bool = True
     recovery: OffsetsRecovery = ""
+    cut: int = -1
 
 
 def map_damage(item: MapItem) -> MapResult:
@@ -171,6 +173,15 @@ def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
     complete = True
     while start < item.size:
         found, after, complete = _next_valid(item, read_into, start, last)
+        jump = _jump(item, read_into, valid, start) if kind == c.D_OFFSET_ORDER else None
+        if jump is not None and jump.start < start and start - jump.start < found - start:
+            after = _leave_out_jump(item, read_into, valid, damaged, jump, start)
+            if after is not None:
+                ran, kind, text = after
+                valid.append(ran)
+                start, last = ran.end, ran.last_offset
+                continue
+            found, after, complete = _next_valid(item, read_into, start, last)
         damaged.append(_damaged(read_into, start, found, item, kind, text, last, after))
         if after is None:
             break
@@ -183,10 +194,79 @@ def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
                 damaged.append(_damaged(read_into, start, item.size, item, kind, text, last, None))
             break
     recovery: OffsetsRecovery = ""
+    cut = _cut_by_checksums(read_into, damaged, item.size)
     if any(one.checksummed for one in damaged):
-        cut = next((one.start for one in damaged if not one.checksummed), item.size)
         recovery = recovery_of_offsets(read_into, item.size, cut, item.base_offset, item.interval_bytes)
-    return MapResult(valid=tuple(valid), damaged=tuple(damaged), complete=complete, recovery=recovery)
+    return MapResult(
+        valid=tuple(valid), damaged=tuple(damaged), complete=complete, recovery=recovery, cut=cut
+    )
+
+
+class _Jump(Struct, frozen=True):
+    """Batches whose offsets lie above one that follows.
+
+    Attributes:
+        start: position of the first.
+        offset: its last offset.
+        before: the last offset before it.
+    """
+
+    start: int
+    offset: int
+    before: int
+
+
+def _jump(item: MapItem, read_into: ReadInto, valid: list[ValidRange], start: int) -> _Jump | None:
+    """Where the offsets before a batch that goes back leave the way, None if that cannot be told.
+
+    One wrong bit in an offset, which no checksum covers, makes a batch seem later than all that follow. Then it is the
+    one that is wrong, not they.
+    """
+    if not valid or valid[-1].end != start:
+        return None
+    here = int.from_bytes(_read(read_into, start, 8), "big", signed=True)
+    before = item.base_offset - 1 if len(valid) == 1 else valid[-2].last_offset
+    for rows in HeaderWalk(read_into, start, valid[-1].start):
+        for position, last_offset, _ in rows.tolist():
+            if last_offset >= here:
+                alone = position == valid[-1].start and len(valid) > 1
+                return None if here <= before or alone else _Jump(position, last_offset, before)
+            before = last_offset
+    return None
+
+
+def _leave_out_jump(
+    item: MapItem,
+    read_into: ReadInto,
+    valid: list[ValidRange],
+    damaged: list[DamagedRange],
+    jump: _Jump,
+    end: int,
+) -> _Next | None:
+    """Make the batches of a jump the damaged ones; what follows them, or None (and nothing changed) if nothing does."""
+    after = _valid_from(item, read_into, end, jump.before)
+    if after is None:
+        return None
+    ran = valid.pop()
+    if jump.start > ran.start:
+        front = _valid_from(item, read_into, ran.start, item.base_offset - 1, until=jump.start)
+        assert front is not None
+        valid.append(front[0])
+    text = f"offset {jump.offset} lies above those of the batches behind it"
+    damaged.append(_damaged(read_into, jump.start, end, item, c.D_OFFSET_ORDER, text, jump.before, after))
+    return after
+
+
+def _cut_by_checksums(read_into: ReadInto, damaged: Sequence[DamagedRange], size: int) -> int:
+    """Position of the first batch that recovery does not get past, the size of the log if there is none.
+
+    Where offsets go back, all that has lower ones is damaged, and recovery, which does not look at them, goes on in it.
+    """
+    for one in damaged:
+        end = checksummed_end(read_into, one.start, one.end, size) if one.checksummed else one.start
+        if end < one.end:
+            return end
+    return size
 
 
 def recovery_of_offsets(
@@ -261,9 +341,12 @@ def _declared_end(read_into: ReadInto, start: int, size: int) -> int:
     return end if start + LOG_OVERHEAD < end < size else 0
 
 
-def _valid_from(item: MapItem, read_into: ReadInto, position: int, last: int) -> _Next | None:
+def _valid_from(
+    item: MapItem, read_into: ReadInto, position: int, last: int, *, until: int = -1
+) -> _Next | None:
     """The valid batches from a position on whose offsets go on from the last one, None if there are none."""
-    inputs = ScanInputs(base_offset=item.base_offset, file_size=item.size - position, now_ms=0)
+    size = (item.size if until < 0 else until) - position
+    inputs = ScanInputs(base_offset=item.base_offset, file_size=size, now_ms=0)
     summary = scan_segment(inputs, lambda buffer, at: read_into(buffer, at + position))
     if not summary.batches or summary.first_offset <= last or summary.first_offset > item.highest:
         return None
@@ -318,7 +401,7 @@ def _declared(read_into: ReadInto, start: int, end: int, last: int, before: int)
 
 
 def _all_zeros(read_into: ReadInto, start: int, end: int) -> bool:
-    return not any(any(piece) for piece in _pieces(read_into, start, end))
+    return not any(piece.strip(b"\0") for piece in _pieces(read_into, start, end))
 
 
 def _pieces(read_into: ReadInto, start: int, end: int) -> Iterator[bytes]:

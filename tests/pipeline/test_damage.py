@@ -134,6 +134,16 @@ def twin(
             valid.append((start, place, first, last))
         if place == len(raw):
             break
+        jump = jump_before(raw, valid, place, base, highest)
+        if jump is not None:
+            position, before, alternative = jump
+            following = range(place + 1, len(raw))
+            forward = next((at for at in following if batch_at(raw, at, base, last, highest)), len(raw))
+            if place - position < forward - place:
+                valid[-1:] = alternative
+                damaged.append((position, place))
+                last = before
+                continue
         start = place
         following = range(start + 1, len(raw))
         declared = start + 12 + struct.unpack_from(">i", raw, start + 8)[0] if start + 61 <= len(raw) else 0
@@ -150,9 +160,30 @@ def twin(
     return valid, damaged
 
 
+def jump_before(
+    raw: bytes, valid: list[tuple[int, int, int, int]], place: int, base: int, highest: int
+) -> tuple[int, int, list[tuple[int, int, int, int]]] | None:
+    """Of a batch whose offset goes back: (position, offset before, front) where the batches before it leave the way."""
+    back = batch_at(raw, place, base, base - 1, highest)
+    if back is None or not valid or valid[-1][1] != place:
+        return None
+    start, _, first, _ = valid[-1]
+    before = base - 1 if len(valid) == 1 else valid[-2][3]
+    position = start
+    while position < place:
+        batch = batch_at(raw, position, base, base - 1, HIGHEST)
+        assert batch is not None
+        if batch[2] >= back[1]:
+            break
+        position, before = batch[0], batch[2]
+    if position == place or back[1] <= before or (position == start and len(valid) > 1):
+        return None
+    return position, before, [(start, position, first, before)] if position > start else []
+
+
 OPERATIONS = st.lists(
     st.tuples(
-        st.sampled_from(["cut", "zero", "flip", "insert", "remove", "repeat"]),
+        st.sampled_from(["cut", "zero", "flip", "insert", "remove", "repeat", "offset"]),
         st.floats(0, 1),
         st.integers(1, 700),
         st.integers(0, 255),
@@ -171,6 +202,9 @@ def broken(raw: bytes, operations: list[tuple[str, float, int, int]]) -> bytes:
             raw = raw[:place] + bytes(min(size, len(raw) - place)) + raw[place + size :]
         elif kind == "flip" and place < len(raw):
             raw = raw[:place] + bytes([raw[place] ^ (value or 1)]) + raw[place + 1 :]
+        elif kind == "offset" and (starts := twin(0, raw)[0]):
+            start = starts[int(where * (len(starts) - 1))][0] + size % 8
+            raw = raw[:start] + bytes([raw[start] ^ (value or 1)]) + raw[start + 1 :]
         elif kind == "insert":
             raw = raw[:place] + bytes([value]) * size + raw[place:]
         elif kind == "remove":
