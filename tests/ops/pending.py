@@ -31,6 +31,7 @@ def write(
     state: str = ".swap",
     damage_elsewhere: bool = False,
     until: int = 400,
+    split: bool = False,
 ) -> Path:
     """The transactional partition of ``txfixture`` with M pending over segments 100, 200 and 300.
 
@@ -40,12 +41,18 @@ def write(
         deleted: segments that were already renamed to ``.deleted``.
         without: index extensions that the swap lacks.
         state: suffix of M's files.
+        split: M is in its place, and the segments are pending.
         until: M has the batches below this offset only.
         damage_elsewhere: whether the active segment of the other partition has a bad CRC: no fence then.
     """
     path = txfixture.write_log_dir(root) / FOLDER
     (root / ".lock").touch()
     newest = (path / name(300)).stat().st_mtime_ns
+    for base in ORIGINALS if split else ():
+        for extension in EXTENSIONS:
+            file = path / name(base, extension)
+            if file.exists():
+                file.rename(f"{file}.swap")
     for extension, data in merged(until).items():
         if extension not in without:
             file = path / (name(BASE, extension) + state)
@@ -63,6 +70,12 @@ def write(
         data = bytearray(other.read_bytes())
         data[-1] ^= 1
         other.write_bytes(data)
+    return root
+
+
+def write_split(root: Path, *, damage_elsewhere: bool = False) -> Path:
+    """M in place of segments 100, 200 and 300, which are pending: as when a segment is split (KAFKA-6264)."""
+    write(root, state="", damage_elsewhere=damage_elsewhere, split=True)
     return root
 
 
