@@ -512,21 +512,39 @@ def reader_without(read_into: ReadInto, kept: tuple[tuple[int, int], ...]) -> Re
     return read
 
 
+class _Reader:
+    """Reads a log, and knows whether that failed."""
+
+    def __init__(self, read_into: ReadInto) -> None:
+        self.read_into = read_into
+        self.failed = False
+
+    def read(self, buffer: memoryview, position: int) -> int:
+        try:
+            return self.read_into(buffer, position)
+        except OSError:
+            self.failed = True
+            raise
+
+
 def mended(item: MendedItem) -> MendedResult:
     """Work out, or make, a log and its indexes without the ranges that go; proves that what stays is valid."""
     wrong = elsewhere(item.place)
     if wrong:
         return MendedResult(failure="elsewhere", why=wrong)
     name = log_name(item.base_offset)
+    reader: _Reader | None = None
     try:
         with opened_for_reading(f"{item.place.path}/{name}") as descriptor:
             size = os.fstat(descriptor).st_size
             if size != item.size:
                 text = f"{item.place.folder}/{name}: has {size} bytes, not {item.size}"
                 return MendedResult(failure="changed", why=text)
-            return _mended(item, read_into_from(descriptor))
+            reader = _Reader(read_into_from(descriptor))
+            return _mended(item, reader.read)
     except OSError as error:
-        kind: FailureKind = "disk" if item.target else "unreadable"
+        # What could not be written is not a log that could not be read.
+        kind: FailureKind = "disk" if reader is not None and not reader.failed else "unreadable"
         return MendedResult(failure=kind, why=f"{item.place.folder}/{name}: {why(error)}")
 
 

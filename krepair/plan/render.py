@@ -172,6 +172,12 @@ def _what_happens(plan: Plan) -> Section:
             "that they replace go; no batch changes."
         )
     removed = sum(change.method == "remove" for change in replaced)
+    mended = [change for change in _changes_of(plan) if isinstance(change, MendLog)]
+    if mended:
+        lines.append(f"{len(mended)} logs lose damaged bytes, which are kept; their indexes follow.")
+    aside = sum(isinstance(change, SetAside) for change in _changes_of(plan))
+    if aside:
+        lines.append(f"{aside} whole segments are set aside, and kept until purge.")
     if len(replaced) > removed:
         lines.append(f"{len(replaced) - removed} files that are made from others are replaced.")
     if removed:

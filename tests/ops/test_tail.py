@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from krepair.errors import ExitCode, UsageError
+from krepair.errors import ExitCode, KrepairError, UsageError
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.options import Engine, Options
@@ -20,7 +21,7 @@ from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir, verify_plan
 from krepair.plan.model import MendLog, Plan, SetAside
 from tests import builders as b
-from tests.durable.disks import FILE_CHANGING, SimulatedCrash, StoppingDisk
+from tests.durable.disks import ALL_KINDS, FILE_CHANGING, FailingDisk, SimulatedCrash, StoppingDisk
 from tests.journal.scene import UnsyncedDisk
 from tests.ops.scene import tree
 
@@ -464,3 +465,88 @@ def test_two_plans_of_one_directory_are_the_same_bytes(tmp_path: Path) -> None:
     torn = damaged(tmp_path / "logs")
     torn.tear(bytes(100))
     assert torn.plan(accepted_losses=(CONSENT,)) == torn.plan(accepted_losses=(CONSENT,))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_all_fixes_in_one_plan_and_what_follows_in_a_second_then_nothing(tmp_path: Path, way: str) -> None:
+    torn = Torn.make(tmp_path / "logs", clean_stop=way == "broker")
+    if way == "torn tail":
+        torn.tear(bytes(500))
+    else:
+        torn.flip(1, torn.places(1)[3] + 80)
+    (torn.folder / "leader-epoch-checkpoint").unlink()
+    before = tree(torn.root)
+    tail = "tail=broker" if way == "broker" else "tail"
+    fixes = ("checkpoints", "epochs", "index=regenerate", "leftovers", "snapshots", tail)
+    plans = []
+    for _ in range(3):
+        accepted = WAYS[way].get("accepted_losses", ()) if not plans else ()
+        plan = torn.plan(fixes=fixes, accepted_losses=accepted)
+        if plan.root is None and not plan.partitions[0].changes:
+            break
+        report = apply(plan, options())
+        assert report.exit_code == ExitCode.DONE, report.results
+        assert verify_plan(plan, options()).problems == ()
+        plans.append(plan)
+    assert len(plans) in {1, 2}
+    assert not [one for one in torn.check().findings if one.rule not in {"KR801", "KR802"}]
+    for plan in reversed(plans):
+        report = undo(plan, options())
+        assert report.exit_code == ExitCode.DONE, report.results
+    assert tree(torn.root) == before
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("number", "forever"), [(errno.EIO, False), (errno.ENOSPC, True)], ids=["EIO once", "ENOSPC forever"]
+)
+def test_failure_at_every_call_is_told_and_the_next_run_ends_right(
+    tmp_path: Path, way: str, number: int, forever: bool
+) -> None:
+    torn = prepared(tmp_path / "logs", way)
+    old = tree(torn.root)
+    plan = torn.plan(**WAYS[way])
+    apply(plan, options(), disk=UnsyncedDisk())
+    new = tree(torn.root, private=False)
+    undo(plan, options(), disk=UnsyncedDisk())
+    fails = 0
+    while True:
+        fails += 1
+        disk = FailingDisk(UnsyncedDisk(), fails, number, forever=forever, kinds=ALL_KINDS)
+        try:
+            report = apply(plan, options(), disk=disk)
+        except (OSError, KrepairError):  # the lock's file itself
+            continue
+        if not disk.failed:
+            break
+        assert report.exit_code == ExitCode.DONE or any(
+            os.strerror(number) in one.why for one in report.results
+        )
+        assert apply(plan, options(), disk=UnsyncedDisk()).exit_code == ExitCode.DONE, fails
+        assert tree(torn.root, private=False) == new, fails
+        disk = FailingDisk(UnsyncedDisk(), fails, number, forever=forever, kinds=ALL_KINDS)
+        with contextlib.suppress(OSError, KrepairError):
+            undo(plan, options(), disk=disk)
+        report = undo(plan, options(), disk=UnsyncedDisk())
+        assert report.exit_code == ExitCode.DONE, (fails, report.results)
+        assert tree(torn.root) == old, fails
+    assert fails > 10
+
+
+def test_log_that_cannot_be_read_at_apply_is_unreadable_and_nothing_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torn = damaged(tmp_path / "logs")
+    plan = torn.plan(accepted_losses=(CONSENT,))
+    before = tree(torn.root)
+    inode = torn.log(1).stat().st_ino
+    real = os.preadv
+
+    def failing(descriptor: int, buffers: list[memoryview], position: int) -> int:
+        if os.fstat(descriptor).st_ino == inode:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(descriptor, buffers, position)
+
+    monkeypatch.setattr(os, "preadv", failing)
+    assert apply(plan, options()).exit_code == ExitCode.UNREADABLE
+    assert tree(torn.root) == before
