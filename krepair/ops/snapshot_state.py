@@ -157,7 +157,8 @@ class _Look:
             files = tuple(read_snapshot_file(one) for one in self.target.partition.snapshots)
         except OSError as error:
             name = os.path.basename(str(error.filename or ""))
-            self.seen = self.seen._replace(left=left or f"{name} could not be read: {why(error)}")
+            text = f"could not be read: {why(error)}"
+            self.seen = self.seen._replace(left=left or f"{name} {text}", unread=(name, text))
             return
         judged = judge_files(files, self.bases, log_start, log_end if log_end >= 0 else INT64_MAX)
         self.seen = self.seen._replace(files=files, judged=judged)

@@ -86,6 +86,9 @@ def snapshot_findings(each: Surveyed) -> Iterator[Finding]:
     if seen is None:
         return
     folder = each.partition.folder
+    name, text = seen.unread
+    if name:
+        yield Finding(rule="KR308", partition=folder, file=name, evidence=text)
     for file, reason in seen.judged.wrong:
         if reason is SnapshotReason.UNREADABLE and file.damage is not None:
             yield Finding(

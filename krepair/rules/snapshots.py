@@ -86,6 +86,7 @@ class SeenSnapshots(NamedTuple):
         open_transactions: how many of them have an open transaction.
         forgets: whether the next start knows none of them (KR503).
         left: why nothing is changed, or empty.
+        unread: name of a file that the system could not read, and its words; empty if all could be.
     """
 
     files: tuple[SnapshotFile, ...]
@@ -98,6 +99,7 @@ class SeenSnapshots(NamedTuple):
     open_transactions: int = 0
     forgets: bool = False
     left: str = ""
+    unread: tuple[str, str] = ("", "")
 
     @property
     def makes(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import shutil
@@ -17,6 +18,8 @@ from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, KrepairError
 from krepair.formats import producer_snapshot
 from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
+from krepair.logdir.values import Snapshot
+from krepair.ops import snapshot_state
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.options import Engine, Options
@@ -26,6 +29,7 @@ from krepair.ops.reports import LogDirReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir, verify_plan
 from krepair.plan.model import Plan
+from krepair.rules.snapshots import SnapshotFile
 from tests.builders import NOW_MS, LogDir, abort, commit, data
 from tests.durable.disks import SimulatedCrash, StoppingDisk
 from tests.fixture_dirs import unpack
@@ -355,6 +359,26 @@ def test_what_is_no_regular_file_is_left_and_said(tmp_path: Path, kind: str) -> 
     assert changes(plan) == []
     assert any("no regular file" in note for note in plan.partitions[0].notes)
     assert "KR501" in found(log_dir).values()
+
+
+def test_snapshot_that_the_system_cannot_read_is_no_damage_and_leaves_the_others_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_dir = made(tmp_path)
+    (log_dir / "t-0" / END).write_bytes(b"")
+    read = snapshot_state.read_snapshot_file
+
+    def fails(snapshot: Snapshot) -> SnapshotFile:
+        if snapshot.file.name == ACTIVE:
+            raise OSError(errno.EIO, "Input/output error", snapshot.file.path)
+        return read(snapshot)
+
+    monkeypatch.setattr(snapshot_state, "read_snapshot_file", fails)
+    assert found(log_dir) == {}
+    assert [(one.rule, one.file) for one in checked(log_dir).findings] == [("KR308", ACTIVE)]
+    plan = planned(log_dir)
+    assert changes(plan) == []
+    assert any(f"{ACTIVE} could not be read: Input/output error" in note for note in plan.partitions[0].notes)
 
 
 def test_garbage_of_100_mb_is_told_by_its_head_in_bounded_memory(tmp_path: Path) -> None:
