@@ -431,8 +431,8 @@ _SNAPSHOTS = (
         severity=Severity.DATA_LOSS,
         title="No producer snapshot, after a clean stop",
         evidence="the log end, and the producers and open transactions that the log shows",
-        danger="after a clean stop a broker with no snapshot at all forgets open transactions and producer "
-        "sequences",
+        danger="after a clean stop a broker with no snapshot at all forgets producer sequences and open "
+        "transactions: their records are served as if committed",
         fix="snapshots",
         lost_if_wrong="duplicate detection of producers that were told wrong",
         source="Log.rebuildProducerState (2.2.1), UnifiedLog (3.9), KAFKA-9393; seen on 2.2.1, 3.9.2, 4.3.1",
