@@ -21,7 +21,7 @@ from tests.fixture_dirs import unpack
 from tests.journal.scene import UnsyncedDisk
 from tests.journal.scene import tree as plain_tree
 from tests.lab import client
-from tests.lab.broker import Broker, Topic
+from tests.lab.broker import Broker, BrokerError, Topic
 from tests.lab.judge import Judge, JudgeError, Loaded
 from tests.ops.scene import tree
 from tests.ops.test_tail import CONSENT, INTERVAL, TAILS, WAYS, Torn, all_first_offsets, options, prepared
@@ -480,3 +480,36 @@ def test_cleaner_compacts_a_log_with_a_hole_as_any_other(
     assert set(latest.values()) == set(range(60, 90))
     gone = {record.offset for record in found.uncommitted.records}
     assert not gone & set(range(int(lost.rpartition(":")[2]), int(lost.rpartition(":")[2]) + 3))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_real_broker_does_not_start_on_an_offset_that_does_not_fit(tmp_path: Path, version: str) -> None:
+    torn = Torn.make(tmp_path / "logs")
+    torn.flip_with(1, torn.places(1)[3], 0x40)
+    assert {line.expected for line in torn.check(broker_version=version).forecast} == {"refuse"}
+    (torn.root / "meta.properties").unlink()
+    topics = {"t": Topic(1, {"retention.ms": "-1"}, {0: 3})}
+    with (
+        pytest.raises(BrokerError, match="Split operation is only permitted"),
+        Broker(version, torn.root, topics=topics, timeout_s=40),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_undo_after_a_broker_has_loaded_the_partition_and_written_nothing(
+    tmp_path: Path, judge: JudgeOf, version: str, clean: bool, way: str
+) -> None:
+    """It resizes indexes of the active segment and may write a snapshot; the logs it leaves as they are."""
+    torn = prepared(tmp_path / "logs", way)
+    before = {path.name: path.read_bytes() for path in torn.folder.glob("0*[gx]")}
+    plan = torn.plan(**WAYS[way])
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    judge(version).load(torn.folder, clean=clean, recovery_point=0, settings=SETTINGS)
+    report = undo(plan, options())
+    assert report.exit_code == ExitCode.DONE, report.results
+    after = {path.name: path.read_bytes() for path in torn.folder.glob("0*[gx]")}
+    logs = [name for name in before if name.endswith(".log")]
+    assert {name: after[name] for name in logs} == {name: before[name] for name in logs}
