@@ -86,6 +86,11 @@ class Resynced:
     checksummed: int
 
 
+def search_budget(file_size: int) -> int:
+    """How many bytes all searches in a log of that size may checksum together."""
+    return CHECKSUM_AT_MOST * file_size + _SPARE_BYTES
+
+
 def find_batch(
     read_into: ReadInto,
     position: int,
@@ -93,7 +98,7 @@ def find_batch(
     lowest: int,
     highest: int,
     *,
-    budget: int = -1,
+    budget: int | None = None,
     window_bytes: int = WINDOW_BYTES,
 ) -> Resynced:
     """Search a log for the next valid batch of any format.
@@ -104,10 +109,10 @@ def find_batch(
         file_size: bytes of the log.
         lowest: smallest offset that the batch may have.
         highest: largest offset that the batch may have.
-        budget: bytes that may be checksummed, -1 for a bound that follows from the size.
+        budget: bytes that may be checksummed, None for the bound that follows from the size.
         window_bytes: size of the window.
     """
-    left = CHECKSUM_AT_MOST * file_size + _SPARE_BYTES if budget < 0 else budget
+    left = search_budget(file_size) if budget is None else budget
     allowed = left
     window: Any = np.empty(window_bytes, np.uint8)
     origin = position

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -21,7 +22,7 @@ from krepair.formats.batch_v2 import HEADER, LOG_OVERHEAD
 from krepair.kernels import classes as c
 from krepair.kernels.header_walk import HeaderWalk
 from krepair.kernels.recover import RecoveredSegment, recover_segment
-from krepair.kernels.resync import checksummed_end, find_batch
+from krepair.kernels.resync import checksummed_end, find_batch, search_budget
 from krepair.kernels.scan import ReadInto, ScanInputs, scan_segment
 from krepair.kernels.scan_window import INT32_MAX
 from krepair.logdir.fingerprint import DIGEST_BYTES, digest_bytes
@@ -171,8 +172,9 @@ def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
     damaged: list[DamagedRange] = []
     start, kind, text, last = item.first.end, item.damage, item.text, item.first.last_offset
     complete = True
+    budget = _Budget(search_budget(item.size))
     while start < item.size:
-        found, after, complete = _next_valid(item, read_into, start, last)
+        found, after, complete = _next_valid(item, read_into, start, last, budget)
         jump = _jump(item, read_into, valid, start) if kind == c.D_OFFSET_ORDER else None
         if jump is not None and jump.start < start and start - jump.start < found - start:
             after = _leave_out_jump(item, read_into, valid, damaged, jump, start)
@@ -181,7 +183,7 @@ def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
                 valid.append(ran)
                 start, last = ran.end, ran.last_offset
                 continue
-            found, after, complete = _next_valid(item, read_into, start, last)
+            found, after, complete = _next_valid(item, read_into, start, last, budget)
         damaged.append(_damaged(read_into, start, found, item, kind, text, last, after))
         if after is None:
             break
@@ -200,6 +202,13 @@ def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
     return MapResult(
         valid=tuple(valid), damaged=tuple(damaged), complete=complete, recovery=recovery, cut=cut
     )
+
+
+@dataclass
+class _Budget:
+    """How many bytes the searches in one log may still checksum."""
+
+    left: int
 
 
 class _Jump(Struct, frozen=True):
@@ -314,16 +323,19 @@ def _overflows(read_into: ReadInto, size: int, base_offset: int) -> bool:
 _Next = tuple[ValidRange, int, str]
 
 
-def _next_valid(item: MapItem, read_into: ReadInto, start: int, last: int) -> tuple[int, _Next | None, bool]:
+def _next_valid(
+    item: MapItem, read_into: ReadInto, start: int, last: int, budget: _Budget
+) -> tuple[int, _Next | None, bool]:
     """Where the next valid batch begins, what follows from there on, and whether the search came to an end."""
     position = _declared_end(read_into, start, item.size)
     if position:
         after = _valid_from(item, read_into, position, last)
         if after is not None:
             return position, after, True
-    position, budget = start + 1, -1
+    position = start + 1
     while True:
-        found = find_batch(read_into, position, item.size, last + 1, item.highest, budget=budget)
+        found = find_batch(read_into, position, item.size, last + 1, item.highest, budget=budget.left)
+        budget.left -= found.checksummed
         if found.position < 0:
             return item.size, None, found.complete
         after = _valid_from(item, read_into, found.position, last)
