@@ -10,17 +10,15 @@ from typing import Any, Final
 import msgspec
 
 from krepair import __version__
-from krepair.plan.figures import expected_seconds, root_peak_bytes, setting, with_figures
+from krepair.plan.figures import expected_seconds, loses_by_consent, root_peak_bytes, setting, with_figures
 from krepair.plan.model import (
     Commit,
-    MendLog,
     PartitionPlan,
     Plan,
     Policy,
     RewriteSegments,
     Risk,
     RootPlan,
-    SetAside,
 )
 from krepair.plan.planfile import printable, seal
 
@@ -156,14 +154,8 @@ def _risks(
         for partition in partitions
         if any(isinstance(change, RewriteSegments) for change in partition.changes)
     ]
-    lossy = any(
-        isinstance(change, SetAside)
-        or (isinstance(change, MendLog) and any(one.consent for one in change.removed))
-        for partition in partitions
-        for change in partition.changes
-    )
     kept = policy.keep == "inplace" and (with_root or any(partition.changes for partition in partitions))
-    of_losses = (_ANOTHER_REPLICA,) if lossy else ()
+    of_losses = (_ANOTHER_REPLICA,) if loses_by_consent(partitions) else ()
     if not changing:
         return (*of_losses, _KEEP_INPLACE) if kept else of_losses
     risks = [

@@ -196,6 +196,14 @@ def _with_change_figures(change: Change, sizes: dict[str, int]) -> Change:
     )
 
 
+def loses_by_consent(partitions: Iterable[PartitionPlan]) -> bool:
+    """Whether more goes than a torn tail."""
+    changes = [change for partition in partitions for change in partition.changes]
+    return any(isinstance(change, SetAside) for change in changes) or any(
+        removed.consent for change in changes if isinstance(change, MendLog) for removed in change.removed
+    )
+
+
 def expected_seconds(partitions: Iterable[PartitionPlan]) -> float:
     """How long apply takes at a fixed, cautious rate.
 

@@ -116,6 +116,8 @@ def _sums(plan: Plan) -> Iterator[Objection]:
         isinstance(change, RewriteSegments) for partition in partitions for change in partition.changes
     ):
         yield Objection("RV07", "", f"risks are missing: {', '.join(missing)}")
+    if "another-replica" not in codes and figures.loses_by_consent(partitions):
+        yield Objection("RV07", "", "risk is missing: another-replica")
 
 
 def _names_are_unique(plan: Plan) -> Iterator[Objection]:

@@ -8,22 +8,28 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from krepair.errors import ExitCode, KrepairError, UsageError
+from krepair.kernels.classes import D_CRC
+from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.options import Engine, Options
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.reports import LogDirReport
+from krepair.ops.survey import place_of
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir, verify_plan
-from krepair.plan.model import MendLog, Plan, SetAside
+from krepair.pipeline.damage import MapItem, MapResult, MendedItem, MendedResult, ValidRange
+from krepair.pipeline.jobs import run_encoded
+from krepair.plan.model import MendLog, Plan, RewriteSegments, SetAside
 from tests import builders as b
 from tests.durable.disks import ALL_KINDS, FILE_CHANGING, FailingDisk, SimulatedCrash, StoppingDisk
 from tests.journal.scene import UnsyncedDisk
-from tests.ops.scene import tree
+from tests.ops.scene import scene, tree
 
 PER_BATCH = 5
 PER_SEGMENT = 10
@@ -550,3 +556,51 @@ def test_log_that_cannot_be_read_at_apply_is_unreadable_and_nothing_changes(
     monkeypatch.setattr(os, "preadv", failing)
     assert apply(plan, options()).exit_code == ExitCode.UNREADABLE
     assert tree(torn.root) == before
+
+
+def test_markers_and_a_torn_tail_go_in_one_plan_and_come_back(tmp_path: Path) -> None:
+    made = scene(tmp_path)
+    folder = made.path / "__consumer_offsets-0"
+    last = max(folder.glob("*.log"))
+    (made.path / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    (made.path / ".lock").touch()
+    with open(last, "ab") as log:
+        log.write(bytes(700))
+    before = tree(made.path)
+    plan = made.plan(fixes=("markers", "tail"), partitions=(("__consumer_offsets", 0),))
+    kinds = {type(change) for change in plan.partitions[0].changes}
+    assert {MendLog, RewriteSegments} <= kinds
+    assert made.apply(plan).exit_code == ExitCode.DONE
+    assert verify_plan(plan, made.options()).problems == ()
+    again = made.plan(fixes=("markers", "tail"), partitions=(("__consumer_offsets", 0),))
+    assert not again.partitions[0].changes
+    assert made.undo(plan).exit_code == ExitCode.DONE
+    assert tree(made.path) == before
+
+
+def test_tasks_travel_to_a_worker_and_back(tmp_path: Path) -> None:
+    torn = damaged(tmp_path / "logs")
+    view = read_log_dir(str(torn.root))
+    place = place_of(view, view.partitions[0])
+    size = torn.log(1).stat().st_size
+    places = torn.places(1)
+    first = ValidRange(start=0, end=places[3], first_offset=50, last_offset=64, batches=3, records=15)
+    item = MapItem(
+        place=place,
+        base_offset=50,
+        size=size,
+        first=first,
+        damage=D_CRC,
+        text="",
+        highest=99,
+        interval_bytes=INTERVAL,
+    )
+    mapped = msgspec.msgpack.decode(run_encoded("map damage", msgspec.msgpack.encode(item)), type=MapResult)
+    assert [(one.start, one.end) for one in mapped.damaged] == [(places[3], places[4])]
+    without = MendedItem(
+        place=place, base_offset=50, size=size, without=((places[3], places[4]),), interval_bytes=INTERVAL
+    )
+    made = msgspec.msgpack.decode(
+        run_encoded("make mended", msgspec.msgpack.encode(without)), type=MendedResult
+    )
+    assert (made.failure, made.size, made.batches) == ("", size - (places[4] - places[3]), 9)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from krepair.plan.build import build_plan
 from krepair.plan.markdown import markdown
@@ -18,7 +19,7 @@ from krepair.plan.model import (
     ReplaceFile,
     SetAside,
 )
-from krepair.plan.planfile import dumps, loads
+from krepair.plan.planfile import dumps, loads, seal
 from krepair.plan.render import plan_view
 from krepair.plan.review import review
 from tests.plan.plans import COMMIT, DIGEST, FACTS, fingerprint, policy
@@ -194,6 +195,14 @@ def test_broken_plan_is_objected_to(
     code: str, name: str, changes: tuple[Any, ...], given: dict[str, Any]
 ) -> None:
     assert code in codes(plan(*changes, **given))
+
+
+def test_plan_that_does_not_tell_of_other_replicas_is_objected_to() -> None:
+    made = plan(log())
+    assert [risk.code for risk in made.risks] == ["another-replica", "keep-inplace"]
+    silent = seal(replace(made, risks=made.risks[1:]))
+    assert codes(silent) == {"RV07"}
+    assert [risk.code for risk in plan(torn()).risks] == ["keep-inplace"]
 
 
 def test_file_that_two_changes_touch_is_objected_to() -> None:
