@@ -34,7 +34,7 @@ from krepair.rules.leftovers import (
 
 LEFTOVERS_FIX = "leftovers"
 RULE = "KR601"
-DIRECTORY_ID_SINCE = (3, 7, 0)
+DIRECTORY_ID_SINCE = "3.7.0"
 _LEFT_ALONE = "left alone"
 _INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 _INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
@@ -46,8 +46,12 @@ _LEFT_BEHIND: Final[tuple[tuple[Literal["deleted", "cleaned"], str], ...]] = (
 
 def next_version(view: LogDir, options: Options) -> Version:
     """Version of the broker that is to start: as given, else the oldest that the directory tells of, else None."""
-    given = version_of(options.broker_version)
-    return given if given is not None else DIRECTORY_ID_SINCE if view.directory_id else None
+    return version_of(options.broker_version or told_version(view))
+
+
+def told_version(view: LogDir) -> str:
+    """The oldest version whose broker made the directory, where it tells; else empty (KIP-858: ``directory.id``)."""
+    return DIRECTORY_ID_SINCE if view.directory_id else ""
 
 
 def holds_leftovers(partition: Partition) -> bool:

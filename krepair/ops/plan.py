@@ -23,7 +23,7 @@ from krepair.logdir.view import read_log_dir
 from krepair.ops.checkpoints import CHECKPOINTS_FIX, keeper_of, log_ends, root_plan, see_checkpoints
 from krepair.ops.epochs import EPOCHS_FIX, epoch_changes, look_at_epochs
 from krepair.ops.indexes import depth_of, index_changes, look_at_indexes, look_at_txn_indexes, why_untouched
-from krepair.ops.leftovers import LEFTOVERS_FIX, leftover_changes, look_at_leftovers
+from krepair.ops.leftovers import LEFTOVERS_FIX, leftover_changes, look_at_leftovers, told_version
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.snapshots import SNAPSHOTS_FIX, look_at_snapshots, snapshot_changes
@@ -184,7 +184,7 @@ def plan_of(
         damaged = _damage(view, surveyed) + _damage_elsewhere(
             view, surveyed, settings, options, engine, progress
         )
-        commit = choose_commit(lowest, damaged, options.broker_version)
+        commit = choose_commit(lowest, damaged, options.broker_version or told_version(view))
     facts = LogDirFacts(
         host=view.host, path=view.path, inode=view.inode, cluster_id=view.cluster_id, broker_id=view.broker_id
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from krepair.errors import ExitCode
+from krepair.errors import ExitCode, PersonDecidesError
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.options import Options
@@ -257,6 +257,16 @@ def test_damaged_segments_that_are_replaced_are_kept_as_real_copies_and_come_bac
     assert (kept.read_bytes(), kept.stat().st_nlink) == (bytes(data), 1)
     assert undo(plan, chosen).exit_code == ExitCode.DONE
     assert before == tree(root)
+
+
+def test_a_directory_id_tells_that_the_broker_is_a_new_one(tmp_path: Path) -> None:
+    root = pending.write(tmp_path / "logs", damage_elsewhere=True)
+    with pytest.raises(PersonDecidesError):
+        make_plan(str(root), options())
+    meta = root / "meta.properties"
+    meta.write_text(meta.read_text() + "directory.id=AAAAAAAAAAAAAAAAAAAAAA\n")
+    plan = make_plan(str(root), options())
+    assert (plan.commit.order, plan.commit.fence) == ("P2", False)
 
 
 def test_a_swap_of_krepair_s_own_that_was_interrupted_is_not_taken_for_a_broker_s(tmp_path: Path) -> None:
