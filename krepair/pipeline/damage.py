@@ -32,6 +32,8 @@ from krepair.pipeline.regenerate import packed, read_into_from
 from krepair.pipeline.tasks import elsewhere, log_name, read_entries
 
 MOST_RANGES = 4096
+LARGEST_LOG_BYTES = 2**31 - 1
+"""Of a segment (FileRecords); what is longer no broker wrote, and it is not searched."""
 _CHUNK_BYTES = 1 << 20
 _UNKNOWN = -1
 OffsetsRecovery = Literal["", "empties", "splits", "stops"]
@@ -161,6 +163,8 @@ def map_damage(item: MapItem) -> MapResult:
                 return MapResult(
                     failure="changed", why=f"{item.place.folder}/{name}: has {size} bytes, not {item.size}"
                 )
+            if size > LARGEST_LOG_BYTES:
+                return MapResult(valid=(item.first,) if item.first.end else (), complete=False)
             return damage_map(item, read_into_from(descriptor))
     except OSError as error:
         return MapResult(failure="unreadable", why=f"{item.place.folder}/{name}: {why(error)}")

@@ -23,12 +23,15 @@ from krepair.checks.index_findings import (
 )
 from krepair.formats import batch_v2
 from krepair.kernels.header_walk import HeaderWalk
+from krepair.kernels.legacy import SMALLEST_BYTES
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading
 
 READ_AT_MOST_BYTES: Final = 128 << 20
 TAIL_AT_MOST_BYTES: Final = 8 << 20
+WHOLE_AT_MOST_BYTES: Final = 1 << 30
 PAGE_BYTES: Final = 4096
+_SLACK_BYTES: Final = 1 << 16
 _BLOCK_BYTES: Final = 1 << 20
 _EXTENTS_AT_MOST: Final = 1 << 12
 _NEAR_BYTES: Final = 1 << 14
@@ -41,6 +44,20 @@ _FRONT: Final = struct.Struct(">qiiB")  # offset, length, leader epoch (v2) or C
 def read_into_of(descriptor: int) -> ReadInto:
     """Reader of an open file, as the kernels' wrappers want it."""
     return lambda buffer, position: os.preadv(descriptor, [buffer], position)
+
+
+def index_bytes_needed(stem: str, entry_bytes: int) -> int:
+    """How much of an index is worth reading: an entry for each batch that its log may hold, and some that are wrong.
+
+    Args:
+        stem: path of the segment without the suffix.
+        entry_bytes: of one entry of the index.
+
+    Raises:
+        OSError: the log is not there.
+    """
+    batches = os.lstat(f"{stem}.log").st_size // SMALLEST_BYTES + 1
+    return min(batches * entry_bytes + _SLACK_BYTES, WHOLE_AT_MOST_BYTES)
 
 
 def read_index(path: str, suffix: str, log_bytes: int) -> IndexFile:

@@ -16,6 +16,7 @@ from krepair.formats import txn_index
 from krepair.kernels.header_walk import HeaderWalk
 from krepair.kernels.scan import Int64s, ReadInto, ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir.reading import opened_for_reading, read_whole, why
+from krepair.pipeline.index_files import index_bytes_needed
 from krepair.pipeline.items import (
     FailureKind,
     FinishItem,
@@ -56,9 +57,10 @@ def pairs(values: tuple[tuple[int, int], ...]) -> Int64s:
 
 
 def read_entries(place: Place, base_offset: int) -> bytes:
-    """The bytes of a segment's ``.txnindex``, empty if there is none."""
+    """The bytes of a segment's ``.txnindex``, empty if there is none; no more than its log could need."""
+    stem = f"{place.path}/{base_offset:020d}"
     try:
-        return read_whole(f"{place.path}/{base_offset:020d}.txnindex", TXN_INDEX_AT_MOST_BYTES)
+        return read_whole(f"{stem}.txnindex", index_bytes_needed(stem, txn_index.ENTRY_SIZE))
     except FileNotFoundError:
         return b""
 

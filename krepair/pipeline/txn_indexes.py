@@ -5,6 +5,7 @@ A transaction may begin in an earlier segment, so a partition is replayed as a w
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -101,7 +102,7 @@ def _inspect(item: TxnItem) -> TxnResult:
         if base in item.make:
             made[base] = data
         if text:
-            size = len(on_disk[base]) if base in item.present else -1
+            size = os.lstat(f"{item.place.path}/{base:020d}.txnindex").st_size if base in item.present else -1
             problems.append(
                 TxnProblem(
                     base_offset=base,

@@ -14,16 +14,16 @@ from krepair.durable.attributes import read_attributes
 from krepair.formats import batch_v2, offset_index, time_index, txn_index
 from krepair.kernels.places import claimed_places
 from krepair.logdir.reading import opened_for_reading, read_whole, why
+from krepair.pipeline.index_files import index_bytes_needed
 from krepair.pipeline.items import FinishItem, FinishResult, VerifyItem, VerifyResult
 from krepair.pipeline.regenerate import read_into_from
 from krepair.plan.model import RewriteSegments
 
-INDEX_AT_MOST_BYTES = 1 << 30
 
-
-def _optional(path: str) -> bytes:
+def _optional(stem: str, suffix: str, entry_bytes: int) -> bytes:
+    """The entries of an index, and of more than its log could need only the first."""
     try:
-        return read_whole(path, INDEX_AT_MOST_BYTES)
+        return read_whole(stem + suffix, index_bytes_needed(stem, entry_bytes))
     except FileNotFoundError:
         return b""
 
@@ -35,9 +35,9 @@ def companion_audit(stem: str, base_offset: int) -> CompanionAudit:
         stem: path of the segment without the suffix.
         base_offset: of the segment.
     """
-    offsets = offset_index.view(_optional(f"{stem}.index"))
-    times = time_index.view(_optional(f"{stem}.timeindex"))
-    aborted = txn_index.view(_optional(f"{stem}.txnindex"))
+    offsets = offset_index.view(_optional(stem, ".index", offset_index.ENTRY_SIZE))
+    times = time_index.view(_optional(stem, ".timeindex", time_index.ENTRY_SIZE))
+    aborted = txn_index.view(_optional(stem, ".txnindex", txn_index.ENTRY_SIZE))
     return CompanionAudit(
         base_offset,
         _columns(offsets["relative_offset"].astype(np.int64) + base_offset, offsets["position"]),

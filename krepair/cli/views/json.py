@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any, Final
 
@@ -11,6 +12,8 @@ from krepair import __version__
 from krepair.errors import EXIT_CODE_MEANING, ExitCode
 
 DOCUMENT_VERSION: Final = "1.0"
+# C1 controls and the marks that turn the direction of text; JSON itself escapes C0.
+_STEERS: Final = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def report_document(verb: str, report: Any, exit_code: ExitCode) -> bytes:
@@ -64,4 +67,10 @@ def _spell(value: Any) -> Any:
 
 
 def _encode(document: dict[str, Any]) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(_spell(document)), indent=2) + b"\n"
+    text = msgspec.json.format(msgspec.json.encode(_spell(document)), indent=2).decode()
+    return _STEERS.sub(_escaped, text).encode() + b"\n"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """What a terminal would obey, in the other spelling that JSON has for it."""
+    return f"\\u{ord(found[0]):04x}"
