@@ -20,6 +20,7 @@ from krepair.rules.model import SegmentFacts
 TORN_TAIL = "KR301"
 _INT32_MAX = 2**31 - 1
 _RULE = {c.D_OFFSET_ORDER: "KR303", c.D_OFFSET_RANGE: "KR304", c.D_ZEROS: "KR305"}
+_UNNOTICED = "a broker's recovery does not notice it"
 _WRONG_OFFSETS = frozenset({"KR303", "KR304"})
 
 
@@ -120,6 +121,7 @@ def _item(log_dir: LogDir, each: Surveyed, number: int) -> MapItem:
         text=facts.summary.damage_text,
         highest=min(facts.base_offset + _INT32_MAX, later[0] - 1 if later else INT64_MAX),
         interval_bytes=each.settings.index_interval_bytes,
+        next_base=later[0] if later else -1,
     )
 
 
@@ -194,19 +196,19 @@ def _recovery(each: Surveyed, number: int, one: DamagedRange, rule: str, broker:
     if rule not in _WRONG_OFFSETS:
         return f"a broker's recovery cuts here: {broker.text()} are lost"
     mapped = each.damage[each.segments[number].base_offset]
-    recovery = mapped.recovery
-    if recovery == "splits":
+    if mapped.recovery == "splits":
         return "a broker's recovery splits the segment there and loses nothing"
-    if recovery == "stops":
-        return f"a broker whose recovery comes to it does not start; cutting here costs {broker.text()}"
-    if recovery != "empties" and one.start < mapped.cut < one.end:
+    if mapped.recovery == "empties":
+        why = "a broker's recovery comes to an index entry that goes back and empties the segment"
+        return f"{why}: {_broker_loss(each, number, 0).text()} are lost"
+    if not mapped.recovery and one.start < mapped.cut < one.end:
         loss = _broker_loss(each, number, mapped.cut)
         return f"a broker's recovery does not notice it, and cuts at position {mapped.cut}: {loss.text()} are lost"
-    if recovery != "empties":
-        return f"a broker's recovery does not notice it; cutting here costs {broker.text()}"
-    emptied = _broker_loss(each, number, 0)
-    why = "a broker's recovery comes to an index entry that goes back and empties the segment"
-    return f"{why}: {emptied.text()} are lost"
+    what = {
+        "strays": "a broker's recovery splits the segment, and the log end jumps there",
+        "stops": "a broker whose recovery comes to it does not start",
+    }
+    return f"{what.get(mapped.recovery, _UNNOTICED)}; cutting here costs {broker.text()}"
 
 
 def _flushed_to(log_dir: LogDir, each: Surveyed) -> int:

@@ -36,7 +36,7 @@ LARGEST_LOG_BYTES = 2**31 - 1
 """Of a segment (FileRecords); what is longer no broker wrote, and it is not searched."""
 _CHUNK_BYTES = 1 << 20
 _UNKNOWN = -1
-OffsetsRecovery = Literal["", "empties", "splits", "stops"]
+OffsetsRecovery = Literal["", "empties", "splits", "strays", "stops"]
 _ORDERED = frozenset({c.D_OFFSET_ORDER, c.D_OFFSET_RANGE, c.D_COUNTS, c.D_CONTROL})
 
 
@@ -115,6 +115,7 @@ class MapItem(Struct, frozen=True, kw_only=True):
         text: what was expected and found there.
         highest: largest offset that the log may have: below the next segment's base offset.
         interval_bytes: ``index.interval.bytes``.
+        next_base: base offset of the next segment, -1 if it is the last.
     """
 
     place: Place
@@ -125,6 +126,7 @@ class MapItem(Struct, frozen=True, kw_only=True):
     text: str
     highest: int
     interval_bytes: int
+    next_base: int = -1
 
 
 class MapResult(Struct, frozen=True, kw_only=True):
@@ -202,7 +204,9 @@ def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
     recovery: OffsetsRecovery = ""
     cut = _cut_by_checksums(read_into, damaged, item.size)
     if any(one.checksummed for one in damaged):
-        recovery = recovery_of_offsets(read_into, item.size, cut, item.base_offset, item.interval_bytes)
+        recovery = recovery_of_offsets(
+            read_into, item.size, cut, item.base_offset, item.interval_bytes, next_base=item.next_base
+        )
     return MapResult(
         valid=tuple(valid), damaged=tuple(damaged), complete=complete, recovery=recovery, cut=cut
     )
@@ -283,12 +287,13 @@ def _cut_by_checksums(read_into: ReadInto, damaged: Sequence[DamagedRange], size
 
 
 def recovery_of_offsets(
-    read_into: ReadInto, size: int, cut: int, base_offset: int, interval_bytes: int
+    read_into: ReadInto, size: int, cut: int, base_offset: int, interval_bytes: int, *, next_base: int = -1
 ) -> OffsetsRecovery:
     """What a broker's recovery does with offsets that are wrong under right checksums, which do not cover them.
 
     It does not compare the offsets of batches. An index entry that goes back makes it empty the segment. An offset that
-    does not fit the base makes it split the segment, if the last offset does not fit either; else the start fails.
+    does not fit the base makes it split the segment, if the last offset does not fit either (``splits``; ``strays`` if
+    nothing shows that the log really went that far); else the start fails.
     Source: LogSegment.recover, OffsetIndex.append, TimeIndex.maybeAppend, Log.splitOverflowedSegment (2.2.1, 3.9); seen
     on 2.2.1, 3.9.2 and 4.3.1.
 
@@ -298,13 +303,17 @@ def recovery_of_offsets(
         cut: position of the first batch that recovery does not get past: its checksum is wrong.
         base_offset: of the segment.
         interval_bytes: ``index.interval.bytes``.
+        next_base: base offset of the next segment, -1 if it is the last.
     """
     last_entry, last_offset = 0, base_offset
     largest, of_largest, written, written_offset = -1, -1, -1, -1
     for rows in HeaderWalk(read_into, cut):
         for position, offset, timestamp in rows.tolist():
             if not 0 <= offset - base_offset <= INT32_MAX:
-                return "splits" if _overflows(read_into, size, base_offset) else "stops"
+                last = _last_offset(read_into, size, base_offset)
+                if last + 1 - base_offset <= INT32_MAX:
+                    return "stops"
+                return "splits" if last < next_base else "strays"
             if timestamp > largest:
                 largest, of_largest = timestamp, offset
             if position - last_entry <= interval_bytes:
@@ -317,11 +326,12 @@ def recovery_of_offsets(
     return "empties" if largest > written and of_largest < written_offset else ""
 
 
-def _overflows(read_into: ReadInto, size: int, base_offset: int) -> bool:
+def _last_offset(read_into: ReadInto, size: int, base_offset: int) -> int:
+    """Of the last batch, as a broker reads it: by the headers alone."""
     last = base_offset
     for rows in HeaderWalk(read_into, size):
         last = int(rows[-1, 1])
-    return last + 1 - base_offset > INT32_MAX
+    return last
 
 
 _Next = tuple[ValidRange, int, str]

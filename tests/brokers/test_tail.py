@@ -200,16 +200,19 @@ def test_offset_that_does_not_fit_keeps_a_broker_from_starting_until_it_is_cut_o
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_segment_whose_last_offset_is_too_far_is_split_by_a_broker_and_left_alone(
+def test_last_offset_that_is_too_far_makes_the_log_end_jump_unless_it_is_cut(
     tmp_path: Path, judge: JudgeOf, version: str
 ) -> None:
     torn = Torn.make(tmp_path / "logs")
     torn.tear(b.data(2**31 + 500, 5).raw)
     (found,) = [one for one in torn.check().findings if one.rule.startswith("KR3")]
-    assert (found.rule, "splits the segment there and loses nothing" in found.evidence) == ("KR304", True)
-    assert "--accept-data-loss" not in found.evidence
+    assert found.rule == "KR304"
+    assert "splits the segment, and the log end jumps there" in found.evidence
     split = loaded(judge(version), torn.folder, tmp_path / "work", clean=False)
     assert read(split) == [*range(200), *range(2**31 + 500, 2**31 + 505)]
+    assert not torn.plan().partitions[0].changes
+    assert apply(torn.plan(accepted_losses=("KR304:t-0:200",)), options()).exit_code == ExitCode.DONE
+    assert read(loaded(judge(version), torn.folder, tmp_path / "work", clean=False)) == list(range(200))
 
 
 @pytest.mark.parametrize("version", ["3.9.2", "4.3.1"])

@@ -306,12 +306,14 @@ def test_recovery_minds_only_index_entries_that_go_back_and_offsets_that_do_not_
     batches = [b.data(5 * number, 5).raw for number in range(20)]
     size = len(batches[3])
 
-    def of(raw: bytes, interval: int, base: int = 0, cut: int = -1) -> str:
-        return recovery_of_offsets(reader(raw), len(raw), len(raw) if cut < 0 else cut, base, interval)
+    def of(raw: bytes, interval: int, base: int = 0, cut: int = -1, next_base: int = -1) -> str:
+        cut = len(raw) if cut < 0 else cut
+        return recovery_of_offsets(reader(raw), len(raw), cut, base, interval, next_base=next_base)
 
     back = b"".join([*batches[:10], batches[2], *batches[10:]])
     assert (of(back, 100 * size), of(back, 1), of(back, 1, cut=5 * size)) == ("", "empties", "")
     whole = b"".join(batches)
     assert (of(whole, 1), of(whole, 1, base=20)) == ("", "stops")
     far = whole + b.data(2**31 + 5, 5).raw
-    assert (of(far, 1), of(far + b.data(120, 5).raw, 1)) == ("splits", "stops")
+    assert (of(far, 1), of(far + b.data(120, 5).raw, 1)) == ("strays", "stops")
+    assert (of(far, 1, next_base=2**31 + 10), of(far, 1, next_base=200)) == ("splits", "strays")
