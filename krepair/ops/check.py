@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from krepair.checks.catalogue import Finding
 from krepair.checks.retention import Deletions
@@ -38,9 +39,10 @@ from krepair.ops.next_start import recovery_findings, refusal_findings, retentio
 from krepair.ops.options import Options
 from krepair.ops.ownership import nodes_of, ownership_findings
 from krepair.ops.progress import Progress, SilentProgress
-from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
+from krepair.ops.refusal import Version
+from krepair.ops.reports import CheckReport, ForecastLine, LogDirReport, PartitionSummary
 from krepair.ops.snapshots import look_at_snapshots, snapshot_findings
-from krepair.ops.start_space import space_findings, start_space
+from krepair.ops.start_space import StartSpace, space_findings, start_space
 from krepair.ops.stuck import cleaner_findings, newest_time_ms, transaction_findings
 from krepair.ops.survey import (
     Surveyed,
@@ -106,6 +108,19 @@ def _next_command(reports: Sequence[LogDirReport], whole: Collection[str]) -> st
     return f"krepair explain {told[0]}" if told else ""
 
 
+class _Seen(NamedTuple):
+    """All that was read of one log directory."""
+
+    view: LogDir
+    others: Sequence[LogDir]
+    surveyed: Sequence[Surveyed]
+    root: RootFacts
+    going: Mapping[str, Deletions]
+    version: Version
+    forecast: tuple[ForecastLine, ...]
+    space: StartSpace
+
+
 def _check_one(
     view: LogDir,
     settings: Settings,
@@ -115,6 +130,46 @@ def _check_one(
     whole: set[str],
     views: Sequence[LogDir],
 ) -> LogDirReport:
+    surveyed = _survey(view, settings, options, engine, progress)
+    if any(each.txn.problems or any(one.needs_reading for one in each.indexes.values()) for each in surveyed):
+        whole.add(view.path)  # cutting is not enough for every file
+    root = RootFacts(see_checkpoints(view, log_ends(view, engine, surveyed)), read_metadata(view))
+    going = {each.partition.folder: deletions_of(view, each, options) for each in surveyed}
+    version = next_version(view, options)
+    lines = tuple(forecast(view, surveyed, going, root, version))
+    seen = _Seen(
+        view=view,
+        others=[other for other in views if other is not view],
+        surveyed=surveyed,
+        root=root,
+        going=going,
+        version=version,
+        forecast=lines,
+        space=start_space(view, surveyed, {line.partition: line for line in lines}),
+    )
+    uncleanable = [each for each in surveyed if isinstance(each.outcome, LeftAlone) and each.outcome.damaged]
+    return LogDirReport(
+        log_dir=view.path,
+        cluster_id=view.cluster_id,
+        broker_id=view.broker_id,
+        findings=tuple(_findings(seen, settings, options)),
+        partitions=tuple(_summary(each) for each in surveyed),
+        forecast=lines,
+        uncleanable_partitions=len(uncleanable),
+        uncleanable_bytes=sum(
+            segment.log.size for each in uncleanable for segment in each.partition.segments
+        ),
+        scanned_bytes=sum(facts.summary.valid_bytes for each in surveyed for facts in each.segments),
+        start_needs_bytes=seen.space.needs_bytes,
+        start_reserves_bytes=seen.space.reserves_bytes,
+        free_bytes=seen.space.free_bytes,
+    )
+
+
+def _survey(
+    view: LogDir, settings: Settings, options: Options, engine: Engine, progress: Progress
+) -> list[Surveyed]:
+    """Read every log, and look at everything beside it."""
     surveyed = [
         Surveyed(partition, settings.topic(partition.topic), high_watermark=watermark_of(view, partition))
         for partition in view.partitions
@@ -130,56 +185,46 @@ def _check_one(
         if each.outcome is None:
             decide_surveyed(view, each, settings, options, engine)
     look_at_txn_indexes(view, surveyed, "check", engine, progress)
-    if any(each.txn.problems or any(one.needs_reading for one in each.indexes.values()) for each in surveyed):
-        whole.add(view.path)  # cutting is not enough for every file
-    going: dict[str, Deletions] = {}
-    root = RootFacts(see_checkpoints(view, log_ends(view, engine, surveyed)), read_metadata(view))
-    findings: list[Finding] = list(root_findings(view, is_locked(view.path)))
-    others = [other for other in views if other is not view]
-    findings.extend(meta_findings(view, others, root.metadata, configured_id(options.config)))
-    findings.extend(checkpoint_findings(view, root.checkpoints))
-    findings.extend(metadata_findings(view, root.metadata))
-    version = next_version(view, options)
-    findings.extend(marked_findings(view, version))
-    findings.extend(duplicate_findings(view, others))
-    findings.extend(ownership_findings(view, nodes_of(view)))
-    freed = freed_at_start(surveyed, [each for each in view.marked if each.role == "delete"])
-    findings.extend([freed] if freed is not None else [])
-    newest_ms = newest_time_ms(surveyed, options.now_ms)
-    for each in surveyed:
-        going[each.partition.folder] = deletions_of(view, each, options)
-        findings.extend(partition_findings(view, each))
-        findings.extend(damage_findings(view, each))
-        findings.extend(leftover_findings(each))
-        findings.extend(index_findings(each))
-        findings.extend(epoch_findings(each))
-        findings.extend(transaction_findings(each, newest_ms, settings.transaction_max_timeout_ms))
-        findings.extend(cleaner_findings(view, each, version))
-        findings.extend(snapshot_findings(each))
-        findings.extend(deletion_findings(each, going[each.partition.folder], options))
-        findings.extend(retention_findings(each, going[each.partition.folder], options))
-    lines = tuple(forecast(view, surveyed, going, root, version))
-    space = start_space(view, surveyed, {line.partition: line for line in lines})
-    findings.extend(recovery_findings(lines))
-    findings.extend(refusal_findings(view, surveyed, root, version))
-    findings.extend(space_findings(space))
-    uncleanable = [each for each in surveyed if isinstance(each.outcome, LeftAlone) and each.outcome.damaged]
-    return LogDirReport(
-        log_dir=view.path,
-        cluster_id=view.cluster_id,
-        broker_id=view.broker_id,
-        findings=tuple(findings),
-        partitions=tuple(_summary(each) for each in surveyed),
-        forecast=lines,
-        uncleanable_partitions=len(uncleanable),
-        uncleanable_bytes=sum(
-            segment.log.size for each in uncleanable for segment in each.partition.segments
-        ),
-        scanned_bytes=sum(facts.summary.valid_bytes for each in surveyed for facts in each.segments),
-        start_needs_bytes=space.needs_bytes,
-        start_reserves_bytes=space.reserves_bytes,
-        free_bytes=space.free_bytes,
-    )
+    return surveyed
+
+
+def _findings(seen: _Seen, settings: Settings, options: Options) -> Iterator[Finding]:
+    """The root first, then partition by partition, then what the next start makes of it."""
+    yield from _findings_of_root(seen, options)
+    newest_ms = newest_time_ms(seen.surveyed, options.now_ms)
+    for each in seen.surveyed:
+        yield from _findings_of_partition(seen, each, options)
+        yield from transaction_findings(each, newest_ms, settings.transaction_max_timeout_ms)
+    yield from recovery_findings(seen.forecast)
+    yield from refusal_findings(seen.view, seen.surveyed, seen.root, seen.version)
+    yield from space_findings(seen.space)
+
+
+def _findings_of_root(seen: _Seen, options: Options) -> Iterator[Finding]:
+    view = seen.view
+    yield from root_findings(view, is_locked(view.path))
+    yield from meta_findings(view, seen.others, seen.root.metadata, configured_id(options.config))
+    yield from checkpoint_findings(view, seen.root.checkpoints)
+    yield from metadata_findings(view, seen.root.metadata)
+    yield from marked_findings(view, seen.version)
+    yield from duplicate_findings(view, seen.others)
+    yield from ownership_findings(view, nodes_of(view))
+    freed = freed_at_start(seen.surveyed, [each for each in view.marked if each.role == "delete"])
+    if freed is not None:
+        yield freed
+
+
+def _findings_of_partition(seen: _Seen, each: Surveyed, options: Options) -> Iterator[Finding]:
+    going = seen.going[each.partition.folder]
+    yield from partition_findings(seen.view, each)
+    yield from damage_findings(seen.view, each)
+    yield from leftover_findings(each)
+    yield from index_findings(each)
+    yield from epoch_findings(each)
+    yield from cleaner_findings(seen.view, each, seen.version)
+    yield from snapshot_findings(each)
+    yield from deletion_findings(each, going, options)
+    yield from retention_findings(each, going, options)
 
 
 def _summary(each: Surveyed) -> PartitionSummary:
