@@ -12,7 +12,7 @@ from krepair.checks.tail import LOOK_AT_MOST_BYTES, holds_whole_batch
 from krepair.errors import LockedError, NotALogDirError
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.journal.choose import DamagedSegment, choose_commit
-from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN
+from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
 from krepair.logdir.config import Setting as ConfigSetting
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.fingerprint import digest_bytes
@@ -219,15 +219,16 @@ def _would_lose(view: LogDir, partition: Partition, facts: SegmentFacts, *, acti
 
 
 def _is_torn_tail(partition: Partition, facts: SegmentFacts) -> bool:
-    """Whether all that follows the last valid batch is the torn rest of one."""
-    if facts.summary.damage not in (D_TORN, D_PAST_END):
+    """Whether all that follows the last valid batch is the torn rest of one, or zeros that were never written over."""
+    if facts.summary.damage not in (D_TORN, D_PAST_END, D_ZEROS):
         return False
     rest = facts.summary.file_size - facts.summary.valid_bytes
     if rest > LOOK_AT_MOST_BYTES:
         return False
     try:
         with opened_for_reading(f"{partition.path}/{facts.base_offset:020d}.log") as descriptor:
-            return not holds_whole_batch(os.pread(descriptor, rest, facts.summary.valid_bytes))
+            data = os.pread(descriptor, rest, facts.summary.valid_bytes)
+            return not any(data) if facts.summary.damage == D_ZEROS else not holds_whole_batch(data)
     except OSError:
         return False  # what cannot be read is not taken for harmless
 

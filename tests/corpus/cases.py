@@ -8,6 +8,7 @@ from typing import NamedTuple
 from tests.corpus.bases import CLEANED, EPOCHS, MARKER, POINTS, STARTS, WATERMARKS, Made
 from tests.corpus.case import REFUSED, UNHARMED, Before, Case, Damage
 from tests.corpus.index_cases import INDEX_CASES
+from tests.corpus.other_cases import OTHER_CASES
 from tests.corpus.tail_cases import TAIL_CASES
 
 ALL_VERSIONS_BUT_THE_OLDEST = Before("start", "refuse", "refuse")
@@ -280,5 +281,6 @@ CASES: tuple[Case, ...] = (
     *OTHER_EPOCH_CASES,
     *_offset_cases(),
     *INDEX_CASES,
+    *OTHER_CASES,
     *TAIL_CASES,
 )

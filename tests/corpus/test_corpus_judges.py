@@ -23,6 +23,8 @@ from tests.ops.conftest import memory_dir
 __all__ = ["memory_dir"]
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
+# The judge also reads every record, which damaged logs and swaps do not let it; tests/brokers has their starts.
+UNREADABLE = {"KR301", "KR302", "KR305", "KR601"}
 IN_PARTITION = [case for case in CASES if case.in_partition]
 
 
@@ -53,18 +55,22 @@ def seen(loaded: Loaded) -> tuple[object, ...]:
     )
 
 
-def differs(judge: Judge, case: Case, healthy: Loaded, work: Path) -> str:
-    """What of a case is not as its row says, or empty."""
-    directory = made(case, work / "damaged")
+def starts_otherwise(judge: Judge, case: Case, directory: Made, work: Path) -> str:
+    """Whether Kafka loads the damaged partition where it was to refuse it, or the other way round."""
     refused = case.before.of(judge.version) == "refuse"
     try:
         load(judge, case, directory, work / "copy")
     except JudgeError as error:
-        if not refused:
-            return f"was to be loaded: {error}"[:600]
-    else:
-        if refused:
-            return "was loaded"
+        return "" if refused else f"was to be loaded: {error}"[:600]
+    return "was loaded" if refused else ""
+
+
+def differs(judge: Judge, case: Case, healthy: Loaded, work: Path) -> str:
+    """What of a case is not as its row says, or empty."""
+    directory = made(case, work / "damaged")
+    problem = "" if UNREADABLE & case.findings else starts_otherwise(judge, case, directory, work)
+    if problem:
+        return problem
     if not case.mended:
         return ""
     apply(make_plan(str(directory.log_dir), options(case)), options(case))
@@ -90,4 +96,4 @@ def test_every_damaged_partition_is_refused_as_forecast_and_every_mended_one_giv
         if problem:
             wrong[case.name] = problem
         shutil.rmtree(work)
-    assert wrong == {}
+    assert sorted(wrong.items()) == []

@@ -1,0 +1,267 @@
+"""Rows of the corpus about producer snapshots, leftovers, ends of logs, and several of these in a bloated log."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+
+from tests import builders
+from tests.builders import NOW_MS
+from tests.corpus.bases import EPOCHS, MARKER, POINTS, Made
+from tests.corpus.case import UNHARMED, Before, Case, Damage
+
+RECOVERS = Before("recover", "recover", "recover")
+TRUNCATES = Before("truncate", "truncate", "truncate")
+Change = Callable[[bytes], bytes | None]
+
+
+def _on(base_offset: int, suffix: str, change: Change) -> Damage:
+    def damage(made: Made) -> None:
+        path = made.file(base_offset, suffix)
+        new = change(path.read_bytes() if path.exists() else b"")
+        if new is None:
+            path.unlink()
+        else:
+            path.write_bytes(new)
+
+    return damage
+
+
+def _all(*damages: Damage) -> Damage:
+    def damage(made: Made) -> None:
+        for each in damages:
+            each(made)
+
+    return damage
+
+
+def _unclean(made: Made) -> None:
+    (made.log_dir / MARKER).unlink()
+
+
+def _case(
+    name: str,
+    base: str,
+    damage: Damage,
+    rules: str,
+    fix: str,
+    before: Before = UNHARMED,
+    *,
+    mended: bool = True,
+    left: str = "",
+    after: str = "start",
+    differs: str = "",
+    in_partition: bool = True,
+) -> Case:
+    return Case(
+        name=name,
+        base=base,
+        damage=damage,
+        findings=frozenset(rules.split()),
+        fixes=tuple(sorted(fix.split(","))),
+        before=before,
+        mended=mended,
+        left=frozenset(left.split()),
+        after=after,
+        differs=frozenset(differs.split()),
+        in_partition=in_partition,
+    )
+
+
+# -- producer snapshots: those of "transactions" are at 6, 10 and at the end, 12 ---------------------
+SNAPSHOT = ".snapshot"
+
+
+def _every_snapshot(change: Change) -> Damage:
+    def damage(made: Made) -> None:
+        for path in made.folder.glob("*.snapshot"):
+            new = change(path.read_bytes())
+            if new is None:
+                path.unlink()
+            else:
+                path.write_bytes(new)
+
+    return damage
+
+
+SNAPSHOT_DAMAGES: dict[str, tuple[Change, str]] = {
+    "empty": (lambda data: b"", "KR501"),
+    "cut": (lambda data: data[:-7], "KR501"),
+    "torn": (lambda data: data + b"\0\1", "KR501"),
+    "nul": (lambda data: bytes(len(data)), "KR501"),
+    "bit-flipped": (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "KR501"),
+    "version-2": (lambda data: b"\0\2" + data[2:], "KR501"),
+    "count-minus-1": (lambda data: data[:6] + struct.pack(">i", -1) + data[10:], "KR501"),
+    "count-int-max": (lambda data: data[:6] + struct.pack(">i", 2**31 - 1) + data[10:], "KR501"),
+    "garbage": (lambda data: b"\xa5" * 50, "KR501"),
+}
+
+
+def _snapshot_cases() -> Iterator[Case]:
+    for name, (change, rules) in SNAPSHOT_DAMAGES.items():
+        yield _case(f"snapshot-{name}", "transactions", _on(12, SNAPSHOT, change), rules, "snapshots")
+    yield _case("snapshots-missing", "transactions", _every_snapshot(lambda data: None), "KR503", "snapshots")
+    yield _case(
+        "snapshots-nul", "transactions", _every_snapshot(lambda data: bytes(60)), "KR501", "snapshots"
+    )
+    yield _case(
+        "snapshot-past-the-end",
+        "transactions",
+        _on(90, SNAPSHOT, lambda data: b"\xa5" * 30),
+        "KR501",
+        "snapshots",
+    )
+
+
+# -- leftovers ----------------------------------------------------------------------------------------
+def _swap_of_a_segment(made: Made) -> None:
+    """The cleaner wrote a new segment 10, and was killed before it took the old one's name."""
+    log = made.file(10, ".log")
+    (made.folder / f"{log.name}.swap").write_bytes(log.read_bytes())
+
+
+def _left(name: str, content: bytes = b"x" * 40) -> Damage:
+    return lambda made: (made.folder / name).write_bytes(content) and None
+
+
+LEFTOVERS = (
+    _case("left-cleaned", "plain", _left(f"{10:020d}.log.cleaned"), "KR601 KR701", "leftovers"),
+    _case("left-deleted", "plain", _left(f"{0:020d}.log.deleted"), "KR601 KR701", "leftovers"),
+    _case("left-index-deleted", "plain", _left(f"{0:020d}.index.deleted"), "KR601 KR701", "leftovers"),
+    _case("left-orphan-index", "plain", _left(f"{77:020d}.index", bytes(8)), "KR205 KR701", "leftovers"),
+    _case(
+        "left-orphan-timeindex", "plain", _left(f"{77:020d}.timeindex", bytes(12)), "KR205 KR701", "leftovers"
+    ),
+    _case("left-swap-of-a-segment", "plain", _swap_of_a_segment, "KR601", "leftovers"),
+    _case(
+        "left-swap-empty",
+        "plain",
+        _left(f"{10:020d}.log.swap", b""),
+        "KR601",
+        "leftovers",
+        Before("unknown", "unknown", "unknown"),
+        mended=False,
+    ),
+    _case(
+        "left-swap-damaged",
+        "plain",
+        _left(f"{10:020d}.log.swap", b"\xa5" * 200),
+        "KR601",
+        "leftovers",
+        Before("unknown", "unknown", "unknown"),
+        mended=False,
+    ),
+    _case("left-index-swap-alone", "plain", _left(f"{10:020d}.index.swap", bytes(8)), "KR601", "leftovers"),
+)
+
+
+# -- ends of logs --------------------------------------------------------------------------------------
+def _tail(content: bytes) -> Damage:
+    return _on(20, ".log", lambda data: data + content)
+
+
+def _torn(made: Made) -> None:
+    batch = builders.data(30, 2, leader_epoch=4, timestamp=NOW_MS + 30).raw
+    _tail(batch[:-9])(made)
+
+
+TAILS = (
+    _case("tail-torn", "plain", _torn, "KR301", "tail"),
+    _case("tail-few-bytes", "plain", _tail(b"\0\0\0\0\0\0\0\x1e"), "KR301", "tail"),
+    _case("tail-zeros", "plain", _tail(bytes(4096)), "KR305", "tail"),
+    _case(
+        "tail-torn-unclean",
+        "plain",
+        _all(_torn, _unclean),
+        "KR301 KR801",
+        "tail",
+        TRUNCATES,
+        left="KR801",
+        after="recover",
+    ),
+    _case("tail-garbage", "plain", _tail(b"\xa5" * 300), "KR302", "tail", mended=False),
+    _case(
+        "middle-bit-flipped",
+        "plain",
+        _on(0, ".log", lambda data: data[:70] + b"\xff" + data[71:]),
+        "KR302",
+        "tail",
+        mended=False,
+    ),
+    _case(
+        "middle-zeros",
+        "plain",
+        _on(10, ".log", lambda data: data[:99] + bytes(99) + data[198:]),
+        "KR302",
+        "tail",
+        mended=False,
+    ),
+)
+
+
+# -- in a bloated log ------------------------------------------------------------------------------------
+def _epochs_cut(made: Made) -> None:
+    (made.folder / EPOCHS).write_bytes(b"0\n2\n0 0\n")
+
+
+def _points_cut(made: Made) -> None:
+    (made.log_dir / POINTS).write_bytes(b"0\n1\n")
+
+
+def _index_padded(made: Made) -> None:
+    for suffix, size in ((".index", 8), (".timeindex", 12)):
+        path = made.file(10, suffix)
+        path.write_bytes(path.read_bytes() + bytes(size * 200))
+
+
+ALL = "markers,epochs,checkpoints,index,snapshots"
+BLOATED = (
+    _case("bloated", "bloated", lambda made: None, "KR101", "markers"),
+    _case(
+        "bloated-epochs",
+        "bloated",
+        _epochs_cut,
+        "KR101 KR401 KR803",
+        ALL,
+        Before("refuse", "refuse", "refuse"),
+    ),
+    _case(
+        "bloated-points",
+        "bloated",
+        _points_cut,
+        "KR101 KR403 KR803",
+        ALL,
+        Before("refuse", "refuse", "refuse"),
+        in_partition=False,
+    ),
+    _case("bloated-indexes", "bloated", _index_padded, "KR101 KR201 KR203", ALL),
+    _case("bloated-snapshot", "bloated", _on(32, SNAPSHOT, lambda data: b"\xa5"), "KR101 KR501", ALL),
+    _case(
+        "bloated-torn",
+        "bloated",
+        _on(30, ".log", lambda data: data + b"\0" * 7),
+        "KR101 KR305",
+        "markers,tail",
+    ),
+    _case(
+        "bloated-unclean",
+        "bloated",
+        _unclean,
+        "KR101 KR801",
+        "markers",
+        RECOVERS,
+        left="KR801",
+        after="recover",
+    ),
+    _case(
+        "bloated-and-everything",
+        "bloated",
+        _all(_epochs_cut, _points_cut, _index_padded, _on(32, SNAPSHOT, lambda data: b"\xa5")),
+        "KR101 KR201 KR203 KR401 KR403 KR501 KR803",
+        ALL,
+        Before("refuse", "refuse", "refuse"),
+        in_partition=False,
+    ),
+)
+
+OTHER_CASES: tuple[Case, ...] = (*_snapshot_cases(), *LEFTOVERS, *TAILS, *BLOATED)
