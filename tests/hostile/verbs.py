@@ -20,6 +20,8 @@ from krepair.errors import ExitCode
 
 ALL_FIXES = "markers,index,epochs,checkpoints,snapshots,leftovers,tail"
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+FORGED = re.compile("^[ |]*KR999", re.MULTILINE)
+"""What the name with a newline would write on a line of its own."""
 TIME_LIMIT_S = 60
 BIG_BYTES = 1 << 22
 
@@ -88,6 +90,7 @@ def assert_tame(ran: Ran, *codes: ExitCode) -> None:
     assert ran.code in set(ExitCode) - {ExitCode.BUG}, said
     assert not codes or ran.code in codes, said
     assert "Traceback" not in ran.out + ran.err, said
+    assert not FORGED.search(ran.out + ran.err), said
     assert not CONTROL.search(ran.err), repr(CONTROL.search(ran.err))
     if "--json" in ran.words:
         msgspec.json.decode(ran.out.encode())

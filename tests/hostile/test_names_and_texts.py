@@ -1,11 +1,8 @@
-"""Names that steer a terminal or are no text, counts and lines without end, files of terabytes: all of it bounded."""
+"""Names and texts that steer a terminal or are no text: shown escaped or refused, whatever the verb."""
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +10,7 @@ import pytest
 
 from krepair.errors import ExitCode
 from tests.corpus.bases import BASES, EPOCHS, Made
-from tests.hostile.verbs import ALL_FIXES, every_verb, picture
+from tests.hostile.verbs import every_verb
 from tests.ops.conftest import memory_dir
 
 __all__ = ["memory_dir"]
@@ -102,94 +99,3 @@ def test_hostile_text_in_a_small_file_is_found_and_shown_escaped(
     path_of(made, name).write_bytes(TEXTS[text](b"t"))
     runs = every_verb(made.log_dir, memory_dir / "plan.krplan")
     assert runs[0].code == ExitCode.FOUND
-
-
-LIMITED = """
-import json, resource, sys
-from krepair.cli.main import app
-limit = int(sys.argv[1])
-resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-codes = []
-for words in json.loads(sys.argv[2]):
-    try:
-        app(words)
-    except SystemExit as end:
-        codes.append(end.code)
-status = dict(line.split(":", 1) for line in open("/proc/self/status"))
-sys.stderr.write("\\n" + json.dumps([codes, int(status["VmHWM"].split()[0]) * 1024]))
-"""
-MOST_ADDRESSES = 6 << 30
-MOST_BYTES = 700 << 20
-
-
-def each_limited(log_dir: Path, plan: Path) -> list[int]:
-    """Exit codes of all verbs, one after the other in a process that must stay small."""
-    before = picture(log_dir)
-    where, inline = str(log_dir), ("--engine", "inline")
-    verbs = [
-        ("check", where, *inline),
-        ("verify", where, *inline),
-        ("plan", where, "--fix", ALL_FIXES, *inline, "--out", str(plan)),
-        ("show", str(plan)),
-        ("apply", str(plan), *inline),
-        ("undo", str(plan)),
-    ]
-    argv = [sys.executable, "-c", LIMITED, str(MOST_ADDRESSES), json.dumps(verbs)]
-    done = subprocess.run(argv, capture_output=True, timeout=120, check=False)
-    assert b"Traceback" not in done.stderr, done.stderr[-2000:]
-    codes, peak = json.loads(done.stderr.decode().splitlines()[-1])
-    assert peak < MOST_BYTES, peak
-    assert set(codes) <= set(ExitCode) - {ExitCode.BUG}, (codes, done.stderr[-800:])
-    assert picture(log_dir) == before
-    return [int(code) for code in codes]
-
-
-def _endless_line(path: Path) -> None:
-    with path.open("wb") as out:
-        out.write(b"0\n1\n")
-        for _ in range(100):
-            out.write(b"7" * (1 << 20))
-
-
-def _lines(path: Path) -> None:
-    path.write_bytes(TEXTS["200 000 lines"](b"t"))
-
-
-def _terabytes(path: Path) -> None:
-    """As long as the file system lets a file be, without a block."""
-    for size in (8 << 40, 1 << 40, 15 << 30):
-        try:
-            os.truncate(path, size)
-        except OSError:
-            continue
-        return
-
-
-def _sparse(path: Path) -> None:
-    path.touch()
-    _terabytes(path)
-
-
-SIZES = {
-    **{f"line of 100 MB, {name}": (name, _endless_line) for name in FILES},
-    **{f"200 000 lines, {name}": (name, _lines) for name in (EPOCHS, "recovery-point-offset-checkpoint")},
-    **{
-        f"terabytes, {name}": (name, _sparse)
-        for name in (EPOCHS, "recovery-point-offset-checkpoint", "meta.properties")
-    },
-    **{
-        f"terabytes, {base:020d}{suffix}": (f"{base:020d}{suffix}", _sparse)
-        for base in (0, 10, 12)
-        for suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
-        if not (base == 12 and suffix != ".snapshot") and not (base == 0 and suffix == ".snapshot")
-    },
-}
-
-
-@pytest.mark.parametrize("what", SIZES)
-def test_size_of_a_file_does_not_become_memory(memory_dir: Path, what: str) -> None:
-    made = BASES["transactions"].write(memory_dir / "logs", "t")
-    name, damage = SIZES[what]
-    path = made.folder / name if name[0] == "0" else path_of(made, name)
-    damage(path)
-    assert each_limited(made.log_dir, memory_dir / "plan.krplan")[0] == ExitCode.FOUND
