@@ -43,6 +43,7 @@ class Case:
         left: rules that check still names afterwards.
         after: forecast of the mended directory, for all versions.
         in_partition: whether the damage and its mending lie in the partition folder alone.
+        consents: what ``--accept-data-loss`` is given, with ``{}`` for the partition.
         differs: ``records`` or ``epochs``: what clients get other from the mended partition than from the healthy one.
         restores: files of the partition folder that are again what they were in the healthy directory.
     """
@@ -57,5 +58,6 @@ class Case:
     left: frozenset[str] = frozenset()
     after: str = "start"
     in_partition: bool = True
+    consents: tuple[str, ...] = ()
     differs: frozenset[str] = frozenset()
     restores: tuple[str, ...] = ()

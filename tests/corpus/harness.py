@@ -30,6 +30,7 @@ def options(case: Case, version: str = "") -> Options:
         fixes=case.fixes,
         settings=tuple(BASES[case.base].config.items()),
         delete_horizon=FAR,
+        accepted_losses=tuple(each.format(f"{case.name}-0") for each in case.consents),
         broker_version=version,
     )
 

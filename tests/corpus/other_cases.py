@@ -52,6 +52,7 @@ def _case(
     after: str = "start",
     differs: str = "",
     in_partition: bool = True,
+    consents: str = "",
 ) -> Case:
     return Case(
         name=name,
@@ -65,6 +66,7 @@ def _case(
         after=after,
         differs=frozenset(differs.split()),
         in_partition=in_partition,
+        consents=tuple(consents.split()),
     )
 
 
@@ -199,6 +201,29 @@ TAILS = (
 )
 
 
+def _flipped(made: Made) -> None:
+    """A bit in the second of the five batches of segment 0."""
+    _on(0, ".log", lambda data: data[:180] + bytes([data[180] ^ 1]) + data[181:])(made)
+
+
+CONSENTED = (
+    _case(
+        "middle-excised", "plain", _flipped, "KR302", "tail=excise", consents="KR302:{}:2", differs="records"
+    ),
+    _case(
+        "middle-as-a-broker",
+        "plain",
+        _flipped,
+        "KR302",
+        "tail=broker",
+        consents="KR302:{}:2",
+        left="KR402 KR403 KR404 KR502",
+        differs="records epochs",
+    ),
+    _case("tail-garbage-cut", "plain", _tail(b"\xa5" * 300), "KR302", "tail=excise", consents="KR302:{}:30"),
+)
+
+
 # -- in a bloated log ------------------------------------------------------------------------------------
 def _epochs_cut(made: Made) -> None:
     (made.folder / EPOCHS).write_bytes(b"0\n2\n0 0\n")
@@ -264,4 +289,4 @@ BLOATED = (
     ),
 )
 
-OTHER_CASES: tuple[Case, ...] = (*_snapshot_cases(), *LEFTOVERS, *TAILS, *BLOATED)
+OTHER_CASES: tuple[Case, ...] = (*_snapshot_cases(), *LEFTOVERS, *TAILS, *CONSENTED, *BLOATED)
