@@ -13,37 +13,37 @@ from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.lock import is_locked
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
-from krepair.ops.checkpoints import checkpoint_findings, log_ends, see_checkpoints
-from krepair.ops.damage import damage_findings, look_at_damage
-from krepair.ops.duplicates import duplicate_findings
-from krepair.ops.epochs import epoch_findings, look_at_epochs
-from krepair.ops.findings import MARKER_CLASSES, partition_findings, root_findings, sum_tallies
-from krepair.ops.forecast import RootFacts, forecast
-from krepair.ops.identity import configured_id, meta_findings, metadata_findings, read_metadata
-from krepair.ops.indexes import (
+from krepair.ops.findings.duplicates import duplicate_findings
+from krepair.ops.findings.identity import configured_id, meta_findings, metadata_findings, read_metadata
+from krepair.ops.findings.marked import marked_findings
+from krepair.ops.findings.ownership import nodes_of, ownership_findings
+from krepair.ops.findings.partitions import MARKER_CLASSES, partition_findings, root_findings, sum_tallies
+from krepair.ops.findings.stuck import cleaner_findings, newest_time_ms, transaction_findings
+from krepair.ops.fixes.checkpoints import checkpoint_findings, log_ends, see_checkpoints
+from krepair.ops.fixes.damage import damage_findings, look_at_damage
+from krepair.ops.fixes.epochs import epoch_findings, look_at_epochs
+from krepair.ops.fixes.indexes import (
     deletion_findings,
     deletions_of,
     index_findings,
     look_at_txn_indexes,
     scan_and_look,
 )
-from krepair.ops.leftovers import (
+from krepair.ops.fixes.leftovers import (
     freed_at_start,
     leftover_findings,
     leftovers_mend,
     look_at_leftovers,
     next_version,
 )
-from krepair.ops.marked import marked_findings
-from krepair.ops.next_start import recovery_findings, refusal_findings, retention_findings
+from krepair.ops.fixes.snapshots import look_at_snapshots, snapshot_findings
+from krepair.ops.next_start.findings import recovery_findings, refusal_findings, retention_findings
+from krepair.ops.next_start.forecast import RootFacts, forecast
+from krepair.ops.next_start.refusal import Version
+from krepair.ops.next_start.start_space import StartSpace, space_findings, start_space
 from krepair.ops.options import Options
-from krepair.ops.ownership import nodes_of, ownership_findings
 from krepair.ops.progress import Progress, SilentProgress
-from krepair.ops.refusal import Version
 from krepair.ops.reports import CheckReport, ForecastLine, LogDirReport, PartitionSummary
-from krepair.ops.snapshots import look_at_snapshots, snapshot_findings
-from krepair.ops.start_space import StartSpace, space_findings, start_space
-from krepair.ops.stuck import cleaner_findings, newest_time_ms, transaction_findings
 from krepair.ops.survey import (
     Surveyed,
     cannot_touch,

@@ -20,17 +20,23 @@ from krepair.logdir.lock import is_locked
 from krepair.logdir.reading import opened_for_reading
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
-from krepair.ops.checkpoints import CHECKPOINTS_FIX, keeper_of, log_ends, root_plan, see_checkpoints
-from krepair.ops.epochs import EPOCHS_FIX, epoch_changes, look_at_epochs
-from krepair.ops.indexes import depth_of, index_changes, look_at_indexes, look_at_txn_indexes, why_untouched
-from krepair.ops.leftovers import LEFTOVERS_FIX, leftover_changes, look_at_leftovers, told_version
+from krepair.ops.findings.trouble import cleaner_stands_still, mtimes_look_copied
+from krepair.ops.fixes.checkpoints import CHECKPOINTS_FIX, keeper_of, log_ends, root_plan, see_checkpoints
+from krepair.ops.fixes.epochs import EPOCHS_FIX, epoch_changes, look_at_epochs
+from krepair.ops.fixes.indexes import (
+    depth_of,
+    index_changes,
+    look_at_indexes,
+    look_at_txn_indexes,
+    why_untouched,
+)
+from krepair.ops.fixes.leftovers import LEFTOVERS_FIX, leftover_changes, look_at_leftovers, told_version
+from krepair.ops.fixes.snapshots import SNAPSHOTS_FIX, look_at_snapshots, snapshot_changes
+from krepair.ops.fixes.swaps import log_swaps
+from krepair.ops.fixes.tail import check_asked, decide_tails, way_of
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
-from krepair.ops.snapshots import SNAPSHOTS_FIX, look_at_snapshots, snapshot_changes
 from krepair.ops.survey import Surveyed, TailDecision, log_end_of, scan_partitions, survey
-from krepair.ops.swaps import log_swaps
-from krepair.ops.tail import check_asked, decide_tails, way_of
-from krepair.ops.trouble import cleaner_stands_still, mtimes_look_copied
 from krepair.pipeline.engine import Engine, choose_engine
 from krepair.plan.build import LogDirFacts, build_plan
 from krepair.plan.model import (

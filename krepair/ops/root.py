@@ -19,7 +19,7 @@ from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.view import read_log_dir
-from krepair.ops.checkpoints import log_ends, see_checkpoints
+from krepair.ops.fixes.checkpoints import log_ends, see_checkpoints
 from krepair.ops.reports import ChangeOutcome, ChangeResult, Problem
 from krepair.pipeline.engine import Engine
 from krepair.plan.model import Change, Plan, ReplaceFile, RootPlan

@@ -22,12 +22,12 @@ from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir, Partition
-from krepair.ops.epochs import log_start_of, made_anew, see_epochs
+from krepair.ops.fixes.epochs import log_start_of, made_anew, see_epochs
+from krepair.ops.fixes.snapshot_state import see_snapshots, state_rules, target_of
+from krepair.ops.fixes.snapshots import is_snapshot, made_from_log
+from krepair.ops.fixes.swaps import stage_swap
 from krepair.ops.progress import Progress, SilentProgress
-from krepair.ops.snapshot_state import see_snapshots, state_rules, target_of
-from krepair.ops.snapshots import is_snapshot, made_from_log
 from krepair.ops.survey import facts_of, newest_snapshot
-from krepair.ops.swaps import stage_swap
 from krepair.pipeline.damage import MendedItem, MendedResult
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.indexes import MendItem

@@ -15,9 +15,9 @@ from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.config import Settings, TopicSettings
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition, Segment, Snapshot
+from krepair.ops.fixes.swaps import SeenLeftovers
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress
-from krepair.ops.swaps import SeenLeftovers
 from krepair.pipeline.damage import MapResult
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.indexes import InspectResult

@@ -11,15 +11,15 @@ from krepair.errors import KrepairError, StalePlanError
 from krepair.journal.status import ChangeState, read_status
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
-from krepair.ops.epochs import not_as_planned
+from krepair.ops.fixes.epochs import not_as_planned
+from krepair.ops.fixes.snapshots import snapshot_problems
+from krepair.ops.fixes.swaps import not_completed
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.reports import Problem, VerifyReport
 from krepair.ops.root import RootRun
-from krepair.ops.snapshots import snapshot_problems
 from krepair.ops.stage import Stager, Staging, is_made_here
 from krepair.ops.survey import place_of
-from krepair.ops.swaps import not_completed
 from krepair.ops.target import check_target, journal_folder, listed, view_of
 from krepair.pipeline.compare import compare_with_sources
 from krepair.pipeline.damage import mended

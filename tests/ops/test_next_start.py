@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from krepair.logdir.space import Space
-from krepair.ops import start_space
 from krepair.ops.check import check
+from krepair.ops.next_start import start_space
 from krepair.ops.options import Engine, Options
 from krepair.ops.reports import ForecastLine, LogDirReport
 from tests import builders

@@ -19,9 +19,9 @@ from krepair.errors import ExitCode, KrepairError
 from krepair.formats import producer_snapshot
 from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
 from krepair.logdir.values import Snapshot
-from krepair.ops import snapshot_state
 from krepair.ops.apply import apply
 from krepair.ops.check import check
+from krepair.ops.fixes import snapshot_state
 from krepair.ops.options import Engine, Options
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from krepair.errors import UsageError
 from krepair.logdir.values import FileRef, LogDir, Partition
-from krepair.ops.damage import Damaged, Loss, damages_of, look_at_damage, prices, unmapped, valid_ranges
-from krepair.ops.indexes import why_untouched
+from krepair.ops.fixes.damage import Damaged, Loss, damages_of, look_at_damage, prices, unmapped, valid_ranges
+from krepair.ops.fixes.indexes import why_untouched
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress
 from krepair.ops.survey import Surveyed, TailDecision, place_of, scan_partitions

@@ -11,7 +11,7 @@ from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition
-from krepair.ops.indexes import why_untouched
+from krepair.ops.fixes.indexes import why_untouched
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress
 from krepair.ops.survey import Surveyed, scan_partitions

@@ -9,9 +9,9 @@ from krepair.checks.catalogue import Finding
 from krepair.checks.recovery_time import duration_text
 from krepair.checks.retention import Deletions
 from krepair.logdir.values import LogDir
-from krepair.ops.forecast import RootFacts
+from krepair.ops.next_start.forecast import RootFacts
+from krepair.ops.next_start.refusal import Cause, Version, causes_of_refusal
 from krepair.ops.options import Options
-from krepair.ops.refusal import Cause, Version, causes_of_refusal
 from krepair.ops.reports import ForecastLine
 from krepair.ops.survey import Surveyed
 

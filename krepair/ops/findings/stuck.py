@@ -11,7 +11,7 @@ from krepair.checks.catalogue import Finding
 from krepair.kernels import classes as c
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir
-from krepair.ops.refusal import Version
+from krepair.ops.next_start.refusal import Version
 from krepair.ops.survey import Surveyed
 from krepair.rules.model import SegmentFacts
 from krepair.rules.producers import all_ids, states_by_scan

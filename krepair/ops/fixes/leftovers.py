@@ -14,10 +14,18 @@ from krepair.kernels.classes import D_NONE
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import FileRef, Leftover, LogDir, Partition
 from krepair.logdir.view import shown_path
+from krepair.ops.fixes.swaps import (
+    SWAP,
+    Removal,
+    SeenLeftovers,
+    log_swaps,
+    missing_batches,
+    new_files,
+    read_swap,
+)
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress
 from krepair.ops.survey import NEVER_TOUCHED, Surveyed, scan_partitions
-from krepair.ops.swaps import SWAP, Removal, SeenLeftovers, log_swaps, missing_batches, new_files, read_swap
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.tasks import TXN_INDEX_AT_MOST_BYTES
 from krepair.plan.build import version_of

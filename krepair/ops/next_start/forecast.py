@@ -11,14 +11,14 @@ from krepair.checks.recovery_time import duration_text, recovery_seconds
 from krepair.checks.retention import FIRST_WITHOUT_SANITY_CHECK, Deletions
 from krepair.formats.filenames import LOG_START_CHECKPOINT
 from krepair.logdir.values import LogDir
-from krepair.ops.checkpoints import SeenCheckpoint
-from krepair.ops.damage import cut_by_recovery, recovered_bases, unmapped
-from krepair.ops.identity import Metadata
-from krepair.ops.leftovers import swap_forecast
-from krepair.ops.marked import marked_forecast
-from krepair.ops.refusal import Version, forgotten_epochs, refusal, reservations
+from krepair.ops.findings.identity import Metadata
+from krepair.ops.findings.marked import marked_forecast
+from krepair.ops.fixes.checkpoints import SeenCheckpoint
+from krepair.ops.fixes.damage import cut_by_recovery, recovered_bases, unmapped
+from krepair.ops.fixes.leftovers import swap_forecast
+from krepair.ops.fixes.snapshots import snapshot_forecast
+from krepair.ops.next_start.refusal import Version, forgotten_epochs, refusal, reservations
 from krepair.ops.reports import ForecastLine
-from krepair.ops.snapshots import snapshot_forecast
 from krepair.ops.survey import Surveyed
 from krepair.rules.checkpoints import LineDecision
 

@@ -17,10 +17,10 @@ from krepair.formats.filenames import (
     REPLICATION_CHECKPOINT,
 )
 from krepair.logdir.values import LogDir, OffsetCheckpoint
-from krepair.ops.damage import recovery_stops
-from krepair.ops.identity import PARTITION_METADATA, Metadata
-from krepair.ops.marked import marked_refusals
-from krepair.ops.odd_names import names_without_an_offset
+from krepair.ops.findings.identity import PARTITION_METADATA, Metadata
+from krepair.ops.findings.marked import marked_refusals
+from krepair.ops.fixes.damage import recovery_stops
+from krepair.ops.next_start.odd_names import names_without_an_offset
 from krepair.ops.survey import Surveyed
 from krepair.rules.epochs import EpochReason
 

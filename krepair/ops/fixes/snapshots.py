@@ -14,10 +14,10 @@ from krepair.logdir.config import Settings
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import why
 from krepair.logdir.values import LogDir, Partition
-from krepair.ops.indexes import why_untouched
+from krepair.ops.fixes.indexes import why_untouched
+from krepair.ops.fixes.snapshot_state import read_snapshot_file, see_snapshots, state_rules, target_of
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress
-from krepair.ops.snapshot_state import read_snapshot_file, see_snapshots, state_rules, target_of
 from krepair.ops.survey import Surveyed, place_of
 from krepair.pipeline.engine import Engine
 from krepair.plan.model import KeepOriginal, ReplaceFile

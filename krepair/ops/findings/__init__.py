@@ -1,0 +1,1 @@
+"""Findings that no fix mends, and those of the markers."""

@@ -1,0 +1,1 @@
+"""What the next start of a broker would do, by version, and what it needs."""
