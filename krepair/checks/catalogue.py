@@ -272,14 +272,14 @@ _LOG_BYTES = (
     ),
     Rule(
         code="KR309",
-        severity=Severity.BROKER_DOWN,
+        severity=Severity.CONFUSING,
         title="Batch that can overflow an old client's fetch response",
-        evidence="largest batch times the partitions that one consumer may fetch from this broker, against "
-        "2147483647",
-        danger="the response size overflows, and old clients or the broker fail",
+        evidence="largest batch of a topic times its partitions here, against 2147483647",
+        danger="a client before 0.10.1 asks each partition for that much; one response cannot hold it, and it fails",
         fix="none",
         lost_if_wrong=_NOTHING_CHANGED,
-        source="KAFKA-1196",
+        source="KAFKA-1196, KIP-74",
+        implemented_in=FIRST_VERSION,
     ),
 )
 

@@ -14,6 +14,7 @@ from krepair.logdir.lock import is_locked
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
 from krepair.ops.findings.duplicates import duplicate_findings
+from krepair.ops.findings.fetch_size import fetch_findings
 from krepair.ops.findings.identity import configured_id, meta_findings, metadata_findings, read_metadata
 from krepair.ops.findings.marked import marked_findings
 from krepair.ops.findings.ownership import nodes_of, ownership_findings
@@ -195,6 +196,7 @@ def _findings(seen: _Seen, settings: Settings, options: Options) -> Iterator[Fin
     for each in seen.surveyed:
         yield from _findings_of_partition(seen, each, options)
         yield from transaction_findings(each, newest_ms, settings.transaction_max_timeout_ms)
+    yield from fetch_findings(seen.surveyed)
     yield from recovery_findings(seen.forecast)
     yield from refusal_findings(seen.view, seen.surveyed, seen.root, seen.version)
     yield from space_findings(seen.space)

@@ -1,0 +1,25 @@
+"""KR309: topics whose batches are so large, and so many of whose partitions lie here, that old clients fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from krepair.checks.catalogue import Finding
+from krepair.checks.fetch_size import MOST_RESPONSE_BYTES, fetch_overflows
+from krepair.ops.survey import Surveyed
+
+
+def fetch_findings(surveyed: Sequence[Surveyed]) -> Iterator[Finding]:
+    """One finding per topic, from the largest batch that the scans met."""
+    largest: dict[str, list[int]] = {}
+    for each in surveyed:
+        sizes = [facts.summary.largest_batch for facts in each.segments]
+        largest.setdefault(each.partition.topic, []).append(max(sizes, default=0))
+    for one in fetch_overflows(largest):
+        yield Finding(
+            rule="KR309",
+            evidence=(
+                f"topic {one.topic}: {one.partitions} partitions here and a batch of {one.largest_batch} bytes make "
+                f"a response of up to {one.response_bytes} bytes; {MOST_RESPONSE_BYTES} can be sent"
+            ),
+        )
