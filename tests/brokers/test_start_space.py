@@ -15,6 +15,7 @@ from tests.brokers.test_next_start import TOPICS, VERSIONS, checked, gathered
 from tests.lab.broker import Broker, BrokerError
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
+START_TIMEOUT_S = 40  # a KRaft broker whose predecessor was killed waits for its session to end
 
 
 @pytest.fixture
@@ -43,7 +44,9 @@ def test_start_on_a_full_disk_fails_as_told_and_with_the_bytes_told_it_does_not(
 ) -> None:
     disk = small_disk(8 << 20)
     log_dir = gathered(disk)
-    with Broker(version, log_dir, {"log.cleaner.enable": "false"}, TOPICS, timeout_s=15) as broker:
+    with Broker(
+        version, log_dir, {"log.cleaner.enable": "false"}, TOPICS, timeout_s=START_TIMEOUT_S
+    ) as broker:
         broker.stop(kill=True)
         for path in log_dir.rglob("*.index"):
             path.unlink()  # so that blocks are needed that are not there yet

@@ -29,8 +29,10 @@ OFFLINE = re.compile(
     r"(?:Stopping serving (?:logs|replicas) in (?:dir|directory)|Error while loading log dir) (/\S+)"
 )
 # On 3.9 and 4.3 a count of 2147483647 takes the memory of the whole broker; a number that is none ends the cleaner's
-# thread, or the publishing of all metadata after it.
-CONTAGIOUS = re.compile("int-max|(?:cleaner|replication)-(?:count-minus-1|offset-past-64-bits)")
+# thread, or the publishing of all metadata after it. 2.2.1 stops at a leader epoch file that it cannot read, if it
+# comes to it before the log directory is offline for something else.
+NEWER = "int-max|(?:cleaner|replication)-(?:count-minus-1|offset-past-64-bits)"
+CONTAGIOUS = {"2.2.1": "and-everything", "3.9.2": NEWER, "4.3.1": NEWER}
 
 
 def topics(cases: list[Case]) -> dict[str, Topic]:
@@ -71,7 +73,7 @@ def test_damaged_files_of_the_root_do_what_check_forecast(
 
     But for what brings down more than its own directory, see ``CONTAGIOUS``.
     """
-    cases = [case for case in IN_ROOT if version == "2.2.1" or not CONTAGIOUS.search(case.name)]
+    cases = [case for case in IN_ROOT if not re.search(CONTAGIOUS[version], case.name)]
     directories = {case.name: made(case, memory_dir / case.name) for case in cases}
     sound = gather(memory_dir / "gathered", [], USED)[:1]
     dirs = [*sound, *(directory.log_dir for directory in directories.values())]
