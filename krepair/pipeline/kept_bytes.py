@@ -9,6 +9,7 @@ import numpy as np
 from krepair.checks.audit import Bools, Int32s, Int64s, audit_gathered, audit_window, edges_of
 from krepair.durable.real_disk import RealDisk
 from krepair.formats import batch_v2
+from krepair.kernels.classes import CLASS_COUNT
 from krepair.kernels.huge import Bytes
 from krepair.kernels.places import gather_kept
 from krepair.kernels.scan import WINDOW_BYTES
@@ -18,7 +19,6 @@ from krepair.plan.model import SourceSegment
 from krepair.rules.markers import stays
 
 _AT_ONCE_BYTES = 1 << 21
-_CLASSES = 12
 
 
 class KeptBytes:
@@ -42,7 +42,7 @@ class KeptBytes:
         self._disk = RealDisk()
         self._read = 0
         self._stays = np.array(
-            [stays(number, drop_unstamped=source.drop_unstamped) for number in range(_CLASSES)]
+            [stays(number, drop_unstamped=source.drop_unstamped) for number in range(CLASS_COUNT)]
         )
         self._last_position = source.last_position
         self._held: Bytes = np.empty(_AT_ONCE_BYTES + WINDOW_BYTES, np.uint8)
