@@ -61,3 +61,35 @@ class Case:
     consents: tuple[str, ...] = ()
     differs: frozenset[str] = frozenset()
     restores: tuple[str, ...] = ()
+
+
+def case_of(
+    name: str,
+    base: str,
+    damage: Damage,
+    rules: str,
+    fix: str,
+    before: Before = UNHARMED,
+    *,
+    mended: bool = True,
+    left: str = "",
+    after: str = "start",
+    differs: str = "",
+    in_partition: bool = True,
+    consents: str = "",
+) -> Case:
+    """One line of a table; rules and what is left are divided by blanks, fixes by commas."""
+    return Case(
+        name=name,
+        base=base,
+        damage=damage,
+        findings=frozenset(rules.split()),
+        fixes=tuple(sorted(fix.split(","))),
+        before=before,
+        mended=mended,
+        left=frozenset(left.split()),
+        after=after,
+        differs=frozenset(differs.split()),
+        in_partition=in_partition,
+        consents=tuple(consents.split()),
+    )

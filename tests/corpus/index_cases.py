@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tests.builders import NOW_MS
 from tests.corpus.bases import MARKER, Made
-from tests.corpus.case import UNHARMED, Before, Case, Damage
+from tests.corpus.case import UNHARMED, Before, Case, Damage, case_of
 
 OFFSETS, TIMES, ABORTED = ".index", ".timeindex", ".txnindex"
 ENTRY = {OFFSETS: 8, TIMES: 12, ABORTED: 34}
@@ -170,15 +170,7 @@ def _row(
     mended: bool = True,
     fix: str = "index",
 ) -> Case:
-    return Case(
-        name=name,
-        base=base,
-        damage=damage,
-        findings=frozenset(rules.split()),
-        fixes=(fix,),
-        before=before,
-        mended=mended,
-    )
+    return case_of(name, base, damage, rules, fix, before, mended=mended)
 
 
 OTHERS = (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from tests import builders
 from tests.builders import NOW_MS
 from tests.corpus.bases import EPOCHS, MARKER, POINTS, Made
-from tests.corpus.case import UNHARMED, Before, Case, Damage
+from tests.corpus.case import Before, Case, Damage, case_of
 
 RECOVERS = Before("recover", "recover", "recover")
 TRUNCATES = Before("truncate", "truncate", "truncate")
@@ -37,37 +37,6 @@ def _all(*damages: Damage) -> Damage:
 
 def _unclean(made: Made) -> None:
     (made.log_dir / MARKER).unlink()
-
-
-def _case(
-    name: str,
-    base: str,
-    damage: Damage,
-    rules: str,
-    fix: str,
-    before: Before = UNHARMED,
-    *,
-    mended: bool = True,
-    left: str = "",
-    after: str = "start",
-    differs: str = "",
-    in_partition: bool = True,
-    consents: str = "",
-) -> Case:
-    return Case(
-        name=name,
-        base=base,
-        damage=damage,
-        findings=frozenset(rules.split()),
-        fixes=tuple(sorted(fix.split(","))),
-        before=before,
-        mended=mended,
-        left=frozenset(left.split()),
-        after=after,
-        differs=frozenset(differs.split()),
-        in_partition=in_partition,
-        consents=tuple(consents.split()),
-    )
 
 
 # -- producer snapshots: those of "transactions" are at 6, 10 and at the end, 12 ---------------------
@@ -101,12 +70,14 @@ SNAPSHOT_DAMAGES: dict[str, tuple[Change, str]] = {
 
 def _snapshot_cases() -> Iterator[Case]:
     for name, (change, rules) in SNAPSHOT_DAMAGES.items():
-        yield _case(f"snapshot-{name}", "transactions", _on(12, SNAPSHOT, change), rules, "snapshots")
-    yield _case("snapshots-missing", "transactions", _every_snapshot(lambda data: None), "KR503", "snapshots")
-    yield _case(
+        yield case_of(f"snapshot-{name}", "transactions", _on(12, SNAPSHOT, change), rules, "snapshots")
+    yield case_of(
+        "snapshots-missing", "transactions", _every_snapshot(lambda data: None), "KR503", "snapshots"
+    )
+    yield case_of(
         "snapshots-nul", "transactions", _every_snapshot(lambda data: bytes(60)), "KR501", "snapshots"
     )
-    yield _case(
+    yield case_of(
         "snapshot-past-the-end",
         "transactions",
         _on(90, SNAPSHOT, lambda data: b"\xa5" * 30),
@@ -127,15 +98,15 @@ def _left(name: str, content: bytes = b"x" * 40) -> Damage:
 
 
 LEFTOVERS = (
-    _case("left-cleaned", "plain", _left(f"{10:020d}.log.cleaned"), "KR601 KR701", "leftovers"),
-    _case("left-deleted", "plain", _left(f"{0:020d}.log.deleted"), "KR601 KR701", "leftovers"),
-    _case("left-index-deleted", "plain", _left(f"{0:020d}.index.deleted"), "KR601 KR701", "leftovers"),
-    _case("left-orphan-index", "plain", _left(f"{77:020d}.index", bytes(8)), "KR205 KR701", "leftovers"),
-    _case(
+    case_of("left-cleaned", "plain", _left(f"{10:020d}.log.cleaned"), "KR601 KR701", "leftovers"),
+    case_of("left-deleted", "plain", _left(f"{0:020d}.log.deleted"), "KR601 KR701", "leftovers"),
+    case_of("left-index-deleted", "plain", _left(f"{0:020d}.index.deleted"), "KR601 KR701", "leftovers"),
+    case_of("left-orphan-index", "plain", _left(f"{77:020d}.index", bytes(8)), "KR205 KR701", "leftovers"),
+    case_of(
         "left-orphan-timeindex", "plain", _left(f"{77:020d}.timeindex", bytes(12)), "KR205 KR701", "leftovers"
     ),
-    _case("left-swap-of-a-segment", "plain", _swap_of_a_segment, "KR601", "leftovers"),
-    _case(
+    case_of("left-swap-of-a-segment", "plain", _swap_of_a_segment, "KR601", "leftovers"),
+    case_of(
         "left-swap-empty",
         "plain",
         _left(f"{10:020d}.log.swap", b""),
@@ -144,7 +115,7 @@ LEFTOVERS = (
         Before("unknown", "unknown", "unknown"),
         mended=False,
     ),
-    _case(
+    case_of(
         "left-swap-damaged",
         "plain",
         _left(f"{10:020d}.log.swap", b"\xa5" * 200),
@@ -153,7 +124,7 @@ LEFTOVERS = (
         Before("unknown", "unknown", "unknown"),
         mended=False,
     ),
-    _case("left-index-swap-alone", "plain", _left(f"{10:020d}.index.swap", bytes(8)), "KR601", "leftovers"),
+    case_of("left-index-swap-alone", "plain", _left(f"{10:020d}.index.swap", bytes(8)), "KR601", "leftovers"),
 )
 
 
@@ -168,10 +139,10 @@ def _torn(made: Made) -> None:
 
 
 TAILS = (
-    _case("tail-torn", "plain", _torn, "KR301", "tail"),
-    _case("tail-few-bytes", "plain", _tail(b"\0\0\0\0\0\0\0\x1e"), "KR301", "tail"),
-    _case("tail-zeros", "plain", _tail(bytes(4096)), "KR305", "tail"),
-    _case(
+    case_of("tail-torn", "plain", _torn, "KR301", "tail"),
+    case_of("tail-few-bytes", "plain", _tail(b"\0\0\0\0\0\0\0\x1e"), "KR301", "tail"),
+    case_of("tail-zeros", "plain", _tail(bytes(4096)), "KR305", "tail"),
+    case_of(
         "tail-torn-unclean",
         "plain",
         _all(_torn, _unclean),
@@ -181,8 +152,8 @@ TAILS = (
         left="KR801",
         after="recover",
     ),
-    _case("tail-garbage", "plain", _tail(b"\xa5" * 300), "KR302", "tail", mended=False),
-    _case(
+    case_of("tail-garbage", "plain", _tail(b"\xa5" * 300), "KR302", "tail", mended=False),
+    case_of(
         "middle-bit-flipped",
         "plain",
         _on(0, ".log", lambda data: data[:70] + b"\xff" + data[71:]),
@@ -190,7 +161,7 @@ TAILS = (
         "tail",
         mended=False,
     ),
-    _case(
+    case_of(
         "middle-zeros",
         "plain",
         _on(10, ".log", lambda data: data[:99] + bytes(99) + data[198:]),
@@ -207,10 +178,10 @@ def _flipped(made: Made) -> None:
 
 
 CONSENTED = (
-    _case(
+    case_of(
         "middle-excised", "plain", _flipped, "KR302", "tail=excise", consents="KR302:{}:2", differs="records"
     ),
-    _case(
+    case_of(
         "middle-as-a-broker",
         "plain",
         _flipped,
@@ -220,7 +191,9 @@ CONSENTED = (
         left="KR402 KR403 KR404 KR502",
         differs="records epochs",
     ),
-    _case("tail-garbage-cut", "plain", _tail(b"\xa5" * 300), "KR302", "tail=excise", consents="KR302:{}:30"),
+    case_of(
+        "tail-garbage-cut", "plain", _tail(b"\xa5" * 300), "KR302", "tail=excise", consents="KR302:{}:30"
+    ),
 )
 
 
@@ -241,8 +214,8 @@ def _index_padded(made: Made) -> None:
 
 ALL = "markers,epochs,checkpoints,index,snapshots"
 BLOATED = (
-    _case("bloated", "bloated", lambda made: None, "KR101", "markers"),
-    _case(
+    case_of("bloated", "bloated", lambda made: None, "KR101", "markers"),
+    case_of(
         "bloated-epochs",
         "bloated",
         _epochs_cut,
@@ -250,7 +223,7 @@ BLOATED = (
         ALL,
         Before("refuse", "refuse", "refuse"),
     ),
-    _case(
+    case_of(
         "bloated-points",
         "bloated",
         _points_cut,
@@ -259,16 +232,16 @@ BLOATED = (
         Before("refuse", "refuse", "refuse"),
         in_partition=False,
     ),
-    _case("bloated-indexes", "bloated", _index_padded, "KR101 KR201 KR203", ALL),
-    _case("bloated-snapshot", "bloated", _on(32, SNAPSHOT, lambda data: b"\xa5"), "KR101 KR501", ALL),
-    _case(
+    case_of("bloated-indexes", "bloated", _index_padded, "KR101 KR201 KR203", ALL),
+    case_of("bloated-snapshot", "bloated", _on(32, SNAPSHOT, lambda data: b"\xa5"), "KR101 KR501", ALL),
+    case_of(
         "bloated-torn",
         "bloated",
         _on(30, ".log", lambda data: data + b"\0" * 7),
         "KR101 KR305",
         "markers,tail",
     ),
-    _case(
+    case_of(
         "bloated-unclean",
         "bloated",
         _unclean,
@@ -278,7 +251,7 @@ BLOATED = (
         left="KR801",
         after="recover",
     ),
-    _case(
+    case_of(
         "bloated-and-everything",
         "bloated",
         _all(_epochs_cut, _points_cut, _index_padded, _on(32, SNAPSHOT, lambda data: b"\xa5")),
