@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
 from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
@@ -23,9 +22,9 @@ from krepair.ops.verify import verify_plan
 from krepair.plan import planfile
 from krepair.plan.model import Plan
 from krepair.plan.review import review
-from tests.durable.disks import SimulatedCrash, StoppingDisk
 from tests.fixture_dirs import unpack
 from tests.ops.scene import FAR, Scene, tree
+from tests.ops.stops import every_stop
 
 RECOVERY, HIGH_WATERMARK, LOG_START, CLEANER = (
     f"{word}-offset-checkpoint" for word in ("recovery-point", "replication", "log-start", "cleaner")
@@ -171,15 +170,10 @@ def test_at_every_stop_each_file_is_the_old_or_the_new_one_and_the_verb_can_be_r
     new = tree(log_dir, private=False)
     undo(plan, options())
     assert tree(log_dir) == old
-    stop, stopped = 0, True
-    while stopped:
+    stop = 0
+    for stopped in every_stop(verb, plan, options):
         stop += 1
-        if verb == "undo":
-            apply(plan, options())
-        try:
-            (apply if verb == "apply" else undo)(plan, options(), disk=StoppingDisk(RealDisk(), stop))
-            stopped = False
-        except SimulatedCrash:
+        if stopped:
             now = tree(log_dir, private=False)
             assert all(now[name] in (old[name], new[name]) for name in (RECOVERY, LOG_START))
             assert now.keys() <= old.keys() | {".lock"}

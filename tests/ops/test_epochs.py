@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, KrepairError
 from krepair.ops.apply import apply
 from krepair.ops.check import check
@@ -18,9 +17,9 @@ from krepair.ops.reports import LogDirReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.plan.model import PartitionPlan, Plan
-from tests.durable.disks import SimulatedCrash, StoppingDisk
 from tests.fixture_dirs import unpack
 from tests.ops.scene import tree
+from tests.ops.stops import every_stop
 
 NAME = "leader-epoch-checkpoint"
 INTACT = "leader-epochs-2.2.1"
@@ -233,15 +232,10 @@ def test_at_every_stop_the_file_is_the_old_or_the_new_one_and_the_verb_can_be_ru
     apply(plan, options())
     new = tree(log_dir, private=False)
     undo(plan, options())
-    stop, stopped = 0, True
-    while stopped:
+    stop = 0
+    for stopped in every_stop(verb, plan, options):
         stop += 1
-        if verb == "undo":
-            apply(plan, options())
-        try:
-            (apply if verb == "apply" else undo)(plan, options(), disk=StoppingDisk(RealDisk(), stop))
-            stopped = False
-        except SimulatedCrash:
+        if stopped:
             assert tree(log_dir, private=False) in (old, new)
         if verb == "apply":
             assert apply(plan, options()).exit_code == ExitCode.DONE

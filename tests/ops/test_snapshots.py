@@ -34,6 +34,7 @@ from tests.builders import NOW_MS, LogDir, abort, commit, data
 from tests.durable.disks import SimulatedCrash, StoppingDisk
 from tests.fixture_dirs import unpack
 from tests.ops.scene import BLOAT, TV2, Scene, outcomes, part, scene, tree
+from tests.ops.stops import every_stop
 
 BLOATED = "__consumer_offsets-0"
 RULES = {"KR501", "KR502", "KR503"}
@@ -444,16 +445,9 @@ def test_at_every_stop_a_snapshot_is_left_and_the_verb_can_be_run_again(tmp_path
     apply(plan, options())
     new = tree(log_dir, private=False)
     undo(plan, options())
-    stop, stopped = 0, True
-    while stopped:
+    stop = 0
+    for _ in every_stop(verb, plan, options, (SimulatedCrash, KrepairError)):
         stop += 1
-        if verb == "undo":
-            apply(plan, options())
-        try:
-            (apply if verb == "apply" else undo)(plan, options(), disk=StoppingDisk(RealDisk(), stop))
-            stopped = False
-        except (SimulatedCrash, KrepairError):
-            pass
         here = entries(folder / f"{6:020d}.snapshot")
         assert here, "the valid one is never touched"
         end = (folder / END).read_bytes()
