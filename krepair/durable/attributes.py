@@ -11,6 +11,7 @@ import os
 import stat
 
 from krepair.durable.disk import Attributes
+from krepair.durable.tree import Tree, without_links
 
 # The kernel computes these from the content of a file: taken over, they would declare the new file forged.
 _OF_CONTENT = frozenset({"security.ima", "security.evm"})
@@ -19,18 +20,23 @@ _REMOVABLE = ("user.", "system.posix_acl_")
 _NO_XATTRS = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
-def read_attributes(path: str) -> Attributes:
+def read_attributes(path: str, tree: Tree | None = None) -> Attributes:
     """Read what a new file takes over.
 
     Args:
-        path: a regular file or a directory; the last component is never followed if it is a symlink.
+        path: a regular file or a directory. No link is followed in the place of any component.
+        tree: the directory below which it is; None if it may be anywhere.
 
     Raises:
         OSError: the path cannot be opened for reading.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = (tree or without_links()).open(path, os.O_RDONLY)
     try:
         return attributes_of(descriptor)
+    except OSError as error:
+        # Of a call on a descriptor the system does not say the name.
+        error.filename = path
+        raise
     finally:
         os.close(descriptor)
 

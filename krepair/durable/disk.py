@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from krepair.durable.tree import Tree
+
 
 class Attributes(NamedTuple):
     """What a new file takes over from the file it replaces.
@@ -31,8 +33,17 @@ class Attributes(NamedTuple):
 class Disk(Protocol):
     """File-changing calls. Each either happened, or raises ``OSError`` and did not.
 
-    None of them is durable by itself: call ``sync_file`` before a rename and ``sync_dir`` after it.
+    No name is durable by itself: call ``sync_file`` before a rename and ``sync_dir`` after it. No link is followed in
+    the place of a file or folder. A file that is written, cut, or given attributes must have one name only, and the
+    inode that is expected, where one is given: else it may be a file from elsewhere, and is refused (``EINVAL``).
+
+    Attributes:
+        tree: the directory below which everything is, for looking at it.
     """
+
+    @property
+    def tree(self) -> Tree:
+        """See the class."""
 
     def make_dir(self, path: str, mode: int = 0o700, owner: tuple[int, int] | None = None) -> None:
         """Create a directory; it must not exist. ``owner`` (uid, gid) lets the broker delete it with its topic."""
@@ -40,8 +51,17 @@ class Disk(Protocol):
     def remove_dir(self, path: str) -> None:
         """Remove an empty directory."""
 
-    def create(self, path: str, data: bytes) -> None:
-        """Create a file that must not exist, write ``data`` and fsync it."""
+    def create(
+        self,
+        path: str,
+        data: bytes,
+        like: Attributes | None = None,
+        owner: tuple[int, int] | None = None,
+    ) -> None:
+        """Create a file that must not exist, write ``data`` and fsync it.
+
+        ``like`` gives it all attributes, ``owner`` (uid, gid) only these; else it is its maker's alone.
+        """
 
     def append(self, path: str, data: bytes) -> None:
         """Append to an existing file and fsync it (the journal)."""
@@ -52,8 +72,8 @@ class Disk(Protocol):
     def write_at(self, path: str, position: int, pieces: list[memoryview]) -> int:
         """Write the pieces one after the other from ``position`` of an existing file; returns all bytes."""
 
-    def truncate(self, path: str, size: int) -> None:
-        """Cut a file of ours to ``size`` bytes."""
+    def truncate(self, path: str, size: int, inode: int = 0) -> None:
+        """Cut a file to ``size`` bytes; ``inode``: that it must have."""
 
     def rename(self, source: str, target: str) -> None:
         """Rename over ``target`` if it is there."""
@@ -67,8 +87,8 @@ class Disk(Protocol):
     def unlink(self, path: str) -> None:
         """Remove a file."""
 
-    def set_attributes(self, path: str, attributes: Attributes) -> None:
-        """Set owner, group, mode, extended attributes and, last, mtime."""
+    def set_attributes(self, path: str, attributes: Attributes, inode: int = 0) -> None:
+        """Set owner, group, mode, extended attributes and, last, mtime; ``inode``: that the file must have."""
 
     def sync_file(self, path: str) -> None:
         """Make a file durable. After a failure write a new one, never retry (ATC'20)."""

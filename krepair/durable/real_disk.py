@@ -1,8 +1,7 @@
 """The ``Disk`` that really writes.
 
-Names are resolved with ``openat``: the folder of a file is opened first and the call made relative to it, so
-that a folder swapped for a symlink between a check and a call cannot lead it elsewhere. A symlink in the
-place of a file is never followed; below ``root`` none is followed in the place of a folder either.
+Every path is walked from one descriptor of the log directory (see ``krepair.durable.tree``), and the call is made
+relative to the folder that was reached. So no link, planted before or meanwhile, leads a call elsewhere.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ import fcntl
 import os
 import stat
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from krepair.durable.attributes import attributes_of, give_attributes
 from krepair.durable.disk import Attributes
+from krepair.durable.tree import Tree
 from krepair.durable.writeback import begin_writeback
 
 _PIECES_AT_ONCE = os.sysconf("SC_IOV_MAX")
@@ -24,62 +23,69 @@ _COPY_BYTES = 1 << 24
 _CHUNK_BYTES = 1 << 20
 _WRITEBACK_FROM_BYTES = 1 << 20
 _FICLONE = 0x40049409  # linux/fs.h, _IOW(0x94, 9, int): share all blocks of another file
-_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# A FIFO in the place of a file must not make us wait for its other end.
-_FILE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_NEW_FILE_MODE = 0o600
 # What copy_file_range says where it cannot be used but read and write can.
 _NO_COPY_RANGE = frozenset(
     {errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM}
 )
 
 
-class _Place(NamedTuple):
-    """Where a name is: an open folder and the last component of the path."""
-
-    folder: int
-    name: str
-
-
 class RealDisk:
     """Implements ``krepair.durable.disk.Disk`` on the file systems of this host. Can be pickled.
 
     Args:
-        root: resolved path of the log directory. Under it no symlink is followed at all. Elsewhere (a folder
-            of kept originals) symlinks on the way to a folder are the operator's business.
+        root: resolved path of the log directory, or its tree. Nothing outside of it is ever changed. Without one,
+            any path is taken; no link is followed there either.
     """
 
-    def __init__(self, root: str | None = None) -> None:
-        self.root = None if root is None else root.rstrip("/") or "/"
+    def __init__(self, root: str | Tree = "/") -> None:
+        self.tree = Tree(root) if isinstance(root, str) else root
 
     def make_dir(self, path: str, mode: int = 0o700, owner: tuple[int, int] | None = None) -> None:
         """Create a directory; it must not exist. ``owner`` (uid, gid) is given only where it is another."""
-        with self._at(path) as place:
-            os.mkdir(place.name, 0o700, dir_fd=place.folder)
+        with self.tree.place(path) as (folder, name):
+            os.mkdir(name, 0o700, dir_fd=folder)
             try:
-                # The umask of the operator has no say in who may look into the folder.
-                os.chmod(place.name, mode, dir_fd=place.folder)
-                found = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
-                if owner is not None and (found.st_uid, found.st_gid) != owner:
-                    os.chown(place.name, *owner, dir_fd=place.folder, follow_symlinks=False)
+                made = os.open(
+                    name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder
+                )
+                try:
+                    found = os.fstat(made)
+                    if owner is not None and (found.st_uid, found.st_gid) != owner:
+                        os.fchown(made, *owner)
+                    # The umask of the operator has no say in who may look into the folder.
+                    os.fchmod(made, mode)
+                finally:
+                    os.close(made)
             except OSError:
-                os.rmdir(place.name, dir_fd=place.folder)
+                os.rmdir(name, dir_fd=folder)
                 raise
 
     def remove_dir(self, path: str) -> None:
         """Remove an empty directory."""
-        with self._at(path) as place:
-            os.rmdir(place.name, dir_fd=place.folder)
+        with self.tree.place(path) as (folder, name):
+            os.rmdir(name, dir_fd=folder)
 
-    def create(self, path: str, data: bytes) -> None:
+    def create(
+        self,
+        path: str,
+        data: bytes,
+        like: Attributes | None = None,
+        owner: tuple[int, int] | None = None,
+    ) -> None:
         """Create a file that must not exist, write ``data`` and fsync it; a failure leaves no file."""
-        with self._at(path) as place, _new_file(place) as target:
+        with self._new_file(path) as target:
             _write_all(target, 0, [memoryview(data)])
+            if like is not None:
+                give_attributes(target, like)
+            elif owner is not None:
+                found = os.fstat(target)
+                if (found.st_uid, found.st_gid) != owner:
+                    os.fchown(target, *owner)
             os.fsync(target)
 
     def append(self, path: str, data: bytes) -> None:
         """Append to an existing file and fsync it; a failure cuts it back to its size before."""
-        with self._at(path) as place, _opened(place, os.O_WRONLY) as target:
+        with self._changing(path, os.O_WRONLY) as target:
             size = os.fstat(target).st_size
             try:
                 _write_all(target, size, [memoryview(data)])
@@ -99,7 +105,12 @@ class RealDisk:
         Raises:
             OSError: ``EEXIST`` if the file is there and longer.
         """
-        with self._at(path) as place, _opened(place, os.O_WRONLY | os.O_CREAT) as target:
+        with (
+            contextlib.suppress(FileExistsError),
+            self.tree.opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL),
+        ):
+            pass
+        with self._changing(path, os.O_WRONLY) as target:
             present = os.fstat(target).st_size
             if present > size:
                 raise OSError(errno.EEXIST, f"file of {present} bytes is there, {size} were to be reserved")
@@ -111,131 +122,86 @@ class RealDisk:
 
         After a failure some of them may be in the file: it is a staged file and will be made anew.
         """
-        with self._at(path) as place, _opened(place, os.O_WRONLY) as target:
+        with self._changing(path, os.O_WRONLY) as target:
             written = _write_all(target, position, pieces)
             if written >= _WRITEBACK_FROM_BYTES:
                 begin_writeback(target, position, written)
             return written
 
-    def truncate(self, path: str, size: int) -> None:
-        """Cut a file of ours to ``size`` bytes."""
-        with self._at(path) as place, _opened(place, os.O_WRONLY) as target:
+    def truncate(self, path: str, size: int, inode: int = 0) -> None:
+        """Cut a file to ``size`` bytes; ``inode``: that it must have."""
+        with self._changing(path, os.O_WRONLY, inode) as target:
             os.ftruncate(target, size)
 
     def rename(self, source: str, target: str) -> None:
         """Rename over ``target`` if it is there; a symlink there is replaced, not followed."""
-        with self._at(source) as old, self._at(target) as new:
-            os.rename(old.name, new.name, src_dir_fd=old.folder, dst_dir_fd=new.folder)
+        with self.tree.place(source) as (old, old_name), self.tree.place(target) as (new, new_name):
+            os.rename(old_name, new_name, src_dir_fd=old, dst_dir_fd=new)
 
     def link(self, source: str, target: str) -> None:
         """Make a hard link to a regular file; ``target`` must not exist."""
-        with self._at(source) as old, self._at(target) as new:
-            _must_be_regular(os.stat(old.name, dir_fd=old.folder, follow_symlinks=False))
-            os.link(old.name, new.name, src_dir_fd=old.folder, dst_dir_fd=new.folder, follow_symlinks=False)
+        with self.tree.place(source) as (old, old_name), self.tree.place(target) as (new, new_name):
+            _must_be_regular(os.stat(old_name, dir_fd=old, follow_symlinks=False))
+            os.link(old_name, new_name, src_dir_fd=old, dst_dir_fd=new, follow_symlinks=False)
 
     def copy(self, source: str, target: str) -> None:
         """Make a synced copy with all attributes; ``target`` must not exist; a failure leaves no file."""
-        with self._at(source) as old, _opened(old, os.O_RDONLY) as reader:
+        with self.tree.opened(source) as reader:
             attributes = attributes_of(reader)
-            with self._at(target) as new, _new_file(new) as writer:
+            with self._new_file(target) as writer:
                 _copy_content(reader, writer)
                 give_attributes(writer, attributes)
                 os.fsync(writer)
 
     def unlink(self, path: str) -> None:
         """Remove a file."""
-        with self._at(path) as place:
-            os.unlink(place.name, dir_fd=place.folder)
+        with self.tree.place(path) as (folder, name):
+            os.unlink(name, dir_fd=folder)
 
-    def set_attributes(self, path: str, attributes: Attributes) -> None:
-        """Set owner, group, mode, extended attributes and, last, mtime."""
-        with self._at(path) as place, _opened(place, os.O_RDONLY) as target:
+    def set_attributes(self, path: str, attributes: Attributes, inode: int = 0) -> None:
+        """Set owner, group, mode, extended attributes and, last, mtime; ``inode``: that the file must have."""
+        with self._changing(path, os.O_RDONLY, inode) as target:
             give_attributes(target, attributes)
 
     def sync_file(self, path: str) -> None:
         """Make a file durable. After a failure write a new one, never retry (ATC'20)."""
-        with self._at(path) as place, _opened(place, os.O_RDONLY) as target:
+        with self.tree.opened(path) as target:
             os.fsync(target)
 
     def sync_dir(self, path: str) -> None:
         """Make the names in a directory durable."""
-        with _named(path):
-            folder = self._open_folder(path)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+        folder = self.tree.open_folder(path)
+        try:
+            os.fsync(folder)
+        except OSError as error:
+            error.filename = path
+            raise
+        finally:
+            os.close(folder)
 
     @contextlib.contextmanager
-    def _at(self, path: str) -> Iterator[_Place]:
-        """Open the folder of ``path``; an error inside gets the whole path for its file name."""
-        if not os.path.isabs(path):
-            raise OSError(errno.EINVAL, "path is not absolute", path)
-        parent, name = os.path.split(path)
-        if name in {"", ".", ".."}:
-            raise OSError(errno.EINVAL, "path does not end in a file name", path)
-        with _named(path):
-            folder = self._open_folder(parent)
-            try:
-                yield _Place(folder, name)
-            finally:
-                os.close(folder)
-
-    def _open_folder(self, path: str) -> int:
-        below = self._components_below_root(path)
-        if below is None:
-            return os.open(path, _FOLDER_FLAGS)
-        assert self.root is not None
-        folder = os.open(self.root, _FOLDER_FLAGS | os.O_NOFOLLOW)
-        for name in below:
-            try:
-                inner = os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=folder)
-            finally:
-                os.close(folder)
-            folder = inner
-        return folder
-
-    def _components_below_root(self, path: str) -> list[str] | None:
-        if self.root is None:
-            return None
-        whole = os.path.normpath(path)
-        if whole == self.root:
-            return []
-        prefix = self.root if self.root == "/" else self.root + "/"
-        return whole.removeprefix(prefix).split("/") if whole.startswith(prefix) else None
-
-
-@contextlib.contextmanager
-def _named(path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None or not os.path.isabs(os.fsdecode(error.filename)):
-            error.filename = path
-            error.filename2 = None
-        raise
-
-
-@contextlib.contextmanager
-def _opened(place: _Place, flags: int) -> Iterator[int]:
-    descriptor = os.open(place.name, flags | _FILE_FLAGS, _NEW_FILE_MODE, dir_fd=place.folder)
-    try:
-        _must_be_regular(os.fstat(descriptor))
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _new_file(place: _Place) -> Iterator[int]:
-    """Open a file that must not exist, for writing; it is removed again when the body fails."""
-    with _opened(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
-        try:
+    def _changing(self, path: str, flags: int, inode: int = 0) -> Iterator[int]:
+        """Open a file that is about to be changed, once it is certain to be a file of this tree, and of it alone."""
+        with self.tree.opened(path, flags) as descriptor:
+            found = os.fstat(descriptor)
+            if found.st_nlink != 1:
+                raise OSError(errno.EINVAL, f"has {found.st_nlink} names (hard links), expected one")
+            if inode and found.st_ino != inode:
+                raise OSError(
+                    errno.EINVAL, f"is another file than it was (inode {found.st_ino}, not {inode})"
+                )
             yield descriptor
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(place.name, dir_fd=place.folder)
-            raise
+
+    @contextlib.contextmanager
+    def _new_file(self, path: str) -> Iterator[int]:
+        """Open a file that must not exist, for writing; it is removed again when the body fails."""
+        with self.tree.opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
+            try:
+                yield descriptor
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    self.unlink(path)
+                raise
 
 
 def _must_be_regular(status: os.stat_result) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from krepair.durable.disk import Attributes, Disk
+from krepair.durable.tree import Tree
 
 ALL_KINDS = frozenset(
     {
@@ -54,6 +55,10 @@ class _PassingDisk:
     def __init__(self, inner: Disk) -> None:
         self.inner = inner
 
+    @property
+    def tree(self) -> Tree:
+        return self.inner.tree
+
     def _before(self, call: Call) -> None:
         raise NotImplementedError
 
@@ -72,10 +77,16 @@ class _PassingDisk:
         self.inner.remove_dir(path)
         self._after(call)
 
-    def create(self, path: str, data: bytes) -> None:
+    def create(
+        self,
+        path: str,
+        data: bytes,
+        like: Attributes | None = None,
+        owner: tuple[int, int] | None = None,
+    ) -> None:
         call = Call("create", path, detail=f"{len(data)} bytes")
         self._before(call)
-        self.inner.create(path, data)
+        self.inner.create(path, data, like, owner)
         self._after(call)
 
     def append(self, path: str, data: bytes) -> None:
@@ -97,10 +108,10 @@ class _PassingDisk:
         self._after(call)
         return written
 
-    def truncate(self, path: str, size: int) -> None:
+    def truncate(self, path: str, size: int, inode: int = 0) -> None:
         call = Call("truncate", path, detail=f"{size} bytes")
         self._before(call)
-        self.inner.truncate(path, size)
+        self.inner.truncate(path, size, inode)
         self._after(call)
 
     def rename(self, source: str, target: str) -> None:
@@ -127,10 +138,10 @@ class _PassingDisk:
         self.inner.unlink(path)
         self._after(call)
 
-    def set_attributes(self, path: str, attributes: Attributes) -> None:
+    def set_attributes(self, path: str, attributes: Attributes, inode: int = 0) -> None:
         call = Call("set_attributes", path, detail=f"mtime_ns {attributes.mtime_ns}")
         self._before(call)
-        self.inner.set_attributes(path, attributes)
+        self.inner.set_attributes(path, attributes, inode)
         self._after(call)
 
     def sync_file(self, path: str) -> None:

@@ -181,16 +181,71 @@ class TestNames:
         for path in (f"{root}/s/a", f"{root}/s/../s/a"):
             with pytest.raises(OSError) as caught:
                 disk.create(path, b"")
-            assert caught.value.errno in {errno.ELOOP, errno.ENOTDIR}
+            assert caught.value.errno in {errno.ELOOP, errno.ENOTDIR, errno.EXDEV}
         with pytest.raises(OSError):
             disk.sync_dir(f"{root}/s")
         assert os.listdir(f"{root}/p") == []
 
-    def test_outside_the_root_folders_may_be_symlinks(self, disk: Disk, root: str) -> None:
+    def test_nothing_outside_of_the_root_is_changed(self, disk: Disk, root: str) -> None:
+        disk.make_dir(f"{root}/p")
+        disk.create(f"{root}/a", b"x")
+        inner = RealDisk(f"{root}/p")
+        outside = (
+            lambda: inner.create(f"{root}/b", b""),
+            lambda: inner.create(f"{root}/p/../b", b""),
+            lambda: inner.make_dir(f"{root}/d"),
+            lambda: inner.unlink(f"{root}/a"),
+            lambda: inner.rename(f"{root}/a", f"{root}/p/a"),
+            lambda: inner.link(f"{root}/a", f"{root}/p/a"),
+            lambda: inner.write_at(f"{root}/a", 0, [memoryview(b"y")]),
+            lambda: inner.sync_dir(f"{root}/pp"),
+        )
+        for call in outside:
+            with pytest.raises(OSError) as caught:
+                call()
+            assert caught.value.errno == errno.EXDEV
+        assert (sorted(os.listdir(root)), content(f"{root}/a"), os.listdir(f"{root}/p")) == (
+            ["a", "p"],
+            b"x",
+            [],
+        )
+
+    def test_without_a_root_no_folder_on_the_way_may_be_a_symlink(self, root: str) -> None:
         RealDisk().make_dir(f"{root}/p")
         os.symlink("p", f"{root}/s")
-        RealDisk(f"{root}/p").create(f"{root}/s/a", b"x")
-        assert content(f"{root}/p/a") == b"x"
+        with pytest.raises(OSError) as caught:
+            RealDisk().create(f"{root}/s/a", b"x")
+        assert (caught.value.errno, os.listdir(f"{root}/p")) == (errno.ELOOP, [])
+
+    def test_a_file_with_a_second_name_is_not_changed(self, disk: Disk, root: str) -> None:
+        disk.create(f"{root}/victim", b"old")
+        os.link(f"{root}/victim", f"{root}/a")
+        changes = (
+            lambda: disk.write_at(f"{root}/a", 0, [memoryview(b"new")]),
+            lambda: disk.append(f"{root}/a", b"new"),
+            lambda: disk.truncate(f"{root}/a", 0),
+            lambda: disk.reserve(f"{root}/a", 100),
+            lambda: disk.set_attributes(f"{root}/a", Attributes(1, 1, 0o777, 0, {})),
+        )
+        before = os.stat(f"{root}/victim")
+        for call in changes:
+            with pytest.raises(OSError, match="hard links"):
+                call()
+        assert (content(f"{root}/victim"), os.stat(f"{root}/victim").st_mtime_ns) == (
+            b"old",
+            before.st_mtime_ns,
+        )
+
+    def test_another_file_than_the_one_expected_is_not_changed(self, disk: Disk, root: str) -> None:
+        disk.create(f"{root}/a", b"old")
+        other = os.stat(f"{root}/a").st_ino + 1
+        for call in (
+            lambda: disk.truncate(f"{root}/a", 0, other),
+            lambda: disk.set_attributes(f"{root}/a", Attributes(0, 0, 0o777, 0, {}), other),
+        ):
+            with pytest.raises(OSError, match="another file"):
+                call()
+        assert (content(f"{root}/a"), stat.S_IMODE(os.stat(f"{root}/a").st_mode)) == (b"old", 0o600)
 
     @pytest.mark.parametrize("path", ["a", "/", "/x/..", "/x/", "/x/."])
     def test_a_path_that_names_no_file_is_refused(self, path: str) -> None:
@@ -222,8 +277,8 @@ class TestNames:
             disk.remove_dir(f"{root}/p")
 
     def test_no_descriptor_is_left_open(self, disk: Disk, root: str) -> None:
+        disk.make_dir(f"{root}/p")  # the root is opened once
         before = len(os.listdir("/proc/self/fd"))
-        disk.make_dir(f"{root}/p")
         disk.create(f"{root}/p/a", b"x")
         disk.copy(f"{root}/p/a", f"{root}/b")
         disk.sync_dir(f"{root}/p")
@@ -233,7 +288,7 @@ class TestNames:
         assert len(os.listdir("/proc/self/fd")) == before
 
     def test_it_travels_to_other_processes(self, disk: RealDisk) -> None:
-        assert pickle.loads(pickle.dumps(disk)).root == disk.root
+        assert pickle.loads(pickle.dumps(disk)).tree.path == disk.tree.path
 
 
 class TestCopy:
