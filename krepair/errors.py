@@ -113,3 +113,17 @@ class InterruptedAtSafePointError(KrepairError):
     """Stopped between two steps; the same command continues."""
 
     exit_code = ExitCode.INTERRUPTED
+
+
+class LockLostError(KrepairError):
+    """The log directory's lock no longer keeps brokers away; from here on nothing may be touched.
+
+    Args:
+        message: what became of the lock.
+        begun: whether this run has changed anything yet.
+        exit_code: of the cause, which holds as long as nothing was changed.
+    """
+
+    def __init__(self, message: str, *, begun: bool, exit_code: ExitCode) -> None:
+        super().__init__(message)
+        self.exit_code = ExitCode.PARTLY if begun else exit_code

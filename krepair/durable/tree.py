@@ -50,6 +50,19 @@ class Tree:
         self._inode = inode
         self._step_by_step = step_by_step
         self._descriptor = -1
+        self._finalizer: weakref.finalize[[int], Tree] | None = None
+
+    def close(self) -> None:
+        """Close the descriptor: an open one keeps the file system busy. The next use opens it again."""
+        if self._finalizer is not None:
+            self._finalizer()
+            self._finalizer, self._descriptor = None, -1
+
+    def __enter__(self) -> Tree:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     def __reduce__(self) -> tuple[type[Tree], tuple[str, int | None]]:
         return Tree, (self.path, self._inode)
@@ -190,7 +203,7 @@ class Tree:
                 os.close(descriptor)
                 raise OSError(errno.ESTALE, "is another directory than it was", self.path)
             self._descriptor = descriptor
-            weakref.finalize(self, os.close, descriptor)
+            self._finalizer = weakref.finalize(self, os.close, descriptor)
         return self._descriptor
 
     def _below(self, path: str) -> str:

@@ -7,44 +7,86 @@ first, so that no state has a gap.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from krepair.errors import StalePlanError
+from krepair.journal.action import Ground, KeptFile
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import unchanged
-from krepair.journal.record import AsideIntent
-from krepair.plan.model import FileFingerprint, SetAside
+from krepair.journal.record import AsideIntent, Order
+from krepair.logdir.fingerprint import digest_file
+from krepair.plan.model import SetAside
 
 
-def begin_aside(
-    folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: SetAside
-) -> AsideIntent:
-    """The intent, once every file is found as it was planned.
+class SetSegmentsAside:
+    """Implements ``krepair.journal.action.Action`` for segments that are taken out."""
 
-    Raises:
-        StalePlanError: one changed, or is gone.
-    """
-    states = []
-    for name in change.names:
-        state = unchanged(folder, planned, name)
-        if state is None:
-            raise StalePlanError(f"{folder.at(name)}: is not there")
-        states.append(state)
-    return AsideIntent(change_id=change.change_id, files=tuple(states))
+    fenced = False
 
+    def recovers_from(self, change: SetAside) -> int | None:
+        """It needs no fence."""
+        return None
 
-def is_aside(folder: PartitionFolder, intent: AsideIntent) -> bool:
-    """Whether the segment is out of the partition, and kept."""
-    log = intent.files[0]
-    return folder.state(log.name) is None and folder.state(folder.names.keep(log.name)) == log
+    def check_before(self, ground: Ground, changes: Sequence[SetAside]) -> None:
+        """Nothing: ``begin`` looks at every file."""
 
+    def begin(self, ground: Ground, change: SetAside) -> AsideIntent:
+        """The intent, once every file is found as it was planned.
 
-def can_set_aside(folder: PartitionFolder, intent: AsideIntent) -> bool:
-    """Whether every file is still where it was, or kept."""
-    return all(
-        state in (folder.state(state.name), folder.state(folder.names.keep(state.name)))
-        for state in intent.files
-    )
+        Raises:
+            StalePlanError: one changed, or is gone.
+        """
+        folder, states = ground.folder, []
+        for name in change.names:
+            state = unchanged(folder, ground.planned, name)
+            if state is None:
+                raise StalePlanError(f"{folder.at(name)}: is not there")
+            states.append(state)
+        digests = {name: digest_file(folder.at(name)) for name in change.names}
+        return AsideIntent(change_id=change.change_id, files=tuple(states), digests=digests)
+
+    def is_committed(self, folder: PartitionFolder, intent: AsideIntent) -> bool:
+        """Whether the segment is out of the partition, and kept."""
+        log = intent.files[0]
+        return folder.state(log.name) is None and folder.state(folder.names.keep(log.name)) == log
+
+    def can_go_on(self, folder: PartitionFolder, intent: AsideIntent) -> bool:
+        """Whether every file is still where it was, or kept."""
+        return all(
+            state in (folder.state(state.name), folder.state(folder.names.keep(state.name)))
+            for state in intent.files
+        )
+
+    def go_on(self, folder: PartitionFolder, intent: AsideIntent) -> None:
+        """See ``set_aside``."""
+        set_aside(folder, intent)
+
+    def forget(self, folder: PartitionFolder, intent: AsideIntent) -> None:
+        """As ``undo``."""
+        put_segment_back(folder, intent)
+
+    def check_undo(self, folder: PartitionFolder, intent: AsideIntent, state: str) -> None:
+        """Nothing to check: ``undo`` looks at every file before it changes one."""
+
+    def undo(self, folder: PartitionFolder, intent: AsideIntent, order: Order) -> None:
+        """See ``put_segment_back``."""
+        put_segment_back(folder, intent)
+
+    def kept(self, folder: PartitionFolder, intent: AsideIntent) -> list[KeptFile]:
+        """Every file of the segment that is not in its place."""
+        return [
+            KeptFile(folder.names.keep(state.name), state, intent.digests.get(state.name, ""))
+            for state in intent.files
+            if folder.state(state.name) != state
+        ]
+
+    def order_of(self, intent: AsideIntent) -> Order | None:
+        """Any: there is only one."""
+        return None
+
+    def touches(self, intent: AsideIntent) -> tuple[str, ...]:
+        """The files of the segment."""
+        return tuple(state.name for state in intent.files)
 
 
 def set_aside(folder: PartitionFolder, intent: AsideIntent) -> None:
@@ -71,7 +113,9 @@ def set_aside(folder: PartitionFolder, intent: AsideIntent) -> None:
             raise StalePlanError(f"{folder.at(state.name)}: changed while the apply was interrupted")
         if found is not None:
             disk.unlink(folder.at(state.name))
-            disk.sync_dir(folder.path)
+        if state is intent.files[0]:
+            disk.sync_dir(folder.path)  # the segment is out before it loses an index
+    disk.sync_dir(folder.path)
 
 
 def put_segment_back(folder: PartitionFolder, intent: AsideIntent) -> None:
@@ -96,6 +140,8 @@ def put_segment_back(folder: PartitionFolder, intent: AsideIntent) -> None:
             continue
         if found is not None:  # a broker's index or snapshot of the same name
             disk.unlink(folder.at(state.name))
+        if state is log:
+            disk.sync_dir(folder.path)  # the segment has its indexes before it is back
         disk.link(folder.at(names.keep(state.name)), folder.at(state.name))
     disk.sync_dir(folder.path)
     for state in intent.files:

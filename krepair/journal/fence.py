@@ -1,21 +1,28 @@
 """The fence: while it is up, a broker that is started recovers the partition, and so rebuilds its indexes.
 
-The recovery point of the partition is lowered to its first group, then the clean-shutdown marker is moved
-into the private sub-folder; at the end both are given back. Every partial state is right (see the commit
-protocol in the docs). A marker that was not there is never written, and one is not given back when a broker
-has been started in
-between: its files may then no longer be as a clean stop left them.
+The recovery point of the partition is lowered to its first group, then the clean-shutdown marker is moved into the
+private sub-folder; at the end both are given back. Every partial state is right (see the commit protocol in the docs).
+A marker that was not there is never written, and one is not given back when a broker has been started in between: its
+files may then no longer be as a clean stop left them.
+
+A partition that could not be finished keeps its fence while others are worked on. So several fences may stand at once,
+of one plan or of several. There is one marker for all of them: it lies in one of the fences and goes back with the
+last. A fence gives back only the line of its own partition.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
 
 from krepair.durable.attributes import read_attributes
+from krepair.durable.disk import Disk
+from krepair.durable.tree import Tree
 from krepair.errors import RefusedError
 from krepair.formats.checkpoint import OffsetEntry, decode_offsets, encode_offsets
 from krepair.formats.filenames import (
@@ -27,18 +34,24 @@ from krepair.formats.filenames import (
     REPLICATION_CHECKPOINT,
     FileKind,
     FileState,
+    FolderKind,
     parse_file_name,
+    parse_folder_name,
+    plan_id_of,
 )
 from krepair.journal.folder import PartitionFolder
 
 MOST_CHECKPOINT_BYTES = 64 << 20
+MOST_SEEN_BYTES = 256 << 20
 _LOWERED = "lowered"
+_RAISED = "raised"
 _SEEN = "seen.json"
+_SEEN_NEW = "seen.json.new"
 _ROOT_FILES = frozenset({CLEANER_CHECKPOINT, LOG_START_CHECKPOINT, META_PROPERTIES, REPLICATION_CHECKPOINT})
 _ACTIVE_KINDS = frozenset({FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX})
 
-Seen = dict[str, tuple[int, int, int]]
-"""Path relative to the log directory -> size, mtime in nanoseconds, inode."""
+Seen = dict[str, tuple[int, int, int] | None]
+"""Path relative to the log directory -> size, mtime in nanoseconds, inode; None: nothing has the name."""
 
 
 class Point(NamedTuple):
@@ -69,9 +82,45 @@ def lowered_points(data: bytes, point: Point, path: str) -> bytes | None:
     Raises:
         RefusedError: the file is not as a broker writes it; one that cannot read it does not start.
     """
-    checkpoint = decode_offsets(data)
     if not data:
         return None
+    entries = _entries(data, path)
+    key = (point.topic, point.partition)
+    new = [
+        OffsetEntry(e.topic, e.partition, point.base_offset)
+        if (e.topic, e.partition) == key and e.offset > point.base_offset
+        else e
+        for e in entries
+    ]
+    return None if tuple(new) == entries else encode_offsets(new)
+
+
+def raised_points(data: bytes, kept: bytes, point: Point, path: str) -> bytes | None:
+    """The recovery-point file with the partition's line as it was before it was lowered; pure.
+
+    Args:
+        data: the file's bytes now.
+        kept: its bytes before.
+        point: where recovery was made to begin.
+        path: of the file, for the message.
+
+    Returns:
+        The new bytes, or None if the line is no longer the lowered one.
+
+    Raises:
+        RefusedError: one of the files is not as a broker writes it.
+    """
+    key = (point.topic, point.partition)
+    before = next((e.offset for e in _entries(kept, path) if (e.topic, e.partition) == key), None)
+    entries = _entries(data, path)
+    lowered = OffsetEntry(point.topic, point.partition, point.base_offset)
+    if before is None or lowered not in entries:
+        return None
+    return encode_offsets([e._replace(offset=before) if e == lowered else e for e in entries])
+
+
+def _entries(data: bytes, path: str) -> tuple[OffsetEntry, ...]:
+    checkpoint = decode_offsets(data)
     if checkpoint.damage:
         damage = checkpoint.damage[0]
         message = (
@@ -79,14 +128,7 @@ def lowered_points(data: bytes, point: Point, path: str) -> bytes | None:
             f"{damage.found}; the fence needs it whole"
         )
         raise RefusedError(message, next_command=f"krepair check {os.path.dirname(path)}")
-    key = (point.topic, point.partition)
-    entries = [
-        OffsetEntry(e.topic, e.partition, point.base_offset)
-        if (e.topic, e.partition) == key and e.offset > point.base_offset
-        else e
-        for e in checkpoint.entries
-    ]
-    return None if tuple(entries) == checkpoint.entries else encode_offsets(entries)
+    return checkpoint.entries
 
 
 class Fence:
@@ -95,22 +137,29 @@ class Fence:
     Args:
         folder: the partition folder; what is set aside lies in its private sub-folder.
         point: where recovery is to begin.
+        watch: of the log directory; None: of this fence alone.
     """
 
-    def __init__(self, folder: PartitionFolder, point: Point) -> None:
+    def __init__(self, folder: PartitionFolder, point: Point, watch: Watch | None = None) -> None:
+        self._watch = watch or Watch(folder.disk, folder.log_dir)
         self._disk = folder.disk
+        self._tree = folder.tree
         self._folder = folder
         self._point = point
         self._log_dir = folder.log_dir
-        self._place = f"{folder.private}/fence"
+        self.place = f"{folder.private}/fence"
         self._root_points = f"{self._log_dir}/{RECOVERY_POINT_CHECKPOINT}"
         self._root_marker = f"{self._log_dir}/{CLEAN_SHUTDOWN}"
-        self._points = f"{self._place}/{RECOVERY_POINT_CHECKPOINT}"
-        self._marker = f"{self._place}/{CLEAN_SHUTDOWN}"
+        self._points = f"{self.place}/{RECOVERY_POINT_CHECKPOINT}"
+        self._marker = f"{self.place}/{CLEAN_SHUTDOWN}"
 
     def is_up(self) -> bool:
-        """Whether a run, perhaps an interrupted one, has left anything of the fence."""
-        return os.path.isdir(self._place)
+        """Whether a run, perhaps an interrupted one, has left anything of the fence.
+
+        Raises:
+            OSError: its place could not be looked at.
+        """
+        return self._tree.is_folder(self.place)
 
     def put_up(self) -> None:
         """Lowers the point and sets the clean-shutdown marker aside.
@@ -122,36 +171,39 @@ class Fence:
         if self.is_up() and self._broker_started():
             self._clear()
         if not self.is_up():
-            self._disk.make_dir(self._place)
+            self._disk.make_dir(self.place, owner=self._folder.owner())
             self._disk.sync_dir(self._folder.private)
-        if self._seen() is None:
+        self._watch.is_up(self.place)
+        if _read_seen(self._tree, self.place) is None:
             self._remove(_SEEN)
-            self._disk.create(f"{self._place}/{_SEEN}", msgspec.json.encode(_active_files(self._log_dir)))
+            seen = msgspec.json.encode(self._watch.seen())
+            self._disk.create(f"{self.place}/{_SEEN}", seen, owner=self._folder.owner())
+        # Before anything in the root changes: what was seen, and what was kept, are there after a power cut.
+        self._disk.sync_dir(self.place)
         self._lower_points()
-        if os.path.lexists(self._root_marker):
-            self._disk.sync_dir(self._place)
+        if self._tree.is_there(self._root_marker):
             self._move(self._root_marker, self._marker)
 
     def _lower_points(self) -> None:
-        root = _read(self._root_points)
+        root = _read(self._tree, self._root_points)
         if root is None:
             return
-        kept = _read(self._points)
-        lowered = lowered_points(root if kept is None else kept, self._point, self._root_points)
-        if lowered is None or root == lowered:
+        lowered = lowered_points(root, self._point, self._root_points)
+        if lowered is None:
             return
-        if kept is None:
-            self._disk.link(self._root_points, self._points)
-        self._remove(_LOWERED)
-        new = f"{self._place}/{_LOWERED}"
-        self._disk.create(new, lowered)
-        self._disk.set_attributes(new, read_attributes(self._root_points))
-        self._disk.sync_file(new)
-        self._disk.sync_dir(self._place)
+        self._remove(RECOVERY_POINT_CHECKPOINT)
+        self._disk.link(self._root_points, self._points)
+        self._replace_points(_LOWERED, lowered)
+
+    def _replace_points(self, name: str, data: bytes) -> None:
+        self._remove(name)
+        new = f"{self.place}/{name}"
+        self._disk.create(new, data, read_attributes(self._root_points, self._tree))
+        self._disk.sync_dir(self.place)
         self._move(new, self._root_points)
 
     def lift(self) -> bool:
-        """Gives the recovery points and the marker back, unless a broker was started since the fence went up.
+        """Gives the recovery point and the marker back, unless a broker was started since the fence went up.
 
         Returns:
             Whether a broker was started in between. Its own files then stay as they are.
@@ -161,46 +213,51 @@ class Fence:
         """
         if not self.is_up():
             return False
-        seen = self._seen()
-        started = seen is not None and any(
-            _look(f"{self._log_dir}/{name}") != was for name, was in seen.items()
-        )
-        self._give_points_back(started=started)
-        if os.path.lexists(self._marker) and not started and not os.path.lexists(self._root_marker):
-            self._move(self._marker, self._root_marker)
+        started = self._broker_started()
+        if not started:
+            self._give_point_back()
+            self._give_marker_back()
         self._clear()
         return started
 
     def _broker_started(self) -> bool:
-        seen = self._seen()
-        return seen is not None and any(_look(f"{self._log_dir}/{name}") != was for name, was in seen.items())
+        seen = _read_seen(self._tree, self.place)
+        return seen is not None and any(
+            _look(self._tree, f"{self._log_dir}/{name}") != was for name, was in seen.items()
+        )
 
-    def _clear(self) -> None:
-        # What was seen goes last: while the marker is here, it says whether it may be given back.
-        for name in (CLEAN_SHUTDOWN, _LOWERED, RECOVERY_POINT_CHECKPOINT, _SEEN):
-            self._remove(name)
-        self._disk.remove_dir(self._place)
-        self._disk.sync_dir(self._folder.private)
-
-    def _remove(self, name: str) -> None:
-        if os.path.lexists(f"{self._place}/{name}"):
-            self._disk.unlink(f"{self._place}/{name}")
-
-    def _give_points_back(self, *, started: bool) -> None:
-        kept, root = _read(self._points), _read(self._root_points)
-        if kept is None or root is None or started:
+    def _give_point_back(self) -> None:
+        kept, root = _read(self._tree, self._points), _read(self._tree, self._root_points)
+        if kept is None or root is None:
             return
-        # The point was lowered by us and nobody wrote the file since: the same bytes can only be ours.
         if root == lowered_points(kept, self._point, self._points):
             self._move(self._points, self._root_points)
+            return
+        # Another fence has lowered, or given back, a line of its own since.
+        raised = raised_points(root, kept, self._point, self._root_points)
+        if raised is not None:
+            self._replace_points(_RAISED, raised)
 
-    def _seen(self) -> Seen | None:
-        """None after a crash before it was written: then nothing had been touched."""
-        data = _read(f"{self._place}/{_SEEN}")
-        try:
-            return msgspec.json.decode(data, type=Seen) if data is not None else None
-        except msgspec.MsgspecError:
-            return None
+    def _give_marker_back(self) -> None:
+        if not self._tree.is_there(self._marker) or self._tree.is_there(self._root_marker):
+            return
+        others = [place for place in self._watch.places() if place != self.place]
+        # While another partition is half done, no broker may take the directory for cleanly stopped.
+        self._move(self._marker, f"{others[0]}/{CLEAN_SHUTDOWN}" if others else self._root_marker)
+
+    def _clear(self) -> None:
+        for name in (CLEAN_SHUTDOWN, _LOWERED, _RAISED, RECOVERY_POINT_CHECKPOINT, _SEEN_NEW):
+            self._remove(name)
+        # What was seen goes last, durably: while the marker is here, it says whether it may be given back.
+        self._disk.sync_dir(self.place)
+        self._remove(_SEEN)
+        self._disk.remove_dir(self.place)
+        self._disk.sync_dir(self._folder.private)
+        self._watch.is_down(self.place)
+
+    def _remove(self, name: str) -> None:
+        if self._tree.is_there(f"{self.place}/{name}"):
+            self._disk.unlink(f"{self.place}/{name}")
 
     def _move(self, source: str, target: str) -> None:
         self._disk.rename(source, target)
@@ -208,54 +265,154 @@ class Fence:
         self._disk.sync_dir(os.path.dirname(source))
 
 
-def _read(path: str) -> bytes | None:
+class Watch:
+    """What one run knows of the fences of a log directory, and of the files by which they notice a broker.
+
+    Both are looked up once and kept in step with what krepair itself does, under the log directory's lock.
+
+    Args:
+        disk: what writes.
+        log_dir: absolute path of the log directory.
+    """
+
+    def __init__(self, disk: Disk, log_dir: str) -> None:
+        self._disk = disk
+        self._log_dir = log_dir
+        self._places: list[str] | None = None
+        self._seen: Seen | None = None
+
+    def places(self) -> list[str]:
+        """Paths of all fences that are up, of any plan, ascending.
+
+        Raises:
+            OSError: a folder could not be looked at.
+        """
+        if self._places is None:
+            self._places = standing_fences(self._disk.tree, self._log_dir)
+        return self._places
+
+    def is_up(self, place: str) -> None:
+        """A fence went up."""
+        self._places = sorted({*self.places(), place})
+
+    def is_down(self, place: str) -> None:
+        """A fence was taken down."""
+        self._places = [other for other in self.places() if other != place]
+
+    def seen(self) -> Seen:
+        """The files that every unclean start changes, as they are.
+
+        Raises:
+            OSError: a folder could not be looked at.
+        """
+        if self._seen is None:
+            self._seen = _active_files(self._disk.tree, self._log_dir)
+        return self._seen
+
+    @contextlib.contextmanager
+    def our_own_change(self, paths: Iterable[str]) -> Iterator[None]:
+        """While it is open, a change of these files is krepair's own, and no fence takes it for a broker's start.
+
+        Args:
+            paths: of files that are about to change, relative to the log directory.
+
+        Raises:
+            OSError: a call failed; then a fence may have forgotten some of these files, which is safe.
+        """
+        names = frozenset(paths)
+        tree = self._disk.tree
+        watching = [
+            (place, seen)
+            for place in self.places()
+            if (seen := _read_seen(tree, place)) is not None and not names.isdisjoint(seen)
+        ]
+        for place, seen in watching:
+            _write_seen(self._disk, place, {name: was for name, was in seen.items() if name not in names})
+        try:
+            yield
+        finally:
+            self._seen = None
+        for place, seen in watching:
+            now = {name: _look(tree, f"{self._log_dir}/{name}") for name in names if name in seen}
+            _write_seen(self._disk, place, seen | now)
+
+
+def standing_fences(tree: Tree, log_dir: str) -> list[str]:
+    """Paths of all fences that are up in a log directory, of any plan, ascending.
+
+    Raises:
+        OSError: a folder could not be looked at.
+    """
+    places = []
+    for folder, found in tree.entries(log_dir):
+        if not stat.S_ISDIR(found.st_mode) or parse_folder_name(folder).kind is FolderKind.FOREIGN:
+            continue
+        with contextlib.suppress(FileNotFoundError):  # deleted with its topic at this moment
+            private = [name for name in tree.names(f"{log_dir}/{folder}") if plan_id_of(name) is not None]
+            fences = (f"{log_dir}/{folder}/{name}/fence" for name in private)
+            places += [place for place in fences if tree.is_folder(place)]
+    return places
+
+
+def _write_seen(disk: Disk, place: str, seen: Seen) -> None:
+    new = f"{place}/{_SEEN_NEW}"
+    if disk.tree.is_there(new):
+        disk.unlink(new)
+    old = disk.tree.status(place)
+    disk.create(new, msgspec.json.encode(seen), owner=(old.st_uid, old.st_gid) if old else None)
+    disk.rename(new, f"{place}/{_SEEN}")
+    disk.sync_dir(place)
+
+
+def _read_seen(tree: Tree, place: str) -> Seen | None:
+    """None after a crash before it was written: then nothing had been touched."""
+    data = tree.read(f"{place}/{_SEEN}", MOST_SEEN_BYTES)
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
+        return msgspec.json.decode(data, type=Seen) if data is not None else None
+    except msgspec.MsgspecError:
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        data = file.read(MOST_CHECKPOINT_BYTES + 1)
-    if len(data) > MOST_CHECKPOINT_BYTES:
+
+
+def _read(tree: Tree, path: str) -> bytes | None:
+    data = tree.read(path, MOST_CHECKPOINT_BYTES + 1)
+    if data is not None and len(data) > MOST_CHECKPOINT_BYTES:
         raise RefusedError(f"{path}: larger than {MOST_CHECKPOINT_BYTES} bytes")
     return data
 
 
-def _look(path: str) -> tuple[int, int, int] | None:
-    try:
-        found = os.lstat(path)
-    except FileNotFoundError:
-        return None
-    return found.st_size, found.st_mtime_ns, found.st_ino
+def _look(tree: Tree, path: str) -> tuple[int, int, int] | None:
+    found = tree.status(path)
+    return None if found is None else (found.st_size, found.st_mtime_ns, found.st_ino)
 
 
-def _active_files(log_dir: str) -> Seen:
+def _active_files(tree: Tree, log_dir: str) -> Seen:
     """The files that every unclean start changes: those of each partition's active segment.
 
     Recovery resets and resizes the indexes of the last segment even when its log is right
     (``LogSegment.recover``).
     """
     seen: Seen = {}
-    with os.scandir(log_dir) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False) and entry.name.isascii():
-                seen.update(_active_files_of(log_dir, entry.name))
-            elif entry.is_file(follow_symlinks=False) and entry.name in _ROOT_FILES:
-                found = entry.stat(follow_symlinks=False)
-                seen[entry.name] = (found.st_size, found.st_mtime_ns, found.st_ino)
+    for name, found in tree.entries(log_dir):
+        if stat.S_ISDIR(found.st_mode) and name.isascii():
+            with contextlib.suppress(FileNotFoundError):
+                seen.update(_active_files_of(tree, log_dir, name))
+        elif stat.S_ISREG(found.st_mode) and name in _ROOT_FILES:
+            seen[name] = (found.st_size, found.st_mtime_ns, found.st_ino)
     return seen
 
 
-def _active_files_of(log_dir: str, folder: str) -> Seen:
-    try:
-        names = [parse_file_name(name) for name in os.listdir(f"{log_dir}/{folder}")]
-    except FileNotFoundError:
-        return {}
-    live = [n for n in names if n.kind in _ACTIVE_KINDS and n.state is FileState.LIVE and n.is_canonical]
-    logs = [n.base_offset for n in live if n.kind is FileKind.LOG and n.base_offset is not None]
-    seen: Seen = {}
-    for name in live:
-        if logs and name.base_offset == max(logs):
-            found = os.lstat(f"{log_dir}/{folder}/{name.name}")
-            if stat.S_ISREG(found.st_mode):
-                seen[f"{folder}/{name.name}"] = (found.st_size, found.st_mtime_ns, found.st_ino)
-    return seen
+def _active_files_of(tree: Tree, log_dir: str, folder: str) -> Seen:
+    files = [(parse_file_name(name), found) for name, found in tree.entries(f"{log_dir}/{folder}")]
+    live = [
+        (name, found)
+        for name, found in files
+        if name.kind in _ACTIVE_KINDS and name.state is FileState.LIVE and name.is_canonical
+    ]
+    logs = [
+        name.base_offset for name, _ in live if name.kind is FileKind.LOG and name.base_offset is not None
+    ]
+    return {
+        f"{folder}/{name.name}": (found.st_size, found.st_mtime_ns, found.st_ino)
+        for name, found in live
+        if logs and name.base_offset == max(logs) and stat.S_ISREG(found.st_mode)
+    }

@@ -7,15 +7,15 @@ another file), the new ``.log`` by inode, size and modification time.
 
 from __future__ import annotations
 
-import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 
 from krepair.durable.disk import Disk
+from krepair.durable.tree import Tree
 from krepair.errors import RefusedError, StalePlanError
 from krepair.formats.filenames import private_folder
-from krepair.journal.record import ApplyIntent, FileState
+from krepair.journal.record import JOURNAL_NAME, ApplyIntent, FileState
 from krepair.journal.steps import (
     CLEANED,
     EXTENSIONS,
@@ -33,6 +33,7 @@ from krepair.journal.steps import (
     segment_file,
     staged_extensions,
 )
+from krepair.logdir.reading import kind_of
 
 
 class Whereabouts(Enum):
@@ -58,18 +59,25 @@ class PartitionFolder:
 
     def __init__(self, disk: Disk, log_dir: str, folder: str, plan_id: str) -> None:
         self.disk = disk
+        self.tree = disk.tree
         self.log_dir = log_dir
         self.folder = folder
         self.plan_id = plan_id
         self.path = f"{log_dir}/{folder}"
         self.names = Names(private_folder(plan_id))
         self.private = f"{self.path}/{self.names.private}"
+        self.holder = self.path
+        """The partition folder that holds the private sub-folder."""
         self._dirty: set[str] = set()
         self._originals: tuple[ApplyIntent, dict[str, FileState]] | None = None
 
     def at(self, relative: str) -> str:
         """Absolute path of a path in the partition folder."""
         return f"{self.path}/{relative}" if relative else self.path
+
+    def relative(self, name: str) -> str:
+        """Path of a file of the partition relative to the log directory."""
+        return self.at(name).removeprefix(f"{self.log_dir}/")
 
     def state(self, relative: str) -> FileState | None:
         """What a file is known by, or None if it is not there.
@@ -78,9 +86,8 @@ class PartitionFolder:
             StalePlanError: something else than a regular file has the name.
             OSError: it could not be looked at.
         """
-        try:
-            found = os.lstat(self.at(relative))
-        except FileNotFoundError:
+        found = self.tree.status(self.at(relative))
+        if found is None:
             return None
         if not stat.S_ISREG(found.st_mode):
             raise StalePlanError(
@@ -95,26 +102,68 @@ class PartitionFolder:
 
     def file_names(self) -> list[str]:
         """Names of everything in the partition folder except directories, sorted."""
-        with os.scandir(self.path) as entries:
-            return sorted(entry.name for entry in entries if not entry.is_dir(follow_symlinks=False))
+        return [name for name, found in self.tree.entries(self.path) if not stat.S_ISDIR(found.st_mode)]
+
+    def owner(self) -> tuple[int, int]:
+        """Owner and group of the partition folder: whatever krepair leaves in it is theirs.
+
+        Raises:
+            StalePlanError: the folder is gone.
+            OSError: it could not be looked at.
+        """
+        like = self.tree.status(self.holder)
+        if like is None:
+            raise StalePlanError(f"{self.holder}: is gone since the plan was made")
+        return like.st_uid, like.st_gid
 
     def make_private_folders(self) -> None:
         """Creates the private sub-folder and its folders where they are missing, durably."""
-        like = os.stat(self.path)
+        like = self.tree.status(self.holder)
+        if like is None:
+            raise StalePlanError(f"{self.holder}: is gone since the plan was made")
         mode, owner = stat.S_IMODE(like.st_mode) | 0o700, (like.st_uid, like.st_gid)
-        for path in ("", "stage", "keep", "out"):
-            whole = f"{self.private}/{path}".rstrip("/")
-            if not os.path.isdir(whole):
-                self.disk.make_dir(whole, mode, owner)
-        self.disk.sync_dir(self.private)
-        self.disk.sync_dir(self.path)
+        missing = [path for path in self._private_folders() if not self.tree.is_folder(path)]
+        for path in missing:
+            self.disk.make_dir(path, mode, owner)
+        if missing:
+            self.disk.sync_dir(self.private)
+            self.disk.sync_dir(self.holder)
+
+    def _private_folders(self) -> tuple[str, ...]:
+        return (self.private, *(f"{self.private}/{name}" for name in ("stage", "keep", "out")))
 
     def sync_all(self) -> None:
         """Makes what an interrupted run has renamed durable before anything is built on it."""
-        for path in (self.names.stage(), self.names.keep(), self.names.out(), self.names.private, ""):
-            if os.path.isdir(self.at(path)):
-                self.disk.sync_dir(self.at(path))
+        *inner, private = reversed(self._private_folders())
+        for path in (*inner, private, self.holder, self.path):
+            if self.tree.is_folder(path):
+                self.disk.sync_dir(path)
         self._dirty.clear()
+
+    def check_no_links(self) -> None:
+        """Checks that krepair's own folders are folders, and its own files are files.
+
+        Raises:
+            RefusedError: one is a link or something else; somebody put it there.
+            OSError: one could not be looked at.
+        """
+        folders = (*self._private_folders(), f"{self.private}/fence")
+        files = [f"{self.private}/{JOURNAL_NAME}"]
+        found = self.tree.status(self.private)
+        if found is not None and stat.S_ISDIR(found.st_mode):
+            for path in folders[1:]:
+                files += self._files_in(path)
+        for path in folders:
+            _must_be(self.tree, path, stat.S_ISDIR, "folder")
+        for path in files:
+            _must_be(self.tree, path, stat.S_ISREG, "regular file")
+
+    def _files_in(self, path: str) -> list[str]:
+        if not self.tree.is_folder(path):
+            return []
+        return [
+            f"{path}/{name}" for name, found in self.tree.entries(path) if not stat.S_ISREG(found.st_mode)
+        ]
 
     # -- which file is which
 
@@ -299,7 +348,7 @@ class PartitionFolder:
         self._changed(step.path)
 
     def _remove(self, path: str) -> None:
-        if os.path.lexists(self.at(path)):
+        if self.tree.is_there(self.at(path)):
             self.disk.unlink(self.at(path))
             self._changed(path)
 
@@ -348,6 +397,15 @@ class PartitionFolder:
         for original in group.originals:
             if original.name not in finals and self.state(original.name) is not None:
                 raise StalePlanError(f"{self.at(original.name)}: was written since the plan was made")
+
+
+def _must_be(tree: Tree, path: str, is_kind: Callable[[int], bool], kind: str) -> None:
+    found = tree.status(path)
+    if found is not None and not is_kind(found.st_mode):
+        raise RefusedError(
+            f"{path}: expected a {kind} of krepair's own, found a {kind_of(found.st_mode)}; somebody put it there, "
+            "and nothing was changed"
+        )
 
 
 def _merged_log(group: ApplyIntent) -> FileState:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping
 
-from krepair.errors import RefusedError, StalePlanError
+from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.formats.filenames import FileKind, FileName, parse_file_name
 from krepair.formats.filenames import FileState as NameState
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import FileState
 from krepair.journal.steps import EXTENSIONS, segment_file
+from krepair.logdir.fingerprint import digest_file
 from krepair.plan.model import FileFingerprint, NewFile, PartitionPlan, ReplaceFile, RewriteSegments
 
 
@@ -142,34 +143,46 @@ def check_fresh_file(
     Raises:
         StalePlanError: the file changed since the plan was made.
         RefusedError: the staged file is missing or of another size; or there is nothing to remove.
+        VerifyFailedError: the staged file is not the plan's.
     """
     original = unchanged(folder, planned, change.name)
     if change.method == "remove":
         if original is None:
             raise RefusedError(f"{folder.at(change.name)}: is to be removed, but the plan has no such file")
         return original, None
-    staged = folder.state(folder.names.stage(change.name))
-    if staged is None or staged.size != change.size_after:
-        size = "nothing" if staged is None else f"{staged.size} bytes"
-        message = (
-            f"{folder.at(folder.names.stage(change.name))}: expected {change.size_after} bytes, found {size}"
+    return original, staged_file(folder, change.name, change.size_after, change.digest_after)
+
+
+def staged_file(folder: PartitionFolder, name: str, size: int, digest: str) -> FileState:
+    """Reads a staged file again, right before it is swapped in.
+
+    Args:
+        folder: the partition folder.
+        name: its final name.
+        size: that it must have.
+        digest: 32 hex digits over the bytes that it must hold.
+
+    Raises:
+        RefusedError: it is missing, or of another size.
+        VerifyFailedError: its bytes are not those that were made.
+    """
+    path = folder.names.stage(name)
+    staged = folder.state(path)
+    if staged is None or staged.size != size:
+        found = "nothing" if staged is None else f"{staged.size} bytes"
+        raise RefusedError(f"{folder.at(path)}: expected {size} bytes, found {found}")
+    if digest_file(folder.at(path)) != digest:
+        raise VerifyFailedError(
+            f"{folder.at(path)}: its bytes are not those of the plan any more; it replaced nothing"
         )
-        raise RefusedError(message)
-    return original, staged
+    return staged
 
 
 def check_staged_files(folder: PartitionFolder, makes: Iterable[NewFile]) -> tuple[FileState, ...]:
-    """Checks that the staged files are there and of the sizes planned.
+    """Checks that the staged files are there and are those of the plan.
 
     Raises:
-        RefusedError: one is not.
+        RefusedError: one is missing.
+        VerifyFailedError: one is another.
     """
-    found = []
-    for made in makes:
-        state = folder.state(folder.names.stage(made.name))
-        if state is None or state.size != made.size:
-            has = "nothing" if state is None else f"{state.size} bytes"
-            path = folder.at(folder.names.stage(made.name))
-            raise RefusedError(f"{path}: expected {made.size} bytes, found {has}")
-        found.append(state)
-    return tuple(found)
+    return tuple(staged_file(folder, made.name, made.size, made.digest) for made in makes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 from krepair.errors import RefusedError
 from krepair.journal.folder import PartitionFolder
@@ -19,14 +20,15 @@ def purge_partition(folder: PartitionFolder) -> int:
         RefusedError: a change is half done, or the fence is up: apply or undo has to end first.
         OSError: a call failed; run it again.
     """
-    if not os.path.isdir(folder.private):
-        return 0
-    journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
+    if not folder.tree.is_folder(folder.private):
+        return _gone(folder)
+    journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder, folder.owner())
+    journal.settle()
     half_done = journal.unfinished()
     if half_done:
         command = f"krepair {'undo' if journal.states[half_done[0]] == 'undoing' else 'apply'} PLAN"
         raise RefusedError(f"{half_done[0]}: is half done; nothing is purged", next_command=command)
-    if os.path.isdir(f"{folder.private}/fence"):
+    if folder.tree.is_folder(f"{folder.private}/fence"):
         raise RefusedError(
             f"{folder.private}/fence: the fence is still up", next_command="krepair apply PLAN"
         )
@@ -46,35 +48,38 @@ def remove_private_folder(folder: PartitionFolder) -> int:
         RefusedError: the fence is up: the clean-shutdown marker would go with it.
         OSError: a call failed; run it again.
     """
-    if not os.path.isdir(folder.private):
-        return 0
-    if os.path.isdir(f"{folder.private}/fence"):
+    if not folder.tree.is_folder(folder.private):
+        return _gone(folder)
+    if folder.tree.is_folder(f"{folder.private}/fence"):
         raise RefusedError(
             f"{folder.private}/fence: the fence is still up", next_command="krepair apply PLAN"
         )
     freed = 0
-    with os.scandir(folder.private) as entries:
-        inner = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
-    for name, is_dir in inner:
+    for name, found in folder.tree.entries(folder.private):
         if name != JOURNAL_NAME:
-            freed += _remove(folder, f"{folder.private}/{name}", is_dir=is_dir)
+            freed += _remove(folder, f"{folder.private}/{name}", found)
     # Only when nothing is left that the journal speaks of may the journal go.
     folder.disk.sync_dir(folder.private)
     journal = f"{folder.private}/{JOURNAL_NAME}"
-    if os.path.lexists(journal):
-        freed += _remove(folder, journal, is_dir=False)
+    left = folder.tree.status(journal)
+    if left is not None:
+        freed += _remove(folder, journal, left)
     folder.disk.remove_dir(folder.private)
     folder.disk.sync_dir(os.path.dirname(folder.private))
     return freed
 
 
-def _remove(folder: PartitionFolder, path: str, *, is_dir: bool) -> int:
-    if not is_dir:
-        found = os.lstat(path)
+def _gone(folder: PartitionFolder) -> int:
+    """The run that removed it may have been killed before that was durable."""
+    if folder.tree.is_folder(folder.holder):
+        folder.disk.sync_dir(folder.holder)
+    return 0
+
+
+def _remove(folder: PartitionFolder, path: str, found: os.stat_result) -> int:
+    if not stat.S_ISDIR(found.st_mode):
         folder.disk.unlink(path)
         return found.st_size if found.st_nlink == 1 else 0
-    with os.scandir(path) as entries:
-        inner = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
-    freed = sum(_remove(folder, f"{path}/{name}", is_dir=inner_is_dir) for name, inner_is_dir in inner)
+    freed = sum(_remove(folder, f"{path}/{name}", inner) for name, inner in folder.tree.entries(path))
     folder.disk.remove_dir(path)
     return freed

@@ -8,12 +8,11 @@ torn by a crash and never happened; a bad line before another one is damage and 
 
 from __future__ import annotations
 
-import os
 import zlib
 from typing import Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from krepair.durable.disk import Disk
 from krepair.errors import RefusedError
@@ -21,6 +20,7 @@ from krepair.errors import RefusedError
 MAGIC = "krepair journal"
 VERSION = 1
 JOURNAL_NAME = "journal"
+_NEW_JOURNAL = "journal.new"
 MOST_BYTES = 256 << 20
 """A journal beyond this is not ours: 10,000 groups of 4 files each take about 20 MB."""
 
@@ -71,6 +71,8 @@ class ApplyIntent(Struct, frozen=True, tag="apply", kw_only=True):
         snapshots: names among the originals that are producer snapshots.
         copied: names among the originals that are kept as real copies (known to be damaged).
         merged: the staged files, by their final names.
+        digests: name -> 32 hex digits over the bytes of an original, where the plan has none of its batches.
+        parts: (bytes, CRC-32C) of what each source gave to the new ``.log``, in order; empty if it was not staged here.
     """
 
     change_id: str
@@ -81,6 +83,8 @@ class ApplyIntent(Struct, frozen=True, tag="apply", kw_only=True):
     snapshots: tuple[str, ...]
     copied: tuple[str, ...]
     merged: tuple[FileState, ...]
+    digests: dict[str, str] = field(default_factory=dict)
+    parts: tuple[tuple[int, int], ...] = ()
 
 
 class ReplaceIntent(Struct, frozen=True, tag="replace", kw_only=True):
@@ -90,11 +94,13 @@ class ReplaceIntent(Struct, frozen=True, tag="replace", kw_only=True):
         change_id: of the change.
         original: the file as it was, or None if there was none.
         replacement: the staged file, by its final name, or None if the file only goes.
+        digest: 32 hex digits over the bytes of the original; empty if there was none.
     """
 
     change_id: str
     original: FileState | None
     replacement: FileState | None
+    digest: str = ""
 
     @property
     def name(self) -> str:
@@ -127,6 +133,7 @@ class LogIntent(Struct, frozen=True, tag="log", kw_only=True):
         companions: the indexes that are replaced with it.
         front_bytes: how much of the new ``.index`` is also true of the old log.
         last: whether it is the last segment of its partition at that time.
+        digests: name -> 32 hex digits over the bytes of each file that is kept whole.
     """
 
     change_id: str
@@ -137,6 +144,7 @@ class LogIntent(Struct, frozen=True, tag="log", kw_only=True):
     companions: tuple[CompanionStates, ...]
     front_bytes: int
     last: bool
+    digests: dict[str, str] = field(default_factory=dict)
 
 
 class AsideIntent(Struct, frozen=True, tag="aside", kw_only=True):
@@ -145,10 +153,12 @@ class AsideIntent(Struct, frozen=True, tag="aside", kw_only=True):
     Attributes:
         change_id: of the change.
         files: as they were, the ``.log`` first.
+        digests: name -> 32 hex digits over the bytes of each.
     """
 
     change_id: str
     files: tuple[FileState, ...]
+    digests: dict[str, str] = field(default_factory=dict)
 
 
 class SwapIntent(Struct, frozen=True, tag="swap", kw_only=True):
@@ -258,14 +268,19 @@ class Journal:
         private: absolute path of the private sub-folder.
         plan_id: of the plan.
         folder: name of the partition folder.
+        owner: (uid, gid) of the partition folder, whose the journal is too; None: of whoever writes it.
 
     Raises:
         RefusedError: the journal is damaged or of another plan or version.
+        OSError: it could not be read.
     """
 
-    def __init__(self, disk: Disk, private: str, plan_id: str, folder: str) -> None:
+    def __init__(
+        self, disk: Disk, private: str, plan_id: str, folder: str, owner: tuple[int, int] | None = None
+    ) -> None:
         self._disk = disk
         self._private = private
+        self._owner = owner
         self._header = Header(magic=MAGIC, version=VERSION, plan_id=plan_id, folder=folder)
         self.path = f"{private}/{JOURNAL_NAME}"
         self.intents: dict[str, Intent] = {}
@@ -273,14 +288,13 @@ class Journal:
         self.states: dict[str, str] = {}
         self._half_done: dict[str, None] = {}
         self.purging: PurgeIntent | None = None
-        self._whole_bytes = -1
+        self._whole = b""
+        self._torn = False
         self._read()
 
     def _read(self) -> None:
-        try:
-            with open(self.path, "rb") as file:
-                data = file.read(MOST_BYTES + 1)
-        except (FileNotFoundError, NotADirectoryError):
+        data = self._disk.tree.read(self.path, MOST_BYTES + 1)
+        if data is None:
             return
         if len(data) > MOST_BYTES:
             raise RefusedError(f"{self.path}: larger than {MOST_BYTES} bytes, which no journal of krepair is")
@@ -291,7 +305,7 @@ class Journal:
                 f"{self._header.plan_id} for {self._header.folder}"
             )
             raise RefusedError(message)
-        self._whole_bytes = whole
+        self._whole, self._torn = data[:whole], whole < len(data)
         for record in records[1:]:
             self._take(record)
 
@@ -314,27 +328,51 @@ class Journal:
             case Header():
                 raise RefusedError(f"{self.path}: a second header; nothing was changed")
 
-    def append(self, record: Record) -> None:
-        """Appends a record, durably; a torn last one is cut off first.
+    def append(self, *records: Record) -> None:
+        """Appends records, durably and with one fsync.
+
+        A file whose last append failed, or that ends in a torn record, is never written again: what it holds is
+        copied into a new one first, since a failed fsync may have lost what the next one would report as safe.
 
         Raises:
-            OSError: it could not be written; a partial record is torn and never happened.
+            OSError: they could not be written; none of them happened.
         """
-        if self._whole_bytes <= 0:
-            if os.path.lexists(self.path):
-                self._disk.unlink(self.path)
-            first = encode_record(self._header)
-            self._whole_bytes = -1
-            self._disk.create(self.path, first)
-            self._disk.sync_dir(self._private)
-            self._whole_bytes = len(first)
-        if os.stat(self.path).st_size != self._whole_bytes:
-            self._disk.truncate(self.path, self._whole_bytes)
-        line = encode_record(record)
-        self._disk.append(self.path, line)
-        self._whole_bytes += len(line)
-        self._take(record)
+        if not records:
+            return
+        lines = b"".join(map(encode_record, records))
+        if self._torn or not self._whole:
+            whole = self._whole or encode_record(self._header)
+            self._make_anew(whole + lines)
+            self._whole = whole + lines
+        else:
+            self._torn = True
+            self._disk.append(self.path, lines)
+            self._torn = False
+            self._whole += lines
+        for record in records:
+            self._take(record)
+
+    def _make_anew(self, data: bytes) -> None:
+        made = f"{self._private}/{_NEW_JOURNAL}"
+        if self._disk.tree.is_there(made):
+            self._disk.unlink(made)
+        self._disk.create(made, data, owner=self._owner)
+        self._disk.rename(made, self.path)
+        self._disk.sync_dir(self._private)
+        self._torn = False
+
+    def settle(self) -> None:
+        """Makes what was read durable, before anything is done on what it says.
+
+        A process that was killed may have written its last record without having synced it, or its fsync may have
+        failed; the page cache shows the record in both cases. Hence a new file, which is synced for the first time.
+
+        Raises:
+            OSError: that could not be done.
+        """
+        if self._whole:
+            self._make_anew(self._whole)
 
     def unfinished(self) -> list[str]:
-        """Ids of the changes that are half done or half undone (at most one, unless a disk failed)."""
+        """Ids of the changes that are half done or half undone."""
         return list(self._half_done)

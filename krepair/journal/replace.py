@@ -1,73 +1,199 @@
-"""One file at a time: the staged one is renamed over the old one, or the old one only goes; it is kept either way.
+"""Files replaced or removed together: the staged ones are renamed over the old ones, which are kept.
 
-A new file is renamed straight out of the private sub-folder: every instant has the old file or the new one, both
-whole, and a broker never sees a name that it would clean away. A file that goes is linked into ``keep/`` first: every
-instant has it under its own name, or kept. A link is enough even for a damaged file, since nothing opens it once its
-name is gone.
+A new file is renamed straight out of the private sub-folder: every instant has the old file or the new one, both whole,
+and a broker never sees a name that it would clean away. A file that goes is linked into ``keep/`` first: every instant
+has it under its own name, or kept. A link is enough even for a damaged file, since nothing opens it once its name is
+gone.
+
+Each file is independent of the others, so one set of barriers serves all of a partition: all are kept, ``keep/`` is
+synced, all are renamed, the partition folder is synced. A power cut in between leaves some old and some new, and each
+of these states is right.
 """
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from krepair.errors import StalePlanError
+from krepair.errors import KrepairError, RefusedError, StalePlanError
+from krepair.journal.action import Ground, KeptFile
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.record import FileState, ReplaceIntent
+from krepair.journal.freshness import check_fresh_file, check_no_pending_swap
+from krepair.journal.record import FileState, Order, ReplaceIntent
+from krepair.logdir.fingerprint import digest_file
+from krepair.plan.model import ReplaceFile
 
 
-def _is(found: FileState | None, known: FileState | None) -> bool:
-    return found is not None and known is not None and found == known
+class Replaced(NamedTuple):
+    """How far a number of files came.
 
-
-def check_replaced(folder: PartitionFolder, intent: ReplaceIntent) -> bool:
-    """Whether the new file is in its place, untouched; of a file that goes: whether it is gone, and kept."""
-    found = folder.state(intent.name)
-    if intent.replacement is None:
-        return found is None and _is(folder.state(folder.names.keep(intent.name)), intent.original)
-    return _is(found, intent.replacement)
-
-
-def can_be_replaced(folder: PartitionFolder, intent: ReplaceIntent) -> bool:
-    """Whether an interrupted change has all that it needs to go on: what it made, or what it began with."""
-    if check_replaced(folder, intent):
-        return True
-    if intent.replacement is None:
-        return _is(folder.state(intent.name), intent.original)
-    return _is(folder.state(folder.names.stage(intent.name)), intent.replacement)
-
-
-def replace_file(folder: PartitionFolder, intent: ReplaceIntent) -> None:
-    """Keeps the original and renames the staged file over it, or removes its name; may be repeated.
-
-    Raises:
-        StalePlanError: the file changed since the intent.
-        OSError: a call failed.
+    Attributes:
+        done: so many of them, from the first on, are replaced, durably.
+        error: what stopped the next one, or None.
     """
-    name, disk, names = intent.name, folder.disk, folder.names
-    if not check_replaced(folder, intent):
-        if folder.state(name) != intent.original:
-            raise StalePlanError(f"{folder.at(name)}: changed while the apply was interrupted")
-        kept = folder.at(names.keep(name))
-        if intent.original is not None and folder.state(names.keep(name)) != intent.original:
-            if os.path.lexists(kept):
-                disk.unlink(kept)
-            disk.link(folder.at(name), kept)
-            disk.sync_dir(folder.at(names.keep()))
+
+    done: int
+    error: KrepairError | OSError | None
+
+
+class ReplaceFiles:
+    """Implements ``krepair.journal.action.Action`` for files that are replaced or removed."""
+
+    fenced = False
+
+    def recovers_from(self, change: ReplaceFile) -> int | None:
+        """It needs no fence."""
+        return None
+
+    def check_before(self, ground: Ground, changes: Sequence[ReplaceFile]) -> None:
+        """Where a file is replaced, no swap may be pending in the folder."""
+        # A removal never touches a file that a pending swap needs, and may take away what makes the swap void.
+        if any(change.method != "remove" for change in changes):
+            check_no_pending_swap(ground.folder)
+
+    def begin(self, ground: Ground, change: ReplaceFile) -> ReplaceIntent:
+        """The intent, once the file is found as it was planned, and the new one staged as it was planned.
+
+        Raises:
+            StalePlanError: the file changed since the plan was made.
+            RefusedError: the staged file is missing.
+            VerifyFailedError: the staged file is not the plan's.
+        """
+        original, staged = check_fresh_file(ground.folder, ground.planned, change)
+        digest = "" if original is None else digest_file(ground.folder.at(change.name))
+        return ReplaceIntent(change_id=change.change_id, original=original, replacement=staged, digest=digest)
+
+    def can_go_on(self, folder: PartitionFolder, intent: ReplaceIntent) -> bool:
+        """Whether an interrupted change has all that it needs to go on: what it made, or what it began with."""
+        if self.is_committed(folder, intent):
+            return True
         if intent.replacement is None:
-            disk.unlink(folder.at(name))
-        else:
-            disk.rename(folder.at(names.stage(name)), folder.at(name))
-    disk.sync_dir(folder.path)
-    disk.sync_dir(folder.at(names.stage()))
+            return _is(folder.state(intent.name), intent.original)
+        return _is(folder.state(folder.names.stage(intent.name)), intent.replacement)
+
+    def is_committed(self, folder: PartitionFolder, intent: ReplaceIntent) -> bool:
+        """Whether the new file is in its place, untouched; of a file that goes: whether it is gone, and kept."""
+        found = folder.state(intent.name)
+        if intent.replacement is None:
+            return found is None and _is(folder.state(folder.names.keep(intent.name)), intent.original)
+        return _is(found, intent.replacement)
+
+    def go_on(self, folder: PartitionFolder, intent: ReplaceIntent) -> None:
+        """As ``go_on_all``, of one; what stops it is raised."""
+        came = self.go_on_all(folder, [intent])
+        if came.error is not None:
+            raise came.error
+
+    def go_on_all(self, folder: PartitionFolder, intents: Sequence[ReplaceIntent]) -> Replaced:
+        """Keeps the originals, renames the staged files over them or removes their names; may be repeated.
+
+        Raises:
+            OSError: a folder could not be synced: of none of them it is known whether it is done.
+        """
+        kept = _until_an_error(intents, lambda intent: _keep(folder, intent))
+        if kept.error is not None:
+            return Replaced(0, kept.error)
+        folder.disk.sync_dir(folder.at(folder.names.keep()))
+        replaced = _until_an_error(intents, lambda intent: _replace(folder, intent))
+        folder.disk.sync_dir(folder.path)
+        folder.disk.sync_dir(folder.at(folder.names.stage()))
+        return replaced
+
+    def forget(self, folder: PartitionFolder, intent: ReplaceIntent) -> None:
+        """As ``undo``; a file that others removed before it was kept needs nothing."""
+        if not self.is_gone_by_others(folder, intent):
+            self.undo(folder, intent, "P1")
+
+    def is_gone_by_others(self, folder: PartitionFolder, intent: ReplaceIntent) -> bool:
+        """Whether a file that was to go went before it was kept: a broker that was started in between deleted it."""
+        return (
+            intent.replacement is None
+            and folder.state(intent.name) is None
+            and folder.state(folder.names.keep(intent.name)) is None
+        )
+
+    def check_undo(self, folder: PartitionFolder, intent: ReplaceIntent, state: str) -> None:
+        """Checks that nobody wrote the file since.
+
+        Raises:
+            StalePlanError: somebody did.
+        """
+        if state != "undoing" and not self.is_committed(folder, intent):
+            raise StalePlanError(f"{folder.at(intent.name)}: was written since the plan was applied")
+
+    def undo(self, folder: PartitionFolder, intent: ReplaceIntent, order: Order) -> None:
+        """As ``undo_all``, of one; what stops it is raised."""
+        came = self.undo_all(folder, [intent])
+        if came.error is not None:
+            raise came.error
+
+    def undo_all(self, folder: PartitionFolder, intents: Sequence[ReplaceIntent]) -> Replaced:
+        """Renames the kept originals over the new files; may be repeated, also before any was replaced.
+
+        Raises:
+            OSError: a folder could not be synced: of none of them it is known whether it is done.
+        """
+        came = _until_an_error(intents, lambda intent: _put_back(folder, intent))
+        folder.disk.sync_dir(folder.path)
+        for intent in intents[: came.done]:
+            for leftover in (folder.names.keep(intent.name), folder.names.out(intent.name)):
+                if folder.tree.is_there(folder.at(leftover)):
+                    folder.disk.unlink(folder.at(leftover))
+        return came
+
+    def kept(self, folder: PartitionFolder, intent: ReplaceIntent) -> list[KeptFile]:
+        """What undo would put back."""
+        if intent.original is None or _is(folder.state(intent.name), intent.original):
+            return []
+        return [KeptFile(folder.names.keep(intent.name), intent.original, intent.digest)]
+
+    def order_of(self, intent: ReplaceIntent) -> Order | None:
+        """Any: there is only one."""
+        return None
+
+    def touches(self, intent: ReplaceIntent) -> tuple[str, ...]:
+        """Names of the files that it changes in the partition folder."""
+        return (intent.name,)
 
 
-def put_replaced_back(folder: PartitionFolder, intent: ReplaceIntent) -> None:
-    """Renames the kept original over the new file; may be repeated, also before the file was replaced at all.
+def _until_an_error(intents: Sequence[ReplaceIntent], do: Callable[[ReplaceIntent], None]) -> Replaced:
+    for number, intent in enumerate(intents):
+        try:
+            do(intent)
+        except (KrepairError, OSError) as error:
+            return Replaced(number, error)
+    return Replaced(len(intents), None)
 
-    Raises:
-        StalePlanError: the file is neither the new one nor the original, or the kept original is gone.
-        OSError: a call failed.
-    """
+
+def _keep(folder: PartitionFolder, intent: ReplaceIntent) -> None:
+    original, kept = intent.original, folder.names.keep(intent.name)
+    if original is None or folder.state(kept) == original:
+        return
+    found = folder.state(intent.name)
+    if found != original:
+        if intent.replacement is not None and found == intent.replacement:
+            raise RefusedError(f"{folder.at(kept)}: the original is not kept although it was replaced")
+        raise StalePlanError(f"{folder.at(intent.name)}: changed while the apply was interrupted")
+    if folder.tree.is_there(folder.at(kept)):
+        folder.disk.unlink(folder.at(kept))
+    folder.disk.link(folder.at(intent.name), folder.at(kept))
+
+
+def _replace(folder: PartitionFolder, intent: ReplaceIntent) -> None:
+    found = folder.state(intent.name)
+    if intent.replacement is not None and found == intent.replacement:
+        return
+    if intent.replacement is None and found is None:
+        return
+    if found != intent.original:
+        raise StalePlanError(f"{folder.at(intent.name)}: changed while the apply was interrupted")
+    if intent.replacement is None:
+        folder.disk.unlink(folder.at(intent.name))
+    else:
+        folder.disk.rename(folder.at(folder.names.stage(intent.name)), folder.at(intent.name))
+
+
+def _put_back(folder: PartitionFolder, intent: ReplaceIntent) -> None:
     name, disk, names = intent.name, folder.disk, folder.names
     found, kept = folder.state(name), folder.at(names.keep(name))
     if not _is(found, intent.original) and found is not None and not _is(found, intent.replacement):
@@ -79,16 +205,7 @@ def put_replaced_back(folder: PartitionFolder, intent: ReplaceIntent) -> None:
         if folder.state(names.keep(name)) != intent.original:
             raise StalePlanError(f"{kept}: the kept original is gone or changed; the new file stays")
         disk.rename(kept, folder.at(name))
-    disk.sync_dir(folder.path)
-    for leftover in (kept, folder.at(names.out(name))):
-        if os.path.lexists(leftover):
-            disk.unlink(leftover)
 
 
-def is_gone_by_others(folder: PartitionFolder, intent: ReplaceIntent) -> bool:
-    """Whether a file that was to go went before it was kept: a broker that was started in between deleted it."""
-    return (
-        intent.replacement is None
-        and folder.state(intent.name) is None
-        and folder.state(folder.names.keep(intent.name)) is None
-    )
+def _is(found: FileState | None, known: FileState | None) -> bool:
+    return found is not None and known is not None and found == known

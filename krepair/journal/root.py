@@ -7,8 +7,6 @@ replaced as an index is: kept by a hard link, then renamed over, so that every i
 
 from __future__ import annotations
 
-import os
-
 from krepair.durable.disk import Disk
 from krepair.formats.filenames import root_private_folder
 from krepair.journal.folder import PartitionFolder
@@ -34,11 +32,7 @@ class RootFolder(PartitionFolder):
         self.path = log_dir
         self.names = Names(f"{keeper}/{root_private_folder(plan_id)}")
         self.private = f"{log_dir}/{self.names.private}"
-
-    def make_private_folders(self) -> None:
-        """Creates the private sub-folder and its folders where they are missing, durably."""
-        super().make_private_folders()
-        self.disk.sync_dir(os.path.dirname(self.private))
+        self.holder = f"{log_dir}/{keeper}"
 
 
 def as_partition(root: RootPlan) -> PartitionPlan:

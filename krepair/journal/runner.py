@@ -1,79 +1,86 @@
 """Carries a partition's changes out, continues what was interrupted, and takes them back.
 
-Each change is one group at a time: intent, steps, done. What an interrupted run left is told from the
-journal and from what is on the disk, so that any call may be repeated after a crash at any instant. A
-broker that was started in between may have finished a swap itself, or removed what was staged: then it goes
-on from there. Where a file is neither an original nor one of ours, ``StalePlanError`` names it.
+What kind a change is, only its action knows (see ``krepair.journal.actions``). The runner keeps the order: what an
+interrupted run left half done comes first; then intent, steps, done. What was left is told from the journal and from
+what is on the disk, so that any call may be repeated after a crash at any instant. A broker that was started in between
+may have finished a swap itself, or removed what was staged: then it goes on from there. Where a file is neither an
+original nor one of ours, ``StalePlanError`` names it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Callable, Collection, Iterator
-from typing import NamedTuple, Protocol
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 from krepair.errors import (
+    ExitCode,
     InterruptedAtSafePointError,
     KrepairError,
-    LockedError,
+    LockLostError,
     RefusedError,
-    StalePlanError,
+    VerifyFailedError,
 )
-from krepair.journal import lossy, swap
-from krepair.journal.fence import Fence, Point
-from krepair.journal.folder import PartitionFolder, Whereabouts
-from krepair.journal.freshness import check_fresh, check_fresh_file, check_no_pending_swap, check_staged
-from krepair.journal.lossy import LossyIntent
+from krepair.journal.action import Ground
+from krepair.journal.actions import BY_CHANGE, REPLACE, action_of
+from krepair.journal.fence import Fence, Point, Watch
+from krepair.journal.folder import PartitionFolder
 from krepair.journal.outcome import Committed, Failed, Outcome, Skipped, Undone, failed
 from krepair.journal.purge import remove_private_folder
-from krepair.journal.record import ApplyIntent, Done, Intent, Journal, ReplaceIntent, SwapIntent, UndoIntent
-from krepair.journal.replace import (
-    can_be_replaced,
-    check_replaced,
-    is_gone_by_others,
-    put_replaced_back,
-    replace_file,
-)
+from krepair.journal.record import Done, Intent, Journal, Order, ReplaceIntent, UndoIntent
 from krepair.journal.safe_points import SafePoints
-from krepair.journal.steps import commit_steps, forget_steps, keep_steps, roll_back_steps, undo_steps
-from krepair.plan.model import (
-    Change,
-    Commit,
-    CompleteSwap,
-    MendLog,
-    PartitionPlan,
-    ReplaceFile,
-    RewriteSegments,
-    SetAside,
-)
+from krepair.plan.model import Change, Commit, PartitionPlan
+
+_APPLIED = frozenset({"committing", "committed", "undoing"})
+Parts = Mapping[str, tuple[tuple[int, int], ...]]
+"""Change id -> (bytes, CRC-32C) of what each source gave to the staged ``.log``."""
 
 
 class HeldLock(Protocol):
     """The log directory's lock, as ``krepair.logdir.lock`` gives it."""
 
     def check(self) -> None:
-        """Raises ``LockedError`` when it is no longer ours."""
+        """Raises ``LockedError`` or ``RefusedError`` when it is no longer ours."""
 
 
-class Guards(NamedTuple):
+@dataclass
+class Guards:
     """What is asked before each group.
 
     Attributes:
         lock: of the log directory, held.
         safe_points: whether somebody asked to stop.
         check_space: given a change, raises ``RefusedError`` when there is not enough free space for it.
+        watch: of the fences of the log directory; None: each partition looks for itself.
+        begun: whether this run has changed anything yet.
     """
 
     lock: HeldLock
     safe_points: SafePoints
     check_space: Callable[[Change], None]
+    watch: Watch | None = None
+    begun: bool = False
 
     def check(self, change: Change) -> None:
         """All of them."""
         self.safe_points.check()
-        self.lock.check()
+        self.hold()
         self.check_space(change)
+
+    def hold(self) -> None:
+        """Makes sure that the lock is still ours.
+
+        Raises:
+            LockLostError: it is not, or that could not be seen; then nothing more may be touched.
+        """
+        try:
+            self.lock.check()
+        except KrepairError as error:
+            raise LockLostError(
+                f"{error.message}; nothing more is changed", begun=self.begun, exit_code=error.exit_code
+            ) from error
 
 
 def commit_partition(
@@ -84,6 +91,7 @@ def commit_partition(
     stage: Callable[[Change], None],
     *,
     damaged: Collection[int] = (),
+    parts: Parts | None = None,
 ) -> tuple[Outcome, ...]:
     """Carries out every change that is not in place yet, ascending; the first failure stops it.
 
@@ -95,19 +103,43 @@ def commit_partition(
         stage: makes the staged files of a change complete, verified and synced; called right before the
             change unless it has passed its commit already. It may find them there.
         damaged: base offsets of segments known to be damaged: they are kept as real copies.
+        parts: what was staged of each rewritten group.
 
     Returns:
-        One outcome per change, in the plan's order.
+        One outcome per change, in the plan's order; and one more if the fence could not be taken down.
 
     Raises:
-        LockedError: the lock is no longer ours.
+        LockLostError: the lock is no longer ours; nothing more was touched.
         InterruptedAtSafePointError: somebody asked to stop; what was begun is finished and the fence is down.
     """
-    return tuple(_Run(folder, partition, commit, guards, frozenset(damaged)).commit_all(stage))
+    run = _Run(folder, partition, commit, guards, frozenset(damaged), parts or {})
+    return tuple(run.through(lambda: run.commit_all(stage)))
+
+
+def finish_partition(
+    folder: PartitionFolder, partition: PartitionPlan, commit: Commit, guards: Guards
+) -> tuple[Outcome, ...]:
+    """Finishes, or takes back, what an interrupted apply left half done, before anything else is looked at.
+
+    Returns:
+        An outcome per change that was half done and is committed now, or could not be finished; and one more if the
+        fence could not be taken down. None for those that are as before.
+
+    Raises:
+        LockLostError: the lock is no longer ours; nothing more was touched.
+        InterruptedAtSafePointError: somebody asked to stop.
+    """
+    run = _Run(folder, partition, commit, guards, frozenset(), {})
+    return tuple(run.through(run.finish_all))
 
 
 def undo_partition(
-    folder: PartitionFolder, partition: PartitionPlan, commit: Commit, guards: Guards
+    folder: PartitionFolder,
+    partition: PartitionPlan,
+    commit: Commit,
+    guards: Guards,
+    *,
+    bad_copies: Mapping[str, str] | None = None,
 ) -> tuple[Outcome, ...]:
     """Puts the originals of every change back, last change first, then removes the private sub-folder.
 
@@ -116,15 +148,21 @@ def undo_partition(
         partition: its part of the plan.
         commit: order for changes whose undo has not begun, and whether under the fence.
         guards: asked before each change.
+        bad_copies: change id -> what is wrong with its kept originals. Undo stops before the first of them: what lies
+            below it belongs to a log in which it has its say.
 
     Returns:
-        One outcome per change, last change first.
+        One outcome per change, last change first; and one more if the fence, or what was kept, is still there.
 
     Raises:
-        LockedError: the lock is no longer ours.
+        LockLostError: the lock is no longer ours; nothing more was touched.
         InterruptedAtSafePointError: somebody asked to stop.
     """
-    return tuple(_Run(folder, partition, commit, guards, frozenset()).undo_all())
+    run = _Run(folder, partition, commit, guards, frozenset(), {})
+    outcomes = list(run.through(lambda: run.undo_all(bad_copies or {})))
+    if not any(isinstance(outcome, Failed) for outcome in outcomes):
+        outcomes += run.clean_up()
+    return tuple(outcomes)
 
 
 class _Run:
@@ -135,344 +173,365 @@ class _Run:
         commit: Commit,
         guards: Guards,
         damaged: frozenset[int],
+        parts: Parts,
     ) -> None:
         self.folder = folder
-        self.partition = partition
-        self.order = commit.order
+        self.changes = partition.changes
         self.guards = guards
-        self.damaged = damaged
-        bases = [c.base_offset for c in partition.changes if isinstance(c, RewriteSegments | CompleteSwap)]
+        self.ground = Ground(folder, partition, commit.order, damaged, parts)
+        self.watch = guards.watch or Watch(folder.disk, folder.log_dir)
+        froms = [BY_CHANGE[type(change)].recovers_from(change) for change in self.changes]
+        bases = [base for base in froms if base is not None]
         point = Point(partition.topic, partition.partition, min(bases, default=0))
-        self.fence = Fence(folder, point)
+        self.fence = Fence(folder, point, self.watch)
         self.fenced = commit.fence and bool(bases)
         self.fence_is_up = False
-        self.planned = {fingerprint.name: fingerprint for fingerprint in partition.files}
-        self.swap_looked_for = False
+        self.journal: Journal
 
     # -- the whole partition
 
-    def commit_all(self, stage: Callable[[Change], None]) -> Iterator[Outcome]:
-        yield from self._each(self.partition.changes, lambda change: self._commit(change, stage))
-
-    def undo_all(self) -> Iterator[Outcome]:
-        clean = True
-        for outcome in self._each(self.partition.changes[::-1], self._undo):
-            clean = clean and not isinstance(outcome, Failed)
-            yield outcome
-        if (
-            clean
-            and not self.fence.is_up()
-            and not self.journal.unfinished()
-            and "committed" not in self.journal.states.values()
-        ):
-            with contextlib.suppress(OSError):  # the originals are back; undo run again removes the rest
-                remove_private_folder(self.folder)
-
-    def _each(self, changes: tuple[Change, ...], do: Callable[[Change], Outcome]) -> Iterator[Outcome]:
-        stopped: Failed | None = None
+    def through(self, work: Callable[[], Iterator[Outcome]]) -> Iterator[Outcome]:
+        """Opens the journal, does the work, and takes the fence down."""
+        refused = self._open()
+        if refused is not None:
+            yield refused
+            yield from self._skipped(self.changes[1:])
+            return
         try:
-            opened = self._open(changes)
-            for change in changes:
-                if stopped is None and isinstance(opened, Failed):
-                    stopped = opened._replace(change_id=change.change_id)
-                    yield stopped
-                elif stopped is not None:
-                    yield Skipped(change.change_id, "an earlier change of this partition failed")
-                else:
-                    outcome = do(change)
-                    stopped = outcome if isinstance(outcome, Failed) else None
-                    yield outcome
-        except (InterruptedAtSafePointError, LockedError):
-            self._close()
+            yield from work()
+        except InterruptedAtSafePointError as error:
+            left = self._close()
+            if left is not None:
+                error.message += f"; {left.why}"
             raise
-        self._close()
+        left = self._close()
+        if left is not None:
+            yield left
 
-    def _open(self, changes: tuple[Change, ...]) -> Failed | None:
-        self.guards.lock.check()
+    def _open(self) -> Failed | None:
+        self.guards.hold()
         try:
-            self.journal = Journal(
-                self.folder.disk, self.folder.private, self.folder.plan_id, self.folder.folder
-            )
+            folder = self.folder
+            self.journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder, folder.owner())
             if self.journal.purging is not None:
                 raise RefusedError(
-                    f"{self.journal.path}: the kept originals are being purged; run purge again"
+                    f"{self.journal.path}: the kept originals are being purged; run purge again",
+                    next_command="krepair purge PLAN",
                 )
-            if os.path.isdir(self.folder.private):
-                self.folder.sync_all()
+            if folder.tree.is_folder(folder.private):
+                self.journal.settle()
+                folder.sync_all()
         except (KrepairError, OSError) as error:
-            return failed(changes[0].change_id if changes else "", error, rolled_back=True)
+            return failed(self.changes[0].change_id if self.changes else "", error, rolled_back=True)
         return None
 
-    def _close(self) -> None:
+    def _close(self) -> Failed | None:
         """Lifts the fence, unless a change is half done and needs it until the next run."""
-        if hasattr(self, "journal") and not self.journal.unfinished():
-            with contextlib.suppress(OSError, KrepairError):  # the next run, of any verb, lifts it
+        try:
+            if not self.journal.unfinished() and self.fence.is_up():
+                self.guards.hold()
                 self.fence.lift()
+        except (KrepairError, OSError) as error:
+            what = failed(f"{self.folder.folder}/fence", error, rolled_back=False)
+            return what._replace(
+                code=ExitCode.PARTLY,
+                why=f"the fence is still up, and a broker's start would recover this partition: {what.why}; "
+                "run the same command again",
+            )
+        return None
 
-    def _put_up_fence(self) -> None:
-        if self.fenced and not self.fence_is_up:
+    def _append(self, *records: Intent | UndoIntent | Done) -> None:
+        self.guards.begun = True
+        self.journal.append(*records)
+
+    def _set_fence(self, *, fenced: bool) -> None:
+        """Up for a swap. Down for all else: what those change of an active segment looks like a broker's work."""
+        self.guards.begun = True
+        if fenced and self.fenced and not self.fence_is_up:
             self.fence.put_up()
             self.fence_is_up = True
-
-    def _lift_fence(self) -> None:
-        """Before an index is replaced: of the active segment, it would look like a broker's work."""
-        if self.fence.is_up():
+        elif not fenced and self.fence.is_up():
             self.fence.lift()
-        self.fence_is_up = False
+            self.fence_is_up = False
 
-    # -- one change forward
+    def _failed(self, change_id: str, error: KrepairError | OSError, *, rolled_back: bool) -> Failed:
+        """While a change is half done, whatever stopped it: the directory is changed partly."""
+        what = failed(change_id, error, rolled_back=rolled_back)
+        return what if rolled_back else what._replace(code=ExitCode.PARTLY)
 
-    def _commit(self, change: Change, stage: Callable[[Change], None]) -> Outcome:
-        state = self.journal.states.get(change.change_id)
-        if state == "committed":
-            return Committed(change.change_id)
-        try:
-            if state == "undoing":
-                raise RefusedError(
-                    f"{change.change_id}: its undo was interrupted and has to end first",
-                    next_command="krepair undo PLAN",
-                )
-            self.guards.check(change)
-            self._begin(change, stage)
-            self._go_on(self.journal.intents[change.change_id])
-        except (InterruptedAtSafePointError, LockedError):
-            raise
-        except (KrepairError, OSError) as error:
-            return failed(change.change_id, error, rolled_back=self._roll_back(change.change_id))
-        return Committed(change.change_id)
+    @staticmethod
+    def _skipped(changes: Sequence[Change]) -> Iterator[Outcome]:
+        for change in changes:
+            yield Skipped(change.change_id, "an earlier change of this partition failed")
 
-    def _begin(self, change: Change, stage: Callable[[Change], None]) -> None:
-        """Writes the intent of a change, unless an interrupted run has, and it can go on."""
-        if self.journal.states.get(change.change_id) == "committing":
-            intent = self.journal.intents[change.change_id]
-            if self._can_go_on(intent):
+    # -- forward
+
+    def finish_all(self) -> Iterator[Outcome]:
+        """What an interrupted run left half done, in the plan's order."""
+        half_done = [change for change in self.changes if change.change_id in self.journal.unfinished()]
+        for batch in _batches(half_done):
+            outcomes = self._finish(batch)
+            yield from outcomes
+            if any(isinstance(outcome, Failed) for outcome in outcomes):
                 return
-            self._forget(intent)
-        others = self.journal.unfinished()
-        if others:
-            raise RefusedError(f"{others[0]}: is half done and has to be finished before {change.change_id}")
-        names = self.folder.names
-        if not all(
-            os.path.isdir(self.folder.at(path)) for path in (names.stage(), names.keep(), names.out())
-        ):
-            self.folder.make_private_folders()  # an interrupted undo may have removed some of them
-        # A stale partition is refused before anything is staged for it.
-        if isinstance(change, RewriteSegments):
-            check_fresh(self.folder, self.partition, change)
-        stage(change)
-        self.journal.append(self._intent(change))
 
-    def _intent(self, change: Change) -> Intent:
-        if isinstance(change, ReplaceFile):
-            # What only goes is nothing that a pending swap needs, and may be what voids it.
-            if not self.swap_looked_for and change.method != "remove":
-                check_no_pending_swap(self.folder)
-                self.swap_looked_for = True
-            original, staged = check_fresh_file(self.folder, self.planned, change)
-            return ReplaceIntent(change_id=change.change_id, original=original, replacement=staged)
-        if isinstance(change, MendLog | SetAside):
-            return lossy.begin(self.folder, self.planned, change)
-        if isinstance(change, CompleteSwap):
-            return swap.swap_intent(self.folder, self.planned, change, self.order)
-        originals = check_fresh(self.folder, self.partition, change)
-        sources = tuple(source.base_offset for source in change.sources)
-        bad = {f"{base:020d}" for base in self.damaged & set(sources)}
-        return ApplyIntent(
-            change_id=change.change_id,
-            base_offset=change.base_offset,
-            sources=sources,
-            order=self.order,
-            originals=originals,
-            snapshots=change.removes_snapshots,
-            copied=tuple(state.name for state in originals if state.name.partition(".")[0] in bad),
-            merged=check_staged(self.folder, change),
-        )
+    def commit_all(self, stage: Callable[[Change], None]) -> Iterator[Outcome]:
+        """What is half done, then the rest; one outcome per change."""
+        outcomes = {outcome.change_id: outcome for outcome in self.finish_all()}
+        stopped = any(isinstance(outcome, Failed) for outcome in outcomes.values())
+        todo = []
+        for change in self.changes:
+            if self.journal.states.get(change.change_id) == "committed":
+                outcomes[change.change_id] = Committed(change.change_id)
+            elif change.change_id not in outcomes:
+                todo.append(change)
+        for batch in _batches(todo):
+            done = list(self._skipped(batch)) if stopped else self._commit(batch, stage)
+            outcomes |= {outcome.change_id: outcome for outcome in done}
+            stopped = stopped or any(isinstance(outcome, Failed) for outcome in done)
+        yield from (outcomes[change.change_id] for change in self.changes)
 
-    def _can_go_on(self, intent: Intent) -> bool:
-        """Whether an interrupted change is committed, or has all it needs to be."""
-        if isinstance(intent, ReplaceIntent):
-            return can_be_replaced(self.folder, intent)
-        if isinstance(intent, LossyIntent):
-            return lossy.can_go_on(self.folder, intent)
-        if isinstance(intent, SwapIntent):
-            return swap.can_go_on(self.folder, intent)
-        if self.folder.is_committed(intent):
-            return True
-        self._check_originals(intent)
-        return self.folder.staged_are_there(intent)
+    def _finish(self, batch: Sequence[Change]) -> list[Outcome]:
+        able: list[Intent] = []
+        for change in batch:
+            intent = self.journal.intents[change.change_id]
+            try:
+                self.guards.safe_points.check()
+                self.guards.hold()
+                if self.journal.states[change.change_id] == "undoing":
+                    raise RefusedError(
+                        f"{change.change_id}: its undo was interrupted and has to end first",
+                        next_command="krepair undo PLAN",
+                    )
+                if action_of(intent).can_go_on(self.folder, intent):
+                    able.append(intent)
+                else:
+                    self._forget(intent)
+            except (InterruptedAtSafePointError, LockLostError):
+                raise
+            except (KrepairError, OSError) as error:
+                # This run has changed nothing of it: the code is that of what stands in the way.
+                return [*self._go_on(able), failed(change.change_id, error, rolled_back=False)]
+        return self._go_on(able)
 
-    def _check_originals(self, intent: ApplyIntent) -> None:
-        for original in intent.originals:
-            if self.folder.state(original.name) != original:
-                raise StalePlanError(
-                    f"{self.folder.at(original.name)}: changed while the apply was interrupted"
-                )
-
-    def _go_on(self, intent: Intent) -> None:
-        if isinstance(intent, ReplaceIntent):
-            self._lift_fence()
-            replace_file(self.folder, intent)
-        elif isinstance(intent, LossyIntent):
-            self._lift_fence()
-            lossy.go_on(self.folder, intent)
-        elif isinstance(intent, SwapIntent):
-            self._put_up_fence()
-            swap.complete(self.folder, intent)
-        else:
-            self._put_up_fence()
-            if not self.folder.is_committed(intent):
-                self._check_originals(intent)
-                self.folder.run(keep_steps(intent, self.folder.names), intent)
-            self.folder.run(commit_steps(intent, self.folder.names), intent)
-            self.folder.remove_litter(intent)
-            self.folder.check_finished(intent)
-        self.journal.append(Done(change_id=intent.change_id, state="committed"))
-
-    def _roll_back(self, change_id: str) -> bool:
-        """Takes a change back that has not passed its commit; returns whether everything is as before it."""
-        if self.journal.states.get(change_id) != "committing":
-            return True
-        intent = self.journal.intents[change_id]
+    def _commit(self, batch: Sequence[Change], stage: Callable[[Change], None]) -> list[Outcome]:
+        intents: list[Intent] = []
+        stopped: Failed | None = None
+        for number, change in enumerate(batch):
+            try:
+                self.guards.check(change)
+                if number == 0:
+                    BY_CHANGE[type(change)].check_before(self.ground, batch)
+                intents.append(self._begin(change, stage))
+            except (InterruptedAtSafePointError, LockLostError):
+                raise
+            except (KrepairError, OSError) as error:
+                stopped = self._failed(change.change_id, error, rolled_back=True)
+                break
         try:
-            if self._is_committed(intent):
+            if intents:
+                self._append(*intents)
+        except (KrepairError, OSError) as error:
+            # Nothing was announced, so nothing was done.
+            first, *others = batch
+            return [self._failed(first.change_id, error, rolled_back=True), *self._skipped(others)]
+        outcomes = self._go_on(intents)
+        if stopped is not None and len(outcomes) == len(intents):
+            outcomes.append(stopped)
+        return [*outcomes, *self._skipped(batch[len(outcomes) :])]
+
+    def _begin(self, change: Change, stage: Callable[[Change], None]) -> Intent:
+        self.guards.begun = True
+        self.folder.make_private_folders()  # an interrupted undo may have removed some of them
+        stage(change)
+        intent: Intent = BY_CHANGE[type(change)].begin(self.ground, change)
+        return intent
+
+    def _go_on(self, intents: Sequence[Intent]) -> list[Outcome]:
+        """Carries out what is announced; one outcome per intent, and none after a failure of a whole batch."""
+        if len(intents) > 1 or (intents and isinstance(intents[0], ReplaceIntent)):
+            return self._replace([intent for intent in intents if isinstance(intent, ReplaceIntent)])
+        outcomes: list[Outcome] = []
+        for intent in intents:
+            action = action_of(intent)
+            try:
+                self._set_fence(fenced=action.fenced)
+                with self._ours([intent]):
+                    action.go_on(self.folder, intent)
+                self._append(Done(change_id=intent.change_id, state="committed"))
+                outcomes.append(Committed(intent.change_id))
+            except (KrepairError, OSError) as error:
+                back = self._roll_back(intent)
+                outcomes.append(self._failed(intent.change_id, error, rolled_back=back))
+        return outcomes
+
+    def _replace(self, intents: Sequence[ReplaceIntent]) -> list[Outcome]:
+        """Carries out independent files together; what fails, and those after it, are taken back."""
+        try:
+            self._set_fence(fenced=False)
+            with self._ours(intents):
+                came = REPLACE.go_on_all(self.folder, intents)
+            done = intents[: came.done]
+            if done:
+                self._append(*(Done(change_id=intent.change_id, state="committed") for intent in done))
+        except (KrepairError, OSError) as error:
+            # Of none it is known whether it is durable: the next run looks at each.
+            return [self._failed(intent.change_id, error, rolled_back=False) for intent in intents]
+        outcomes: list[Outcome] = [Committed(intent.change_id) for intent in done]
+        if came.error is not None:
+            left = intents[came.done :]
+            back = self._roll_back_files(left)
+            outcomes.append(self._failed(left[0].change_id, came.error, rolled_back=back))
+        return outcomes
+
+    def _ours(self, intents: Sequence[Intent]) -> contextlib.AbstractContextManager[None]:
+        """Other partitions' fences watch active segments, which only a change without a fence touches."""
+        names = {
+            name
+            for intent in intents
+            if not action_of(intent).fenced
+            for name in action_of(intent).touches(intent)
+        }
+        if not names:
+            return contextlib.nullcontext()
+        return self.watch.our_own_change(self.folder.relative(name) for name in names)
+
+    # -- what was not committed
+
+    def _forget(self, intent: Intent) -> None:
+        """Ends an apply that never committed: every file is as before it."""
+        action_of(intent).forget(self.folder, intent)
+        self._append(Done(change_id=intent.change_id, state="rolled back"))
+
+    def _roll_back(self, intent: Intent) -> bool:
+        """Takes a change back that has not passed its commit; returns whether everything is as before it."""
+        try:
+            if action_of(intent).is_committed(self.folder, intent):
                 return False
+            self.guards.hold()
             self._forget(intent)
         except (KrepairError, OSError):
             return False
         return True
 
-    def _is_committed(self, intent: Intent) -> bool:
-        if isinstance(intent, ReplaceIntent):
-            return check_replaced(self.folder, intent)
-        if isinstance(intent, LossyIntent):
-            return lossy.is_committed(self.folder, intent)
-        if isinstance(intent, SwapIntent):
-            return swap.is_completed(self.folder, intent)
-        return self.folder.is_committed(intent)
-
-    def _forget(self, intent: Intent) -> None:
-        """Ends an apply that never committed: staged files back, litter and kept originals away."""
-        if isinstance(intent, ApplyIntent):
-            lost = self.folder.missing_logs(intent)
-            if lost and self.folder.whereabouts(intent) is Whereabouts.GONE:
-                raise StalePlanError(f"{self.folder.at(lost[0])}: is gone, and so is the new segment")
-            self.folder.run(roll_back_steps(intent, self.folder.names), intent)
-            self.folder.remove_litter(intent)
-        elif isinstance(intent, LossyIntent):
-            lossy.put_back(self.folder, intent)
-        elif isinstance(intent, SwapIntent):
-            swap.restore(self.folder, intent, intent.group.order)
-            self.folder.run(forget_steps(intent.group, self.folder.names), intent.group)
-        elif not is_gone_by_others(self.folder, intent):
-            put_replaced_back(self.folder, intent)
-        self.journal.append(Done(change_id=intent.change_id, state="rolled back"))
-
-    # -- one change back
-
-    def _undo(self, change: Change) -> Outcome:
-        state = self.journal.states.get(change.change_id)
-        if state not in {"committing", "committed", "undoing"}:
-            return Skipped(change.change_id, "is not applied")
-        intent = self.journal.intents[change.change_id]
+    def _roll_back_files(self, intents: Sequence[ReplaceIntent]) -> bool:
         try:
-            self.guards.safe_points.check()
-            self.guards.lock.check()
-            if state == "committing" and not self._is_committed(intent):
-                self._forget(intent)
-                return Undone(change.change_id)
-            if isinstance(intent, ReplaceIntent):
-                self._undo_file(intent)
-            elif isinstance(intent, LossyIntent):
-                self._undo_lossy(intent)
-            elif isinstance(intent, SwapIntent):
-                self._undo_swap(intent, state)
-            else:
-                self._undo_group(intent, state)
-        except (InterruptedAtSafePointError, LockedError):
-            raise
-        except (KrepairError, OSError) as error:
-            untouched = self.journal.states[change.change_id] == "committed"
-            return failed(change.change_id, error, rolled_back=untouched)
-        return Undone(change.change_id)
+            self.guards.hold()
+            here = [one for one in intents if not REPLACE.is_gone_by_others(self.folder, one)]
+            came = REPLACE.undo_all(self.folder, here)
+            if came.error is not None:
+                return False
+            self._append(*(Done(change_id=one.change_id, state="rolled back") for one in intents))
+        except (KrepairError, OSError):
+            return False
+        return True
 
-    def _undo_file(self, intent: ReplaceIntent) -> None:
-        if self.journal.states[intent.change_id] != "undoing":
-            if not check_replaced(self.folder, intent):
-                raise StalePlanError(f"{self.folder.at(intent.name)}: was written since the plan was applied")
-            self.journal.append(UndoIntent(change_id=intent.change_id, order=self.order))
-        self._lift_fence()
-        put_replaced_back(self.folder, intent)
-        self.journal.append(Done(change_id=intent.change_id, state="undone"))
+    # -- back
 
-    def _undo_lossy(self, intent: LossyIntent) -> None:
-        if self.journal.states[intent.change_id] != "undoing":
-            if self.journal.states[intent.change_id] == "committed":
-                lossy.check_committed(self.folder, intent)
-            self.journal.append(UndoIntent(change_id=intent.change_id, order=self.order))
-        self._lift_fence()
-        lossy.put_back(self.folder, intent)
-        self.journal.append(Done(change_id=intent.change_id, state="undone"))
+    def undo_all(self, bad_copies: Mapping[str, str]) -> Iterator[Outcome]:
+        """Last change first; the first failure stops it."""
+        stopped = False
+        for batch in _batches(self.changes[::-1]):
+            outcomes = list(self._skipped(batch)) if stopped else self._undo(batch, bad_copies)
+            yield from outcomes
+            stopped = stopped or any(isinstance(outcome, Failed) for outcome in outcomes)
 
-    def _undo_group(self, group: ApplyIntent, state: str) -> None:
-        if state == "undoing":
-            order = self.journal.undos[group.change_id].order
-        else:
-            # The state of a half-done swap is one of its own order only.
-            order = group.order if state == "committing" else self.order
-        if self._is_undone(group):
-            self.folder.put_back_missing(group)
-        else:
-            self._check_undo(group, state)
-            self._put_up_fence()
-            if state != "undoing":
-                self.journal.append(UndoIntent(change_id=group.change_id, order=order))
-            self.folder.run(undo_steps(group, order, self.folder.names), group)
-        self._finish_undo(group)
-
-    def _undo_swap(self, intent: SwapIntent, state: str) -> None:
-        group = intent.group
-        if state == "undoing":
-            order = self.journal.undos[intent.change_id].order
-        else:
-            order = group.order if state == "committing" else self.order
-        if not swap.is_restored(self.folder, intent):
-            self._check_undo(group, state)
-            self._put_up_fence()
-            if state != "undoing":
-                self.journal.append(UndoIntent(change_id=intent.change_id, order=order))
-            swap.restore(self.folder, intent, order)
-        self.folder.run(forget_steps(group, self.folder.names), group)
-        self.journal.append(Done(change_id=intent.change_id, state="undone"))
-
-    def _is_undone(self, group: ApplyIntent) -> bool:
-        gone = self.folder.whereabouts(group) in {Whereabouts.OUT, Whereabouts.GONE}
-        return gone and not self.folder.missing_logs(group)
-
-    def _check_undo(self, group: ApplyIntent, state: str) -> None:
-        """Checks before the first step that the new segment is untouched and the originals can come back."""
-        names = self.folder.names
-        where = self.folder.whereabouts(group)
-        self.folder.check_logs(group)
-        elsewhere = where in {Whereabouts.STAGED, Whereabouts.OUT, Whereabouts.GONE}
-        if elsewhere or (state == "committed" and where is not Whereabouts.FINAL):
-            log = f"{group.base_offset:020d}.log"
-            raise StalePlanError(
-                f"{self.folder.at(log)}: was written since the plan was applied; nothing was changed"
-            )
-        for original in group.originals:
-            if self.folder.is_original(group, original.name):
+    def _undo(self, batch: Sequence[Change], bad_copies: Mapping[str, str]) -> list[Outcome]:
+        ready: list[Intent] = []
+        outcomes: dict[str, Outcome] = {}
+        for change in batch:
+            if self.journal.states.get(change.change_id) not in _APPLIED:
+                outcomes[change.change_id] = Skipped(change.change_id, "is not applied")
                 continue
-            kept = self.folder.state(names.keep(original.name))
-            # A broker's look at an index may touch its time, never its size; a log it only ever cuts.
-            exact = original.name.endswith(".log")
-            if kept is None or kept.size != original.size or (exact and kept.mtime_ns != original.mtime_ns):
-                path = self.folder.at(names.keep(original.name))
-                raise StalePlanError(f"{path}: is not the original of {original.size} bytes that was kept")
+            intent = self.journal.intents[change.change_id]
+            try:
+                self.guards.safe_points.check()
+                self.guards.hold()
+                if self._was_never_committed(intent):
+                    self._forget(intent)
+                    outcomes[change.change_id] = Undone(change.change_id)
+                    continue
+                if change.change_id in bad_copies:
+                    raise VerifyFailedError(bad_copies[change.change_id])
+                action_of(intent).check_undo(self.folder, intent, self.journal.states[change.change_id])
+                ready.append(intent)
+            except (InterruptedAtSafePointError, LockLostError):
+                raise
+            except (KrepairError, OSError) as error:
+                untouched = self.journal.states[change.change_id] == "committed"
+                outcomes[change.change_id] = self._failed(change.change_id, error, rolled_back=untouched)
+                break
+        outcomes |= {outcome.change_id: outcome for outcome in self._put_back(ready)}
+        missing = [change for change in batch if change.change_id not in outcomes]
+        outcomes |= {outcome.change_id: outcome for outcome in self._skipped(missing)}
+        return [outcomes[change.change_id] for change in batch]
 
-    def _finish_undo(self, group: ApplyIntent) -> None:
-        self.folder.remove_litter(group)
-        missing = self.folder.missing_logs(group)
-        if missing:
-            raise StalePlanError(f"{self.folder.at(missing[0])}: is not the original that was kept")
-        self.folder.run(forget_steps(group, self.folder.names), group)
-        self.journal.append(Done(change_id=group.change_id, state="undone"))
+    def _was_never_committed(self, intent: Intent) -> bool:
+        half_done = self.journal.states[intent.change_id] == "committing"
+        return half_done and not action_of(intent).is_committed(self.folder, intent)
+
+    def _put_back(self, intents: Sequence[Intent]) -> list[Outcome]:
+        if not intents:
+            return []
+        action = action_of(intents[0])
+        try:
+            orders = {intent.change_id: self._undo_order(intent) for intent in intents}
+            new = [one for one in intents if self.journal.states[one.change_id] != "undoing"]
+            self._set_fence(fenced=action.fenced)
+            self._append(*(UndoIntent(change_id=one.change_id, order=orders[one.change_id]) for one in new))
+            done = len(intents)
+            error: KrepairError | OSError | None = None
+            with self._ours(intents):
+                files = [intent for intent in intents if isinstance(intent, ReplaceIntent)]
+                if files:
+                    done, error = REPLACE.undo_all(self.folder, files)
+                else:
+                    (intent,) = intents
+                    action.undo(self.folder, intent, orders[intent.change_id])
+            self._append(*(Done(change_id=one.change_id, state="undone") for one in intents[:done]))
+        except (KrepairError, OSError) as failure:
+            return [self._undo_failed(intent, failure) for intent in intents]
+        outcomes: list[Outcome] = [Undone(intent.change_id) for intent in intents[:done]]
+        if error is not None:
+            outcomes += [self._undo_failed(intent, error) for intent in intents[done:]]
+        return outcomes
+
+    def _undo_failed(self, intent: Intent, error: KrepairError | OSError) -> Failed:
+        untouched = self.journal.states[intent.change_id] == "committed"
+        return self._failed(intent.change_id, error, rolled_back=untouched)
+
+    def _undo_order(self, intent: Intent) -> Order:
+        """The state of a half-done swap is one of its own order only."""
+        state = self.journal.states[intent.change_id]
+        if state == "undoing":
+            return self.journal.undos[intent.change_id].order
+        own = action_of(intent).order_of(intent) if state == "committing" else None
+        return own or self.ground.order
+
+    def clean_up(self) -> list[Outcome]:
+        """Removes the private sub-folder once all originals are back.
+
+        Returns:
+            A failure if some of it is left, else nothing.
+        """
+        if self.journal.unfinished() or "committed" in self.journal.states.values():
+            return []
+        try:
+            self.guards.hold()
+            remove_private_folder(self.folder)
+        except (KrepairError, OSError) as error:
+            what = failed(f"{self.folder.folder}/{self.folder.names.private}", error, rolled_back=False)
+            why = (
+                f"the originals are back, but what was kept could not be removed: {what.why}; run undo again"
+            )
+            return [what._replace(code=ExitCode.PARTLY, why=why)]
+        return []
+
+
+def _batches(changes: Sequence[Change]) -> list[list[Change]]:
+    """Neighbours that are carried out together; every other change by itself."""
+    batches: list[list[Change]] = []
+    for together, run in itertools.groupby(changes, lambda change: BY_CHANGE[type(change)] is REPLACE):
+        group = list(run)
+        batches += [group] if together else [[change] for change in group]
+    return batches

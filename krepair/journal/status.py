@@ -7,8 +7,9 @@ from enum import StrEnum
 
 from krepair.durable.disk import Disk
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.record import Journal
+from krepair.journal.record import ApplyIntent, Journal
 from krepair.journal.steps import SWAP, segment_file
+from krepair.logdir.fingerprint import digest_file
 from krepair.plan.model import (
     Change,
     CompleteSwap,
@@ -46,14 +47,29 @@ def read_status(disk: Disk, log_dir: str, plan_id: str, partition: PartitionPlan
     """State of each change of a partition, by its id.
 
     ``committing`` and ``undoing`` are half done: the same command continues. ``purged`` is told by the disk
-    alone: the new file is in its place and nothing is kept. ``unknown``: neither what the plan was made of,
-        nor what it makes.
+    alone: the new file is in its place and nothing is kept; by its bytes, where the plan has a digest of them, else by
+    size and time. ``unknown``: neither what the plan was made of, nor what it makes.
 
     Raises:
         RefusedError: the journal is damaged or of another plan.
         OSError: a file could not be looked at.
     """
     return status_in(PartitionFolder(disk, log_dir, partition.folder, plan_id), partition)
+
+
+def staged_parts(folder: PartitionFolder) -> dict[str, tuple[tuple[int, int], ...]]:
+    """Change id -> (bytes, CRC-32C) of what each source gave to a group's new log, as it was journalled.
+
+    Raises:
+        RefusedError: the journal is damaged or of another plan.
+        OSError: it could not be read.
+    """
+    journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
+    return {
+        change_id: intent.parts
+        for change_id, intent in journal.intents.items()
+        if isinstance(intent, ApplyIntent)
+    }
 
 
 def status_in(folder: PartitionFolder, partition: PartitionPlan) -> dict[str, ChangeState]:
@@ -93,9 +109,15 @@ def _without_journal(
     if isinstance(change, SetAside):
         made = all(state is None for state in found.values())
     elif isinstance(change, MendLog):
-        made = first is not None and (first.size, first.mtime_ns) == (change.size_after, change.mtime_ns)
+        made = (
+            first is not None
+            and (first.size, first.mtime_ns) == (change.size_after, change.mtime_ns)
+            and digest_file(folder.at(change.name)) == change.digest_after
+        )
     elif isinstance(change, ReplaceFile):
-        made = (-1 if first is None else first.size) == change.size_after
+        made = (-1 if first is None else first.size) == change.size_after and (
+            first is None or digest_file(folder.at(change.name)) == change.digest_after
+        )
     elif isinstance(change, CompleteSwap):
         # The segment has the swap's size and time; its inode is of no use here: a restored copy has another.
         pending = planned.get(segment_file(change.base_offset, ".log") + SWAP)

@@ -14,18 +14,20 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
+
+import numpy as np
 
 from krepair.durable.attributes import read_attributes
 from krepair.errors import RefusedError, StalePlanError
 from krepair.formats.filenames import FileKind, parse_file_name
 from krepair.formats.filenames import FileState as NameState
+from krepair.journal.action import Ground, KeptFile
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.freshness import check_no_pending_swap, unchanged
-from krepair.journal.record import CompanionStates, FileState, LogIntent
-from krepair.logdir.fingerprint import DIGEST_BYTES
-from krepair.logdir.reading import opened_for_reading
-from krepair.plan.model import FileFingerprint, MendLog
+from krepair.journal.freshness import check_no_pending_swap, staged_file, unchanged
+from krepair.journal.record import CompanionStates, FileState, LogIntent, Order
+from krepair.logdir.fingerprint import DIGEST_BYTES, digest_file
+from krepair.plan.model import MendLog
 
 _CHUNK_BYTES = 1 << 20
 _INDEX = ".index"
@@ -33,123 +35,167 @@ CUT = ".cut"
 """Ends the name under which the cut bytes of a log are kept."""
 
 
-def begin_surgery(
-    folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: MendLog
-) -> LogIntent:
-    """The intent, once every file is found as it was planned and staged.
+class MendLogs:
+    """Implements ``krepair.journal.action.Action`` for damaged logs."""
 
-    Raises:
-        StalePlanError: a file changed since the plan was made, or a swap is pending.
-        RefusedError: a staged file is missing; or the log has another name, which would be cut with it.
-    """
-    check_no_pending_swap(folder)
-    original = unchanged(folder, planned, change.name)
-    if original is None:
-        raise StalePlanError(f"{folder.at(change.name)}: is gone since the plan was made")
-    if change.method == "cut" and os.lstat(folder.at(change.name)).st_nlink > 1:
-        raise RefusedError(
-            f"{folder.at(change.name)}: has more names than this one (hard links); cutting it would cut them all: "
-            "give this name a copy of its own first"
+    fenced = False
+
+    def recovers_from(self, change: MendLog) -> int | None:
+        """It needs no fence."""
+        return None
+
+    def check_before(self, ground: Ground, changes: Sequence[MendLog]) -> None:
+        """Nothing: ``begin`` looks at every file."""
+
+    def begin(self, ground: Ground, change: MendLog) -> LogIntent:
+        """The intent, once every file is found as it was planned, and staged as it was planned.
+
+        Raises:
+            StalePlanError: a file changed since the plan was made, or a swap is pending.
+            RefusedError: a staged file is missing or is not the plan's; or the log has another name, which would be
+                cut with it.
+        """
+        folder, planned = ground.folder, ground.planned
+        check_no_pending_swap(folder)
+        original = unchanged(folder, planned, change.name)
+        if original is None:
+            raise StalePlanError(f"{folder.at(change.name)}: is gone since the plan was made")
+        found = folder.tree.status(folder.at(change.name))
+        if change.method == "cut" and found is not None and found.st_nlink > 1:
+            raise RefusedError(
+                f"{folder.at(change.name)}: has more names than this one (hard links); cutting it would cut them all: "
+                "give this name a copy of its own first"
+            )
+        companions = tuple(
+            CompanionStates(
+                original=unchanged(folder, planned, new.name),
+                replacement=staged_file(folder, new.name, new.size_after, new.digest_after),
+            )
+            for new in change.companions
         )
-    companions = tuple(
-        CompanionStates(
-            original=unchanged(folder, planned, new.name),
-            replacement=_staged(folder, new.name, new.size_after),
+        replacement, whole = None, [one.original.name for one in companions if one.original is not None]
+        if change.method == "excise":
+            replacement = staged_file(folder, change.name, change.size_after, change.digest_after)
+            whole.append(change.name)
+        return LogIntent(
+            change_id=change.change_id,
+            original=original,
+            replacement=replacement,
+            size_after=change.size_after,
+            digest_removed=change.digest_removed,
+            companions=companions,
+            front_bytes=change.front_bytes,
+            last=not _logs_behind(folder, change.name),
+            digests={name: digest_file(folder.at(name)) for name in whole},
         )
-        for new in change.companions
-    )
-    replacement = None
-    if change.method == "excise":
-        replacement = _staged(folder, change.name, change.size_after)
-    return LogIntent(
-        change_id=change.change_id,
-        original=original,
-        replacement=replacement,
-        size_after=change.size_after,
-        digest_removed=change.digest_removed,
-        companions=companions,
-        front_bytes=change.front_bytes,
-        last=not _logs_behind(folder, change.name),
-    )
 
+    def is_committed(self, folder: PartitionFolder, intent: LogIntent) -> bool:
+        """Whether the log has lost its bytes."""
+        found = folder.state(intent.original.name)
+        if found is None:
+            return False
+        if intent.replacement is not None:
+            return found == intent.replacement
+        return (found.inode, found.size) == (intent.original.inode, intent.size_after)
 
-def _staged(folder: PartitionFolder, name: str, size: int) -> FileState:
-    staged = folder.state(folder.names.stage(name))
-    if staged is None or staged.size != size:
-        found = "nothing" if staged is None else f"{staged.size} bytes"
-        raise RefusedError(f"{folder.at(folder.names.stage(name))}: expected {size} bytes, found {found}")
-    return staged
+    def can_go_on(self, folder: PartitionFolder, intent: LogIntent) -> bool:
+        """Whether an interrupted change is committed, or has all it needs to be."""
+        if self.is_committed(folder, intent):
+            return True
+        staged = [companion.replacement for companion in intent.companions]
+        if intent.replacement is not None:
+            staged.append(intent.replacement)
+        here = all(
+            state in (folder.state(folder.names.stage(state.name)), folder.state(state.name))
+            for state in staged
+        )
+        return here and folder.state(intent.original.name) == intent.original
+
+    def go_on(self, folder: PartitionFolder, intent: LogIntent) -> None:
+        """Carries the change out.
+
+        Raises:
+            StalePlanError: a file changed since the intent.
+            OSError: a call failed.
+        """
+        mended = self.is_committed(folder, intent)
+        if not mended and folder.state(intent.original.name) != intent.original:
+            raise StalePlanError(
+                f"{folder.at(intent.original.name)}: changed while the apply was interrupted"
+            )
+        index = _index_of(intent)
+        for companion in intent.companions:
+            if not mended:
+                _keep(folder, companion)
+            if companion is not index or intent.replacement is None:
+                _swap_in(folder, companion)
+        if intent.replacement is None:
+            _cut(folder, intent, mended=mended)
+            return
+        if not mended:
+            if index is not None:
+                _put_front(folder, intent, index, folder.names.stage(index.replacement.name))
+            _keep_file(folder, intent.original)
+            _rename(folder, folder.names.stage(intent.original.name), intent.original.name)
+        if index is not None:
+            _swap_in(folder, index)
+
+    def forget(self, folder: PartitionFolder, intent: LogIntent) -> None:
+        """As ``undo``, of a log that has lost nothing yet."""
+        put_log_back(folder, intent, was_mended=False)
+
+    def check_undo(self, folder: PartitionFolder, intent: LogIntent, state: str) -> None:
+        """Checks that a log that is done is as apply left it."""
+        if state == "committed":
+            check_mended(folder, intent)
+
+    def undo(self, folder: PartitionFolder, intent: LogIntent, order: Order) -> None:
+        """See ``put_log_back``."""
+        put_log_back(folder, intent)
+
+    def kept(self, folder: PartitionFolder, intent: LogIntent) -> list[KeptFile]:
+        """The indexes, and the whole log or the bytes that were cut."""
+        name, digests = intent.original.name, intent.digests
+        whole = [companion.original for companion in intent.companions if companion.original is not None]
+        if intent.replacement is not None:
+            whole.append(intent.original)
+        files = [
+            KeptFile(folder.names.keep(state.name), state, digests.get(state.name, ""))
+            for state in whole
+            if folder.state(state.name) != state
+        ]
+        if intent.replacement is None and self.is_committed(folder, intent):
+            size = intent.original.size - intent.size_after
+            cut = FileState(name=name + CUT, size=size, mtime_ns=0, inode=0)
+            files.append(KeptFile(folder.names.keep(name + CUT), cut, intent.digest_removed))
+        return files
+
+    def order_of(self, intent: LogIntent) -> Order | None:
+        """Any: there is only one."""
+        return None
+
+    def touches(self, intent: LogIntent) -> tuple[str, ...]:
+        """The log and its indexes."""
+        return (intent.original.name, *(companion.replacement.name for companion in intent.companions))
 
 
 def _logs_behind(folder: PartitionFolder, name: str) -> list[str]:
-    logs = [parse_file_name(each) for each in folder.file_names()]
     own = parse_file_name(name).base_offset or 0
-    return [
-        each.name
-        for each in logs
-        if each.kind is FileKind.LOG and each.state is NameState.LIVE and (each.base_offset or 0) > own
-    ]
-
-
-def is_mended(folder: PartitionFolder, intent: LogIntent) -> bool:
-    """Whether the log has lost its bytes: the commit of the change."""
-    found = folder.state(intent.original.name)
-    if found is None:
-        return False
-    if intent.replacement is not None:
-        return found == intent.replacement
-    return (found.inode, found.size) == (intent.original.inode, intent.size_after)
-
-
-def can_operate(folder: PartitionFolder, intent: LogIntent) -> bool:
-    """Whether an interrupted change is committed, or has all it needs to be."""
-    if is_mended(folder, intent):
-        return True
-    staged = [each.replacement for each in intent.companions]
-    if intent.replacement is not None:
-        staged.append(intent.replacement)
-    here = all(
-        state in (folder.state(folder.names.stage(state.name)), folder.state(state.name)) for state in staged
-    )
-    return here and folder.state(intent.original.name) == intent.original
-
-
-def operate(folder: PartitionFolder, intent: LogIntent) -> None:
-    """Carries the change out; may be repeated after a crash at any call.
-
-    Raises:
-        StalePlanError: a file changed since the intent.
-        OSError: a call failed.
-    """
-    mended = is_mended(folder, intent)
-    if not mended and folder.state(intent.original.name) != intent.original:
-        raise StalePlanError(f"{folder.at(intent.original.name)}: changed while the apply was interrupted")
-    index = _index_of(intent)
-    for each in intent.companions:
-        if not mended:
-            _keep(folder, each)
-        if each is not index or intent.replacement is None:
-            _swap_in(folder, each)
-    if intent.replacement is None:
-        _cut(folder, intent)
-        return
-    if not mended:
-        if index is not None:
-            _put_front(folder, intent, index, folder.names.stage(index.replacement.name))
-        _keep_file(folder, intent.original)
-        _rename(folder, folder.names.stage(intent.original.name), intent.original.name)
-    if index is not None:
-        _swap_in(folder, index)
+    files = [parse_file_name(file) for file in folder.file_names()]
+    logs = [file for file in files if file.kind is FileKind.LOG and file.state is NameState.LIVE]
+    return [log.name for log in logs if (log.base_offset or 0) > own]
 
 
 def _index_of(intent: LogIntent) -> CompanionStates | None:
-    return next((each for each in intent.companions if each.replacement.name.endswith(_INDEX)), None)
+    return next(
+        (companion for companion in intent.companions if companion.replacement.name.endswith(_INDEX)), None
+    )
 
 
-def _keep(folder: PartitionFolder, each: CompanionStates) -> None:
-    found = folder.state(each.replacement.name)
-    if each.original is not None and found == each.original:
-        _keep_file(folder, each.original)
+def _keep(folder: PartitionFolder, companion: CompanionStates) -> None:
+    found = folder.state(companion.replacement.name)
+    if companion.original is not None and found == companion.original:
+        _keep_file(folder, companion.original)
 
 
 def _keep_file(folder: PartitionFolder, original: FileState) -> None:
@@ -161,14 +207,14 @@ def _keep_file(folder: PartitionFolder, original: FileState) -> None:
     folder.disk.sync_dir(folder.at(folder.names.keep()))
 
 
-def _swap_in(folder: PartitionFolder, each: CompanionStates) -> None:
+def _swap_in(folder: PartitionFolder, companion: CompanionStates) -> None:
     """Renames a staged index over the one that is kept."""
-    name = each.replacement.name
-    if folder.state(name) == each.replacement:
+    name = companion.replacement.name
+    if folder.state(name) == companion.replacement:
         return
-    if each.original is not None and folder.state(folder.names.keep(name)) != each.original:
+    if companion.original is not None and folder.state(folder.names.keep(name)) != companion.original:
         raise StalePlanError(f"{folder.at(name)}: changed while the apply was interrupted")
-    if folder.state(folder.names.stage(name)) != each.replacement:
+    if folder.state(folder.names.stage(name)) != companion.replacement:
         raise StalePlanError(f"{folder.at(folder.names.stage(name))}: is not the file that was staged")
     _rename(folder, folder.names.stage(name), name)
 
@@ -176,13 +222,11 @@ def _swap_in(folder: PartitionFolder, each: CompanionStates) -> None:
 def _put_front(folder: PartitionFolder, intent: LogIntent, index: CompanionStates, source: str) -> None:
     """Puts the part of the new index that is true of both logs in its place."""
     name = index.replacement.name
-    with opened_for_reading(folder.at(source)) as descriptor:
+    with folder.tree.opened(folder.at(source)) as descriptor:
         data = os.pread(descriptor, intent.front_bytes, 0)
     made = folder.names.out(f"{name}.front")
     _remove(folder, made)
-    folder.disk.create(folder.at(made), data)
-    folder.disk.set_attributes(folder.at(made), read_attributes(folder.at(source)))
-    folder.disk.sync_file(folder.at(made))
+    folder.disk.create(folder.at(made), data, read_attributes(folder.at(source), folder.tree))
     _rename(folder, made, name)
 
 
@@ -193,27 +237,26 @@ def _rename(folder: PartitionFolder, source: str, target: str) -> None:
 
 
 def _remove(folder: PartitionFolder, path: str) -> None:
-    if os.path.lexists(folder.at(path)):
+    if folder.tree.is_there(folder.at(path)):
         folder.disk.unlink(folder.at(path))
 
 
 # -- in place
 
 
-def _cut(folder: PartitionFolder, intent: LogIntent) -> None:
-    name, original = intent.original.name, intent.original
-    if not is_mended(folder, intent):
+def _cut(folder: PartitionFolder, intent: LogIntent, *, mended: bool) -> None:
+    original = intent.original
+    if not mended:
         _keep_cut_bytes(folder, intent)
-        folder.disk.truncate(folder.at(name), intent.size_after)
-        folder.disk.sync_file(folder.at(name))
+        folder.disk.truncate(folder.at(original.name), intent.size_after, original.inode)
     _give_time_back(folder, original)
 
 
 def _give_time_back(folder: PartitionFolder, original: FileState) -> None:
+    """Set even where it is right already: the fsync then has a change to write, also after one that failed."""
     path = folder.at(original.name)
-    attributes = read_attributes(path)
-    if attributes.mtime_ns != original.mtime_ns:
-        folder.disk.set_attributes(path, attributes._replace(mtime_ns=original.mtime_ns))
+    attributes = read_attributes(path, folder.tree)
+    folder.disk.set_attributes(path, attributes._replace(mtime_ns=original.mtime_ns), original.inode)
     folder.disk.sync_file(path)
 
 
@@ -221,39 +264,40 @@ def _keep_cut_bytes(folder: PartitionFolder, intent: LogIntent) -> None:
     """A copy of what goes, synced and read back, before anything goes."""
     kept = folder.names.keep(intent.original.name + CUT)
     size = intent.original.size - intent.size_after
-    if _digest(folder.at(kept), 0, size) == intent.digest_removed:
-        return
+    if _digest(folder, kept, 0, size) == intent.digest_removed:
+        return  # it got this name after it was synced
     _remove(folder, kept)
     made = folder.names.out(intent.original.name + CUT)
     _remove(folder, made)
     folder.disk.reserve(folder.at(made), size)
     _copy(folder, intent.original.name, intent.size_after, made, 0, size)
+    folder.disk.set_attributes(folder.at(made), read_attributes(folder.at(intent.original.name), folder.tree))
     folder.disk.sync_file(folder.at(made))
-    if _digest(folder.at(made), 0, size) != intent.digest_removed:
+    if _digest(folder, made, 0, size) != intent.digest_removed:
         where = f"{folder.at(intent.original.name)}: its bytes from position {intent.size_after} on"
         raise StalePlanError(f"{where} are not those of the plan")
     _rename(folder, made, kept)
 
 
 def _copy(folder: PartitionFolder, source: str, start: int, target: str, at: int, size: int) -> None:
-    for done, piece in _pieces(folder.at(source), start, size):
+    for done, piece in _pieces(folder, source, start, size):
         folder.disk.write_at(folder.at(target), at + done, [memoryview(piece)])
 
 
-def _pieces(path: str, start: int, size: int) -> Iterator[tuple[int, bytes]]:
+def _pieces(folder: PartitionFolder, path: str, start: int, size: int) -> Iterator[tuple[int, bytes]]:
     done = 0
-    with opened_for_reading(path) as descriptor:
+    with folder.tree.opened(folder.at(path)) as descriptor:
         while done < size and (piece := os.pread(descriptor, min(_CHUNK_BYTES, size - done), start + done)):
             yield done, piece
             done += len(piece)
 
 
-def _digest(path: str, start: int, size: int) -> str:
+def _digest(folder: PartitionFolder, path: str, start: int, size: int) -> str:
     """Of so many bytes of a file; empty if there is none, or it is shorter."""
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     read = 0
     try:
-        for _, piece in _pieces(path, start, size):
+        for _, piece in _pieces(folder, path, start, size):
             digest.update(piece)
             read += len(piece)
     except FileNotFoundError:
@@ -287,24 +331,29 @@ def check_mended(folder: PartitionFolder, intent: LogIntent) -> None:
         )
 
 
-def put_log_back(folder: PartitionFolder, intent: LogIntent) -> None:
-    """Gives the log its bytes again and the indexes back; may be repeated, also before anything was changed.
+def put_log_back(folder: PartitionFolder, intent: LogIntent, *, was_mended: bool = True) -> None:
+    """Gives the log its bytes again and the indexes back; may be repeated.
+
+    Args:
+        folder: the partition folder.
+        intent: of the change.
+        was_mended: whether the log has lost its bytes at any time; else it is not written.
 
     Raises:
         StalePlanError: the log was written since, or what was kept is gone.
         OSError: a call failed.
     """
     if intent.replacement is None:
-        _give_bytes_back(folder, intent)
+        _give_bytes_back(folder, intent, was_mended=was_mended)
     else:
         _put_old_log_back(folder, intent)
-    for each in intent.companions:
-        _put_companion_back(folder, each)
+    for companion in intent.companions:
+        _put_companion_back(folder, companion)
     folder.disk.sync_dir(folder.path)
-    originals = [intent.original.name, *(each.replacement.name for each in intent.companions)]
+    originals = [intent.original.name, *(companion.replacement.name for companion in intent.companions)]
     for name in [*originals, intent.original.name + CUT]:
         _remove(folder, folder.names.keep(name))
-    for name in [*originals, intent.original.name + CUT, *(f"{each}.front" for each in originals)]:
+    for name in [*originals, intent.original.name + CUT, *(f"{name}.front" for name in originals)]:
         _remove(folder, folder.names.out(name))
 
 
@@ -322,64 +371,53 @@ def _put_old_log_back(folder: PartitionFolder, intent: LogIntent) -> None:
     _rename(folder, folder.names.keep(name), name)
 
 
-def _give_bytes_back(folder: PartitionFolder, intent: LogIntent) -> None:
+def _give_bytes_back(folder: PartitionFolder, intent: LogIntent, *, was_mended: bool) -> None:
+    """Writes the cut bytes behind the log again.
+
+    Size and time say nothing: a power cut may leave the old ones over bytes that are gone. And where the bytes can be
+    read, but the log had lost them before, they are written again: the fsync after the last writing may have failed.
+    """
     name, original, start = intent.original.name, intent.original, intent.size_after
     found = folder.state(name)
-    if found == original:
-        return
+    size, kept = original.size - start, folder.names.keep(name + CUT)
     if found is None or found.inode != original.inode or not start <= found.size <= original.size:
         raise StalePlanError(f"{folder.at(name)}: was written since the plan was applied")
-    size, kept = original.size - start, folder.names.keep(name + CUT)
-    if _digest(folder.at(name), start, size) != intent.digest_removed:
-        if _digest(folder.at(kept), 0, size) != intent.digest_removed:
+    whole = _digest(folder, name, start, size) == intent.digest_removed
+    kept_is_there = folder.state(kept) is not None
+    if not whole or (was_mended and kept_is_there):
+        if _digest(folder, kept, 0, size) != intent.digest_removed:
             raise StalePlanError(f"{folder.at(kept)}: the kept bytes are gone or changed; the log stays")
-        if not _is_our_beginning(folder, intent, found.size - start):
+        if not _is_ours(folder, intent, found.size - start):
             raise StalePlanError(f"{folder.at(name)}: was written since the plan was applied")
         _copy(folder, kept, 0, name, start, size)
         folder.disk.sync_file(folder.at(name))
-        if _digest(folder.at(name), start, size) != intent.digest_removed:
+        if _digest(folder, name, start, size) != intent.digest_removed:
             raise StalePlanError(f"{folder.at(name)}: what was written back reads back differently")
-    _give_time_back(folder, original)
+    if was_mended or found != original:
+        _give_time_back(folder, original)
 
 
-def _is_our_beginning(folder: PartitionFolder, intent: LogIntent, size: int) -> bool:
-    """Whether what lies behind the cut is what an interrupted undo wrote: the kept bytes, then at most zeros."""
-    kept = _pieces(folder.at(folder.names.keep(intent.original.name + CUT)), 0, size)
-    differs = False
-    for (_, one), (_, other) in zip(
-        kept, _pieces(folder.at(intent.original.name), intent.size_after, size), strict=True
-    ):
-        same = 0 if differs else _common(one, other)
-        differs = differs or same < len(one)
-        if other[same:].strip(b"\0"):
+def _is_ours(folder: PartitionFolder, intent: LogIntent, size: int) -> bool:
+    """Whether behind the cut nothing lies but the kept bytes, or zeros where a power cut has left none of them."""
+    kept = _pieces(folder, folder.names.keep(intent.original.name + CUT), 0, size)
+    log = _pieces(folder, intent.original.name, intent.size_after, size)
+    for (_, one), (_, other) in zip(kept, log, strict=True):
+        bytes_kept, bytes_found = np.frombuffer(one, np.uint8), np.frombuffer(other, np.uint8)
+        if len(one) != len(other) or not ((bytes_found == bytes_kept) | (bytes_found == 0)).all():
             return False
     return True
 
 
-def _common(one: bytes, other: bytes) -> int:
-    """How many bytes both begin with."""
-    if one == other:
-        return len(one)
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[:middle] == other[:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def _put_companion_back(folder: PartitionFolder, each: CompanionStates) -> None:
+def _put_companion_back(folder: PartitionFolder, companion: CompanionStates) -> None:
     """An index may have been touched by a broker since; with its log as it was, the kept one is as good as any."""
-    name = each.replacement.name
+    name = companion.replacement.name
     found = folder.state(name)
-    if each.original is None:
+    if companion.original is None:
         if found is not None:
             folder.disk.unlink(folder.at(name))
         return
-    if found == each.original:
+    if found == companion.original:
         return
-    if folder.state(folder.names.keep(name)) != each.original:
+    if folder.state(folder.names.keep(name)) != companion.original:
         raise StalePlanError(f"{folder.at(folder.names.keep(name))}: the kept original is gone or changed")
     folder.disk.rename(folder.at(folder.names.keep(name)), folder.at(name))

@@ -8,14 +8,16 @@ backwards, and stops where the swap is pending again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from krepair.errors import StalePlanError
 from krepair.formats.filenames import FileKind, parse_file_name
 from krepair.formats.filenames import FileState as NameState
+from krepair.journal.action import Ground, KeptFile
 from krepair.journal.folder import PartitionFolder, Whereabouts
 from krepair.journal.freshness import check_staged_files, unchanged
 from krepair.journal.record import ApplyIntent, FileState, Order, SwapIntent
+from krepair.journal.rewrite import check_group_undo, kept_of_group
 from krepair.journal.steps import (
     INDEX_EXTENSIONS,
     SWAP,
@@ -25,48 +27,134 @@ from krepair.journal.steps import (
     Step,
     SyncDir,
     Unlink,
+    forget_steps,
     moved,
     put_back,
     segment_file,
     staged_extensions,
     take_out_originals,
 )
+from krepair.logdir.fingerprint import digest_file
 from krepair.plan.model import CompleteSwap, FileFingerprint
 
 
-def swap_intent(
-    folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: CompleteSwap, order: Order
-) -> SwapIntent:
-    """What a completion begins with, every file looked at once more.
+class CompleteSwaps:
+    """Implements ``krepair.journal.action.Action`` for swaps that a broker began."""
 
-    Raises:
-        StalePlanError: a file changed, came or went since the plan was made; the message names it.
-        RefusedError: a staged index is missing or of another size.
-    """
-    log = segment_file(change.base_offset, ".log")
-    pending = unchanged(folder, planned, log + SWAP)
-    if pending is None:
-        raise StalePlanError(f"{folder.at(log + SWAP)}: is gone since the plan was made")
-    _check_others(folder, planned, change)
-    originals = [unchanged(folder, planned, name) for name in change.goes]
-    staged = check_staged_files(folder, change.makes)
-    bad = {f"{base:020d}" for base in change.copied}
-    group = ApplyIntent(
-        change_id=change.change_id,
-        base_offset=change.base_offset,
-        sources=tuple(sorted({change.base_offset, *change.replaces})),
-        order=order,
-        originals=tuple(state for state in originals if state is not None),
-        snapshots=(),
-        copied=tuple(
-            name for name in change.goes if name.partition(".")[0] in bad and not name.endswith(SWAP)
-        ),
-        merged=(
-            FileState(name=log, size=pending.size, mtime_ns=pending.mtime_ns, inode=pending.inode),
-            *staged,
-        ),
-    )
-    return SwapIntent(change_id=change.change_id, group=group)
+    fenced = True
+
+    def recovers_from(self, change: CompleteSwap) -> int | None:
+        """Its base offset."""
+        return change.base_offset
+
+    def check_before(self, ground: Ground, changes: Sequence[CompleteSwap]) -> None:
+        """Nothing: ``begin`` looks at every file."""
+
+    def begin(self, ground: Ground, change: CompleteSwap) -> SwapIntent:
+        """What a completion begins with, every file looked at once more.
+
+        Raises:
+            StalePlanError: a file changed, came or went since the plan was made; the message names it.
+            RefusedError: a staged index is missing.
+            VerifyFailedError: a staged index is not the plan's.
+        """
+        folder, planned = ground.folder, ground.planned
+        log = segment_file(change.base_offset, ".log")
+        pending = unchanged(folder, planned, log + SWAP)
+        if pending is None:
+            raise StalePlanError(f"{folder.at(log + SWAP)}: is gone since the plan was made")
+        _check_others(folder, planned, change)
+        originals = [state for name in change.goes if (state := unchanged(folder, planned, name)) is not None]
+        staged = check_staged_files(folder, change.makes)
+        bad = {f"{base:020d}" for base in change.copied}
+        group = ApplyIntent(
+            change_id=change.change_id,
+            base_offset=change.base_offset,
+            sources=tuple(sorted({change.base_offset, *change.replaces})),
+            order=ground.order,
+            originals=tuple(originals),
+            snapshots=(),
+            copied=tuple(
+                name for name in change.goes if name.partition(".")[0] in bad and not name.endswith(SWAP)
+            ),
+            merged=(
+                FileState(name=log, size=pending.size, mtime_ns=pending.mtime_ns, inode=pending.inode),
+                *staged,
+            ),
+            digests={state.name: digest_file(folder.at(state.name)) for state in originals},
+        )
+        return SwapIntent(change_id=change.change_id, group=group)
+
+    def is_committed(self, folder: PartitionFolder, intent: SwapIntent) -> bool:
+        """Whether the swap has become the segment; a broker that was started in between does the same."""
+        return folder.whereabouts(intent.group) is Whereabouts.FINAL
+
+    def can_go_on(self, folder: PartitionFolder, intent: SwapIntent) -> bool:
+        """Whether an interrupted completion has all its staged indexes.
+
+        Raises:
+            StalePlanError: the ``.log.swap`` is gone, and did not become the segment.
+        """
+        where = folder.whereabouts(intent.group)
+        if where is Whereabouts.FINAL:
+            return True
+        if where is not Whereabouts.SWAP:
+            log = segment_file(intent.group.base_offset, ".log") + SWAP
+            raise StalePlanError(f"{folder.at(log)}: is gone, and so is the segment that it was to become")
+        return all(
+            any(
+                folder.same(path, made)
+                for path in (folder.names.stage(made.name), made.name, made.name + SWAP)
+            )
+            for made in intent.group.merged[1:]
+        )
+
+    def go_on(self, folder: PartitionFolder, intent: SwapIntent) -> None:
+        """Carries a completion out.
+
+        Raises:
+            StalePlanError: a file is neither an original nor one of ours.
+            OSError: a call failed; run it again.
+        """
+        group, names = intent.group, folder.names
+        if not self.is_committed(folder, intent):
+            here = [original for original in group.originals if not _is_kept(folder, group, original)]
+            keeps: list[Step] = [Keep(one.name, names.keep(one.name), names.out(one.name)) for one in here]
+            folder.run([*keeps, SyncDir(names.keep()), SyncDir(names.private)], group)
+        folder.run(completion_steps(group, names), group)
+        folder.remove_litter(group)
+        folder.check_finished(group)
+
+    def forget(self, folder: PartitionFolder, intent: SwapIntent) -> None:
+        """Makes the swap pending again."""
+        restore(folder, intent, intent.group.order)
+        folder.run(forget_steps(intent.group, folder.names), intent.group)
+
+    def check_undo(self, folder: PartitionFolder, intent: SwapIntent, state: str) -> None:
+        """As of a group that was rewritten; nothing if the swap is pending already."""
+        if not is_restored(folder, intent):
+            check_group_undo(folder, intent.group, state)
+
+    def undo(self, folder: PartitionFolder, intent: SwapIntent, order: Order) -> None:
+        """Makes the swap pending again, with every file as it was."""
+        if not is_restored(folder, intent):
+            restore(folder, intent, order)
+        folder.run(forget_steps(intent.group, folder.names), intent.group)
+
+    def kept(self, folder: PartitionFolder, intent: SwapIntent) -> list[KeptFile]:
+        """The files of the segments replaced, and the swap's own indexes."""
+        return kept_of_group(folder, intent.group)
+
+    def order_of(self, intent: SwapIntent) -> Order | None:
+        """That of its intent."""
+        return intent.group.order
+
+    def touches(self, intent: SwapIntent) -> tuple[str, ...]:
+        """Every original, and the new segment."""
+        return (
+            *(state.name for state in intent.group.originals),
+            *(state.name for state in intent.group.merged),
+        )
 
 
 def _check_others(
@@ -82,46 +170,6 @@ def _check_others(
         reached = live and change.base_offset <= (name.base_offset or 0) <= change.last_offset
         if (pending or reached) and text not in planned:
             raise StalePlanError(f"{folder.at(text)}: is there since the plan was made")
-
-
-def is_completed(folder: PartitionFolder, intent: SwapIntent) -> bool:
-    """Whether the swap has become the segment; a broker that was started in between does the same."""
-    return folder.whereabouts(intent.group) is Whereabouts.FINAL
-
-
-def can_go_on(folder: PartitionFolder, intent: SwapIntent) -> bool:
-    """Whether an interrupted completion has all its staged indexes.
-
-    Raises:
-        StalePlanError: the ``.log.swap`` is gone, and did not become the segment.
-    """
-    where = folder.whereabouts(intent.group)
-    if where is Whereabouts.FINAL:
-        return True
-    if where is not Whereabouts.SWAP:
-        log = segment_file(intent.group.base_offset, ".log") + SWAP
-        raise StalePlanError(f"{folder.at(log)}: is gone, and so is the segment that it was to become")
-    return all(
-        any(folder.same(path, made) for path in (folder.names.stage(made.name), made.name, made.name + SWAP))
-        for made in intent.group.merged[1:]
-    )
-
-
-def complete(folder: PartitionFolder, intent: SwapIntent) -> None:
-    """Carries a completion out, or continues it.
-
-    Raises:
-        StalePlanError: a file is neither an original nor one of ours.
-        OSError: a call failed; run it again.
-    """
-    group, names = intent.group, folder.names
-    if not is_completed(folder, intent):
-        here = [each for each in group.originals if not _is_kept(folder, group, each)]
-        keeps: list[Step] = [Keep(one.name, names.keep(one.name), names.out(one.name)) for one in here]
-        folder.run([*keeps, SyncDir(names.keep()), SyncDir(names.private)], group)
-    folder.run(completion_steps(group, names), group)
-    folder.remove_litter(group)
-    folder.check_finished(group)
 
 
 def _is_kept(folder: PartitionFolder, group: ApplyIntent, original: FileState) -> bool:

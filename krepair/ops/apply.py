@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from krepair.durable.disk import Disk
-from krepair.durable.real_disk import RealDisk
-from krepair.errors import ExitCode, InterruptedAtSafePointError, KrepairError, RefusedError, StalePlanError
+from krepair.errors import (
+    ExitCode,
+    InterruptedAtSafePointError,
+    KrepairError,
+    LockLostError,
+    RefusedError,
+    StalePlanError,
+)
+from krepair.journal.fence import Watch
+from krepair.journal.folder import PartitionFolder
 from krepair.journal.outcome import Committed, Failed, Outcome, Undone
 from krepair.journal.purge import remove_private_folder
-from krepair.journal.runner import Guards, commit_partition
+from krepair.journal.runner import Guards, commit_partition, finish_partition
 from krepair.journal.safe_points import SafePoints, signals_wait
 from krepair.journal.status import ChangeState, read_status
 from krepair.logdir.lock import Lock, hold_lock
+from krepair.logdir.reading import kind_of
 from krepair.logdir.space import read_space
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
 from krepair.ops.root import RootRun
 from krepair.ops.stage import Stager, Staging
-from krepair.ops.target import check_target, journal_folder, listed, view_of
+from krepair.ops.target import check_ground, check_target, disk_of, journal_folder, listed, view_of
 from krepair.pipeline.engine import Engine, choose_engine
 from krepair.plan.build import apply_order
 from krepair.plan.figures import (
@@ -64,17 +74,18 @@ def apply(
         StalePlanError: the plan is for another host or directory.
     """
     check_target(plan)
-    disk = disk or RealDisk()
     partitions = apply_order(plan)
     if not partitions and plan.root is None:
         return ApplyReport(verb="apply", plan_id=plan.plan_id, log_dir=plan.log_dir, engine="nothing to do")
-    with hold_lock(plan.log_dir, disk) as lock, signals_wait(SafePoints()) as safe_points:
+    with contextlib.ExitStack() as stack:
+        writes = stack.enter_context(disk_of(plan, disk))
+        check_ground(plan, writes)
+        lock = stack.enter_context(hold_lock(plan.log_dir, writes))
+        safe_points = stack.enter_context(signals_wait(SafePoints()))
         engine = choose_engine(options.engine, options.master, _bytes_to_read(partitions))
-        try:
-            run = _Apply(plan, engine, disk, lock, safe_points, progress or SilentProgress())
-            return run.report(partitions)
-        finally:
-            engine.close()
+        stack.callback(engine.close)
+        run = _Apply(plan, engine, writes, lock, safe_points, progress or SilentProgress())
+        return run.report(partitions)
 
 
 def _bytes_to_read(partitions: Sequence[PartitionPlan]) -> int:
@@ -95,32 +106,21 @@ class _Apply:
         self.plan = plan
         self.engine = engine
         self.disk = disk
-        self.view = view_of(plan)
-        self.guards = Guards(lock, safe_points, self._check_space)
-        self.stager = Stager(plan, self.view, engine, disk, progress)
+        self.progress = progress
+        self.guards = Guards(lock, safe_points, self._check_space, Watch(disk, plan.log_dir))
         self.states: dict[str, dict[str, ChangeState]] = {}
+        self.finished: dict[str, set[str]] = {}
 
     def report(self, partitions: Sequence[PartitionPlan]) -> ApplyReport:
         results: list[ChangeResult] = []
-        stagings = [self._staging(each, results) for each in partitions]
-        ready = [each for each in stagings if each is not None]
-        self._check_total_space(ready)
-        self.stager.stage([each for each in ready if each.problem is None])
         interrupted = False
         try:
-            # First, since the fence of a partition needs the recovery points whole.
-            if self.plan.root is not None:
-                results.extend(RootRun(self.plan, self.plan.root, self.disk).apply(self.engine, self.guards))
+            self._carry_out(partitions, results)
         except InterruptedAtSafePointError:
             interrupted = True
-        for each in ready:
-            if interrupted:
-                break
-            try:
-                results.extend(self._commit(each))
-            except InterruptedAtSafePointError:
-                interrupted = True
-        order = {each.folder: number for number, each in enumerate(self.plan.partitions)}
+        except LockLostError as error:
+            results += self._all_missing(partitions, results, error)
+        order = {partition.folder: number for number, partition in enumerate(self.plan.partitions)}
         results.sort(key=lambda result: (order.get(result.partition, -1), result.change_id))
         failed = {result.partition for result in results if result.outcome in ("failed", "skipped")}
         return ApplyReport(
@@ -136,13 +136,58 @@ class _Apply:
             next_command="krepair apply PLAN" if interrupted else "krepair verify PLAN",
         )
 
+    def _carry_out(self, partitions: Sequence[PartitionPlan], results: list[ChangeResult]) -> None:
+        """What was interrupted first, in all partitions; then the root, since fences need its files; then the rest."""
+        able = [partition for partition in partitions if self._finish(partition, results)]
+        self.view = view_of(self.plan)
+        self.stager = Stager(self.plan, self.view, self.engine, self.disk, self.progress)
+        stagings = [self._staging(partition, results) for partition in able]
+        ready = [staging for staging in stagings if staging is not None]
+        self._check_total_space(ready)
+        self.stager.stage([staging for staging in ready if staging.problem is None])
+        if self.plan.root is not None:
+            results.extend(RootRun(self.plan, self.plan.root, self.disk).apply(self.engine, self.guards))
+        for staging in ready:
+            results.extend(self._commit(staging))
+
+    def _finish(self, partition: PartitionPlan, results: list[ChangeResult]) -> bool:
+        """Finishes what an interrupted run left half done; returns whether the partition can go on."""
+        folder = journal_folder(self.disk, self.plan, partition)
+        try:
+            if not self.disk.tree.is_folder(folder.private):
+                return True
+            outcomes = finish_partition(folder, partition, self.plan.commit, self.guards)
+        except (InterruptedAtSafePointError, LockLostError):
+            raise
+        except (KrepairError, OSError) as error:
+            results.append(failed_partition(partition, error))
+            return False
+        self.finished[partition.folder] = {
+            outcome.change_id for outcome in outcomes if isinstance(outcome, Committed)
+        }
+        if not any(isinstance(outcome, Failed) for outcome in outcomes):
+            return True
+        results += [result_of(partition.folder, outcome) for outcome in outcomes]
+        return False
+
+    def _all_missing(
+        self, partitions: Sequence[PartitionPlan], results: Sequence[ChangeResult], error: LockLostError
+    ) -> list[ChangeResult]:
+        """Every partition of which nothing was said yet: from here on nothing was touched."""
+        known = {result.partition for result in results}
+        return [
+            failed_partition(partition, error) for partition in partitions if partition.folder not in known
+        ]
+
     def _staging(self, plan: PartitionPlan, results: list[ChangeResult]) -> Staging | None:
         """What has to be staged for a partition; its refusal goes into the results."""
         partition = listed(self.view, plan)
         folder = journal_folder(self.disk, self.plan, plan)
         try:
             if partition is None or partition.unreadable:
-                raise StalePlanError(f"{folder.path}: {partition.unreadable if partition else 'is gone'}")
+                raise StalePlanError(
+                    f"{folder.path}: {partition.unreadable if partition else self._why_gone(folder)}"
+                )
             states = read_status(self.disk, self.plan.log_dir, self.plan.plan_id, plan)
             unknown = next((change for change, state in states.items() if state is ChangeState.UNKNOWN), "")
             if unknown:
@@ -169,6 +214,12 @@ class _Apply:
             tuple(change for change in todo if isinstance(change, SetAside)),
             tuple(change for change in todo if isinstance(change, CompleteSwap)),
         )
+
+    def _why_gone(self, folder: PartitionFolder) -> str:
+        found = self.disk.tree.status(folder.path)
+        if found is None:
+            return "is gone"
+        return f"expected a folder, found a {kind_of(found.st_mode)}; the partition is left as it is"
 
     # -- space
 
@@ -221,7 +272,12 @@ class _Apply:
         if not left:
             return purged
         outcomes = commit_partition(
-            each.folder, replace(each.plan, changes=left), self.plan.commit, self.guards, stage
+            each.folder,
+            replace(each.plan, changes=left),
+            self.plan.commit,
+            self.guards,
+            stage,
+            parts=each.parts,
         )
         sizes = sizes_by_name(each.plan.files)
         changes = {change.change_id: change for change in each.plan.changes}
@@ -229,11 +285,17 @@ class _Apply:
             result_of(
                 each.plan.folder,
                 outcome,
-                already=before[outcome.change_id] in _FINISHED,
-                freed=freed_at_apply(changes[outcome.change_id], sizes),
+                already=self._was_done(each.plan.folder, outcome.change_id),
+                freed=freed_by(changes, outcome.change_id, sizes),
             )
             for outcome in outcomes
         ]
+
+    def _was_done(self, folder: str, change_id: str) -> bool:
+        """Whether an earlier run has done it, and not only begun it."""
+        if change_id in self.finished.get(folder, ()):
+            return False
+        return self.states[folder].get(change_id) in _FINISHED
 
     def _drop_stage(self, each: Staging) -> None:
         """What was staged for a partition that is refused goes again, unless the journal holds something."""
@@ -243,6 +305,12 @@ class _Apply:
                 remove_private_folder(each.folder)
             except (OSError, KrepairError):
                 return  # the next apply or undo removes it
+
+
+def freed_by(changes: Mapping[str, Change], change_id: str, sizes: dict[str, int]) -> int:
+    """Bytes free right after a change; of an outcome that belongs to no change (the fence): nothing."""
+    change = changes.get(change_id)
+    return 0 if change is None else freed_at_apply(change, sizes)
 
 
 def _why_unknown(path: str, plan: PartitionPlan, change_id: str) -> str:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import shlex
 
 from krepair.durable.disk import Disk
-from krepair.durable.real_disk import RealDisk
-from krepair.errors import ExitCode, KrepairError
+from krepair.errors import ExitCode, KrepairError, LockLostError
 from krepair.journal.purge import purge_partition
+from krepair.journal.runner import Guards
+from krepair.journal.safe_points import SafePoints
 from krepair.logdir.lock import hold_lock
 from krepair.ops.apply import failed_partition
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.reports import ApplyReport, ChangeResult
 from krepair.ops.root import RootRun
-from krepair.ops.target import check_target, journal_folder
+from krepair.ops.target import check_ground, check_target, disk_of, journal_folder
 from krepair.plan.model import PartitionPlan, Plan
 
 
@@ -36,20 +37,11 @@ def purge(
     """
     del options
     check_target(plan)
-    disk = disk or RealDisk()
     progress = progress or SilentProgress()
-    partitions = [each for each in plan.partitions if each.changes]
-    progress.start("purge", sum(each.log_bytes_before for each in partitions))
-    results = []
-    with hold_lock(plan.log_dir, disk) as lock:
-        for each in partitions:
-            lock.check()
-            results.append(_purge_one(plan, each, disk))
-            progress.advance(each.log_bytes_before)
-        if plan.root is not None:
-            lock.check()
-            results.append(RootRun(plan, plan.root, disk).purge())
-    progress.finish()
+    with disk_of(plan, disk) as writes:
+        check_ground(plan, writes)
+        with hold_lock(plan.log_dir, writes) as lock:
+            results = _purge_all(plan, writes, Guards(lock, SafePoints(), lambda change: None), progress)
     return ApplyReport(
         verb="purge",
         plan_id=plan.plan_id,
@@ -57,6 +49,25 @@ def purge(
         results=tuple(results),
         next_command=f"krepair verify {shlex.quote(plan.log_dir)}",
     )
+
+
+def _purge_all(plan: Plan, disk: Disk, guards: Guards, progress: Progress) -> list[ChangeResult]:
+    partitions = [partition for partition in plan.partitions if partition.changes]
+    progress.start("purge", sum(partition.log_bytes_before for partition in partitions))
+    results: list[ChangeResult] = []
+    try:
+        for partition in partitions:
+            guards.hold()
+            results.append(_purge_one(plan, partition, disk))
+            guards.begun = True
+            progress.advance(partition.log_bytes_before)
+        if plan.root is not None:
+            guards.hold()
+            results.append(RootRun(plan, plan.root, disk).purge())
+    except LockLostError as error:
+        results += [failed_partition(partition, error) for partition in partitions[len(results) :]]
+    progress.finish()
+    return results
 
 
 def _purge_one(plan: Plan, partition: PartitionPlan, disk: Disk) -> ChangeResult:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from contextlib import suppress
 
@@ -10,7 +9,14 @@ from msgspec.structs import replace
 
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Disk
-from krepair.errors import ExitCode, InterruptedAtSafePointError, KrepairError, LockedError, StalePlanError
+from krepair.errors import (
+    ExitCode,
+    InterruptedAtSafePointError,
+    KrepairError,
+    LockLostError,
+    RefusedError,
+    StalePlanError,
+)
 from krepair.journal.outcome import Committed, Failed, Undone
 from krepair.journal.purge import purge_partition, remove_private_folder
 from krepair.journal.root import ROOT, RootFolder, as_partition
@@ -61,19 +67,22 @@ class RootRun:
         """Replace what is not replaced yet.
 
         Raises:
-            LockedError: the lock is no longer ours.
+            LockLostError: the lock is no longer ours.
             InterruptedAtSafePointError: somebody asked to stop.
         """
         try:
-            if not os.path.isdir(os.path.dirname(self.folder.private)):
+            if not self.disk.tree.is_folder(self.folder.holder):
                 raise StalePlanError(
                     f"{self.plan.log_dir}/{self.root.keeper}: is gone since the plan was made"
                 )
+            _check_no_fence(guards)
             before = self.states()
             unknown = next((one for one, state in before.items() if state is ChangeState.UNKNOWN), "")
             if unknown:
                 path = f"{self.plan.log_dir}/{self.changes[unknown].name}"
                 raise StalePlanError(f"{path}: changed since the plan was made")
+        except (InterruptedAtSafePointError, LockLostError):
+            raise
         except (KrepairError, OSError) as error:
             return [_refused(error)]
         left = tuple(one for one in self.root.changes if before[one.change_id] is not ChangeState.PURGED)
@@ -116,27 +125,25 @@ class RootRun:
                 next_command=f"krepair plan {shlex.quote(self.plan.log_dir)} --fix checkpoints --out PLAN",
             )
         staged = f"{self.folder.private}/stage/{change.name}"
-        if os.path.lexists(staged):
+        if self.disk.tree.is_there(staged):
             self.disk.unlink(staged)
-        self.disk.create(staged, data)
-        self.disk.set_attributes(staged, read_attributes(path))
-        self.disk.sync_file(staged)
-        self.disk.sync_dir(os.path.dirname(staged))
+        self.disk.create(staged, data, read_attributes(path, self.disk.tree))
 
     def undo(self, guards: Guards) -> list[ChangeResult]:
         """Put the originals back.
 
         Raises:
-            LockedError: the lock is no longer ours.
+            LockLostError: the lock is no longer ours.
             InterruptedAtSafePointError: somebody asked to stop.
         """
         try:
+            _check_no_fence(guards)
             if ChangeState.PURGED in self.states().values():
                 path = f"{self.plan.log_dir}/{self.root.keeper}"
                 text = f"{path}: the originals of the root's files were purged; there is nothing to put back"
                 return [_result(ROOT, "failed", int(ExitCode.REFUSED), text)]
             outcomes = undo_partition(self.folder, as_partition(self.root), self.plan.commit, guards)
-        except (InterruptedAtSafePointError, LockedError):
+        except (InterruptedAtSafePointError, LockLostError):
             raise
         except (KrepairError, OSError) as error:
             return [_refused(error)]
@@ -182,6 +189,16 @@ class RootRun:
         except OSError:
             return True
         return (len(data), digest_bytes(data)) != (change.size_after, change.digest_after)
+
+
+def _check_no_fence(guards: Guards) -> None:
+    """A fence has lowered a line of one of the root's files, and watches the others."""
+    places = guards.watch.places() if guards.watch is not None else []
+    if places:
+        raise RefusedError(
+            f"{places[0]}: this fence is still up; the files in the root wait until it is down",
+            next_command="krepair apply PLAN",
+        )
 
 
 def _problem(name: str, change_id: str, text: str) -> Problem:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -80,6 +79,7 @@ class Staging:
         aside: segments that are set aside; nothing is staged for them.
         swaps: swaps whose indexes have to be staged.
         facts: of its segments, from the scans made while staging.
+        parts: change id -> (bytes, CRC-32C) of what each source gave to the new log, in order.
         problem: why it stops, or None.
     """
 
@@ -92,6 +92,7 @@ class Staging:
     aside: tuple[SetAside, ...] = ()
     swaps: tuple[CompleteSwap, ...] = ()
     facts: dict[int, SegmentFacts] = field(default_factory=dict)
+    parts: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     problem: KrepairError | None = None
 
     @property
@@ -153,6 +154,7 @@ class Stager:
             self._copy([again])
             if again.problem is None:
                 self._finish([again])
+            each.parts |= again.parts
         if again.problem is not None:
             raise again.problem
 
@@ -167,11 +169,21 @@ class Stager:
         ]
         items = [item for _, item in work]
         self.progress.start("stage", sum(item.change.sources[item.source].log_bytes for item in items))
+        crcs: dict[tuple[str, int], int] = {}
         for index, result in self.engine.run(STAGE, items):
             each, item = work[index]
             source = item.change.sources[item.source]
             self.progress.advance(source.log_bytes)
             self._note(each, source.base_offset, result)
+            crcs[item.change.change_id, item.source] = result.written_crc
+        for each in stagings:
+            each.parts |= {
+                change.change_id: tuple(
+                    (source.kept_bytes, crcs.get((change.change_id, number), 0))
+                    for number, source in enumerate(change.sources)
+                )
+                for change in each.changes
+            }
         self.progress.finish()
 
     def _prepared(self, each: Staging) -> list[StageItem]:
@@ -193,7 +205,7 @@ class Stager:
 
     def _items(self, each: Staging, change: RewriteSegments) -> list[StageItem]:
         target = f"{each.folder.private}/stage/{change.base_offset:020d}.log"
-        if os.path.lexists(target):
+        if self.disk.tree.is_there(target):
             self.disk.unlink(target)
         self.disk.reserve(target, change.log_bytes)
         digests = {file.name: file.digest for file in each.plan.files}
@@ -335,7 +347,9 @@ class Stager:
         self, each: Staging, change: RewriteSegments, *, stage: str = "", make: bool = True
     ) -> FinishItem:
         """The item that finishes, or only verifies, a group."""
-        attributes = read_attributes(_like(each.folder, change))._replace(mtime_ns=change.mtime_ns)
+        attributes = read_attributes(_like(each.folder, change), each.folder.tree)._replace(
+            mtime_ns=change.mtime_ns
+        )
         return FinishItem(
             place=self._place(each),
             change=change,
@@ -343,6 +357,7 @@ class Stager:
             attributes=attributes,
             index_interval_bytes=int(setting(self.plan.policy, each.plan.topic, "index.interval.bytes")),
             make=make,
+            parts=each.parts.get(change.change_id, ()),
         )
 
     # -- damaged logs
@@ -400,22 +415,31 @@ class Stager:
 
     # -- replaced files
 
-    def _mend(self, stagings: Iterable[Staging]) -> None:
+    def _mend(self, stagings: Sequence[Staging]) -> None:
         work = [
             (each, item)
             for each in stagings
             if each.problem is None and each.files
             for item in self._mend_items(each)
         ]
-        if not work:
-            return
-        self.progress.start("indexes", len(work))
-        for index, result in self.engine.run(MEND, [item for _, item in work]):
-            each, _ = work[index]
-            self.progress.advance(1)
-            if result.failure:
-                each.problem = each.problem or error_of(result.failure, result.why)
-        self.progress.finish()
+        if work:
+            self.progress.start("indexes", len(work))
+            for index, result in self.engine.run(MEND, [item for _, item in work]):
+                each, _ = work[index]
+                self.progress.advance(1)
+                if result.failure:
+                    each.problem = each.problem or error_of(result.failure, result.why)
+            self.progress.finish()
+        for each in stagings:
+            self._sync_stage(each)
+
+    def _sync_stage(self, each: Staging) -> None:
+        """The names of all that is staged for a partition, made durable at once."""
+        try:
+            if each.problem is None and each.files:
+                self.disk.sync_dir(f"{each.folder.private}/stage")
+        except OSError as error:
+            each.problem = RefusedError(f"{error.filename}: {error.strerror or error}")
 
     def _mend_items(self, each: Staging) -> list[MendItem]:
         try:
@@ -480,12 +504,10 @@ class Stager:
     def _put(self, each: Staging, change: ReplaceFile, data: bytes) -> None:
         """Writes a staged file that takes over what the old one was like."""
         staged = f"{each.folder.private}/stage/{change.name}"
-        if os.path.lexists(staged):
+        if self.disk.tree.is_there(staged):
             self.disk.unlink(staged)
-        self.disk.create(staged, data)
-        self.disk.set_attributes(staged, read_attributes(_like_file(each.folder, each.partition, change)))
-        self.disk.sync_file(staged)
-        self.disk.sync_dir(os.path.dirname(staged))
+        like = read_attributes(_like_file(each.folder, each.partition, change), self.disk.tree)
+        self.disk.create(staged, data, like)
 
     def mend_item(self, each: Staging, change: ReplaceFile, logs: Mapping[int, int], target: str) -> MendItem:
         """The item that makes, or verifies, a replaced file.
@@ -506,7 +528,7 @@ class Stager:
             log_bytes=logs[base_offset],
             interval_bytes=int(setting(self.plan.policy, each.plan.topic, "index.interval.bytes")),
             target=target,
-            attributes=read_attributes(_like_file(each.folder, each.partition, change)),
+            attributes=read_attributes(_like_file(each.folder, each.partition, change), each.folder.tree),
             segments=tuple(sorted(logs.items())) if change.name.endswith(".txnindex") else (),
         )
 
@@ -532,7 +554,7 @@ def _not_as_planned(change: MendLog, made: MendedResult) -> str:
 def _like_file(folder: PartitionFolder, partition: Partition, change: ReplaceFile) -> str:
     """The file whose owner, mode, time and attributes a new one takes over: the original, else the last log."""
     for path in (f"{folder.private}/keep/{change.name}", f"{folder.path}/{change.name}"):
-        if os.path.lexists(path):
+        if folder.tree.is_there(path):
             return path
     name = f"{change.name.partition('.')[0]}.log"
     names = [segment.log.name for segment in partition.segments]
@@ -543,6 +565,6 @@ def _like(folder: PartitionFolder, change: RewriteSegments) -> str:
     """The file whose owner, mode and attributes the new ones take over: the last original, kept or in place."""
     name = f"{change.sources[-1].base_offset:020d}.log"
     for path in (f"{folder.private}/keep/{name}", f"{folder.path}/{name}"):
-        if os.path.lexists(path):
+        if folder.tree.is_there(path):
             return path
     return f"{folder.path}/{change.base_offset:020d}.log"  # purged: only the new one is left

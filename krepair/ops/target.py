@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import socket
+from collections.abc import Iterator
 from typing import Final
 
 from krepair.durable.disk import Disk
-from krepair.errors import RefusedError, StalePlanError
+from krepair.durable.real_disk import RealDisk
+from krepair.durable.tree import Tree
+from krepair.errors import RefusedError, StalePlanError, UnreadableError
 from krepair.journal.folder import PartitionFolder
+from krepair.journal.permission import check_may_change, check_may_change_root
+from krepair.journal.root import RootFolder
+from krepair.logdir.reading import why
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.plan.model import PartitionPlan, Plan
@@ -40,6 +47,38 @@ def check_target(plan: Plan) -> None:
             f"{plan.log_dir_inode})",
             next_command=f"krepair plan {shlex.quote(plan.log_dir)} --out PLAN",
         )
+
+
+@contextlib.contextmanager
+def disk_of(plan: Plan, given: Disk | None = None) -> Iterator[Disk]:
+    """What writes below the plan's log directory, and nowhere else; ``given`` is taken instead."""
+    if given is not None:
+        yield given
+        return
+    with Tree(plan.log_dir, plan.log_dir_inode) as tree:
+        yield RealDisk(tree)
+
+
+def check_ground(plan: Plan, disk: Disk) -> None:
+    """Look, before anything is begun, at everything of krepair's own that is there, and at who may change it.
+
+    Raises:
+        RefusedError: a link, or something else, stands where a folder or file of krepair's own should be; or this user
+            may not change what the plan changes.
+        UnreadableError: something could not be looked at.
+    """
+    folders = [journal_folder(disk, plan, partition) for partition in plan.partitions if partition.changes]
+    if plan.root is not None:
+        folders.append(RootFolder(disk, plan.log_dir, plan.root.keeper, plan.plan_id))
+    try:
+        check_may_change_root(disk.tree, plan.log_dir)
+        for folder in folders:
+            # A partition that is gone, or is a link, is left alone by itself.
+            if disk.tree.is_folder(folder.holder):
+                folder.check_no_links()
+                check_may_change(folder)
+    except OSError as error:
+        raise UnreadableError(f"{error.filename}: could not be looked at: {why(error)}") from error
 
 
 def _review(plan: Plan) -> None:

@@ -6,19 +6,23 @@ import shlex
 from collections.abc import Sequence
 
 from krepair.durable.disk import Disk
-from krepair.durable.real_disk import RealDisk
-from krepair.errors import ExitCode, InterruptedAtSafePointError, KrepairError
+from krepair.errors import ExitCode, InterruptedAtSafePointError, KrepairError, LockLostError
+from krepair.journal.fence import Watch
+from krepair.journal.folder import PartitionFolder
 from krepair.journal.runner import Guards, undo_partition
 from krepair.journal.safe_points import SafePoints, signals_wait
 from krepair.journal.status import ChangeState, read_status
 from krepair.logdir.lock import hold_lock
-from krepair.ops.apply import result_of
+from krepair.logdir.reading import kind_of
+from krepair.ops.apply import failed_partition, freed_by, result_of
+from krepair.ops.kept_copies import BadCopies, bad_copies, bytes_of_kept_logs
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.reports import ApplyReport, ChangeResult
 from krepair.ops.root import RootRun
-from krepair.ops.target import check_target, journal_folder
-from krepair.plan.figures import freed_at_apply, sizes_by_name
+from krepair.ops.target import check_ground, check_target, disk_of, journal_folder
+from krepair.pipeline.engine import choose_engine
+from krepair.plan.figures import sizes_by_name
 from krepair.plan.model import Change, PartitionPlan, Plan
 
 
@@ -29,7 +33,7 @@ def undo(
 
     Args:
         plan: as read from its file.
-        options: not used by this verb; it takes them as every verb does.
+        options: ``engine`` and ``master``: where the kept logs are read.
         progress: told of partitions' bytes.
         disk: what writes; a test may wrap it.
 
@@ -38,32 +42,14 @@ def undo(
         RefusedError: the review objects.
         StalePlanError: the plan is for another host or directory.
     """
-    del options
     check_target(plan)
-    disk = disk or RealDisk()
     progress = progress or SilentProgress()
-    partitions = [each for each in reversed(plan.partitions) if each.changes]
-    results: list[ChangeResult] = []
-    interrupted = False
-    progress.start("undo", sum(each.log_bytes_before for each in partitions))
-    with hold_lock(plan.log_dir, disk) as lock, signals_wait(SafePoints()) as safe_points:
-        guards = Guards(lock, safe_points, lambda change: None)
-        for each in partitions:
-            try:
-                results.extend(_undo_one(plan, each, disk, guards))
-            except InterruptedAtSafePointError:
-                interrupted = True
-                break
-            progress.advance(each.log_bytes_before)
-        # Last: while a partition is half undone, its fence holds one of the root's files.
-        failed = any(result.outcome == "failed" for result in results)
-        if plan.root is not None and not interrupted and not failed:
-            try:
-                results.extend(RootRun(plan, plan.root, disk).undo(guards))
-            except InterruptedAtSafePointError:
-                interrupted = True
-    progress.finish()
-    order = {each.folder: number for number, each in enumerate(plan.partitions)}
+    with disk_of(plan, disk) as writes:
+        check_ground(plan, writes)
+        with hold_lock(plan.log_dir, writes) as lock, signals_wait(SafePoints()) as safe_points:
+            guards = Guards(lock, safe_points, lambda change: None, Watch(writes, plan.log_dir))
+            results, interrupted = _undo_all(plan, options, writes, guards, progress)
+    order = {partition.folder: number for number, partition in enumerate(plan.partitions)}
     return ApplyReport(
         verb="undo",
         plan_id=plan.plan_id,
@@ -74,28 +60,72 @@ def undo(
     )
 
 
-def _undo_one(plan: Plan, partition: PartitionPlan, disk: Disk, guards: Guards) -> Sequence[ChangeResult]:
-    folder = journal_folder(disk, plan, partition)
+def _undo_all(
+    plan: Plan, options: Options, disk: Disk, guards: Guards, progress: Progress
+) -> tuple[list[ChangeResult], bool]:
+    """What became of each partition and of the root, and whether it was interrupted."""
+    folders = [
+        (partition, journal_folder(disk, plan, partition))
+        for partition in reversed(plan.partitions)
+        if partition.changes
+    ]
+    engine = choose_engine(options.engine, options.master, bytes_of_kept_logs(folders))
+    try:
+        bad = bad_copies(plan, folders, engine, progress)
+    finally:
+        engine.close()
+    results: list[ChangeResult] = []
+    progress.start("undo", sum(partition.log_bytes_before for partition, _ in folders))
+    try:
+        for partition, folder in folders:
+            results.extend(_undo_one(plan, partition, folder, guards, bad.get(partition.folder, {})))
+            progress.advance(partition.log_bytes_before)
+        # Last: while a partition is half undone, its fence holds one of the root's files.
+        if plan.root is not None and not any(result.outcome == "failed" for result in results):
+            results.extend(RootRun(plan, plan.root, disk).undo(guards))
+    except InterruptedAtSafePointError:
+        return results, True
+    except LockLostError as error:
+        known = {result.partition for result in results}
+        results += [
+            failed_partition(partition, error) for partition, _ in folders if partition.folder not in known
+        ]
+    progress.finish()
+    return results, False
+
+
+def _undo_one(
+    plan: Plan, partition: PartitionPlan, folder: PartitionFolder, guards: Guards, bad: BadCopies
+) -> Sequence[ChangeResult]:
     sizes = sizes_by_name(partition.files)
     changes: dict[str, Change] = {change.change_id: change for change in partition.changes}
     try:
-        states = read_status(disk, plan.log_dir, plan.plan_id, partition)
+        if not folder.tree.is_folder(folder.path):
+            return _left_alone(folder, partition)
+        states = read_status(folder.disk, plan.log_dir, plan.plan_id, partition)
         if ChangeState.PURGED in states.values():
             why = f"{folder.path}: its originals were purged; there is nothing to put back"
             return [_failed(partition, why, ExitCode.REFUSED)]
-        outcomes = undo_partition(folder, partition, plan.commit, guards)
+        outcomes = undo_partition(folder, partition, plan.commit, guards, bad_copies=bad)
     except OSError as error:
         why = f"{error.filename or folder.path}: {error.strerror}"
         return [_failed(partition, why, ExitCode.PARTLY)]
-    except InterruptedAtSafePointError:
+    except (InterruptedAtSafePointError, LockLostError):
         raise
     except KrepairError as error:
         return [_failed(partition, error.message, error.exit_code)]
     results = [
-        result_of(partition.folder, outcome, freed=-freed_at_apply(changes[outcome.change_id], sizes))
+        result_of(partition.folder, outcome, freed=-freed_by(changes, outcome.change_id, sizes))
         for outcome in outcomes
     ]
-    return [_nothing_to_undo(each) if each.why == "is not applied" else each for each in results]
+    return [_nothing_to_undo(result) if result.why == "is not applied" else result for result in results]
+
+
+def _left_alone(folder: PartitionFolder, partition: PartitionPlan) -> list[ChangeResult]:
+    """A partition that is gone, or a link: nothing behind it is touched."""
+    found = folder.tree.status(folder.path)
+    what = "is gone" if found is None else f"expected a folder, found a {kind_of(found.st_mode)}"
+    return [_failed(partition, f"{folder.path}: {what}; the partition is left as it is", ExitCode.STALE_PLAN)]
 
 
 def _failed(partition: PartitionPlan, why: str, code: ExitCode) -> ChangeResult:

@@ -6,9 +6,9 @@ import os
 import shlex
 from collections.abc import Sequence
 
-from krepair.durable.real_disk import RealDisk
+from krepair.durable.disk import Disk
 from krepair.errors import KrepairError, StalePlanError
-from krepair.journal.status import ChangeState, read_status
+from krepair.journal.status import ChangeState, read_status, staged_parts
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.fixes.epochs import not_as_planned
@@ -20,7 +20,7 @@ from krepair.ops.reports import Problem, VerifyReport
 from krepair.ops.root import RootRun
 from krepair.ops.stage import Stager, Staging, is_made_here
 from krepair.ops.survey import place_of
-from krepair.ops.target import check_target, journal_folder, listed, view_of
+from krepair.ops.target import check_target, disk_of, journal_folder, listed, view_of
 from krepair.pipeline.compare import compare_with_sources
 from krepair.pipeline.damage import mended
 from krepair.pipeline.engine import Engine, choose_engine
@@ -121,16 +121,19 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
     )
     engine = choose_engine(options.engine, options.master, total)
     try:
-        return _VerifyPlan(plan, view, engine, progress, originals=options.originals).report(partitions)
+        with disk_of(plan) as disk:
+            run = _VerifyPlan(plan, view, engine, disk, progress, originals=options.originals)
+            return run.report(partitions)
     finally:
         engine.close()
 
 
 class _VerifyPlan:
     def __init__(
-        self, plan: Plan, view: LogDir, engine: Engine, progress: Progress, *, originals: bool
+        self, plan: Plan, view: LogDir, engine: Engine, disk: Disk, progress: Progress, *, originals: bool
     ) -> None:
         self.plan = plan
+        self.disk = disk
         self.view = view
         self.engine = engine
         self.progress = progress
@@ -154,7 +157,7 @@ class _VerifyPlan:
         self.progress.finish()
         segments += self._files(partitions)
         if self.plan.root is not None:
-            self.problems.extend(RootRun(self.plan, self.plan.root, RealDisk()).verify())
+            self.problems.extend(RootRun(self.plan, self.plan.root, self.disk).verify())
             segments += len(self.plan.root.changes)
         return VerifyReport(
             target=self.plan.log_dir,
@@ -171,16 +174,15 @@ class _VerifyPlan:
         )
 
     def _items(self, plan: PartitionPlan) -> list[FinishItem]:
-        disk = RealDisk()
         partition = listed(self.view, plan)
-        folder = journal_folder(disk, self.plan, plan)
-        stager = Stager(self.plan, self.view, self.engine, disk, self.progress)
+        folder = journal_folder(self.disk, self.plan, plan)
+        stager = Stager(self.plan, self.view, self.engine, self.disk, self.progress)
         items = []
         try:
             if partition is None:
                 raise StalePlanError(f"{folder.path}: is gone")
-            states = read_status(disk, self.plan.log_dir, self.plan.plan_id, plan)
-            staging = Staging(plan, partition, folder, ())
+            states = read_status(self.disk, self.plan.log_dir, self.plan.plan_id, plan)
+            staging = Staging(plan, partition, folder, (), parts=staged_parts(folder))
             logs = {segment.base_offset: segment.log.size for segment in partition.segments}
             for change in plan.changes:
                 state = states[change.change_id]
@@ -253,7 +255,7 @@ class _VerifyPlan:
         return len(items)
 
     def _against_originals(self, plan: PartitionPlan, item: FinishItem) -> str:
-        keep = f"{journal_folder(RealDisk(), self.plan, plan).private}/keep"
+        keep = f"{journal_folder(self.disk, self.plan, plan).private}/keep"
         if not os.path.isdir(keep):
             return ""
         return compare_with_sources(item.change, item.stage, keep)

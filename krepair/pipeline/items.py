@@ -70,6 +70,7 @@ class ScanResult(Struct, frozen=True, kw_only=True):
         summary: see ``wire``; empty on failure.
         entries: bytes of the ``.txnindex`` as they were read.
         txn_damage: what is wrong with the ``.txnindex``, or empty.
+        written_crc: of a source that was staged: CRC-32C of what it gave to the new log.
     """
 
     failure: FailureKind = ""
@@ -77,6 +78,7 @@ class ScanResult(Struct, frozen=True, kw_only=True):
     summary: bytes = b""
     entries: bytes = b""
     txn_damage: str = ""
+    written_crc: int = 0
 
 
 class StageItem(Struct, frozen=True, kw_only=True):
@@ -113,6 +115,7 @@ class FinishItem(Struct, frozen=True, kw_only=True):
         attributes: owner, group, mode, xattrs and mtime that the new files take over.
         index_interval_bytes: topic setting.
         make: whether to build, or only to verify what is there.
+        parts: (bytes, CRC-32C) of what each source gave to the new log, in order; empty if that is not known.
     """
 
     place: Place
@@ -121,6 +124,7 @@ class FinishItem(Struct, frozen=True, kw_only=True):
     attributes: Attributes
     index_interval_bytes: int
     make: bool = True
+    parts: tuple[tuple[int, int], ...] = ()
 
 
 class FinishResult(Struct, frozen=True, kw_only=True):

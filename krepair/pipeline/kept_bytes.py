@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import crc32c
 import numpy as np
 
 from krepair.checks.audit import Bools, Int32s, Int64s, audit_gathered, audit_window, edges_of
@@ -32,11 +33,13 @@ class KeptBytes:
     Attributes:
         problem: what is wrong, empty if nothing; then nothing more is written.
         written: bytes of the new log that came from this source, once ``finish`` was called.
+        crc: CRC-32C of these bytes.
     """
 
     def __init__(self, item: StageItem, descriptor: int, source: SourceSegment) -> None:
         self.problem = ""
         self.written = 0
+        self.crc = 0
         self._item = item
         self._descriptor = descriptor
         self._disk = RealDisk()
@@ -112,6 +115,7 @@ class KeptBytes:
         if got != count or not _same(self._back[:count], held):
             self.problem = f"what was written at position {at} of the new log reads back differently"
         self.written += count
+        self.crc = crc32c.crc32c(held.data, self.crc)
         self._holds = 0
 
 

@@ -148,7 +148,7 @@ def stage(item: StageItem) -> ScanResult:
     kind, text = _stage_problem(item, source, copy, summary)
     if kind:
         return ScanResult(failure=kind, why=f"{name}: {text}")
-    return ScanResult(summary=encode_summary(summary), entries=entries)
+    return ScanResult(summary=encode_summary(summary), entries=entries, written_crc=copy.crc)
 
 
 def _stage_problem(

@@ -16,6 +16,7 @@ from krepair.kernels.places import claimed_places
 from krepair.logdir.reading import opened_for_reading, read_whole, why
 from krepair.pipeline.index_files import index_bytes_needed
 from krepair.pipeline.items import FinishItem, FinishResult, VerifyItem, VerifyResult
+from krepair.pipeline.parts import PartsCheck
 from krepair.pipeline.regenerate import read_into_from
 from krepair.plan.model import RewriteSegments
 
@@ -110,13 +111,14 @@ def verify_group(item: FinishItem) -> FinishResult:
         size = os.fstat(descriptor).st_size
         if size != change.log_bytes:
             return _wrong(f"{name}.log: {change.log_bytes} bytes were expected, found {size}")
-        for walked in walk(read_into_from(descriptor), size, claim=claimed_places):
+        parts = PartsCheck(item.parts)
+        for walked in walk(parts.watching(read_into_from(descriptor)), size, claim=claimed_places):
             if walked.problem:
                 return _wrong(f"{name}.log, position {walked.position}: {walked.problem}")
             batches += len(walked.positions)
             counts.add(walked)
             audit.feed(walked)
-    problem = counts.problem()
+    problem = counts.problem() or parts.problem()
     if problem or batches != change.batches:
         return _wrong(f"{name}.log: {problem or f'{change.batches} batches were expected, found {batches}'}")
     for suffix, position, text in audit.finish():

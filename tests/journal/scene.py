@@ -16,6 +16,7 @@ from krepair.journal.folder import PartitionFolder
 from krepair.journal.outcome import Outcome
 from krepair.journal.runner import Guards, commit_partition, undo_partition
 from krepair.journal.safe_points import SafePoints
+from krepair.logdir.fingerprint import digest_bytes
 from krepair.plan.model import (
     Change,
     Commit,
@@ -208,7 +209,7 @@ class Scene:
             rule="KR201",
             size_before=(self.path / name(0, ".timeindex")).stat().st_size,
             size_after=len(self.new_index),
-            digest_after="",
+            digest_after=digest_bytes(self.new_index),
             reason="",
             undo=KeepOriginal(),
         )

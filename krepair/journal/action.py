@@ -1,0 +1,127 @@
+"""What the runner asks of each kind of change: one interface, one implementation beside it per kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, TypeVar
+
+from krepair.journal.folder import PartitionFolder
+from krepair.journal.record import FileState, Order
+from krepair.plan.model import FileFingerprint, PartitionPlan
+
+ChangeT_contra = TypeVar("ChangeT_contra", contravariant=True)
+IntentT = TypeVar("IntentT")
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What a change stands on.
+
+    Attributes:
+        folder: the partition folder.
+        partition: its part of the plan.
+        order: of the renames of a swap.
+        damaged: base offsets of segments known to be damaged: they are kept as real copies.
+        parts: change id -> (bytes, CRC-32C) of what each source gave to the staged ``.log``, in order.
+    """
+
+    folder: PartitionFolder
+    partition: PartitionPlan
+    order: Order
+    damaged: frozenset[int] = frozenset()
+    parts: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+
+    @property
+    def planned(self) -> dict[str, FileFingerprint]:
+        """Fingerprints of the partition's files as they were planned, by name."""
+        return {fingerprint.name: fingerprint for fingerprint in self.partition.files}
+
+
+class KeptFile(NamedTuple):
+    """An original that undo would put back.
+
+    Attributes:
+        path: relative to the partition folder.
+        original: as it was when it was kept.
+        digest: 32 hex digits over its bytes as they were journalled; empty where the plan has a digest of its batches,
+            or where an older krepair kept it.
+    """
+
+    path: str
+    original: FileState
+    digest: str
+
+
+class Action(Protocol[ChangeT_contra, IntentT]):
+    """One kind of change, carried out and taken back. Every call may be repeated after a crash at any instant.
+
+    Attributes:
+        fenced: whether the fence is up meanwhile; else it is down.
+    """
+
+    fenced: bool
+
+    def recovers_from(self, change: ChangeT_contra) -> int | None:
+        """Of a fenced change the offset from which a broker that is started meanwhile must recover; else None."""
+
+    def check_before(self, ground: Ground, changes: Sequence[ChangeT_contra]) -> None:
+        """Checks, before anything is staged for changes that are carried out together, that they are not stale.
+
+        Raises:
+            StalePlanError: a file changed, came or went since the plan was made; the message names it.
+        """
+
+    def begin(self, ground: Ground, change: ChangeT_contra) -> IntentT:
+        """The intent of a change, once every file is found as it was planned.
+
+        Raises:
+            StalePlanError: a file changed, came or went since the plan was made; the message names it.
+            RefusedError: a staged file is missing or is not the plan's.
+            OSError: a file could not be looked at.
+        """
+
+    def can_go_on(self, folder: PartitionFolder, intent: IntentT) -> bool:
+        """Whether an interrupted change is committed, or has all that it needs to be.
+
+        Raises:
+            StalePlanError: it can neither go on nor be taken back: somebody else wrote one of its files.
+        """
+
+    def is_committed(self, folder: PartitionFolder, intent: IntentT) -> bool:
+        """Whether a change has passed its commit: then undo takes it back, and ``forget`` no longer does."""
+
+    def go_on(self, folder: PartitionFolder, intent: IntentT) -> None:
+        """Carries a change out, or continues it.
+
+        Raises:
+            StalePlanError: a file is neither an original nor one of ours.
+            OSError: a call failed.
+        """
+
+    def forget(self, folder: PartitionFolder, intent: IntentT) -> None:
+        """Takes back a change that has not passed its commit: every file is as before."""
+
+    def check_undo(self, folder: PartitionFolder, intent: IntentT, state: str) -> None:
+        """Checks, before the first step of an undo, that nobody wrote since and that the originals can come back.
+
+        Args:
+            folder: the partition folder.
+            intent: of the change.
+            state: ``committed``, ``committing`` (half done) or ``undoing`` (half undone).
+
+        Raises:
+            StalePlanError: somebody wrote a file, or an original is gone; the message names it.
+        """
+
+    def undo(self, folder: PartitionFolder, intent: IntentT, order: Order) -> None:
+        """Puts the originals back, or continues to."""
+
+    def kept(self, folder: PartitionFolder, intent: IntentT) -> list[KeptFile]:
+        """The originals that undo would put back; those that are in their places already are not among them."""
+
+    def order_of(self, intent: IntentT) -> Order | None:
+        """The only order of renames in which a half-done change can be taken back; None if any will do."""
+
+    def touches(self, intent: IntentT) -> tuple[str, ...]:
+        """Names of the files that it changes in the partition folder."""

@@ -1,0 +1,185 @@
+"""Groups of segments that become one: the proven protocol, as an action."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from krepair.errors import StalePlanError
+from krepair.journal.action import Ground, KeptFile
+from krepair.journal.folder import PartitionFolder, Whereabouts
+from krepair.journal.freshness import check_fresh, check_staged
+from krepair.journal.record import ApplyIntent, Order
+from krepair.journal.steps import (
+    commit_steps,
+    forget_steps,
+    keep_steps,
+    roll_back_steps,
+    segment_file,
+    undo_steps,
+)
+from krepair.logdir.fingerprint import digest_file
+from krepair.plan.model import RewriteSegments
+
+
+class RewriteGroups:
+    """Implements ``krepair.journal.action.Action`` for rewritten groups."""
+
+    fenced = True
+
+    def recovers_from(self, change: RewriteSegments) -> int | None:
+        """Its base offset."""
+        return change.base_offset
+
+    def check_before(self, ground: Ground, changes: Sequence[RewriteSegments]) -> None:
+        """A stale partition is refused before anything is staged for it."""
+        for change in changes:
+            check_fresh(ground.folder, ground.partition, change)
+
+    def begin(self, ground: Ground, change: RewriteSegments) -> ApplyIntent:
+        """The intent, once every file is found as it was planned, and the new ones are staged.
+
+        Raises:
+            StalePlanError: a file changed, came or went since the plan was made.
+            RefusedError: a staged file is missing, or the plan would remove the newest producer snapshot.
+        """
+        folder = ground.folder
+        originals = check_fresh(folder, ground.partition, change)
+        sources = tuple(source.base_offset for source in change.sources)
+        bad = {f"{base:020d}" for base in ground.damaged & set(sources)}
+        copied = tuple(state.name for state in originals if state.name.partition(".")[0] in bad)
+        # Of a log that is valid throughout, the plan's digest and the batches' own CRCs say all.
+        of_batches = {name for name, file in ground.planned.items() if name.endswith(".log") and file.digest}
+        digests = {
+            state.name: digest_file(folder.at(state.name))
+            for state in originals
+            if state.name not in of_batches or state.name in copied
+        }
+        return ApplyIntent(
+            change_id=change.change_id,
+            base_offset=change.base_offset,
+            sources=sources,
+            order=ground.order,
+            originals=originals,
+            snapshots=change.removes_snapshots,
+            copied=copied,
+            merged=check_staged(folder, change),
+            digests=digests,
+            parts=ground.parts.get(change.change_id, ()),
+        )
+
+    def is_committed(self, folder: PartitionFolder, intent: ApplyIntent) -> bool:
+        """Whether an apply of the group, in the order of its intent, has passed its commit."""
+        return folder.is_committed(intent)
+
+    def can_go_on(self, folder: PartitionFolder, intent: ApplyIntent) -> bool:
+        """Whether an interrupted swap is committed, or has all its staged files.
+
+        Raises:
+            StalePlanError: an original changed meanwhile.
+        """
+        if folder.is_committed(intent):
+            return True
+        _check_originals(folder, intent)
+        return folder.staged_are_there(intent)
+
+    def go_on(self, folder: PartitionFolder, intent: ApplyIntent) -> None:
+        """Carries the swap out.
+
+        Raises:
+            StalePlanError: a file is neither an original nor the new one.
+            OSError: a call failed.
+        """
+        if not folder.is_committed(intent):
+            _check_originals(folder, intent)
+            folder.run(keep_steps(intent, folder.names), intent)
+        folder.run(commit_steps(intent, folder.names), intent)
+        folder.remove_litter(intent)
+        folder.check_finished(intent)
+
+    def forget(self, folder: PartitionFolder, intent: ApplyIntent) -> None:
+        """Staged files back, litter and kept originals away.
+
+        Raises:
+            StalePlanError: an original is gone, and so is the new segment.
+        """
+        lost = folder.missing_logs(intent)
+        if lost and folder.whereabouts(intent) is Whereabouts.GONE:
+            raise StalePlanError(f"{folder.at(lost[0])}: is gone, and so is the new segment")
+        folder.run(roll_back_steps(intent, folder.names), intent)
+        folder.remove_litter(intent)
+
+    def check_undo(self, folder: PartitionFolder, intent: ApplyIntent, state: str) -> None:
+        """Checks that the new segment is untouched and the originals can come back."""
+        if not _is_undone(folder, intent):
+            check_group_undo(folder, intent, state)
+
+    def undo(self, folder: PartitionFolder, intent: ApplyIntent, order: Order) -> None:
+        """From committed, or half of an undo, back to the originals.
+
+        Raises:
+            StalePlanError: a file is neither an original nor the new one; or an original is gone.
+            OSError: a call failed.
+        """
+        if _is_undone(folder, intent):
+            folder.put_back_missing(intent)
+        else:
+            folder.run(undo_steps(intent, order, folder.names), intent)
+        folder.remove_litter(intent)
+        missing = folder.missing_logs(intent)
+        if missing:
+            raise StalePlanError(f"{folder.at(missing[0])}: is not the original that was kept")
+        folder.run(forget_steps(intent, folder.names), intent)
+
+    def kept(self, folder: PartitionFolder, intent: ApplyIntent) -> list[KeptFile]:
+        """The files of the sources, and the snapshots that went with them."""
+        return kept_of_group(folder, intent)
+
+    def order_of(self, intent: ApplyIntent) -> Order | None:
+        """That of its intent."""
+        return intent.order
+
+    def touches(self, intent: ApplyIntent) -> tuple[str, ...]:
+        """Every original and every new file."""
+        return (*(state.name for state in intent.originals), *(state.name for state in intent.merged))
+
+
+def _check_originals(folder: PartitionFolder, intent: ApplyIntent) -> None:
+    for original in intent.originals:
+        if folder.state(original.name) != original:
+            raise StalePlanError(f"{folder.at(original.name)}: changed while the apply was interrupted")
+
+
+def _is_undone(folder: PartitionFolder, group: ApplyIntent) -> bool:
+    gone = folder.whereabouts(group) in {Whereabouts.OUT, Whereabouts.GONE}
+    return gone and not folder.missing_logs(group)
+
+
+def check_group_undo(folder: PartitionFolder, group: ApplyIntent, state: str) -> None:
+    """Checks before the first step that the new segment is untouched and the originals can come back.
+
+    Raises:
+        StalePlanError: the new segment was written since, or an original is not kept.
+    """
+    where = folder.whereabouts(group)
+    folder.check_logs(group)
+    elsewhere = where in {Whereabouts.STAGED, Whereabouts.OUT, Whereabouts.GONE}
+    if elsewhere or (state == "committed" and where is not Whereabouts.FINAL):
+        log = segment_file(group.base_offset, ".log")
+        raise StalePlanError(f"{folder.at(log)}: was written since the plan was applied; nothing was changed")
+    for kept in kept_of_group(folder, group):
+        original, found = kept.original, folder.state(kept.path)
+        # A broker's look at an index may touch its time, never its size; a log it only ever cuts.
+        exact = original.name.endswith(".log")
+        if found is None or found.size != original.size or (exact and found.mtime_ns != original.mtime_ns):
+            raise StalePlanError(
+                f"{folder.at(kept.path)}: is not the original of {original.size} bytes that was kept"
+            )
+
+
+def kept_of_group(folder: PartitionFolder, group: ApplyIntent) -> list[KeptFile]:
+    """The originals of a group that are not in their places."""
+    return [
+        KeptFile(folder.names.keep(original.name), original, group.digests.get(original.name, ""))
+        for original in group.originals
+        if not folder.is_original(group, original.name)
+    ]

@@ -1,0 +1,150 @@
+"""Reads every kept original before anything is put back: what is damaged must not replace what is whole.
+
+A kept log is held against the plan's digest over its batches' headers, and every batch against its CRC. A log with
+bytes outside of valid batches, and every other file, is held against the digest that was journalled when it was kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from krepair.errors import KrepairError
+from krepair.journal.action import KeptFile
+from krepair.journal.actions import action_of
+from krepair.journal.folder import PartitionFolder
+from krepair.journal.record import Journal
+from krepair.kernels.classes import D_NONE
+from krepair.kernels.scan import INT64_MAX
+from krepair.logdir.fingerprint import digest_file
+from krepair.ops.progress import Progress
+from krepair.pipeline.engine import Engine
+from krepair.pipeline.items import Place, ScanItem, ScanResult
+from krepair.pipeline.jobs import SCAN
+from krepair.pipeline.wire import decode_summary
+from krepair.plan.model import PartitionPlan, Plan
+
+BadCopies = dict[str, str]
+"""Change id -> what is wrong with its kept originals."""
+
+
+class _Log(NamedTuple):
+    """A kept log that has to be read batch by batch."""
+
+    partition: PartitionPlan
+    change_id: str
+    path: str
+    item: ScanItem
+    digest: str
+
+
+def bad_copies(
+    plan: Plan, folders: Sequence[tuple[PartitionPlan, PartitionFolder]], engine: Engine, progress: Progress
+) -> dict[str, BadCopies]:
+    """Read what undo would put back.
+
+    Args:
+        plan: reviewed.
+        folders: partitions with their folders as the journal sees them.
+        engine: where logs are read.
+        progress: told of bytes.
+
+    Returns:
+        Partition folder -> what is wrong, for those where something is.
+    """
+    bad: dict[str, BadCopies] = {}
+    logs: list[_Log] = []
+    for partition, folder in folders:
+        found = bad.setdefault(partition.folder, {})
+        try:
+            for change_id, kept in _kept(folder):
+                if kept.digest or not kept.original.name.endswith(".log"):
+                    wrong = _file_problem(folder, kept)
+                    if wrong:
+                        found.setdefault(change_id, wrong)
+                elif folder.state(kept.path) is not None:
+                    logs.append(_log(plan, partition, folder, change_id, kept))
+        except (KrepairError, OSError):
+            continue  # undo itself meets it, and says so
+    progress.start("verify", sum(log.item.size for log in logs))
+    for index, result in engine.run(SCAN, [log.item for log in logs]):
+        log = logs[index]
+        progress.advance(log.item.size)
+        wrong = _log_problem(log, result)
+        if wrong:
+            bad[log.partition.folder].setdefault(log.change_id, wrong)
+    progress.finish()
+    return bad
+
+
+def bytes_of_kept_logs(folders: Sequence[tuple[PartitionPlan, PartitionFolder]]) -> int:
+    """How much there is to read, for the choice of the engine."""
+    total = 0
+    for _, folder in folders:
+        try:
+            total += sum(kept.original.size for _, kept in _kept(folder))
+        except (KrepairError, OSError):
+            continue
+    return total
+
+
+def _kept(folder: PartitionFolder) -> list[tuple[str, KeptFile]]:
+    journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
+    applied = [
+        change for change, state in journal.states.items() if state in {"committing", "committed", "undoing"}
+    ]
+    intents = [journal.intents[change] for change in applied]
+    return [
+        (intent.change_id, kept)
+        for intent in intents
+        if action_of(intent).is_committed(folder, intent) or journal.states[intent.change_id] != "committing"
+        for kept in action_of(intent).kept(folder, intent)
+    ]
+
+
+def _file_problem(folder: PartitionFolder, kept: KeptFile) -> str:
+    path = folder.at(kept.path)
+    found = folder.state(kept.path)
+    if found is None or not kept.digest:
+        return ""  # that it is gone, undo itself says; what an older krepair kept has no digest
+    if digest_file(path) != kept.digest:
+        return _bad(path, "its bytes are not those that were kept")
+    return ""
+
+
+def _log(
+    plan: Plan, partition: PartitionPlan, folder: PartitionFolder, change_id: str, kept: KeptFile
+) -> _Log:
+    digests = {file.name: file.digest for file in partition.files}
+    name = kept.original.name
+    item = ScanItem(
+        place=Place(
+            host=plan.host,
+            log_dir=plan.log_dir,
+            log_dir_inode=plan.log_dir_inode,
+            folder=f"{partition.folder}/{folder.names.keep()}",
+        ),
+        base_offset=int(name.partition(".")[0]),
+        size=kept.original.size,
+        now_ms=plan.policy.now_ms,
+        high_watermark=INT64_MAX,
+    )
+    return _Log(partition, change_id, folder.at(kept.path), item, digests.get(name, ""))
+
+
+def _log_problem(log: _Log, result: ScanResult) -> str:
+    if result.failure:
+        return _bad(log.path, result.why)
+    summary = decode_summary(result.summary)
+    if summary.damage != D_NONE or summary.valid_bytes != log.item.size:
+        return _bad(log.path, f"there is no valid batch at position {summary.valid_bytes}")
+    if log.digest and summary.headers != log.digest:
+        return _bad(log.path, "the headers of its batches are not those that the plan was made of")
+    return ""
+
+
+def _bad(path: str, text: str) -> str:
+    return (
+        f"{path}: the kept original is damaged: {text}; what is in its place now stays, and so does all that lies "
+        "below it; fetch this partition from another replica, or purge"
+    )
