@@ -124,6 +124,9 @@ class LockLostError(KrepairError):
         exit_code: of the cause, which holds as long as nothing was changed.
     """
 
+    exit_code = ExitCode.PARTLY
+
     def __init__(self, message: str, *, begun: bool, exit_code: ExitCode) -> None:
         super().__init__(message)
-        self.exit_code = ExitCode.PARTLY if begun else exit_code
+        if not begun:
+            self.exit_code = exit_code

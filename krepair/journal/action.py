@@ -14,6 +14,18 @@ ChangeT_contra = TypeVar("ChangeT_contra", contravariant=True)
 IntentT = TypeVar("IntentT")
 
 
+class StagedGroup(NamedTuple):
+    """How the staged files of a rewritten group are known until they are read for the last time.
+
+    Attributes:
+        parts: (bytes, CRC-32C) of what each source gave to the new ``.log``, in order.
+        made: name -> 32 hex digits over the bytes of each new index.
+    """
+
+    parts: tuple[tuple[int, int], ...] = ()
+    made: Mapping[str, str] = {}
+
+
 @dataclass(frozen=True)
 class Ground:
     """What a change stands on.
@@ -23,14 +35,14 @@ class Ground:
         partition: its part of the plan.
         order: of the renames of a swap.
         damaged: base offsets of segments known to be damaged: they are kept as real copies.
-        parts: change id -> (bytes, CRC-32C) of what each source gave to the staged ``.log``, in order.
+        staged: change id -> how the staged files of a rewritten group are known.
     """
 
     folder: PartitionFolder
     partition: PartitionPlan
     order: Order
     damaged: frozenset[int] = frozenset()
-    parts: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    staged: Mapping[str, StagedGroup] = field(default_factory=dict)
 
     @property
     def planned(self) -> dict[str, FileFingerprint]:
@@ -101,6 +113,9 @@ class Action(Protocol[ChangeT_contra, IntentT]):
 
     def forget(self, folder: PartitionFolder, intent: IntentT) -> None:
         """Takes back a change that has not passed its commit: every file is as before."""
+
+    def is_back(self, folder: PartitionFolder, intent: IntentT) -> bool:
+        """Whether any of the originals is in its place: of a committed change a sign that an undo was begun."""
 
     def check_undo(self, folder: PartitionFolder, intent: IntentT, state: str) -> None:
         """Checks, before the first step of an undo, that nobody wrote since and that the originals can come back.

@@ -65,6 +65,10 @@ class SetSegmentsAside:
         """As ``undo``."""
         put_segment_back(folder, intent)
 
+    def is_back(self, folder: PartitionFolder, intent: AsideIntent) -> bool:
+        """Whether the ``.log`` is in its place."""
+        return folder.state(intent.files[0].name) == intent.files[0]
+
     def check_undo(self, folder: PartitionFolder, intent: AsideIntent, state: str) -> None:
         """Nothing to check: ``undo`` looks at every file before it changes one."""
 

@@ -89,11 +89,19 @@ def unchanged(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], n
     return found
 
 
-def check_staged(folder: PartitionFolder, change: RewriteSegments) -> tuple[FileState, ...]:
-    """Checks that the staged files of a group are what the plan says, as far as sizes tell.
+def check_staged(
+    folder: PartitionFolder, change: RewriteSegments, made: Mapping[str, str] | None = None
+) -> tuple[FileState, ...]:
+    """Checks that the staged files of a group are what the plan says.
+
+    Args:
+        folder: the partition folder.
+        change: the group.
+        made: name -> digest of each staged index; the log was read when it was verified.
 
     Raises:
         RefusedError: one is missing, or of another size or modification time; or it would be empty.
+        VerifyFailedError: an index is not the one that was made.
     """
     found = [
         state
@@ -115,6 +123,11 @@ def check_staged(folder: PartitionFolder, change: RewriteSegments) -> tuple[File
             f"found {found[0].size} of {found[0].mtime_ns}"
         )
         raise RefusedError(message)
+    for name, digest in (made or {}).items():
+        if digest_file(folder.at(folder.names.stage(name))) != digest:
+            raise VerifyFailedError(
+                f"{folder.at(folder.names.stage(name))}: its bytes are not those that were made; it replaced nothing"
+            )
     return tuple(found)
 
 

@@ -73,6 +73,7 @@ class ApplyIntent(Struct, frozen=True, tag="apply", kw_only=True):
         merged: the staged files, by their final names.
         digests: name -> 32 hex digits over the bytes of an original, where the plan has none of its batches.
         parts: (bytes, CRC-32C) of what each source gave to the new ``.log``, in order; empty if it was not staged here.
+        made: name -> 32 hex digits over the bytes of each new index.
     """
 
     change_id: str
@@ -85,6 +86,7 @@ class ApplyIntent(Struct, frozen=True, tag="apply", kw_only=True):
     merged: tuple[FileState, ...]
     digests: dict[str, str] = field(default_factory=dict)
     parts: tuple[tuple[int, int], ...] = ()
+    made: dict[str, str] = field(default_factory=dict)
 
 
 class ReplaceIntent(Struct, frozen=True, tag="replace", kw_only=True):

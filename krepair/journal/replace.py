@@ -112,6 +112,10 @@ class ReplaceFiles:
             and folder.state(folder.names.keep(intent.name)) is None
         )
 
+    def is_back(self, folder: PartitionFolder, intent: ReplaceIntent) -> bool:
+        """Whether the file is the original."""
+        return _is(folder.state(intent.name), intent.original)
+
     def check_undo(self, folder: PartitionFolder, intent: ReplaceIntent, state: str) -> None:
         """Checks that nobody wrote the file since.
 

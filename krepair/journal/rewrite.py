@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from krepair.errors import StalePlanError
-from krepair.journal.action import Ground, KeptFile
+from krepair.journal.action import Ground, KeptFile, StagedGroup
 from krepair.journal.folder import PartitionFolder, Whereabouts
 from krepair.journal.freshness import check_fresh, check_staged
 from krepair.journal.record import ApplyIntent, Order
@@ -41,8 +41,9 @@ class RewriteGroups:
         Raises:
             StalePlanError: a file changed, came or went since the plan was made.
             RefusedError: a staged file is missing, or the plan would remove the newest producer snapshot.
+            VerifyFailedError: a staged index is not the one that was made.
         """
-        folder = ground.folder
+        folder, staged = ground.folder, ground.staged.get(change.change_id, StagedGroup())
         originals = check_fresh(folder, ground.partition, change)
         sources = tuple(source.base_offset for source in change.sources)
         bad = {f"{base:020d}" for base in ground.damaged & set(sources)}
@@ -62,9 +63,10 @@ class RewriteGroups:
             originals=originals,
             snapshots=change.removes_snapshots,
             copied=copied,
-            merged=check_staged(folder, change),
+            merged=check_staged(folder, change, staged.made),
             digests=digests,
-            parts=ground.parts.get(change.change_id, ()),
+            parts=staged.parts,
+            made=dict(staged.made),
         )
 
     def is_committed(self, folder: PartitionFolder, intent: ApplyIntent) -> bool:
@@ -108,10 +110,14 @@ class RewriteGroups:
         folder.run(roll_back_steps(intent, folder.names), intent)
         folder.remove_litter(intent)
 
+    def is_back(self, folder: PartitionFolder, intent: ApplyIntent) -> bool:
+        """Whether a ``.log`` of a source is in its place, or the new segment is on its way back."""
+        return is_group_back(folder, intent)
+
     def check_undo(self, folder: PartitionFolder, intent: ApplyIntent, state: str) -> None:
         """Checks that the new segment is untouched and the originals can come back."""
         if not _is_undone(folder, intent):
-            check_group_undo(folder, intent, state)
+            check_group_undo(folder, intent)
 
     def undo(self, folder: PartitionFolder, intent: ApplyIntent, order: Order) -> None:
         """From committed, or half of an undo, back to the originals.
@@ -149,12 +155,19 @@ def _check_originals(folder: PartitionFolder, intent: ApplyIntent) -> None:
             raise StalePlanError(f"{folder.at(original.name)}: changed while the apply was interrupted")
 
 
+def is_group_back(folder: PartitionFolder, group: ApplyIntent) -> bool:
+    """Whether an original ``.log`` of a group is in its place, or the new segment has lost its own."""
+    logs = [state.name for state in group.originals if state.name.endswith(".log")]
+    on_its_way = folder.whereabouts(group) in {Whereabouts.SWAP, Whereabouts.CLEANED, Whereabouts.OUT}
+    return on_its_way or len(folder.missing_logs(group)) < len(logs)
+
+
 def _is_undone(folder: PartitionFolder, group: ApplyIntent) -> bool:
     gone = folder.whereabouts(group) in {Whereabouts.OUT, Whereabouts.GONE}
     return gone and not folder.missing_logs(group)
 
 
-def check_group_undo(folder: PartitionFolder, group: ApplyIntent, state: str) -> None:
+def check_group_undo(folder: PartitionFolder, group: ApplyIntent) -> None:
     """Checks before the first step that the new segment is untouched and the originals can come back.
 
     Raises:
@@ -162,8 +175,8 @@ def check_group_undo(folder: PartitionFolder, group: ApplyIntent, state: str) ->
     """
     where = folder.whereabouts(group)
     folder.check_logs(group)
-    elsewhere = where in {Whereabouts.STAGED, Whereabouts.OUT, Whereabouts.GONE}
-    if elsewhere or (state == "committed" and where is not Whereabouts.FINAL):
+    # On its way back, although the journal does not say so, it may go on: the steps are the same from any state.
+    if where in {Whereabouts.STAGED, Whereabouts.OUT, Whereabouts.GONE}:
         log = segment_file(group.base_offset, ".log")
         raise StalePlanError(f"{folder.at(log)}: was written since the plan was applied; nothing was changed")
     for kept in kept_of_group(folder, group):

@@ -23,7 +23,7 @@ from krepair.errors import (
     RefusedError,
     VerifyFailedError,
 )
-from krepair.journal.action import Ground
+from krepair.journal.action import Ground, StagedGroup
 from krepair.journal.actions import BY_CHANGE, REPLACE, action_of
 from krepair.journal.fence import Fence, Point, Watch
 from krepair.journal.folder import PartitionFolder
@@ -34,8 +34,6 @@ from krepair.journal.safe_points import SafePoints
 from krepair.plan.model import Change, Commit, PartitionPlan
 
 _APPLIED = frozenset({"committing", "committed", "undoing"})
-Parts = Mapping[str, tuple[tuple[int, int], ...]]
-"""Change id -> (bytes, CRC-32C) of what each source gave to the staged ``.log``."""
 
 
 class HeldLock(Protocol):
@@ -91,7 +89,7 @@ def commit_partition(
     stage: Callable[[Change], None],
     *,
     damaged: Collection[int] = (),
-    parts: Parts | None = None,
+    staged: Mapping[str, StagedGroup] | None = None,
 ) -> tuple[Outcome, ...]:
     """Carries out every change that is not in place yet, ascending; the first failure stops it.
 
@@ -103,7 +101,7 @@ def commit_partition(
         stage: makes the staged files of a change complete, verified and synced; called right before the
             change unless it has passed its commit already. It may find them there.
         damaged: base offsets of segments known to be damaged: they are kept as real copies.
-        parts: what was staged of each rewritten group.
+        staged: change id -> how the staged files of a rewritten group are known.
 
     Returns:
         One outcome per change, in the plan's order; and one more if the fence could not be taken down.
@@ -112,7 +110,7 @@ def commit_partition(
         LockLostError: the lock is no longer ours; nothing more was touched.
         InterruptedAtSafePointError: somebody asked to stop; what was begun is finished and the fence is down.
     """
-    run = _Run(folder, partition, commit, guards, frozenset(damaged), parts or {})
+    run = _Run(folder, partition, commit, guards, frozenset(damaged), staged or {})
     return tuple(run.through(lambda: run.commit_all(stage)))
 
 
@@ -173,12 +171,12 @@ class _Run:
         commit: Commit,
         guards: Guards,
         damaged: frozenset[int],
-        parts: Parts,
+        staged: Mapping[str, StagedGroup],
     ) -> None:
         self.folder = folder
         self.changes = partition.changes
         self.guards = guards
-        self.ground = Ground(folder, partition, commit.order, damaged, parts)
+        self.ground = Ground(folder, partition, commit.order, damaged, staged)
         self.watch = guards.watch or Watch(folder.disk, folder.log_dir)
         froms = [BY_CHANGE[type(change)].recovers_from(change) for change in self.changes]
         bases = [base for base in froms if base is not None]
@@ -186,6 +184,7 @@ class _Run:
         self.fence = Fence(folder, point, self.watch)
         self.fenced = commit.fence and bool(bases)
         self.fence_is_up = False
+        self.taken_back = False
         self.journal: Journal
 
     # -- the whole partition
@@ -228,9 +227,11 @@ class _Run:
     def _close(self) -> Failed | None:
         """Lifts the fence, unless a change is half done and needs it until the next run."""
         try:
-            if not self.journal.unfinished() and self.fence.is_up():
+            if not self.journal.unfinished() and not self.taken_back and self.fence.is_up():
                 self.guards.hold()
                 self.fence.lift()
+        except LockLostError:
+            raise
         except (KrepairError, OSError) as error:
             what = failed(f"{self.folder.folder}/fence", error, rolled_back=False)
             return what._replace(
@@ -278,18 +279,34 @@ class _Run:
     def commit_all(self, stage: Callable[[Change], None]) -> Iterator[Outcome]:
         """What is half done, then the rest; one outcome per change."""
         outcomes = {outcome.change_id: outcome for outcome in self.finish_all()}
-        stopped = any(isinstance(outcome, Failed) for outcome in outcomes.values())
         todo = []
         for change in self.changes:
             if self.journal.states.get(change.change_id) == "committed":
-                outcomes[change.change_id] = Committed(change.change_id)
+                outcomes.setdefault(change.change_id, self._look_at_committed(change.change_id))
             elif change.change_id not in outcomes:
                 todo.append(change)
+        stopped = any(isinstance(outcome, Failed) for outcome in outcomes.values())
         for batch in _batches(todo):
             done = list(self._skipped(batch)) if stopped else self._commit(batch, stage)
             outcomes |= {outcome.change_id: outcome for outcome in done}
             stopped = stopped or any(isinstance(outcome, Failed) for outcome in done)
         yield from (outcomes[change.change_id] for change in self.changes)
+
+    def _look_at_committed(self, change_id: str) -> Outcome:
+        """The journal is not believed where the originals are back: its last line, an undo's, may have been lost."""
+        intent = self.journal.intents[change_id]
+        try:
+            action = action_of(intent)
+            if action.is_committed(self.folder, intent) or not action.is_back(self.folder, intent):
+                return Committed(change_id)
+        except (KrepairError, OSError) as error:
+            return failed(change_id, error, rolled_back=True)
+        self.taken_back = True
+        refused = RefusedError(
+            f"{change_id}: its originals are back, at least in part: an undo was begun and has to end first",
+            next_command="krepair undo PLAN",
+        )
+        return failed(change_id, refused, rolled_back=True)
 
     def _finish(self, batch: Sequence[Change]) -> list[Outcome]:
         able: list[Intent] = []

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from krepair.durable.disk import Disk
+from krepair.journal.action import StagedGroup
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import ApplyIntent, Journal
 from krepair.journal.steps import SWAP, segment_file
@@ -57,19 +58,16 @@ def read_status(disk: Disk, log_dir: str, plan_id: str, partition: PartitionPlan
     return status_in(PartitionFolder(disk, log_dir, partition.folder, plan_id), partition)
 
 
-def staged_parts(folder: PartitionFolder) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Change id -> (bytes, CRC-32C) of what each source gave to a group's new log, as it was journalled.
+def staged_groups(folder: PartitionFolder) -> dict[str, StagedGroup]:
+    """Change id -> how the new files of a rewritten group are known, as it was journalled.
 
     Raises:
         RefusedError: the journal is damaged or of another plan.
         OSError: it could not be read.
     """
     journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
-    return {
-        change_id: intent.parts
-        for change_id, intent in journal.intents.items()
-        if isinstance(intent, ApplyIntent)
-    }
+    groups = [intent for intent in journal.intents.values() if isinstance(intent, ApplyIntent)]
+    return {group.change_id: StagedGroup(group.parts, group.made) for group in groups}
 
 
 def status_in(folder: PartitionFolder, partition: PartitionPlan) -> dict[str, ChangeState]:

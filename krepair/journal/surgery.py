@@ -144,6 +144,11 @@ class MendLogs:
         """As ``undo``, of a log that has lost nothing yet."""
         put_log_back(folder, intent, was_mended=False)
 
+    def is_back(self, folder: PartitionFolder, intent: LogIntent) -> bool:
+        """Whether the log is the original, or as long as it was."""
+        found, original = folder.state(intent.original.name), intent.original
+        return found is not None and (found.inode, found.size) == (original.inode, original.size)
+
     def check_undo(self, folder: PartitionFolder, intent: LogIntent, state: str) -> None:
         """Checks that a log that is done is as apply left it."""
         if state == "committed":

@@ -17,7 +17,7 @@ from krepair.journal.action import Ground, KeptFile
 from krepair.journal.folder import PartitionFolder, Whereabouts
 from krepair.journal.freshness import check_staged_files, unchanged
 from krepair.journal.record import ApplyIntent, FileState, Order, SwapIntent
-from krepair.journal.rewrite import check_group_undo, kept_of_group
+from krepair.journal.rewrite import check_group_undo, is_group_back, kept_of_group
 from krepair.journal.steps import (
     INDEX_EXTENSIONS,
     SWAP,
@@ -130,10 +130,14 @@ class CompleteSwaps:
         restore(folder, intent, intent.group.order)
         folder.run(forget_steps(intent.group, folder.names), intent.group)
 
+    def is_back(self, folder: PartitionFolder, intent: SwapIntent) -> bool:
+        """As of a group that was rewritten."""
+        return is_group_back(folder, intent.group)
+
     def check_undo(self, folder: PartitionFolder, intent: SwapIntent, state: str) -> None:
         """As of a group that was rewritten; nothing if the swap is pending already."""
         if not is_restored(folder, intent):
-            check_group_undo(folder, intent.group, state)
+            check_group_undo(folder, intent.group)
 
     def undo(self, folder: PartitionFolder, intent: SwapIntent, order: Order) -> None:
         """Makes the swap pending again, with every file as it was."""

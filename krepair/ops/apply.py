@@ -28,6 +28,7 @@ from krepair.journal.status import ChangeState, read_status
 from krepair.logdir.lock import Lock, hold_lock
 from krepair.logdir.reading import kind_of
 from krepair.logdir.space import read_space
+from krepair.ops.fixes.swaps import not_completed
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
@@ -35,6 +36,7 @@ from krepair.ops.root import RootRun
 from krepair.ops.stage import Stager, Staging
 from krepair.ops.target import check_ground, check_target, disk_of, journal_folder, listed, view_of
 from krepair.pipeline.engine import Engine, choose_engine
+from krepair.pipeline.jobs import FINISH
 from krepair.plan.build import apply_order
 from krepair.plan.figures import (
     PRIVATE_FOLDER_BYTES,
@@ -143,6 +145,7 @@ class _Apply:
         self.stager = Stager(self.plan, self.view, self.engine, self.disk, self.progress)
         stagings = [self._staging(partition, results) for partition in able]
         ready = [staging for staging in stagings if staging is not None]
+        self._prove_purged(ready)
         self._check_total_space(ready)
         self.stager.stage([staging for staging in ready if staging.problem is None])
         if self.plan.root is not None:
@@ -215,6 +218,33 @@ class _Apply:
             tuple(change for change in todo if isinstance(change, CompleteSwap)),
         )
 
+    def _prove_purged(self, stagings: Sequence[Staging]) -> None:
+        """Reads what looks like the work of an apply that was purged: size and time alone do not make it so."""
+        work = []
+        for staging in stagings:
+            for change in staging.plan.changes:
+                if self.states[staging.plan.folder][change.change_id] is not ChangeState.PURGED:
+                    continue
+                try:
+                    if isinstance(change, RewriteSegments):
+                        path = staging.folder.path
+                        work.append(
+                            (staging, self.stager.finish_item(staging, change, stage=path, make=False))
+                        )
+                    elif isinstance(change, CompleteSwap):
+                        self._note_stale(staging, not_completed(staging.folder, staging.plan, change))
+                except OSError as error:
+                    self._note_stale(staging, f"{error.filename}: {error.strerror}")
+        for index, result in self.engine.run(FINISH, [item for _, item in work]):
+            self._note_stale(work[index][0], result.why)
+
+    def _note_stale(self, staging: Staging, wrong: str) -> None:
+        if wrong and staging.problem is None:
+            staging.problem = StalePlanError(
+                f"{wrong}; it is neither what the plan was made of nor what it makes",
+                next_command=f"krepair plan {shlex.quote(self.plan.log_dir)} --out PLAN",
+            )
+
     def _why_gone(self, folder: PartitionFolder) -> str:
         found = self.disk.tree.status(folder.path)
         if found is None:
@@ -277,7 +307,7 @@ class _Apply:
             self.plan.commit,
             self.guards,
             stage,
-            parts=each.parts,
+            staged=each.staged,
         )
         sizes = sizes_by_name(each.plan.files)
         changes = {change.change_id: change for change in each.plan.changes}

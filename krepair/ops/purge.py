@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 
 from krepair.durable.disk import Disk
-from krepair.errors import ExitCode, KrepairError, LockLostError
+from krepair.errors import ExitCode, KrepairError, LockLostError, RefusedError, StalePlanError
 from krepair.journal.purge import purge_partition
 from krepair.journal.runner import Guards
 from krepair.journal.safe_points import SafePoints
+from krepair.journal.status import ChangeState, read_status
 from krepair.logdir.lock import hold_lock
 from krepair.ops.apply import failed_partition
 from krepair.ops.options import Options
@@ -41,6 +43,7 @@ def purge(
     with disk_of(plan, disk) as writes:
         check_ground(plan, writes)
         with hold_lock(plan.log_dir, writes) as lock:
+            _check_no_undo(plan, writes)
             results = _purge_all(plan, writes, Guards(lock, SafePoints(), lambda change: None), progress)
     return ApplyReport(
         verb="purge",
@@ -49,6 +52,20 @@ def purge(
         results=tuple(results),
         next_command=f"krepair verify {shlex.quote(plan.log_dir)}",
     )
+
+
+def _check_no_undo(plan: Plan, disk: Disk) -> None:
+    """Half of a plan taken back and the other half purged is what nobody wants: the undo has to end first."""
+    for partition in plan.partitions:
+        if not partition.changes:
+            continue
+        with contextlib.suppress(OSError, StalePlanError):  # that partition's purge says what is wrong
+            for change, state in read_status(disk, plan.log_dir, plan.plan_id, partition).items():
+                if state is ChangeState.UNDOING:
+                    raise RefusedError(
+                        f"{change}: its undo was interrupted; nothing is purged of the whole plan",
+                        next_command="krepair undo PLAN",
+                    )
 
 
 def _purge_all(plan: Plan, disk: Disk, guards: Guards, progress: Progress) -> list[ChangeResult]:

@@ -17,6 +17,7 @@ from krepair.errors import (
     VerifyFailedError,
 )
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
+from krepair.journal.action import StagedGroup
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh
 from krepair.kernels.scan import INT64_MAX
@@ -79,7 +80,7 @@ class Staging:
         aside: segments that are set aside; nothing is staged for them.
         swaps: swaps whose indexes have to be staged.
         facts: of its segments, from the scans made while staging.
-        parts: change id -> (bytes, CRC-32C) of what each source gave to the new log, in order.
+        staged: change id -> how the new files of a group are known.
         problem: why it stops, or None.
     """
 
@@ -92,7 +93,7 @@ class Staging:
     aside: tuple[SetAside, ...] = ()
     swaps: tuple[CompleteSwap, ...] = ()
     facts: dict[int, SegmentFacts] = field(default_factory=dict)
-    parts: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    staged: dict[str, StagedGroup] = field(default_factory=dict)
     problem: KrepairError | None = None
 
     @property
@@ -154,7 +155,7 @@ class Stager:
             self._copy([again])
             if again.problem is None:
                 self._finish([again])
-            each.parts |= again.parts
+            each.staged |= again.staged
         if again.problem is not None:
             raise again.problem
 
@@ -177,13 +178,12 @@ class Stager:
             self._note(each, source.base_offset, result)
             crcs[item.change.change_id, item.source] = result.written_crc
         for each in stagings:
-            each.parts |= {
-                change.change_id: tuple(
-                    (source.kept_bytes, crcs.get((change.change_id, number), 0))
-                    for number, source in enumerate(change.sources)
+            for change in each.changes:
+                sources = enumerate(change.sources)
+                parts = tuple(
+                    (source.kept_bytes, crcs.get((change.change_id, n), 0)) for n, source in sources
                 )
-                for change in each.changes
-            }
+                each.staged[change.change_id] = StagedGroup(parts)
         self.progress.finish()
 
     def _prepared(self, each: Staging) -> list[StageItem]:
@@ -341,12 +341,15 @@ class Stager:
             self.progress.advance(item.change.log_bytes)
             if result.failure:
                 each.problem = each.problem or error_of(result.failure, result.why)
+            known = each.staged.get(item.change.change_id, StagedGroup())
+            each.staged[item.change.change_id] = known._replace(made=result.made)
         self.progress.finish()
 
     def finish_item(
         self, each: Staging, change: RewriteSegments, *, stage: str = "", make: bool = True
     ) -> FinishItem:
         """The item that finishes, or only verifies, a group."""
+        known = each.staged.get(change.change_id, StagedGroup())
         attributes = read_attributes(_like(each.folder, change), each.folder.tree)._replace(
             mtime_ns=change.mtime_ns
         )
@@ -357,7 +360,8 @@ class Stager:
             attributes=attributes,
             index_interval_bytes=int(setting(self.plan.policy, each.plan.topic, "index.interval.bytes")),
             make=make,
-            parts=each.parts.get(change.change_id, ()),
+            parts=known.parts,
+            made=dict(known.made),
         )
 
     # -- damaged logs

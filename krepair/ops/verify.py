@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from krepair.durable.disk import Disk
 from krepair.errors import KrepairError, StalePlanError
-from krepair.journal.status import ChangeState, read_status, staged_parts
+from krepair.journal.status import ChangeState, read_status, staged_groups
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.fixes.epochs import not_as_planned
@@ -182,7 +182,7 @@ class _VerifyPlan:
             if partition is None:
                 raise StalePlanError(f"{folder.path}: is gone")
             states = read_status(self.disk, self.plan.log_dir, self.plan.plan_id, plan)
-            staging = Staging(plan, partition, folder, (), parts=staged_parts(folder))
+            staging = Staging(plan, partition, folder, (), staged=staged_groups(folder))
             logs = {segment.base_offset: segment.log.size for segment in partition.segments}
             for change in plan.changes:
                 state = states[change.change_id]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from krepair.durable.disk import Attributes
 from krepair.plan.model import RewriteSegments
@@ -116,6 +116,7 @@ class FinishItem(Struct, frozen=True, kw_only=True):
         index_interval_bytes: topic setting.
         make: whether to build, or only to verify what is there.
         parts: (bytes, CRC-32C) of what each source gave to the new log, in order; empty if that is not known.
+        made: name -> 32 hex digits over the bytes of each new index; empty if that is not known.
     """
 
     place: Place
@@ -125,6 +126,7 @@ class FinishItem(Struct, frozen=True, kw_only=True):
     index_interval_bytes: int
     make: bool = True
     parts: tuple[tuple[int, int], ...] = ()
+    made: dict[str, str] = field(default_factory=dict)
 
 
 class FinishResult(Struct, frozen=True, kw_only=True):
@@ -135,12 +137,14 @@ class FinishResult(Struct, frozen=True, kw_only=True):
         why: file, position, what was expected.
         batches: batches verified.
         bytes: bytes of ``.log`` verified.
+        made: name -> 32 hex digits over the bytes of each index, if they were made.
     """
 
     failure: FailureKind = ""
     why: str = ""
     batches: int = 0
     bytes: int = 0
+    made: dict[str, str] = field(default_factory=dict)
 
 
 class VerifyItem(Struct, frozen=True, kw_only=True):

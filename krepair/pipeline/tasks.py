@@ -10,11 +10,13 @@ import os
 import socket
 
 import numpy as np
+from msgspec.structs import replace
 
 from krepair.durable.real_disk import RealDisk
 from krepair.formats import txn_index
 from krepair.kernels.header_walk import HeaderWalk
 from krepair.kernels.scan import Int64s, ReadInto, ScanInputs, SegmentSummary, scan_segment
+from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_whole, why
 from krepair.pipeline.index_files import index_bytes_needed
 from krepair.pipeline.items import (
@@ -173,14 +175,16 @@ def finish(item: FinishItem) -> FinishResult:
     if wrong:
         return FinishResult(failure="elsewhere", why=wrong)
     try:
-        if item.make:
-            _make_companions(item)
-        return verify_group(item)
+        if not item.make:
+            return verify_group(item)
+        made = _make_companions(item)
+        return replace(verify_group(replace(item, made=made)), made=made)
     except OSError as error:
         return FinishResult(failure="disk", why=f"{item.change.change_id}: {why(error)}")
 
 
-def _make_companions(item: FinishItem) -> None:
+def _make_companions(item: FinishItem) -> dict[str, str]:
+    """Makes the indexes; returns a digest of each by its name, for whoever reads them again."""
     disk = RealDisk()
     stem = f"{item.stage}/{item.change.base_offset:020d}"
     change = item.change
@@ -201,6 +205,7 @@ def _make_companions(item: FinishItem) -> None:
     disk.set_attributes(f"{stem}.log", item.attributes)
     disk.sync_file(f"{stem}.log")
     disk.sync_dir(item.stage)
+    return {f"{change.base_offset:020d}{suffix}": digest_bytes(data) for suffix, data in files.items()}
 
 
 def carried_entries(item: FinishItem) -> bytes:

@@ -13,6 +13,7 @@ from krepair.checks.walk import Walked, walk
 from krepair.durable.attributes import read_attributes
 from krepair.formats import batch_v2, offset_index, time_index, txn_index
 from krepair.kernels.places import claimed_places
+from krepair.logdir.fingerprint import digest_file
 from krepair.logdir.reading import opened_for_reading, read_whole, why
 from krepair.pipeline.index_files import index_bytes_needed
 from krepair.pipeline.items import FinishItem, FinishResult, VerifyItem, VerifyResult
@@ -121,24 +122,32 @@ def verify_group(item: FinishItem) -> FinishResult:
     problem = counts.problem() or parts.problem()
     if problem or batches != change.batches:
         return _wrong(f"{name}.log: {problem or f'{change.batches} batches were expected, found {batches}'}")
+    problem = _index_problem(item, audit, name) or _attribute_problem(item, stem, name)
+    return _wrong(problem) if problem else FinishResult(batches=batches, bytes=size)
+
+
+def _index_problem(item: FinishItem, audit: CompanionAudit, name: str) -> str:
+    """What is wrong with the indexes of a log that was read to its end, or empty."""
     for suffix, position, text in audit.finish():
-        return _wrong(f"{name}{suffix}, position {position}: {text}")
-    kept_aborted = sum(len(source.aborted_kept) for source in change.sources)
+        return f"{name}{suffix}, position {position}: {text}"
+    kept_aborted = sum(len(source.aborted_kept) for source in item.change.sources)
     if len(audit.aborted) != kept_aborted:
-        return _wrong(f"{name}.txnindex: {kept_aborted} entries were expected, found {len(audit.aborted)}")
-    return _wrong_attributes(item, stem, name) or FinishResult(batches=batches, bytes=size)
+        return f"{name}.txnindex: {kept_aborted} entries were expected, found {len(audit.aborted)}"
+    for index, digest in item.made.items():
+        if digest_file(f"{item.stage}/{index}") != digest:
+            return f"{item.place.folder}: new {index}: its bytes are not those that were made"
+    return ""
 
 
-def _wrong_attributes(item: FinishItem, stem: str, name: str) -> FinishResult | None:
+def _attribute_problem(item: FinishItem, stem: str, name: str) -> str:
     for suffix in (".log", ".index", ".timeindex", ".txnindex"):
         if not os.path.lexists(stem + suffix):
             continue
         found = read_attributes(stem + suffix)
         if found != item.attributes:
-            return _wrong(
-                f"{name}{suffix}: owner, group, mode, mtime and xattrs {item.attributes} were expected, found {found}"
-            )
-    return None
+            wanted = f"owner, group, mode, mtime and xattrs {item.attributes} were expected"
+            return f"{name}{suffix}: {wanted}, found {found}"
+    return ""
 
 
 def _wrong(text: str) -> FinishResult:
