@@ -26,7 +26,7 @@ SMALL = {"segment.bytes": "6000"}
 COMPACT = {"cleanup.policy": "compact", "segment.bytes": "1048576"}
 TOPICS = {
     "plain": Topic(2, SMALL),
-    "tx": Topic(3, SMALL),
+    "tx": Topic(2, SMALL),
     "back-dated": Topic(2, SMALL),
     "cut": Topic(1, SMALL),
     "compacted": Topic(1, SMALL | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}),
@@ -78,10 +78,10 @@ def write(bootstrap: str) -> list[Producer]:
             send(idempotent, "plain", partition, 5)
         send(plain, "compacted", 0, 25)
         send(idempotent, "cut", 0, 10)
-    for partition in range(3):
+    for partition in range(2):
         sender = producer(bootstrap, transactional_id=f"ends-{partition}")
         sender.init_transactions(30)
-        for turn in range(8):
+        for turn in range(16):
             sender.begin_transaction()
             send(sender, "tx", partition, 12)
             (sender.abort_transaction if turn == 3 else sender.commit_transaction)(30)
