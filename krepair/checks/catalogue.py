@@ -398,8 +398,8 @@ _SNAPSHOTS = (
         severity=Severity.INFORMATION,
         title="Producer snapshot of no segment",
         evidence="files below the last two segments that no segment is named after",
-        danger="none: each clean stop and each recovery leaves one at the log end, and the broker removes it at a later "
-        "start or when it next cleans up",
+        danger="none: each clean stop and each recovery leaves one at the log end, and the broker removes it at a "
+        "later start or when it next cleans up",
         fix="snapshots",
         lost_if_wrong="nothing that a start would read",
         source="ProducerStateManager.removeStraySnapshots (2.8, 3.9), deleteSnapshotsBefore (2.2.1), KAFKA-9393; seen "
