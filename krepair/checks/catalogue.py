@@ -9,80 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from krepair.checks.rule import Finding, Rule, Severity
+from krepair.checks.catalogue_transactions import TRANSACTIONS
+from krepair.checks.rule import FIRST_VERSION, NOTHING_CHANGED, Finding, Rule, Severity
 
 __all__ = ["CATALOGUE", "FIRST_VERSION", "RULES", "Finding", "Rule", "Severity", "counts"]
-
-FIRST_VERSION: Final = "0.1.0"
-
-_NOTHING_CHANGED = "nothing: krepair only reports it"
-_KEPT = "nothing: the originals are kept until purge, and undo puts them back"
-
-_TRANSACTIONS = (
-    Rule(
-        code="KR101",
-        severity=Severity.SLOW,
-        title="Transaction markers and emptied batches that no cleaner removes",
-        evidence="batches and bytes of markers, of emptied batches and of data, per partition",
-        danger="the partition grows for ever (hundreds of GB are known), fills the disk, and loading its "
-        "groups takes "
-        "hours after a broker is lost",
-        fix="markers",
-        lost_if_wrong=_KEPT,
-        source="KAFKA-8335, commit 0bf7fa85de1 (2.2.1)",
-        implemented_in=FIRST_VERSION,
-    ),
-    Rule(
-        code="KR103",
-        severity=Severity.SLOW,
-        title="Transaction that never ends",
-        evidence="producer id, epoch and first offset of a transaction without a marker, and how long it was silent "
-        "when the broker last wrote: longer than transaction.max.timeout.ms and five minutes",
-        danger="read_committed consumers wait at its first offset for ever, and nothing behind it is "
-        "compacted",
-        fix="none",
-        lost_if_wrong=_NOTHING_CHANGED + "; kafka-transactions.sh abort ends it on the running broker",
-        source="KIP-664, KAFKA-8351",
-        implemented_in=FIRST_VERSION,
-    ),
-    Rule(
-        code="KR104",
-        severity=Severity.SLOW,
-        title="Cleaner stands still",
-        evidence="offset in cleaner-offset-checkpoint, or none, against the log end, and the bytes between",
-        danger="a compacted partition grows for ever; committed offsets take longer and longer to load",
-        fix="none",
-        lost_if_wrong=_NOTHING_CHANGED,
-        source="KIP-346; LogCleanerManager (2.2.1)",
-        implemented_in=FIRST_VERSION,
-    ),
-    Rule(
-        code="KR105",
-        severity=Severity.SLOW,
-        title="What killed the cleaner",
-        evidence="the segment and position at which it finds no next batch; before 2.0 also the batch above "
-        "max.message.bytes and the segment whose offsets overflow",
-        danger="the cleaner fails on this partition at each pass and never gets past it",
-        fix="none",
-        lost_if_wrong=_NOTHING_CHANGED,
-        source="KIP-346, KAFKA-6264, KAFKA-6834; LogCleaner.growBuffersOrFail (2.2.1, 3.9): on 2.2.1, 3.9.2 and 4.3.1 "
-        "large batches, records without a key and wrong CRCs were seen to stop nothing",
-        implemented_in=FIRST_VERSION,
-    ),
-    Rule(
-        code="KR106",
-        severity=Severity.CONFUSING,
-        title="Modification times look copied",
-        evidence="the times of all segments lie within minutes, or far from the times of their records",
-        danger="the broker's clock for markers and tombstones is the file's modification time: a copy that "
-        "did not keep "
-        "it starts the waiting anew, or ends it too early",
-        fix="none",
-        lost_if_wrong=_NOTHING_CHANGED,
-        source="Cleaner.cleanSegments (2.2.1), LogSegment.lastModified",
-        implemented_in=FIRST_VERSION,
-    ),
-)
 
 _INDEXES = (
     Rule(
@@ -245,7 +175,7 @@ _LOG_BYTES = (
         evidence="the first segment and position that has one",
         danger="none by itself; such messages have no producer and are carried over byte for byte",
         fix="none",
-        lost_if_wrong=_NOTHING_CHANGED,
+        lost_if_wrong=NOTHING_CHANGED,
         source="KIP-98; design",
         implemented_in=FIRST_VERSION,
     ),
@@ -256,7 +186,7 @@ _LOG_BYTES = (
         evidence="position, codec, and what failed: frame checksum, length, or more output than the bound",
         danger="consumers fail at this batch, and so does the cleaner",
         fix="none",
-        lost_if_wrong=_NOTHING_CHANGED,
+        lost_if_wrong=NOTHING_CHANGED,
         source="KAFKA-3160 (lz4 frame checksum), design",
     ),
     Rule(
@@ -266,7 +196,7 @@ _LOG_BYTES = (
         evidence="file, position and the system's own words",
         danger="the disk may be dying; this is never taken for corruption, and nothing is planned",
         fix="none",
-        lost_if_wrong=_NOTHING_CHANGED,
+        lost_if_wrong=NOTHING_CHANGED,
         source="design",
         implemented_in=FIRST_VERSION,
     ),
@@ -277,8 +207,33 @@ _LOG_BYTES = (
         evidence="largest batch of a topic times its partitions here, against 2147483647",
         danger="a client before 0.10.1 asks each partition for that much; one response cannot hold it, and it fails",
         fix="none",
-        lost_if_wrong=_NOTHING_CHANGED,
+        lost_if_wrong=NOTHING_CHANGED,
         source="KAFKA-1196, KIP-74",
+        implemented_in=FIRST_VERSION,
+    ),
+    Rule(
+        code="KR310",
+        severity=Severity.CONFUSING,
+        title="Offsets without records in a topic that is not compacted",
+        evidence="the ranges, between segments or inside one, and where it is said that the topic is not compacted; a "
+        "gap that a kept original of krepair fills is not counted",
+        danger="a leader leaves no gaps, so records were here: a log file that was lost or moved away, an earlier "
+        "--fix tail=excise, or a topic that was compacted once (then nothing is wrong); consumers pass over them in "
+        "silence",
+        fix="none",
+        lost_if_wrong=NOTHING_CHANGED,
+        source="LogValidator.validateMessagesAndAssignOffsets (2.2.1, 3.9)",
+        implemented_in=FIRST_VERSION,
+    ),
+    Rule(
+        code="KR311",
+        severity=Severity.INFORMATION,
+        title="Offsets without records, and whether compaction took them is not known",
+        evidence="the ranges, and what would tell: the topic's cleanup.policy",
+        danger="none if the topic is compacted, or was once; if not, these records are lost",
+        fix="none",
+        lost_if_wrong=NOTHING_CHANGED,
+        source="design",
         implemented_in=FIRST_VERSION,
     ),
 )
@@ -359,7 +314,7 @@ _CHECKPOINTS = (
         evidence="key, value here and value in the other log directories or in --config",
         danger="the broker does not start",
         fix="none",
-        lost_if_wrong=_NOTHING_CHANGED,
+        lost_if_wrong=NOTHING_CHANGED,
         source="BrokerMetadataCheckpoint (2.2.1), MetaPropertiesEnsemble (3.9)",
         implemented_in=FIRST_VERSION,
     ),
@@ -370,7 +325,7 @@ _CHECKPOINTS = (
         evidence="folder, topic id here and elsewhere",
         danger="KRaft turns the folder into a stray one, later deleted; an empty file stops the start",
         fix="none",
-        lost_if_wrong=_NOTHING_CHANGED,
+        lost_if_wrong=NOTHING_CHANGED,
         source="PartitionMetadataFile (3.9); seen on 3.9.2, 4.3.1",
         implemented_in=FIRST_VERSION,
     ),
@@ -417,13 +372,13 @@ _SNAPSHOTS = (
     Rule(
         code="KR502",
         severity=Severity.CONFUSING,
-        title="Producer snapshot past the log end, or of no segment",
+        title="Producer snapshot past the log end",
         evidence="file, and the log end",
         danger="the broker deletes it; since 2.8 one past the log end also costs the good one at the log end, and the "
         "log is read instead",
         fix="snapshots",
         lost_if_wrong="duplicate detection of the producers in it",
-        source="ProducerStateManager.truncateAndReload (2.2.1, 3.9), removeStraySnapshots (2.8), KAFKA-7076",
+        source="ProducerStateManager.truncateAndReload (2.2.1, 3.9), KAFKA-7076",
         implemented_in=FIRST_VERSION,
     ),
     Rule(
@@ -436,6 +391,19 @@ _SNAPSHOTS = (
         fix="snapshots",
         lost_if_wrong="duplicate detection of producers that were told wrong",
         source="Log.rebuildProducerState (2.2.1), UnifiedLog (3.9), KAFKA-9393; seen on 2.2.1, 3.9.2, 4.3.1",
+        implemented_in=FIRST_VERSION,
+    ),
+    Rule(
+        code="KR504",
+        severity=Severity.INFORMATION,
+        title="Producer snapshot of no segment",
+        evidence="files below the last two segments that no segment is named after",
+        danger="none: each clean stop and each recovery leaves one at the log end, and the broker removes it at a "
+        "later start or when it next cleans up",
+        fix="snapshots",
+        lost_if_wrong="nothing that a start would read",
+        source="ProducerStateManager.removeStraySnapshots (2.8, 3.9), deleteSnapshotsBefore (2.2.1), KAFKA-9393; seen "
+        "on 2.2.1, 2.8.2, 3.9.2, 4.3.1",
         implemented_in=FIRST_VERSION,
     ),
 )
@@ -460,7 +428,7 @@ _FOLDERS = (
         evidence="its name",
         danger="the broker does not start (lost+found, x.bak), or loads it as a partition",
         fix="none",
-        lost_if_wrong=_NOTHING_CHANGED,
+        lost_if_wrong=NOTHING_CHANGED,
         source="Log.parseTopicPartitionName (2.2.1), LocalLog (3.9)",
         implemented_in=FIRST_VERSION,
     ),
@@ -471,7 +439,7 @@ _FOLDERS = (
         evidence="both paths, their log ends, and whether one is a prefix of the other",
         danger="the broker does not start, and asks a person to remove one of them on a guess",
         fix="none",
-        lost_if_wrong=_NOTHING_CHANGED,
+        lost_if_wrong=NOTHING_CHANGED,
         source="LogManager.loadLog (2.2.1, 3.9), KAFKA-16234, seen on 2.2.1, 3.9.2 and 4.3.1",
         implemented_in=FIRST_VERSION,
     ),
@@ -483,7 +451,7 @@ _FOLDERS = (
         danger="it is deleted after the start (-delete), goes on being moved (-future), or stays for ever (-stray); a "
         "-delete folder without a .log keeps 2.2.1 from starting, a -stray one every broker before 3.6.1",
         fix="none",
-        lost_if_wrong=_NOTHING_CHANGED,
+        lost_if_wrong=NOTHING_CHANGED,
         source="LogManager.loadLog (2.2.1, 3.9), KAFKA-8564, KAFKA-15605, seen on 2.2.1, 3.9.2 and 4.3.1",
         implemented_in=FIRST_VERSION,
     ),
@@ -492,9 +460,10 @@ _FOLDERS = (
         severity=Severity.BROKER_DOWN,
         title="File that the broker cannot read or write",
         evidence="owner, group and mode against those of most files, and what to type",
-        danger="the broker does not start, or loses the log directory at the first write",
+        danger="the broker does not start, or loses the log directory at the first write; after an unclean stop one "
+        "since 4.0 may lose records, see KR804",
         fix="none",
-        lost_if_wrong=_NOTHING_CHANGED,
+        lost_if_wrong=NOTHING_CHANGED,
         source="Log.removeTempFilesAndCollectSwapFiles (2.2.1), LogLoader (3.9): Could not read file",
         implemented_in=FIRST_VERSION,
     ),
@@ -505,7 +474,7 @@ _FOLDERS = (
         evidence="its name and kind",
         danger="krepair neither follows nor opens it; a broker does, and may hang or write elsewhere",
         fix="none",
-        lost_if_wrong=_NOTHING_CHANGED,
+        lost_if_wrong=NOTHING_CHANGED,
         source="design",
         implemented_in=FIRST_VERSION,
     ),
@@ -516,7 +485,7 @@ _FOLDERS = (
         evidence="__cluster_metadata, or the tiered topic and where that was told",
         danger="none by itself: its truth lies elsewhere, so it is left as it is",
         fix="none",
-        lost_if_wrong=_NOTHING_CHANGED,
+        lost_if_wrong=NOTHING_CHANGED,
         source="KIP-405, KIP-595, design",
         implemented_in=FIRST_VERSION,
     ),
@@ -527,7 +496,7 @@ _FOLDERS = (
         evidence="pid of the holder of .lock, where the system tells",
         danger="a broker is running on it: what was read may change meanwhile, and apply refuses",
         fix="none",
-        lost_if_wrong=_NOTHING_CHANGED,
+        lost_if_wrong=NOTHING_CHANGED,
         source="LogManager.lockLogDirs (2.2.1, 3.9)",
         implemented_in=FIRST_VERSION,
     ),
@@ -538,7 +507,7 @@ _FOLDERS = (
         evidence="group, members and their topics",
         danger="each join or leave makes all of them rebalance",
         fix="none",
-        lost_if_wrong=_NOTHING_CHANGED,
+        lost_if_wrong=NOTHING_CHANGED,
         source="GroupCoordinator (2.2.1, 3.9)",
     ),
 )
@@ -563,7 +532,7 @@ _SPACE = (
         "known",
         danger="none by itself, the next start deletes them; but a full disk stops the broker before retention runs",
         fix="none",
-        lost_if_wrong=_NOTHING_CHANGED,
+        lost_if_wrong=NOTHING_CHANGED,
         source="deleteRetentionMsBreachedSegments (3.9)",
         implemented_in=FIRST_VERSION,
     ),
@@ -574,7 +543,7 @@ _SPACE = (
         evidence="bytes that the start may write (rebuilt indexes, snapshots, checkpoints) against bytes free",
         danger="the broker stops with 'No space left on device' while it starts",
         fix="none",
-        lost_if_wrong=_NOTHING_CHANGED,
+        lost_if_wrong=NOTHING_CHANGED,
         source="AbstractIndex.resize (2.2.1, 3.9)",
         implemented_in=FIRST_VERSION,
     ),
@@ -588,7 +557,7 @@ _FORECAST = (
         evidence="segments, bytes and minutes at the broker's own speed",
         danger="a liveness probe that is shorter kills the broker, and it starts over",
         fix="none",
-        lost_if_wrong=_NOTHING_CHANGED,
+        lost_if_wrong=NOTHING_CHANGED,
         source="LogLoader.recoverLog (3.9); speeds seen on 2.2.1, 3.9.2",
         implemented_in=FIRST_VERSION,
     ),
@@ -610,14 +579,28 @@ _FORECAST = (
         evidence="the file that does it, by broker version",
         danger="one small file keeps every partition of the log directory down",
         fix="none",
-        lost_if_wrong=_NOTHING_CHANGED,
+        lost_if_wrong=NOTHING_CHANGED,
         source="CheckpointFileWithFailureHandler (3.9), LogManager (2.2.1)",
+        implemented_in=FIRST_VERSION,
+    ),
+    Rule(
+        code="KR804",
+        severity=Severity.DATA_LOSS,
+        title="The next start may empty healthy segments",
+        evidence="bytes that are recovered, and what may fail: too little space, or a folder that the broker's user "
+        "cannot write",
+        danger="after an unclean stop a broker since 4.0 takes an I/O error of its own for a corrupt segment: it "
+        "empties that segment and deletes all later ones, and starts as if nothing had happened, or fails; one before "
+        "4.0 only fails",
+        fix="none",
+        lost_if_wrong=NOTHING_CHANGED,
+        source="LogLoader.recoverLog (4.0.0 to 4.3.1); seen with the loader classes of 4.3.1, and not on 3.9.2",
         implemented_in=FIRST_VERSION,
     ),
 )
 
 CATALOGUE: Final[tuple[Rule, ...]] = (
-    *_TRANSACTIONS,
+    *TRANSACTIONS,
     *_INDEXES,
     *_LOG_BYTES,
     *_CHECKPOINTS,

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from msgspec import Struct
+
+FIRST_VERSION: Final = "0.1.0"
+
+NOTHING_CHANGED: Final = "nothing: krepair only reports it"
+KEPT: Final = "nothing: the originals are kept until purge, and undo puts them back"
 
 
 class Severity(StrEnum):

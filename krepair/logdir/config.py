@@ -138,6 +138,8 @@ class TopicSettings(NamedTuple):
         max_message_bytes: the largest batch a producer may send.
         remote_storage_enable: whether the topic is tiered.
         message_format_version: as set, or the default of 3.x.
+        policy_is_known: whether ``cleanup.policy`` was told for this topic, and is not only what a broker gives to
+            topics without one of their own.
         settings: all of them as text with their sources, by key.
     """
 
@@ -152,6 +154,7 @@ class TopicSettings(NamedTuple):
     max_message_bytes: int
     remote_storage_enable: bool
     message_format_version: str
+    policy_is_known: bool
     settings: tuple[Setting, ...]
 
     @property
@@ -228,8 +231,16 @@ class Settings:
             max_message_bytes=number("max.message.bytes"),
             remote_storage_enable=found["remote.storage.enable"].value == "true",
             message_format_version=found["message.format.version"].value,
+            policy_is_known=self._policy_is_known(topic),
             settings=tuple(found.values()),
         )
+
+    def _policy_is_known(self, topic: str) -> bool:
+        """Of a topic that is described without a policy of its own, the broker's counts: known with its file."""
+        key = "cleanup.policy"
+        own = self._topics.get(topic)
+        described = own is not None and (key in own or bool(self._server))
+        return described or key in self._overrides or topic in _SEGMENT_BYTES_OF
 
     def _broker_setting(self, key: str) -> Setting:
         default = Setting(key, _BROKER_KEYS[key].default, "default")

@@ -14,12 +14,15 @@ from krepair.logdir.lock import is_locked
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
 from krepair.ops.findings.duplicates import duplicate_findings
+from krepair.ops.findings.emptied import emptied_findings
 from krepair.ops.findings.fetch_size import fetch_findings
 from krepair.ops.findings.identity import configured_id, meta_findings, metadata_findings, read_metadata
 from krepair.ops.findings.marked import marked_findings
+from krepair.ops.findings.missing_offsets import missing_findings
+from krepair.ops.findings.open_transactions import transaction_findings
 from krepair.ops.findings.ownership import nodes_of, ownership_findings
 from krepair.ops.findings.partitions import MARKER_CLASSES, partition_findings, root_findings, sum_tallies
-from krepair.ops.findings.stuck import cleaner_findings, newest_time_ms, transaction_findings
+from krepair.ops.findings.stuck import cleaner_findings
 from krepair.ops.fixes.checkpoints import checkpoint_findings, log_ends, see_checkpoints
 from krepair.ops.fixes.damage import damage_findings, look_at_damage
 from krepair.ops.fixes.epochs import epoch_findings, look_at_epochs
@@ -192,14 +195,16 @@ def _survey(
 def _findings(seen: _Seen, settings: Settings, options: Options) -> Iterator[Finding]:
     """The root first, then partition by partition, then what the next start makes of it."""
     yield from _findings_of_root(seen, options)
-    newest_ms = newest_time_ms(seen.surveyed, options.now_ms)
     for each in seen.surveyed:
         yield from _findings_of_partition(seen, each, options)
-        yield from transaction_findings(each, newest_ms, settings.transaction_max_timeout_ms)
+    views = (seen.view, *seen.others)
+    yield from transaction_findings(views, seen.surveyed, options.now_ms, settings.transaction_max_timeout_ms)
     yield from fetch_findings(seen.surveyed)
     yield from recovery_findings(seen.forecast)
     yield from refusal_findings(seen.view, seen.surveyed, seen.root, seen.version)
     yield from space_findings(seen.space)
+    told = seen.version if options.broker_version else None  # a directory tells only that it is not older
+    yield from emptied_findings(seen.view, seen.forecast, seen.space, nodes_of(seen.view), told)
 
 
 def _findings_of_root(seen: _Seen, options: Options) -> Iterator[Finding]:
@@ -220,6 +225,7 @@ def _findings_of_partition(seen: _Seen, each: Surveyed, options: Options) -> Ite
     going = seen.going[each.partition.folder]
     yield from partition_findings(seen.view, each)
     yield from damage_findings(seen.view, each)
+    yield from missing_findings(seen.view, each)
     yield from leftover_findings(each)
     yield from index_findings(each)
     yield from epoch_findings(each)

@@ -199,7 +199,11 @@ def plan_of(
         policy_of(surveyed, settings, options),
         partitions,
         commit,
-        copied_mtimes=[each.partition.folder for each in surveyed if mtimes_look_copied(each.segments)],
+        copied_mtimes=[
+            each.partition.folder
+            for each in surveyed
+            if mtimes_look_copied(each.segments, each.partition.topic)
+        ],
         dead_cleaner=[each.partition.folder for each in surveyed if cleaner_stands_still(view, each)],
         root=root,
     )

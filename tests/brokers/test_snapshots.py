@@ -237,7 +237,10 @@ def start_on(version: str, log_dir: Path) -> Started:
     report = check([str(log_dir)], options(version, *COPIES)).log_dirs[0]
     found: dict[str, list[str]] = {topic: [] for topic in COPIES}
     for finding in report.findings:
-        found[finding.partition[:-2]].append(finding.rule)
+        if (
+            finding.partition
+        ):  # of the whole directory: transactions of the copies, of which no coordinator knows
+            found[finding.partition[:-2]].append(finding.rule)
     told = {line.partition[:-2]: line.text for line in report.forecast}
     mend(log_dir, version, NONE_MENDED, PAST_MENDED)
     with Broker(version, log_dir, PASSIVE, TOPICS) as broker:

@@ -15,7 +15,7 @@ import struct
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -262,10 +262,14 @@ class Judge:
         version: e.g. ``2.2.1``; its jars are fetched if need be.
         heap: of the JVM.
         timeout_s: longest wait for one answer; then the JVM is ended and ``JudgeError`` raised.
+        before: words before the JVM's own, as ``setpriv ...`` to run it as another user would.
     """
 
-    def __init__(self, version: str, *, heap: str = "768m", timeout_s: float = 120) -> None:
+    def __init__(
+        self, version: str, *, heap: str = "768m", timeout_s: float = 120, before: Sequence[str] = ()
+    ) -> None:
         self.version = version
+        self.before = tuple(before)
         self.heap = heap
         self.timeout_s = timeout_s
         self._process: subprocess.Popen[str] | None = None
@@ -404,7 +408,7 @@ class Judge:
             name, folder = compiled(self.version)
             self._answers = queue.Queue()
             self._stderr = tempfile.TemporaryFile("w+b")  # noqa: SIM115  it lives as long as the process
-            argv = java(self.version, name, heap=self.heap, extra_path=str(folder))
+            argv = [*self.before, *java(self.version, name, heap=self.heap, extra_path=str(folder))]
             self._process = subprocess.Popen(
                 argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, text=True
             )

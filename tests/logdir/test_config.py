@@ -43,6 +43,7 @@ class TestDefaults:
             1_048_588,
             False,
             "3.0-IV1",
+            False,
         )
         assert {one.source for one in topic.settings} == {"default"}
         assert [one.key for one in topic.settings] == sorted(one.key for one in topic.settings)
@@ -51,6 +52,25 @@ class TestDefaults:
     def test_internal_topics_are_compacted_in_segments_of_100_mib(self, topic: str) -> None:
         found = load_settings(None, None, {}).topic(topic)
         assert (found.compacts, found.segment_bytes) == (True, 100 << 20)
+
+    def test_a_policy_is_known_where_the_topic_was_described_and_not_where_only_the_broker_was(
+        self, tmp_path: Path
+    ) -> None:
+        config = write(tmp_path, "server.properties", "log.cleanup.policy=delete\n")
+        topics = write(tmp_path, "topics.json", '{"own": {"cleanup.policy": "delete"}, "none": {}}')
+
+        def known(config: str | None, topics: str | None, overrides: dict[str, str]) -> list[bool]:
+            settings = load_settings(config, topics, overrides)
+            return [
+                settings.topic(name).policy_is_known
+                for name in ("own", "none", "other", "__consumer_offsets")
+            ]
+
+        assert known(None, None, {}) == [False, False, False, True]
+        assert known(config, None, {}) == [False, False, False, True]
+        assert known(None, topics, {}) == [True, False, False, True]
+        assert known(config, topics, {}) == [True, True, False, True]
+        assert known(None, None, {"cleanup.policy": "delete"}) == [True, True, True, True]
 
     def test_producers_expire_by_the_longer_setting(self) -> None:
         settings = load_settings(None, None, {})
@@ -85,6 +105,7 @@ class TestServerProperties:
             99,
             False,
             "3.0-IV1",
+            False,
         )
         assert setting(topic.settings, "segment.bytes") == Setting(
             "segment.bytes", "1000000", "server.properties: log.segment.bytes"

@@ -516,9 +516,11 @@ def test_no_log_however_spoiled_stops_the_look_at_its_indexes(shared: Path, data
         plan = planned(shared, "index=regenerate")
     finally:
         path.write_bytes(right)
-    files = {finding.file for finding in report.findings if finding.rule[:3] in ("KR2", "KR3")}
+    # a log that ends between two batches misses offsets (KR311): said of the partition, and no damage
+    told = [finding for finding in report.findings if finding.rule != "KR311"]
+    files = {finding.file for finding in told if finding.rule[:3] in ("KR2", "KR3")}
     assert files <= {path.with_suffix(suffix).name for suffix in (".log", ".index", ".timeindex")}
-    damaged = any(finding.rule.startswith("KR3") for finding in report.findings)
+    damaged = any(finding.rule.startswith("KR3") for finding in told)
     assert not (damaged and changes(plan))
 
 

@@ -195,39 +195,6 @@ def test_segments_past_a_known_retention_are_told_by_the_logs_own_times(tmp_path
     assert evidence(checked(path, now_ms=NOW_MS + 10**12), "KR702") == []
 
 
-def test_transaction_that_outlived_every_timeout_is_told_and_younger_ones_are_not(tmp_path: Path) -> None:
-    directory = builders.LogDir(tmp_path / "logs")
-    last = NOW_MS - 60 * MINUTE_MS
-    partition = directory.partition("t")
-    partition.segment(
-        data(0, pid=7, txn=True, epoch=3, timestamp=last - 21 * MINUTE_MS),
-        data(1, pid=8, txn=True, timestamp=last - 19 * MINUTE_MS),
-        data(2, pid=9, txn=True, timestamp=last - 40 * MINUTE_MS),
-        builders.commit(3, pid=9, timestamp=last - 40 * MINUTE_MS),
-    ).segment(data(4, timestamp=last))
-    path = directory.write()
-    given = {"broker_version": "3.9.2", "settings": (("retention.ms", "-1"),)}
-    assert evidence(checked(path, **given), "KR103") == [
-        (
-            "1 transactions without a marker, by the times of their batches: producer 7, epoch 3, open since offset 0, "
-            "silent for 21 minutes"
-        )
-    ]
-    longer = {"settings": (("retention.ms", "-1"), ("transaction.max.timeout.ms", str(20 * MINUTE_MS)))}
-    assert evidence(checked(path, **longer), "KR103") == []
-
-
-def test_transaction_whose_marker_may_lie_behind_damage_is_not_judged(tmp_path: Path) -> None:
-    directory = builders.LogDir(tmp_path / "logs")
-    directory.partition("t").segment(
-        data(0, pid=7, txn=True, timestamp=NOW_MS - 90 * MINUTE_MS), builders.commit(1, pid=7)
-    ).segment(data(2))
-    path = directory.write()
-    log = path / "t-0" / f"{0:020d}.log"
-    log.write_bytes(log.read_bytes()[:-1] + b"x")
-    assert evidence(checked(path), "KR103") == []
-
-
 def compacted(root: Path, damage: str) -> Path:
     directory = builders.LogDir(root)
     big = [builders.Record(b"k", b"x" * 2000)]

@@ -14,6 +14,7 @@ from pathlib import Path
 import crc32c
 import pytest
 
+from krepair.checks import catalogue
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, KrepairError
 from krepair.formats import producer_snapshot
@@ -37,7 +38,7 @@ from tests.ops.scene import BLOAT, TV2, Scene, outcomes, part, scene, tree
 from tests.ops.stops import every_stop
 
 BLOATED = "__consumer_offsets-0"
-RULES = {"KR501", "KR502", "KR503"}
+RULES = {"KR501", "KR502", "KR503", "KR504"}
 END = "00000000000000000015.snapshot"
 ACTIVE = "00000000000000000010.snapshot"
 AT_END = {
@@ -226,9 +227,10 @@ def test_snapshots_below_the_last_two_segments_that_no_segment_is_named_after_ar
     usual, stray = folder / f"{9:020d}.snapshot", folder / f"{4:020d}.snapshot"
     for path in (usual, stray):
         path.write_bytes((folder / f"{6:020d}.snapshot").read_bytes())
-    assert found(log_dir) == {stray.name: "KR502"}
+    assert found(log_dir) == {stray.name: "KR504"}
+    assert catalogue.RULES["KR504"].severity is catalogue.Severity.INFORMATION  # a broker leaves such ones
     plan = planned(log_dir)
-    assert changes(plan) == [(stray.name, "remove", "KR502")]
+    assert changes(plan) == [(stray.name, "remove", "KR504")]
     apply(plan, options())
     assert names(folder) == [6, 9, 10, 15]
 

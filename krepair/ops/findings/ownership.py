@@ -98,20 +98,33 @@ def ownership_findings(view: LogDir, nodes: Iterable[Node]) -> Iterator[Finding]
         missing = lacks(node, uid, gid)
         if missing:
             alike.setdefault((node.partition, node.uid, node.gid, node.mode, missing), []).append(node)
-    for (partition, has_uid, has_gid, mode, missing), found in alike.items():
+    for found in alike.values():
         first = found[0]
         more = f" and {len(found) - 1} more files" if len(found) > 1 else ""
-        where = "/".join(part for part in (view.path, partition, first.name) if part)
         yield Finding(
             rule="KR605",
-            partition=partition,
+            partition=first.partition,
             file=first.name,
-            evidence=(
-                f"{first.name or partition or 'the log directory'}{more}: {_user(has_uid)}:{_group(has_gid)} "
-                f"{mode:04o}; most files are of {_user(uid)}:{_group(gid)}, who has no {_words(missing)}; "
-                f"{_command(where, first, (uid, gid), missing)}"
-            ),
+            evidence=said_of(view, first, (uid, gid), lacks(first, uid, gid), more),
         )
+
+
+def said_of(view: LogDir, node: Node, usual: tuple[int, int], missing: str, more: str = "") -> str:
+    """What is wrong with the owner, group and mode of a file, and what to type.
+
+    Args:
+        view: the log directory.
+        node: the file or folder.
+        usual: owner and group of most files.
+        missing: what that user may not do with it, as ``lacks`` says.
+        more: words after its name, for others that are alike.
+    """
+    where = "/".join(part for part in (view.path, node.partition, node.name) if part)
+    return (
+        f"{node.name or node.partition or 'the log directory'}{more}: {_user(node.uid)}:{_group(node.gid)} "
+        f"{node.mode:04o}; most files are of {_user(usual[0])}:{_group(usual[1])}, who has no {_words(missing)}; "
+        f"{_command(where, node, usual, missing)}"
+    )
 
 
 def _words(missing: str) -> str:

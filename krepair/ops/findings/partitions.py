@@ -65,11 +65,11 @@ def partition_findings(view: LogDir, each: Surveyed) -> Iterator[Finding]:
         yield from _left_alone(partition, each.outcome)
     if cleaner_stands_still(view, each):
         yield _stands_still(view, each)
-    if mtimes_look_copied(each.segments):
+    if mtimes_look_copied(each.segments, each.partition.topic):
         yield Finding(
             rule="KR106",
             partition=partition.folder,
-            evidence="the segments' modification times do not fit their records' times",
+            evidence="the segments' modification times do not fit the times at which brokers wrote into them",
         )
 
 

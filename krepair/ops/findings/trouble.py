@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir
+from krepair.ops.findings.broker_clock import newest_broker_time
 from krepair.ops.survey import Surveyed
 from krepair.rules.model import SegmentFacts
 
@@ -16,20 +17,24 @@ AT_LEAST_SEGMENTS = 3
 STANDS_STILL_SEGMENTS = 10
 
 
-def mtimes_look_copied(segments: Sequence[SegmentFacts]) -> bool:
+def mtimes_look_copied(segments: Sequence[SegmentFacts], topic: str) -> bool:
     """Whether the broker's clock for markers and tombstones was reset by a copy.
 
-    All modification times lie within minutes although the records span a day or more, or all lie a month or more after
-    the newest record of their segment.
+    All modification times lie within minutes although brokers wrote into the segments over a day or more, or all lie
+    a month or more away from that. When brokers wrote is told by markers and by the brokers' own topics; the times of
+    other records are the clients', who may write today what happened a year ago.
     """
-    filled = [each for each in segments[:-1] if each.summary.batches and each.summary.max_timestamp >= 0]
+    closed = [
+        (each.mtime_ms, newest_broker_time(each, topic)) for each in segments[:-1] if each.summary.batches
+    ]
+    filled = [(time, stamp) for time, stamp in closed if stamp >= 0]
     if len(filled) < AT_LEAST_SEGMENTS:
         return False
-    times = [each.mtime_ms for each in filled]
-    stamps = [each.summary.max_timestamp for each in filled]
+    times = [time for time, _ in filled]
+    stamps = [stamp for _, stamp in filled]
     together = max(times) - min(times) <= COPIED_WITHIN_MS
     spread = max(stamps) - min(stamps) >= RECORDS_SPREAD_MS
-    far = all(abs(time - stamp) >= FAR_FROM_RECORDS_MS for time, stamp in zip(times, stamps, strict=True))
+    far = all(abs(time - stamp) >= FAR_FROM_RECORDS_MS for time, stamp in filled)
     return (together and spread) or far
 
 

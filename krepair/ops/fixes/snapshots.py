@@ -37,6 +37,11 @@ _UNKNOWN = (
     "batches are all gone nothing can be known, so a repeat of their last batch would be taken twice"
 )
 _FEW = 3
+_RULES = {
+    SnapshotReason.UNREADABLE: "KR501",
+    SnapshotReason.PAST_END: "KR502",
+    SnapshotReason.OF_NO_SEGMENT: "KR504",
+}
 
 
 def look_at_snapshots(
@@ -112,10 +117,11 @@ def snapshot_findings(each: Surveyed) -> Iterator[Finding]:
     if strays:
         shown = ", ".join(file.name for file in strays[:_FEW]) + (" ..." if len(strays) > _FEW else "")
         yield Finding(
-            rule="KR502",
+            rule=_RULES[SnapshotReason.OF_NO_SEGMENT],
             partition=folder,
             file=strays[0].name,
-            evidence=f"{len(strays)} snapshots below the last two segments are named after no segment: {shown}",
+            evidence=f"{len(strays)} snapshots below the last two segments are named after no segment: {shown}; a "
+            "broker leaves one at each clean stop and each recovery, and removes it later",
             bytes=sum(file.size for file in strays),
         )
     if seen.forgets:
@@ -272,7 +278,7 @@ def _set_aside(each: Surveyed, file: SnapshotFile, reason: SnapshotReason) -> Re
         change_id=f"{each.partition.folder}/{file.name}",
         name=file.name,
         method="remove",
-        rule="KR501" if reason is SnapshotReason.UNREADABLE else "KR502",
+        rule=_RULES[reason],
         size_before=file.size,
         size_after=-1,
         digest_after="",
@@ -289,8 +295,8 @@ def _damage_text(file: SnapshotFile | None) -> str:
 def _first_rule(seen: SeenSnapshots) -> str:
     if seen.forgets:
         return "KR503"
-    unreadable = any(reason is SnapshotReason.UNREADABLE for _, reason in seen.judged.wrong)
-    return "KR501" if unreadable else "KR502"
+    reasons = {reason for _, reason in seen.judged.wrong}
+    return next((rule for reason, rule in _RULES.items() if reason in reasons), "KR502")
 
 
 def made_from_log(seen: SeenSnapshots | None, change: ReplaceFile, where: str) -> bytes:

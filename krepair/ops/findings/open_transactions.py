@@ -1,0 +1,197 @@
+"""Transactions without a marker: which of them nobody will end (KR103), and of which that is not known (KR107).
+
+How long one is open is told by brokers' clocks alone. Its first batch was written no later than its segment was last
+appended to, and no later than any marker behind it; not before the segment before it was last appended to, nor before
+the markers there. The coordinator's log, if it is here, says when it began. The times of its own batches are its
+producer's, and say nothing: records of last year may be written today.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from krepair.checks.catalogue import Finding
+from krepair.formats.transaction_state import IN_PROGRESS, TransactionValue
+from krepair.kernels.scan import INT64_MAX
+from krepair.logdir.values import LogDir
+from krepair.ops.findings.broker_clock import LastWrite, last_write, markers_in
+from krepair.ops.findings.coordinator import coordinator_states
+from krepair.ops.findings.trouble import mtimes_look_copied
+from krepair.ops.survey import Surveyed
+from krepair.rules.model import SegmentFacts
+from krepair.rules.producers import all_ids, states_by_scan
+
+COORDINATOR_SLACK_MS: Final = 5 * 60 * 1000
+"""Beyond ``transaction.max.timeout.ms`` kafka-transactions.sh find-hanging waits as long (KIP-664)."""
+
+_SHOWN_AT_MOST: Final = 3
+_MINUTE_MS: Final = 60_000
+_BY_FILES: Final = "by the modification times of the logs"
+_BY_MARKERS: Final = "by the markers behind it"
+
+
+class Bounds(NamedTuple):
+    """How long a transaction was open when the broker last wrote.
+
+    Attributes:
+        at_least_ms: 0 if nothing is known.
+        at_most_ms: a very large number if nothing is known.
+        told_by: where ``at_least_ms`` comes from.
+    """
+
+    at_least_ms: int
+    at_most_ms: int
+    told_by: str
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction of one partition that has no marker.
+
+    Attributes:
+        each: the partition.
+        producer_id: of its producer.
+        epoch: of its producer.
+        first_offset: of its first batch.
+        bounds: how long it was open.
+    """
+
+    each: Surveyed
+    producer_id: int
+    epoch: int
+    first_offset: int
+    bounds: Bounds
+
+
+def transaction_findings(
+    views: Sequence[LogDir], surveyed: Sequence[Surveyed], now_ms: int, most_ms: int
+) -> Iterator[Finding]:
+    """KR103 for each partition with transactions that nobody will end, KR107 once for those that may be such.
+
+    Args:
+        views: all log directories that were given, for what the coordinator's log says.
+        surveyed: the partitions of one of them. One that was not read whole is not judged, nor one with damage before
+            its tail, behind which a marker may lie.
+        now_ms: the clock.
+        most_ms: ``transaction.max.timeout.ms``.
+    """
+    written = last_write(
+        ((each.partition.topic, facts) for each in surveyed for facts in each.segments), now_ms
+    )
+    limit_ms = most_ms + COORDINATOR_SLACK_MS
+    found = [one for each in surveyed for one in _open_in(each, written) if one.bounds.at_most_ms > limit_ms]
+    states = coordinator_states(views, {one.producer_id for one in found})
+    hanging: dict[str, list[tuple[OpenTransaction, str]]] = {}
+    unknown: list[OpenTransaction] = []
+    for one in found:
+        hangs, text = _judge(one, states.get(one.producer_id), written, limit_ms)
+        if hangs:
+            hanging.setdefault(one.each.partition.folder, []).append((one, text))
+        elif hangs is None:
+            unknown.append(one)
+    for some in hanging.values():
+        yield _hanging(some)
+    if unknown:
+        yield _not_known(unknown)
+
+
+def _open_in(each: Surveyed, written: LastWrite) -> Iterator[OpenTransaction]:
+    known = each.segments and len(each.segments) == len(each.partition.segments)
+    if not known or any(not facts.summary.is_whole for facts in each.segments[:-1]):
+        return
+    states = states_by_scan(each.segments, all_ids(each.segments, ()), INT64_MAX)
+    places = np.flatnonzero(states.known & (states.open_first >= 0))
+    copied = mtimes_look_copied(each.segments, each.partition.topic)
+    for place in places[np.argsort(states.open_first[places], kind="stable")].tolist():
+        first = int(states.open_first[place])
+        bounds = _bounds(each.segments, first, written, copied=copied)
+        yield OpenTransaction(each, int(states.ids[place]), int(states.epoch[place]), first, bounds)
+
+
+def _bounds(
+    segments: Sequence[SegmentFacts], first_offset: int, written: LastWrite, *, copied: bool
+) -> Bounds:
+    """How long a transaction that begins at an offset was open when the broker last wrote."""
+    place = max(number for number, facts in enumerate(segments) if facts.base_offset <= first_offset)
+    at_least, at_most, told_by = 0, INT64_MAX, ""
+    if not copied and _times_fit(segments[place], written):
+        at_least, told_by = max(written.by_file_ms - segments[place].mtime_ms, 0), _BY_FILES
+        if place > 0:
+            at_most = max(written.by_file_ms - segments[place - 1].mtime_ms, 0)
+    behind = [markers_in(facts) for facts in segments[place:]]
+    later = np.concatenate([each.time_ms[each.first_offset > first_offset] for each in behind])
+    if len(later) and written.by_batch_ms - int(later.min()) > at_least:
+        at_least, told_by = written.by_batch_ms - int(later.min()), _BY_MARKERS
+    before = [markers_in(facts).time_ms for facts in segments[:place]]
+    newest = max((int(times.max()) for times in before if len(times)), default=-1)
+    if newest >= 0 and written.by_batch_ms >= newest:
+        at_most = min(at_most, written.by_batch_ms - newest)
+    return Bounds(at_least, max(at_most, at_least), told_by)
+
+
+def _times_fit(facts: SegmentFacts, written: LastWrite) -> bool:
+    """Whether a file's time can be that of a broker's append: a copy is later than all that brokers wrote."""
+    return written.by_batch_ms < 0 or facts.mtime_ms <= written.by_batch_ms + COORDINATOR_SLACK_MS
+
+
+def _judge(
+    one: OpenTransaction, state: TransactionValue | None, written: LastWrite, limit_ms: int
+) -> tuple[bool | None, str]:
+    """Whether nobody will end it, None if that is not known; and how that is known."""
+    least = one.bounds.at_least_ms
+    told = f"for at least {least // _MINUTE_MS} minutes {one.bounds.told_by}"
+    if state is None:
+        return (True if least > limit_ms else None), told
+    partition = one.each.partition
+    if state.status in IN_PROGRESS and (partition.topic, partition.number) in state.partitions:
+        age = written.by_batch_ms - state.start_ms
+        overdue = state.start_ms >= 0 and age > state.timeout_ms + COORDINATOR_SLACK_MS
+        return (
+            overdue,
+            f"for {age // _MINUTE_MS} minutes by __transaction_state, of {state.timeout_ms} ms allowed",
+        )
+    # A coordinator notes a partition before its first batch is written; but the end of its log may not be here.
+    if least > COORDINATOR_SLACK_MS:
+        return True, f"{told}, and __transaction_state here has no such transaction"
+    return None, told
+
+
+def _hanging(some: Sequence[tuple[OpenTransaction, str]]) -> Finding:
+    each, first = some[0][0].each, min(one.first_offset for one, _ in some)
+    shown = "; ".join(
+        f"producer {one.producer_id}, epoch {one.epoch}, open since offset {one.first_offset} {text}"
+        for one, text in some[:_SHOWN_AT_MOST]
+    )
+    waiting = sum(
+        segment.log.size
+        for segment, facts in zip(each.partition.segments, each.segments, strict=True)
+        if facts.summary.last_offset >= first
+    )
+    return Finding(
+        rule="KR103",
+        partition=each.partition.folder,
+        evidence=(
+            f"{len(some)} transactions without a marker when the broker last wrote: {shown}; first ask the running "
+            "cluster: kafka-transactions.sh find-hanging, then describe"
+        ),
+        bytes=waiting,
+    )
+
+
+def _not_known(some: Sequence[OpenTransaction]) -> Finding:
+    folders = len({one.each.partition.folder for one in some})
+    shown = ", ".join(
+        f"{one.each.partition.folder} since offset {one.first_offset} (producer {one.producer_id})"
+        for one in some[:_SHOWN_AT_MOST]
+    )
+    more = f" and {len(some) - _SHOWN_AT_MOST} more" if len(some) > _SHOWN_AT_MOST else ""
+    return Finding(
+        rule="KR107",
+        evidence=(
+            f"{len(some)} transactions of {folders} partitions are open, for how long is not known: {shown}{more}; the "
+            "times of their batches are their producers' own, and neither markers, nor file times, nor "
+            "__transaction_state tell. The running cluster knows: kafka-transactions.sh find-hanging"
+        ),
+    )

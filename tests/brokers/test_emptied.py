@@ -1,0 +1,137 @@
+"""Kafka's own loader empties healthy segments where KR804 says so, from 4.0 on, and nowhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from krepair.ops.check import check
+from krepair.ops.options import Engine, Options
+from tests import builders
+from tests.brokers.test_start_space import small_disk
+from tests.builders import NOW_MS, abort, data
+from tests.lab.judge import Judge, JudgeError
+
+__all__ = ["small_disk"]
+
+pytestmark = pytest.mark.broker
+
+AS_NOBODY_SPECIAL = (
+    "setpriv",
+    "--bounding-set=-dac_override,-dac_read_search",
+    "--inh-caps=-dac_override,-dac_read_search",
+)
+"""Root, to whom the modes of files matter as to anybody else."""
+
+VERSIONS = ("3.9.2", "4.3.1")
+POINT = 20
+
+
+def made(root: Path) -> Path:
+    """Five segments with transactions; those from offset 20 on are recovered."""
+    directory = builders.LogDir(root)
+    partition = directory.partition("t", index_interval_bytes=100)
+    for base in range(0, 50, 10):
+        partition.segment(
+            data(base, 2, pid=7, txn=True, sequence=base),
+            abort(base + 2, pid=7),
+            data(base + 3, 2),
+            data(base + 5, 5),
+        )
+    log_dir = directory.write(clean_stop=False)
+    (log_dir / "recovery-point-offset-checkpoint").write_text(f"0\n1\nt 0 {POINT}\n")
+    return log_dir
+
+
+def told(log_dir: Path, version: str) -> set[str]:
+    given = Options(engine=Engine.INLINE, now_ms=NOW_MS, broker_version=version)
+    findings = check([str(log_dir)], given).log_dirs[0].findings
+    return {each.rule for each in findings} & {"KR804", "KR605", "KR703"}
+
+
+def sizes(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in sorted(folder.iterdir()) if ".log" in path.name}
+
+
+@pytest.fixture(scope="module")
+def restricted() -> Iterator[Callable[[str], Judge]]:
+    """``restricted("4.3.1")``: a judge that may not pass over the modes of files."""
+    if os.geteuid() == 0 and shutil.which("setpriv") is None:
+        pytest.skip("needs setpriv to give up root's rights")
+    judges: dict[str, Judge] = {}
+
+    def of(version: str) -> Judge:
+        before = AS_NOBODY_SPECIAL if os.geteuid() == 0 else ()
+        return judges.setdefault(version, Judge(version, before=before))
+
+    yield of
+    for judge in judges.values():
+        judge.close()
+
+
+def load(judge: Judge, folder: Path) -> None:
+    with contextlib.suppress(JudgeError):
+        judge.load(folder, clean=False, recovery_point=POINT, settings={"index.interval.bytes": "100"})
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_segment_in_a_folder_that_cannot_be_written_is_emptied_since_4_0_as_told(
+    tmp_path: Path, restricted: Callable[[str], Judge], version: str
+) -> None:
+    log_dir = made(tmp_path / "logs")
+    folder = log_dir / "t-0"
+    folder.chmod(0o555)
+    before, found = sizes(folder), told(log_dir, version) - {"KR703"}
+    if os.geteuid() != 0:
+        assert found == ({"KR804", "KR605"} if version == "4.3.1" else {"KR605"})
+    load(restricted(version), folder)
+    folder.chmod(0o755)
+    log = f"{POINT:020d}.log"
+    assert sizes(folder) == (before | {log: 0} if version == "4.3.1" else before)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    "name", [".log", ".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint"]
+)
+def test_file_that_cannot_be_written_costs_no_record_and_is_not_told_as_if_it_did(
+    tmp_path: Path, restricted: Callable[[str], Judge], version: str, name: str
+) -> None:
+    log_dir = made(tmp_path / "logs")
+    folder = log_dir / "t-0"
+    for path in folder.glob(f"*{name}"):
+        path.chmod(0o444)
+    before = sizes(folder)
+    assert "KR804" not in told(log_dir, version)
+    load(restricted(version), folder)
+    assert sizes(folder) == before
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_segment_on_a_full_disk_is_emptied_since_4_0_as_told(
+    small_disk: Callable[[int], Path], version: str
+) -> None:
+    disk = small_disk(1 << 20)
+    log_dir = made(disk / "logs")
+    folder = log_dir / "t-0"
+    for path in folder.glob("*.snapshot"):
+        if int(path.stem) > POINT:
+            path.unlink()  # so that removing them makes no room
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(b"x" * 4096):
+            pass
+    before = sizes(folder)
+    assert told(log_dir, version) == ({"KR804", "KR703"} if version == "4.3.1" else {"KR703"})
+    with Judge(version) as judge:  # its own: after a failure it keeps files open, and the disk busy
+        load(judge, folder)
+    after = sizes(folder)
+    if version == "3.9.2":
+        assert after == before
+    else:
+        assert sum(after.values()) < sum(before.values())

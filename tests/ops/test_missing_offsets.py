@@ -1,0 +1,210 @@
+"""Offsets without records: a warning where the topic is known not to be compacted, else only said."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from krepair.checks.catalogue import counts
+from krepair.errors import ExitCode
+from krepair.ops.apply import apply
+from krepair.ops.check import check
+from krepair.ops.options import Engine, Options
+from krepair.ops.plan import make_plan
+from krepair.ops.purge import purge
+from krepair.ops.undo import undo
+from tests import builders
+from tests.builders import NOW_MS, commit, data
+
+RULES = {"KR310", "KR311"}
+DELETE = (("cleanup.policy", "delete"), ("retention.ms", "-1"))
+COMPACT = (("cleanup.policy", "compact"), ("retention.ms", "-1"))
+
+
+def options(settings: tuple[tuple[str, str], ...] = DELETE, **given: object) -> Options:
+    values: dict[str, object] = {"engine": Engine.INLINE, "now_ms": NOW_MS + 60_000, "settings": settings}
+    return Options(**(values | given))  # type: ignore[arg-type]
+
+
+def found(log_dir: Path, given: Options | None = None) -> list[tuple[str, str]]:
+    """(rule, evidence up to the first reason) of what is said of offsets."""
+    report = check([str(log_dir)], given or options()).log_dirs[0]
+    return [(each.rule, each.evidence.rpartition("; ")[0]) for each in report.findings if each.rule in RULES]
+
+
+def made(root: Path, **given: object) -> Path:
+    """Four segments of ten offsets, each with a marker; nothing is missing."""
+    directory = builders.LogDir(root)
+    partition = directory.partition("t")
+    for base in range(0, 40, 10):
+        partition.segment(
+            data(base, 3, pid=7, sequence=base, txn=True), commit(base + 3, pid=7), data(base + 4, 6)
+        )
+    return directory.write(**given)  # type: ignore[arg-type]
+
+
+def lose(log_dir: Path, base: int) -> None:
+    for path in (log_dir / "t-0").glob(f"{base:020d}.*"):
+        path.unlink()
+
+
+def test_log_without_a_gap_says_nothing_whatever_its_policy(tmp_path: Path) -> None:
+    log_dir = made(tmp_path / "logs")
+    assert [found(log_dir, options(settings)) for settings in (DELETE, COMPACT, ())] == [[], [], []]
+
+
+def test_lost_segment_of_a_topic_that_is_not_compacted_is_a_warning_with_the_range(tmp_path: Path) -> None:
+    log_dir = made(tmp_path / "logs")
+    lose(log_dir, 10)
+    lose(log_dir, 20)
+    (finding,) = [
+        each for each in check([str(log_dir)], options()).log_dirs[0].findings if each.rule in RULES
+    ]
+    assert finding.evidence == (
+        "20 offsets have no record: 10 to 29 are in no segment; the topic is not compacted (cleanup.policy=delete, "
+        "--set); usual causes: the topic was compacted once, an earlier --fix tail=excise, a log file that was lost or "
+        "moved away (here, or on the replica that this one was copied from)"
+    )
+    assert (finding.rule, counts(finding)) == ("KR310", True)
+
+
+def test_where_the_policy_is_not_known_it_is_said_and_is_no_warning(tmp_path: Path) -> None:
+    log_dir = made(tmp_path / "logs")
+    lose(log_dir, 10)
+    (finding,) = [
+        each for each in check([str(log_dir)], options(DELETE[1:])).log_dirs[0].findings if each.rule in RULES
+    ]
+    assert (finding.rule, counts(finding)) == ("KR311", False)
+    assert finding.evidence.startswith("10 offsets have no record: 10 to 19 are in no segment; ")
+    assert "cleanup.policy is not known" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("described", "rule"),
+    [({"cleanup.policy": "delete"}, "KR310"), ({"cleanup.policy": "compact"}, ""), ({}, "KR311")],
+)
+def test_policy_comes_from_the_topics_own_description(
+    tmp_path: Path, described: dict[str, str], rule: str
+) -> None:
+    log_dir = made(tmp_path / "logs")
+    lose(log_dir, 10)
+    topics = tmp_path / "topics.json"
+    topics.write_text(json.dumps({"t": described}))
+    given = options((), topic_config=str(topics))
+    assert [one for one, _ in found(log_dir, given)] == ([rule] if rule else [])
+
+
+@pytest.mark.parametrize(("settings", "expected"), [((), []), (DELETE, ["KR311"])])
+def test_gap_below_the_cleaners_checkpoint_is_what_compaction_left(
+    tmp_path: Path, settings: tuple[tuple[str, str], ...], expected: list[str]
+) -> None:
+    log_dir = made(tmp_path / "logs", cleaner_points={"t-0": 30})
+    lose(log_dir, 10)
+    assert [rule for rule, _ in found(log_dir, options(settings))] == expected
+
+
+def test_gap_above_the_cleaners_checkpoint_is_a_warning_again(tmp_path: Path) -> None:
+    log_dir = made(tmp_path / "logs", cleaner_points={"t-0": 10})
+    lose(log_dir, 20)
+    assert [rule for rule, _ in found(log_dir)] == ["KR310"]
+
+
+def test_gap_inside_a_segment_is_counted_and_so_are_records_that_went_out_of_a_batch(tmp_path: Path) -> None:
+    directory = builders.LogDir(tmp_path / "logs")
+    partition = directory.partition("t")
+    partition.segment(data(0, 3), data(5, 5))
+    partition.segment(data(10, 2, last_offset=14))
+    partition.segment(data(15, 1))
+    log_dir = directory.write()
+    ((_, evidence),) = found(log_dir)
+    assert evidence == (
+        f"5 offsets have no record: 2 of those from 0 to 9 in {0:020d}.log; 3 of those from 10 to 14 in "
+        f"{10:020d}.log; the topic is not compacted (cleanup.policy=delete, --set)"
+    )
+
+
+def test_segments_that_retention_or_a_deletion_of_records_took_from_the_start_are_no_gap(
+    tmp_path: Path,
+) -> None:
+    log_dir = made(tmp_path / "logs", log_starts={"t-0": 15})
+    lose(log_dir, 0)
+    assert found(log_dir) == []
+    lose(log_dir, 20)
+    assert [evidence.split(";")[0] for _, evidence in found(log_dir)] == [
+        "10 offsets have no record: 20 to 29 are in no segment"
+    ]
+
+
+def test_offsets_below_the_log_start_are_not_missed(tmp_path: Path) -> None:
+    log_dir = made(tmp_path / "logs", log_starts={"t-0": 17})
+    lose(log_dir, 10)
+    assert [evidence.split(";")[0] for _, evidence in found(log_dir)] == [
+        "3 offsets have no record: 17 to 19 are in no segment"
+    ]
+
+
+def test_damaged_segment_says_nothing_of_the_offsets_behind_the_damage(tmp_path: Path) -> None:
+    log_dir = made(tmp_path / "logs")
+    log = log_dir / "t-0" / f"{10:020d}.log"
+    log.write_bytes(log.read_bytes()[:-1] + b"x")
+    assert found(log_dir) == []
+
+
+def test_swap_that_fills_the_gap_and_a_deleted_log_that_would_are_told_apart(tmp_path: Path) -> None:
+    log_dir = made(tmp_path / "logs")
+    log = log_dir / "t-0" / f"{10:020d}.log"
+    swap = log.with_name(f"{log.name}.swap")
+    shutil.copy(log, swap)
+    lose_log = log.read_bytes()
+    log.unlink()
+    assert found(log_dir) == []
+    swap.unlink()
+    log.with_name(f"{log.name}.deleted").write_bytes(lose_log)
+    (told,) = found(log_dir)
+    assert f"{log.name}.deleted may be what is missing, and the next start deletes it" in told[1]
+
+
+def test_gap_of_our_own_excision_is_no_finding_until_what_is_kept_is_purged(tmp_path: Path) -> None:
+    log_dir = made(tmp_path / "logs")
+    log = log_dir / "t-0" / f"{10:020d}.log"
+    content = bytearray(log.read_bytes())
+    content[70] ^= 1
+    log.write_bytes(content)
+    given = options(fixes=("tail=excise",), accepted_losses=("KR302:t-0:10",))
+    plan = make_plan(str(log_dir), given)
+    assert apply(plan, given).exit_code == ExitCode.DONE
+    assert found(log_dir) == []
+    lose(log_dir, 30)  # nothing of ours explains this one, and it is the log end: nobody can tell
+    assert found(log_dir) == []
+    assert purge(plan, given).exit_code == ExitCode.DONE
+    assert [evidence.split(";")[0] for _, evidence in found(log_dir)] == [
+        f"3 offsets have no record: 3 of those from 10 to 19 in {10:020d}.log"
+    ]
+
+
+def test_what_our_kept_originals_explain_is_taken_out_of_a_larger_gap(tmp_path: Path) -> None:
+    log_dir = made(tmp_path / "logs")
+    kept = log_dir / "t-0" / "krepair~0123abcd" / "keep"
+    kept.mkdir(parents=True)
+    shutil.copy(log_dir / "t-0" / f"{20:020d}.log", kept)
+    for base in (10, 20):
+        lose(log_dir, base)
+    assert [evidence.split(";")[0] for _, evidence in found(log_dir)] == [
+        "10 offsets have no record: 10 to 19 are in no segment"
+    ]
+
+
+def test_undone_excision_leaves_no_gap(tmp_path: Path) -> None:
+    log_dir = made(tmp_path / "logs")
+    log = log_dir / "t-0" / f"{10:020d}.log"
+    content = bytearray(log.read_bytes())
+    content[70] ^= 1
+    log.write_bytes(content)
+    given = options(fixes=("tail=excise",), accepted_losses=("KR302:t-0:10",))
+    plan = make_plan(str(log_dir), given)
+    apply(plan, given)
+    assert undo(plan, given).exit_code == ExitCode.DONE
+    assert found(log_dir) == []

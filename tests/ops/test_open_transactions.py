@@ -1,0 +1,222 @@
+"""How long a transaction is open: told by markers, file times, the coordinator's log; never by the times of records."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+
+from krepair.checks.catalogue import counts
+from krepair.ops.check import check
+from krepair.ops.findings import coordinator
+from krepair.ops.options import Engine, Options
+from krepair.ops.reports import LogDirReport
+from tests import builders
+from tests.builders import NOW_MS, Record, commit, data
+
+MINUTE = 60_000
+LAST = NOW_MS - 60 * MINUTE
+ONGOING, COMPLETE_COMMIT, PREPARE_ABORT = 1, 4, 3
+ASK = "; first ask the running cluster: kafka-transactions.sh find-hanging, then describe"
+
+
+def checked(log_dir: Path, *more: tuple[str, str]) -> LogDirReport:
+    settings = (("retention.ms", "-1"), *more)
+    given = Options(engine=Engine.INLINE, now_ms=NOW_MS, broker_version="3.9.2", settings=settings)
+    return check([str(log_dir)], given).log_dirs[0]
+
+
+def said(log_dir: Path, *more: tuple[str, str]) -> list[tuple[str, str]]:
+    return [
+        (each.rule, each.evidence)
+        for each in checked(log_dir, *more).findings
+        if each.rule in ("KR103", "KR107")
+    ]
+
+
+def rules(log_dir: Path) -> list[str]:
+    return [rule for rule, _ in said(log_dir)]
+
+
+def test_records_that_look_old_make_no_transaction_old(tmp_path: Path) -> None:
+    directory = builders.LogDir(tmp_path / "logs")
+    partition = directory.partition("t")
+    partition.segment(data(0, timestamp=LAST), mtime_ms=LAST - MINUTE)
+    partition.segment(data(1, pid=7, txn=True, timestamp=LAST - 600 * MINUTE), mtime_ms=LAST)
+    assert said(directory.write()) == []
+
+
+def test_records_that_look_new_do_not_hide_an_old_transaction(tmp_path: Path) -> None:
+    directory = builders.LogDir(tmp_path / "logs")
+    partition = directory.partition("t")
+    partition.segment(data(0, pid=7, epoch=3, txn=True, timestamp=LAST), mtime_ms=LAST - 21 * MINUTE)
+    partition.segment(data(1, timestamp=LAST), mtime_ms=LAST)
+    log_dir = directory.write()
+    text = (
+        "1 transactions without a marker when the broker last wrote: producer 7, epoch 3, open since offset 0 for at "
+        "least 21 minutes by the modification times of the logs"
+    )
+    assert said(log_dir) == [("KR103", text + ASK)]
+    assert "abort" not in text + ASK
+    unknown = (
+        "1 transactions of 1 partitions are open, for how long is not known: t-0 since offset 0 (producer 7); the "
+        "times of their batches are their producers' own, and neither markers, nor file times, nor "
+        "__transaction_state tell. The running cluster knows: kafka-transactions.sh find-hanging"
+    )
+    assert said(log_dir, ("transaction.max.timeout.ms", str(20 * MINUTE))) == [("KR107", unknown)]
+
+
+def test_marker_behind_it_tells_even_where_a_copy_has_lost_the_file_times(tmp_path: Path) -> None:
+    directory = builders.LogDir(tmp_path / "logs")
+    partition = directory.partition("t")
+    partition.segment(
+        data(0, pid=7, txn=True, timestamp=LAST),
+        data(1, pid=8, txn=True, timestamp=LAST),
+        commit(2, pid=8, timestamp=LAST - 30 * MINUTE),
+    )
+    other = directory.partition("u")
+    other.segment(data(0, pid=9, txn=True), commit(1, pid=9, timestamp=LAST))
+    log_dir = directory.write()
+    ((rule, text),) = said(log_dir)
+    assert rule == "KR103"
+    assert "open since offset 0 for at least 30 minutes by the markers behind it" in text
+
+
+def test_markers_before_it_show_that_it_is_young(tmp_path: Path) -> None:
+    directory = builders.LogDir(tmp_path / "logs")
+    partition = directory.partition("t")
+    partition.segment(data(0, pid=8, txn=True), commit(1, pid=8, timestamp=LAST - 10 * MINUTE))
+    partition.segment(
+        data(2, pid=7, txn=True, timestamp=LAST - 900 * MINUTE),
+        data(3, pid=8, sequence=1, txn=True),
+        commit(4, pid=8, timestamp=LAST),
+    )
+    assert said(directory.write()) == []
+
+
+def test_single_segment_of_which_nothing_is_known_is_said_to_be_unknown_and_is_no_warning(
+    tmp_path: Path,
+) -> None:
+    directory = builders.LogDir(tmp_path / "logs")
+    directory.partition("t").segment(data(0, pid=7, txn=True, timestamp=LAST - 900 * MINUTE), mtime_ms=LAST)
+    report = checked(directory.write())
+    assert [finding.rule for finding in report.findings if counts(finding)] == []
+    assert [finding.rule for finding in report.findings] == ["KR107"]
+
+
+def test_files_that_were_written_long_after_all_markers_were_copied_and_tell_nothing(tmp_path: Path) -> None:
+    directory = builders.LogDir(tmp_path / "logs")
+    directory.partition("t").segment(data(0, pid=7, txn=True), mtime_ms=NOW_MS - 30 * MINUTE)
+    other = directory.partition("u")
+    other.segment(
+        data(0, pid=9, txn=True), commit(1, pid=9, timestamp=NOW_MS - 3000 * MINUTE), mtime_ms=NOW_MS
+    )
+    assert rules(directory.write()) == ["KR107"]
+
+
+def test_transaction_whose_marker_may_lie_behind_damage_is_not_judged(tmp_path: Path) -> None:
+    directory = builders.LogDir(tmp_path / "logs")
+    partition = directory.partition("t")
+    partition.segment(data(0, pid=7, txn=True), commit(1, pid=7), mtime_ms=LAST - 90 * MINUTE)
+    partition.segment(data(2), mtime_ms=LAST)
+    path = directory.write()
+    log = path / "t-0" / f"{0:020d}.log"
+    log.write_bytes(log.read_bytes()[:-1] + b"x")
+    assert said(path) == []
+
+
+# -- the coordinator's log
+
+
+def value(
+    producer_id: int,
+    status: int,
+    partitions: tuple[tuple[str, int], ...],
+    start_ms: int,
+    *,
+    timeout_ms: int = 60_000,
+    version: int = 0,
+) -> bytes:
+    """A value of ``__transaction_state`` as brokers write it: 0 up to 3.7, 1 (flexible, with a tag) later."""
+    out = struct.pack(">hqhib", version, producer_id, 0, timeout_ms, status)
+    if version == 0:
+        out += struct.pack(">i", len(partitions) or -1)
+        for topic, number in partitions:
+            out += struct.pack(">h", len(topic)) + topic.encode() + struct.pack(">ii", 1, number)
+        return out + struct.pack(">qq", start_ms, start_ms)
+    out += bytes([len(partitions) + 1 if partitions else 0])
+    for topic, number in partitions:
+        out += bytes([len(topic) + 1]) + topic.encode() + b"\2" + struct.pack(">i", number) + b"\0"
+    return out + struct.pack(">qq", start_ms, start_ms) + b"\1\2\2\0\2"
+
+
+def with_coordinator(root: Path, *values: bytes, file_age: int = 0) -> Path:
+    """A transaction open at offset 0 of t-0; its file is older than the newest by ``file_age`` minutes."""
+    directory = builders.LogDir(root)
+    partition = directory.partition("t")
+    partition.segment(data(0, pid=7, txn=True), mtime_ms=LAST - file_age * MINUTE)
+    coordinator_log = directory.partition("__transaction_state")
+    for offset, one in enumerate(values):
+        key = struct.pack(">hh", 0, 2) + b"id"
+        coordinator_log.segment(data(offset, [Record(key, one)], timestamp=LAST), mtime_ms=LAST)
+    return directory.write()
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize(
+    ("status", "partitions", "age", "file_age", "expected"),
+    [
+        (ONGOING, (("t", 0),), 1, 0, []),
+        (ONGOING, (("s", 3), ("t", 0)), 5, 90, []),  # its time is not up, whatever the files look like
+        (ONGOING, (("t", 0),), 7, 0, ["KR103"]),  # a minute is allowed, and five of slack
+        (PREPARE_ABORT, (("t", 0),), 1, 0, []),
+        (ONGOING, (("s", 3),), 1, 0, ["KR107"]),  # the end of the coordinator's log may not be here
+        (ONGOING, (("s", 3),), 1, 6, ["KR103"]),
+        (COMPLETE_COMMIT, (), 1, 0, ["KR107"]),
+        (COMPLETE_COMMIT, (), 1, 6, ["KR103"]),
+    ],
+)
+def test_what_the_coordinator_wrote_counts_more_than_file_times(
+    tmp_path: Path,
+    version: int,
+    status: int,
+    partitions: tuple[tuple[str, int], ...],
+    age: int,
+    file_age: int,
+    expected: list[str],
+) -> None:
+    one = value(7, status, partitions, LAST - age * MINUTE, version=version)
+    assert rules(with_coordinator(tmp_path / "logs", one, file_age=file_age)) == expected
+
+
+def test_newest_state_of_a_producer_counts_and_those_of_others_do_not(tmp_path: Path) -> None:
+    log_dir = with_coordinator(
+        tmp_path / "logs",
+        value(7, COMPLETE_COMMIT, (), LAST - 50 * MINUTE),
+        value(7, ONGOING, (("t", 0),), LAST - MINUTE),
+        value(8, COMPLETE_COMMIT, (), LAST),
+    )
+    assert said(log_dir) == []
+
+
+def test_coordinator_log_is_read_window_by_window_and_damage_in_it_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = [value(number, COMPLETE_COMMIT, (), LAST) for number in range(100, 160)]
+    directory = builders.LogDir(tmp_path / "logs")
+    directory.partition("t").segment(data(0, pid=7, txn=True), mtime_ms=LAST)
+    values[41] = value(7, ONGOING, (("t", 0),), LAST - MINUTE)
+    batches = [data(offset, [Record(b"k", one)], timestamp=LAST) for offset, one in enumerate(values)]
+    directory.partition("__transaction_state").segment(*batches, mtime_ms=LAST)
+    log_dir = directory.write()
+    monkeypatch.setattr(coordinator, "WINDOW_BYTES", 2 * len(batches[0].raw) + 50)
+    assert said(log_dir) == []
+    log = log_dir / "__transaction_state-0" / f"{0:020d}.log"
+    content = bytearray(log.read_bytes())
+    content[sum(len(one.raw) for one in batches[:42]) - 3] ^= 1
+    log.write_bytes(content)
+    assert rules(log_dir) == ["KR107"]
+    shutil.rmtree(log.parent)
+    assert rules(log_dir) == ["KR107"]
