@@ -19,14 +19,12 @@ from krepair.errors import (
     StalePlanError,
 )
 from krepair.journal.fence import Watch
-from krepair.journal.folder import PartitionFolder
 from krepair.journal.outcome import Committed, Failed, Outcome, Undone
 from krepair.journal.purge import remove_private_folder
 from krepair.journal.runner import Guards, commit_partition, finish_partition
 from krepair.journal.safe_points import SafePoints, signals_wait
 from krepair.journal.status import ChangeState, read_status
 from krepair.logdir.lock import Lock, hold_lock
-from krepair.logdir.reading import kind_of
 from krepair.logdir.space import read_space
 from krepair.ops.fixes.swaps import not_completed
 from krepair.ops.options import Options
@@ -34,7 +32,15 @@ from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
 from krepair.ops.root import RootRun
 from krepair.ops.stage import Stager, Staging
-from krepair.ops.target import check_ground, check_target, disk_of, journal_folder, listed, view_of
+from krepair.ops.target import (
+    check_ground,
+    check_target,
+    disk_of,
+    journal_folder,
+    listed,
+    view_of,
+    why_left_alone,
+)
 from krepair.pipeline.engine import Engine, choose_engine
 from krepair.pipeline.jobs import FINISH
 from krepair.plan.build import apply_order
@@ -188,8 +194,9 @@ class _Apply:
         folder = journal_folder(self.disk, self.plan, plan)
         try:
             if partition is None or partition.unreadable:
+                gone = why_left_alone(folder)
                 raise StalePlanError(
-                    f"{folder.path}: {partition.unreadable if partition else self._why_gone(folder)}"
+                    gone or f"{folder.path}: {partition.unreadable if partition else 'is gone'}"
                 )
             states = read_status(self.disk, self.plan.log_dir, self.plan.plan_id, plan)
             unknown = next((change for change, state in states.items() if state is ChangeState.UNKNOWN), "")
@@ -244,12 +251,6 @@ class _Apply:
                 f"{wrong}; it is neither what the plan was made of nor what it makes",
                 next_command=f"krepair plan {shlex.quote(self.plan.log_dir)} --out PLAN",
             )
-
-    def _why_gone(self, folder: PartitionFolder) -> str:
-        found = self.disk.tree.status(folder.path)
-        if found is None:
-            return "is gone"
-        return f"expected a folder, found a {kind_of(found.st_mode)}; the partition is left as it is"
 
     # -- space
 

@@ -17,7 +17,7 @@ from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.reports import ApplyReport, ChangeResult
 from krepair.ops.root import RootRun
-from krepair.ops.target import check_ground, check_target, disk_of, journal_folder
+from krepair.ops.target import check_ground, check_target, disk_of, journal_folder, why_left_alone
 from krepair.plan.model import PartitionPlan, Plan
 
 
@@ -88,8 +88,12 @@ def _purge_all(plan: Plan, disk: Disk, guards: Guards, progress: Progress) -> li
 
 
 def _purge_one(plan: Plan, partition: PartitionPlan, disk: Disk) -> ChangeResult:
+    folder = journal_folder(disk, plan, partition)
     try:
-        freed = purge_partition(journal_folder(disk, plan, partition))
+        gone = why_left_alone(folder)
+        if gone:
+            raise StalePlanError(gone)
+        freed = purge_partition(folder)
     except (KrepairError, OSError) as error:
         return failed_partition(partition, error, otherwise=ExitCode.PARTLY)
     return ChangeResult(

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shlex
 import socket
+import stat
 from collections.abc import Iterator
 from typing import Final
 
@@ -16,7 +17,7 @@ from krepair.errors import RefusedError, StalePlanError, UnreadableError
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.permission import check_may_change, check_may_change_root
 from krepair.journal.root import RootFolder
-from krepair.logdir.reading import why
+from krepair.logdir.reading import kind_of, why
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.plan.model import PartitionPlan, Plan
@@ -108,3 +109,17 @@ def listed(view: LogDir, partition: PartitionPlan) -> Partition | None:
 def journal_folder(disk: Disk, plan: Plan, partition: PartitionPlan) -> PartitionFolder:
     """The partition's folder as the journal wants it."""
     return PartitionFolder(disk, plan.log_dir, partition.folder, plan.plan_id)
+
+
+def why_left_alone(folder: PartitionFolder) -> str:
+    """Why a partition is left as it is: its folder is gone, or is a link behind which nothing is touched; or empty.
+
+    Raises:
+        OSError: it could not be looked at.
+    """
+    found = folder.tree.status(folder.path)
+    if found is None:
+        return f"{folder.path}: is gone; the partition is left as it is"
+    if not stat.S_ISDIR(found.st_mode):
+        return f"{folder.path}: expected a folder, found a {kind_of(found.st_mode)}; the partition is left as it is"
+    return ""

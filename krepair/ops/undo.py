@@ -13,14 +13,13 @@ from krepair.journal.runner import Guards, undo_partition
 from krepair.journal.safe_points import SafePoints, signals_wait
 from krepair.journal.status import ChangeState, read_status
 from krepair.logdir.lock import hold_lock
-from krepair.logdir.reading import kind_of
 from krepair.ops.apply import failed_partition, freed_by, result_of
 from krepair.ops.kept_copies import BadCopies, bad_copies, bytes_of_kept_logs
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.reports import ApplyReport, ChangeResult
 from krepair.ops.root import RootRun
-from krepair.ops.target import check_ground, check_target, disk_of, journal_folder
+from krepair.ops.target import check_ground, check_target, disk_of, journal_folder, why_left_alone
 from krepair.pipeline.engine import choose_engine
 from krepair.plan.figures import sizes_by_name
 from krepair.plan.model import Change, PartitionPlan, Plan
@@ -100,8 +99,9 @@ def _undo_one(
     sizes = sizes_by_name(partition.files)
     changes: dict[str, Change] = {change.change_id: change for change in partition.changes}
     try:
-        if not folder.tree.is_folder(folder.path):
-            return _left_alone(folder, partition)
+        gone = why_left_alone(folder)
+        if gone:
+            return [_failed(partition, gone, ExitCode.STALE_PLAN)]
         states = read_status(folder.disk, plan.log_dir, plan.plan_id, partition)
         if ChangeState.PURGED in states.values():
             why = f"{folder.path}: its originals were purged; there is nothing to put back"
@@ -119,13 +119,6 @@ def _undo_one(
         for outcome in outcomes
     ]
     return [_nothing_to_undo(result) if result.why == "is not applied" else result for result in results]
-
-
-def _left_alone(folder: PartitionFolder, partition: PartitionPlan) -> list[ChangeResult]:
-    """A partition that is gone, or a link: nothing behind it is touched."""
-    found = folder.tree.status(folder.path)
-    what = "is gone" if found is None else f"expected a folder, found a {kind_of(found.st_mode)}"
-    return [_failed(partition, f"{folder.path}: {what}; the partition is left as it is", ExitCode.STALE_PLAN)]
 
 
 def _failed(partition: PartitionPlan, why: str, code: ExitCode) -> ChangeResult:

@@ -1,0 +1,125 @@
+"""Half-done partitions: several groups, several partitions and fences at once, and the same command ends right."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from krepair.durable.real_disk import RealDisk
+from krepair.errors import ExitCode
+from krepair.plan.model import Plan
+from tests.durable.disks import FailingDisk, RecordingDisk, SimulatedCrash, StoppingDisk
+from tests.ops.scene import TV2, Scene, scene, tree
+
+MARKER = ".kafka_cleanshutdown"
+POINTS = "recovery-point-offset-checkpoint"
+
+
+def fresh(root: Path) -> tuple[Scene, Plan]:
+    """Two partitions with two groups in each, cleanly stopped."""
+    one = scene(root, TV2)
+    (one.path / MARKER).write_bytes(b"")
+    os.utime(one.path / MARKER, ns=(7, 7))
+    plan = one.plan(merge=False)
+    assert sorted(len(part.changes) for part in plan.partitions if part.changes) == [2, 2]
+    return one, plan
+
+
+def served(one: Scene) -> dict[str, tuple[object, ...]]:
+    return {name: row for name, row in tree(one.path, private=False).items() if name != ".lock"}
+
+
+def test_stopped_at_every_rename_of_several_groups_apply_goes_on_to_the_same_tree(memory_dir: Path) -> None:
+    one, plan = fresh(memory_dir / "whole")
+    recording = RecordingDisk(RealDisk())
+    assert one.apply(plan, recording).exit_code == ExitCode.DONE
+    expected = served(one)
+    renames = sum(call.kind == "rename" for call in recording.calls)
+    assert renames > 24
+    for stop in range(1, renames + 1):
+        one, plan = fresh(memory_dir / str(stop))
+        before = served(one)
+        with pytest.raises(SimulatedCrash):
+            one.apply(plan, StoppingDisk(RealDisk(), stop, {"rename"}))
+        if stop % 2:
+            again = one.apply(plan)
+            assert again.exit_code == ExitCode.DONE, (stop, again.results)
+            assert served(one) == expected, stop
+        assert one.undo(plan).exit_code == ExitCode.DONE
+        assert served(one) == before, stop
+        shutil.rmtree(memory_dir / str(stop))
+
+
+@pytest.mark.parametrize("fail_at", range(1, 40, 3))
+def test_one_failed_rename_never_costs_the_clean_shutdown_marker_or_a_recovery_point(
+    memory_dir: Path, fail_at: int
+) -> None:
+    one, plan = fresh(memory_dir / "logs")
+    before = served(one)
+    first = one.apply(plan, FailingDisk(RealDisk(), fail_at, errno.EIO, kinds={"rename"}))
+    assert first.exit_code in {ExitCode.DONE, ExitCode.PARTLY}
+    assert one.apply(plan).exit_code == ExitCode.DONE
+    assert not list(one.path.glob("*/krepair~*/fence"))
+    root = served(one)
+    assert (root[MARKER], root[POINTS]) == (before[MARKER], before[POINTS])
+    assert one.undo(plan).exit_code == ExitCode.DONE
+    assert served(one) == before
+
+
+def half_done(root: Path) -> tuple[Scene, Plan, str]:
+    """A directory whose first partition stopped between the commit of its first group and its end, fence up."""
+    whole, plan = fresh(root / "other")
+    recording = RecordingDisk(RealDisk())
+    whole.apply(plan, recording)
+    renames = [call for call in recording.calls if call.kind == "rename"]
+    stop, call = next((n, call) for n, call in enumerate(renames, 1) if call.path.endswith(".log.swap"))
+    one, plan = fresh(root / "logs")
+    with pytest.raises(SimulatedCrash):
+        one.apply(plan, StoppingDisk(RealDisk(), stop, {"rename"}))
+    assert list(one.path.glob("*/krepair~*/fence"))
+    return one, plan, Path(call.path).parent.name
+
+
+def test_while_a_fence_stands_another_partition_is_changed_and_nothing_is_lost(memory_dir: Path) -> None:
+    """The second plan cuts a torn tail in an active segment, which is what a broker's start does, too."""
+    before = served(fresh(memory_dir / "before")[0])
+    one, plan, folder = half_done(memory_dir)
+    other = next(part.folder for part in plan.partitions if part.changes and part.folder != folder)
+    log = sorted((one.path / other).glob("*.log"))[-1]
+    with log.open("ab") as file:
+        file.write(b"\0" * 7 + b"torn")
+    tail = one.plan(fixes=("tail",), partitions=((other.rpartition("-")[0], int(other.rpartition("-")[2])),))
+    assert one.apply(tail).exit_code == ExitCode.DONE
+    assert list(one.path.glob("*/krepair~*/fence"))
+    assert one.undo(tail).exit_code == ExitCode.DONE
+    assert one.undo(plan).exit_code == ExitCode.DONE
+    root = served(one)
+    assert (root[MARKER], root[POINTS]) == (before[MARKER], before[POINTS])
+
+
+@pytest.mark.parametrize("kind", ["sync_dir", "rename", "remove_dir", "unlink"])
+def test_a_fence_that_cannot_be_taken_down_is_no_success(memory_dir: Path, kind: str) -> None:
+    one, plan = fresh(memory_dir / "whole")
+    recording = RecordingDisk(RealDisk())
+    one.apply(plan, recording)
+    calls = [call for call in recording.calls if call.kind == kind]
+    lifting = [
+        number for number, call in enumerate(calls, 1) if "/fence" in call.path or call.path == str(one.path)
+    ]
+    assert lifting
+    for fail_at in lifting:
+        root = memory_dir / f"{kind}{fail_at}"
+        one, plan = fresh(root)
+        before = served(one)
+        report = one.apply(plan, FailingDisk(RealDisk(), fail_at, errno.EIO, kinds={kind}))
+        assert report.exit_code == ExitCode.PARTLY, (kind, fail_at)
+        assert any("Input/output error" in result.why for result in report.results)
+        assert one.apply(plan).exit_code == ExitCode.DONE
+        now = served(one)
+        assert (now[MARKER], now[POINTS]) == (before[MARKER], before[POINTS])
+        assert not list(one.path.glob("*/krepair~*/fence"))
+        shutil.rmtree(root)
