@@ -120,13 +120,13 @@ class LockLostError(KrepairError):
 
     Args:
         message: what became of the lock.
-        begun: whether this run has changed anything yet.
-        exit_code: of the cause, which holds as long as nothing was changed.
+        next_command: see ``KrepairError``.
+        before: exit code of the cause, where this run has changed nothing yet.
     """
 
     exit_code = ExitCode.PARTLY
 
-    def __init__(self, message: str, *, begun: bool, exit_code: ExitCode) -> None:
-        super().__init__(message)
-        if not begun:
-            self.exit_code = exit_code
+    def __init__(self, message: str, *, next_command: str = "", before: ExitCode | None = None) -> None:
+        super().__init__(message, next_command=next_command)
+        if before is not None:
+            self.exit_code = before

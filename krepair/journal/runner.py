@@ -76,9 +76,8 @@ class Guards:
         try:
             self.lock.check()
         except KrepairError as error:
-            raise LockLostError(
-                f"{error.message}; nothing more is changed", begun=self.begun, exit_code=error.exit_code
-            ) from error
+            before = None if self.begun else error.exit_code
+            raise LockLostError(f"{error.message}; nothing more is changed", before=before) from error
 
 
 def commit_partition(

@@ -1,0 +1,120 @@
+"""Another user: what root applied, the broker's user can undo; what a user may not touch is refused before anything."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from krepair.errors import ExitCode, KrepairError
+from krepair.ops.apply import apply
+from krepair.ops.purge import purge
+from krepair.ops.reports import ApplyReport
+from krepair.ops.undo import undo
+from krepair.plan.model import Plan
+from tests.ops.scene import TV2, Scene, scene, tree
+
+BROKER, STRANGER = 4242, 4343
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+def owned(root: Path) -> Scene:
+    """A log directory that is the broker's."""
+    one = scene(root, TV2)
+    for path in [one.path, *one.path.rglob("*")]:
+        os.chown(path, BROKER, BROKER)
+    for folder in (root, *root.parents):
+        if folder.is_relative_to("/dev/shm/krepair-"[:8]) and folder != Path("/dev/shm"):
+            folder.chmod(0o755)
+    for folder in one.path.relative_to(root).parents:
+        (root / folder).chmod(0o755)
+    return one
+
+
+def as_user(user: int, do: Callable[[], ApplyReport]) -> tuple[int, str]:
+    """Exit code and words of a verb that another user runs, in a process of its own."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(user)
+            os.setuid(user)
+            report = do()
+            said = (int(report.exit_code), " ".join(filter(None, (result.why for result in report.results))))
+        except KrepairError as error:
+            said = (int(error.exit_code), error.message)
+        except BaseException as error:  # the parent is told
+            said = (1, repr(error))
+        os.write(writing, pickle.dumps(said)[:60_000])
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        answer: tuple[int, str] = pickle.loads(pipe.read())
+    os.waitpid(child, 0)
+    return answer
+
+
+def run(verb: Callable[..., ApplyReport], plan: Plan, one: Scene) -> Callable[[], ApplyReport]:
+    return lambda: verb(plan, one.options())
+
+
+def test_all_that_root_leaves_belongs_to_the_partition_s_owner(memory_dir: Path) -> None:
+    one = owned(memory_dir)
+    plan = one.plan(fixes=("markers", "checkpoints", "index"))
+    assert apply(plan, one.options()).exit_code == ExitCode.DONE
+    owners = {(path.lstat().st_uid, path.lstat().st_gid) for path in one.path.rglob("*")}
+    assert owners == {(BROKER, BROKER)}
+    assert list(one.path.glob("*/krepair~*/journal"))
+
+
+@pytest.mark.parametrize("after", ["undo", "purge"])
+def test_what_root_applied_the_broker_s_user_can_undo_or_purge(memory_dir: Path, after: str) -> None:
+    one = owned(memory_dir)
+    before = tree(one.path)
+    plan = one.plan()
+    assert apply(plan, one.options()).exit_code == ExitCode.DONE
+    assert as_user(BROKER, run(undo if after == "undo" else purge, plan, one)) == (0, "")
+    assert not list(one.path.glob("*/krepair~*"))
+    assert after == "purge" or tree(one.path) == before
+
+
+def test_the_broker_s_user_can_apply_and_undo(memory_dir: Path) -> None:
+    one = owned(memory_dir)
+    before = tree(one.path)
+    plan = one.plan()
+    assert as_user(BROKER, run(apply, plan, one)) == (0, "")
+    assert tree(one.path) != before
+    assert as_user(BROKER, run(undo, plan, one)) == (0, "")
+    assert tree(one.path) == before
+
+
+@pytest.mark.parametrize("verb", [apply, undo, purge])
+def test_a_stranger_is_refused_before_anything_is_begun(
+    memory_dir: Path, verb: Callable[..., ApplyReport]
+) -> None:
+    one = owned(memory_dir)
+    plan = one.plan()
+    if verb is not apply:
+        apply(plan, one.options())
+    before = tree(one.path)
+    code, said = as_user(STRANGER, run(verb, plan, one))
+    assert code in {ExitCode.REFUSED, ExitCode.UNREADABLE}
+    assert str(one.path) in said
+    assert tree(one.path) == before
+
+
+def test_one_file_of_somebody_else_is_named_before_anything_is_begun(memory_dir: Path) -> None:
+    one = owned(memory_dir)
+    plan = one.plan()
+    changed = next(part for part in plan.partitions if part.changes)
+    log = sorted((one.path / changed.folder).glob("*.log"))[0]
+    os.chown(log, 0, 0)
+    plan = one.plan()
+    before = tree(one.path)
+    code, said = as_user(BROKER, run(apply, plan, one))
+    assert (code, str(log) in said) == (ExitCode.REFUSED, True)
+    assert tree(one.path) == before
