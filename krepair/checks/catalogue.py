@@ -599,6 +599,33 @@ _FORECAST = (
     ),
 )
 
+_KEPT_BY_KREPAIR = (
+    Rule(
+        code="KR901",
+        severity=Severity.INFORMATION,
+        title="An earlier plan still keeps originals",
+        evidence="plan id, bytes that purge would free, since when, and whether the plan can still be undone",
+        danger="none by itself: it takes space until krepair purge, and what a broker writes ends the possibility "
+        "to undo",
+        fix="none",
+        lost_if_wrong=NOTHING_CHANGED,
+        source="the commit protocol of krepair",
+        implemented_in=FIRST_VERSION,
+    ),
+    Rule(
+        code="KR902",
+        severity=Severity.SLOW,
+        title="An apply or undo was interrupted",
+        evidence="plan id, the change that is half done, and the partitions whose fence is up",
+        danger="a broker reads every record, but recovers the partition first while the fence is up; no other plan can "
+        "change the partition",
+        fix="none",
+        lost_if_wrong=NOTHING_CHANGED + "; the same apply or undo, run again, ends it",
+        source="the commit protocol of krepair",
+        implemented_in=FIRST_VERSION,
+    ),
+)
+
 CATALOGUE: Final[tuple[Rule, ...]] = (
     *TRANSACTIONS,
     *_INDEXES,
@@ -608,6 +635,7 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
     *_FOLDERS,
     *_SPACE,
     *_FORECAST,
+    *_KEPT_BY_KREPAIR,
 )
 
 RULES: Final[dict[str, Rule]] = {rule.code: rule for rule in CATALOGUE}

@@ -10,6 +10,8 @@ from typing import Final
 
 SECONDS_PER_BATCH: Final = 2.3e-6
 SECONDS_PER_BYTE: Final = 1 / 1.5e9
+_UNITS: Final = (("s", 1, 120), ("minutes", 60, 7200), ("hours", 3600, 172_800))
+"""Unit, its length in seconds, and below how many seconds it is used."""
 
 
 def recovery_seconds(log_bytes: int, batches: int) -> float:
@@ -23,7 +25,10 @@ def recovery_seconds(log_bytes: int, batches: int) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """Seconds below two minutes, else minutes."""
+    """Seconds below two minutes, minutes below two hours, hours below two days, else days."""
     if seconds < 1:
         return "less than a second"
-    return f"about {seconds:.0f} s" if seconds < 120 else f"about {seconds / 60:.0f} minutes"
+    for unit, length, below in _UNITS:
+        if seconds < below:
+            return f"about {seconds / length:.0f} {unit}"
+    return f"about {seconds / 86_400:.0f} days"

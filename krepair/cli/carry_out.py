@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from typing import NoReturn
+
+from msgspec.structs import replace
 
 from krepair.cli.commands import exact, exact_errors
 from krepair.cli.outcome import finish
 from krepair.cli.progress import ProgressOf
+from krepair.errors import ExitCode
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress
 from krepair.ops.reports import ApplyReport
@@ -39,6 +43,20 @@ def carry_out(
 
     plan = show.load(path)
     with ProgressOf(quiet=quiet) as progress, exact_errors(plan=path, log_dir=plan.log_dir):
-        report = run(plan, options, progress)
+        report = _with_others(run(plan, options, progress))
     report = exact(report, plan=path, log_dir=plan.log_dir)
     finish(report.verb, report, report.exit_code, lambda: apply_view(report), as_json=json, quiet=quiet)
+
+
+def _with_others(report: ApplyReport) -> ApplyReport:
+    """Where undo or purge found nothing, but other plans keep something, the next command lists that."""
+    from krepair.ops import kept
+
+    idle = all(
+        result.outcome in {"already", "purged"} and not result.bytes_freed for result in report.results
+    )
+    if report.verb == "apply" or report.exit_code is not ExitCode.DONE or not idle:
+        return report
+    if not kept.others_keep(report.log_dir, report.plan_id):
+        return report
+    return replace(report, next_command=f"krepair {report.verb} {shlex.quote(report.log_dir)}")

@@ -94,6 +94,16 @@ AssumeOption = Annotated[
 LogDirArgument = Annotated[
     str, typer.Argument(metavar="LOGDIR", help="A log directory of the stopped broker.")
 ]
+PlanOrLogDirArgument = Annotated[
+    str,
+    typer.Argument(metavar="PLAN|LOGDIR", help="A plan file, or the log directory that it was applied to."),
+]
+PlanIdOption = Annotated[
+    str,
+    typer.Option(
+        "--plan-id", metavar="ID", help="With LOGDIR: the plan, by its id; left out, what is kept is listed."
+    ),
+]
 PlanArgument = Annotated[str, typer.Argument(metavar="PLAN", help="A plan file.")]
 
 

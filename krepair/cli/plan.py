@@ -73,13 +73,15 @@ def plan(
     from krepair.ops import show
 
     if out is not None:
-        show.check_place(out, log_dirs[0])
+        with exact_errors(log_dir=log_dirs[0], typed=options):
+            show.check_place(out, log_dirs[0])
     from krepair.ops import plan as ops
 
     with ProgressOf(quiet=quiet) as progress, exact_errors(log_dir=log_dirs[0], typed=options):
         made = ops.make_plan(log_dirs[0], options, progress)
     if out is not None:
-        show.save(out, made)
+        with exact_errors(log_dir=log_dirs[0], typed=options):
+            show.save(out, made)
     changes = made.root is not None or any(partition.changes for partition in made.partitions)
     found = made.uncleanable_partitions or changes
     finish(

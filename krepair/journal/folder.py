@@ -15,7 +15,7 @@ from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError, StalePlanError
 from krepair.formats.filenames import private_folder
-from krepair.journal.record import JOURNAL_NAME, ApplyIntent, FileState
+from krepair.journal.record import COPY_NAME, JOURNAL_NAME, ApplyIntent, FileState
 from krepair.journal.steps import (
     CLEANED,
     EXTENSIONS,
@@ -148,7 +148,7 @@ class PartitionFolder:
             OSError: one could not be looked at.
         """
         folders = (*self._private_folders(), f"{self.private}/fence")
-        files = [f"{self.private}/{JOURNAL_NAME}"]
+        files = [f"{self.private}/{JOURNAL_NAME}", f"{self.private}/{COPY_NAME}"]
         found = self.tree.status(self.private)
         if found is not None and stat.S_ISDIR(found.st_mode):
             for path in folders[1:]:

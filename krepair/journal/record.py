@@ -20,6 +20,8 @@ from krepair.errors import RefusedError
 MAGIC = "krepair journal"
 VERSION = 1
 JOURNAL_NAME = "journal"
+COPY_NAME = "plan"
+"""The copy of the plan, see ``krepair.journal.plan_copy``."""
 _NEW_JOURNAL = "journal.new"
 MOST_BYTES = 256 << 20
 """A journal beyond this is not ours: 10,000 groups of 4 files each take about 20 MB."""

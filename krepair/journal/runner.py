@@ -53,6 +53,7 @@ class Guards:
         check_space: given a change, raises ``RefusedError`` when there is not enough free space for it.
         watch: of the fences of the log directory; None: each partition looks for itself.
         begun: whether this run has changed anything yet.
+        keep_plan: given a folder whose private sub-folders are there, puts the copy of the plan into it.
     """
 
     lock: HeldLock
@@ -60,6 +61,7 @@ class Guards:
     check_space: Callable[[Change], None]
     watch: Watch | None = None
     begun: bool = False
+    keep_plan: Callable[[PartitionFolder], None] = lambda folder: None
 
     def check(self, change: Change) -> None:
         """All of them."""
@@ -346,6 +348,7 @@ class _Run:
                 break
         try:
             if intents:
+                self.guards.keep_plan(self.folder)
                 self._append(*intents)
         except (KrepairError, OSError) as error:
             # Nothing was announced, so nothing was done.

@@ -20,6 +20,7 @@ from krepair.errors import (
 )
 from krepair.journal.fence import Watch
 from krepair.journal.outcome import Committed, Failed, Outcome, Undone
+from krepair.journal.plan_copy import PlanKeeper
 from krepair.journal.purge import remove_private_folder
 from krepair.journal.runner import Guards, commit_partition, finish_partition
 from krepair.journal.safe_points import SafePoints, signals_wait
@@ -48,6 +49,7 @@ from krepair.plan.figures import (
     PRIVATE_FOLDER_BYTES,
     freed_at_apply,
     peak_bytes,
+    plan_copy_bytes,
     root_peak_bytes,
     sizes_by_name,
 )
@@ -115,7 +117,13 @@ class _Apply:
         self.engine = engine
         self.disk = disk
         self.progress = progress
-        self.guards = Guards(lock, safe_points, self._check_space, Watch(disk, plan.log_dir))
+        self.guards = Guards(
+            lock,
+            safe_points,
+            self._check_space,
+            Watch(disk, plan.log_dir),
+            keep_plan=PlanKeeper(disk, plan).keep_in,
+        )
         self.states: dict[str, dict[str, ChangeState]] = {}
         self.finished: dict[str, set[str]] = {}
 
@@ -255,11 +263,15 @@ class _Apply:
     # -- space
 
     def _check_total_space(self, stagings: Sequence[Staging]) -> None:
-        needed = root_peak_bytes(self.plan.root) + sum(
-            PRIVATE_FOLDER_BYTES
-            + sum(peak_bytes(change, sizes_by_name(each.plan.files)) for change in each.to_stage)
-            for each in stagings
-            if each.to_stage
+        needed = (
+            (plan_copy_bytes(self.plan) if any(each.to_stage for each in stagings) else 0)
+            + root_peak_bytes(self.plan.root)
+            + sum(
+                PRIVATE_FOLDER_BYTES
+                + sum(peak_bytes(change, sizes_by_name(each.plan.files)) for change in each.to_stage)
+                for each in stagings
+                if each.to_stage
+            )
         )
         space = read_space(self.plan.log_dir)
         if space.mounted_read_only:

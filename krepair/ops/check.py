@@ -17,6 +17,7 @@ from krepair.ops.findings.duplicates import duplicate_findings
 from krepair.ops.findings.emptied import emptied_findings
 from krepair.ops.findings.fetch_size import fetch_findings
 from krepair.ops.findings.identity import configured_id, meta_findings, metadata_findings, read_metadata
+from krepair.ops.findings.kept import kept_findings
 from krepair.ops.findings.marked import marked_findings
 from krepair.ops.findings.missing_offsets import missing_findings
 from krepair.ops.findings.open_transactions import transaction_findings
@@ -41,13 +42,14 @@ from krepair.ops.fixes.leftovers import (
     next_version,
 )
 from krepair.ops.fixes.snapshots import look_at_snapshots, snapshot_findings
+from krepair.ops.kept import kept_originals
 from krepair.ops.next_start.findings import recovery_findings, refusal_findings, retention_findings
 from krepair.ops.next_start.forecast import RootFacts, forecast
 from krepair.ops.next_start.refusal import Version
 from krepair.ops.next_start.start_space import StartSpace, space_findings, start_space
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
-from krepair.ops.reports import CheckReport, ForecastLine, LogDirReport, PartitionSummary
+from krepair.ops.reports import CheckReport, ForecastLine, KeptPlan, LogDirReport, PartitionSummary
 from krepair.ops.survey import (
     Surveyed,
     cannot_touch,
@@ -96,6 +98,8 @@ def _index_mends(finding: Finding) -> bool:
 def _next_command(reports: Sequence[LogDirReport], whole: Collection[str]) -> str:
     for report in reports:
         found = {finding.rule for finding in report.findings}
+        if "KR902" in found:
+            return f"krepair undo {shlex.quote(report.log_dir)}"  # lists what is half done
         # What keeps a broker down, or makes it delete a partition, comes before what only wastes space.
         fixes = ["leftovers"] * any(map(leftovers_mend, report.findings))
         fixes += [name for name, rules in BEFORE_MARKERS if found & rules]
@@ -123,6 +127,7 @@ class _Seen(NamedTuple):
     version: Version
     forecast: tuple[ForecastLine, ...]
     space: StartSpace
+    kept: tuple[KeptPlan, ...]
 
 
 def _check_one(
@@ -150,6 +155,7 @@ def _check_one(
         version=version,
         forecast=lines,
         space=start_space(view, surveyed, {line.partition: line for line in lines}),
+        kept=kept_originals(view, options.now_ms),
     )
     uncleanable = [each for each in surveyed if isinstance(each.outcome, LeftAlone) and each.outcome.damaged]
     return LogDirReport(
@@ -167,6 +173,7 @@ def _check_one(
         start_needs_bytes=seen.space.needs_bytes,
         start_reserves_bytes=seen.space.reserves_bytes,
         free_bytes=seen.space.free_bytes,
+        kept=seen.kept,
     )
 
 
@@ -205,6 +212,7 @@ def _findings(seen: _Seen, settings: Settings, options: Options) -> Iterator[Fin
     yield from space_findings(seen.space)
     told = seen.version if options.broker_version else None  # a directory tells only that it is not older
     yield from emptied_findings(seen.view, seen.forecast, seen.space, nodes_of(seen.view), told)
+    yield from kept_findings(seen.view, seen.kept)
 
 
 def _findings_of_root(seen: _Seen, options: Options) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ from krepair.logdir.lock import is_locked
 from krepair.logdir.reading import opened_for_reading
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
+from krepair.ops.findings.kept import kept_text
 from krepair.ops.findings.trouble import cleaner_stands_still, mtimes_look_copied
 from krepair.ops.fixes.checkpoints import CHECKPOINTS_FIX, keeper_of, log_ends, root_plan, see_checkpoints
 from krepair.ops.fixes.epochs import EPOCHS_FIX, epoch_changes, look_at_epochs
@@ -34,6 +35,7 @@ from krepair.ops.fixes.leftovers import LEFTOVERS_FIX, leftover_changes, look_at
 from krepair.ops.fixes.snapshots import SNAPSHOTS_FIX, look_at_snapshots, snapshot_changes
 from krepair.ops.fixes.swaps import log_swaps
 from krepair.ops.fixes.tail import check_asked, decide_tails, way_of
+from krepair.ops.kept import kept_originals
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.survey import Surveyed, TailDecision, log_end_of, scan_partitions, survey
@@ -206,6 +208,7 @@ def plan_of(
         ],
         dead_cleaner=[each.partition.folder for each in surveyed if cleaner_stands_still(view, each)],
         root=root,
+        kept=[kept_text(view, one) for one in kept_originals(view, options.now_ms)],
     )
 
 
@@ -393,9 +396,11 @@ def _decided(
 
 
 def _private_notes(partition: Partition) -> tuple[str, ...]:
+    ids = sorted({private.plan_id for private in partition.private})
     return tuple(
-        f"originals of plan {private.plan_id} are still kept here; a new apply ends the possibility to undo it"
-        for private in partition.private
+        f"originals of plan {plan_id} are still kept here; after this plan is applied, that one can only be undone "
+        f"once this one is"
+        for plan_id in ids
     )
 
 

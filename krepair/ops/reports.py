@@ -13,6 +13,8 @@ from krepair.errors import ExitCode
 Expected = Literal["start", "recover", "truncate", "delete", "refuse", "unknown"]
 ChangeOutcome = Literal["committed", "already", "skipped", "failed", "undone", "purged"]
 
+KeptState = Literal["applied", "half done", "undone", "being purged", "staged", "unknown"]
+
 _DONE_OUTCOMES = frozenset({"committed", "already", "undone", "purged"})
 
 
@@ -64,6 +66,53 @@ class PartitionSummary(Struct, frozen=True, kw_only=True):
     log_end_offset: int
 
 
+class KeptPlan(Struct, frozen=True, kw_only=True):
+    """What one plan keeps in a log directory.
+
+    Attributes:
+        plan_id: of the plan.
+        state: ``applied``; ``half done`` (a change was interrupted); ``undone`` (only what is left over has to go);
+            ``being purged``; ``staged`` (new files only, nothing was changed); ``unknown`` (a journal or folder could
+            not be read).
+        partitions: names of the folders that hold something of it, ascending.
+        bytes: of the files that have no other name: what purge frees.
+        last_written_ms: when a journal of it was last written, epoch milliseconds; -1 if there is none.
+        age_seconds: since then, by ``now_ms``; -1 if it is not known.
+        copy: of the plan, among what it keeps: ``there``, ``missing``, or ``damaged`` (no copy can be used).
+        undo: whether it can be undone, by what is to be seen without reading the kept files: ``yes``, ``partly`` (not
+            in every partition), ``no``.
+        why_not: of ``partly`` and ``no``: the first reason; of a copy that cannot be used: what is wrong with it.
+        fence: folders whose fence is up: a broker that starts now recovers the partition.
+        half_done: ids of the changes that were interrupted.
+    """
+
+    plan_id: str
+    state: KeptState
+    partitions: tuple[str, ...] = ()
+    bytes: int = 0
+    last_written_ms: int = -1
+    age_seconds: int = -1
+    copy: Literal["there", "missing", "damaged"] = "missing"
+    undo: Literal["yes", "partly", "no"] = "no"
+    why_not: str = ""
+    fence: tuple[str, ...] = ()
+    half_done: tuple[str, ...] = ()
+
+
+class KeptReport(Struct, frozen=True, kw_only=True):
+    """What ``undo`` and ``purge`` of a log directory list when no plan is named.
+
+    Attributes:
+        log_dir: its path.
+        plans: the one written last comes first, which is the order in which they can be undone.
+        next_command: what to type next, or empty.
+    """
+
+    log_dir: str
+    plans: tuple[KeptPlan, ...] = ()
+    next_command: str = ""
+
+
 class LogDirReport(Struct, frozen=True, kw_only=True):
     """One log directory as ``check`` saw it.
 
@@ -80,6 +129,7 @@ class LogDirReport(Struct, frozen=True, kw_only=True):
         start_needs_bytes: bytes the next start may write on this disk, -1 if it was not worked out.
         start_reserves_bytes: by how much it extends index files without writing to them, -1 likewise.
         free_bytes: what the file system has left, -1 if that is not known.
+        kept: what applied plans keep, the one written last first.
     """
 
     log_dir: str
@@ -94,6 +144,7 @@ class LogDirReport(Struct, frozen=True, kw_only=True):
     start_needs_bytes: int = -1
     start_reserves_bytes: int = -1
     free_bytes: int = -1
+    kept: tuple[KeptPlan, ...] = ()
 
 
 class CheckReport(Struct, frozen=True, kw_only=True):

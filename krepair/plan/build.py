@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from krepair import __version__
-from krepair.plan.figures import expected_seconds, loses_by_consent, root_peak_bytes, setting, with_figures
+from krepair.plan.figures import expected_seconds, loses_by_consent, plan_peak_bytes, setting, with_figures
 from krepair.plan.model import (
     Commit,
     PartitionPlan,
@@ -54,6 +54,7 @@ def build_plan(
     copied_mtimes: Sequence[str] = (),
     dead_cleaner: Sequence[str] = (),
     root: RootPlan | None = None,
+    kept: Sequence[str] = (),
 ) -> Plan:
     """Build and seal a plan.
 
@@ -69,6 +70,7 @@ def build_plan(
         copied_mtimes: folders whose modification times look copied (KR106).
         dead_cleaner: folders whose cleaner stands still (KR104).
         root: changes of checkpoint files in the root, if any.
+        kept: for each earlier plan whose originals are still kept: one or two sentences about it.
     """
     figured = [with_figures(partition) for partition in partitions]
     figured.sort(key=lambda partition: (partition.topic, partition.partition, partition.folder))
@@ -86,13 +88,16 @@ def build_plan(
         root=root,
         freed_at_apply=sum(partition.freed_at_apply for partition in figured),
         freed_at_purge=sum(partition.freed_at_purge for partition in figured),
-        peak_extra_bytes=root_peak_bytes(root) + sum(partition.peak_extra_bytes for partition in figured),
         expected_seconds=expected_seconds(figured),
         uncleanable_partitions=len(damaged),
         uncleanable_bytes=sum(partition.uncleanable_bytes for partition in damaged),
-        risks=_risks(policy, figured, copied_mtimes, dead_cleaner, with_root=root is not None),
+        risks=(
+            *(Risk(code="kept-originals", text=text) for text in kept),
+            *_risks(policy, figured, copied_mtimes, dead_cleaner, with_root=root is not None),
+        ),
     )
-    return seal(_encodable(plan))
+    encodable = _encodable(plan)
+    return seal(msgspec.structs.replace(encodable, peak_extra_bytes=plan_peak_bytes(encodable)))
 
 
 def apply_order(plan: Plan) -> list[PartitionPlan]:

@@ -18,6 +18,7 @@ from krepair.plan.model import (
     KeepOriginal,
     MendLog,
     PartitionPlan,
+    Plan,
     Policy,
     ReasonTally,
     ReplaceFile,
@@ -25,6 +26,7 @@ from krepair.plan.model import (
     RootPlan,
     SetAside,
 )
+from krepair.plan.planfile import dumps
 from krepair.rules.reasons import Reason
 
 EMPTIED_BATCH_BYTES: Final = 61
@@ -41,6 +43,9 @@ REMOVAL_BYTES: Final = 1024
 
 PRIVATE_FOLDER_BYTES: Final = 64 * 1024
 """Journal, folder and fence files of one partition while it is applied."""
+
+PLAN_COPY_STEP_BYTES: Final = 64 * 1024
+"""The size of a plan's copy is rounded up to a multiple of this, so that the plan can hold a figure of its own size."""
 
 READ_BYTES_PER_SECOND: Final = 600_000_000
 WRITTEN_BYTES_PER_SECOND: Final = 200_000_000
@@ -132,6 +137,27 @@ def peak_bytes(change: Change, sizes: Mapping[str, int] | None = None) -> int:
 def root_peak_bytes(root: RootPlan | None) -> int:
     """Bytes needed on top while the root's files are replaced."""
     return 0 if root is None else PRIVATE_FOLDER_BYTES + sum(map(peak_bytes, root.changes))
+
+
+def plan_copy_bytes(plan: Plan) -> int:
+    """Bytes that the copy of the plan beside the kept originals takes, at most; 0 if the plan changes nothing.
+
+    The fields that follow from this figure are left out; ``ROUNDING_BYTES`` has room for them.
+    """
+    if plan.root is None and not any(partition.changes for partition in plan.partitions):
+        return 0
+    size = len(dumps(replace(plan, peak_extra_bytes=0, digest="", plan_id=""))) + ROUNDING_BYTES
+    return -(-size // PLAN_COPY_STEP_BYTES) * PLAN_COPY_STEP_BYTES
+
+
+def parts_peak_bytes(plan: Plan) -> int:
+    """Bytes needed on top while the root and the partitions are changed, without the copy of the plan."""
+    return root_peak_bytes(plan.root) + sum(partition.peak_extra_bytes for partition in plan.partitions)
+
+
+def plan_peak_bytes(plan: Plan) -> int:
+    """Bytes needed on top while the whole plan is applied; its own ``peak_extra_bytes`` does not matter."""
+    return parts_peak_bytes(plan) + plan_copy_bytes(plan)
 
 
 def freed_at_apply(change: Change, sizes: dict[str, int]) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import stat
 from contextlib import suppress
 from typing import Final
@@ -17,7 +18,9 @@ from typing import Final
 import msgspec
 
 from krepair.durable.disk import Disk
+from krepair.durable.tree import Tree
 from krepair.errors import RefusedError, StalePlanError, UnreadableError, UsageError
+from krepair.formats.filenames import private_folder, root_private_folder
 from krepair.plan.model import FORMAT_VERSION, Plan
 
 MAX_PLAN_BYTES: Final = 1 << 30
@@ -25,7 +28,9 @@ MAX_PLAN_BYTES: Final = 1 << 30
 
 PLAN_ID_DIGITS: Final = 8
 _DIGEST_FORM: Final = re.compile(r"[0-9a-f]{64}")
+_PLAN_ID_FORM: Final = re.compile(r"[0-9a-f]{1,64}")
 _MAKE_ANEW: Final = "krepair plan LOGDIR --out PLAN"
+_ANOTHER_FILE: Final = "krepair plan LOGDIR --out OTHER-PLAN"
 
 _encoder: Final = msgspec.json.Encoder(order="sorted")
 _decoder: Final = msgspec.json.Decoder(Plan)
@@ -39,6 +44,17 @@ class _Head(msgspec.Struct):
 
 
 _head_decoder: Final = msgspec.json.Decoder(_Head)
+
+
+class _Applied(_Head):
+    """The fields of a plan of any format version by which its kept originals are found."""
+
+    plan_id: str = ""
+    log_dir: str = ""
+    digest: str = ""
+
+
+_applied_decoder: Final = msgspec.json.Decoder(_Applied)
 
 
 def printable(name: str) -> str:
@@ -132,8 +148,8 @@ def check_place(path: str, log_dir: str) -> str:
         The absolute path, links in its folders resolved.
 
     Raises:
-        RefusedError: it is in the log directory, where a broker would meet it; or a file that is no plan is
-            there.
+        RefusedError: it is in the log directory, where a broker would meet it; or a file is there that is no plan,
+            or a plan whose originals are still kept.
         UsageError: the folder is not there, or the path is a folder.
     """
     folder, file_name = os.path.split(os.path.abspath(path))
@@ -144,8 +160,8 @@ def check_place(path: str, log_dir: str) -> str:
         raise UsageError(f"{path}: the folder {folder} is not there")
     if os.path.isdir(target):
         raise UsageError(f"{path}: is a folder; --out needs a file name")
-    if os.path.lexists(target) and not _may_be_replaced(target):
-        raise RefusedError(f"{path}: is there and is no plan; it is not overwritten")
+    if os.path.lexists(target):
+        _check_replaceable(path, target)
     return target
 
 
@@ -175,16 +191,73 @@ def write_plan(path: str, plan: Plan, disk: Disk) -> None:
         raise RefusedError(f"{path}: cannot write the plan: {_system_words(error)}") from None
 
 
-def _may_be_replaced(target: str) -> bool:
-    """Whether an older plan, or nothing yet, is there: a slip must not cost a server.properties."""
+def _check_replaceable(path: str, target: str) -> None:
+    """Raise ``RefusedError`` unless nothing is lost with the file: a slip must not cost a server.properties."""
     try:
         status = os.lstat(target)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_PLAN_BYTES:
-            return False
-        with open(target, "rb") as file:
-            return status.st_size == 0 or bool(_head_decoder.decode(file.read()).format_version)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
+        small = stat.S_ISREG(status.st_mode) and status.st_size <= MAX_PLAN_BYTES
+        older = _read_applied(target) if small and status.st_size else None
+    except OSError as error:
+        raise RefusedError(
+            f"{path}: is there and could not be read ({_system_words(error)}); it is not overwritten",
+            next_command=_ANOTHER_FILE,
+        ) from None
+    if older is not None:
+        _check_not_applied(path, older)
+    elif not small or status.st_size:
+        raise RefusedError(
+            f"{path}: is there and is no plan; it is not overwritten", next_command=_ANOTHER_FILE
+        )
+
+
+def _read_applied(target: str) -> _Applied | None:
+    """The few fields of a plan; None of a file that is no plan."""
+    with open(target, "rb") as file:
+        data = file.read(MAX_PLAN_BYTES + 1)
+    try:
+        head = _applied_decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    # A report of krepair (--json) has a format_version, too.
+    is_plan = head.format_version and _DIGEST_FORM.fullmatch(head.digest)
+    named = _PLAN_ID_FORM.fullmatch(head.plan_id) and os.path.isabs(head.log_dir) and "\0" not in head.log_dir
+    return head if is_plan and named else None
+
+
+def _check_not_applied(path: str, older: _Applied) -> None:
+    """Without its plan nobody would know any more what the originals belong to."""
+    quoted = shlex.quote(path)
+    try:
+        kept = _first_kept(older)
+    except OSError as error:
+        raise RefusedError(
+            f"{path}: is plan {older.plan_id}; whether its originals are still kept cannot be seen: "
+            f"{error.filename}: {_system_words(error)}; it is not overwritten",
+            next_command=_ANOTHER_FILE,
+        ) from None
+    if kept:
+        raise RefusedError(
+            f"{path}: is plan {older.plan_id}, and what it keeps is still there ({kept}); it is not overwritten. "
+            f"krepair undo {quoted} puts the originals back, krepair purge {quoted} removes them for good",
+            next_command=_ANOTHER_FILE,
+        )
+
+
+def _first_kept(older: _Applied) -> str:
+    """Path of one private sub-folder of a plan in its log directory, or empty."""
+    tree = Tree(older.log_dir)
+    private = (private_folder(older.plan_id), root_private_folder(older.plan_id))
+    try:
+        entries = tree.entries(older.log_dir)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    paths = (
+        f"{tree.path}/{folder}/{name}"
+        for folder, status in entries
+        if stat.S_ISDIR(status.st_mode)
+        for name in private
+    )
+    return next((one for one in paths if tree.is_there(one)), "")
 
 
 def _remove_if_there(disk: Disk, path: str) -> None:

@@ -18,8 +18,8 @@ def test_codes_are_unique_and_ascending():
 
 
 def test_every_code_has_its_form_and_every_hundred_is_there():
-    assert all(re.fullmatch(r"KR[1-8][0-9]{2}", rule.code) for rule in CATALOGUE)
-    assert {rule.code[2] for rule in CATALOGUE} == set("12345678")
+    assert all(re.fullmatch(r"KR[1-9][0-9]{2}", rule.code) for rule in CATALOGUE)
+    assert {rule.code[2] for rule in CATALOGUE} == set("123456789")
 
 
 @pytest.mark.parametrize("rule", CATALOGUE, ids=lambda rule: rule.code)

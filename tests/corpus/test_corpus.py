@@ -58,6 +58,9 @@ def test_case(case: Case, memory_dir: Path) -> None:
     assert apply(plan, options(case)).exit_code == ExitCode.DONE
     mended = checked(case, log_dir)
     assert rules(mended) == case.left
+    assert [(one.plan_id, one.state, one.copy, one.undo, one.why_not) for one in mended.kept] == [
+        (plan.plan_id, "applied", "there", "yes", "")
+    ]
     assert set(forecasts(case, log_dir).values()) == {case.after}
     healthy = BASES[case.base].write(memory_dir / "healthy", case.name)
     for name in case.restores:

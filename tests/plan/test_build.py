@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.plan.build import apply_order, build_plan, version_of
-from krepair.plan.planfile import dumps
+from krepair.plan.figures import plan_copy_bytes
+from krepair.plan.planfile import dumps, seal
 from tests.plan.plans import COMMIT, FACTS, FOLDER, good_plan, left_alone, nothing, partition, policy
 
 
@@ -26,7 +27,20 @@ def test_sums_are_those_of_the_partitions():
     assert (plan.uncleanable_partitions, plan.uncleanable_bytes) == (1, 4096)
     assert plan.freed_at_purge == 2114 - 636
     assert plan.freed_at_apply == -636
-    assert plan.peak_extra_bytes == 636 + 4 * 4096 + 64 * 1024
+    assert plan.peak_extra_bytes - plan_copy_bytes(plan) == 636 + 4 * 4096 + 64 * 1024
+
+
+def test_the_peak_has_room_for_the_copy_of_the_plan_whatever_its_own_figures():
+    for plan in (good_plan(), seal(replace(good_plan(), peak_extra_bytes=2**63 - 1))):
+        assert len(dumps(plan)) < plan_copy_bytes(plan) <= len(dumps(plan)) + 64 * 1024 + 4096
+    assert plan_copy_bytes(good_plan(nothing(), left_alone())) == 0
+
+
+def test_a_plan_names_earlier_plans_whose_originals_are_kept():
+    plan = build_plan(FACTS, policy(), [partition()], COMMIT, kept=["Plan 12 still keeps 7 bytes."])
+    assert [risk.text for risk in plan.risks if risk.code == "kept-originals"] == [
+        "Plan 12 still keeps 7 bytes."
+    ]
 
 
 def test_figures_given_with_a_partition_are_worked_out_anew():

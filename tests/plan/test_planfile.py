@@ -156,6 +156,48 @@ def test_a_file_that_is_no_plan_is_never_overwritten(tmp_path: Path):
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["fifo", "link", "server.properties"]
 
 
+def test_a_json_report_of_krepair_is_no_plan(tmp_path: Path):
+    report = tmp_path / "check.json"
+    report.write_text('{"format_version": "1.0", "verb": "check", "report": {}}')
+    with pytest.raises(RefusedError, match="is no plan"):
+        write_plan(str(report), good_plan(), RealDisk())
+
+
+@pytest.mark.parametrize("suffix", ["", "~root"])
+@pytest.mark.parametrize("edit", [False, True])
+def test_a_plan_whose_private_folder_is_still_there_is_never_overwritten(
+    tmp_path: Path, suffix: str, *, edit: bool
+):
+    log_dir = tmp_path / "log dir"
+    (log_dir / "t-0").mkdir(parents=True)
+    (log_dir / "link").symlink_to("/")
+    plan = seal(msgspec.structs.replace(good_plan(), log_dir=str(log_dir)))
+    path = tmp_path / "p q"
+    # An edited plan, or one of another format version, may be the applied one, too.
+    path.write_bytes(dumps(plan).replace(b'"1.0"', b'"7.3"') if edit else dumps(plan))
+    before = path.read_bytes()
+    (log_dir / "t-0" / f"krepair~{plan.plan_id}{suffix}").mkdir()
+    with pytest.raises(
+        RefusedError, match=f"plan {plan.plan_id}, and what it keeps is still there"
+    ) as refused:
+        write_plan(str(path), good_plan(), RealDisk())
+    assert f"krepair undo '{path}'" in refused.value.message
+    assert refused.value.next_command == "krepair plan LOGDIR --out OTHER-PLAN"
+    assert path.read_bytes() == before
+    (log_dir / "t-0" / f"krepair~{plan.plan_id}{suffix}").rmdir()
+    write_plan(str(path), good_plan(), RealDisk())
+    assert read_plan(str(path)) == good_plan()
+
+
+def test_a_plan_whose_directory_cannot_be_seen_is_not_overwritten(tmp_path: Path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "log_dir").symlink_to(tmp_path / "real")
+    path = tmp_path / "p"
+    path.write_bytes(dumps(seal(msgspec.structs.replace(good_plan(), log_dir=str(tmp_path / "log_dir")))))
+    with pytest.raises(RefusedError, match="cannot be seen"):
+        write_plan(str(path), good_plan(), RealDisk())
+
+
 def test_an_empty_file_made_for_the_plan_is_replaced(tmp_path: Path):
     path = tmp_path / "p"
     path.touch()

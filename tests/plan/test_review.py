@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from krepair.errors import KrepairError
-from krepair.plan.figures import root_peak_bytes, with_figures
+from krepair.plan.figures import plan_copy_bytes, plan_peak_bytes, with_figures
 from krepair.plan.model import (
     Commit,
     CompleteSwap,
@@ -128,8 +128,8 @@ def with_root(**fields: Any) -> Breaker:
         fixes = tuple(sorted({*plan.policy.fixes, "checkpoints"}))
         policy = replace(plan.policy, fixes=fixes)
         broken = replace(root(), **fields)
-        peak = plan.peak_extra_bytes + root_peak_bytes(broken)
-        return seal(replace(plan, policy=policy, root=broken, peak_extra_bytes=peak))
+        changed = replace(plan, policy=policy, root=broken)
+        return seal(replace(changed, peak_extra_bytes=plan_peak_bytes(changed)))
 
     return change
 
@@ -486,6 +486,12 @@ def test_the_review_of_any_number_ends_without_an_error(value: int, path: tuple[
     holder[path[-1]] = value
     plan = msgspec.convert(document, Plan)
     assert "RV02" in codes(plan) or plan == good_plan()
+
+
+def test_a_plan_of_a_krepair_that_kept_no_copy_of_it_still_passes():
+    plan = good_plan()
+    older = seal(replace(plan, peak_extra_bytes=plan.peak_extra_bytes - plan_copy_bytes(plan)))
+    assert not review(older)
 
 
 def test_figures_of_the_good_plan_are_those_worked_out_by_hand():

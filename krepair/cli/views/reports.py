@@ -1,11 +1,20 @@
-"""Pages of the reports of ``check``, ``apply``, ``undo``, ``purge`` and ``verify``."""
+"""Pages of the reports of ``check``, ``apply``, ``undo``, ``purge`` and ``verify``, and of what is kept."""
 
 from __future__ import annotations
 
 from krepair.checks.catalogue import CATALOGUE, RULES
+from krepair.checks.recovery_time import duration_text
 from krepair.errors import EXIT_CODE_MEANING
-from krepair.ops.reports import ApplyReport, ChangeResult, CheckReport, LogDirReport, VerifyReport
-from krepair.plan.view import Section, Table, View, bytes_text, share_bar
+from krepair.ops.reports import (
+    ApplyReport,
+    ChangeResult,
+    CheckReport,
+    KeptPlan,
+    KeptReport,
+    LogDirReport,
+    VerifyReport,
+)
+from krepair.plan.view import Section, Table, View, bytes_text, share_bar, time_text
 
 _DONE_WORDS = {"apply": "applied", "undo": "taken back", "purge": "purged"}
 
@@ -143,6 +152,40 @@ def _outcomes(results: list[ChangeResult]) -> str:
 
 def _freed(results: list[ChangeResult]) -> str:
     return f"{sum(result.bytes_freed for result in results):,}"
+
+
+def kept_view(verb: str, report: KeptReport) -> View:
+    """What each plan keeps; the one that was written last comes first."""
+    rows = tuple(
+        (
+            plan.plan_id,
+            plan.state,
+            ", ".join(plan.partitions[:3]) + (", ..." if len(plan.partitions) > 3 else ""),
+            f"{plan.bytes:,}",
+            time_text(plan.last_written_ms) if plan.last_written_ms >= 0 else "-",
+            duration_text(plan.age_seconds) if plan.age_seconds >= 0 else "-",
+            plan.copy,
+            _undo_words(plan),
+        )
+        for plan in report.plans
+    )
+    columns = ("plan id", "state", "partitions", "bytes", "last written", "age", "copy of plan", "undo")
+    line = "1 plan keeps something." if rows else "No plan keeps anything here."
+    if len(rows) > 1:
+        line = f"{len(rows)} plans keep something. Where two changed the same partition, undo the upper one first."
+    sections = (
+        Section(
+            title=f"Kept originals in {report.log_dir}",
+            lines=(line,),
+            table=Table(columns=columns, rows=rows, right=frozenset({3})),
+        ),
+        *_end("", report.next_command),
+    )
+    return View(title=f"krepair {verb}", sections=sections)
+
+
+def _undo_words(plan: KeptPlan) -> str:
+    return f"{plan.undo}: {plan.why_not}" if plan.why_not else plan.undo
 
 
 def verify_view(report: VerifyReport) -> View:

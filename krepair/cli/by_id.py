@@ -1,0 +1,91 @@
+"""``undo`` and ``purge`` of a log directory instead of a plan file: list what is kept, or do it by the plan's id."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, Literal, NoReturn
+
+from msgspec.structs import replace
+
+from krepair.cli.outcome import finish
+from krepair.cli.progress import ProgressOf
+from krepair.errors import ExitCode, KrepairError, UsageError
+from krepair.ops.options import Options
+from krepair.ops.progress import Progress
+from krepair.ops.reports import ApplyReport
+
+Verb = Literal["undo", "purge"]
+
+# By id there is no apply: what is half done is taken back.
+_WITH_PLAN_FILE: Final = re.compile(r"^krepair (undo|purge|apply) PLAN$")
+
+
+def is_log_dir(target: str, plan_id: str) -> bool:
+    """Whether a log directory was given, and not a plan file.
+
+    Raises:
+        UsageError: an id goes with a plan file, which has one of its own.
+    """
+    if os.path.isdir(target):
+        return True
+    if plan_id:
+        raise UsageError(f"{target}: --plan-id goes with a log directory, and this is none")
+    return False
+
+
+def carry_out_by_id(
+    verb: Verb,
+    log_dir: str,
+    plan_id: str,
+    run: Callable[[str, str, Options, Progress], ApplyReport],
+    options: Options,
+    *,
+    json: bool,
+    quiet: bool,
+) -> NoReturn:
+    """Do to a log directory what a verb does, or list what it could be done to.
+
+    Args:
+        verb: which.
+        log_dir: as typed.
+        plan_id: as typed; empty to list.
+        run: the verb.
+        options: as typed.
+        json: one document instead of a page.
+        quiet: neither.
+
+    Raises:
+        typer.Exit: always, with the report's exit code, unless there is an error.
+    """
+    from krepair.cli.views.reports import apply_view, kept_view
+    from krepair.ops import kept
+
+    if not plan_id:
+        listed = kept.kept_report(log_dir, options.now_ms, verb)
+        finish(verb, listed, ExitCode.DONE, lambda: kept_view(verb, listed), as_json=json, quiet=quiet)
+    with ProgressOf(quiet=quiet) as progress, _exact_errors(log_dir, plan_id):
+        report = run(log_dir, plan_id, options, progress)
+    report = replace(report, next_command=_by_id(report.next_command, log_dir, plan_id))
+    finish(verb, report, report.exit_code, lambda: apply_view(report), as_json=json, quiet=quiet)
+
+
+def _by_id(command: str, log_dir: str, plan_id: str) -> str:
+    from krepair.ops.kept import by_id_command
+
+    match = _WITH_PLAN_FILE.fullmatch(command)
+    if match is None:
+        return command
+    return by_id_command("purge" if match[1] == "purge" else "undo", os.path.abspath(log_dir), plan_id)
+
+
+@contextmanager
+def _exact_errors(log_dir: str, plan_id: str) -> Iterator[None]:
+    """Names the directory and the id in the next command of any error that passes through."""
+    try:
+        yield
+    except KrepairError as error:
+        error.next_command = _by_id(error.next_command, log_dir, plan_id)
+        raise

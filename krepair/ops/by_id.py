@@ -1,0 +1,144 @@
+"""``krepair undo LOGDIR --plan-id ID`` and ``krepair purge LOGDIR --plan-id ID``: without the plan file."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from krepair.durable.disk import Disk
+from krepair.durable.real_disk import RealDisk
+from krepair.durable.tree import Tree
+from krepair.errors import ExitCode, KrepairError
+from krepair.journal.purge import purge_partition
+from krepair.journal.runner import Guards
+from krepair.journal.safe_points import SafePoints
+from krepair.logdir.lock import Lock, hold_lock
+from krepair.logdir.values import LogDir
+from krepair.logdir.view import read_log_dir
+from krepair.ops.kept import by_id_command, folder_of, load_kept, nothing_to_undo, place_of, private_of
+from krepair.ops.options import Options
+from krepair.ops.progress import Progress, SilentProgress
+from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
+from krepair.ops.undo import undo
+
+
+def undo_by_id(
+    log_dir: str,
+    plan_id: str,
+    options: Options,
+    progress: Progress | None = None,
+    *,
+    disk: Disk | None = None,
+) -> ApplyReport:
+    """Take back the plan of an id, by the copy that lies with what it keeps.
+
+    Raises:
+        NotALogDirError: it is no log directory.
+        StalePlanError: nothing is kept by a plan of this id; or what ``krepair.ops.undo.undo`` raises.
+        RefusedError: no copy can be used, or the review objects.
+        LockedError: a broker is using the directory.
+    """
+    view = read_log_dir(log_dir)
+    place_of(view, plan_id)
+    # An undo that was interrupted at its very end has taken the copy away, and only left-over files are there.
+    if nothing_to_undo(view, plan_id):
+        with _disk_of(view, disk) as writes, hold_lock(view.path, writes) as lock:
+            if nothing_to_undo(read_log_dir(log_dir), plan_id):
+                return _report(
+                    "undo", view.path, plan_id, _remove(view.path, plan_id, writes, lock, progress, "already")
+                )
+    return undo(load_kept(log_dir, plan_id), options, progress, disk=disk)
+
+
+def purge_by_id(
+    log_dir: str,
+    plan_id: str,
+    options: Options,
+    progress: Progress | None = None,
+    *,
+    disk: Disk | None = None,
+) -> ApplyReport:
+    """Free what the plan of an id keeps.
+
+    The plan itself is not needed: what goes are its private sub-folders, and their journals say whether they may. So it
+    also works where an older krepair kept no copy, and where the copy is damaged.
+
+    Args:
+        log_dir: its path.
+        plan_id: of the plan.
+        options: not used by this verb; it takes them as every verb does.
+        progress: told of partitions.
+        disk: what writes; a test may wrap it.
+
+    Raises:
+        NotALogDirError: it is no log directory.
+        StalePlanError: nothing is kept by a plan of this id.
+        LockedError: a broker is using the directory.
+    """
+    del options
+    view = read_log_dir(log_dir)
+    place_of(view, plan_id)
+    with _disk_of(view, disk) as writes, hold_lock(view.path, writes) as lock:
+        results = _remove(view.path, plan_id, writes, lock, progress, "purged")
+    return _report("purge", view.path, plan_id, results)
+
+
+@contextlib.contextmanager
+def _disk_of(view: LogDir, given: Disk | None) -> Iterator[Disk]:
+    """What writes below the log directory, and nowhere else; ``given`` is taken instead."""
+    if given is not None:
+        yield given
+        return
+    with Tree(view.path, view.inode) as tree:
+        yield RealDisk(tree)
+
+
+def _remove(
+    log_dir: str, plan_id: str, disk: Disk, lock: Lock, progress: Progress | None, outcome: ChangeOutcome
+) -> list[ChangeResult]:
+    """Removes the private sub-folders of a plan, each unless its journal says that it may not go."""
+    progress = progress or SilentProgress()
+    kept = list(private_of(read_log_dir(log_dir), plan_id))
+    results = []
+    progress.start("purge", len(kept))
+    guards = Guards(lock, SafePoints(), lambda change: None)
+    for partition, private in kept:
+        folder = folder_of(disk, log_dir, partition.folder, private)
+        name = folder.folder
+        try:
+            guards.hold()
+            guards.begun = True
+            folder.check_no_links()
+            freed = purge_partition(folder)
+            results.append(ChangeResult(change_id=name, partition=name, outcome=outcome, bytes_freed=freed))
+        except (KrepairError, OSError) as error:
+            results.append(_failed(name, error))
+        progress.advance(1)
+    progress.finish()
+    return results
+
+
+def _report(
+    verb: Literal["undo", "purge"], log_dir: str, plan_id: str, results: Sequence[ChangeResult]
+) -> ApplyReport:
+    return ApplyReport(
+        verb=verb,
+        plan_id=plan_id,
+        log_dir=log_dir,
+        results=tuple(results),
+        next_command=_next_command(log_dir, plan_id, results),
+    )
+
+
+def _next_command(log_dir: str, plan_id: str, results: Sequence[ChangeResult]) -> str:
+    if any(result.outcome == "failed" for result in results):
+        return by_id_command("undo", log_dir, plan_id)
+    return f"krepair verify {shlex.quote(log_dir)}"
+
+
+def _failed(folder: str, error: KrepairError | OSError) -> ChangeResult:
+    code = error.exit_code if isinstance(error, KrepairError) else ExitCode.PARTLY
+    why = error.message if isinstance(error, KrepairError) else f"{error.filename}: {error.strerror}"
+    return ChangeResult(change_id=folder, partition=folder, outcome="failed", exit_code=int(code), why=why)

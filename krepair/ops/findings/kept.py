@@ -1,0 +1,84 @@
+"""What earlier plans keep in the log directory (KR901), and what an interrupted run left half done (KR902)."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from krepair.checks.catalogue import Finding
+from krepair.checks.recovery_time import duration_text
+from krepair.logdir.values import LogDir
+from krepair.ops.kept import by_id_command
+from krepair.ops.reports import KeptPlan
+
+_NAMED_AT_MOST = 3
+
+
+def kept_findings(view: LogDir, plans: Sequence[KeptPlan]) -> Iterator[Finding]:
+    """One finding for each plan that keeps something."""
+    for plan in plans:
+        half = plan.state == "half done"
+        yield Finding(
+            rule="KR902" if half else "KR901",
+            partition=plan.partitions[0] if len(plan.partitions) == 1 else "",
+            evidence=_half_done(view, plan) if half else _kept(view, plan),
+            bytes=plan.bytes,
+        )
+
+
+def kept_text(view: LogDir, plan: KeptPlan) -> str:
+    """One earlier plan, in the words that a new plan has for it. Holds no age: the same directory, the same bytes."""
+    what = (
+        f"Plan {plan.plan_id} is half done in {named(plan.partitions)}."
+        if plan.state == "half done"
+        else f"Plan {plan.plan_id} still keeps {plan.bytes} bytes in {named(plan.partitions)}."
+    )
+    return (
+        f"{what} Once this plan has changed the same files, that one can only be undone after this one is. "
+        f"To see what is kept: krepair undo {shlex.quote(view.path)}"
+    )
+
+
+def named(partitions: Sequence[str]) -> str:
+    """The first partitions of many."""
+    more = len(partitions) - _NAMED_AT_MOST
+    shown = ", ".join(partitions[:_NAMED_AT_MOST])
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def age_text(plan: KeptPlan) -> str:
+    """Since when, in words; the times in a directory may be anything."""
+    return (
+        f"for {duration_text(plan.age_seconds)}"
+        if plan.age_seconds >= 0
+        else "since a time that is not known"
+    )
+
+
+def _kept(view: LogDir, plan: KeptPlan) -> str:
+    words = [
+        f"plan {plan.plan_id} ({plan.state}) keeps {plan.bytes} bytes in {named(plan.partitions)} {age_text(plan)}"
+    ]
+    if plan.undo == "yes":
+        words.append(f"undo is possible: {_undo_command(view, plan)}")
+    elif plan.undo == "partly":
+        words.append(f"undo is possible in part ({plan.why_not}): {_undo_command(view, plan)}")
+    elif plan.why_not:
+        words.append(f"no undo: {plan.why_not}")
+    words.append(f"to free the space for good: {by_id_command('purge', view.path, plan.plan_id)}")
+    return "; ".join(words)
+
+
+def _half_done(view: LogDir, plan: KeptPlan) -> str:
+    what = f"{named(plan.half_done)} is half done" if plan.half_done else "its fence was left"
+    words = [f"plan {plan.plan_id}: {what} {age_text(plan)}"]
+    if plan.fence:
+        words.append(f"a broker that starts now recovers {named(plan.fence)} (the fence is up)")
+    words.append(f"to go on: krepair apply PLAN; to take it back: {_undo_command(view, plan)}")
+    return "; ".join(words)
+
+
+def _undo_command(view: LogDir, plan: KeptPlan) -> str:
+    if plan.copy == "there":
+        return by_id_command("undo", view.path, plan.plan_id)
+    return f"krepair undo PLAN (no copy of the plan is here: {plan.copy})"

@@ -1,0 +1,297 @@
+"""What applied plans keep in a log directory: which plans, how much, since when, and whether undo is still possible.
+
+Found by the private sub-folders alone, so that it works without any plan file. Everything here only reads, and follows
+no link.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from krepair.durable.disk import Disk
+from krepair.durable.real_disk import RealDisk
+from krepair.durable.tree import Tree
+from krepair.errors import KrepairError, StalePlanError
+from krepair.formats.filenames import ROOT_SUFFIX, private_folder
+from krepair.journal.actions import action_of
+from krepair.journal.folder import PartitionFolder
+from krepair.journal.plan_copy import Place, find_copies, the_copy
+from krepair.journal.record import JOURNAL_NAME, Intent, Journal
+from krepair.journal.root import RootFolder
+from krepair.logdir.values import LogDir, Partition, PrivateFolder
+from krepair.logdir.view import read_log_dir
+from krepair.ops.reports import KeptPlan, KeptReport, KeptState
+from krepair.plan.model import Plan
+
+_LOOKED_INTO_BYTES: Final = 64 << 20
+"""A larger copy of a plan is not read just to list it; undo reads it."""
+_DEEPEST: Final = 3
+"""Folders below a private sub-folder; krepair makes one level."""
+
+
+_NOTHING_TO_UNDO: Final = {
+    "undone": "it is undone, only files that are left over have to go",
+    "staged": "it has changed nothing, only staged files have to go",
+}
+
+
+class _Found(NamedTuple):
+    """One private sub-folder and what it says.
+
+    Attributes:
+        partition: the folder it lies in.
+        private: the sub-folder.
+        written_ms: of its journal, -1 without one.
+        states: change id to what the journal says of it.
+        half_done: ids of the changes that were interrupted.
+        purging: whether a purge has begun.
+        fence: whether the fence is up.
+        obstacle: why it cannot be undone, or empty.
+        unreadable: why the rest is not known, or empty.
+    """
+
+    partition: Partition
+    private: PrivateFolder
+    written_ms: int = -1
+    states: tuple[str, ...] = ()
+    half_done: tuple[str, ...] = ()
+    purging: bool = False
+    fence: bool = False
+    obstacle: str = ""
+    unreadable: str = ""
+
+
+def kept_report(log_dir: str, now_ms: int, verb: str = "undo") -> KeptReport:
+    """What is kept in a log directory, and what to type about the plan that was written last.
+
+    Args:
+        log_dir: its path.
+        now_ms: for the ages, epoch milliseconds.
+        verb: ``undo`` or ``purge``, for the next command.
+
+    Raises:
+        NotALogDirError: it is none.
+        UnreadableError: the operating system could not read the directory.
+    """
+    view = read_log_dir(log_dir)
+    plans = kept_originals(view, now_ms)
+    return KeptReport(log_dir=view.path, plans=plans, next_command=_next_command(verb, view.path, plans))
+
+
+def _next_command(verb: str, log_dir: str, plans: Sequence[KeptPlan]) -> str:
+    """About the first plan that the verb can do something for."""
+    if verb == "undo":
+        for plan in plans:
+            if plan.undo != "no":
+                # Only a person knows where a plan file may still be.
+                return (
+                    by_id_command(verb, log_dir, plan.plan_id)
+                    if plan.copy == "there"
+                    else "krepair undo PLAN-FILE"
+                )
+    return by_id_command("purge", log_dir, plans[0].plan_id) if plans else ""
+
+
+def by_id_command(verb: str, log_dir: str, plan_id: str) -> str:
+    """The command that undoes or purges what a plan keeps, without its file."""
+    return f"krepair {verb} {shlex.quote(log_dir)} --plan-id {plan_id}"
+
+
+def kept_originals(view: LogDir, now_ms: int) -> tuple[KeptPlan, ...]:
+    """What each plan keeps in a log directory, the one written last first.
+
+    Kept files are not read: whether each is the original byte for byte, only undo finds out.
+
+    Args:
+        view: the log directory as it is.
+        now_ms: for the ages, epoch milliseconds.
+    """
+    found: dict[str, list[_Found]] = {}
+    with Tree(view.path, view.inode) as tree:
+        disk = RealDisk(tree)
+        for partition, private in private_of(view):
+            found.setdefault(private.plan_id, []).append(_look(disk, view, partition, private))
+        plans = [_plan(tree, view, plan_id, folders, now_ms) for plan_id, folders in found.items()]
+    return tuple(sorted(plans, key=lambda plan: (-plan.last_written_ms, plan.plan_id)))
+
+
+def nothing_to_undo(view: LogDir, plan_id: str) -> bool:
+    """Whether a plan has left nothing but files that are in nobody's way: it changed nothing, or is undone."""
+    with Tree(view.path, view.inode) as tree:
+        disk = RealDisk(tree)
+        found = [_look(disk, view, partition, private) for partition, private in private_of(view, plan_id)]
+    return _state(found) in _NOTHING_TO_UNDO
+
+
+def private_of(view: LogDir, plan_id: str = "") -> Iterator[tuple[Partition, PrivateFolder]]:
+    """Every private sub-folder with its partition folder; those of one plan only, if it is named."""
+    for partition in (*view.partitions, *view.marked):
+        for private in partition.private:
+            if plan_id in ("", private.plan_id):
+                yield partition, private
+
+
+def others_keep(log_dir: str, plan_id: str) -> bool:
+    """Whether another plan keeps anything in the log directory; False if that cannot be seen."""
+    try:
+        return any(private.plan_id != plan_id for _, private in private_of(read_log_dir(log_dir)))
+    except KrepairError:
+        return False
+
+
+def load_kept(log_dir: str, plan_id: str) -> Plan:
+    """The plan of an id, read from the copy that lies with what it keeps.
+
+    The copy may be from anybody who can write the directory. It is proven here that it is a whole plan, of this id and
+    for this directory; ``krepair.ops.target.check_target`` has to review it as any plan.
+
+    Raises:
+        NotALogDirError: it is none.
+        StalePlanError: nothing in the directory is kept by a plan of this id; those that keep something are named.
+        RefusedError: there is no copy, none can be used, or two differ.
+        UsageError: the id is none.
+    """
+    view = read_log_dir(log_dir)
+    place = place_of(view, plan_id)
+    with Tree(view.path, view.inode) as tree:
+        return the_copy(place, find_copies(tree, place))
+
+
+def place_of(view: LogDir, plan_id: str) -> Place:
+    """The private sub-folders of a plan.
+
+    Raises:
+        StalePlanError: there are none; the plans that keep something are named.
+        UsageError: the id is none.
+    """
+    private_folder(plan_id)
+    paths = [private.path for _, private in private_of(view, plan_id)]
+    if not paths:
+        ids = sorted({private.plan_id for _, private in private_of(view)})
+        kept = f"kept are: {', '.join(ids)}" if ids else "no plan keeps anything here"
+        raise StalePlanError(
+            f"{view.path}: nothing is kept by plan {plan_id}; {kept}",
+            next_command=f"krepair undo {shlex.quote(view.path)}" if ids else "",
+        )
+    return Place(view.path, view.inode, plan_id, paths)
+
+
+def folder_of(disk: Disk, log_dir: str, partition: str, private: PrivateFolder) -> PartitionFolder:
+    """What a private sub-folder belongs to, as the journal wants it: a partition folder, or the root."""
+    if private.name.endswith(ROOT_SUFFIX):
+        return RootFolder(disk, log_dir, partition, private.plan_id)
+    return PartitionFolder(disk, log_dir, partition, private.plan_id)
+
+
+# -- one private sub-folder
+
+
+def _look(disk: Disk, view: LogDir, partition: Partition, private: PrivateFolder) -> _Found:
+    found = _Found(partition, private)
+    try:
+        folder = folder_of(disk, view.path, partition.folder, private)
+        journal = Journal(disk, folder.private, private.plan_id, folder.folder)
+        written = disk.tree.status(f"{private.path}/{JOURNAL_NAME}")
+        return found._replace(
+            written_ms=-1 if written is None else written.st_mtime_ns // 1_000_000,
+            states=tuple(journal.states.values()),
+            half_done=tuple(journal.unfinished()),
+            purging=journal.purging is not None,
+            fence=disk.tree.is_folder(f"{private.path}/fence"),
+            obstacle=_obstacle_of(folder, journal, partition),
+        )
+    except KrepairError as error:
+        return found._replace(unreadable=error.message)
+    except OSError as error:
+        return found._replace(unreadable=f"{error.filename or private.path}: {error.strerror}")
+
+
+def _obstacle_of(folder: PartitionFolder, journal: Journal, partition: Partition) -> str:
+    """Why undo would refuse the partition, or empty; half-done changes are for undo itself to judge."""
+    if journal.purging is not None:
+        return f"{journal.path}: its originals are being purged"
+    if partition.role != "normal":
+        return f"{partition.path}: the partition folder is marked {partition.role}"
+    for change_id, state in journal.states.items():
+        if state == "committed":
+            obstacle = _obstacle(folder, journal.intents[change_id])
+            if obstacle:
+                return obstacle
+    return ""
+
+
+def _obstacle(folder: PartitionFolder, intent: Intent) -> str:
+    try:
+        action_of(intent).check_undo(folder, intent, "committed")
+    except StalePlanError as error:
+        return error.message
+    return ""
+
+
+# -- one plan
+
+
+def _plan(tree: Tree, view: LogDir, plan_id: str, folders: Sequence[_Found], now_ms: int) -> KeptPlan:
+    place = Place(view.path, view.inode, plan_id, [found.private.path for found in folders])
+    copies = find_copies(tree, place, at_most=_LOOKED_INTO_BYTES)
+    good = [copy for copy in copies if not copy.problem]
+    bad = next((f"{copy.path}: {copy.problem}" for copy in copies if copy.problem), "")
+    hindered = [found for found in folders if found.obstacle or found.unreadable]
+    written = max(found.written_ms for found in folders)
+    state = _state(folders)
+    able = state in ("applied", "half done") and len(hindered) < len(folders)
+    first = next((found.obstacle or found.unreadable for found in hindered), "")
+    return KeptPlan(
+        plan_id=plan_id,
+        state=state,
+        partitions=tuple(sorted({found.partition.folder for found in folders})),
+        bytes=_bytes_of(tree, [found.private.path for found in folders]),
+        last_written_ms=written,
+        age_seconds=max(0, now_ms - written) // 1000 if written >= 0 else -1,
+        copy="there" if good else "damaged" if bad else "missing",
+        undo=("partly" if hindered else "yes") if able else "no",
+        why_not=_NOTHING_TO_UNDO.get(state, "") or first or ("" if good else bad),
+        fence=tuple(sorted({found.partition.folder for found in folders if found.fence})),
+        half_done=tuple(change for found in folders for change in found.half_done),
+    )
+
+
+def _state(folders: Sequence[_Found]) -> KeptState:
+    states = [state for found in folders for state in found.states]
+    if any(found.half_done or found.fence for found in folders):
+        return "half done"
+    if any(found.purging for found in folders):
+        return "being purged"
+    if "committed" in states:
+        return "applied"
+    if any(found.unreadable for found in folders):
+        return "unknown"
+    return "undone" if "undone" in states else "staged"
+
+
+def _bytes_of(tree: Tree, paths: Iterable[str]) -> int:
+    """Bytes of the regular files all of whose names are below these folders."""
+    names: dict[tuple[int, int], int] = {}
+    files: dict[tuple[int, int], os.stat_result] = {}
+    for path in paths:
+        for status in _files_below(tree, path, _DEEPEST):
+            inode = (status.st_dev, status.st_ino)
+            names[inode] = names.get(inode, 0) + 1
+            files[inode] = status
+    return sum(status.st_size for inode, status in files.items() if names[inode] == status.st_nlink)
+
+
+def _files_below(tree: Tree, path: str, depth: int) -> Iterator[os.stat_result]:
+    try:
+        entries = tree.entries(path)
+    except OSError:
+        return  # it is gone, or may not be read: then what it holds is not counted
+    for name, status in entries:
+        if stat.S_ISREG(status.st_mode):
+            yield status
+        elif stat.S_ISDIR(status.st_mode) and depth:
+            yield from _files_below(tree, f"{path}/{name}", depth - 1)
