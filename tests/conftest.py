@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from krepair.durable import tree
 from tests.fixture_dirs import unpack
 from tests.lab import jars
 from tests.lab.judge import Judge
@@ -75,3 +76,9 @@ def judge() -> Iterator[Callable[[str], Judge]]:
 def log_dir_of(tmp_path: Path) -> Callable[[str], Path]:
     """``log_dir_of("offsets-bloat-2.2.0-clean")``: a fresh copy of a real log directory."""
     return lambda name: unpack(name, tmp_path)
+
+
+@pytest.fixture
+def through_os_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file is opened by ``os.open``, component by component, as where there is no ``openat2``: to put a fake there."""
+    monkeypatch.setattr(tree, "_has_openat2", lambda: False)

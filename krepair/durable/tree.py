@@ -118,7 +118,8 @@ class Tree:
             OSError: as ``open``; a path that cannot be looked at is never taken for one that is not there.
         """
         if (path.rstrip("/") or "/") == self.path:
-            return os.fstat(self._root())
+            with _named(path):
+                return os.fstat(self._root())
         try:
             with self.place(path) as (folder, name):
                 return os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -199,9 +200,14 @@ class Tree:
         if self._descriptor < 0:
             whole = self.path == "/"
             descriptor = os.open("/", _FOLDER_FLAGS) if whole else without_links().open_folder(self.path)
-            if self._inode is not None and os.fstat(descriptor).st_ino != self._inode:
+            try:
+                with _named(self.path):
+                    other = self._inode is not None and os.fstat(descriptor).st_ino != self._inode
+                if other:
+                    raise OSError(errno.ESTALE, "is another directory than it was", self.path)
+            except OSError:
                 os.close(descriptor)
-                raise OSError(errno.ESTALE, "is another directory than it was", self.path)
+                raise
             self._descriptor = descriptor
             self._finalizer = weakref.finalize(self, os.close, descriptor)
         return self._descriptor
@@ -262,7 +268,7 @@ def _named(path: str) -> Iterator[None]:
     except OSError as error:
         if error.filename is None or not os.path.isabs(os.fsdecode(error.filename)):
             error.filename = path
-            error.filename2 = None
+            del error.filename2  # None would be printed
         raise
 
 

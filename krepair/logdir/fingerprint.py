@@ -6,8 +6,9 @@ import hashlib
 import os
 from typing import NamedTuple
 
+from krepair.durable.tree import Tree
 from krepair.formats.damage import Bytes
-from krepair.logdir.reading import kind_of, opened_for_reading, why
+from krepair.logdir.reading import kind_of, opened_for_reading, status_of, why
 from krepair.logdir.values import FileRef
 
 DIGEST_BYTES = 16
@@ -34,23 +35,23 @@ def triple_of(file: FileRef) -> StatTriple:
 
 
 def read_triple(path: str) -> StatTriple:
-    """Read the triple of a path, a symlink not followed.
+    """Read the triple of a path; no symlink is followed.
 
     Raises:
         OSError: the path is not there or cannot be reached.
     """
-    status = os.lstat(path)
+    status = status_of(path)
     return StatTriple(status.st_size, status.st_mtime_ns, status.st_ino)
 
 
-def digest_file(path: str) -> str:
+def digest_file(path: str, tree: Tree | None = None) -> str:
     """Digest a file's bytes: 32 hex digits, BLAKE2b of 128 bits. Reads it in chunks; meant for small files.
 
     Raises:
         OSError: the file cannot be read, or is a symlink or no regular file.
     """
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    with opened_for_reading(path) as descriptor:
+    with opened_for_reading(path, tree) as descriptor:
         while chunk := os.read(descriptor, _CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
@@ -73,7 +74,7 @@ def changed(before: StatTriple, path: str) -> str:
         reached or is no longer a regular file differs.
     """
     try:
-        status = os.lstat(path)
+        status = status_of(path)
     except FileNotFoundError:
         return "it is gone"
     except OSError as error:

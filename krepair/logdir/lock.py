@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Disk
+from krepair.durable.tree import Tree, without_links
 from krepair.errors import LockedError, RefusedError, UnreadableError
 from krepair.formats.filenames import LOCK
 from krepair.logdir.reading import kind_of, opened_for_reading, why
@@ -58,11 +59,13 @@ class Lock:
     Args:
         path: of the ``.lock`` file.
         descriptor: of the locked, open file.
+        tree: through which the name is looked at.
         created: whether the file was made by us.
     """
 
-    def __init__(self, path: str, descriptor: int, *, created: bool) -> None:
+    def __init__(self, path: str, descriptor: int, tree: Tree, *, created: bool) -> None:
         self.path = path
+        self.tree = tree
         self.created = created
         self._descriptor = descriptor
         self._device, self._inode = _identity(os.fstat(descriptor))
@@ -75,16 +78,19 @@ class Lock:
         Raises:
             RefusedError: ``.lock`` was deleted or replaced, so that a broker may start, or may have.
             LockedError: somebody else holds the lock of the file that is now under the name.
+            UnreadableError: the name cannot be looked at, so that nobody knows.
         """
         try:
-            status = os.lstat(self.path)
+            status = self.tree.status(self.path)
+            if status is None:
+                raise RefusedError(
+                    f"{shown_path(self.path)}: the lock's file is gone, a broker may have started"
+                )
+            if _identity(status) == (self._device, self._inode):
+                return
+            holder = _holder_by_path(self.path, self.tree)
         except OSError as error:
-            raise RefusedError(
-                f"{shown_path(self.path)}: the lock's file is gone ({why(error)}), a broker may have started"
-            ) from error
-        if _identity(status) == (self._device, self._inode):
-            return
-        holder = _holder_by_path(self.path)
+            raise _not_opened(self.path, error) from error
         if holder is not None:
             raise _locked(self.path, holder)
         raise RefusedError(
@@ -131,7 +137,7 @@ def is_locked(log_dir: str) -> Holder | None:
     """
     path = os.path.join(log_dir, LOCK)
     try:
-        return _holder_by_path(path)
+        return _holder_by_path(path, without_links())
     except OSError as error:
         raise _not_opened(path, error) from error
 
@@ -140,7 +146,7 @@ def _take(path: str, disk: Disk) -> Lock:
     created = False
     for _ in range(_TRIES):
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = disk.tree.open(path, os.O_RDWR)
         except FileNotFoundError:
             created = _create(path, disk)
             continue
@@ -148,8 +154,11 @@ def _take(path: str, disk: Disk) -> Lock:
             raise _not_lockable(path, "opened for writing as a regular file", error) from error
         try:
             _lock_descriptor(path, descriptor)
-            if _still_named(path, descriptor):
-                return Lock(path, descriptor, created=created)
+            if _still_named(path, descriptor, disk.tree):
+                return Lock(path, descriptor, disk.tree, created=created)
+        except OSError as error:
+            os.close(descriptor)
+            raise _not_lockable(path, "looked at", error) from error
         except BaseException:
             os.close(descriptor)
             raise
@@ -163,23 +172,22 @@ def _take(path: str, disk: Disk) -> Lock:
 def _create(path: str, disk: Disk) -> bool:
     """Make ``.lock``; returns whether it was us."""
     try:
-        disk.create(path, b"")
+        like = read_attributes(os.path.dirname(path), disk.tree)
+        # The owner at once: of a run that is killed right here nothing stays that the broker could not open.
+        disk.create(path, b"", owner=(like.uid, like.gid))
     except FileExistsError:
         return False
     except OSError as error:
         raise _not_lockable(path, "created", error) from error
     try:
-        like = read_attributes(os.path.dirname(path))
-        now = read_attributes(path)
+        now = read_attributes(path, disk.tree)
         # Extended attributes of a folder (a default ACL) mean something else on a file.
-        disk.set_attributes(
-            path, now._replace(uid=like.uid, gid=like.gid, mode=like.mode & _PERMISSION_BITS_FOR_FILES)
-        )
+        disk.set_attributes(path, now._replace(mode=like.mode & _PERMISSION_BITS_FOR_FILES))
     except OSError as error:
         # Left behind with our owner it could keep the broker from starting.
         with contextlib.suppress(OSError):
             disk.unlink(path)
-        raise _not_lockable(path, "given the log directory's owner and mode", error) from error
+        raise _not_lockable(path, "given the log directory's mode", error) from error
     return True
 
 
@@ -199,28 +207,26 @@ def _release(lock: Lock, disk: Disk) -> None:
     """Close the file, which frees the lock; one of our own goes first, so that nobody locks it nameless."""
     descriptor = lock._descriptor  # noqa: SLF001 - the two halves of one thing
     try:
-        if lock.created and _still_named(lock.path, descriptor):
-            # A file that stays is only litter that every broker takes over.
-            with contextlib.suppress(OSError):
+        # A file that stays is only litter that every broker takes over.
+        with contextlib.suppress(OSError):
+            if lock.created and _still_named(lock.path, descriptor, lock.tree):
                 disk.unlink(lock.path)
     finally:
         os.close(descriptor)
 
 
-def _still_named(path: str, descriptor: int) -> bool:
-    try:
-        return _identity(os.lstat(path)) == _identity(os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
+def _still_named(path: str, descriptor: int, tree: Tree) -> bool:
+    found = tree.status(path)
+    return found is not None and _identity(found) == _identity(os.fstat(descriptor))
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _holder_by_path(path: str) -> Holder | None:
+def _holder_by_path(path: str, tree: Tree) -> Holder | None:
     try:
-        with opened_for_reading(path) as descriptor:
+        with opened_for_reading(path, tree) as descriptor:
             return _holder_of(descriptor)
     except FileNotFoundError:
         return None
@@ -238,7 +244,11 @@ def _holder_of(descriptor: int) -> Holder | None:
 
 def _pid_of_open_file_lock(identity: tuple[int, int]) -> int:
     """Look for a process with a locked descriptor of the file; the kernel shows its locks in ``fdinfo``."""
-    for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        pids = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return _UNKNOWN_PID
+    for pid in pids:
         try:
             for number in os.listdir(f"/proc/{pid}/fd"):
                 if _is_locked_descriptor(pid, number, identity):

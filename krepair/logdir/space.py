@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from krepair.durable.tree import Tree, without_links
+
 
 class Space(NamedTuple):
     """The state of the file system that holds a path.
@@ -22,16 +24,27 @@ class Space(NamedTuple):
     mounted_read_only: bool
 
 
-def read_space(path: str) -> Space:
+def read_space(path: str, tree: Tree | None = None) -> Space:
     """Ask the file system that holds ``path``.
 
     Root may also take the blocks that are reserved for it. An apply that counts on them leaves none to the
     broker, which rarely is root, so they are never counted.
 
+    Args:
+        path: absolute path of a folder; no link is followed.
+        tree: below which it is; None: anywhere.
+
     Raises:
         OSError: the path is not there or cannot be reached.
     """
-    state = os.statvfs(path)
+    folder = (tree or without_links()).open_folder(path)
+    try:
+        state = os.statvfs(folder)
+    except OSError as error:
+        error.filename = path
+        raise
+    finally:
+        os.close(folder)
     return Space(
         free_bytes=state.f_bavail * state.f_frsize,
         free_inodes=state.f_favail if state.f_files else -1,

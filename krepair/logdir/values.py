@@ -136,7 +136,9 @@ class Partition(NamedTuple):
         leftovers: every other file that a stopped broker's folder should not hold, by name.
         private: krepair's own sub-folders, by plan id.
         specials: symlinks, FIFOs, sockets, devices and foreign sub-folders, by name.
-        unreadable: why the folder could not be read (then nothing else is known), or an empty string.
+        unreadable: why the folder could not be read, or that it is a symbolic link (then nothing else is known),
+        or an empty string.
+        is_link: whether a symbolic link has the folder's name.
     """
 
     topic: str
@@ -154,6 +156,7 @@ class Partition(NamedTuple):
     private: tuple[PrivateFolder, ...] = ()
     specials: tuple[Special, ...] = ()
     unreadable: str = ""
+    is_link: bool = False
 
     def segments_with_ends(self) -> tuple[tuple[Segment, int], ...]:
         """Return each segment with the next one's base offset, the last one with the largest offset there is."""

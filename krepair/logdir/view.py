@@ -6,6 +6,7 @@ Each file costs one ``lstat``, none is opened but the small ones of the root.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import socket
@@ -63,14 +64,20 @@ MAX_CHECKPOINT_BYTES = 64 << 20
 MAX_META_BYTES = (1 << 20) + 1
 _INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
+# A broker follows it, to a place that its own lock and this directory's checkpoints know nothing of.
+_A_LINK = "is a symbolic link; it is left alone"
+# Where all links were resolved, one that is met leads back to itself.
+_NOT_A_DIRECTORY = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+
 _NamedStat = tuple[str, os.stat_result]
 
 
 class _Root(NamedTuple):
-    """The root's entries, sorted by what they are."""
+    """The root's entries, sorted by what they are; ``links`` are symlinks named like partition folders."""
 
     files: dict[str, FileRef]
     folders: list[FolderName]
+    links: list[FolderName]
     foreign: list[Special]
 
 
@@ -78,23 +85,24 @@ def read_log_dir(path: str) -> LogDir:
     """Read a log directory.
 
     Args:
-        path: of the directory. Symlinks on the way to it are resolved, none below it is followed.
+        path: of the directory. Symlinks on the way to it are resolved once, none below it is followed.
 
     Raises:
         NotALogDirError: it is not a directory, or holds nothing by which to know a log directory.
         UnreadableError: the operating system could not read the directory, or a small file in its root. A
             partition folder that cannot be read is a value, see ``Partition.unreadable``.
     """
-    whole = os.path.realpath(os.path.abspath(path))
+    whole = path
     try:
+        whole = os.path.realpath(os.path.abspath(path))
         with opened_folder(whole) as root:
             status = os.fstat(root)
             return _read_root(whole, root, status)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise NotALogDirError(
-            f"{shown_path(path)}: expected a Kafka log directory, but: {why(error)}"
-        ) from error
     except OSError as error:
+        if error.errno in _NOT_A_DIRECTORY:
+            raise NotALogDirError(
+                f"{shown_path(path)}: expected a Kafka log directory, but: {why(error)}"
+            ) from error
         raise UnreadableError(f"{shown_path(whole)}: could not be read: {why(error)}") from error
 
 
@@ -126,9 +134,13 @@ def _read_root(path: str, root: int, status: os.stat_result) -> LogDir:
         raise NotALogDirError(*_not_a_log_dir(path, entries))
     meta, meta_damage = _read_meta(path, root, entries.files.get(META_PROPERTIES))
     partitions = [_read_partition(name, f"{path}/{name.name}", root) for name in entries.folders]
+    links = [
+        _left_alone(name, f"{path}/{name.name}", _A_LINK)._replace(is_link=True) for name in entries.links
+    ]
     # Many a folder elsewhere is named like a partition (``ImageMagick-6``); one with a log is one.
     if not (known or any(partition.segments or partition.unreadable for partition in partitions)):
         raise NotALogDirError(*_not_a_log_dir(path, entries))
+    partitions = sorted([*partitions, *links], key=lambda partition: partition.folder)
     normal = [partition for partition in partitions if partition.role == "normal"]
     recovery_point, log_start, high_watermark, cleaner = (
         _read_checkpoint(path, root, entries.files.get(name)) for name in CHECKPOINTS
@@ -171,6 +183,7 @@ def _listed(folder: int) -> list[_NamedStat]:
 def _sorted_entries(path: str, root: int) -> _Root:
     files: dict[str, FileRef] = {}
     folders: list[FolderName] = []
+    links: list[FolderName] = []
     foreign: list[Special] = []
     for name, status in _listed(root):
         if stat.S_ISDIR(status.st_mode):
@@ -180,11 +193,14 @@ def _sorted_entries(path: str, root: int) -> _Root:
                 continue
             if name in KNOWN_FOLDERS:
                 continue
+        elif stat.S_ISLNK(status.st_mode) and _is_partition_folder(parse_folder_name(name)):
+            links.append(parse_folder_name(name))
+            continue
         elif stat.S_ISREG(status.st_mode) and name in KNOWN_FILES:
             files[name] = file_ref(name, path, status)
             continue
         foreign.append(Special(name, f"{path}/{name}", kind_of(status.st_mode)))
-    return _Root(files, folders, foreign)
+    return _Root(files, folders, links, foreign)
 
 
 def _is_partition_folder(folder: FolderName) -> bool:
@@ -237,25 +253,33 @@ def _read_small(path: str, root: int, name: str, at_most: int) -> bytes:
 
 
 def _read_partition(name: FolderName, path: str, root: int | None) -> Partition:
-    role = "normal" if name.kind is FolderKind.PARTITION else name.kind.value
     try:
         with opened_folder(path if root is None else name.name, root) as folder:
             inode = os.fstat(folder).st_ino
             listed = _listed(folder)
     except OSError as error:
-        return Partition(
-            topic=name.topic,
-            number=name.partition,
-            folder=name.name,
-            path=path,
-            inode=0,
-            role=role,
-            unreadable=f"{shown_path(path)}: could not be read: {why(error)}",
-        )
+        return _left_alone(name, path, f"could not be read: {why(error)}")
     contents = _Contents(path)
     for entry_name, status in listed:
         contents.add(entry_name, status)
-    return contents.partition(name, role, inode)
+    return contents.partition(name, _role(name), inode)
+
+
+def _role(name: FolderName) -> str:
+    return "normal" if name.kind is FolderKind.PARTITION else name.kind.value
+
+
+def _left_alone(name: FolderName, path: str, because: str) -> Partition:
+    """A partition of which nothing is known but why."""
+    return Partition(
+        topic=name.topic,
+        number=name.partition,
+        folder=name.name,
+        path=path,
+        inode=0,
+        role=_role(name),
+        unreadable=f"{shown_path(path)}: {because}",
+    )
 
 
 class _Contents:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from krepair.checks.walk import Walked
+from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.formats.batch_v2 import HEADER_SIZE
 from krepair.logdir.reading import opened_for_reading, why
@@ -17,25 +18,26 @@ from krepair.plan.model import RewriteSegments
 _PIECE_BYTES = 1 << 20
 
 
-def compare_with_sources(change: RewriteSegments, folder: str, keep: str) -> str:
+def compare_with_sources(change: RewriteSegments, folder: str, keep: str, tree: Tree | None = None) -> str:
     """Check that the new log is its sources less batches without records.
 
     Args:
         change: the group.
         folder: where the new segment is.
         keep: where the originals are.
+        tree: below which both are; None: anywhere.
 
     Returns:
         What is wrong, or empty.
     """
     new_path = f"{folder}/{change.base_offset:020d}.log"
     try:
-        with opened_for_reading(new_path) as new:
-            cursor = _Cursor(new, batches_to_compare(new_path))
+        with opened_for_reading(new_path, tree) as new:
+            cursor = _Cursor(new, batches_to_compare(new_path, tree))
             for source in change.sources:
                 path = f"{keep}/{source.base_offset:020d}.log"
-                with opened_for_reading(path) as old:
-                    for walked in batches_to_compare(path):
+                with opened_for_reading(path, tree) as old:
+                    for walked in batches_to_compare(path, tree):
                         problem = walked.problem or cursor.take(old, walked)
                         if problem:
                             return f"{source.base_offset:020d}.log: {problem}"

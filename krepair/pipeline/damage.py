@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from krepair.durable.attributes import read_attributes
 from krepair.durable.real_disk import RealDisk
+from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, offset_index, time_index, txn_index
 from krepair.formats.batch_v2 import HEADER, LOG_OVERHEAD
 from krepair.kernels import classes as c
@@ -28,8 +29,9 @@ from krepair.kernels.scan_window import INT32_MAX
 from krepair.logdir.fingerprint import DIGEST_BYTES, digest_bytes
 from krepair.logdir.reading import opened_for_reading, why
 from krepair.pipeline.items import FailureKind, Place
+from krepair.pipeline.place import reached
 from krepair.pipeline.regenerate import packed, read_into_from
-from krepair.pipeline.tasks import elsewhere, log_name, read_entries
+from krepair.pipeline.tasks import log_name, read_entries
 
 MOST_RANGES = 4096
 LARGEST_LOG_BYTES = 2**31 - 1
@@ -154,12 +156,12 @@ class MapResult(Struct, frozen=True, kw_only=True):
 
 def map_damage(item: MapItem) -> MapResult:
     """Map one damaged log. An I/O error is a failure, never damage."""
-    wrong = elsewhere(item.place)
+    tree, wrong = reached(item.place)
     if wrong:
         return MapResult(failure="elsewhere", why=wrong)
     name = log_name(item.base_offset)
     try:
-        with opened_for_reading(f"{item.place.path}/{name}") as descriptor:
+        with opened_for_reading(f"{item.place.path}/{name}", tree) as descriptor:
             size = os.fstat(descriptor).st_size
             if size != item.size:
                 return MapResult(
@@ -555,26 +557,26 @@ class _Reader:
 
 def mended(item: MendedItem) -> MendedResult:
     """Work out, or make, a log and its indexes without the ranges that go; proves that what stays is valid."""
-    wrong = elsewhere(item.place)
+    tree, wrong = reached(item.place)
     if wrong:
         return MendedResult(failure="elsewhere", why=wrong)
     name = log_name(item.base_offset)
     reader: _Reader | None = None
     try:
-        with opened_for_reading(f"{item.place.path}/{name}") as descriptor:
+        with opened_for_reading(f"{item.place.path}/{name}", tree) as descriptor:
             size = os.fstat(descriptor).st_size
             if size != item.size:
                 text = f"{item.place.folder}/{name}: has {size} bytes, not {item.size}"
                 return MendedResult(failure="changed", why=text)
             reader = _Reader(read_into_from(descriptor))
-            return _mended(item, reader.read)
+            return _mended(item, reader.read, RealDisk(tree))
     except OSError as error:
         # What could not be written is not a log that could not be read.
         kind: FailureKind = "disk" if reader is not None and not reader.failed else "unreadable"
         return MendedResult(failure=kind, why=f"{item.place.folder}/{name}: {why(error)}")
 
 
-def _mended(item: MendedItem, read_into: ReadInto) -> MendedResult:
+def _mended(item: MendedItem, read_into: ReadInto, disk: RealDisk) -> MendedResult:
     kept = kept_ranges(item.size, item.without)
     reader = reader_without(read_into, kept)
     size = sum(end - start for start, end in kept)
@@ -590,12 +592,12 @@ def _mended(item: MendedItem, read_into: ReadInto) -> MendedResult:
     front = int((made.offsets[:, 1] < first).sum()) * offset_index.ENTRY.size
     times = packed(time_index.ENTRY, made.times[:, 0], made.times[:, 1] - item.base_offset)
     files = {".index": index, ".timeindex": times}
-    entries = _entries_up_to(read_entries(item.place, item.base_offset), made)
+    entries = _entries_up_to(read_entries(item.place, item.base_offset, disk.tree), made)
     if entries is not None:
         files[".txnindex"] = entries
-    companions = [_companion(stem, suffix, data, front) for suffix, data in files.items()]
+    companions = [_companion(stem, suffix, data, front, disk.tree) for suffix, data in files.items()]
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    write = _writer(item, size, digest.update)
+    write = _writer(item, size, digest.update, disk)
     position = 0
     for piece in _pieces(reader, 0, size):
         write(piece, position)
@@ -606,7 +608,7 @@ def _mended(item: MendedItem, read_into: ReadInto) -> MendedResult:
             gone.update(piece)
     if item.target:
         changed = {each.suffix: files[each.suffix] for each in companions if not each.same}
-        _finish(item, stem, changed)
+        _finish(item, stem, changed, disk)
     return MendedResult(
         size=size,
         digest=digest.hexdigest(),
@@ -625,14 +627,12 @@ def _entries_up_to(entries: bytes, made: RecoveredSegment) -> bytes | None:
     return entries[: int((lasts <= made.last_offset).sum()) * txn_index.ENTRY_SIZE]
 
 
-def _companion(stem: str, suffix: str, data: bytes, front: int) -> MendedCompanion:
-    try:
-        size = os.stat(stem + suffix, follow_symlinks=False).st_size
-    except FileNotFoundError:
-        size = -1
+def _companion(stem: str, suffix: str, data: bytes, front: int, tree: Tree) -> MendedCompanion:
+    found = tree.status(stem + suffix)
+    size = -1 if found is None else found.st_size
     same = size == len(data)
     if same and data:
-        with opened_for_reading(stem + suffix) as descriptor:
+        with opened_for_reading(stem + suffix, tree) as descriptor:
             same = os.pread(descriptor, len(data) + 1, 0) == data
     return MendedCompanion(
         suffix=suffix,
@@ -644,11 +644,14 @@ def _companion(stem: str, suffix: str, data: bytes, front: int) -> MendedCompani
     )
 
 
-def _writer(item: MendedItem, size: int, digest: Callable[[bytes], None]) -> Callable[[bytes, int], None]:
+def _writer(
+    item: MendedItem, size: int, digest: Callable[[bytes], None], disk: RealDisk
+) -> Callable[[bytes, int], None]:
     if not item.with_log:
         return lambda piece, position: digest(piece)
-    disk, target = RealDisk(), f"{item.target}/{log_name(item.base_offset)}"
-    if os.path.lexists(target):
+    target = f"{item.target}/{log_name(item.base_offset)}"
+    # A task that is run again meets what it made before.
+    if disk.tree.is_there(target):
         disk.unlink(target)
     disk.reserve(target, size)
 
@@ -659,19 +662,17 @@ def _writer(item: MendedItem, size: int, digest: Callable[[bytes], None]) -> Cal
     return write
 
 
-def _finish(item: MendedItem, stem: str, companions: dict[str, bytes]) -> None:
+def _finish(item: MendedItem, stem: str, companions: dict[str, bytes], disk: RealDisk) -> None:
     """The new files with the attributes of what they replace, and durable."""
-    disk = RealDisk()
+    tree = disk.tree
     if item.with_log:
         log = f"{item.target}/{log_name(item.base_offset)}"
-        disk.set_attributes(log, read_attributes(f"{stem}.log"))
+        disk.set_attributes(log, read_attributes(f"{stem}.log", tree))
         disk.sync_file(log)
     for suffix, data in companions.items():
         path = f"{item.target}/{item.base_offset:020d}{suffix}"
-        if os.path.lexists(path):
+        if tree.is_there(path):
             disk.unlink(path)
-        disk.create(path, data)
-        like = stem + suffix if os.path.lexists(stem + suffix) else f"{stem}.log"
-        disk.set_attributes(path, read_attributes(like))
-        disk.sync_file(path)
+        like = stem + suffix if tree.is_there(stem + suffix) else f"{stem}.log"
+        disk.create(path, data, like=read_attributes(like, tree))
     disk.sync_dir(item.target)

@@ -21,11 +21,12 @@ from krepair.checks.index_findings import (
     Int64s,
     real_bytes,
 )
+from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.kernels.header_walk import HeaderWalk
 from krepair.kernels.legacy import SMALLEST_BYTES
 from krepair.kernels.scan import ReadInto
-from krepair.logdir.reading import opened_for_reading
+from krepair.logdir.reading import opened_for_reading, status_of
 
 READ_AT_MOST_BYTES: Final = 128 << 20
 TAIL_AT_MOST_BYTES: Final = 8 << 20
@@ -46,33 +47,35 @@ def read_into_of(descriptor: int) -> ReadInto:
     return lambda buffer, position: os.preadv(descriptor, [buffer], position)
 
 
-def index_bytes_needed(stem: str, entry_bytes: int) -> int:
+def index_bytes_needed(stem: str, entry_bytes: int, tree: Tree | None = None) -> int:
     """How much of an index is worth reading: an entry for each batch that its log may hold, and some that are wrong.
 
     Args:
         stem: path of the segment without the suffix.
         entry_bytes: of one entry of the index.
+        tree: below which the files are; None: anywhere.
 
     Raises:
         OSError: the log is not there.
     """
-    batches = os.lstat(f"{stem}.log").st_size // SMALLEST_BYTES + 1
+    batches = status_of(f"{stem}.log", tree).st_size // SMALLEST_BYTES + 1
     return min(batches * entry_bytes + _SLACK_BYTES, WHOLE_AT_MOST_BYTES)
 
 
-def read_index(path: str, suffix: str, log_bytes: int) -> IndexFile:
+def read_index(path: str, suffix: str, log_bytes: int, tree: Tree | None = None) -> IndexFile:
     """Read an index file, the zeros behind its entries left out; holes are not read at all.
 
     Args:
         path: of the file.
         suffix: ``.index`` or ``.timeindex``.
         log_bytes: size of the log: more entries than bytes of it cannot be.
+        tree: below which the file is; None: anywhere.
 
     Raises:
         OSError: it cannot be read, or is no regular file.
     """
     try:
-        with opened_for_reading(path) as descriptor:
+        with opened_for_reading(path, tree) as descriptor:
             return _read_open(descriptor, suffix, log_bytes)
     except FileNotFoundError:
         return MISSING
@@ -104,13 +107,13 @@ def _pread_all(descriptor: int, count: int) -> bytes:
     return b"".join(pieces)
 
 
-def read_front(path: str, count: int) -> bytes:
+def read_front(path: str, count: int, tree: Tree | None = None) -> bytes:
     """The first bytes of a file.
 
     Raises:
         OSError: it cannot be read.
     """
-    with opened_for_reading(path) as descriptor:
+    with opened_for_reading(path, tree) as descriptor:
         return _pread_all(descriptor, count)
 
 

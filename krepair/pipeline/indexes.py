@@ -24,14 +24,16 @@ from krepair.checks.index_findings import (
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Attributes
 from krepair.durable.real_disk import RealDisk
+from krepair.durable.tree import Tree
 from krepair.formats import time_index, txn_index
 from krepair.kernels.header_walk import HeaderWalk
 from krepair.logdir.fingerprint import digest_bytes
-from krepair.logdir.reading import opened_for_reading, why
+from krepair.logdir.reading import opened_for_reading, status_of, why
 from krepair.pipeline.index_files import SpotCheck, read_front, read_index, read_into_of
 from krepair.pipeline.items import FailureKind, Place
+from krepair.pipeline.place import reached
 from krepair.pipeline.regenerate import regenerate_offset_and_time
-from krepair.pipeline.tasks import elsewhere, log_name
+from krepair.pipeline.tasks import log_name
 from krepair.pipeline.txn_indexes import TxnItem, inspect_txn
 from krepair.plan.model import ReplaceFile
 
@@ -121,10 +123,13 @@ class InspectResult(Struct, frozen=True, kw_only=True):
 class _Segment:
     """The files of one segment while it is looked at."""
 
-    def __init__(self, item: InspectItem) -> None:
+    def __init__(self, item: InspectItem, tree: Tree) -> None:
         self.item = item
+        self.tree = tree
         self.stem = f"{item.place.path}/{item.base_offset:020d}"
-        self.files = {suffix: read_index(self.stem + suffix, suffix, item.log_bytes) for suffix in SUFFIXES}
+        self.files = {
+            suffix: read_index(self.stem + suffix, suffix, item.log_bytes, tree) for suffix in SUFFIXES
+        }
         self.problems = [
             problem
             for suffix, file in self.files.items()
@@ -146,7 +151,7 @@ class _Segment:
         if self.item.active or self.broken:
             return not self.broken
         offsets, times = self.entries()
-        with opened_for_reading(f"{self.stem}.log") as descriptor:
+        with opened_for_reading(f"{self.stem}.log", self.tree) as descriptor:
             spots = SpotCheck(descriptor, self.item.log_bytes, offsets, times)
         last = int(times[-1, 0]) if len(times) else -1
         return spots.certain and not spots.problems and spots.largest <= last and self.files[INDEX].size >= 0
@@ -155,7 +160,7 @@ class _Segment:
         """Hold every entry against every batch."""
         item = self.item
         audit = IndexAudit(item.base_offset, *self.entries())
-        with opened_for_reading(f"{self.stem}.log") as descriptor:
+        with opened_for_reading(f"{self.stem}.log", self.tree) as descriptor:
             walk = HeaderWalk(read_into_of(descriptor), item.log_bytes)
             for rows in walk:
                 audit.feed(rows)
@@ -203,7 +208,7 @@ class _Segment:
             return (), f"{log_name(self.item.base_offset)}: cutting is not enough"
         made: dict[str, bytes] = {}
         if remake:
-            made, problem = regenerated(self.stem, self.item)
+            made, problem = regenerated(self.stem, self.item, self.tree)
             if problem:
                 return (), problem
         mends = []
@@ -225,13 +230,15 @@ def _mend(suffix: str, problems: list[IndexProblem], data: bytes, size: int, *, 
     )
 
 
-def regenerated(stem: str, item: InspectItem) -> tuple[dict[str, bytes], str]:
+def regenerated(stem: str, item: InspectItem, tree: Tree) -> tuple[dict[str, bytes], str]:
     """Both files as the broker's recovery would write them, or why they cannot be made.
 
     Raises:
         OSError: the log cannot be read.
     """
-    made = regenerate_offset_and_time(f"{stem}.log", item.log_bytes, item.base_offset, item.interval_bytes)
+    made = regenerate_offset_and_time(
+        f"{stem}.log", item.log_bytes, item.base_offset, item.interval_bytes, tree=tree
+    )
     if made.damage_text:
         text = f"the log is damaged at position {made.valid_bytes} ({made.damage_text}); its indexes are left"
         return {}, f"{log_name(item.base_offset)}: {text}"
@@ -240,18 +247,18 @@ def regenerated(stem: str, item: InspectItem) -> tuple[dict[str, bytes], str]:
 
 def inspect(item: InspectItem) -> InspectResult:
     """Look at the indexes of one segment."""
-    wrong = elsewhere(item.place)
+    tree, wrong = reached(item.place)
     if wrong:
         return InspectResult(failure="elsewhere", why=wrong)
     try:
-        return _inspect(item)
+        return _inspect(item, tree)
     except OSError as error:
         name = os.path.basename(str(error.filename or log_name(item.base_offset)))
         return InspectResult(failure="unreadable", why=f"{item.place.folder}/{name}: {why(error)}")
 
 
-def _inspect(item: InspectItem) -> InspectResult:
-    segment = _Segment(item)
+def _inspect(item: InspectItem, tree: Tree) -> InspectResult:
+    segment = _Segment(item, tree)
     if item.depth in ("check", "regenerate"):
         segment.look_at_all()
     elif not segment.look_at_places():
@@ -304,20 +311,20 @@ class MendResult(Struct, frozen=True, kw_only=True):
 
 def mend(item: MendItem) -> MendResult:
     """Make one index file again, hold it against the plan and the log, and stage it, synced."""
-    wrong = elsewhere(item.place)
+    tree, wrong = reached(item.place)
     if wrong:
         return MendResult(failure="elsewhere", why=wrong)
     try:
-        data, problem = _made_again(item)
+        data, problem = _made_again(item, tree)
         if problem:
             return MendResult(failure="changed", why=f"{item.change.change_id}: {problem}")
         if digest_bytes(data) != item.change.digest_after:
             text = "the bytes made anew are not those of the plan"
             return MendResult(failure="changed", why=f"{item.change.change_id}: {text}")
-        problem = _untrue(item, data)
+        problem = _untrue(item, data, tree)
         if problem:
             return MendResult(failure="verify", why=f"{item.change.change_id}: {problem}")
-        _stage(item, data)
+        _stage(item, data, RealDisk(tree))
     except OSError as error:
         return MendResult(failure="disk", why=f"{item.change.change_id}: {why(error)}")
     return MendResult(bytes=len(data))
@@ -327,12 +334,12 @@ def _suffix(change: ReplaceFile) -> str:
     return change.name[change.name.rindex(".") :]
 
 
-def _made_again(item: MendItem) -> tuple[bytes, str]:
+def _made_again(item: MendItem, tree: Tree) -> tuple[bytes, str]:
     suffix = _suffix(item.change)
     if suffix == TXN_INDEX:
         return _txn_made_again(item)
     if item.change.method == "truncate":
-        return read_front(f"{item.place.path}/{item.change.name}", item.change.size_after), ""
+        return read_front(f"{item.place.path}/{item.change.name}", item.change.size_after, tree), ""
     look = InspectItem(
         place=item.place,
         base_offset=item.base_offset,
@@ -341,7 +348,7 @@ def _made_again(item: MendItem) -> tuple[bytes, str]:
         active=False,
         depth="regenerate",
     )
-    made, problem = regenerated(f"{item.place.path}/{item.base_offset:020d}", look)
+    made, problem = regenerated(f"{item.place.path}/{item.base_offset:020d}", look, tree)
     return made.get(suffix, b""), problem
 
 
@@ -355,7 +362,7 @@ def _txn_made_again(item: MendItem) -> tuple[bytes, str]:
     return result.made[item.base_offset], ""
 
 
-def _untrue(item: MendItem, data: bytes) -> str:
+def _untrue(item: MendItem, data: bytes, tree: Tree) -> str:
     """What is wrong with new bytes: of a cut file at the places it points to, of a new one against the whole log."""
     suffix = _suffix(item.change)
     if suffix == TXN_INDEX:
@@ -368,9 +375,9 @@ def _untrue(item: MendItem, data: bytes) -> str:
     none = IndexFile(0)
     offsets = offset_entries(file if suffix == INDEX else none, item.base_offset)
     times = time_entries(file if suffix == TIME_INDEX else none, item.base_offset)
-    with opened_for_reading(f"{stem}.log") as descriptor:
+    with opened_for_reading(f"{stem}.log", tree) as descriptor:
         if item.change.method == "truncate":
-            other = read_index(stem + INDEX, INDEX, item.log_bytes) if suffix == TIME_INDEX else file
+            other = read_index(stem + INDEX, INDEX, item.log_bytes, tree) if suffix == TIME_INDEX else file
             spots = SpotCheck(descriptor, item.log_bytes, offset_entries(other, item.base_offset), times)
             if spots.certain and not spots.problems:
                 return ""
@@ -384,30 +391,27 @@ def _untrue(item: MendItem, data: bytes) -> str:
     return next((each.text for each in found if each.suffix == suffix), "")
 
 
-def _stage(item: MendItem, data: bytes) -> None:
-    disk = RealDisk()
-    if os.path.lexists(item.target):
+def _stage(item: MendItem, data: bytes, disk: RealDisk) -> None:
+    # A task that is run again meets what it made before.
+    if disk.tree.is_there(item.target):
         disk.unlink(item.target)
-    disk.reserve(item.target, len(data))
-    disk.write_at(item.target, 0, [memoryview(data)])
-    disk.set_attributes(item.target, item.attributes)
-    disk.sync_file(item.target)
+    disk.create(item.target, data, like=item.attributes)
 
 
 def verify_mended(item: MendItem) -> MendResult:
     """Read a replaced file where it is: the plan's bytes and attributes, and true to its log."""
-    wrong = elsewhere(item.place)
+    tree, wrong = reached(item.place)
     if wrong:
         return MendResult(failure="elsewhere", why=wrong)
     try:
-        size = os.stat(item.target).st_size
-        data = read_front(item.target, item.change.size_after + 1)
+        size = status_of(item.target, tree).st_size
+        data = read_front(item.target, item.change.size_after + 1, tree)
         if size != item.change.size_after or digest_bytes(data) != item.change.digest_after:
             text = f"its {size} bytes are not the {item.change.size_after} of the plan"
-        elif read_attributes(item.target) != item.attributes:
+        elif read_attributes(item.target, tree) != item.attributes:
             text = "owner, group, mode, mtime or xattrs are not those of the file it replaces"
         else:
-            text = _untrue(item, data)
+            text = _untrue(item, data, tree)
     except OSError as error:
         return MendResult(failure="unreadable", why=f"{item.change.change_id}: {why(error)}")
     if text:

@@ -8,7 +8,7 @@ import crc32c
 import numpy as np
 
 from krepair.checks.audit import Bools, Int32s, Int64s, audit_gathered, audit_window, edges_of
-from krepair.durable.real_disk import RealDisk
+from krepair.durable.disk import Disk
 from krepair.formats import batch_v2
 from krepair.kernels.classes import CLASS_COUNT
 from krepair.kernels.huge import Bytes
@@ -29,6 +29,7 @@ class KeptBytes:
         item: what is staged; ``item.target`` is there already.
         descriptor: of the source, open for reading.
         source: its part of the plan.
+        disk: writes.
 
     Attributes:
         problem: what is wrong, empty if nothing; then nothing more is written.
@@ -36,13 +37,13 @@ class KeptBytes:
         crc: CRC-32C of these bytes.
     """
 
-    def __init__(self, item: StageItem, descriptor: int, source: SourceSegment) -> None:
+    def __init__(self, item: StageItem, descriptor: int, source: SourceSegment, disk: Disk) -> None:
         self.problem = ""
         self.written = 0
         self.crc = 0
         self._item = item
         self._descriptor = descriptor
-        self._disk = RealDisk()
+        self._disk = disk
         self._read = 0
         self._stays = np.array(
             [stays(number, drop_unstamped=source.drop_unstamped) for number in range(CLASS_COUNT)]
@@ -110,7 +111,7 @@ class KeptBytes:
         count = self._disk.write_at(self._item.target, at, [held.data])
         if len(self._back) < count:
             self._back = np.empty(len(self._held), np.uint8)
-        with opened_for_reading(self._item.target) as descriptor:
+        with opened_for_reading(self._item.target, self._disk.tree) as descriptor:
             got = os.preadv(descriptor, [self._back.data[:count]], at)
         if got != count or not _same(self._back[:count], held):
             self.problem = f"what was written at position {at} of the new log reads back differently"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from krepair.durable.tree import Tree
 from krepair.formats import offset_index, time_index
 from krepair.formats.layout import Layout
 from krepair.kernels.recover import recover_segment
@@ -56,7 +57,13 @@ def read_into_from(descriptor: int) -> Callable[[memoryview, int], int]:
 
 
 def regenerate_offset_and_time(
-    path: str, size: int, base_offset: int, interval_bytes: int, *, check_crc: bool = True
+    path: str,
+    size: int,
+    base_offset: int,
+    interval_bytes: int,
+    *,
+    check_crc: bool = True,
+    tree: Tree | None = None,
 ) -> Regenerated:
     """The ``.index`` and ``.timeindex`` of one segment from its ``.log``, in memory of one window and the entries.
 
@@ -66,6 +73,7 @@ def regenerate_offset_and_time(
         base_offset: of the segment.
         interval_bytes: the topic's ``index.interval.bytes``.
         check_crc: whether checksums are checked; recovery does.
+        tree: below which the file is; None: anywhere.
 
     Returns:
         The bytes of both files for the valid part of the log. Damage is a value in it, never an exception.
@@ -73,7 +81,7 @@ def regenerate_offset_and_time(
     Raises:
         OSError: the file cannot be read.
     """
-    with opened_for_reading(path) as descriptor:
+    with opened_for_reading(path, tree) as descriptor:
         found = recover_segment(
             base_offset, size, interval_bytes, read_into_from(descriptor), check_crc=check_crc
         )

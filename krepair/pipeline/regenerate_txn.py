@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from krepair.durable.tree import Tree
 from krepair.formats import txn_index
 from krepair.formats.producer_snapshot import ProducerSnapshot
 from krepair.formats.txn_index import AbortedTxn
@@ -83,6 +84,7 @@ def regenerate_txn(
     open_at_start: Mapping[int, int] | None = None,
     *,
     empty_markers: bool = False,
+    tree: Tree | None = None,
 ) -> list[RegeneratedTxn]:
     """The ``.txnindex`` of consecutive segments.
 
@@ -94,6 +96,7 @@ def regenerate_txn(
         segments: consecutive and ascending.
         open_at_start: first offset of each transaction open at the first segment's base offset, by producer id.
         empty_markers: as brokers up to 2.7 do, give entries for abort markers without data too.
+        tree: below which the files are; None: anywhere.
 
     Raises:
         OSError: a file cannot be read.
@@ -104,7 +107,7 @@ def regenerate_txn(
     done: list[RegeneratedTxn] = []
     compacted = False
     for segment in segments:
-        with opened_for_reading(segment.path) as descriptor:
+        with opened_for_reading(segment.path, tree) as descriptor:
             found = replay.segment(segment.size, read_into_from(descriptor))
         compacted = compacted or found.gaps > 0
         rebuilt = [_entry(row) for row in found.entries.tolist()]

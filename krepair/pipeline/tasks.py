@@ -6,13 +6,11 @@ writes the same bytes at the same place however often it is run.
 
 from __future__ import annotations
 
-import os
-import socket
-
 import numpy as np
 from msgspec.structs import replace
 
 from krepair.durable.real_disk import RealDisk
+from krepair.durable.tree import Tree
 from krepair.formats import txn_index
 from krepair.kernels.header_walk import HeaderWalk
 from krepair.kernels.scan import Int64s, ReadInto, ScanInputs, SegmentSummary, scan_segment
@@ -29,6 +27,7 @@ from krepair.pipeline.items import (
     StageItem,
 )
 from krepair.pipeline.kept_bytes import KeptBytes
+from krepair.pipeline.place import reached
 from krepair.pipeline.regenerate import read_into_from, regenerate_offset_and_time
 from krepair.pipeline.verify import verify_group
 from krepair.pipeline.wire import encode_summary
@@ -42,27 +41,16 @@ def log_name(base_offset: int) -> str:
     return f"{base_offset:020d}.log"
 
 
-def elsewhere(place: Place) -> str:
-    """Why this worker cannot do an item of that place, or empty."""
-    if place.host != socket.gethostname():
-        return f"the work is on host {place.host}, this worker runs on {socket.gethostname()}"
-    try:
-        inode = os.stat(place.log_dir).st_ino
-    except OSError as error:
-        return f"{place.log_dir}: {why(error)}"
-    return "" if inode == place.log_dir_inode else f"{place.log_dir} is not the same directory on this worker"
-
-
 def pairs(values: tuple[tuple[int, int], ...]) -> Int64s:
     """Pairs as int64[N, 2]."""
     return np.array(values, np.int64).reshape(-1, 2)
 
 
-def read_entries(place: Place, base_offset: int) -> bytes:
+def read_entries(place: Place, base_offset: int, tree: Tree) -> bytes:
     """The bytes of a segment's ``.txnindex``, empty if there is none; no more than its log could need."""
     stem = f"{place.path}/{base_offset:020d}"
     try:
-        return read_whole(f"{stem}.txnindex", index_bytes_needed(stem, txn_index.ENTRY_SIZE))
+        return read_whole(f"{stem}.txnindex", index_bytes_needed(stem, txn_index.ENTRY_SIZE, tree), tree)
     except FileNotFoundError:
         return b""
 
@@ -75,16 +63,16 @@ def entry_pairs(entries: bytes) -> Int64s:
 
 def scan(item: ScanItem) -> ScanResult:
     """Scan one ``.log``."""
-    wrong = elsewhere(item.place)
+    tree, wrong = reached(item.place)
     if wrong:
         return ScanResult(failure="elsewhere", why=wrong)
     name = log_name(item.base_offset)
     try:
-        entries = read_entries(item.place, item.base_offset)
+        entries = read_entries(item.place, item.base_offset, tree)
         damage = txn_index.damage(entries, item.base_offset)
         if damage:
             entries = b""
-        with opened_for_reading(f"{item.place.path}/{name}") as descriptor:
+        with opened_for_reading(f"{item.place.path}/{name}", tree) as descriptor:
             read_into = read_into_from(descriptor)
             inputs = ScanInputs(
                 base_offset=item.base_offset,
@@ -122,13 +110,13 @@ def _position_of(item: ScanItem, read_into: ReadInto) -> int:
 
 def stage(item: StageItem) -> ScanResult:
     """Copy what stays of one segment; the decisions are made anew and must be the plan's."""
-    wrong = elsewhere(item.place)
+    tree, wrong = reached(item.place)
     if wrong:
         return ScanResult(failure="elsewhere", why=wrong)
     source = item.change.sources[item.source]
     name = f"{item.place.folder}/{log_name(source.base_offset)}"
     try:
-        entries = read_entries(item.place, source.base_offset)
+        entries = read_entries(item.place, source.base_offset, tree)
         inputs = ScanInputs(
             base_offset=source.base_offset,
             file_size=source.log_bytes,
@@ -141,8 +129,9 @@ def stage(item: StageItem) -> ScanResult:
             protected=pairs(source.protected),
             last_position=source.last_position,
         )
-        with opened_for_reading(f"{item.place.path}/{log_name(source.base_offset)}") as descriptor:
-            copy = KeptBytes(item, descriptor, source)
+        path = f"{item.place.path}/{log_name(source.base_offset)}"
+        with opened_for_reading(path, tree) as descriptor:
+            copy = KeptBytes(item, descriptor, source, RealDisk(tree))
             summary = scan_segment(inputs, read_into_from(descriptor), on_window=copy.take)
             copy.finish()
     except OSError as error:
@@ -171,49 +160,52 @@ def _stage_problem(
 
 def finish(item: FinishItem) -> FinishResult:
     """Index, attributes, sync and verification of one staged group."""
-    wrong = elsewhere(item.place)
+    tree, wrong = reached(item.place)
     if wrong:
         return FinishResult(failure="elsewhere", why=wrong)
     try:
         if not item.make:
-            return verify_group(item)
-        made = _make_companions(item)
-        return replace(verify_group(replace(item, made=made)), made=made)
+            return verify_group(item, tree)
+        made = _make_companions(item, RealDisk(tree))
+        return replace(verify_group(replace(item, made=made), tree), made=made)
     except OSError as error:
         return FinishResult(failure="disk", why=f"{item.change.change_id}: {why(error)}")
 
 
-def _make_companions(item: FinishItem) -> dict[str, str]:
+def _make_companions(item: FinishItem, disk: RealDisk) -> dict[str, str]:
     """Makes the indexes; returns a digest of each by its name, for whoever reads them again."""
-    disk = RealDisk()
     stem = f"{item.stage}/{item.change.base_offset:020d}"
     change = item.change
     made = regenerate_offset_and_time(
-        f"{stem}.log", change.log_bytes, change.base_offset, item.index_interval_bytes, check_crc=False
+        f"{stem}.log",
+        change.log_bytes,
+        change.base_offset,
+        item.index_interval_bytes,
+        check_crc=False,
+        tree=disk.tree,
     )
     files = {".index": made.index, ".timeindex": made.time_index}
-    carried = carried_entries(item)
+    carried = carried_entries(item, disk.tree)
     if carried:
         files[".txnindex"] = carried
     for suffix in (".index", ".timeindex", ".txnindex"):
-        if os.path.lexists(stem + suffix):
+        # A task that is run again meets what it made before.
+        if disk.tree.is_there(stem + suffix):
             disk.unlink(stem + suffix)
         if suffix in files:
-            disk.create(stem + suffix, files[suffix])
-            disk.set_attributes(stem + suffix, item.attributes)
-            disk.sync_file(stem + suffix)
+            disk.create(stem + suffix, files[suffix], like=item.attributes)
     disk.set_attributes(f"{stem}.log", item.attributes)
     disk.sync_file(f"{stem}.log")
     disk.sync_dir(item.stage)
     return {f"{change.base_offset:020d}{suffix}": digest_bytes(data) for suffix, data in files.items()}
 
 
-def carried_entries(item: FinishItem) -> bytes:
+def carried_entries(item: FinishItem, tree: Tree) -> bytes:
     """Entries of the sources' transaction indexes that are carried over, byte for byte."""
     kept: list[bytes] = []
     size = txn_index.ENTRY_SIZE
     for source in item.change.sources:
         if source.aborted_kept:
-            entries = read_entries(item.place, source.base_offset)
+            entries = read_entries(item.place, source.base_offset, tree)
             kept.extend(entries[number * size : (number + 1) * size] for number in source.aborted_kept)
     return b"".join(kept)

@@ -5,18 +5,19 @@ A transaction may begin in an earlier segment, so a partition is replayed as a w
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from msgspec import Struct
 
+from krepair.durable.tree import Tree
 from krepair.formats import txn_index
 from krepair.formats.txn_index import AbortedTxn
 from krepair.logdir.fingerprint import digest_bytes
-from krepair.logdir.reading import why
+from krepair.logdir.reading import status_of, why
 from krepair.pipeline.items import FailureKind, Place
+from krepair.pipeline.place import reached
 from krepair.pipeline.regenerate_txn import TxnSegment, regenerate_txn
-from krepair.pipeline.tasks import elsewhere, log_name, read_entries
+from krepair.pipeline.tasks import log_name, read_entries
 
 
 class TxnItem(Struct, frozen=True, kw_only=True):
@@ -73,17 +74,17 @@ class TxnResult(Struct, frozen=True, kw_only=True):
 
 def inspect_txn(item: TxnItem) -> TxnResult:
     """Replay one partition and hold its ``.txnindex`` files against it."""
-    wrong = elsewhere(item.place)
+    tree, wrong = reached(item.place)
     if wrong:
         return TxnResult(failure="elsewhere", why=wrong)
     try:
-        return _inspect(item)
+        return _inspect(item, tree)
     except OSError as error:
         return TxnResult(failure="unreadable", why=f"{item.place.folder}: {why(error)}")
 
 
-def _inspect(item: TxnItem) -> TxnResult:
-    on_disk = {base: read_entries(item.place, base) for base, _ in item.segments}
+def _inspect(item: TxnItem, tree: Tree) -> TxnResult:
+    on_disk = {base: read_entries(item.place, base, tree) for base, _ in item.segments}
     segments = [
         TxnSegment(f"{item.place.path}/{log_name(base)}", size, base, on_disk[base])
         for base, size in item.segments
@@ -91,7 +92,7 @@ def _inspect(item: TxnItem) -> TxnResult:
     problems = []
     made = {}
     log_start = item.segments[0][0] if item.segments else 0
-    for segment, found in zip(segments, regenerate_txn(segments, empty_markers=True), strict=True):
+    for segment, found in zip(segments, regenerate_txn(segments, empty_markers=True, tree=tree), strict=True):
         if found.valid_bytes != segment.size:
             break
         base = segment.base_offset
@@ -102,7 +103,11 @@ def _inspect(item: TxnItem) -> TxnResult:
         if base in item.make:
             made[base] = data
         if text:
-            size = os.lstat(f"{item.place.path}/{base:020d}.txnindex").st_size if base in item.present else -1
+            size = (
+                status_of(f"{item.place.path}/{base:020d}.txnindex", tree).st_size
+                if base in item.present
+                else -1
+            )
             problems.append(
                 TxnProblem(
                     base_offset=base,

@@ -11,6 +11,7 @@ import numpy as np
 from krepair.checks.companions import CompanionAudit, Int64s
 from krepair.checks.walk import Walked, walk
 from krepair.durable.attributes import read_attributes
+from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, offset_index, time_index, txn_index
 from krepair.kernels.places import claimed_places
 from krepair.logdir.fingerprint import digest_file
@@ -18,28 +19,30 @@ from krepair.logdir.reading import opened_for_reading, read_whole, why
 from krepair.pipeline.index_files import index_bytes_needed
 from krepair.pipeline.items import FinishItem, FinishResult, VerifyItem, VerifyResult
 from krepair.pipeline.parts import PartsCheck
+from krepair.pipeline.place import reached
 from krepair.pipeline.regenerate import read_into_from
 from krepair.plan.model import RewriteSegments
 
 
-def _optional(stem: str, suffix: str, entry_bytes: int) -> bytes:
+def _optional(stem: str, suffix: str, entry_bytes: int, tree: Tree | None) -> bytes:
     """The entries of an index, and of more than its log could need only the first."""
     try:
-        return read_whole(stem + suffix, index_bytes_needed(stem, entry_bytes))
+        return read_whole(stem + suffix, index_bytes_needed(stem, entry_bytes, tree), tree)
     except FileNotFoundError:
         return b""
 
 
-def companion_audit(stem: str, base_offset: int) -> CompanionAudit:
+def companion_audit(stem: str, base_offset: int, tree: Tree | None = None) -> CompanionAudit:
     """The entries of a segment's indexes, ready to be held against its log.
 
     Args:
         stem: path of the segment without the suffix.
         base_offset: of the segment.
+        tree: below which the files are; None: anywhere.
     """
-    offsets = offset_index.view(_optional(stem, ".index", offset_index.ENTRY_SIZE))
-    times = time_index.view(_optional(stem, ".timeindex", time_index.ENTRY_SIZE))
-    aborted = txn_index.view(_optional(stem, ".txnindex", txn_index.ENTRY_SIZE))
+    offsets = offset_index.view(_optional(stem, ".index", offset_index.ENTRY_SIZE, tree))
+    times = time_index.view(_optional(stem, ".timeindex", time_index.ENTRY_SIZE, tree))
+    aborted = txn_index.view(_optional(stem, ".txnindex", txn_index.ENTRY_SIZE, tree))
     return CompanionAudit(
         base_offset,
         _columns(offsets["relative_offset"].astype(np.int64) + base_offset, offsets["position"]),
@@ -96,7 +99,7 @@ class _Counts:
         return ""
 
 
-def verify_group(item: FinishItem) -> FinishResult:
+def verify_group(item: FinishItem, tree: Tree) -> FinishResult:
     """Read a new segment's files: CRCs, ascending offsets, the plan's counts, indexes that point at batches.
 
     Raises:
@@ -106,9 +109,9 @@ def verify_group(item: FinishItem) -> FinishResult:
     stem = f"{item.stage}/{change.base_offset:020d}"
     name = f"{item.place.folder}: new {change.base_offset:020d}"
     counts = _Counts(change)
-    audit = companion_audit(stem, change.base_offset)
+    audit = companion_audit(stem, change.base_offset, tree)
     batches = 0
-    with opened_for_reading(f"{stem}.log") as descriptor:
+    with opened_for_reading(f"{stem}.log", tree) as descriptor:
         size = os.fstat(descriptor).st_size
         if size != change.log_bytes:
             return _wrong(f"{name}.log: {change.log_bytes} bytes were expected, found {size}")
@@ -122,11 +125,11 @@ def verify_group(item: FinishItem) -> FinishResult:
     problem = counts.problem() or parts.problem()
     if problem or batches != change.batches:
         return _wrong(f"{name}.log: {problem or f'{change.batches} batches were expected, found {batches}'}")
-    problem = _index_problem(item, audit, name) or _attribute_problem(item, stem, name)
+    problem = _index_problem(item, audit, name, tree) or _attribute_problem(item, stem, name, tree)
     return _wrong(problem) if problem else FinishResult(batches=batches, bytes=size)
 
 
-def _index_problem(item: FinishItem, audit: CompanionAudit, name: str) -> str:
+def _index_problem(item: FinishItem, audit: CompanionAudit, name: str, tree: Tree) -> str:
     """What is wrong with the indexes of a log that was read to its end, or empty."""
     for suffix, position, text in audit.finish():
         return f"{name}{suffix}, position {position}: {text}"
@@ -134,16 +137,16 @@ def _index_problem(item: FinishItem, audit: CompanionAudit, name: str) -> str:
     if len(audit.aborted) != kept_aborted:
         return f"{name}.txnindex: {kept_aborted} entries were expected, found {len(audit.aborted)}"
     for index, digest in item.made.items():
-        if digest_file(f"{item.stage}/{index}") != digest:
+        if digest_file(f"{item.stage}/{index}", tree) != digest:
             return f"{item.place.folder}: new {index}: its bytes are not those that were made"
     return ""
 
 
-def _attribute_problem(item: FinishItem, stem: str, name: str) -> str:
+def _attribute_problem(item: FinishItem, stem: str, name: str, tree: Tree) -> str:
     for suffix in (".log", ".index", ".timeindex", ".txnindex"):
-        if not os.path.lexists(stem + suffix):
+        if not tree.is_there(stem + suffix):
             continue
-        found = read_attributes(stem + suffix)
+        found = read_attributes(stem + suffix, tree)
         if found != item.attributes:
             wanted = f"owner, group, mode, mtime and xattrs {item.attributes} were expected"
             return f"{name}{suffix}: {wanted}, found {found}"
@@ -156,16 +159,19 @@ def _wrong(text: str) -> FinishResult:
 
 def verify_segment(item: VerifyItem) -> VerifyResult:
     """Read one segment of a log directory as it is: every CRC, ascending offsets, indexes against the log."""
+    tree, wrong = reached(item.place)
+    if wrong:
+        return VerifyResult(failure="elsewhere", why=wrong)
     stem = f"{item.place.path}/{item.base_offset:020d}"
     batches = 0
     problems: list[tuple[str, int, str]] = []
     name = f"{item.base_offset:020d}"
     try:
-        audit = companion_audit(stem, item.base_offset)
+        audit = companion_audit(stem, item.base_offset, tree)
         if item.active:
             none = np.empty((0, 2), np.int64)
             audit = CompanionAudit(item.base_offset, none, none, none)
-        with opened_for_reading(f"{stem}.log") as descriptor:
+        with opened_for_reading(f"{stem}.log", tree) as descriptor:
             size = os.fstat(descriptor).st_size
             for walked in walk(read_into_from(descriptor), size, claim=claimed_places):
                 batches += len(walked.positions)
@@ -179,8 +185,8 @@ def verify_segment(item: VerifyItem) -> VerifyResult:
     return VerifyResult(problems=tuple(problems), batches=batches, bytes=size)
 
 
-def batches_to_compare(path: str) -> Iterator[Walked]:
+def batches_to_compare(path: str, tree: Tree | None = None) -> Iterator[Walked]:
     """The batches of a file whose bytes are held against others; CRCs were checked when the new log was read."""
-    with opened_for_reading(path) as descriptor:
+    with opened_for_reading(path, tree) as descriptor:
         size = os.fstat(descriptor).st_size
         yield from walk(read_into_from(descriptor), size, claim=claimed_places, check_crc=False)

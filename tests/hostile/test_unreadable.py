@@ -40,6 +40,9 @@ def refusing(name: str, number: int) -> Callable[..., int]:
     return fake
 
 
+pytestmark = pytest.mark.usefixtures("through_os_open")
+
+
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ESTALE], ids=errno.errorcode.get)
 @pytest.mark.parametrize("name", NAMES)
 def test_file_that_cannot_be_opened_is_no_damage_and_leaves_the_partition_alone(

@@ -146,7 +146,7 @@ class TestRoot:
         (log_dir / "t-00").mkdir()
         (log_dir / "t--1").mkdir()
         (log_dir / "notes.txt").touch()
-        (log_dir / "s-0").symlink_to(log_dir / "t-0")
+        (log_dir / "notes").symlink_to(log_dir / "t-0")
         os.mkfifo(log_dir / "replication-offset-checkpoint")
         os.mkdir(os.fsencode(log_dir) + b"/\xff\xfe-0")
         os.mkdir(os.fsencode(log_dir) + b"/a\nb-0")
@@ -154,15 +154,32 @@ class TestRoot:
         assert [(special.name, special.kind) for special in found.foreign] == [
             ("a\nb-0", "folder"),
             ("lost+found", "folder"),
+            ("notes", "symlink"),
             ("notes.txt", "file"),
             ("replication-offset-checkpoint", "FIFO"),
-            ("s-0", "symlink"),
             ("t-00", "folder"),
             ("\udcff\udcfe-0", "folder"),
         ]
         # t--1 is partition 1 of topic "t-"
         assert [(p.topic, p.number) for p in found.partitions] == [("t", 0), ("t-", 1)]
         assert found.high_watermark.file is None
+
+    def test_a_partition_folder_that_is_a_link_is_listed_and_never_looked_into(self, log_dir: Path) -> None:
+        os.rename(log_dir / "t-0", log_dir.parent / "elsewhere")
+        (log_dir / "t-0").symlink_to(log_dir.parent / "elsewhere")
+        (log_dir / "u-1").mkdir()
+        (log_dir / "t-0.0a-delete").symlink_to("/nonexistent")
+        found = read_log_dir(str(log_dir))
+        link, folder = found.partitions
+        assert (link.folder, link.is_link, link.files()) == ("t-0", True, ())
+        assert link.unreadable == f"{log_dir}/t-0: is a symbolic link; it is left alone"
+        assert (folder.folder, folder.is_link, folder.unreadable) == ("u-1", False, "")
+        assert [(marked.role, marked.is_link) for marked in found.marked] == [("delete", True)]
+
+    def test_links_named_like_partitions_make_no_log_directory(self, tmp_path: Path) -> None:
+        (tmp_path / "ImageMagick-6").symlink_to("ImageMagick-6.9.12")
+        with pytest.raises(NotALogDirError):
+            read_log_dir(str(tmp_path))
 
     def test_folders_that_the_broker_marked_are_apart(self, log_dir: Path) -> None:
         for name in ("t-1.0a-delete", "t-0.0b-future", "u-0.0c-stray"):
@@ -267,6 +284,7 @@ class TestPartition:
     def test_one_folder_reads_alone_as_with_its_directory(self, log_dir: Path) -> None:
         assert read_partition(str(log_dir / "t-0")) == only_partition(log_dir)
 
+    @pytest.mark.usefixtures("through_os_open")
     def test_ten_thousand_segments_cost_one_stat_a_file_and_no_open(
         self, log_dir: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -284,9 +302,11 @@ class TestPartition:
         monkeypatch.setattr(os, "open", counting_open)
         found = read_log_dir(str(log_dir))
         assert len(found.partitions[1].segments) == 10_000
-        assert opened == [str(log_dir), "meta.properties", "t-0", "t-1"]
+        on_the_way = log_dir.parts[1:]
+        assert opened == [*on_the_way, "meta.properties", "t-0", "t-1"]
 
 
+@pytest.mark.usefixtures("through_os_open")
 class TestUnreadable:
     def test_one_unreadable_partition_does_not_stop_the_others(
         self, log_dir: Path, monkeypatch: pytest.MonkeyPatch
@@ -328,7 +348,7 @@ class TestUnreadable:
     def test_an_unreadable_directory_is_an_error(
         self, log_dir: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        fail_open_of(monkeypatch, str(log_dir), errno.EACCES)
+        fail_open_of(monkeypatch, log_dir.name, errno.EACCES)
         with pytest.raises(UnreadableError, match="Permission denied"):
             read_log_dir(str(log_dir))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import grp
-import os
 import pwd
 import shlex
 import stat
@@ -12,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from krepair.checks.catalogue import Finding
+from krepair.durable.tree import without_links
+from krepair.logdir.reading import status_of
 from krepair.logdir.values import LogDir
 
 _ROOT_UID = 0
@@ -42,8 +43,10 @@ def nodes_of(view: LogDir) -> Iterator[Node]:
     yield Node("", "", view.uid, view.gid, view.mode, is_folder=True)
     yield from _listed(view.path)
     for partition in (*view.partitions, *view.marked):
+        if partition.is_link:
+            continue
         try:
-            found = os.lstat(partition.path)
+            found = status_of(partition.path)
         except OSError:
             continue
         yield Node(
@@ -55,15 +58,10 @@ def nodes_of(view: LogDir) -> Iterator[Node]:
 
 def _listed(path: str) -> Iterator[Node]:
     try:
-        with os.scandir(path) as entries:
-            names = sorted(entry.name for entry in entries)
+        entries = without_links().entries(path)
     except OSError:
         return
-    for name in names:
-        try:
-            found = os.lstat(f"{path}/{name}")
-        except OSError:
-            continue
+    for name, found in entries:
         if stat.S_ISREG(found.st_mode):
             yield Node("", name, found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode))
 

@@ -54,7 +54,8 @@ def partition_findings(view: LogDir, each: Surveyed) -> Iterator[Finding]:
     """Everything that one partition's survey says."""
     partition = each.partition
     if partition.unreadable:
-        yield Finding(rule="KR308", partition=partition.folder, evidence=partition.unreadable)
+        rule = "KR606" if partition.is_link else "KR308"
+        yield Finding(rule=rule, partition=partition.folder, evidence=partition.unreadable)
         return
     if partition.topic == NEVER_TOUCHED or each.settings.remote_storage_enable:
         yield Finding(rule="KR607", partition=partition.folder, evidence=_never_touched(partition))
