@@ -80,5 +80,5 @@ def log_dir_of(tmp_path: Path) -> Callable[[str], Path]:
 
 @pytest.fixture
 def through_os_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every file is opened by ``os.open``, component by component, as where there is no ``openat2``: to put a fake there."""
+    """Every file is opened by ``os.open``, as where there is no ``openat2``, so that a test can put a fake there."""
     monkeypatch.setattr(tree, "_has_openat2", lambda: False)

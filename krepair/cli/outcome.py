@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -16,6 +17,9 @@ from krepair.plan.view import View, visible
 INTERRUPTED_BY_SIGNAL: Final = 130
 BROKEN_PIPE: Final = 141
 VERBS: Final = ("check", "plan", "show", "apply", "verify", "undo", "purge", "explain")
+CHANGING_VERBS: Final = ("apply", "undo", "purge")
+_AGAIN: Final = "run the same command again: it goes on where it stopped"
+NO_FILE: Final = "standard output, or a call that names no file"
 DEBUG_VARIABLE: Final = "KREPAIR_DEBUG"
 
 
@@ -70,9 +74,24 @@ def guarded(run: Callable[[], Any], arguments: Sequence[str]) -> int:
         # its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
+    except OSError as error:
+        return _system_error(arguments, error)
     except Exception as error:  # the last line of defence
         return _unexpected(arguments, error)
     return code if isinstance(code, int) else int(ExitCode.DONE)
+
+
+def _system_error(arguments: Sequence[str], error: OSError) -> int:
+    """What the operating system refused is no error of krepair, wherever it was met."""
+    if os.environ.get(DEBUG_VARIABLE) == "1":
+        traceback.print_exc()
+    words = error.strerror or str(error) or type(error).__name__
+    name = errno.errorcode.get(error.errno or 0, "")
+    where = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else NO_FILE
+    message = f"{where}: the operating system says: {words}" + (f" ({name})" if name else "")
+    if _verb(arguments) in CHANGING_VERBS:
+        return _tell(arguments, f"{message}; it may be half done", _AGAIN, int(ExitCode.PARTLY))
+    return _tell(arguments, message, "", int(ExitCode.UNREADABLE))
 
 
 def _unexpected(arguments: Sequence[str], error: Exception) -> int:

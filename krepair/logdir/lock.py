@@ -143,6 +143,7 @@ def is_locked(log_dir: str) -> Holder | None:
 
 
 def _take(path: str, disk: Disk) -> Lock:
+    # One that was made and then could not be locked stays: a broker may hold it by now. It is empty and the broker's.
     created = False
     for _ in range(_TRIES):
         try:

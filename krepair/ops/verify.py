@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Sequence
 
 from krepair.durable.disk import Disk
 from krepair.errors import KrepairError, StalePlanError
 from krepair.journal.status import ChangeState, read_status, staged_groups
+from krepair.logdir.reading import status_of, why
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.fixes.epochs import not_as_planned
@@ -138,6 +138,7 @@ class _VerifyPlan:
         self.engine = engine
         self.progress = progress
         self.originals = originals
+        self.disk = RealDisk(Tree(plan.log_dir, plan.log_dir_inode))
         self.problems: list[Problem] = []
         self.mended: list[tuple[PartitionPlan, MendItem]] = []
 
@@ -181,6 +182,8 @@ class _VerifyPlan:
         try:
             if partition is None:
                 raise StalePlanError(f"{folder.path}: is gone")
+            if partition.unreadable:
+                raise StalePlanError(partition.unreadable)
             states = read_status(self.disk, self.plan.log_dir, self.plan.plan_id, plan)
             staging = Staging(plan, partition, folder, (), staged=staged_groups(folder))
             logs = {segment.base_offset: segment.log.size for segment in partition.segments}
@@ -209,10 +212,10 @@ class _VerifyPlan:
         """A replaced file; an index is left for the engine, see ``_files``."""
         target = f"{staging.folder.path}/{change.name}"
         if change.method == "remove":
-            if os.path.lexists(target):
+            if self.disk.tree.is_there(target):
                 self._note(plan, change.change_id, "is there, although the plan removes it")
         elif is_made_here(change.name):
-            wrong = not_as_planned(target, change)
+            wrong = not_as_planned(target, change, self.disk.tree)
             if wrong:
                 self._note(plan, change.change_id, wrong)
         else:
@@ -224,7 +227,7 @@ class _VerifyPlan:
         if isinstance(change, MendLog):
             self._verify_log(plan, staging, stager, change)
             return
-        there = [name for name in change.names if os.path.lexists(f"{staging.folder.path}/{name}")]
+        there = [name for name in change.names if self.disk.tree.is_there(f"{staging.folder.path}/{name}")]
         if there:
             self._note(plan, change.change_id, f"{there[0]} is there, although the plan sets it aside")
 
@@ -238,7 +241,7 @@ class _VerifyPlan:
             self._note(
                 plan, change.change_id, f"is not the log of {change.size_after} bytes that the plan makes"
             )
-        elif os.stat(path).st_mtime_ns != change.mtime_ns:
+        elif status_of(path, self.disk.tree).st_mtime_ns != change.mtime_ns:
             self._note(plan, change.change_id, "does not have the modification time that the plan says")
         wrong = [one.suffix for one in result.companions if not one.same and one.suffix != ".txnindex"]
         if wrong and any(new.name.endswith(tuple(wrong)) for new in change.companions):
@@ -256,9 +259,12 @@ class _VerifyPlan:
 
     def _against_originals(self, plan: PartitionPlan, item: FinishItem) -> str:
         keep = f"{journal_folder(self.disk, self.plan, plan).private}/keep"
-        if not os.path.isdir(keep):
-            return ""
-        return compare_with_sources(item.change, item.stage, keep)
+        try:
+            if not self.disk.tree.is_folder(keep):
+                return ""
+        except OSError as error:
+            return f"{keep}: {why(error)}"
+        return compare_with_sources(item.change, item.stage, keep, self.disk.tree)
 
     def _note(self, plan: PartitionPlan, change_id: str, text: str) -> None:
         self.problems.append(

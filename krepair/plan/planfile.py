@@ -99,6 +99,11 @@ def loads(data: bytes, name: str) -> Plan:
     _check_version(_read_head(data, name), name)
     try:
         plan = _decoder.decode(data)
+    except UnicodeDecodeError:
+        raise StalePlanError(
+            f"{name}: a plan that was edited or damaged: byte {_not_utf8(data)} is no UTF-8 text",
+            next_command=_MAKE_ANEW,
+        ) from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise StalePlanError(
             f"{name}: a plan that was edited or damaged: {_one_line(error)}", next_command=_MAKE_ANEW
@@ -328,6 +333,15 @@ def _check_digest(plan: Plan, data: bytes, name: str) -> None:
 
 def _too_large(name: str, size: int) -> UsageError:
     return UsageError(f"{name}: {size} bytes; a plan has at most {MAX_PLAN_BYTES}", next_command=_MAKE_ANEW)
+
+
+def _not_utf8(data: bytes) -> int:
+    """Place of the first byte that is no UTF-8 text; the decoder counts from the beginning of the one value."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return error.start
+    return len(data)
 
 
 def _one_line(error: Exception) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from krepair.checks.catalogue import Finding
+from krepair.durable.tree import Tree
 from krepair.errors import StalePlanError
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
@@ -209,10 +210,10 @@ def made_anew(seen: SeenEpochs, change: ReplaceFile, where: str) -> bytes:
     return data
 
 
-def not_as_planned(path: str, change: ReplaceFile) -> str:
+def not_as_planned(path: str, change: ReplaceFile, tree: Tree | None = None) -> str:
     """What is wrong with a replaced checkpoint, or empty."""
     try:
-        data = read_whole(path, change.size_after + 1)
+        data = read_whole(path, change.size_after + 1, tree)
     except OSError as error:
         return f"could not be read: {why(error)}"
     if (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):

@@ -16,7 +16,7 @@ from krepair.formats import txn_index
 from krepair.journal.folder import PartitionFolder
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.fingerprint import digest_bytes
-from krepair.logdir.reading import opened_for_reading, read_whole, why
+from krepair.logdir.reading import is_there, opened_for_reading, read_whole, why
 from krepair.logdir.values import FileRef, Leftover, Partition
 from krepair.pipeline.regenerate import read_into_from, regenerate_offset_and_time
 from krepair.pipeline.tasks import TXN_INDEX_AT_MOST_BYTES
@@ -164,14 +164,12 @@ def stage_swap(disk: Disk, folder: PartitionFolder, change: CompleteSwap, interv
             f"{path}: the indexes made anew are not the plan's {pending.problem}".rstrip(),
             next_command=f"krepair plan {folder.log_dir} --fix leftovers --out PLAN",
         )
-    like = read_attributes(path)
+    like = read_attributes(path, disk.tree)
     for file, data in made.items():
         staged = folder.at(folder.names.stage(file))
-        if os.path.lexists(staged):
+        if disk.tree.is_there(staged):
             disk.unlink(staged)
-        disk.create(staged, data)
-        disk.set_attributes(staged, like)
-        disk.sync_file(staged)
+        disk.create(staged, data, like=like)
     disk.sync_dir(folder.at(folder.names.stage()))
     wrong = _audited(path, folder.at(folder.names.stage(f"{change.base_offset:020d}")), change)
     if wrong:
@@ -221,7 +219,7 @@ def not_completed(folder: PartitionFolder, plan: PartitionPlan, change: Complete
         if (len(data), digest_bytes(data)) != (made.size, made.digest):
             return f"{made.name} is not the file of {made.size} bytes that the plan makes"
     own = {made.name for made in change.makes} | {name}
-    left = next((one for one in change.goes if one not in own and os.path.lexists(folder.at(one))), "")
+    left = next((one for one in change.goes if one not in own and is_there(folder.at(one))), "")
     if left:
         return f"{left} is there, although the swap replaces it"
     return _audited(folder.at(name), folder.at(f"{change.base_offset:020d}"), change)
