@@ -69,11 +69,6 @@ def guarded(run: Callable[[], Any], arguments: Sequence[str]) -> int:
         return _tell(arguments, error.message, error.next_command, int(error.exit_code))
     except (KeyboardInterrupt, typer.Abort):
         return _tell(arguments, "interrupted", "run the same command again", INTERRUPTED_BY_SIGNAL)
-    except BrokenPipeError:
-        # The reader has left (as `| head` does): nothing more can be said, not even by the interpreter at
-        # its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
     except OSError as error:
         return _system_error(arguments, error)
     except Exception as error:  # the last line of defence
@@ -83,6 +78,11 @@ def guarded(run: Callable[[], Any], arguments: Sequence[str]) -> int:
 
 def _system_error(arguments: Sequence[str], error: OSError) -> int:
     """What the operating system refused is no error of krepair, wherever it was met."""
+    if isinstance(error, BrokenPipeError):
+        # The reader has left (as `| head` does): nothing more can be said, not even by the interpreter at
+        # its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
     if os.environ.get(DEBUG_VARIABLE) == "1":
         traceback.print_exc()
     words = error.strerror or str(error) or type(error).__name__

@@ -14,6 +14,7 @@ import ctypes
 import errno
 import os
 import stat
+import sys
 import weakref
 from collections.abc import Iterator
 from functools import cache
@@ -83,6 +84,8 @@ class Tree:
             _file_name(path)
         below = self._below(path)
         mode = mode if flags & os.O_CREAT else 0
+        # As every open of Python: the call below is not Python's, and a step tells only a name.
+        sys.audit("open", path, None, flags)
         with _named(path):
             if self._step_by_step or not _has_openat2():
                 return self._walk(below, flags | _FILE_FLAGS, mode)

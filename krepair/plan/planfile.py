@@ -21,6 +21,7 @@ from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError, StalePlanError, UnreadableError, UsageError
 from krepair.formats.filenames import private_folder, root_private_folder
+from krepair.logdir.reading import is_there
 from krepair.plan.model import FORMAT_VERSION, Plan
 
 MAX_PLAN_BYTES: Final = 1 << 30
@@ -156,6 +157,7 @@ def check_place(path: str, log_dir: str) -> str:
         RefusedError: it is in the log directory, where a broker would meet it; or a file is there that is no plan,
             or a plan whose originals are still kept.
         UsageError: the folder is not there, or the path is a folder.
+        OSError: the path cannot be looked at.
     """
     folder, file_name = os.path.split(os.path.abspath(path))
     folder = os.path.realpath(folder)
@@ -165,7 +167,7 @@ def check_place(path: str, log_dir: str) -> str:
         raise UsageError(f"{path}: the folder {folder} is not there")
     if os.path.isdir(target):
         raise UsageError(f"{path}: is a folder; --out needs a file name")
-    if os.path.lexists(target):
+    if is_there(target):
         _check_replaceable(path, target)
     return target
 
@@ -266,7 +268,7 @@ def _first_kept(older: _Applied) -> str:
 
 
 def _remove_if_there(disk: Disk, path: str) -> None:
-    if os.path.lexists(path):
+    if disk.tree.is_there(path):
         disk.unlink(path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -273,6 +274,24 @@ def test_a_bug_ends_with_1_in_one_line_and_shows_where_only_when_asked(
     assert "Traceback" not in result.stderr
     monkeypatch.setenv("KREPAIR_DEBUG", "1")
     assert "Traceback" in run("check", "/d").stderr
+
+
+@pytest.mark.parametrize(
+    ("verb", "code"), [("check", 15), ("plan", 15), ("apply", 3), ("undo", 3), ("purge", 3)]
+)
+def test_what_the_operating_system_refuses_is_no_bug_and_names_the_file(
+    fakes: Fakes, plan_path: str, verb: str, code: int
+):
+    fakes.set(
+        verb,
+        OSError(errno.EIO, "Input/output error", "/data/t-0/x.log"),
+        "make_plan" if verb == "plan" else "",
+    )
+    result = run(verb, plan_path if code == 3 else "/data")
+    assert result.exit_code == code
+    assert result.stderr.startswith(
+        "krepair: /data/t-0/x.log: the operating system says: Input/output error (EIO)"
+    )
 
 
 def test_ctrl_c_ends_with_130(fakes: Fakes):

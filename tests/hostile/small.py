@@ -9,7 +9,7 @@ from tests.builders import NOW_MS, data
 from tests.hostile.verbs import ALL_FIXES
 
 PARTITIONS = ("m-0", "i-0", "c-0")
-"""Markers go from the first, indexes of the second are made anew, the end of the third is cut off; so is a checkpoint's."""
+"""Markers go from the first, indexes of the second are made anew, the end of the third is cut off."""
 WORDS = (
     *(
         "--fix",

@@ -132,7 +132,7 @@ class Scene:
 
 
 def without_lock(log_dir: Path) -> dict[bytes, tuple[object, ...]]:
-    """The directory, but for an empty ``.lock``: one that was made and could not be locked stays, a broker may hold it."""
+    """The directory but for ``.lock``: one that was made and could not be locked stays, since a broker may hold it."""
     return {name: row for name, row in picture(log_dir).items() if name != b".lock"}
 
 

@@ -82,6 +82,21 @@ def test_every_cut_of_a_plan_is_told_as_cut_off_or_edited():
             loads(data[:size], "p")
 
 
+@pytest.mark.parametrize("junk", [b"\xff", b"\xc3", b"\xed\xa0\x80"])
+def test_bytes_that_are_no_text_are_told_wherever_they_are(junk: bytes):
+    data = dumps(good_plan())
+    for place in range(0, len(data), 13):
+        with pytest.raises((UsageError, StalePlanError)):
+            loads(data[:place] + junk + data[place + 1 :], "p")
+
+
+def test_the_place_of_a_byte_that_is_no_text_is_counted_from_the_beginning_of_the_file():
+    data = dumps(good_plan())
+    place = data.index(b'"host": "') + 10
+    with pytest.raises(StalePlanError, match=f"p: .*byte {place} is no UTF-8 text"):
+        loads(data[:place] + b"\xff" + data[place + 1 :], "p")
+
+
 def test_a_plan_without_its_last_newline_is_edited():
     with pytest.raises(StalePlanError, match="laid out anew"):
         loads(dumps(good_plan())[:-1], "p")
