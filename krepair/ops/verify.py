@@ -138,7 +138,6 @@ class _VerifyPlan:
         self.engine = engine
         self.progress = progress
         self.originals = originals
-        self.disk = RealDisk(Tree(plan.log_dir, plan.log_dir_inode))
         self.problems: list[Problem] = []
         self.mended: list[tuple[PartitionPlan, MendItem]] = []
 
