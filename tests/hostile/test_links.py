@@ -153,7 +153,9 @@ def wrong_end(verb: str, place: str, ran: Ran, *, changed: bool) -> str:
     if is_partition(place):
         if ran.code not in _DONE_IN_PART:
             return f"ended with {ran.code}"
-        return "" if "symbolic link" in said or "symlink" in said else "does not say that it is a symbolic link"
+        return (
+            "" if "symbolic link" in said or "symlink" in said else "does not say that it is a symbolic link"
+        )
     return ""
 
 
