@@ -89,10 +89,13 @@ class PlanKeeper:
 
     def _if_right(self, private: str) -> tuple[str, int, int] | None:
         path = f"{private}/{COPY_NAME}"
-        found = self._disk.tree.status(path)
-        if found is None or not stat.S_ISREG(found.st_mode) or found.st_size != len(self._data):
-            return None
-        same = self._disk.tree.read(path, len(self._data) + 1) == self._data
+        try:
+            found = self._disk.tree.status(path)
+            if found is None or not stat.S_ISREG(found.st_mode) or found.st_size != len(self._data):
+                return None
+            same = self._disk.tree.read(path, len(self._data) + 1) == self._data
+        except OSError:
+            return None  # that partition is left alone for it; the others do without its copy
         return _known(path, found) if same else None
 
     def _status(self, path: str) -> os.stat_result | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 
@@ -19,6 +18,7 @@ from krepair.errors import (
     StalePlanError,
 )
 from krepair.journal.fence import Watch
+from krepair.journal.folder import PartitionFolder
 from krepair.journal.outcome import Committed, Failed, Outcome, Undone
 from krepair.journal.plan_copy import PlanKeeper
 from krepair.journal.purge import remove_private_folder
@@ -210,7 +210,7 @@ class _Apply:
             unknown = next((change for change, state in states.items() if state is ChangeState.UNKNOWN), "")
             if unknown:
                 raise StalePlanError(
-                    _why_unknown(folder.path, plan, unknown),
+                    _why_unknown(folder, plan, unknown),
                     next_command=f"krepair plan {shlex.quote(self.plan.log_dir)} --out PLAN",
                 )
         except (KrepairError, OSError) as error:
@@ -273,7 +273,7 @@ class _Apply:
                 if each.to_stage
             )
         )
-        space = read_space(self.plan.log_dir)
+        space = read_space(self.plan.log_dir, self.disk.tree)
         if space.mounted_read_only:
             raise RefusedError(f"{self.plan.log_dir}: the file system is mounted read-only")
         if needed > space.free_bytes:
@@ -285,7 +285,7 @@ class _Apply:
 
     def _check_space(self, change: Change) -> None:
         """Before a group nothing new is written but folder entries and the journal."""
-        space = read_space(self.plan.log_dir)
+        space = read_space(self.plan.log_dir, self.disk.tree)
         if space.free_bytes < space.block_bytes * 16:
             raise RefusedError(f"{change.change_id}: the disk is full; nothing was swapped for it")
 
@@ -356,16 +356,16 @@ def freed_by(changes: Mapping[str, Change], change_id: str, sizes: dict[str, int
     return 0 if change is None else freed_at_apply(change, sizes)
 
 
-def _why_unknown(path: str, plan: PartitionPlan, change_id: str) -> str:
+def _why_unknown(folder: PartitionFolder, plan: PartitionPlan, change_id: str) -> str:
     """Name the first file that is not as the plan has it."""
     for file in plan.files:
-        try:
-            found = os.lstat(f"{path}/{file.name}")
-        except OSError:
-            return f"{path}/{file.name}: is gone since the plan was made"
+        path = folder.at(file.name)
+        found = folder.tree.status(path)
+        if found is None:
+            return f"{path}: is gone since the plan was made"
         if (found.st_size, found.st_mtime_ns) != (file.size, file.mtime_ns):
             return (
-                f"{path}/{file.name}: changed since the plan was made: {file.size} bytes of mtime {file.mtime_ns} were "
+                f"{path}: changed since the plan was made: {file.size} bytes of mtime {file.mtime_ns} were "
                 f"expected, found {found.st_size} of {found.st_mtime_ns}"
             )
     return f"{change_id}: its files are neither what the plan was made of nor what it makes"

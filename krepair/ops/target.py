@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import socket
 import stat
@@ -17,7 +16,7 @@ from krepair.errors import RefusedError, StalePlanError, UnreadableError
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.permission import check_may_change, check_may_change_root
 from krepair.journal.root import RootFolder
-from krepair.logdir.reading import kind_of, why
+from krepair.logdir.reading import kind_of, status_of, why
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.plan.model import PartitionPlan, Plan
@@ -37,11 +36,12 @@ def check_target(plan: Plan) -> None:
     if plan.host != socket.gethostname():
         raise StalePlanError(f"the plan is for host {plan.host}, this is {socket.gethostname()}")
     try:
-        inode = os.stat(plan.log_dir).st_ino
+        found = status_of(plan.log_dir)
     except OSError as error:
         raise StalePlanError(
             f"{plan.log_dir}: {error.strerror}; the plan is for a directory that is not here"
         ) from error
+    inode = found.st_ino
     if inode != plan.log_dir_inode:
         raise StalePlanError(
             f"{plan.log_dir} is another directory than the one the plan was made of (inode {inode}, not "
