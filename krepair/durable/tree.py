@@ -269,7 +269,8 @@ def _named(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is None or not os.path.isabs(os.fsdecode(error.filename)):
+        # Of a call on a descriptor the system gives that number, or nothing, for a name.
+        if not isinstance(error.filename, str | bytes) or not os.path.isabs(os.fsdecode(error.filename)):
             error.filename = path
             del error.filename2  # None would be printed
         raise

@@ -13,7 +13,7 @@ from enum import Enum
 
 from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree
-from krepair.errors import RefusedError, StalePlanError
+from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.formats.filenames import private_folder
 from krepair.journal.record import COPY_NAME, JOURNAL_NAME, ApplyIntent, FileState
 from krepair.journal.steps import (
@@ -285,11 +285,19 @@ class PartitionFolder:
                 f"original, found another one ({found.size} bytes): it was written since"
             )
 
+    def _check_staged(self, path: str, group: ApplyIntent) -> None:
+        """Refuses a staged file that is not the one that was read last."""
+        folder, _, name = path.rpartition("/")
+        made = next((state for state in group.merged if state.name == name), None)
+        if folder == self.names.stage() and (made is None or not self.same(path, made)):
+            raise VerifyFailedError(f"{self.at(path)}: is not the file that was made; it replaced nothing")
+
     def _rename(self, step: Rename, group: ApplyIntent) -> None:
         if self.state(step.source) is None or self.is_original(group, step.source):
             return
         self._check_log(step.source, group)
         self._check_log(step.target, group)
+        self._check_staged(step.source, group)
         self.disk.rename(self.at(step.source), self.at(step.target))
         self._changed(step.source, step.target)
 

@@ -7,7 +7,7 @@ import stat
 
 from krepair.errors import RefusedError
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.record import JOURNAL_NAME, Journal, PurgeIntent
+from krepair.journal.record import JOURNAL_NAME, Journal
 
 
 def purge_partition(folder: PartitionFolder) -> int:
@@ -34,7 +34,7 @@ def purge_partition(folder: PartitionFolder) -> int:
         )
     committed = tuple(change for change, state in journal.states.items() if state == "committed")
     if committed and journal.purging is None:
-        journal.append(PurgeIntent(changes=committed))
+        journal.begin_purge(committed)
     return remove_private_folder(folder)
 
 

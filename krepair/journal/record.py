@@ -214,7 +214,20 @@ class PurgeIntent(Struct, frozen=True, tag="purge", kw_only=True):
 
 
 Intent = ApplyIntent | ReplaceIntent | LogIntent | AsideIntent | SwapIntent
-Record = Header | Intent | UndoIntent | Done | PurgeIntent
+Step = Intent | UndoIntent | Done
+
+
+class Together(Struct, frozen=True, tag="together", kw_only=True):
+    """Records that are written at once: all of them are on the disk, or none happened.
+
+    Attributes:
+        records: in order.
+    """
+
+    records: tuple[Step, ...]
+
+
+Record = Header | Step | PurgeIntent | Together
 _DECODER: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
 
 
@@ -327,13 +340,16 @@ class Journal:
             case Done():
                 self.states[record.change_id] = record.state
                 self._half_done.pop(record.change_id, None)
+            case Together():
+                for one in record.records:
+                    self._take(one)
             case PurgeIntent():
                 self.purging = record
             case Header():
                 raise RefusedError(f"{self.path}: a second header; nothing was changed")
 
-    def append(self, *records: Record) -> None:
-        """Appends records, durably and with one fsync.
+    def append(self, *records: Step) -> None:
+        """Appends records, durably and with one fsync: after a crash all of them are there, or none.
 
         A file whose last append failed, or that ends in a torn record, is never written again: what it holds is
         copied into a new one first, since a failed fsync may have lost what the next one would report as safe.
@@ -341,9 +357,19 @@ class Journal:
         Raises:
             OSError: they could not be written; none of them happened.
         """
-        if not records:
-            return
-        lines = b"".join(map(encode_record, records))
+        if records:
+            self._append(records[0] if len(records) == 1 else Together(records=records))
+
+    def begin_purge(self, changes: tuple[str, ...]) -> None:
+        """Announces, durably, that what is kept for these changes goes.
+
+        Raises:
+            OSError: as ``append``.
+        """
+        self._append(PurgeIntent(changes=changes))
+
+    def _append(self, record: Record) -> None:
+        lines = encode_record(record)
         if self._torn or not self._whole:
             whole = self._whole or encode_record(self._header)
             self._make_anew(whole + lines)
@@ -353,8 +379,7 @@ class Journal:
             self._disk.append(self.path, lines)
             self._torn = False
             self._whole += lines
-        for record in records:
-            self._take(record)
+        self._take(record)
 
     def _make_anew(self, data: bytes) -> None:
         made = f"{self._private}/{_NEW_JOURNAL}"

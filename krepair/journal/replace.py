@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from krepair.errors import KrepairError, RefusedError, StalePlanError
+from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
 from krepair.journal.action import Ground, KeptFile
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh_file, check_no_pending_swap
@@ -194,7 +194,12 @@ def _replace(folder: PartitionFolder, intent: ReplaceIntent) -> None:
     if intent.replacement is None:
         folder.disk.unlink(folder.at(intent.name))
     else:
-        folder.disk.rename(folder.at(folder.names.stage(intent.name)), folder.at(intent.name))
+        staged = folder.names.stage(intent.name)
+        if folder.state(staged) != intent.replacement:
+            raise VerifyFailedError(
+                f"{folder.at(staged)}: is not the file that was made; it replaced nothing"
+            )
+        folder.disk.rename(folder.at(staged), folder.at(intent.name))
 
 
 def _put_back(folder: PartitionFolder, intent: ReplaceIntent) -> None:

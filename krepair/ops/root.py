@@ -26,6 +26,7 @@ from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.view import read_log_dir
 from krepair.ops.fixes.checkpoints import log_ends, see_checkpoints
+from krepair.ops.kept_copies import BadCopies
 from krepair.ops.reports import ChangeOutcome, ChangeResult, Problem
 from krepair.pipeline.engine import Engine
 from krepair.plan.model import Change, Plan, ReplaceFile, RootPlan
@@ -129,8 +130,8 @@ class RootRun:
             self.disk.unlink(staged)
         self.disk.create(staged, data, read_attributes(path, self.disk.tree))
 
-    def undo(self, guards: Guards) -> list[ChangeResult]:
-        """Put the originals back.
+    def undo(self, guards: Guards, bad: BadCopies) -> list[ChangeResult]:
+        """Put the originals back; ``bad``: what is wrong with those that are kept.
 
         Raises:
             LockLostError: the lock is no longer ours.
@@ -142,7 +143,9 @@ class RootRun:
                 path = f"{self.plan.log_dir}/{self.root.keeper}"
                 text = f"{path}: the originals of the root's files were purged; there is nothing to put back"
                 return [_result(ROOT, "failed", int(ExitCode.REFUSED), text)]
-            outcomes = undo_partition(self.folder, as_partition(self.root), self.plan.commit, guards)
+            outcomes = undo_partition(
+                self.folder, as_partition(self.root), self.plan.commit, guards, bad_copies=bad
+            )
         except (InterruptedAtSafePointError, LockLostError):
             raise
         except (KrepairError, OSError) as error:

@@ -9,6 +9,7 @@ from krepair.durable.disk import Disk
 from krepair.errors import ExitCode, InterruptedAtSafePointError, KrepairError, LockLostError
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
+from krepair.journal.root import ROOT, RootFolder, as_partition
 from krepair.journal.runner import Guards, undo_partition
 from krepair.journal.safe_points import SafePoints, signals_wait
 from krepair.journal.status import ChangeState, read_status
@@ -68,9 +69,12 @@ def _undo_all(
         for partition in reversed(plan.partitions)
         if partition.changes
     ]
-    engine = choose_engine(options.engine, options.master, bytes_of_kept_logs(folders))
+    kept = list(folders)
+    if plan.root is not None:
+        kept.append((as_partition(plan.root), RootFolder(disk, plan.log_dir, plan.root.keeper, plan.plan_id)))
+    engine = choose_engine(options.engine, options.master, bytes_of_kept_logs(kept))
     try:
-        bad = bad_copies(plan, folders, engine, progress)
+        bad = bad_copies(plan, kept, engine, progress)
     finally:
         engine.close()
     results: list[ChangeResult] = []
@@ -81,7 +85,7 @@ def _undo_all(
             progress.advance(partition.log_bytes_before)
         # Last: while a partition is half undone, its fence holds one of the root's files.
         if plan.root is not None and not any(result.outcome == "failed" for result in results):
-            results.extend(RootRun(plan, plan.root, disk).undo(guards))
+            results.extend(RootRun(plan, plan.root, disk).undo(guards, bad.get(ROOT, {})))
     except InterruptedAtSafePointError:
         return results, True
     except LockLostError as error:

@@ -124,3 +124,24 @@ def test_states_follow_the_records(tmp_path: Path) -> None:
     assert opened(tmp_path).states == {"a": "undoing", "b": "committing"}
     journal.append(PurgeIntent(changes=("a",)))
     assert PurgeIntent(changes=("a",)) == opened(tmp_path).purging
+
+
+def test_an_append_of_several_records_that_was_torn_anywhere_never_happened(tmp_path: Path) -> None:
+    """Sectors of one write reach a disk in any order: a bad byte at its beginning, whole lines behind it."""
+    disk = UnsyncedDisk()
+    journal = Journal(disk, str(tmp_path), "0123abcd", "t-0")
+    journal.append(Done(change_id="t-0/first", state="committed"))
+    before = (tmp_path / "journal").read_bytes()
+    journal.append(*(UndoIntent(change_id=f"t-0/{n}", order="P1") for n in range(50)))
+    whole = (tmp_path / "journal").read_bytes()
+    for position in range(len(before), len(whole) - 1, 97):
+        torn = bytearray(whole)
+        torn[position : position + 40] = bytes(len(torn[position : position + 40]))
+        (tmp_path / "journal").write_bytes(torn)
+        again = Journal(disk, str(tmp_path), "0123abcd", "t-0")
+        assert again.states == {"t-0/first": "committed"}
+        again.append(Done(change_id="t-0/second", state="undone"))
+        assert Journal(disk, str(tmp_path), "0123abcd", "t-0").states == {
+            "t-0/first": "committed",
+            "t-0/second": "undone",
+        }

@@ -115,7 +115,7 @@ def test_stopped_at_every_call_apply_goes_on_to_the_same_files_and_undo_gives_th
         report = undo(plan, chosen, disk=UnsyncedDisk())
         assert report.exit_code == ExitCode.DONE, (stops, report)
         assert before == tree(root), stops
-    assert stops > 50
+    assert stops > 40
 
 
 @orders
