@@ -20,6 +20,7 @@ from tools.torture.runs import (
     case_folder,
     find_wanted,
     judge_end,
+    judge_files,
     judge_lock,
     memory_or,
     parse_steps,
@@ -33,7 +34,7 @@ TEMPLATES = (
     "apply@.purge?.apply.undo?",
     "apply.undo@.undo",
     "apply.undo@.apply?.undo",
-    "apply.undo@.purge?.undo",
+    "apply.undo@.purge?.undo?.purge",
     "apply.purge@.purge",
     "apply.purge@.undo?.purge",
     "apply.purge@.apply?.purge",
@@ -152,7 +153,8 @@ def try_case(runner: Runner, scene: Scene, wanted: Wanted, steps: str, work: Pat
     ended: list[Ended] = []
     with case_folder(work) as folder:
         placed = scene.place(folder)
-        for step in parse_steps(steps):
+        parsed = parse_steps(steps)
+        for place, step in enumerate(parsed):
             one = runner.run(placed, step)
             ended.append(one)
             if step.kills and one.killed:
@@ -161,6 +163,8 @@ def try_case(runner: Runner, scene: Scene, wanted: Wanted, steps: str, work: Pat
             wrong = judge_end(one, found, wanted) or judge_lock(found, wanted)
             if not wrong and one.code and not step.may_refuse:
                 wrong = f"{step.text} ended with {one.code}, it has to end with 0"
+            if not wrong and one.code and place == len(parsed) - 1:
+                wrong = judge_files(found, wanted)
             if wrong:
                 shown = "\n".join(str(each) for each in ended)
                 return Tried(sum(each.killed for each in ended), f"{wrong}\n{shown}")

@@ -9,6 +9,7 @@ A case is written as steps, one verb each, so that a line tells all of it and it
     apply!9EINTR3.undo      that one and the next two
     apply!9short1.undo      only half of the bytes are moved, once (``*``: by all later ones too)
     apply!9shortENOSPC*     half of the bytes, then the disk is full
+    apply!9fsyncEIO1        the 9th fsync fails
     apply^17b               the installed command is killed, not a fork of a warmed process
     purge?                  may refuse, with a documented exit code
 """
@@ -54,7 +55,7 @@ DOCUMENTED: Final = frozenset({0, 3, 4, 11, 12, 13, 14, 15, 16})
 _KILLS: Final = {"b": Mode.KILL_BEFORE, "a": Mode.KILL_AFTER, "t": Mode.KILL_TORN}
 _STEP: Final = re.compile(
     r"(?P<verb>apply|undo|purge)"
-    r"(?:(?P<how>[@^!])(?P<number>\d+)(?:(?P<kill>[bat])|(?P<short>short)?(?P<error>E[A-Z]+)?(?P<often>[1*3])))?"
+    r"(?:(?P<how>[@^!])(?P<number>\d+)(?:(?P<kill>[bat])|(?P<only>fsync|short)?(?P<error>E[A-Z]+)?(?P<often>[1*3])))?"
     r"(?P<may_refuse>\??)"
 )
 _TAKES_SPACE: Final = mask(
@@ -129,21 +130,18 @@ def parse_step(text: str) -> Step:
         return Step(verb, None, False, may_refuse, text)
     if found["kill"]:
         return Step(verb, Fault(_KILLS[found["kill"]], number), how == "^", may_refuse, text)
-    error = getattr(errno, found["error"] or "", 0)
-    kinds = MAY_FAIL[found["error"]] if found["error"] else 0
-    if found["short"]:
-        if found["error"]:
-            mode, kinds, counted = Mode.SHORT_THEN_FAIL, kinds, MOVES_BYTES
-        else:
-            mode, kinds, counted = (
-                (Mode.SHORT_ONCE if found["often"] == "1" else Mode.SHORT_FOREVER),
-                MOVES_BYTES,
-                MOVES_BYTES,
-            )
-    else:
-        mode = {"1": Mode.FAIL_ONCE, "3": Mode.FAIL_THRICE, "*": Mode.FAIL_FOREVER}[found["often"]]
-        counted = kinds
-    return Step(verb, Fault(mode, number, error, counted, kinds), False, may_refuse, text)
+    name, only, often = found["error"] or "", found["only"], found["often"]
+    if not name and only != "short":
+        raise ValueError(f"{text!r}: which errno?")
+    kinds = counted = MAY_FAIL[name] if name else MOVES_BYTES
+    mode = {"1": Mode.FAIL_ONCE, "3": Mode.FAIL_THRICE, "*": Mode.FAIL_FOREVER}[often]
+    if only == "fsync":
+        kinds = counted = mask(Kind.FSYNC)
+    elif only == "short":
+        counted = MOVES_BYTES
+        mode = Mode.SHORT_ONCE if often == "1" else Mode.SHORT_FOREVER
+        mode = Mode.SHORT_THEN_FAIL if name else mode
+    return Step(verb, Fault(mode, number, getattr(errno, name, 0), counted, kinds), False, may_refuse, text)
 
 
 def parse_steps(text: str) -> list[Step]:

@@ -103,7 +103,7 @@ class State:
         self._save()
 
     def wrong(self, case: str, text: str) -> None:
-        """Something is wrong in a case; the first few of a kind are said at once, with the command that replays them."""
+        """Something is wrong in a case; the first few of a kind are said at once, with the command to replay them."""
         kind = re.sub(r"[0-9a-f]*[0-9]+[0-9a-f]*", "N", text.partition("\n")[0])
         self._kinds[kind] += 1
         if self._kinds[kind] <= _SHOWN_OF_A_KIND:
