@@ -33,6 +33,7 @@ from tools.torture.runs import (
     judge_files,
     judge_lock,
     parse_steps,
+    plainly,
 )
 from tools.torture.scenes import SCENES, Scene, Tree, build, differences, look, visible
 from tools.torture.state import State
@@ -143,15 +144,13 @@ def try_case(runner: Runner, scene: Scene, wanted: Wanted, steps: str, work: Pat
                 break
             before = found
     failed = sum(call.injected for call in calls)
-    return failed, "\n".join([wrong, *map(str, ended)]) if wrong else ""
+    return failed, plainly("\n".join([wrong, *map(str, ended)]), placed) if wrong else ""
 
 
 def _judge(ended: Ended, found: Tree, before: Tree) -> str:
     """What is wrong after a verb in which a call failed."""
     if ended.code == 0:
-        lost = next(
-            (call for call in ended.calls if call.injected and call.error and call.kind is Kind.FSYNC), None
-        )
+        lost = next((call for call in ended.calls if _is_failed_fsync(call)), None)
         return f"{ended.step.verb} ended with 0, but an fsync had failed: {lost}" if lost is not None else ""
     if ended.code in _UNCHANGED:
         changed = differences(visible(found), visible(before))

@@ -24,6 +24,7 @@ from tools.torture.runs import (
     judge_lock,
     memory_or,
     parse_steps,
+    plainly,
 )
 from tools.torture.scenes import SCENES, Scene, build, look
 from tools.torture.state import State
@@ -167,7 +168,7 @@ def try_case(runner: Runner, scene: Scene, wanted: Wanted, steps: str, work: Pat
                 wrong = judge_files(found, wanted)
             if wrong:
                 shown = "\n".join(str(each) for each in ended)
-                return Tried(sum(each.killed for each in ended), f"{wrong}\n{shown}")
+                return Tried(sum(each.killed for each in ended), plainly(f"{wrong}\n{shown}", placed))
     return Tried(sum(each.killed for each in ended), "")
 
 

@@ -185,6 +185,13 @@ class Ended:
             ]
         return "\n".join(dict.fromkeys(lines[:8])) or self.output[-500:]
 
+    def last_words(self) -> str:
+        """The error of krepair itself that ended it, and where it was raised."""
+        frames = re.findall(r'File "[^"]*/(krepair/[^"]*)", line (\d+), in (\w+)', self.output)
+        error = next((line for line in self.output.splitlines() if line.startswith("krepair: ")), "no word")
+        error = re.sub(r"'/[^']*/([^/']*)'", r"'\1'", error.partition("please report it: ")[2] or error)
+        return f"{error} ({' < '.join(f'{path}:{line} {name}' for path, line, name in frames[:-5:-1])})"
+
     def __str__(self) -> str:
         """One line, and what it said where that matters."""
         end = f"signal {-self.code}" if self.code < 0 else f"exit {self.code}"
@@ -210,6 +217,7 @@ class Runner:
         if not faults.takes_part():
             raise RuntimeError("this process was not started under LD_PRELOAD; see faults.start_again")
         self.control = faults.own_control()
+        os.environ["KREPAIR_DEBUG"] = "1"
         self._warm = False
 
     def warm_up(self, scenes: list[Scene], work: Path) -> None:
@@ -421,7 +429,7 @@ def judge_files(found: Tree, wanted: Wanted) -> str:
 def judge_end(ended: Ended, found: Tree, wanted: Wanted) -> str:
     """What is wrong after a verb that came to its end: exit 0 promises a tree, any other code must be documented."""
     if ended.code not in DOCUMENTED:
-        return f"exit code {ended.code} is not one that {ended.step.verb} may have\n{ended.output[-3000:]}"
+        return f"{ended.step.verb} ended with {ended.code}, which it never may: {ended.last_words()}"
     if ended.code:
         return ""
     verb = ended.step.verb
@@ -436,6 +444,11 @@ def judge_end(ended: Ended, found: Tree, wanted: Wanted) -> str:
     else:
         wrong = judge_files(found, wanted)  # not everything of the plan was applied when purge came
     return f"{verb} ended with 0, but:\n{wrong}" if wrong else ""
+
+
+def plainly(text: str, placed: Placed) -> str:
+    """The text without what differs from run to run."""
+    return text.replace(f"{placed.path}/", "").replace(placed.plan.plan_id, "ID")
 
 
 def memory_or(folder: Path | None) -> Path:

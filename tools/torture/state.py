@@ -46,6 +46,15 @@ def source_digest() -> str:
     return digest.hexdigest()[:16]
 
 
+def kind_of(text: str) -> str:
+    """What is wrong, without names and numbers, so that the same defect seen in many cases is counted once."""
+    first, _, rest = text.partition("\n")
+    if first.endswith("but:"):
+        first += " " + rest.partition("\n")[0]
+    first = re.sub(r"(content|owner|mode|mtime_ns|links) [^;]*", r"\1", first)
+    return re.sub(r"[a-z_]+(-[a-z]+)*-\d+/|\d+(?!\d*(\)| <))", "#", first)
+
+
 class State:
     """Of one part on one file system.
 
@@ -104,7 +113,7 @@ class State:
 
     def wrong(self, case: str, text: str) -> None:
         """Something is wrong in a case; the first few of a kind are said at once, with the command to replay them."""
-        kind = re.sub(r"[0-9a-f]*[0-9]+[0-9a-f]*", "N", text.partition("\n")[0])
+        kind = kind_of(text)
         self._kinds[kind] += 1
         if self._kinds[kind] <= _SHOWN_OF_A_KIND:
             print(f"\nWRONG: {self.command(case)}\n{text}", flush=True)
