@@ -120,7 +120,11 @@ def _parser() -> argparse.ArgumentParser:
         "--seconds", type=float, help="stop each part after so long; the same command continues"
     )
     parser.add_argument("--seeds", type=_range, help="FIRST-LAST instead of the seeds of a full run")
-    parser.add_argument("--samples", type=int, help="only so many cases of each kind, chosen by the seed")
+    parser.add_argument(
+        "--samples",
+        type=float,
+        help="only so many cases of each unit; 0.5: one of every other",
+    )
     parser.add_argument("--on", metavar="DIR", help="run on the file system of this folder (default: memory)")
     parser.add_argument("--replay", metavar="CASE", help="run one case again, as a failure names it")
     parser.add_argument("--report", action="store_true", help="only print the table")

@@ -36,7 +36,7 @@ from tools.torture.runs import (
     plainly,
 )
 from tools.torture.scenes import SCENES, Scene, Tree, build, differences, look, visible
-from tools.torture.state import State
+from tools.torture.state import State, how_many
 
 FAULTS = (
     "fsyncEIO1",
@@ -100,11 +100,11 @@ def replay(case: str, workdir: Path) -> list[str]:
     return [wrong] if wrong else []
 
 
-def cases(unit: str, wanted: Wanted, samples: int | None) -> Iterator[str]:
+def cases(unit: str, wanted: Wanted, samples: float | None) -> Iterator[str]:
     """The steps of every case of a unit, ``scene:seed:verb:fault``."""
     rng = random.Random(unit)
     *_, verb, fault = unit.split(":")
-    most = _MOST_PER_UNIT if samples is None else samples
+    most = _MOST_PER_UNIT if samples is None else how_many(samples, rng)
     kinds = _kinds(fault)
     count = sum(bool(kinds & mask(call.kind)) for call in wanted.calls[verb])
     numbers: Sequence[int] = range(1, count + 1)

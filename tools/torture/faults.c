@@ -110,6 +110,7 @@ static void of_path(int folder, const char *path, char *out, size_t size) {
     of_descriptor(folder, out, size);
     if (!path[0]) return;
     size_t used = strlen(out);
+    if (used == 1 && out[0] == '/') used = 0;
     if (used + 1 < size) snprintf(out + used, size - used, "/%s", path);
 }
 

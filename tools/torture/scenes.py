@@ -168,7 +168,7 @@ class Entry(NamedTuple):
         data: bytes of a file, None of a folder.
         mode: permission bits.
         owner: user and group.
-        mtime_ns: modification time.
+        mtime_ns: modification time, 0 of a folder.
         xattrs: extended attributes.
     """
 
@@ -260,7 +260,7 @@ def _read(path: Path) -> tuple[Entry, ...]:
                 content,
                 stat.S_IMODE(found.st_mode),
                 (found.st_uid, found.st_gid),
-                found.st_mtime_ns,
+                0 if content is None else found.st_mtime_ns,
                 _xattrs(os.fspath(place)),
             )
         )

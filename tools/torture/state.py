@@ -23,6 +23,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import re
 import time
 from collections import Counter
@@ -55,6 +56,11 @@ def kind_of(text: str) -> str:
     return re.sub(r"[a-z_]+(-[a-z]+)*-\d+/|\d+(?!\d*(\)| <))", "#", first)
 
 
+def how_many(samples: float, rng: random.Random) -> int:
+    """How many cases of a unit to take: that many; of less than one: one or none, by chance."""
+    return int(samples) if samples >= 1 else int(rng.random() < samples)
+
+
 class State:
     """Of one part on one file system.
 
@@ -63,7 +69,7 @@ class State:
         part: name of the part.
         file_system: its type, as ``ext4``.
         seconds: how long the part may go on, None for as long as it takes.
-        samples: how many cases of each kind are enough, None for all; parts may read it as it suits them.
+        samples: how many cases of each unit are enough, None for all; see ``how_many``.
     """
 
     def __init__(
@@ -73,7 +79,7 @@ class State:
         file_system: str,
         *,
         seconds: float | None = None,
-        samples: int | None = None,
+        samples: float | None = None,
     ) -> None:
         self.part = part
         self.file_system = file_system
