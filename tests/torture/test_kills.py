@@ -30,10 +30,10 @@ runner, work = Runner(), memory_or(None)
 
 
 def test_killed_at_any_call_the_next_run_ends_as_without_the_crash(tmp_path: Path) -> None:
-    state = run_part("kills", tmp_path, "--samples", "1", "--seeds", "0")
+    state = run_part("kills", tmp_path, "--samples", "0.8", "--seeds", "0")
     assert not state.all_wrong, wrong_of(state)
-    assert state.figures["kills"] > 300
-    assert state.figures["installed kills"] >= 5
+    assert state.figures["kills"] > 250
+    assert state.figures["installed kills"] >= 3
 
 
 @pytest.mark.parametrize("name", SCENES)

@@ -46,7 +46,7 @@ TWICE = (
     "apply@.apply@.apply.undo",
     "apply@.undo@.undo",
     "apply@.undo@.apply?.undo",
-    "apply@.purge@?.apply.undo?",
+    "apply@.purge@?.apply?.purge.apply.purge",
     "apply.undo@.undo@.undo",
     "apply.undo@.apply@?.undo",
     "apply.purge@.purge@.purge",

@@ -14,8 +14,8 @@ A part works through cases and asks ``State`` before each unit of them:
     def replay(case: str, workdir: Path) -> list[str]:
         ...                                       # what is wrong in this one case, one line or more each
 
-Figures are numbers that are added up over all units. Units are kept per version of the product's source, so that a
-change of the code starts them anew.
+Figures are numbers that are added up over all units. Units are kept per version of the source (of the product, of the
+part's module and of what all parts share), so that a change of the code starts them anew.
 """
 
 from __future__ import annotations
@@ -33,17 +33,19 @@ from typing import Final
 
 _PRODUCT: Final = Path(__file__).parent.parent.parent / "krepair"
 _HARNESS: Final = Path(__file__).parent
+_COMMON: Final = ("faults.c", "faults.py", "runs.py", "scenes.py")
 _MOST_WRONG_KEPT: Final = 5000
 _SHOWN_OF_A_KIND: Final = 3
 
 
-def source_digest() -> str:
-    """Of the product and of these tools: figures of another source are not counted."""
+def source_digest(part: str) -> str:
+    """Of the product and of what a part is tried with: figures of another source are not counted."""
     digest = hashlib.sha256()
-    for folder in (_PRODUCT, _HARNESS):
-        for file in sorted(folder.rglob("*")):
-            if file.suffix in {".py", ".c"}:
-                digest.update(os.fsencode(file.relative_to(folder)) + b"\0" + file.read_bytes())
+    files = [file for file in _PRODUCT.rglob("*") if file.suffix == ".py"]
+    files += [_HARNESS / name for name in (*_COMMON, f"{part}.py")]
+    for file in sorted(files):
+        if file.exists():
+            digest.update(os.fsencode(file.relative_to(_PRODUCT.parent)) + b"\0" + file.read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -85,7 +87,7 @@ class State:
         self.file_system = file_system
         self.samples = samples
         self.path = None if folder is None else folder / f"{part}-{file_system}.json"
-        self.source = source_digest()
+        self.source = source_digest(part)
         self._end = None if seconds is None else time.monotonic() + seconds
         self._units: dict[str, dict[str, int]] = {}
         self._wrong: dict[str, str] = {}
