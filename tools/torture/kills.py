@@ -123,7 +123,8 @@ def cases(unit: str, wanted: Wanted, samples: float | None) -> Iterator[str]:
     points += [(number, "t") for number, kind in _transfers(wanted, verbs[first].strip("@^?"))]
     if installed:
         # Each costs a second, which is too much for more than a few of them in the gate.
-        few = _INSTALLED_PER_SCENE if samples is None else int(rng.random() < _INSTALLED_SHARE)
+        gate = samples is not None and samples < 1
+        few = int(rng.random() < _INSTALLED_SHARE) if gate else _INSTALLED_PER_SCENE
         points = rng.sample(points, min(few, len(points)))
     elif samples is not None:
         points = rng.sample(points, min(how_many(samples, rng), len(points)))
