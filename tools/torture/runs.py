@@ -402,17 +402,16 @@ def without_lock(tree: Tree) -> Tree:
 
 
 def judge_lock(found: Tree, wanted: Wanted) -> str:
-    """What is wrong with ``.lock``: one that was there stays as it was; a crash may leave one that any broker takes."""
+    """What is wrong with ``.lock``: one that was there stays as it was; a crash may leave one that the broker takes."""
     have, was = found.get(LOCK), wanted.before.get(LOCK)
     if was is not None:
         return "" if have == was else f".lock is {have}, was {was}"
     if have is None:
         return ""
-    folder = wanted.before["."]
-    mode = folder.mode & 0o666
-    if have.owner != folder.owner or have.mode & 0o7777 != mode:
+    owner = wanted.before["."].owner
+    if have.owner != owner or have.mode & 0o600 != 0o600:
         text = f"was left behind with owner {have.owner}, mode {have.mode & 0o7777:o}"
-        return f".lock {text}: a broker of {folder.owner} may not be able to open it"
+        return f".lock {text}: a broker of {owner} may not be able to open it"
     return ""
 
 
