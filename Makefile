@@ -11,7 +11,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo test lint format bench fixtures docs lock clean
+.PHONY: help install java demo test torture lint format bench fixtures docs lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ demo: install java ## reclaim a real log directory before your eyes, in .demo/ (
 test: install ## all tests; those against real brokers need a JDK and Maven, and say so when they are skipped
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
+torture: install ## kills, failing calls, power cuts and more by the ten thousand: hours; can be stopped and continued (ARGS=--help)
+	$(BIN)/python -m tools.torture $(ARGS)
+
 lint: install ## ruff, mypy --strict, and the contract of the layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -73,5 +76,5 @@ lock: ## resolve requirements*.in anew into requirements*.lock (needs uv on the 
 	done
 
 clean: ## remove everything that the targets made, but not .venv
-	rm -rf .demo .bench .fixtures .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf .demo .bench .torture .fixtures .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	find krepair tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,200 @@
+"""``make torture``: kills, failing calls, power cuts, flipped bits, damaged plans, mutants, by the ten thousand.
+
+    python -m tools.torture                               all parts, for as long as they take
+    python -m tools.torture --part kills --seconds 600    one part, ten minutes of it
+    python -m tools.torture --on /some/ext4/folder        on another file system than memory
+    python -m tools.torture --replay kills:markers:0:apply@17b.apply.undo
+    python -m tools.torture --report                      the table of figures, nothing is run
+
+It can be stopped at any time and continued by the same command; what was done is in ``.torture/``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from tools.torture import faults
+from tools.torture.state import State
+
+STATE: Final = Path(".torture")
+
+
+class Module(Protocol):
+    """What a part is: a module with these two."""
+
+    run: Callable[[range, Path, State], None]
+    replay: Callable[[str, Path], list[str]]
+
+
+class Part(NamedTuple):
+    """One part of the programme.
+
+    Attributes:
+        name: as typed.
+        module: where it is; imported when it is asked for.
+        about: one line for the table.
+        seeds: how many seeds make a full run.
+        on_disk: whether the file system matters, so that it is counted for each.
+    """
+
+    name: str
+    module: str
+    about: str
+    seeds: int
+    on_disk: bool
+
+
+PARTS: Final = (
+    Part("kills", "tools.torture.kills", "processes killed at a call that changes a file", 1, on_disk=True),
+    Part(
+        "failing_calls", "tools.torture.failing_calls", "calls that fail, or move too little", 1, on_disk=True
+    ),
+    Part(
+        "power_loss",
+        "tools.torture.power_loss",
+        "power cuts, by a model of what is durable",
+        1,
+        on_disk=False,
+    ),
+    Part("loads", "tools.torture.loads", "trees of crashes loaded by Kafka's own classes", 1, on_disk=False),
+    Part(
+        "bits",
+        "tools.torture.bits",
+        "bits flipped in plans, journals, staged and kept files",
+        1,
+        on_disk=False,
+    ),
+    Part("forecasts", "tools.torture.forecasts", "forecasts against Kafka's own loaders", 1, on_disk=False),
+    Part(
+        "mutants",
+        "tools.torture.mutants",
+        "mutations of the product that tests must notice",
+        1,
+        on_disk=False,
+    ),
+    Part("fuzz", "tools.torture.fuzz", "decoders fed with what coverage guides to", 1, on_disk=False),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the programme; gives 0 if nothing was wrong, 1 otherwise."""
+    given = _parser().parse_args(arguments)
+    faults.start_again(["-m", "tools.torture", *(sys.argv[1:] if arguments is None else arguments)])
+    parts = {part.name: part for part in PARTS}
+    with tempfile.TemporaryDirectory(prefix="krepair-torture-", dir=given.on or _memory()) as work:
+        if given.replay:
+            return _replay(parts, given.replay, Path(work))
+        chosen = [parts[name] for name in given.part or parts]
+        file_system = file_system_of(Path(work))
+        states = [
+            State(
+                None if given.forget else Path(given.state),
+                part.name,
+                file_system if part.on_disk else "",
+                seconds=given.seconds,
+                samples=given.samples,
+            )
+            for part in chosen
+        ]
+        if not given.report:
+            for part, state in zip(chosen, states, strict=True):
+                _run(part, state, given.seeds or range(part.seeds), Path(work))
+    print(table(chosen, states))
+    return 1 if any(state.all_wrong for state in states) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tools.torture", description=__doc__.partition("\n")[0])
+    names = [part.name for part in PARTS]
+    parser.add_argument("--part", action="append", choices=names, help="only this part (repeatable)")
+    parser.add_argument(
+        "--seconds", type=float, help="stop each part after so long; the same command continues"
+    )
+    parser.add_argument("--seeds", type=_range, help="FIRST-LAST instead of the seeds of a full run")
+    parser.add_argument(
+        "--samples",
+        type=float,
+        help="only so many cases of each unit; 0.5: one of every other",
+    )
+    parser.add_argument("--on", metavar="DIR", help="run on the file system of this folder (default: memory)")
+    parser.add_argument("--replay", metavar="CASE", help="run one case again, as a failure names it")
+    parser.add_argument("--report", action="store_true", help="only print the table")
+    parser.add_argument(
+        "--state", default=str(STATE), help="where to keep what was done (default: %(default)s)"
+    )
+    parser.add_argument("--forget", action="store_true", help="neither read nor keep what was done")
+    return parser
+
+
+def _range(text: str) -> range:
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def _memory() -> str | None:
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+def file_system_of(path: Path) -> str:
+    """Type of the file system of a path, as ``ext4``."""
+    done = subprocess.run(["stat", "-f", "-c", "%T", str(path)], capture_output=True, text=True, check=False)
+    return {"ext2/ext3": "ext4"}.get(done.stdout.strip(), done.stdout.strip() or "unknown")
+
+
+def _load(part: Part) -> Module | None:
+    try:
+        return importlib.import_module(part.module)  # type: ignore[return-value]
+    except ModuleNotFoundError as error:
+        if error.name != part.module:
+            raise
+        return None
+
+
+def _run(part: Part, state: State, seeds: range, work: Path) -> None:
+    module = _load(part)
+    if module is None:
+        print(f"{part.name}: not built yet")
+        return
+    print(f"{part.name}: {part.about}", flush=True)
+    module.run(seeds, work, state)
+
+
+def _replay(parts: dict[str, Part], text: str, work: Path) -> int:
+    name, _, case = text.partition(":")
+    module = _load(parts[name]) if name in parts else None
+    if module is None:
+        print(f"{text}: {name!r} is no part; the parts are {', '.join(parts)}", file=sys.stderr)
+        return 64
+    wrong = module.replay(case, work)
+    for each in wrong:
+        print(each)
+    print(f"{len(wrong)} wrong")
+    return 1 if wrong else 0
+
+
+def table(parts: Sequence[Part], states: Sequence[State]) -> str:
+    """The figures in Markdown."""
+    lines = ["", "| Part | On | Day | Figures | Wrong |", "|---|---|---|---|---|"]
+    for part, state in zip(parts, states, strict=True):
+        figures = state.figures
+        wrong = figures.pop("wrong", 0)
+        if not state.date:
+            continue
+        shown = ", ".join(f"{count:,} {name}" for name, count in sorted(figures.items()))
+        lines.append(f"| {part.about} | {state.file_system or 'any'} | {state.date} | {shown} | {wrong:,} |")
+    lines.append("")
+    lines.append(f"Linux {platform.release()}, Python {platform.python_version()}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

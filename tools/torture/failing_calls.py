@@ -1,0 +1,203 @@
+"""Lets the calls of krepair fail, one by one or from one on: full disks, bad disks, missing rights, interruptions.
+
+What must hold:
+
+- a verb ends with a documented exit code, and never with 0 when something was not done;
+- with 12, 13 and 14 a broker sees exactly what it saw before: they say that nothing was changed;
+- after a failed ``fsync`` a verb never ends with 0, and what that file was to hold is never taken for durable
+  because a later ``fsync`` of it went well: the kernel may have thrown the bytes away and marked them clean (Rebello
+  and others, "Can Applications Recover from fsync Failures?", ATC 2020);
+- when nothing fails any more the same verb ends with 0, and undo gives the original tree, with the clean-shutdown
+  marker and the recovery points.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tools.torture.faults import Call, Kind, mask
+from tools.torture.runs import (
+    MAY_FAIL,
+    MOVES_BYTES,
+    Ended,
+    Runner,
+    Wanted,
+    case_folder,
+    find_wanted,
+    judge_end,
+    judge_files,
+    judge_lock,
+    parse_steps,
+    plainly,
+)
+from tools.torture.scenes import SCENES, Scene, Tree, build, differences, look, visible
+from tools.torture.state import State, how_many
+
+FAULTS = (
+    "fsyncEIO1",
+    "fsyncEIO*",
+    *(f"{name}{often}" for name in ("ENOSPC", "EDQUOT", "EIO", "EROFS", "EACCES") for often in "1*"),
+    "EPERM1",
+    "EMFILE1",
+    "EINTR1",
+    "EINTR3",
+    "short1",
+    "short*",
+    "shortENOSPC*",
+)
+"""Each at every call that may end so; ``1``: once, ``3``: three times, ``*``: for ever."""
+
+TEMPLATES = {
+    "apply": ("apply!.apply.undo", "apply!.undo.apply.purge"),
+    "undo": ("apply.undo!.undo", "apply.undo!.apply?.undo"),
+    "purge": ("apply.purge!.purge", "apply.purge!.undo?.purge"),
+}
+"""What comes after the verb that fails; which one is chosen by the seed."""
+
+_MOST_PER_UNIT = 40
+_UNCHANGED = frozenset({12, 13, 14})
+
+
+def run(seeds: range, workdir: Path, state: State) -> None:
+    """Every fault, in every verb, in every scene; at each call, or at ``state.samples`` of them."""
+    runner, warm = Runner(), False
+    for seed in seeds:
+        for name in SCENES:
+            units = [f"{name}:{seed}:{verb}:{fault}" for verb in TEMPLATES for fault in FAULTS]
+            left = [unit for unit in units if not state.is_done(unit)]
+            if not left or state.time_is_up():
+                continue
+            if not warm:
+                runner.warm_up([build(each) for each in SCENES], workdir)
+                warm = True
+            scene = build(name, seed)
+            wanted = find_wanted(runner, scene, workdir)
+            for unit in left:
+                if state.time_is_up():
+                    break
+                figures: Counter[str] = Counter()
+                for steps in cases(unit, wanted, state.samples):
+                    failed, wrong = try_case(runner, scene, wanted, steps, workdir)
+                    figures["failing calls"] += failed
+                    figures["sequences"] += 1
+                    if wrong:
+                        state.wrong(f"{name}:{seed}:{steps}", wrong)
+                state.keep(unit, figures)
+
+
+def replay(case: str, workdir: Path) -> list[str]:
+    """Run one case again; gives what is wrong, and how each of its steps ended."""
+    name, seed, steps = case.split(":", 2)
+    runner, scene = Runner(), build(name, int(seed))
+    runner.fork_all = True
+    runner.warm_up([scene], workdir)
+    _, wrong = try_case(runner, scene, find_wanted(runner, scene, workdir), steps, workdir)
+    return [wrong] if wrong else []
+
+
+def cases(unit: str, wanted: Wanted, samples: float | None) -> Iterator[str]:
+    """The steps of every case of a unit, ``scene:seed:verb:fault``."""
+    rng = random.Random(unit)
+    *_, verb, fault = unit.split(":")
+    most = _MOST_PER_UNIT if samples is None else how_many(samples, rng)
+    kinds = _kinds(fault)
+    count = sum(bool(kinds & mask(call.kind)) for call in wanted.calls[verb])
+    numbers: Sequence[int] = range(1, count + 1)
+    if count > most and not (samples is None and fault.startswith("fsync")):
+        numbers = sorted(rng.sample(numbers, most))
+    for number in numbers:
+        yield rng.choice(TEMPLATES[verb]).replace("!", f"!{number}{fault}")
+
+
+def _kinds(fault: str) -> int:
+    if fault.startswith("fsync"):
+        return mask(Kind.FSYNC)
+    return MOVES_BYTES if fault.startswith("short") else MAY_FAIL[fault.rstrip("13*")]
+
+
+def try_case(runner: Runner, scene: Scene, wanted: Wanted, steps: str, work: Path) -> tuple[int, str]:
+    """Run one case in a folder of its own; gives how many calls failed, and what is wrong."""
+    ended: list[Ended] = []
+    calls: list[Call] = []
+    parsed = parse_steps(steps)
+    with case_folder(work) as folder:
+        placed = scene.place(folder)
+        before = wanted.before
+        for place, step in enumerate(parsed):
+            one = runner.run(placed, step, record=any(map(_is_failed_fsync, calls)))
+            ended.append(one)
+            calls += one.calls
+            found = look(placed.path)
+            wrong = judge_end(one, found, wanted) or judge_lock(found, wanted) or _judge(one, found, before)
+            if not wrong and one.code and step.fault is None and not step.may_refuse:
+                wrong = f"{step.text} ended with {one.code}, it has to end with 0: nothing fails any more"
+            if not wrong and one.code == 0:
+                wrong = taken_for_durable(calls, placed.path)
+            if not wrong and one.code and place == len(parsed) - 1:
+                wrong = judge_files(found, wanted)
+            if wrong:
+                break
+            before = found
+    failed = sum(call.injected for call in calls)
+    return failed, plainly("\n".join([wrong, *map(str, ended)]), placed) if wrong else ""
+
+
+def _judge(ended: Ended, found: Tree, before: Tree) -> str:
+    """What is wrong after a verb in which a call failed."""
+    if ended.code == 0:
+        lost = next((call for call in ended.calls if _is_failed_fsync(call)), None)
+        return f"{ended.step.verb} ended with 0, but an fsync had failed: {lost}" if lost is not None else ""
+    if ended.code in _UNCHANGED:
+        changed = differences(visible(found), visible(before))
+        return (
+            f"{ended.step.verb} ended with {ended.code}: nothing was changed; but:\n{changed}"
+            if changed
+            else ""
+        )
+    return ""
+
+
+def _is_failed_fsync(call: Call) -> bool:
+    """An interrupted one is none: nothing is lost, and Python makes the call again (PEP 475)."""
+    return call.kind is Kind.FSYNC and call.error not in {0, errno.EINTR}
+
+
+def taken_for_durable(calls: Sequence[Call], root: Path) -> str:
+    """Files whose bytes an ``fsync`` may have lost, and that are still used after a verb ended with 0.
+
+    Bytes that were written before a failed ``fsync`` have to be written again, cut off, or given up with the file.
+    """
+    unsynced: Counter[tuple[int, int]] = Counter()
+    lost: dict[tuple[int, int], tuple[int, Call]] = {}
+    for call in calls:
+        if call.inode == (0, 0):
+            continue
+        if call.kind in {Kind.WRITE, Kind.COPY} and not call.error:
+            unsynced[call.inode] += call.amount
+            if call.inode in lost:
+                left = lost[call.inode][0] - call.amount
+                lost[call.inode] = (left, lost[call.inode][1])
+                if left <= 0:
+                    del lost[call.inode]
+        elif call.kind is Kind.TRUNCATE and not call.error:
+            lost.pop(call.inode, None)
+        elif _is_failed_fsync(call):
+            if unsynced[call.inode]:
+                lost[call.inode] = (unsynced[call.inode], call)
+        elif call.kind is Kind.FSYNC and not call.error:
+            unsynced[call.inode] = 0
+    if not lost:
+        return ""
+    for folder, _, names in os.walk(root):
+        for name in names:
+            found = os.lstat(f"{folder}/{name}")
+            if (found.st_dev, found.st_ino) in lost:
+                _, call = lost[(found.st_dev, found.st_ino)]
+                path = os.path.relpath(f"{folder}/{name}", root)
+                return f"{path} is used, but its bytes may be lost: {call}, and they were not written again"
+    return ""

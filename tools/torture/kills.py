@@ -1,0 +1,203 @@
+"""Kills krepair at each call that changes a file, then runs it again, or another verb: the end must be the same.
+
+What must hold: the same verb run again ends with 0 and leaves the tree that it leaves without a crash; undo gives the
+original tree, names, bytes, times, owners, modes and the files of the root, and nothing of krepair's stays; a verb
+that refuses says so with a documented exit code, and the verb it refuses for can still end right.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tools.torture.runs import (
+    Ended,
+    Runner,
+    Wanted,
+    case_folder,
+    find_wanted,
+    judge_end,
+    judge_files,
+    judge_lock,
+    memory_or,
+    parse_steps,
+    plainly,
+)
+from tools.torture.scenes import SCENES, Scene, build, look
+from tools.torture.state import State, how_many
+
+TEMPLATES = (
+    "apply@.apply.undo",
+    "apply@.undo.apply.purge",
+    "apply@.purge?.apply.undo?",
+    "apply.undo@.undo",
+    "apply.undo@.apply?.undo",
+    "apply.undo@.purge?.undo?.purge",
+    "apply.purge@.purge",
+    "apply.purge@.undo?.purge",
+    "apply.purge@.apply?.purge",
+)
+"""``@``: killed here, at each of its calls in turn. ``?``: may refuse."""
+
+TWICE = (
+    "apply@.apply@.apply.undo",
+    "apply@.undo@.undo",
+    "apply@.undo@.apply?.undo",
+    "apply@.purge@?.apply?.purge.apply.purge",
+    "apply.undo@.undo@.undo",
+    "apply.undo@.apply@?.undo",
+    "apply.purge@.purge@.purge",
+    "apply.purge@.undo@?.undo?.purge",
+)
+"""The first kill at each call in turn, the second at one chosen by the seed."""
+
+INSTALLED = ("apply^.apply.undo", "apply.undo^.undo", "apply.purge^.purge")
+"""``^``: the installed command is killed."""
+
+_INSTALLED_PER_SCENE = 6
+_INSTALLED_SHARE = 0.15
+
+
+class Tried(NamedTuple):
+    """What came of one case.
+
+    Attributes:
+        kills: how many processes were killed.
+        wrong: what is wrong, empty if nothing is.
+    """
+
+    kills: int
+    wrong: str
+
+
+def run(seeds: range, workdir: Path, state: State) -> None:
+    """Kill at every call of every template in every scene; with ``state.samples`` at that many calls of each."""
+    runner, warm = Runner(), False
+    for seed in seeds:
+        for name in SCENES:
+            units = [f"{name}:{seed}:{template}" for template in (*TEMPLATES, *TWICE, *INSTALLED)]
+            left = [unit for unit in units if not state.is_done(unit)]
+            if not left or state.time_is_up():
+                continue
+            if not warm:
+                runner.warm_up([build(each) for each in SCENES], workdir)
+                warm = True
+            scene = build(name, seed)
+            wanted = find_wanted(runner, scene, workdir)
+            for unit in left:
+                if state.time_is_up():
+                    break
+                figures: Counter[str] = Counter()
+                for steps in cases(unit, wanted, state.samples):
+                    tried = try_case(runner, scene, wanted, steps, workdir)
+                    figures["installed kills" if "^" in steps else "kills"] += tried.kills
+                    figures["sequences"] += 1
+                    if tried.wrong:
+                        state.wrong(f"{name}:{seed}:{steps}", tried.wrong)
+                state.keep(unit, figures)
+
+
+def replay(case: str, workdir: Path) -> list[str]:
+    """Run one case again; gives what is wrong, and how each of its steps ended."""
+    name, seed, steps = case.split(":", 2)
+    runner, scene = Runner(), build(name, int(seed))
+    runner.fork_all = True
+    runner.warm_up([scene], workdir)
+    wanted = find_wanted(runner, scene, workdir)
+    tried = try_case(runner, scene, wanted, steps, workdir)
+    return [tried.wrong] if tried.wrong else []
+
+
+def cases(unit: str, wanted: Wanted, samples: float | None) -> Iterator[str]:
+    """The steps of every case of a unit, ``scene:seed:template``."""
+    rng = random.Random(unit)
+    template = unit.split(":", 2)[2]
+    verbs = template.split(".")
+    first = next(place for place, verb in enumerate(verbs) if "@" in verb or "^" in verb)
+    installed = "^" in template
+    calls = wanted.counts[verbs[first].strip("@^?")]
+    points = [(number, mode) for number in range(1, calls + 1) for mode in "ba"]
+    points += [(number, "t") for number, kind in _transfers(wanted, verbs[first].strip("@^?"))]
+    if installed:
+        # Each costs a second, which is too much for more than a few of them in the gate.
+        gate = samples is not None and samples < 1
+        few = int(rng.random() < _INSTALLED_SHARE) if gate else _INSTALLED_PER_SCENE
+        points = rng.sample(points, min(few, len(points)))
+    elif samples is not None:
+        points = rng.sample(points, min(how_many(samples, rng), len(points)))
+    for number, mode in points:
+        words = list(verbs)
+        words[first] = _at(words[first], number, mode)
+        for place in range(first + 1, len(words)):
+            if "@" in words[place]:
+                most = wanted.counts[words[place].strip("@?")]
+                words[place] = _at(words[place], rng.randint(1, max(most, 1)), rng.choice("bat"))
+        yield ".".join(words)
+
+
+def _transfers(wanted: Wanted, verb: str) -> list[tuple[int, str]]:
+    """Numbers of the calls that move bytes, which a kill can cut in two."""
+    return [
+        (call.number, call.kind.name)
+        for call in wanted.calls[verb]
+        if call.number and call.kind.name in {"WRITE", "COPY"} and call.amount > 1
+    ]
+
+
+def _at(word: str, number: int, mode: str) -> str:
+    for sign in "@^":
+        word = word.replace(sign, f"{sign}{number}{mode}")
+    return word
+
+
+def try_case(runner: Runner, scene: Scene, wanted: Wanted, steps: str, work: Path) -> Tried:
+    """Run one case in a folder of its own."""
+    ended: list[Ended] = []
+    with case_folder(work) as folder:
+        placed = scene.place(folder)
+        parsed = parse_steps(steps)
+        for place, step in enumerate(parsed):
+            one = runner.run(placed, step)
+            ended.append(one)
+            if step.kills and one.killed:
+                continue
+            found = look(placed.path)
+            wrong = judge_end(one, found, wanted) or judge_lock(found, wanted)
+            if not wrong and one.code and not step.may_refuse:
+                wrong = f"{step.text} ended with {one.code}, it has to end with 0"
+            if not wrong and one.code and place == len(parsed) - 1:
+                wrong = judge_files(found, wanted)
+            if wrong:
+                shown = "\n".join(str(each) for each in ended)
+                return Tried(sum(each.killed for each in ended), plainly(f"{wrong}\n{shown}", placed))
+    return Tried(sum(each.killed for each in ended), "")
+
+
+def crash_trees(
+    names: list[str], seeds: range, on: Path | None = None, samples: float | None = None
+) -> Iterator[tuple[str, Scene, Path]]:
+    """The log directories that a kill leaves, for whoever wants to load them: (case, scene, log directory).
+
+    Each is there until the next one is asked for. The process has to be under a control block.
+    """
+    runner, work = Runner(), memory_or(on)
+    for seed in seeds:
+        for name in names:
+            scene = build(name, seed)
+            runner.warm_up([scene], work)
+            wanted = find_wanted(runner, scene, work)
+            seen: set[str] = set()
+            for template in ("apply@", "apply.undo@", "apply.purge@"):
+                unit = f"{name}:{seed}:{template}"
+                for steps in cases(unit, wanted, samples):
+                    with case_folder(work) as folder:
+                        placed = scene.place(folder)
+                        for step in parse_steps(steps):
+                            runner.run(placed, step)
+                        shape = repr(sorted(look(placed.path).items())).replace(placed.plan.plan_id, "")
+                        if shape not in seen:
+                            seen.add(shape)
+                            yield f"{name}:{seed}:{steps}", scene, placed.path

@@ -1,0 +1,457 @@
+"""Runs verbs of krepair on a placed scene, in processes that are killed or whose calls fail, and looks at what is left.
+
+A case is written as steps, one verb each, so that a line tells all of it and it can be run again:
+
+    apply@17b.undo          apply is killed right before its 17th file-changing call, then undo runs undisturbed
+    apply.undo@3a.undo      ... right after it; t: in the middle of it, half of the bytes are written
+    apply!9ENOSPC1.apply    the 9th of the calls that may fail so fails with ENOSPC, once
+    apply!9EIO*.undo        that one and all later ones of these kinds
+    apply!9EINTR3.undo      that one and the next two
+    apply!9short1.undo      only half of the bytes are moved, once (``*``: by all later ones too)
+    apply!9shortENOSPC*     half of the bytes, then the disk is full
+    apply!9fsyncEIO1        the 9th fsync fails
+    apply^17b               the installed command is killed, not a fork of a warmed process
+    purge?                  may refuse, with a documented exit code
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import gc
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tools.torture import faults
+from tools.torture.faults import CHANGING, Call, Control, Fault, Kind, Mode, mask
+from tools.torture.scenes import (
+    LOCK,
+    MEMORY,
+    Placed,
+    Scene,
+    Tree,
+    differences,
+    look,
+    private,
+    visible,
+)
+
+_HANGS_AFTER_S: Final = 60
+DOCUMENTED: Final = frozenset({0, 3, 4, 11, 12, 13, 14, 15, 16})
+"""Exit codes that apply, undo and purge of a sound plan may end with: see ``krepair.errors``; 1 is a bug."""
+
+_KILLS: Final = {"b": Mode.KILL_BEFORE, "a": Mode.KILL_AFTER, "t": Mode.KILL_TORN}
+_STEP: Final = re.compile(
+    r"(?P<verb>apply|undo|purge)"
+    r"(?:(?P<how>[@^!])(?P<number>\d+)(?:(?P<kill>[bat])|(?P<only>fsync|short)?(?P<error>E[A-Z]+)?(?P<often>[1*3])))?"
+    r"(?P<may_refuse>\??)"
+)
+_TAKES_SPACE: Final = mask(
+    Kind.CREATE, Kind.WRITE, Kind.TRUNCATE, Kind.RENAME, Kind.LINK, Kind.FSYNC, Kind.MKDIR, Kind.COPY,
+    Kind.SETXATTR, Kind.ALLOCATE, Kind.SYMLINK,
+)  # fmt: skip
+_BY_NAME: Final = mask(
+    Kind.CREATE, Kind.RENAME, Kind.LINK, Kind.UNLINK, Kind.MKDIR, Kind.RMDIR, Kind.CHMOD, Kind.CHOWN,
+    Kind.UTIMES, Kind.SETXATTR, Kind.SYMLINK, Kind.OPEN, Kind.OPENWRITE, Kind.STAT, Kind.LISTDIR, Kind.ACCESS,
+    Kind.GETXATTR, Kind.READLINK,
+)  # fmt: skip
+_WAITS: Final = mask(
+    Kind.CREATE,
+    Kind.OPEN,
+    Kind.OPENWRITE,
+    Kind.READ,
+    Kind.WRITE,
+    Kind.FSYNC,
+    Kind.TRUNCATE,
+    Kind.LOCK,
+    Kind.COPY,
+)
+MAY_FAIL: Final = {
+    "ENOSPC": _TAKES_SPACE,
+    "EDQUOT": _TAKES_SPACE,
+    "EIO": faults.ALL_KINDS & ~mask(Kind.LOCK, Kind.STATVFS, Kind.ACCESS),
+    "EROFS": (CHANGING | mask(Kind.OPENWRITE)) & ~mask(Kind.FSYNC, Kind.SYNCFS),
+    "EACCES": _BY_NAME,
+    "EPERM": mask(Kind.CHMOD, Kind.CHOWN, Kind.UTIMES, Kind.LINK, Kind.SETXATTR, Kind.RENAME, Kind.UNLINK),
+    "EINTR": _WAITS,
+    "EMFILE": mask(Kind.CREATE, Kind.OPEN, Kind.OPENWRITE),
+}
+"""Which kinds of calls can really end so, per errno: a table of man pages 2."""
+MOVES_BYTES: Final = mask(Kind.READ, Kind.WRITE, Kind.COPY)
+
+
+class Step(NamedTuple):
+    """One verb, and what befalls it.
+
+    Attributes:
+        verb: ``apply``, ``undo`` or ``purge``.
+        fault: what happens, None if nothing does.
+        installed: whether the installed command is run, not a fork.
+        may_refuse: whether another exit code than 0 is right, too.
+        text: as written in a case.
+    """
+
+    verb: str
+    fault: Fault | None
+    installed: bool
+    may_refuse: bool
+    text: str
+
+    @property
+    def kills(self) -> bool:
+        """Whether it is to be killed."""
+        return self.fault is not None and self.fault.mode in _KILLS.values()
+
+
+def parse_step(text: str) -> Step:
+    """Read one step.
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = _STEP.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no step; as apply@17b, undo!9EIO1 or purge")
+    verb, how, number = found["verb"], found["how"], int(found["number"] or 0)
+    may_refuse = bool(found["may_refuse"])
+    if how is None:
+        return Step(verb, None, False, may_refuse, text)
+    if found["kill"]:
+        return Step(verb, Fault(_KILLS[found["kill"]], number), how == "^", may_refuse, text)
+    name, only, often = found["error"] or "", found["only"], found["often"]
+    if not name and only != "short":
+        raise ValueError(f"{text!r}: which errno?")
+    kinds = counted = MAY_FAIL[name] if name else MOVES_BYTES
+    mode = {"1": Mode.FAIL_ONCE, "3": Mode.FAIL_THRICE, "*": Mode.FAIL_FOREVER}[often]
+    if only == "fsync":
+        kinds = counted = mask(Kind.FSYNC)
+    elif only == "short":
+        counted = MOVES_BYTES
+        mode = Mode.SHORT_ONCE if often == "1" else Mode.SHORT_FOREVER
+        mode = Mode.SHORT_THEN_FAIL if name else mode
+    return Step(verb, Fault(mode, number, getattr(errno, name, 0), counted, kinds), False, may_refuse, text)
+
+
+def parse_steps(text: str) -> list[Step]:
+    """Read the steps of a case, divided by dots."""
+    return [parse_step(word) for word in text.split(".")]
+
+
+@dataclass
+class Ended:
+    """How a verb ended.
+
+    Attributes:
+        step: what was run.
+        code: exit code, or minus the number of the signal that ended it.
+        output: what it printed.
+        calls: what it did below the log directory.
+        happened: whether what was to befall it did.
+        count: how many calls were counted.
+    """
+
+    step: Step
+    code: int
+    output: str
+    calls: list[Call] = field(repr=False)
+    happened: bool
+    count: int
+
+    @property
+    def killed(self) -> bool:
+        """Whether it was killed."""
+        return self.code == -signal.SIGKILL
+
+    def says(self) -> str:
+        """What it said was wrong, on a few lines."""
+        lines = [line for line in self.output.splitlines() if line.startswith(("krepair:", "next:"))]
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            document = json.loads(self.output[self.output.index("{") : self.output.rindex("}") + 1])
+            results = document.get("report", document).get("results", [])
+            lines += [
+                f"  {one['change_id']}: {one['outcome']} {one['why']}" for one in results if one.get("why")
+            ]
+        return "\n".join(dict.fromkeys(lines[:8])) or self.output[-500:]
+
+    def last_words(self) -> str:
+        """The error of krepair itself that ended it, and where it was raised."""
+        frames = re.findall(r'File "[^"]*/(krepair/[^"]*)", line (\d+), in (\w+)', self.output)
+        error = next((line for line in self.output.splitlines() if line.startswith("krepair: ")), "no word")
+        error = re.sub(r"'/[^']*/([^/']*)'", r"'\1'", error.partition("please report it: ")[2] or error)
+        return f"{error} ({' < '.join(f'{path}:{line} {name}' for path, line, name in frames[:-5:-1])})"
+
+    def __str__(self) -> str:
+        """One line, and what it said where that matters."""
+        end = f"signal {-self.code}" if self.code < 0 else f"exit {self.code}"
+        hit = next((call for call in self.calls if call.number and self._is_hit(call)), None)
+        where = f" at: {hit}" if hit is not None and self.happened else ""
+        said = f"\n{self.says()}" if self.code > 0 else ""
+        return f"{self.step.text}: {end}{where}{said}"
+
+    def _is_hit(self, call: Call) -> bool:
+        return self.step.fault is not None and call.number == self.step.fault.number
+
+
+class Runner:
+    """Runs verbs; the process has to be under a control block (``faults.start_again``).
+
+    A verb that something is to befall runs in a fork. One that nothing befalls runs right here, which is twice as
+    fast, unless ``fork_all`` is set, as it is in replays.
+    """
+
+    fork_all = False
+
+    def __init__(self) -> None:
+        if not faults.takes_part():
+            raise RuntimeError("this process was not started under LD_PRELOAD; see faults.start_again")
+        self.control = faults.own_control()
+        os.environ["KREPAIR_DEBUG"] = "1"
+        self._warm = False
+
+    def warm_up(self, scenes: list[Scene], work: Path) -> None:
+        """Import and compile everything that the verbs on these scenes need, so that forks find it."""
+        for scene in scenes:
+            with _folder(work) as folder:
+                placed = scene.place(folder)
+                for verb in ("apply", "undo", "apply", "purge"):
+                    self._here(placed, verb)
+        gc.collect()
+        gc.freeze()
+
+    def run(self, placed: Placed, step: Step, *, record: bool = False) -> Ended:
+        """Run a verb on a placed scene.
+
+        Args:
+            placed: the scene.
+            step: verb and fault.
+            record: keep the calls of a verb that nothing befalls, too.
+        """
+        self.control.set(placed.path, step.fault or Fault())
+        watched = record or step.fault is not None
+        if step.installed:
+            code, output = self._installed(placed, step)
+        elif watched or self.fork_all:
+            code, output = self._forked(placed, step, watched)
+        else:
+            code, output = self._here(placed, step.verb)
+        self.control.disarm()
+        calls = self.control.calls() if watched else []
+        return Ended(step, code, output, calls, self.control.happened, self.control.count)
+
+    def _here(self, placed: Placed, verb: str) -> tuple[int, str]:
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(out):
+            code = _run_here(verb, placed)
+        return code, out.getvalue()
+
+    def _forked(self, placed: Placed, step: Step, watched: bool) -> tuple[int, str]:
+        output = os.memfd_create("output")
+        try:
+            child = os.fork()
+            if child == 0:
+                self._live(placed, step.verb, output, watched)
+            _, status = os.waitpid(child, 0)
+            code = os.waitstatus_to_exitcode(status)
+            os.lseek(output, 0, os.SEEK_SET)
+            with os.fdopen(os.dup(output), "rb") as file:
+                return code, file.read().decode(errors="replace")
+        finally:
+            os.close(output)
+
+    def _live(self, placed: Placed, verb: str, output: int, watched: bool) -> None:
+        """The life of a fork."""
+        code = 1
+        try:
+            signal.alarm(_HANGS_AFTER_S)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", closefd=False), write_through=True)
+            sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", closefd=False), write_through=True)
+            if watched:
+                self.control.arm()
+            code = _run_here(verb, placed)
+        finally:
+            self.control.disarm()
+            os._exit(code)
+
+    def _installed(self, placed: Placed, step: Step) -> tuple[int, str]:
+        control = Path(f"{self.control.path}-installed")
+        own = Control(control)
+        try:
+            own.set(placed.path, step.fault or Fault())
+            own.arm()
+            done = subprocess.run(
+                [*installed_command(), *_arguments(step.verb, placed)],
+                env=faults.environment(control) | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_HANGS_AFTER_S * 5,
+            )
+            own.disarm()
+            self.control.copy_of(own)
+        finally:
+            control.unlink()
+        return done.returncode, done.stdout + done.stderr
+
+
+def installed_command() -> list[str]:
+    """The command ``krepair`` of this environment."""
+    beside = Path(sys.executable).with_name("krepair")
+    if beside.exists():
+        return [str(beside)]
+    return [sys.executable, "-c", "from krepair.cli.main import main; main()"]
+
+
+def _arguments(verb: str, placed: Placed) -> list[str]:
+    return [verb, str(placed.plan_file), "--engine", "inline", "--json"]
+
+
+@functools.cache
+def _command() -> Callable[[list[str]], object]:
+    """The command line's own code; building it from the signatures takes typer 10 ms, so it is done once."""
+    import typer.main
+
+    from krepair.cli.main import app
+
+    return typer.main.get_command(app)
+
+
+def _run_here(verb: str, placed: Placed) -> int:
+    """Run a verb in this process, through the command line's own code; gives its exit code."""
+    try:
+        _command()(_arguments(verb, placed))
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    return 0
+
+
+@contextlib.contextmanager
+def _folder(work: Path) -> Iterator[Path]:
+    """A folder for one case, gone afterwards; always under the same name, for messages that can be compared."""
+    folder = Path(tempfile.mkdtemp(prefix="case-", dir=work))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+case_folder = _folder
+
+
+class Wanted(NamedTuple):
+    """What a scene has to be, found out by runs that nothing befell.
+
+    Attributes:
+        before: everything in it, as it was written.
+        applied: what a broker sees after apply.
+        purged: everything in it after apply and purge.
+        counts: verb -> calls that change files, when nothing befalls it (purge and undo after apply).
+        calls: the same, one by one, with those that only look.
+    """
+
+    before: Tree
+    applied: Tree
+    purged: Tree
+    counts: dict[str, int]
+    calls: dict[str, list[Call]]
+
+
+def find_wanted(runner: Runner, scene: Scene, work: Path) -> Wanted:
+    """Run the verbs on a scene undisturbed.
+
+    Raises:
+        AssertionError: one of them fails, or undo does not give the scene back.
+    """
+    counts: dict[str, int] = {}
+    calls: dict[str, list[Call]] = {}
+
+    def run(placed: Placed, verb: str) -> None:
+        ended = runner.run(placed, Step(verb, None, False, False, verb), record=True)
+        counts[verb], calls[verb] = ended.count, ended.calls
+        assert ended.code == 0, f"{scene.name}, seed {scene.seed}, undisturbed: {ended}"
+
+    with _folder(work) as folder:
+        placed = scene.place(folder)
+        before = look(placed.path)
+        run(placed, "apply")
+        applied = look(placed.path)
+        run(placed, "undo")
+        after = look(placed.path)
+        assert after == before, f"{scene.name}, seed {scene.seed}: undo:\n{differences(after, before)}"
+        run(placed, "apply")
+        run(placed, "purge")
+        purged = look(placed.path)
+    return Wanted(before, visible(applied), purged, counts, calls)
+
+
+def without_lock(tree: Tree) -> Tree:
+    """The tree without ``.lock``."""
+    return {name: seen for name, seen in tree.items() if name != LOCK}
+
+
+def judge_lock(found: Tree, wanted: Wanted) -> str:
+    """What is wrong with ``.lock``: one that was there stays as it was; a crash may leave one that the broker takes."""
+    have, was = found.get(LOCK), wanted.before.get(LOCK)
+    if was is not None:
+        return "" if have == was else f".lock is {have}, was {was}"
+    if have is None:
+        return ""
+    owner = wanted.before["."].owner
+    if have.owner != owner or have.mode & 0o600 != 0o600:
+        text = f"was left behind with owner {have.owner}, mode {have.mode & 0o7777:o}"
+        return f".lock {text}: a broker of {owner} may not be able to open it"
+    return ""
+
+
+def judge_files(found: Tree, wanted: Wanted) -> str:
+    """What is wrong with a tree in which some changes are made and others not: files that are neither old nor new."""
+    have, old = visible(found), visible(wanted.before)
+    names = sorted(have.keys() | old.keys() | wanted.applied.keys())
+    odd = [name for name in names if have.get(name) not in (old.get(name), wanted.applied.get(name))]
+    return differences(
+        {name: have[name] for name in odd if name in have}, {name: old[name] for name in odd if name in old}
+    )
+
+
+def judge_end(ended: Ended, found: Tree, wanted: Wanted) -> str:
+    """What is wrong after a verb that came to its end: exit 0 promises a tree, any other code must be documented."""
+    if ended.code not in DOCUMENTED:
+        return f"{ended.step.verb} ended with {ended.code}, which it never may: {ended.last_words()}"
+    if ended.code:
+        return ""
+    verb = ended.step.verb
+    if verb == "apply":
+        wrong = differences(visible(found), wanted.applied)
+    elif verb == "undo":
+        wrong = differences(without_lock(found), without_lock(wanted.before))
+    elif private(found):
+        wrong = f"still there: {', '.join(private(found)[:3])}"
+    elif visible(found) == visible(wanted.purged):
+        wrong = differences(without_lock(found), without_lock(wanted.purged))
+    else:
+        wrong = judge_files(found, wanted)  # not everything of the plan was applied when purge came
+    return f"{verb} ended with 0, but:\n{wrong}" if wrong else ""
+
+
+def plainly(text: str, placed: Placed) -> str:
+    """The text without what differs from run to run."""
+    return text.replace(f"{placed.path}/", "").replace(placed.plan.plan_id, "ID")
+
+
+def memory_or(folder: Path | None) -> Path:
+    """Where cases are run if no other file system is asked for."""
+    if folder is not None:
+        return folder
+    return Path(MEMORY) if os.access(MEMORY, os.W_OK) else Path(tempfile.gettempdir())

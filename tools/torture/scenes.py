@@ -1,0 +1,701 @@
+"""Small log directories with plans that mix all fixes: what kills, failing calls and power cuts are tried on.
+
+    scene = build("markers", seed=3)
+    placed = scene.place(Path("/dev/shm/case-1"))   # a copy in logs/, and its plan as a value and as a file
+
+A scene is built once and then copied from memory, which takes a millisecond or two. A plan names inodes, so
+every copy has a plan of its own: the one of the scene with this copy's path and inodes, sealed anew. A test
+holds it against the plan that ``make_plan`` makes of the copy; they are the same to the byte.
+
+The same name and seed give the same bytes, times, owners and modes everywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from krepair.ops.options import Engine, Options
+from krepair.ops.plan import make_plan
+from krepair.plan import planfile
+from krepair.plan.model import FileFingerprint, Plan
+from tests import builders
+from tests.builders import NOW_MS, Batch, LogDir, Partition, data
+from tests.fixture_dirs import unpack
+from tests.ops import pending
+
+CLEAN_MARKER = ".kafka_cleanshutdown"
+POINTS = "recovery-point-offset-checkpoint"
+WATERMARKS = "replication-offset-checkpoint"
+EPOCHS = "leader-epoch-checkpoint"
+LOCK = ".lock"
+PRIVATE = "krepair~"
+FAR = "4000000000000"
+"""A delete horizon in the far future: every marker that may go goes."""
+
+INTERVAL_BYTES = 100
+OLD_MS = NOW_MS - 90 * 86_400_000
+MEMORY = "/dev/shm"
+BROKER = (4242, 4343)
+"""Owner and group of the files in scenes where the broker is not the user who runs krepair."""
+
+_COMPACT = (
+    ("cleanup.policy", "compact"),
+    ("index.interval.bytes", str(INTERVAL_BYTES)),
+    ("segment.bytes", "420"),
+)
+_ALL = "markers,epochs,checkpoints,index,snapshots,leftovers,tail"
+_MINUTE_MS = 60_000
+
+Setup = Callable[[Path, random.Random], Options]
+"""Writes the log directory at a path and says under which options its plan is made."""
+
+
+class Seen(NamedTuple):
+    """What one name in a log directory is: everything that must be the same after undo.
+
+    Attributes:
+        mode: type and permission bits.
+        owner: user and group.
+        links: names of the file, 0 of a folder.
+        mtime_ns: of a file, 0 of a folder (its time changes with every name in it).
+        content: SHA-256 of a file's bytes, the target of a link.
+        xattrs: extended attributes, as text.
+    """
+
+    mode: int
+    owner: tuple[int, int]
+    links: int
+    mtime_ns: int
+    content: str
+    xattrs: str
+
+
+Tree = dict[str, Seen]
+"""Path relative to the log directory (``.`` is the directory) -> what is there."""
+
+
+def look(root: Path | str) -> Tree:
+    """Everything below a directory, krepair's own folders too."""
+    out: Tree = {}
+    top = os.fspath(root)
+    pending_folders = [top]
+    while pending_folders:
+        folder = pending_folders.pop()
+        out[os.path.relpath(folder, top)] = _seen(folder)
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    pending_folders.append(entry.path)
+                else:
+                    out[os.path.relpath(entry.path, top)] = _seen(entry.path)
+    return out
+
+
+def visible(tree: Tree) -> Tree:
+    """What a broker sees of it: without krepair's own folders and without ``.lock``.
+
+    The number of links is left out: an original that is kept has two names for a while.
+    """
+    return {
+        name: seen._replace(links=0) for name, seen in tree.items() if PRIVATE not in name and name != LOCK
+    }
+
+
+def private(tree: Tree) -> list[str]:
+    """Names of krepair's own folders and of what is in them."""
+    return sorted(name for name in tree if PRIVATE in name)
+
+
+def differences(found: Tree, wanted: Tree, at_most: int = 6) -> str:
+    """How two trees differ, one line per name; empty if they do not."""
+    lines = []
+    for name in sorted(found.keys() | wanted.keys()):
+        have, want = found.get(name), wanted.get(name)
+        if have == want:
+            continue
+        if have is None or want is None:
+            lines.append(f"{name}: {'is missing' if have is None else 'should not be there'}")
+            continue
+        fields = [
+            f"{field} {getattr(have, field)!r}, not {getattr(want, field)!r}"
+            for field in Seen._fields
+            if getattr(have, field) != getattr(want, field)
+        ]
+        lines.append(f"{name}: {'; '.join(fields)}")
+    more = [f"and {len(lines) - at_most} more"] if len(lines) > at_most else []
+    return "\n".join(lines[:at_most] + more)
+
+
+def _seen(path: str) -> Seen:
+    found = os.lstat(path)
+    owner = (found.st_uid, found.st_gid)
+    if stat.S_ISDIR(found.st_mode):
+        return Seen(found.st_mode, owner, 0, 0, "", "")
+    if stat.S_ISLNK(found.st_mode):
+        return Seen(found.st_mode, owner, found.st_nlink, 0, os.readlink(path), "")
+    with open(path, "rb") as file:
+        content = hashlib.sha256(file.read()).hexdigest()
+    attributes = _xattrs(path)
+    return Seen(found.st_mode, owner, found.st_nlink, found.st_mtime_ns, content, repr(attributes or ""))
+
+
+def _xattrs(path: str) -> dict[str, bytes]:
+    try:
+        return {
+            name: os.getxattr(path, name, follow_symlinks=False)
+            for name in os.listxattr(path, follow_symlinks=False)
+        }
+    except OSError:
+        return {}
+
+
+class Entry(NamedTuple):
+    """One file or folder of a scene, as it is written again.
+
+    Attributes:
+        name: relative to the log directory; ``.`` is the directory itself.
+        data: bytes of a file, None of a folder.
+        mode: permission bits.
+        owner: user and group.
+        mtime_ns: modification time, 0 of a folder.
+        xattrs: extended attributes.
+    """
+
+    name: str
+    data: bytes | None
+    mode: int
+    owner: tuple[int, int]
+    mtime_ns: int
+    xattrs: dict[str, bytes]
+
+
+class Placed(NamedTuple):
+    """One copy of a scene.
+
+    Attributes:
+        path: the log directory.
+        plan: its plan.
+        plan_file: the same, as ``krepair plan`` writes it; beside the log directory.
+    """
+
+    path: Path
+    plan: Plan
+    plan_file: Path
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A log directory and the plan that was made of it.
+
+    Attributes:
+        name: of ``SCENES``.
+        seed: what it was built from, together with the name.
+        options: under which its plan was made.
+        plan: of the directory that it was built in, which is gone.
+        entries: everything in it, a folder before what is in it.
+    """
+
+    name: str
+    seed: int
+    options: Options
+    plan: Plan
+    entries: tuple[Entry, ...]
+
+    def place(self, root: Path) -> Placed:
+        """Write a copy to ``root/logs`` and its plan to ``root/plan``; neither may be there."""
+        path = root / "logs"
+        inodes = _write(self.entries, os.fspath(path))
+        plan = planfile.seal(_moved(self.plan, os.fspath(path), inodes))
+        plan_file = root / "plan"
+        plan_file.write_bytes(planfile.dumps(plan))
+        return Placed(path, plan, plan_file)
+
+
+def build(name: str, seed: int = 0) -> Scene:
+    """Build a scene.
+
+    Args:
+        name: of ``SCENES``.
+        seed: varies how many partitions, segments and batches it has.
+    """
+    setup = SCENES[name]
+    parent = MEMORY if os.access(MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="krepair-scene-", dir=parent) as work:
+        path = Path(work) / "logs"
+        options = setup(path, random.Random(f"{name} {seed}"))
+        _settle(path)
+        plan = make_plan(str(path), options)
+        if plan.root is None and not any(partition.changes for partition in plan.partitions):
+            raise AssertionError(f"scene {name}, seed {seed}: nothing is planned")
+        return Scene(name, seed, options, plan, _read(path))
+
+
+def _settle(path: Path) -> None:
+    """Give each file that has the time of this minute one that is the same in every run."""
+    for number, file in enumerate(sorted(each for each in path.rglob("*") if each.is_file())):
+        if file.stat().st_mtime_ns > (NOW_MS + _MINUTE_MS) * 1_000_000:
+            mtime_ns = (NOW_MS - 3_600_000 + number) * 1_000_000 + 7
+            os.utime(file, ns=(mtime_ns, mtime_ns))
+
+
+def _read(path: Path) -> tuple[Entry, ...]:
+    entries = []
+    for place in [path, *sorted(path.rglob("*"))]:
+        found = place.lstat()
+        content = None if stat.S_ISDIR(found.st_mode) else place.read_bytes()
+        entries.append(
+            Entry(
+                os.path.relpath(place, path),
+                content,
+                stat.S_IMODE(found.st_mode),
+                (found.st_uid, found.st_gid),
+                0 if content is None else found.st_mtime_ns,
+                _xattrs(os.fspath(place)),
+            )
+        )
+    return tuple(entries)
+
+
+def _write(entries: tuple[Entry, ...], root: str) -> dict[str, int]:
+    """Write a tree; gives the inode of each name."""
+    inodes = {}
+    us = (os.geteuid(), os.getegid())
+    for entry in entries:
+        path = root if entry.name == "." else f"{root}/{entry.name}"
+        if entry.data is None:
+            os.makedirs(path)
+            os.chmod(path, entry.mode)
+            if entry.owner != us:
+                os.chown(path, *entry.owner)
+            inodes[entry.name] = os.stat(path).st_ino
+            continue
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            view = memoryview(entry.data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            if entry.owner != us:
+                os.fchown(descriptor, *entry.owner)
+            for key, value in entry.xattrs.items():
+                os.setxattr(descriptor, key, value)
+            os.fchmod(descriptor, entry.mode)
+            os.utime(descriptor, ns=(entry.mtime_ns, entry.mtime_ns))
+            inodes[entry.name] = os.fstat(descriptor).st_ino
+        finally:
+            os.close(descriptor)
+    return inodes
+
+
+def _moved(plan: Plan, path: str, inodes: dict[str, int]) -> Plan:
+    """The plan of a copy: its path and inodes, everything else as it was."""
+
+    def files(folder: str, named: tuple[FileFingerprint, ...]) -> tuple[FileFingerprint, ...]:
+        return tuple(msgspec.structs.replace(one, inode=inodes[f"{folder}{one.name}"]) for one in named)
+
+    partitions = tuple(
+        msgspec.structs.replace(one, files=files(f"{one.folder}/", one.files)) for one in plan.partitions
+    )
+    root = plan.root and msgspec.structs.replace(plan.root, files=files("", plan.root.files))
+    return msgspec.structs.replace(
+        plan, log_dir=path, log_dir_inode=inodes["."], partitions=partitions, root=root
+    )
+
+
+# -- what the setups are made of ----------------------------------------------------------------------
+def _options(fixes: str, **given: object) -> Options:
+    values: dict[str, object] = {
+        "engine": Engine.INLINE,
+        "now_ms": NOW_MS + _MINUTE_MS,
+        "fixes": tuple(sorted(fixes.split(","))),
+        "settings": _COMPACT,
+        "delete_horizon": FAR,
+    }
+    return Options(**(values | given))  # type: ignore[arg-type]
+
+
+def _bloated(
+    directory: LogDir, topic: str, rng: random.Random, *, number: int = 0, segments: int = 6
+) -> Partition:
+    """A partition whose segments are mostly markers of producers long gone: several groups of two or three.
+
+    Each has a committed record, and an aborted one with its marker, so that transaction indexes matter.
+    """
+    partition = directory.partition(topic, number, index_interval_bytes=INTERVAL_BYTES)
+    offset = 0
+    for place in range(segments):
+        batches: list[Batch] = []
+        for _ in range(rng.randint(2, 4)):
+            batches.append(builders.commit(offset, pid=1000 + offset, timestamp=OLD_MS))
+            offset += 1
+        batches.append(data(offset, 1, timestamp=OLD_MS + place, leader_epoch=place // 2))
+        offset += 1
+        if place % 2:
+            aborted = data(offset, 1, pid=7, sequence=place, txn=True, timestamp=OLD_MS + place)
+            batches.append(_with_epoch(aborted, place // 2))
+            batches.append(builders.abort(offset + 1, pid=7, timestamp=OLD_MS, leader_epoch=place // 2))
+            offset += 2
+        if place == 0:
+            offset = 10
+        partition.segment(*batches, mtime_ms=OLD_MS + place * 1000)
+    partition.segment(data(offset, 2, timestamp=NOW_MS, leader_epoch=segments // 2))
+    return partition
+
+
+def _with_epoch(batch: Batch, leader_epoch: int) -> Batch:
+    """The same batch under another leader epoch, which its checksum does not cover."""
+    raw = batch.raw[:12] + leader_epoch.to_bytes(4, "big") + batch.raw[16:]
+    return Batch(raw, *(getattr(batch, field) for field in list(batch.__dataclass_fields__)[1:]))
+
+
+def _plain(directory: LogDir, topic: str, rng: random.Random, *, segments: int = 3) -> Partition:
+    """Segments of five batches, each with a leader epoch of its own."""
+    partition = directory.partition(topic, index_interval_bytes=INTERVAL_BYTES)
+    for place in range(segments):
+        base = place * 10
+        batches = [
+            data(each, 2, leader_epoch=2 * place, timestamp=NOW_MS + each)
+            for each in range(base, base + 10, 2)
+        ]
+        partition.segment(*batches, mtime_ms=NOW_MS - rng.randint(1, 9) * 1000 + base)
+    return partition
+
+
+def _of_segment(folder: Path, base_offset: int, suffix: str = ".log") -> Path:
+    return folder / f"{base_offset:020d}{suffix}"
+
+
+def _bases(folder: Path) -> list[int]:
+    return sorted(int(path.stem) for path in folder.glob("*.log"))
+
+
+def _rewrite(path: Path, new: bytes) -> None:
+    """New bytes under the old time."""
+    found = path.stat()
+    path.write_bytes(new)
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+def _flip(path: Path, position: int) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[position] ^= 0x40
+    _rewrite(path, bytes(raw))
+
+
+def _tear(folder: Path, content: bytes) -> None:
+    path = _of_segment(folder, _bases(folder)[-1])
+    _rewrite(path, path.read_bytes() + content)
+
+
+def _padded(folder: Path, base_offset: int) -> None:
+    for suffix, size in ((".index", 8), (".timeindex", 12)):
+        path = _of_segment(folder, base_offset, suffix)
+        path.write_bytes(path.read_bytes() + bytes(size * 20))
+
+
+def _owned(path: Path, *, lock: bool = True) -> None:
+    """Modes of a real host; and, where we may say so, files of a user of the broker's own."""
+    if lock:
+        (path / LOCK).touch()
+    for place in [path, *path.rglob("*")]:
+        os.chmod(place, 0o750 if place.is_dir() else 0o640)
+        if os.geteuid() == 0:
+            os.chown(place, *BROKER)
+
+
+# -- the scenes -----------------------------------------------------------------------------------------
+def _markers(path: Path, rng: random.Random) -> Options:
+    """Groups under the fence, in one partition; the clean-shutdown marker is there."""
+    directory = LogDir(path)
+    _bloated(directory, "b", rng, segments=rng.randint(6, 8))
+    directory.write()
+    (path / CLEAN_MARKER).write_bytes(b'{"version":0,"brokerEpoch":17}')
+    (path / LOCK).touch()
+    return _options("markers")
+
+
+def _markers_unclean(path: Path, rng: random.Random) -> Options:
+    """The same after a crash of the broker: no clean-shutdown marker, nor ``.lock``, is ever made."""
+    directory = LogDir(path)
+    _bloated(directory, "b", rng)
+    directory.write(clean_stop=False)
+    return _options("markers")
+
+
+def _markers_without_points(path: Path, rng: random.Random) -> Options:
+    """No recovery points: nothing to lower; only the marker is set aside."""
+    directory = LogDir(path)
+    _bloated(directory, "b", rng, segments=4)
+    directory.write()
+    (path / POINTS).unlink()
+    _owned(path)
+    return _options("markers")
+
+
+def _partitions(path: Path, rng: random.Random) -> Options:
+    """Three bloated partitions of the broker's user, one of them also with an index and a torn tail to mend."""
+    directory = LogDir(path)
+    for number in range(rng.randint(2, 3)):
+        _bloated(directory, "b", rng, number=number, segments=4)
+    _plain(directory, "a", rng)
+    directory.write()
+    _padded(path / "a-0", 10)
+    _tear(path / "b-0", b"\0" * 9)
+    _owned(path)
+    return _options("markers,index,tail")
+
+
+def _fence_and_tail(path: Path, rng: random.Random) -> Options:
+    """While one partition is under the fence another one's active files are cut and replaced."""
+    directory = LogDir(path)
+    _bloated(directory, "m", rng, segments=4)
+    _plain(directory, "a", rng)
+    _plain(directory, "z", rng)
+    directory.write()
+    for topic in ("a", "z"):
+        _tear(path / f"{topic}-0", data(30, 5, leader_epoch=4).raw[: rng.randint(20, 90)])
+        (path / f"{topic}-0" / EPOCHS).write_bytes(b"0\n1\n0 0\n")
+    _owned(path, lock=False)
+    return _options("markers,tail,epochs")
+
+
+def _damaged_elsewhere(path: Path, rng: random.Random) -> None:
+    directory = LogDir(path)
+    _bloated(directory, "b", rng, segments=4)
+    _plain(directory, "o", rng, segments=2)
+    directory.write()
+    _flip(_of_segment(path / "o-0", 10), 100)
+    (path / LOCK).touch()
+
+
+def _without_fence_2_2(path: Path, rng: random.Random) -> Options:
+    """Damage that recovery would meet: the order of 2.x, without the fence."""
+    _damaged_elsewhere(path, rng)
+    return _options("markers", broker_version="2.2.1")
+
+
+def _without_fence_3_9(path: Path, rng: random.Random) -> Options:
+    """Damage that recovery would meet: the order of 3.x, without the fence."""
+    _damaged_elsewhere(path, rng)
+    return _options("markers", broker_version="3.9.2")
+
+
+def _indexes(path: Path, rng: random.Random) -> Options:
+    """Indexes cut to their entries and made anew, missing ones among them, and a transaction index."""
+    directory = LogDir(path)
+    partition = _plain(directory, "i", rng)
+    partition.segment(
+        data(30, 2, pid=7, txn=True, timestamp=NOW_MS), builders.abort(32, pid=7, timestamp=NOW_MS + 1)
+    )
+    partition.segment(data(33, 1, timestamp=NOW_MS + 9))
+    _plain(directory, "j", rng, segments=2)
+    directory.write()
+    folder = path / "i-0"
+    for base in (0, 10):
+        _padded(folder, base)
+    _of_segment(folder, 20, ".timeindex").write_bytes(b"\xa5" * 24)
+    _of_segment(folder, 20, ".index").unlink()
+    _of_segment(folder, 30, ".txnindex").write_bytes(b"")
+    _of_segment(path / "j-0", 0, ".timeindex").unlink()
+    _owned(path)
+    return _options("index=regenerate")
+
+
+def _derived(path: Path, rng: random.Random) -> Options:
+    """Epochs, producer snapshots and the checkpoints of the root; nothing of any log."""
+    directory = LogDir(path)
+    partition = directory.partition("s", index_interval_bytes=INTERVAL_BYTES)
+    for base in range(0, 10 * rng.randint(2, 4), 10):
+        partition.segment(
+            data(base, 2, pid=7, sequence=base, txn=True, timestamp=NOW_MS + base),
+            builders.commit(base + 2, pid=7, timestamp=NOW_MS + base),
+            data(base + 3, 7, pid=9, sequence=base, timestamp=NOW_MS + base),
+        )
+    _plain(directory, "e", rng)
+    directory.write()
+    for snapshot in (path / "s-0").glob("*.snapshot"):
+        snapshot.write_bytes(b"\xa5" * 30)
+    (path / "e-0" / EPOCHS).write_bytes(b"0\n99\n0 0\n")
+    (path / POINTS).write_bytes(b"0\n7\ns 0 10\n")
+    (path / WATERMARKS).write_bytes(b"\0" * 40)
+    _owned(path)
+    return _options("epochs,checkpoints,snapshots")
+
+
+def _everything(path: Path, rng: random.Random) -> Options:
+    """All fixes in one plan: groups, derived files, the root, leftovers, a torn tail."""
+    directory = LogDir(path)
+    _bloated(directory, "b", rng, segments=5)
+    for topic in ("e", "l"):
+        _plain(directory, topic, rng)
+    directory.write()
+    folder = path / "b-0"
+    (folder / EPOCHS).write_bytes(b"0\n2\n0 0\n")
+    (path / POINTS).write_bytes(b"0\n1\n")
+    newest = sorted(folder.glob("*.snapshot"))[-1]
+    newest.write_bytes(b"\xa5")
+    _padded(path / "e-0", 10)
+    _tear(path / "e-0", data(30, 5, leader_epoch=4).raw[:50])
+    (path / "l-0" / f"{0:020d}.log.deleted").write_bytes(b"x" * 40)
+    (path / "l-0" / f"{10:020d}.index.cleaned").write_bytes(b"x" * 16)
+    _owned(path)
+    return _options(_ALL)
+
+
+def _leftovers(path: Path, rng: random.Random) -> Options:
+    """A swap that a broker did not finish, under the fence, and what brokers left behind."""
+    gone = (200, 300)[: rng.randint(0, 2)]
+    pending.write(path, gone=gone, without=rng.choice([(), (".index",), (".txnindex",)]))
+    for name in (f"{0:020d}.log.deleted", f"{100:020d}.timeindex.deleted"):
+        (path / "t-0" / name).write_bytes(b"x" * 40)
+    return pending.options()
+
+
+def _leftovers_without_fence(path: Path, rng: random.Random) -> Options:
+    """The other way round, a split, with damage in reach: the order of 3.x."""
+    if rng.randrange(2):
+        pending.write_split(path, damage_elsewhere=True)
+    else:
+        pending.write(path, gone=(300,), damage_elsewhere=True)
+    return pending.options(broker_version="3.9.2")
+
+
+def _removals(path: Path, rng: random.Random) -> Options:
+    """Only files that go."""
+    directory = LogDir(path)
+    _plain(directory, "l", rng)
+    directory.write()
+    folder = path / "l-0"
+    for base, suffix in ((0, ".log.deleted"), (10, ".index.deleted"), (10, ".log.cleaned"), (77, ".index")):
+        _of_segment(folder, base, suffix).write_bytes(b"\0" * 8)
+    _owned(path)
+    return _options("leftovers")
+
+
+def _tail_cut(path: Path, rng: random.Random) -> Options:
+    """Torn tails of two partitions after a crash, cut in place; what is cut is kept."""
+    directory = LogDir(path)
+    _plain(directory, "a", rng)
+    _plain(directory, "z", rng, segments=2)
+    directory.write(clean_stop=False)
+    _tear(path / "a-0", data(30, 5, leader_epoch=4).raw[: rng.randint(20, 90)])
+    _tear(path / "z-0", bytes(rng.randint(1, 5000)))
+    _padded(path / "a-0", 20)
+    _owned(path)
+    return _options("tail")
+
+
+def _damaged_middle(path: Path, rng: random.Random, *, clean_stop: bool = True) -> None:
+    directory = LogDir(path)
+    _plain(directory, "d", rng, segments=4)
+    directory.write(clean_stop=clean_stop)
+    folder = path / "d-0"
+    batch = len(data(0, 2).raw)
+    _flip(_of_segment(folder, 0), batch + 90)
+    _owned(path)
+
+
+def _excise(path: Path, rng: random.Random) -> Options:
+    """Damage in the middle of a closed segment, cut out by consent; the old log is kept."""
+    _damaged_middle(path, rng)
+    return _options("tail=excise", accepted_losses=("KR302:d-0:2",))
+
+
+def _set_aside(path: Path, rng: random.Random) -> Options:
+    """The same as a broker would do it: cut there, and all later segments set aside."""
+    _damaged_middle(path, rng, clean_stop=rng.random() < 0.5)
+    return _options("tail=broker", accepted_losses=("KR302:d-0:2",))
+
+
+def _xattrs_and_tail(path: Path, rng: random.Random) -> Options:
+    """Groups and a zeroed tail in one partition; its files have extended attributes."""
+    directory = LogDir(path)
+    _bloated(directory, "x", rng, segments=5)
+    directory.write()
+    _tear(path / "x-0", bytes(4096))
+    _owned(path)
+    for file in (path / "x-0").iterdir():
+        try:
+            os.setxattr(file, "user.kept", file.name.encode())
+        except OSError:
+            break  # this file system has none
+    return _options("markers,tail")
+
+
+def _real(name: str, path: Path, folders: tuple[str, ...]) -> None:
+    """A real log directory, cut down to some of its partitions."""
+    with tempfile.TemporaryDirectory(dir=path.parent) as work:
+        unpack(name, Path(work)).rename(path)
+    for place in path.iterdir():
+        if place.is_dir() and place.name not in folders:
+            shutil.rmtree(place)
+    topics = {tuple(folder.rsplit("-", 1)) for folder in folders}
+    for file in path.glob("*-offset-checkpoint"):
+        lines = [line for line in file.read_text().splitlines()[2:] if tuple(line.split()[:2]) in topics]
+        file.write_text("\n".join(["0", str(len(lines)), *lines]) + "\n")
+    for place in [path, *path.rglob("*")]:
+        os.chown(place, os.geteuid(), os.getegid())
+
+
+def _real_offsets(path: Path, rng: random.Random) -> Options:
+    """``__consumer_offsets`` of a real 4.3.1 broker."""
+    _real("offsets-tv2-4.3.1", path, ("__consumer_offsets-1", "__transaction_state-0", "t-a-0"))
+    keys = (
+        ("delete.retention.ms", "100"),
+        ("segment.bytes", rng.choice(["4000", "8000"])),
+        ("index.interval.bytes", "512"),
+    )
+    return _options("markers,snapshots,checkpoints", settings=keys)
+
+
+def _real_epochs(path: Path, rng: random.Random) -> Options:
+    """Two partitions of a real 2.2.1 broker whose leader epochs were destroyed, with torn tails."""
+    _real("leader-epochs-2.2.1-corrupt", path, ("e-some-0", "e-none-0", "e-all-0"))
+    _tear(path / "e-some-0", b"\0" * rng.randint(1, 60))
+    return _options("epochs,snapshots,tail", settings=())
+
+
+def _real_old_formats(path: Path, rng: random.Random) -> Options:
+    """Messages of 0.10 and before in a real 2.2.1 directory; their indexes never trimmed, some lost."""
+    _real("oldformat-2.2.1-before", path, ("m0-gzip-0", "m1-lat-0"))
+    for folder in (path / "m0-gzip-0", path / "m1-lat-0"):
+        bases = _bases(folder)
+        for base in bases[:-1]:
+            _padded(folder, base)
+        _of_segment(folder, rng.choice(bases[:-1]), ".index").unlink()
+    return _options("index", settings=())
+
+
+SCENES: dict[str, Setup] = {
+    "markers": _markers,
+    "markers-unclean": _markers_unclean,
+    "markers-without-points": _markers_without_points,
+    "partitions": _partitions,
+    "fence-and-tail": _fence_and_tail,
+    "without-fence-2.2": _without_fence_2_2,
+    "without-fence-3.9": _without_fence_3_9,
+    "indexes": _indexes,
+    "derived": _derived,
+    "everything": _everything,
+    "leftovers": _leftovers,
+    "leftovers-without-fence": _leftovers_without_fence,
+    "removals": _removals,
+    "tail-cut": _tail_cut,
+    "excise": _excise,
+    "set-aside": _set_aside,
+    "xattrs-and-tail": _xattrs_and_tail,
+    "real-offsets": _real_offsets,
+    "real-epochs": _real_epochs,
+    "real-old-formats": _real_old_formats,
+}
+"""Name -> setup. ``build`` makes a scene of one."""
