@@ -77,8 +77,9 @@ def broker_on(
             f"directory.id={own}" if line.startswith("directory.id") else line for line in meta.splitlines()
         ]
         (path / "meta.properties").write_text("\n".join(lines) + "\n")
-        for folder in path.glob("*-0"):
-            shutil.copy(seed / folder.name / "partition.metadata", folder)
+        for folder in path.iterdir():
+            if (seed / folder.name).is_dir():
+                shutil.copy(seed / folder.name / "partition.metadata", folder)
     return broker
 
 

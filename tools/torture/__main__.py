@@ -67,6 +67,13 @@ PARTS: Final = (
     ),
     Part("loads", "tools.torture.loads", "trees of crashes loaded by Kafka's own classes", 1, on_disk=False),
     Part(
+        "brokers",
+        "tools.torture.brokers",
+        "trees of power losses that real brokers start on",
+        1,
+        on_disk=False,
+    ),
+    Part(
         "bits",
         "tools.torture.bits",
         "bits flipped in plans, journals, staged and kept files",

@@ -1,0 +1,26 @@
+"""A sample of flipped bits and exchanged files; ``make torture`` has all of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.torture.bits import KINDS, flipped
+from tools.torture.power_loss import placed
+from tools.torture.scenes import build
+
+SAMPLES = {"plan": 300, "journal": 25, "staged": 25, "exchanged": 8, "kept": 25}
+
+
+def test_flipping_a_bit_twice_gives_the_bytes_back() -> None:
+    data = b"krepair"
+    assert all(flipped(flipped(data, bit), bit) == data != flipped(data, bit) for bit in range(len(data) * 8))
+
+
+@pytest.mark.parametrize("name", ["markers", "tail-cut", "derived", "set-aside", "leftovers"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_file_is_never_taken_for_a_good_one(name: str, kind: str) -> None:
+    with placed(build(name)) as site:
+        tried = KINDS[kind](site, 0, SAMPLES[kind])
+    assert [(wrong.what, wrong.why, wrong.case) for wrong in tried.wrong] == []
+    # There is nothing to exchange where only one file is made.
+    assert tried.cases or kind == "exchanged" or (name, kind) == ("set-aside", "staged")

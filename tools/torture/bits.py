@@ -1,0 +1,389 @@
+"""Flipped bits: in a plan, in a journal, in staged and kept files; and staged files exchanged for each other.
+
+What has to be true:
+
+- A plan with a flipped bit is refused with an error that names the file (12 or 64).
+- A journal with a flipped bit is refused, and the partition stays as it is; or the bit is in its last line, which
+  then counts as torn, and the verb ends right. A verb never ends with 0 unless its tree is there.
+- A staged file that changed after it was made is never put in its place: ``apply`` ends with another code than 0,
+  and the partition is as it was.
+- A kept file that changed is never put back: ``undo`` ends with another code than 0; once the bit is right again,
+  ``undo`` gives the original tree.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from krepair.errors import ExitCode, KrepairError
+from krepair.plan import planfile
+from tools.torture.disk_model import State
+from tools.torture.ground import Tree, public_tree, read_state
+from tools.torture.power_loss import Outcome, Site, by_partition, placed
+from tools.torture.recording import Event, Moved, Wrote
+from tools.torture.scenes import SCENES, build
+from tools.torture.state import State as Done
+
+_REFUSALS = {int(code) for code in ExitCode} - {0, int(ExitCode.BUG)}
+JOURNAL_MOMENTS = {
+    "applied": ("apply",),
+    "half-applied": ("killed apply",),
+    "half-undone": ("apply", "killed undo"),
+}
+"""When a bit of a journal is flipped -> what was run until then."""
+
+SMALL = "removals"
+"""The scene of which every bit of the plan and the journal is flipped; of the others a sample."""
+
+MOST = {"plan": 2000, "journal": 300, "staged": 200, "exchanged": 200, "kept": 400}
+"""Cases of each kind and scene, in a full run."""
+
+
+class Wrong(NamedTuple):
+    """What was not as it must be.
+
+    Attributes:
+        what: the bit or the exchange.
+        why: what happened.
+        case: that shows it again.
+    """
+
+    what: str
+    why: str
+    case: str
+
+
+class Tried(NamedTuple):
+    """How many cases of a kind were tried, and which went wrong."""
+
+    cases: int
+    wrong: list[Wrong]
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    """The bytes with one bit the other way round."""
+    out = bytearray(data)
+    out[bit // 8] ^= 1 << bit % 8
+    return bytes(out)
+
+
+def sample(count: int, most: int, seed: str) -> list[int]:
+    """All numbers below ``count``, or so many of them."""
+    if count <= most:
+        return list(range(count))
+    return sorted(random.Random(seed).sample(range(count), most))
+
+
+# -- plan -------------------------------------------------------------------------------------------
+def plan_bits(site: Site, seed: int, most: int, only: int = -1) -> Tried:
+    """Flip bits of the plan file."""
+    data = planfile.dumps(site.plan)
+    bits = [only] if only >= 0 else sample(len(data) * 8, most, f"plan {seed}")
+    wrong = []
+    for bit in bits:
+        why = _loads(flipped(data, bit))
+        if why:
+            wrong.append(Wrong(f"plan, bit {bit}", why, _case(site, "plan", bit, seed)))
+    return Tried(len(bits), wrong)
+
+
+def _loads(data: bytes) -> str:
+    """What is wrong with the answer to a damaged plan."""
+    try:
+        planfile.loads(data, "the.plan")
+    except KrepairError as error:
+        known = error.exit_code in {ExitCode.USAGE, ExitCode.STALE_PLAN}
+        return "" if known and "the.plan" in error.message else f"{error.exit_code}: {error.message}"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "was taken as if it were whole"
+
+
+# -- journal ----------------------------------------------------------------------------------------
+def journal_bits(site: Site, seed: int, most: int, only: int = -1, moment: str = "") -> Tried:
+    """Flip bits of a partition's journal, at three moments of its life, then apply, or undo."""
+    wrong: list[Wrong] = []
+    count = 0
+    for name in [moment] if moment else JOURNAL_MOMENTS:
+        state = _at_moment(site, name)
+        path = next((path for path in sorted(state.files) if path.endswith("/journal")), "")
+        if not path:
+            continue
+        node = state.files[path]
+        bits = [only] if only >= 0 else sample(len(state.data[node]) * 8, most, f"journal {name} {seed}")
+        for bit in bits:
+            damaged = state._replace(data=state.data | {node: flipped(state.data[node], bit)})
+            for verb, expected in (("apply", site.after), ("undo", site.before)):
+                count += 1
+                why = _journal_answer(site, damaged, path, verb, expected)
+                if why:
+                    what = f"{path.rpartition('~')[0]} journal, {name}, bit {bit}, {verb}"
+                    wrong.append(Wrong(what, why, _case(site, "journal", bit, seed, name)))
+    return Tried(count, wrong)
+
+
+def _at_moment(site: Site, moment: str) -> State:
+    site.record(JOURNAL_MOMENTS[moment])
+    return read_state(site.watch)
+
+
+def _journal_answer(site: Site, state: State, path: str, verb: str, expected: Tree) -> str:
+    site.ground.put(state)
+    outcome = site.run(verb)
+    folder = path.partition("/")[0]
+    found = by_partition(public_tree(read_state(site.watch))).get(folder)
+    was, wanted = by_partition(public_tree(state)).get(folder), by_partition(expected).get(folder)
+    if outcome.code == 0:
+        return "" if found == wanted else f"{verb} ends with 0, {folder} is not as it should be"
+    if outcome.code not in _REFUSALS:
+        return f"{verb} ends with {outcome.code}: {outcome.said}"
+    return (
+        ""
+        if found in (was, wanted)
+        else f"{verb} ends with {outcome.code} and left a mixture: {outcome.said}"
+    )
+
+
+# -- staged files -----------------------------------------------------------------------------------
+def staged_bits(site: Site, seed: int, most: int, only: int = -1) -> Tried:
+    """Flip a bit of a staged file right after its last byte was written; then everything goes its way."""
+    moments = _made(site)
+    numbers = [only] if only >= 0 else range(most if moments else 0)
+    wrong = []
+    for number in numbers:
+        moment, share = number % len(moments), random.Random(f"staged {seed} {number}").random()
+        names: list[str] = []
+
+        def flip(path: str, share: float = share, names: list[str] = names) -> None:
+            names.append(path)
+            _flip_in(path, share)
+
+        outcome, state = _disturbed(site, moments[moment], flip)
+        why = _never_put_in_place(site, outcome, state, names[0]) if names else ""
+        if why:
+            what = f"staged {os.path.relpath(names[0], site.root)}"
+            wrong.append(Wrong(what, why, _case(site, "staged", number, seed)))
+    return Tried(len(numbers), wrong)
+
+
+def _made(site: Site) -> list[int]:
+    """Events after which a staged file has all its bytes: the last write of each, unless it is empty."""
+    recording = site.record(("apply",))
+    last: dict[int, int] = {}
+    public = set(site.original.files.values())
+    for number, event in enumerate(recording.events):
+        if isinstance(event, Wrote) and event.node not in public and event.data:
+            last[event.node] = number
+    staged = {event.node for event in recording.events if isinstance(event, Moved)}
+    return sorted(number for node, number in last.items() if node in staged)
+
+
+def _disturbed(site: Site, moment: int, disturb: Callable[[str], None]) -> tuple[Outcome, State]:
+    """Apply from the original tree; right after an event the file that it is about is disturbed."""
+    site.reset()
+
+    def on_event(event: Event) -> None:
+        if (
+            isinstance(event, Wrote)
+            and site.watch.events is not None
+            and len(site.watch.events) == moment + 1
+        ):
+            path = _path_of(site.root, event.node)
+            if "/stage/" in path:
+                site.watch.on_event = None
+                with site.watch.silence():
+                    disturb(path)
+
+    site.watch.on_event = on_event
+    try:
+        with site.watch.recording():
+            outcome = site.run("apply")
+    finally:
+        site.watch.on_event = None
+    return outcome, read_state(site.watch)
+
+
+def _path_of(root: str, node: int) -> str:
+    for folder, _, names in os.walk(root):
+        for name in names:
+            if os.lstat(f"{folder}/{name}").st_ino == node:
+                return f"{folder}/{name}"
+    return ""
+
+
+def _flip_in(path: str, share: float) -> None:
+    """Flip one bit of a file; its time stays."""
+    found = os.stat(path)
+    with open(path, "r+b") as file:
+        data = file.read()
+        bit = int(share * len(data) * 8)
+        file.seek(bit // 8)
+        file.write(flipped(data, bit)[bit // 8 : bit // 8 + 1])
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+def _never_put_in_place(site: Site, outcome: Outcome, state: State, name: str) -> str:
+    folder = os.path.relpath(name, site.root).partition("/")[0]
+    found = by_partition(public_tree(state))
+    if "~root/" in name:  # staged in a partition folder, for the root
+        files = [file for file in found if file not in by_partition(site.before) or "/" not in file]
+        same = all(
+            found.get(file) in (by_partition(site.before).get(file), by_partition(site.after).get(file))
+            for file in files
+        )
+    else:
+        same = _changes_are_whole(found.get(folder, {}), site, folder)
+    if outcome.code == 0:
+        return (
+            ""
+            if public_tree(state) == site.after
+            else f"apply ends with 0, other than it should: {outcome.said}"
+        )
+    if outcome.code not in _REFUSALS:
+        return f"apply ends with {outcome.code}: {outcome.said}"
+    return (
+        "" if same else f"apply ends with {outcome.code} and left the damaged file in place: {outcome.said}"
+    )
+
+
+def _changes_are_whole(found: Tree, site: Site, folder: str) -> bool:
+    """Whether every file is the old one or the one that was to be made."""
+    before, after = by_partition(site.before).get(folder, {}), by_partition(site.after).get(folder, {})
+    return all(seen in (before.get(path), after.get(path)) for path, seen in found.items())
+
+
+def staged_exchanged(site: Site, seed: int, most: int, only: int = -1) -> Tried:
+    """Two staged files of one folder have exchanged their names right after the second was made."""
+    moments = _made(site)
+    numbers = [only] if only >= 0 else sample(len(moments) * 2, most, f"exchanged {seed}")
+    wrong = []
+    count = 0
+    for number in numbers:
+        moment, which = moments[number // 2], number % 2
+        names: list[str] = []
+
+        def exchange(path: str, which: int = which, number: int = number, names: list[str] = names) -> None:
+            others = [
+                other
+                for other in sorted(os.listdir(os.path.dirname(path)))
+                if other != os.path.basename(path)
+            ]
+            alike = [other for other in others if other.rpartition(".")[2] == path.rpartition(".")[2]]
+            choice = (alike or others) if which else others
+            if choice:
+                other = f"{os.path.dirname(path)}/{choice[number % len(choice)]}"
+                names.extend([path, other])
+                os.rename(path, f"{path}.between")
+                os.rename(other, path)
+                os.rename(f"{path}.between", other)
+
+        outcome, state = _disturbed(site, moment, exchange)
+        if not names:
+            continue
+        count += 1
+        why = _never_put_in_place(site, outcome, state, names[0])
+        if why:
+            what = " and ".join(os.path.relpath(name, site.root) for name in names)
+            wrong.append(Wrong(f"exchanged {what}", why, _case(site, "exchanged", number, seed)))
+    return Tried(count, wrong)
+
+
+# -- kept files -------------------------------------------------------------------------------------
+def kept_bits(site: Site, seed: int, most: int, only: int = -1) -> Tried:
+    """Flip a bit of a kept file, then undo; then flip it back, and undo again."""
+    site.record(("apply",))
+    state = read_state(site.watch)
+    kept = [path for path, node in sorted(state.files.items()) if "/keep/" in path and state.data[node]]
+    numbers = [only] if only >= 0 else range(most if kept else 0)
+    wrong = []
+    for number in numbers:
+        path, share = kept[number % len(kept)], random.Random(f"kept {seed} {number}").random()
+        why = _kept_answer(site, state, path, share)
+        if why:
+            wrong.append(Wrong(f"kept {path}", why, _case(site, "kept", number, seed)))
+    return Tried(len(numbers), wrong)
+
+
+def _kept_answer(site: Site, state: State, path: str, share: float) -> str:
+    node = state.files[path]
+    bit = int(share * len(state.data[node]) * 8)
+    bad = flipped(state.data[node], bit)
+    site.ground.put(state._replace(data=state.data | {node: bad}))
+    outcome = site.run("undo")
+    if outcome.code == 0:
+        return "undo ends with 0"
+    if outcome.code not in _REFUSALS:
+        return f"undo ends with {outcome.code}: {outcome.said}"
+    now = read_state(site.watch)
+    name = path.rpartition("/")[2]
+    if os.path.basename(name) not in outcome.said:
+        return f"undo ends with {outcome.code} and does not name the file: {outcome.said}"
+    if any(now.data[other] == bad for shown, other in now.files.items() if "krepair~" not in shown):
+        return f"undo ends with {outcome.code}, but put the bad copy back"
+    if not any(data == bad for data in now.data.values()):
+        return f"undo ends with {outcome.code}; the kept copy is gone"
+    healed = now._replace(
+        data={other: state.data[node] if data == bad else data for other, data in now.data.items()}
+    )
+    site.ground.put(healed)
+    again = site.run("undo")
+    found = public_tree(read_state(site.watch))
+    if again.code != 0 or found != site.before:
+        return f"with the right bytes again undo ends with {again.code}: {again.said}"
+    return ""
+
+
+# -- all ----------------------------------------------------------------------------------------------
+KINDS: dict[str, Callable[..., Tried]] = {
+    "plan": plan_bits,
+    "journal": journal_bits,
+    "staged": staged_bits,
+    "exchanged": staged_exchanged,
+    "kept": kept_bits,
+}
+
+
+def _case(site: Site, kind: str, number: int, seed: int, moment: str = "") -> str:
+    return f"{site.scene.name}:{seed}:{kind}:{number}:{moment}".rstrip(":")
+
+
+def run(seeds: range, workdir: Path, state: Done) -> None:
+    """Every kind in every scene; with ``state.samples`` so many cases of each."""
+    for seed in seeds:
+        for name in SCENES:
+            left = [kind for kind in KINDS if not state.is_done(f"{name}:{seed}:{kind}")]
+            if not left or state.time_is_up():
+                continue
+            with placed(build(name, seed), workdir) as site:
+                for kind in left:
+                    if state.time_is_up():
+                        break
+                    every = name == SMALL and kind in ("plan", "journal")
+                    tried = KINDS[kind](site, seed, state.samples or (sys.maxsize if every else MOST[kind]))
+                    for wrong in tried.wrong:
+                        state.wrong(wrong.case, f"{kind}: {wrong.why}\n{wrong.what}")
+                    state.keep(f"{name}:{seed}:{kind}", Counter({_WORDS[kind]: tried.cases}))
+
+
+_WORDS = {
+    "plan": "bits of plans",
+    "journal": "bits of journals",
+    "staged": "bits of staged files",
+    "exchanged": "exchanges",
+    "kept": "bits of kept files",
+}
+
+
+def replay(text: str, workdir: Path) -> list[str]:
+    """Try one case again."""
+    name, seed, kind, number, *moment = text.split(":")
+    with placed(build(name, int(seed)), workdir) as site:
+        more = {"moment": moment[0]} if moment else {}
+        tried = KINDS[kind](site, int(seed), MOST[kind], int(number), **more)
+        return [f"{wrong.what}: {wrong.why}" for wrong in tried.wrong]

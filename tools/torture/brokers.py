@@ -1,0 +1,199 @@
+"""A sample of the trees of power losses, each as a log directory of one real broker.
+
+A broker takes many log directories, so one start of it meets dozens of trees; topics are renamed, so that each tree
+has its own. The original tree and the applied one of each scene are among them, and say what must be served.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from krepair.formats.checkpoint import OffsetEntry, decode_offsets, encode_offsets
+from tests.corpus.jbod import broker_on
+from tests.lab.broker import Topic
+from tests.lab.client import QUIET
+from tools.torture.disk_model import State
+from tools.torture.power_loss import HISTORIES, Case, placed, trials
+from tools.torture.scenes import build
+from tools.torture.state import State as Done
+
+VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
+SCENES_STARTED = (
+    "markers",
+    "markers-unclean",
+    "markers-without-points",
+    "partitions",
+    "leftovers",
+    "indexes",
+)
+"""Whole logs under the fence. What a broker cuts of damaged ones, and the orders without it, the classes judge."""
+
+TREES_PER_SCENE = 12
+_CHECKPOINTS = "-offset-checkpoint"
+Records = tuple[tuple[int, bytes | None, bytes | None], ...]
+
+
+class Tree(NamedTuple):
+    """One log directory for the broker.
+
+    Attributes:
+        case: where it comes from; ``before`` and ``after`` are what others are held against.
+        scene: its name.
+        prefix: put before the names of its topics.
+        state: its files.
+    """
+
+    case: str
+    scene: str
+    prefix: str
+    state: State
+
+
+def trees_of(name: str, seed: int, most: int, workdir: Path) -> Iterator[Tree]:
+    """The original tree, the applied one, and so many of power losses in apply and undo."""
+    with placed(build(name, seed), workdir) as site:
+        applied = site.record(("apply",))
+        yield Tree("before", name, f"{name}.before.", site.original)
+        yield Tree("after", name, f"{name}.after.", applied.end)
+        found: list[Tree] = []
+        for history in ("apply", "undo"):
+            case = Case(name, seed, history)
+            recording = applied if history == "apply" else site.record(HISTORIES[history])
+            for trial in trials(site, recording, seed=case.words, per_point=case.per_point):
+                at = case._replace(point=trial.point, choice=trial.choice)
+                found.append(
+                    Tree(str(at), name, f"{name}.{history}.{trial.point}.{trial.choice}.", trial.state)
+                )
+        yield from random.Random(f"{name} {seed}").sample(found, min(most, len(found)))
+
+
+def write(tree: Tree, root: Path) -> dict[str, set[int]]:
+    """Write a tree with renamed topics; gives topic -> partitions."""
+    topics: dict[str, set[int]] = {}
+    for path in sorted(tree.state.folders):
+        (root / _renamed(tree, path)).mkdir(parents=True, exist_ok=True)
+        if "/" not in path:
+            topic, _, number = path.rpartition("-")
+            topics.setdefault(tree.prefix + topic, set()).add(int(number))
+    root.mkdir(parents=True, exist_ok=True)
+    for path, node in tree.state.files.items():
+        data = tree.state.data[node]
+        if path.endswith(_CHECKPOINTS) and "/" not in path and data:
+            checkpoint = decode_offsets(data)
+            data = encode_offsets(
+                OffsetEntry(tree.prefix + e.topic, e.partition, e.offset) for e in checkpoint.entries
+            )
+        file = root / _renamed(tree, path)
+        file.write_bytes(data)
+        mtime_ns = tree.state.attrs[node].mtime_ns
+        os.utime(file, ns=(mtime_ns, mtime_ns))
+    (root / ".lock").unlink(missing_ok=True)
+    return topics
+
+
+def _renamed(tree: Tree, path: str) -> str:
+    return tree.prefix + path if path.split("/", maxsplit=1)[0] in tree.state.folders else path
+
+
+def start(version: str, trees: list[Tree], work: Path) -> list[tuple[str, str]]:
+    """Start one broker on the trees and read everything; gives (case, what is served wrong)."""
+    dirs = [work / f"dir{number}" for number in range(len(trees))]
+    topics: dict[str, set[int]] = {}
+    for tree, path in zip(trees, dirs, strict=True):
+        topics |= write(tree, path)
+    config = {"retention.ms": "-1", "segment.bytes": "1073741824"}
+    registered = {name: Topic(max(numbers) + 1, config) for name, numbers in topics.items()}
+    with broker_on(version, dirs, registered, work / "broker") as broker:
+        served = {
+            isolation: _read(broker.bootstrap, topics, isolation)
+            for isolation in ("read_uncommitted", "read_committed")
+        }
+        broker.stop()
+    wrong = [("all", f"{version}: nothing was read") for found in served.values() if not any(found.values())]
+    for tree in trees:
+        allowed = [
+            other for other in trees if other.scene == tree.scene and other.case in ("before", "after")
+        ]
+        for topic in sorted(topic for topic in topics if topic.startswith(tree.prefix)):
+            name = topic.removeprefix(tree.prefix)
+            for number in sorted(topics[topic]):
+                for isolation, found in served.items():
+                    right = {found.get((other.prefix + name, number)) for other in allowed}
+                    mine = found.get((topic, number))
+                    if mine is None or mine not in right:
+                        count = "nothing" if mine is None else f"{len(mine)} records"
+                        wrong.append(
+                            (tree.case, f"{version} {isolation} serves {count} of {name}-{number} wrong")
+                        )
+    return wrong
+
+
+def _read(bootstrap: str, topics: Mapping[str, set[int]], isolation: str) -> dict[tuple[str, int], Records]:
+    """Every record of every partition that can be read to its end."""
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "krepair-torture",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",
+        "check.crcs": True,
+        "isolation.level": isolation,
+        "fetch.wait.max.ms": 20,
+    }
+    consumer = Consumer(settings | QUIET)
+    waiting = {(topic, number) for topic, numbers in topics.items() for number in numbers}
+    out: dict[tuple[str, int], list[tuple[int, bytes | None, bytes | None]]] = {key: [] for key in waiting}
+    consumer.assign([TopicPartition(topic, number, 0) for topic, number in sorted(waiting)])
+    silent = 0
+    try:
+        while waiting and silent < 40:
+            messages = consumer.consume(5000, 0.5)
+            silent = 0 if messages else silent + 1
+            for message in messages:
+                key = (message.topic() or "", message.partition() or 0)
+                error = message.error()
+                if error is None:
+                    out[key].append((message.offset() or 0, message.key(), message.value()))
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's name
+                    waiting.discard(key)
+    finally:
+        consumer.close()
+    return {key: tuple(records) for key, records in out.items() if key not in waiting}
+
+
+def run(seeds: range, workdir: Path, state: Done) -> None:
+    """One start of each version per seed."""
+    for seed in seeds:
+        for version in VERSIONS:
+            unit = f"{version}:{seed}"
+            if state.is_done(unit) or state.time_is_up():
+                continue
+            most = state.samples or TREES_PER_SCENE
+            trees = [tree for name in SCENES_STARTED for tree in trees_of(name, seed, most, workdir)]
+            work = workdir / f"brokers-{version}-{seed}"
+            try:
+                for case, text in start(version, trees, work):
+                    state.wrong(f"{version}:{case}", text)
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
+            state.keep(unit, Counter({"trees": len(trees), f"starts of {version}": 1}))
+
+
+def replay(text: str, workdir: Path) -> list[str]:
+    """Start a broker on one tree, beside what it must serve."""
+    version, _, rest = text.partition(":")
+    case = Case.parse(rest)
+    trees = [
+        tree
+        for tree in trees_of(case.scene, case.seed, 10**9, workdir)
+        if tree.case in ("before", "after", rest)
+    ]
+    return [f"{at}: {wrong}" for at, wrong in start(version, trees, workdir / "brokers")]

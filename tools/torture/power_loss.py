@@ -1,0 +1,531 @@
+"""Power losses: every verb is run once and written down, then the power goes at every instant of it.
+
+What may then be on the disk says ``tools.torture.disk_model``. Each such tree is made on a real file system, with
+the same inodes, and the same command is run again, or ``undo``. It has to end right:
+
+- after a loss in ``apply``: ``apply`` ends with 0 and gives the tree that it gives without a loss, and ``undo``
+  after it the original one; or ``undo`` at once gives the original one.
+- after a loss in ``undo``: ``undo`` ends with 0 and gives the original tree; ``apply`` ends with 0 as above, or
+  refuses because the undo has to end first, and ``undo`` then gives the original tree.
+- after a loss in ``purge``: ``purge`` ends with 0, the applied tree stays and nothing of krepair's is left;
+  ``undo`` puts back what was not purged yet: each partition is as before, or as applied.
+- what a verb that ended with 0 has done is there without running anything again.
+
+Some histories begin with a verb that is killed: what it had not synced is still in the memory of the system, where
+the next run finds it, and may lose it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from krepair.errors import KrepairError
+from krepair.ops.apply import apply
+from krepair.ops.options import Options
+from krepair.ops.purge import purge
+from krepair.ops.undo import undo
+from krepair.plan.model import Plan
+from tools.torture.disk_model import State, Volume
+from tools.torture.ground import Ground, Tree, differences, has_private, public_tree, read_state
+from tools.torture.recording import Attrs, Ended, Event, KilledError, Synced, Watch
+from tools.torture.scenes import MEMORY, SCENES, Scene, build
+from tools.torture.state import State as Done
+
+HISTORIES: dict[str, tuple[str, ...]] = {
+    "apply": ("apply",),
+    "undo": ("apply", "undo"),
+    "purge": ("apply", "purge"),
+    "apply-after-undo": ("apply", "undo", "apply"),
+    "apply-after-kill": ("killed apply", "apply"),
+    "undo-after-kill": ("killed apply", "undo"),
+    "undo-after-killed-undo": ("apply", "killed undo", "undo"),
+    "apply-after-killed-undo": ("apply", "killed undo", "undo", "apply"),
+    "purge-after-kill": ("apply", "killed purge", "purge"),
+}
+"""Name -> verbs that are run one after the other; the power goes in the last one."""
+
+KILLS = (0.1, 0.3, 0.5, 0.7, 0.9)
+"""Where a killed verb ends, as a share of its calls."""
+
+PER_POINT = 5
+"""States of each instant of a history, in a full run."""
+
+MOST_PER_UNIT = 800
+"""States of each history, in a full run."""
+
+_VERBS: dict[str, Callable[..., object]] = {"apply": apply, "undo": undo, "purge": purge}
+
+
+class Outcome(NamedTuple):
+    """How a run of a verb ended: its exit code (-1: an error that no verb may let out) and what it said."""
+
+    code: int
+    said: str
+
+
+def run_verb(verb: str, plan: Plan, options: Options) -> Outcome:
+    """Run a verb as the command line does."""
+    try:
+        report = _VERBS[verb](plan, options)
+    except KrepairError as error:
+        return Outcome(int(error.exit_code), error.message)
+    except Exception as error:
+        return Outcome(-1, f"{type(error).__name__}: {error}")
+    why = "; ".join(result.why for result in report.results if result.why)  # type: ignore[attr-defined]
+    return Outcome(int(report.exit_code), why)  # type: ignore[attr-defined]
+
+
+class Failure(NamedTuple):
+    """A state from which a verb did not end right.
+
+    Attributes:
+        point: index of the last event before the power went.
+        choice: which of the states of that instant.
+        check: which promise was broken.
+        why: what was there instead.
+        event: the last call before the power went.
+    """
+
+    point: int
+    choice: int
+    check: str
+    why: str
+    event: str
+
+    def __str__(self) -> str:
+        return f"{self.check}: {self.why}\nthe last call before the loss: {self.event}"
+
+
+class Recording(NamedTuple):
+    """One history written down.
+
+    Attributes:
+        start: the tree before its last verb's first call, all durable, or the very first tree.
+        events: of all verbs.
+        first: index of the first event of the last verb.
+        end: the tree after the last event, with nothing lost.
+    """
+
+    start: State
+    events: list[Event]
+    first: int
+    end: State
+
+
+class Site:
+    """One scene on the disk, with everything that was written down of it.
+
+    Args:
+        scene: what to try.
+        folder: an empty folder in memory; the caller removes it.
+    """
+
+    def __init__(self, scene: Scene, folder: str) -> None:
+        self.scene = scene
+        placed = scene.place(Path(folder) / "scene")
+        self.plan = placed.plan
+        self.root = os.fspath(placed.path)
+        pool = f"{folder}/pool"
+        os.mkdir(pool)
+        self.watch = Watch(self.root, pool)
+        self.ground = Ground(self.watch)
+        with self.watch:
+            self.original = read_state(self.watch)
+            self.before = public_tree(self.original)
+            outcome = self.run("apply")
+            if outcome.code != 0:
+                raise AssertionError(f"{scene.name}: apply ends with {outcome}")
+            self.after = public_tree(read_state(self.watch))
+            self.ground.put(self.original)
+
+    def run(self, verb: str) -> Outcome:
+        """Run a verb on it."""
+        return run_verb(verb, self.plan, self.scene.options)
+
+    def record(self, verbs: Sequence[str], kill: float = 0.5) -> Recording:
+        """Run verbs one after the other from the original tree and write down what they ask of the system.
+
+        Args:
+            verbs: of ``HISTORIES``.
+            kill: where a killed verb ends, as a share of its calls.
+
+        Raises:
+            AssertionError: a verb failed; or the model does not come to the tree that is there at the end.
+        """
+        calls = self._calls_of_killed(verbs) if any(verb.startswith("killed ") for verb in verbs) else 0
+        self.reset()
+        first = 0
+        with self.watch.recording() as events:
+            for verb in verbs:
+                first = len(events)
+                if verb.startswith("killed "):
+                    self._kill(verb.removeprefix("killed "), len(events) + int(kill * calls))
+                    continue
+                outcome = self.run(verb)
+                if outcome.code != 0:
+                    raise AssertionError(f"{self.scene.name}: {verb} ends with {outcome}")
+                events.append(Ended(verb, outcome.code))
+        volume = Volume(self.node, self.original)
+        for event in events:
+            volume.take(event)
+        newest, found = volume.newest(), read_state(self.watch)
+        if newest.signature != found.signature:
+            raise AssertionError(f"{self.scene.name}: the recording of {verbs} misses calls")
+        return Recording(self.original, events, first, newest)
+
+    def reset(self) -> None:
+        """Make the original tree again, and forget the files of earlier recordings."""
+        self.watch.forget(set(self.original.files.values()), {self.node, *self.original.folders.values()})
+        self.ground.put(self.original)
+
+    def _calls_of_killed(self, verbs: Sequence[str]) -> int:
+        """How many calls the killed verb makes when nobody kills it."""
+        until = next(number for number, verb in enumerate(verbs) if verb.startswith("killed "))
+        whole = self.record([*verbs[:until], verbs[until].removeprefix("killed ")])
+        return len(whole.events) - whole.first
+
+    def _kill(self, verb: str, at: int) -> None:
+        self.watch.kill_at = at
+        with contextlib.suppress(KilledError):
+            self.run(verb)
+        self.watch.kill_at = sys.maxsize
+
+    @property
+    def node(self) -> int:
+        """Of the log directory."""
+        return os.stat(self.root).st_ino
+
+
+class Trial(NamedTuple):
+    """A state, and where it came from."""
+
+    point: int
+    choice: int
+    state: State
+
+
+def trials(
+    site: Site, recording: Recording, *, seed: str, per_point: int, without: Collection[str] = ()
+) -> Iterator[Trial]:
+    """Every state that is tried of a recording; the same for the same seed.
+
+    Args:
+        site: where.
+        recording: of which history.
+        seed: of the samples.
+        per_point: how many states of each instant.
+        without: these syncs are left out of the recording, as if their lines were not there.
+    """
+    volume = Volume(site.node, recording.start)
+    bare = Volume(site.node, recording.start) if without else None
+    for number, event in enumerate(recording.events):
+        if isinstance(event, Synced) and event.site in without:
+            if bare is not None:
+                bare.take(event)
+            continue
+        volume.take(event)
+        if bare is not None:
+            bare.take(event)
+        # A sync only takes states away, so nothing new can be there after it, but what a verb's end claims.
+        if number < recording.first or isinstance(event, Synced):
+            continue
+        if bare is not None and bare.pending == volume.pending:
+            continue  # nothing is on its way that is not also with the sync
+        rng = random.Random(f"{seed} {number}")
+        found = volume.states_without(bare, rng, per_point) if bare else volume.states(rng, per_point)
+        for choice, state in enumerate(found):
+            yield Trial(number, choice, state)
+
+
+class Checker:
+    """Tries states and counts.
+
+    Args:
+        site: the scene.
+        history: name of the recording.
+        recording: its events.
+        figures: where it counts: states, distinct trees, runs of verbs.
+    """
+
+    def __init__(self, site: Site, history: str, recording: Recording, figures: Counter[str]) -> None:
+        self.site = site
+        self.verb = HISTORIES[history][-1]
+        self.recording = recording
+        self.figures = figures
+        self.seen: set[tuple[int, bool]] = set()
+
+    def check(self, trial: Trial) -> Failure | None:
+        """Try one state; a tree that was tried before is not tried again."""
+        event = self.recording.events[trial.point]
+        ended = isinstance(event, Ended)
+        self.figures["states"] += 1
+        key = (trial.state.signature, ended)
+        if key in self.seen:
+            return None
+        self.seen.add(key)
+        self.figures["trees"] += 1
+        for name, check in self._checks(ended=ended):
+            self.site.ground.put(trial.state)
+            why = check()
+            if why:
+                return Failure(
+                    trial.point, trial.choice, f"loss in {self.verb}, then {name}", why, shown(event)
+                )
+        return None
+
+    def _checks(self, *, ended: bool) -> list[tuple[str, Callable[[], str]]]:
+        claims = {"apply": self._applied, "undo": self._undone, "purge": self._purged}
+        checks = {
+            "apply": [("apply and undo", self._apply), ("undo", self._undo)],
+            "undo": [("undo", self._undo), ("apply", self._apply_of_undone)],
+            "purge": [("purge", self._purge), ("undo", self._undo_of_purged)],
+        }
+        return [*([("nothing", claims[self.verb])] if ended else []), *checks[self.verb]]
+
+    # -- what has to be true; each gives what is not, or nothing
+
+    def _run(self, verb: str) -> Outcome:
+        self.figures["runs"] += 1
+        return self.site.run(verb)
+
+    def _is(self, expected: Tree, *, private: bool) -> str:
+        state = read_state(self.site.watch)
+        different = differences(public_tree(state), expected)
+        if not private and has_private(state):
+            different.append("a folder of krepair's is left")
+        return "; ".join(different[:4])
+
+    def _applied(self) -> str:
+        return self._is(self.site.after, private=True)
+
+    def _undone(self) -> str:
+        return self._is(self.site.before, private=True)
+
+    def _purged(self) -> str:
+        return self._is(self.site.after, private=False)
+
+    def _must(self, verb: str, expected: Tree, *, private: bool = True) -> str:
+        outcome = self._run(verb)
+        if outcome.code != 0:
+            return f"{verb} ends with {outcome.code}: {outcome.said}"
+        different = self._is(expected, private=private)
+        return f"{verb} ends with 0, but {different}" if different else ""
+
+    def _undo(self) -> str:
+        return self._must("undo", self.site.before, private=False)
+
+    def _apply(self) -> str:
+        return self._must("apply", self.site.after) or self._undo()
+
+    def _apply_of_undone(self) -> str:
+        outcome = self._run("apply")
+        if outcome.code == 0:
+            different = self._is(self.site.after, private=True)
+            if different:
+                return f"apply ends with 0, but {different}"
+        elif outcome.code == -1 or "undo" not in outcome.said:
+            return f"apply ends with {outcome.code}: {outcome.said}"
+        return self._undo()
+
+    def _purge(self) -> str:
+        return self._must("purge", self.site.after, private=False)
+
+    def _undo_of_purged(self) -> str:
+        outcome = self._run("undo")
+        if outcome.code == -1:
+            return f"undo ends with {outcome.said}"
+        now = by_partition(public_tree(read_state(self.site.watch)))
+        before, after = by_partition(self.site.before), by_partition(self.site.after)
+        mixed = [
+            f"{name}: {'; '.join([*differences(tree, before[name])[:2], *differences(tree, after[name])[:2]])}"
+            for name, tree in now.items()
+            if tree not in (before[name], after[name])
+        ]
+        return f"undo ends with {outcome.code}, a mixture is left: {mixed[0]}" if mixed else ""
+
+
+def by_partition(tree: Tree) -> dict[str, Tree]:
+    """Partition folder -> its part of a tree; the files of the root one by one."""
+    out: dict[str, Tree] = {}
+    for path, seen in tree.items():
+        out.setdefault(path.partition("/")[0], {})[path] = seen
+    return out
+
+
+def shown(event: Event, names: Mapping[int, str] | None = None) -> str:
+    """An event in one line; folders and files by their names where they are known."""
+    fields = []
+    for name, value in zip(event._fields, event, strict=True):
+        if name in ("node", "folder", "to_folder") and isinstance(value, int):
+            fields.append((names or {}).get(value, str(value)))
+        elif not isinstance(value, Attrs):
+            fields.append(str(value)[:70])
+    return f"{type(event).__name__} {'  '.join(fields)}"
+
+
+@contextlib.contextmanager
+def placed(scene: Scene, work: Path | None = None) -> Iterator[Site]:
+    """A scene on a file system, in memory unless said otherwise, watched."""
+    parent = work or (MEMORY if os.access(MEMORY, os.W_OK) else None)
+    folder = tempfile.mkdtemp(prefix="krepair-power-", dir=parent)
+    try:
+        site = Site(scene, folder)
+        with site.watch:
+            yield site
+    finally:
+        shutil.rmtree(folder)
+
+
+class Case(NamedTuple):
+    """All that makes a state again.
+
+    Attributes:
+        scene: its name.
+        seed: of the scene and of the samples.
+        history: of ``HISTORIES``.
+        kill: where a killed verb ends.
+        per_point: states of each instant.
+        point: the instant.
+        choice: the state.
+        without: ids of syncs that are left out, divided by ``+``.
+    """
+
+    scene: str
+    seed: int
+    history: str
+    kill: float = 0.0
+    per_point: int = PER_POINT
+    point: int = -1
+    choice: int = -1
+    without: str = ""
+
+    def __str__(self) -> str:
+        return ":".join(str(value) for value in self).rstrip(":")
+
+    @classmethod
+    def parse(cls, text: str) -> Case:
+        """From its text."""
+        values = [*text.split(":"), ""][:8]
+        scene, seed, history, kill, per_point, point, choice, without = values
+        return cls(scene, int(seed), history, float(kill), int(per_point), int(point), int(choice), without)
+
+    @property
+    def words(self) -> str:
+        """What the samples are seeded with."""
+        return f"{self.scene} {self.seed} {self.history} {self.kill}"
+
+
+def sync_id(site: str) -> str:
+    """A short name of a sync, for replaying."""
+    return hashlib.blake2b(site.encode(), digest_size=4).hexdigest()
+
+
+def explore(
+    site: Site,
+    case: Case,
+    figures: Counter[str],
+    *,
+    most: int = sys.maxsize,
+    without: Collection[str] = (),
+) -> Iterator[tuple[Case, Failure]]:
+    """Try one history of a scene; gives what went wrong, as it comes.
+
+    Args:
+        site: the scene.
+        case: which history, and how many states of each instant.
+        figures: counted there.
+        most: so many states at most, chosen by the seed.
+        without: syncs that are left out of the recording.
+    """
+    recording = site.record(HISTORIES[case.history], case.kill)
+    checker = Checker(site, case.history, recording, figures)
+    tried = trials(site, recording, seed=case.words, per_point=case.per_point, without=without)
+    chosen = None
+    if most < sys.maxsize:
+        numbers = [
+            trial[:2]
+            for trial in trials(site, recording, seed=case.words, per_point=case.per_point, without=without)
+        ]
+        if len(numbers) > most:
+            chosen = set(random.Random(case.words).sample(numbers, most))
+    for trial in tried:
+        if chosen is None or trial[:2] in chosen:
+            failure = checker.check(trial)
+            if failure:
+                left_out = "+".join(sorted(map(sync_id, without)))
+                yield case._replace(point=failure.point, choice=failure.choice, without=left_out), failure
+
+
+def units(name: str, seed: int) -> list[Case]:
+    """The histories of a scene."""
+    cases = [Case(name, seed, history) for history in HISTORIES if "kill" not in history]
+    return cases + [
+        Case(name, seed, history, kill) for history in HISTORIES if "kill" in history for kill in KILLS
+    ]
+
+
+def run(seeds: range, workdir: Path, state: Done) -> None:
+    """Every history of every scene; with ``state.samples`` so many states of each."""
+    for seed in seeds:
+        for name in SCENES:
+            left = [case for case in units(name, seed) if not state.is_done(_unit(case))]
+            if not left or state.time_is_up():
+                continue
+            with placed(build(name, seed), workdir) as site:
+                for case in left:
+                    if state.time_is_up():
+                        break
+                    figures: Counter[str] = Counter()
+                    for failed, failure in explore(site, case, figures, most=state.samples or MOST_PER_UNIT):
+                        state.wrong(str(failed), str(failure))
+                    state.keep(_unit(case), figures)
+
+
+def _unit(case: Case) -> str:
+    return f"{case.scene}:{case.seed}:{case.history}:{case.kill}"
+
+
+def replay(text: str, workdir: Path) -> list[str]:
+    """Make one state again, show it, and say what goes wrong with it."""
+    case = Case.parse(text)
+    with placed(build(case.scene, case.seed), workdir) as site:
+        recording = site.record(HISTORIES[case.history], case.kill)
+        syncs = {event.site for event in recording.events if isinstance(event, Synced)}
+        without = {sync for sync in syncs if sync_id(sync) in case.without.split("+")}
+        for sync in without:
+            print(f"left out: {sync}")
+        for trial in trials(site, recording, seed=case.words, per_point=case.per_point, without=without):
+            if (trial.point, trial.choice) == (case.point, case.choice):
+                _show(site, recording, trial, without)
+                failure = Checker(site, case.history, recording, Counter()).check(trial)
+                return [str(failure)] if failure else []
+    return [f"{text}: there is no such state; was the source changed since?"]
+
+
+def _show(site: Site, recording: Recording, trial: Trial, without: Collection[str]) -> None:
+    first = max(0, trial.point - 12)
+    names = {node: path for path, node in [*trial.state.files.items(), *trial.state.folders.items()]}
+    for number, event in enumerate(recording.events[first : trial.point + 2], first):
+        print(f"{'>' if number == trial.point else ' '} {number:4} {shown(event, names | {site.node: '.'})}")
+    volume = Volume(site.node, recording.start)
+    for event in recording.events[: trial.point + 1]:
+        if not (isinstance(event, Synced) and event.site in without):
+            volume.take(event)
+    print("the tree, where it differs from the one that a killed process leaves:")
+    for line in differences(_whole(trial.state), _whole(volume.newest())):
+        print(f"  {line}")
+
+
+def _whole(state: State) -> Tree:
+    seen = [*state.files.items(), *state.folders.items()]
+    return {path: (state.attrs[node], state.data.get(node, b"")) for path, node in seen}
