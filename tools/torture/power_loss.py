@@ -1,7 +1,7 @@
 """Power losses: every verb is run once and written down, then the power goes at every instant of it.
 
 What may then be on the disk says ``tools.torture.disk_model``. Each such tree is made on a real file system, with
-the same inodes, and the same command is run again, or ``undo``. It has to end right:
+the same inodes, and the same command is run again, or ``undo`` (by turns). It has to end right:
 
 - after a loss in ``apply``: ``apply`` ends with 0 and gives the tree that it gives without a loss, and ``undo``
   after it the original one; or ``undo`` at once gives the original one.
@@ -64,7 +64,7 @@ MOST_PER_UNIT = 800
 """States of each history, in a full run."""
 
 _UNDO_OF = 3
-"""What ``apply`` makes after a loss in it is undone once in so many states: undo is the slowest, and rarely differs."""
+"""After a loss in ``apply``, what the second ``apply`` makes is undone in one of so many states."""
 
 _VERBS: dict[str, Callable[..., object]] = {"apply": apply, "undo": undo, "purge": purge}
 
@@ -265,19 +265,22 @@ class Checker:
         self.verb = HISTORIES[history][-1]
         self.recording = recording
         self.figures = figures
-        self.seen: set[tuple[int, bool]] = set()
+        self.seen: set[tuple[int, bool, int]] = set()
 
     def check(self, trial: Trial) -> Failure | None:
-        """Try one state; a tree that was tried before is not tried again."""
+        """Try one state, one way on; a tree that was tried before in this way is not tried again."""
         event = self.recording.events[trial.point]
         ended = isinstance(event, Ended)
         self.figures["states"] += 1
-        key = (trial.state.signature, ended)
+        signature = trial.state.signature
+        key = (signature, ended, trial.choice % 2)
         if key in self.seen:
             return None
+        self.figures["trees"] += (
+            not {(signature, end, way) for end in (False, True) for way in (0, 1)} & self.seen
+        )
         self.seen.add(key)
-        self.figures["trees"] += 1
-        for name, check in self._checks(ended=ended, undo_too=trial.choice % _UNDO_OF == 0):
+        for name, check in self._checks(trial.choice, ended=ended):
             self.site.ground.put(trial.state)
             why = check()
             if why:
@@ -286,14 +289,16 @@ class Checker:
                 )
         return None
 
-    def _checks(self, *, ended: bool, undo_too: bool) -> list[tuple[str, Callable[[], str]]]:
+    def _checks(self, choice: int, *, ended: bool) -> list[tuple[str, Callable[[], str]]]:
+        """One of the two ways on, by turns; and what a verb claimed at its end."""
         claims = {"apply": self._applied, "undo": self._undone, "purge": self._purged}
-        checks = {
-            "apply": [("apply", self._apply if undo_too else self._apply_only), ("undo", self._undo)],
+        again = self._apply if choice // 2 % _UNDO_OF == 0 else self._apply_only
+        ways = {
+            "apply": [("apply", again), ("undo", self._undo)],
             "undo": [("undo", self._undo), ("apply", self._apply_of_undone)],
             "purge": [("purge", self._purge), ("undo", self._undo_of_purged)],
         }
-        return [*([("nothing", claims[self.verb])] if ended else []), *checks[self.verb]]
+        return [*([("nothing", claims[self.verb])] if ended else []), ways[self.verb][choice % 2]]
 
     # -- what has to be true; each gives what is not, or nothing
 
