@@ -29,7 +29,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from krepair.errors import KrepairError
+from krepair.errors import ExitCode, KrepairError
 from krepair.ops.apply import apply
 from krepair.ops.options import Options
 from krepair.ops.purge import purge
@@ -77,7 +77,18 @@ class Outcome(NamedTuple):
 
 
 def run_verb(verb: str, plan: Plan, options: Options) -> Outcome:
-    """Run a verb as the command line does."""
+    """Run a verb as the command line does.
+
+    Raises:
+        KeyboardInterrupt: somebody wants the programme to stop: the verb took the signal for its own.
+    """
+    outcome = _outcome(verb, plan, options)
+    if outcome.code == ExitCode.INTERRUPTED:
+        raise KeyboardInterrupt
+    return outcome
+
+
+def _outcome(verb: str, plan: Plan, options: Options) -> Outcome:
     try:
         report = _VERBS[verb](plan, options)
     except KrepairError as error:
