@@ -229,33 +229,18 @@ def _flip_in(path: str, share: float) -> None:
 
 
 def _never_put_in_place(site: Site, outcome: Outcome, state: State, name: str) -> str:
-    folder = os.path.relpath(name, site.root).partition("/")[0]
-    found = by_partition(public_tree(state))
-    if "~root/" in name:  # staged in a partition folder, for the root
-        files = [file for file in found if file not in by_partition(site.before) or "/" not in file]
-        same = all(
-            found.get(file) in (by_partition(site.before).get(file), by_partition(site.after).get(file))
-            for file in files
-        )
-    else:
-        same = _changes_are_whole(found.get(folder, {}), site, folder)
+    """What is wrong after an apply one of whose staged files was disturbed."""
+    found = public_tree(state)
     if outcome.code == 0:
-        return (
-            ""
-            if public_tree(state) == site.after
-            else f"apply ends with 0, other than it should: {outcome.said}"
-        )
+        return "" if found == site.after else f"apply ends with 0, other than it should: {outcome.said}"
     if outcome.code not in _REFUSALS:
         return f"apply ends with {outcome.code}: {outcome.said}"
-    return (
-        "" if same else f"apply ends with {outcome.code} and left the damaged file in place: {outcome.said}"
-    )
-
-
-def _changes_are_whole(found: Tree, site: Site, folder: str) -> bool:
-    """Whether every file is the old one or the one that was to be made."""
-    before, after = by_partition(site.before).get(folder, {}), by_partition(site.after).get(folder, {})
-    return all(seen in (before.get(path), after.get(path)) for path, seen in found.items())
+    # What is staged for the root lies in a partition folder, too.
+    folder = "" if "~root/" in name else os.path.relpath(name, site.root).partition("/")[0]
+    for path, seen in found.items():
+        if path.rpartition("/")[0] == folder and seen not in (site.before.get(path), site.after.get(path)):
+            return f"apply ends with {outcome.code} and left {path} neither old nor new: {outcome.said}"
+    return ""
 
 
 def staged_exchanged(site: Site, seed: int, most: int, only: int = -1) -> Tried:
@@ -324,7 +309,8 @@ def _kept_answer(site: Site, state: State, path: str, share: float) -> str:
     name = path.rpartition("/")[2]
     if os.path.basename(name) not in outcome.said:
         return f"undo ends with {outcome.code} and does not name the file: {outcome.said}"
-    if any(now.data[other] == bad for shown, other in now.files.items() if "krepair~" not in shown):
+    folder = "" if "~root/" in path else f"{path.partition('/')[0]}/"
+    if now.data.get(now.files.get(f"{folder}{name}", -1)) == bad:
         return f"undo ends with {outcome.code}, but put the bad copy back"
     if not any(data == bad for data in now.data.values()):
         return f"undo ends with {outcome.code}; the kept copy is gone"
