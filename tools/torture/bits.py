@@ -312,11 +312,9 @@ def _kept_answer(site: Site, state: State, path: str, share: float) -> str:
     folder = "" if "~root/" in path else f"{path.partition('/')[0]}/"
     if now.data.get(now.files.get(f"{folder}{name}", -1)) == bad:
         return f"undo ends with {outcome.code}, but put the bad copy back"
-    if not any(data == bad for data in now.data.values()):
+    if now.data.get(now.files.get(path, -1)) != bad:
         return f"undo ends with {outcome.code}; the kept copy is gone"
-    healed = now._replace(
-        data={other: state.data[node] if data == bad else data for other, data in now.data.items()}
-    )
+    healed = now._replace(data=now.data | {now.files[path]: state.data[node]})
     site.ground.put(healed)
     again = site.run("undo")
     found = public_tree(read_state(site.watch))
