@@ -1,4 +1,50 @@
-"""Syncs of krepair that nobody misses when they alone are left out, and why they stay."""
+"""Syncs of krepair that nobody misses when they alone are left out, and why they stay.
 
-NOT_MISSED: dict[str, str] = {}
-TOGETHER: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+``python -m tools.torture.syncs`` finds them anew. A sync that is not missed and is not here is a question: is it needed,
+or is the programme blind?
+"""
+
+_OTHER_FOLDER = "a rename is one step, and the other of its two folders is synced in the next line"
+_LATER = "the same file is synced again once its attributes are right; a file system may want bytes before names"
+_AT_OPENING = "every run syncs these folders again before its first record (``sync_all``)"
+_AT_MAKING = "these folders are synced when they are made; this one is for what a killed run left, see ``TOGETHER``"
+_STAGED_NAME = "a staged file whose name is lost is made again; its bytes are what has to be there"
+_ONLY_LITTER = "what comes back is litter of krepair's own, which the next run of any verb removes"
+
+_SURGERY = "journal/surgery.py"
+_OPEN = "journal/runner.py _Run._open: folder.sync_all()"
+_MAKE = "journal/folder.py PartitionFolder.make_private_folders"
+HOLDER = f"{_MAKE}: self.disk.sync_dir(self.holder) [partition folder]"
+OPENED = f"{_OPEN} [partition folder]"
+SOURCE = f"{_SURGERY} _rename: folder.disk.sync_dir(os.path.dirname(folder.at(source)))"
+TARGET = f"{_SURGERY} _rename: folder.disk.sync_dir(os.path.dirname(folder.at(target)))"
+
+NOT_MISSED: dict[str, str] = {
+    "durable/real_disk.py RealDisk.create: os.fsync(target) [stage]": _LATER,
+    HOLDER: _AT_OPENING,
+    f"{_MAKE}: self.disk.sync_dir(self.private) [private folder]": _AT_OPENING,
+    "journal/purge.py remove_private_folder: folder.disk.sync_dir(folder.private) [private folder]": _ONLY_LITTER,
+    "journal/replace.py ReplaceFiles.go_on_all: folder.disk.sync_dir(folder.at(folder.names.stage())) [stage]": (
+        _OTHER_FOLDER
+    ),
+    f"{_OPEN} [keep]": _AT_MAKING,
+    OPENED: _AT_MAKING,
+    f"{_OPEN} [private folder]": _AT_MAKING,
+    f"{_OPEN} [stage]": _AT_MAKING,
+    f"{_OPEN} [out]": _AT_MAKING,
+    f"{_SURGERY} _give_bytes_back: folder.disk.sync_file(folder.at(name)) [file]": (
+        "the same file is synced again once its time is right; what is read back in between has to be on the disk"
+    ),
+    f"{SOURCE} [out]": _OTHER_FOLDER,
+    f"{SOURCE} [stage]": _OTHER_FOLDER,
+    f"{TARGET} [keep]": _OTHER_FOLDER,
+    f"{TARGET} [partition folder]": _OTHER_FOLDER,
+    "ops/stage.py Stager._mend: self._sync_stage(each) [stage]": _STAGED_NAME,
+    "pipeline/damage.py _finish: disk.sync_dir(item.target) [stage]": _STAGED_NAME,
+}
+
+TOGETHER: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("tail-cut", "apply", (HOLDER, OPENED)),
+    ("tail-cut", "apply", (f"{SOURCE} [out]", f"{TARGET} [keep]")),
+)
+"""Scene, history, and syncs that stand in for each other: without all of them something is missed."""

@@ -438,4 +438,5 @@ _PLUMBING = frozenset({"inner", "wrapper", "__exit__", "__enter__"})
 @functools.lru_cache(maxsize=1000)
 def _shown(code: CodeType, line: int) -> str:
     module = code.co_filename.rpartition(_KREPAIR)[2]
-    return f"{module} {code.co_qualname}: {linecache.getline(code.co_filename, line).strip()}"
+    text = linecache.getline(code.co_filename, line).partition("  #")[0].strip()
+    return f"{module} {code.co_qualname}: {text}"
