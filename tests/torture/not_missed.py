@@ -1,15 +1,23 @@
 """Syncs of krepair that nobody misses when they alone are left out, and why they stay.
 
-``python -m tools.torture.syncs`` finds them anew. A sync that is not missed and is not here is a question: is it needed,
-or is the programme blind?
+``python -m tools.torture.syncs`` finds them anew. A sync that is not missed and is not here is a question: is it
+needed, or is the programme blind?
 """
 
 _OTHER_FOLDER = "a rename is one step, and the other of its two folders is synced in the next line"
-_LATER = "the same file is synced again once its attributes are right; a file system may want bytes before names"
+_LATER = (
+    "the same file is synced again once its attributes are right; a file system may want bytes before names"
+)
 _AT_OPENING = "every run syncs these folders again before its first record (``sync_all``)"
-_AT_MAKING = "these folders are synced when they are made; this one is for what a killed run left, see ``TOGETHER``"
+_AT_MAKING = (
+    "these folders are synced when they are made; this one is for what a killed run left, see ``TOGETHER``"
+)
 _STAGED_NAME = "a staged file whose name is lost is made again; its bytes are what has to be there"
 _ONLY_LITTER = "what comes back is litter of krepair's own, which the next run of any verb removes"
+
+_FOR_BROKERS = "krepair comes to the same end without it; a broker that is started after the loss does not"
+_FENCE_GOES = "the fence is down by then; what comes back of its folder is cleared by the next run"
+_SAME_FOLDER = "the next record, or the next file of the same folder, syncs the folder, too"
 
 _SURGERY = "journal/surgery.py"
 _OPEN = "journal/runner.py _Run._open: folder.sync_all()"
@@ -17,6 +25,9 @@ _MAKE = "journal/folder.py PartitionFolder.make_private_folders"
 HOLDER = f"{_MAKE}: self.disk.sync_dir(self.holder) [partition folder]"
 OPENED = f"{_OPEN} [partition folder]"
 SOURCE = f"{_SURGERY} _rename: folder.disk.sync_dir(os.path.dirname(folder.at(source)))"
+CLEARED = "journal/fence.py Fence._clear: self._disk.sync_dir(self.place) [fence]"
+FENCE_SOURCE = "journal/fence.py Fence._move: self._disk.sync_dir(os.path.dirname(source))"
+FENCE_TARGET = "journal/fence.py Fence._move: self._disk.sync_dir(os.path.dirname(target))"
 TARGET = f"{_SURGERY} _rename: folder.disk.sync_dir(os.path.dirname(folder.at(target)))"
 
 NOT_MISSED: dict[str, str] = {
@@ -32,6 +43,19 @@ NOT_MISSED: dict[str, str] = {
     f"{_OPEN} [private folder]": _AT_MAKING,
     f"{_OPEN} [stage]": _AT_MAKING,
     f"{_OPEN} [out]": _AT_MAKING,
+    "journal/aside.py put_segment_back: disk.sync_dir(folder.path) [partition folder]": _FOR_BROKERS,
+    "journal/aside.py set_aside: disk.sync_dir(folder.path) [partition folder]": _FOR_BROKERS,
+    "journal/fence.py Fence._clear: self._disk.sync_dir(self._folder.private) [private folder]": _FENCE_GOES,
+    CLEARED: _FENCE_GOES,
+    f"{FENCE_SOURCE} [fence]": _OTHER_FOLDER,
+    f"{FENCE_SOURCE} [log directory]": _OTHER_FOLDER,
+    f"{FENCE_TARGET} [fence]": _OTHER_FOLDER,
+    f"{FENCE_TARGET} [log directory]": _OTHER_FOLDER,
+    "journal/fence.py Fence.put_up: self._disk.sync_dir(self.place) [fence]": _SAME_FOLDER,
+    "journal/folder.py PartitionFolder.run: self._sync(step.path) [out]": _OTHER_FOLDER,
+    "journal/folder.py PartitionFolder.run: self._sync(step.path) [stage]": _OTHER_FOLDER,
+    "journal/plan_copy.py PlanKeeper._keep_in: self._disk.sync_dir(folder.private) [private folder]": _SAME_FOLDER,
+    "pipeline/tasks.py _make_companions: disk.sync_dir(item.stage) [stage]": _STAGED_NAME,
     f"{_SURGERY} _give_bytes_back: folder.disk.sync_file(folder.at(name)) [file]": (
         "the same file is synced again once its time is right; what is read back in between has to be on the disk"
     ),
@@ -46,5 +70,10 @@ NOT_MISSED: dict[str, str] = {
 TOGETHER: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("tail-cut", "apply", (HOLDER, OPENED)),
     ("tail-cut", "apply", (f"{SOURCE} [out]", f"{TARGET} [keep]")),
+    (
+        "markers-without-points",
+        "apply",
+        (f"{FENCE_SOURCE} [fence]", f"{FENCE_TARGET} [log directory]", CLEARED),
+    ),
 )
 """Scene, history, and syncs that stand in for each other: without all of them something is missed."""
