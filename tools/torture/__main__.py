@@ -96,6 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the programme; gives 0 if nothing was wrong, 1 otherwise."""
     given = _parser().parse_args(arguments)
     faults.start_again(["-m", "tools.torture", *(sys.argv[1:] if arguments is None else arguments)])
+    faults.own_control()  # its file goes now, whichever parts are run
     parts = {part.name: part for part in PARTS}
     with tempfile.TemporaryDirectory(prefix="krepair-torture-", dir=given.on or _memory()) as work:
         if given.replay:
