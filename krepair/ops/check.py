@@ -46,6 +46,7 @@ from krepair.ops.kept import kept_originals
 from krepair.ops.next_start.findings import recovery_findings, refusal_findings, retention_findings
 from krepair.ops.next_start.forecast import RootFacts, forecast
 from krepair.ops.next_start.refusal import Version
+from krepair.ops.next_start.rehearsal import look_at_starts
 from krepair.ops.next_start.start_space import StartSpace, space_findings, start_space
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
@@ -139,12 +140,11 @@ def _check_one(
     whole: set[str],
     views: Sequence[LogDir],
 ) -> LogDirReport:
-    surveyed = _survey(view, settings, options, engine, progress)
+    surveyed, root = look_at_everything(view, settings, options, engine, progress)
     if any(each.txn.problems or any(one.needs_reading for one in each.indexes.values()) for each in surveyed):
         whole.add(view.path)  # cutting is not enough for every file
-    root = RootFacts(see_checkpoints(view, log_ends(view, engine, surveyed)), read_metadata(view))
-    going = {each.partition.folder: deletions_of(view, each, options) for each in surveyed}
     version = next_version(view, options)
+    going = {each.partition.folder: deletions_of(view, each, options) for each in surveyed}
     lines = tuple(forecast(view, surveyed, going, root, version))
     seen = _Seen(
         view=view,
@@ -175,6 +175,16 @@ def _check_one(
         free_bytes=seen.space.free_bytes,
         kept=seen.kept,
     )
+
+
+def look_at_everything(
+    view: LogDir, settings: Settings, options: Options, engine: Engine, progress: Progress
+) -> tuple[list[Surveyed], RootFacts]:
+    """Read one log directory whole, and play the next start through where something is wrong."""
+    surveyed = _survey(view, settings, options, engine, progress)
+    root = RootFacts(see_checkpoints(view, log_ends(view, engine, surveyed)), read_metadata(view))
+    look_at_starts(view, surveyed, settings, options, next_version(view, options), engine, progress)
+    return surveyed, root
 
 
 def _survey(

@@ -28,6 +28,8 @@ class ForecastLine(Struct, frozen=True, kw_only=True):
         bytes_read: how much the broker would read for it (recovery), 0 if nothing.
         segments: base offsets of the segments that it would read, ascending.
         seconds: how long that takes, see ``krepair.checks.recovery_time``.
+        log_bytes: (base offset, bytes of the log) of every segment that is there afterwards, ascending; empty where
+            the start was not played through, since nothing is wrong with the partition.
     """
 
     partition: str
@@ -36,6 +38,7 @@ class ForecastLine(Struct, frozen=True, kw_only=True):
     bytes_read: int = 0
     segments: tuple[int, ...] = ()
     seconds: float = 0.0
+    log_bytes: tuple[tuple[int, int], ...] = ()
 
 
 class PartitionSummary(Struct, frozen=True, kw_only=True):

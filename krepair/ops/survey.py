@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from krepair.checks.rehearsal.behaviour import VersionNumber
 from krepair.formats import producer_snapshot, txn_index
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import FileKind, parse_file_name
@@ -23,6 +24,7 @@ from krepair.pipeline.engine import Engine
 from krepair.pipeline.indexes import InspectResult
 from krepair.pipeline.items import Place, ScanItem, ScanResult
 from krepair.pipeline.jobs import SCAN
+from krepair.pipeline.rehearse import Rehearsed
 from krepair.pipeline.txn_indexes import TxnResult
 from krepair.pipeline.wire import decode_summary
 from krepair.plan.build import version_of
@@ -80,6 +82,7 @@ class Surveyed:
         damage: maps of its damaged logs, by base offset.
         tail: what is planned for its damage, None if that was not asked for.
         leftovers: what brokers left behind, None if there is nothing or it was not looked at.
+        rehearsed: what the next start comes to, by version; empty where nothing is wrong.
     """
 
     partition: Partition
@@ -96,6 +99,7 @@ class Surveyed:
     damage: dict[int, MapResult] = field(default_factory=dict)
     tail: TailDecision | None = None
     leftovers: SeenLeftovers | None = None
+    rehearsed: dict[VersionNumber, Rehearsed] = field(default_factory=dict)
 
 
 def place_of(log_dir: LogDir, partition: Partition) -> Place:

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from krepair.pipeline import damage, indexes, look, tasks, txn_indexes, verify
+from krepair.pipeline import damage, indexes, look, rehearse, tasks, txn_indexes, verify
 from krepair.pipeline.damage import MapItem, MapResult, MendedItem, MendedResult
 from krepair.pipeline.indexes import InspectItem, InspectResult, MendItem, MendResult
 from krepair.pipeline.items import (
@@ -21,6 +21,7 @@ from krepair.pipeline.items import (
     VerifyResult,
 )
 from krepair.pipeline.look import LookItem, LookResult
+from krepair.pipeline.rehearse import RehearseItem, RehearseResult
 from krepair.pipeline.txn_indexes import TxnItem, TxnResult
 
 Item = TypeVar("Item")
@@ -47,6 +48,7 @@ MEND = Task("mend", MendItem, MendResult, indexes.mend)
 INSPECT_TXN = Task("inspect txn", TxnItem, TxnResult, txn_indexes.inspect_txn)
 VERIFY_MENDED = Task("verify mended", MendItem, MendResult, indexes.verify_mended)
 MAP_DAMAGE = Task("map damage", MapItem, MapResult, damage.map_damage)
+REHEARSE = Task("rehearse", RehearseItem, RehearseResult, rehearse.rehearse)
 MAKE_MENDED = Task("make mended", MendedItem, MendedResult, damage.mended)
 TASKS: dict[str, Task[Any, Any]] = {
     task.name: task
@@ -61,6 +63,7 @@ TASKS: dict[str, Task[Any, Any]] = {
         MEND,
         VERIFY_MENDED,
         MAP_DAMAGE,
+        REHEARSE,
         MAKE_MENDED,
     )
 }

@@ -197,7 +197,25 @@ class Recovered(Struct, frozen=True):
     complaints: tuple[str, ...]
 
 
-Answer = TypeVar("Answer", Loaded, Cleaned, Fixpoint, Recovered)
+class Started(Struct, frozen=True):
+    """What a start did to the segments; ``recovered`` as the log lines of the start name them."""
+
+    log_end: int
+    segments: tuple[SegmentState, ...]
+    recovered: tuple[int, ...]
+    complaints: tuple[str, ...]
+
+
+class ReadCheckpoint(Struct, frozen=True):
+    """A checkpoint of the root as a broker reads it; ``offline`` if what is wrong takes the directory offline."""
+
+    lines: int
+    problem: str
+    offline: bool
+    complaints: tuple[str, ...]
+
+
+Answer = TypeVar("Answer", Loaded, Cleaned, Fixpoint, Recovered, Started, ReadCheckpoint)
 
 
 def digest_of(records: Iterable[Record]) -> str:
@@ -315,6 +333,36 @@ class Judge:
             now_ms=now_ms,
             extra=extra,
         )
+
+    def start(
+        self,
+        folder: Path,
+        *,
+        clean: bool,
+        recovery_point: int,
+        log_start: int,
+        settings: Mapping[str, object] | None = None,
+        now_ms: int | None = None,
+    ) -> Started:
+        """Open as a broker that starts, and tell only what became of the segments.
+
+        Raises:
+            JudgeError: the loader throws: a broker would not start.
+        """
+        return self._ask(
+            Started,
+            "start",
+            folder,
+            int(clean),
+            recovery_point,
+            log_start,
+            settings=settings,
+            now_ms=now_ms,
+        )
+
+    def checkpoint(self, file: Path) -> ReadCheckpoint:
+        """Read one checkpoint of the root."""
+        return self._ask(ReadCheckpoint, "checkpoint", file, settings=None)
 
     def clean(
         self,

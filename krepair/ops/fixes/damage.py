@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from krepair.checks.catalogue import Finding
-from krepair.checks.retention import FIRST_WITHOUT_SANITY_CHECK
 from krepair.kernels import classes as c
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir
@@ -175,7 +174,7 @@ def damages_of(log_dir: LogDir, each: Surveyed) -> tuple[Damaged, ...]:
             rule = _RULE.get(one.damage, TORN_TAIL if torn else "KR302")
             harmless = torn or (rule == "KR304" and mapped.recovery == "splits")
             consent = "" if harmless else f"{rule}:{each.partition.folder}:{one.first_lost}"
-            broker = _broker_loss(each, number, one.start)
+            broker = broker_loss(each, number, one.start)
             found.append(
                 Damaged(
                     base_offset=facts.base_offset,
@@ -200,9 +199,9 @@ def _recovery(each: Surveyed, number: int, one: DamagedRange, rule: str, broker:
         return "a broker's recovery splits the segment there and loses nothing"
     if mapped.recovery == "empties":
         why = "a broker's recovery comes to an index entry that goes back and empties the segment"
-        return f"{why}: {_broker_loss(each, number, 0).text()} are lost"
+        return f"{why}: {broker_loss(each, number, 0).text()} are lost"
     if not mapped.recovery and one.start < mapped.cut < one.end:
-        loss = _broker_loss(each, number, mapped.cut)
+        loss = broker_loss(each, number, mapped.cut)
         return f"a broker's recovery does not notice it, and cuts at position {mapped.cut}: {loss.text()} are lost"
     what = {
         "strays": "a broker's recovery splits the segment, and the log end jumps there",
@@ -250,7 +249,7 @@ def _excised(each: Surveyed, number: int, one: DamagedRange) -> Loss:
     return Loss(one.bytes, one.first_lost, last, records, at_most, last_at_most=following[0].first_is_old)
 
 
-def _broker_loss(each: Surveyed, number: int, start: int, *, alone: bool = False) -> Loss:
+def broker_loss(each: Surveyed, number: int, start: int, *, alone: bool = False) -> Loss:
     """What is lost when a broker cuts a segment and deletes all later ones.
 
     Args:
@@ -285,66 +284,9 @@ def _broker_loss(each: Surveyed, number: int, start: int, *, alone: bool = False
     return Loss(size, first, last, records, at_most, len(later), at_least=at_least)
 
 
-def cut_by_recovery(each: Surveyed, bases: Collection[int], *, alone: bool) -> str:
-    """What a broker's recovery of some segments cuts, in words; empty if it cuts nothing.
-
-    Args:
-        each: mapped.
-        bases: base offsets of the segments that are recovered.
-        alone: whether each is recovered for itself, for its missing index: then later segments stay.
-    """
-    texts: list[str] = []
-    for number, facts in enumerate(each.segments):
-        start = _cut_at(each, facts) if facts.base_offset in bases else -1
-        if start < 0:
-            continue
-        loss = _broker_loss(each, number, start, alone=alone)
-        stay = "; later segments stay, behind a gap" if alone and number < len(each.segments) - 1 else ""
-        texts.append(
-            f"recovery cuts {facts.base_offset:020d}.log at position {start}: {loss.text()} are lost{stay}"
-        )
-        if not alone:
-            break
-    return "; ".join(texts)
-
-
-def _cut_at(each: Surveyed, facts: SegmentFacts) -> int:
-    """Where a recovery of a segment cuts it, -1 if nowhere."""
-    found = each.damage.get(facts.base_offset)
-    if found is None:
-        return -1
-    if found.recovery == "empties":
-        return 0
-    return found.cut if found.cut < facts.summary.file_size else -1
-
-
 def recovered_bases(each: Surveyed, point: int) -> list[int]:
     """Base offsets of the segments that hold offsets at or above the recovery point, ascending."""
     return [segment.base_offset for segment, end in each.partition.segments_with_ends() if end > point]
-
-
-def recovery_stops(log_dir: LogDir, each: Surveyed, version: tuple[int, int, int] | None) -> tuple[str, str]:
-    """The log whose offsets make the start of a broker fail, and why; two empty texts if none does.
-
-    Source: Log.splitOverflowedSegment ("only permitted for segments with overflow"); seen on 2.2.1, 3.9.2, 4.3.1.
-    """
-    if not any(found.recovery == "stops" for found in each.damage.values()):
-        return "", ""
-    point = log_dir.recovery_point.offsets.get((each.partition.topic, each.partition.number), 0)
-    bases = recovered_bases(each, point)
-    if log_dir.clean_shutdown:
-        rebuilds = version is None or version >= FIRST_WITHOUT_SANITY_CHECK
-        bases = [one.base_offset for one in each.partition.segments if rebuilds and one.index is None]
-    for facts in each.segments:
-        found = each.damage.get(facts.base_offset)
-        if found is None or facts.base_offset not in bases:
-            continue
-        name = f"{facts.base_offset:020d}.log"
-        if found.recovery == "stops":
-            return name, f"{each.partition.folder}/{name} has offsets that do not fit it: its recovery fails"
-        if _cut_at(each, facts) >= 0 and not log_dir.clean_shutdown:
-            break
-    return "", ""
 
 
 def damage_findings(log_dir: LogDir, each: Surveyed) -> Iterator[Finding]:

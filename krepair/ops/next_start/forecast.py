@@ -8,19 +8,23 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from krepair.checks.recovery_time import duration_text, recovery_seconds
-from krepair.checks.retention import FIRST_WITHOUT_SANITY_CHECK, Deletions
+from krepair.checks.retention import Deletions
 from krepair.formats.filenames import LOG_START_CHECKPOINT
 from krepair.logdir.values import LogDir
 from krepair.ops.findings.identity import Metadata
 from krepair.ops.findings.marked import marked_forecast
 from krepair.ops.fixes.checkpoints import SeenCheckpoint
-from krepair.ops.fixes.damage import cut_by_recovery, recovered_bases, unmapped
+from krepair.ops.fixes.damage import recovered_bases
 from krepair.ops.fixes.leftovers import swap_forecast
 from krepair.ops.fixes.snapshots import snapshot_forecast
 from krepair.ops.next_start.refusal import Version, forgotten_epochs, refusal, reservations
+from krepair.ops.next_start.rehearsal import cut_segments, outcome_for, outcome_text
 from krepair.ops.reports import ForecastLine
 from krepair.ops.survey import Surveyed
+from krepair.pipeline.rehearse import Rehearsed
 from krepair.rules.checkpoints import LineDecision
+
+_NOT_READ = "cleanly stopped: its logs are not read"
 
 
 class RootFacts(NamedTuple):
@@ -72,7 +76,7 @@ def forecast(
         forgotten = snapshot_forecast(each, version, recovered_from)
         for more in (forgotten_epochs(view, each), forgotten, reserved):
             line = replace(line, text=f"{line.text}; {more}") if more else line
-        if each.partition.folder in emptied:
+        if each.partition.folder in emptied and not each.rehearsed:
             yield _emptied(line, emptied[each.partition.folder])
             continue
         deleted = going.get(each.partition.folder)
@@ -85,7 +89,8 @@ def forecast(
 def _emptied(line: ForecastLine, start: LineDecision) -> ForecastLine:
     """Of a partition whose log start is past its log end: ``deleteSegmentsIfLogStartGreaterThanLogEnd``."""
     text = f"log start {start.offset} is past the log end {start.end}: every segment is deleted"
-    return replace(line, expected="delete", text=f"{line.text}; {text}")
+    emptied = ((start.offset, 0),)
+    return replace(line, expected="delete", text=f"{line.text}; {text}", log_bytes=emptied)
 
 
 def _with_deletions(line: ForecastLine, going: Deletions) -> ForecastLine:
@@ -122,35 +127,31 @@ def _loaded(view: LogDir, each: Surveyed, version: Version) -> ForecastLine:
     if not partition.segments:
         text = "no .log: the broker begins an empty one"
         return ForecastLine(partition=partition.folder, expected="start", text=text)
+    if each.rehearsed and version is None:
+        return _by_version(view, each)
+    outcome = outcome_for(each, version)
+    if outcome is not None:
+        return _rehearsed(view, each, outcome)
     if view.clean_shutdown:
-        return _after_clean_stop(view, each, version)
+        return _after_clean_stop(each)
     point = view.recovery_point.offsets.get((partition.topic, partition.number), 0)
     bases = recovered_bases(each, point)
     said = f"not cleanly stopped: {len(bases)} segments from the recovery point {point} on are read"
-    return _recovered(view, each, bases, said)
+    return _recovered(each, bases, said)
 
 
-def _after_clean_stop(view: LogDir, each: Surveyed, version: Version) -> ForecastLine:
-    """Nothing is read, but for segments whose index is missing, from 2.3 on (NoSuchFileException in loadSegmentFiles).
-
-    Up to 2.2 an index that is missing is made anew and stays empty.
-    """
-    folder = each.partition.folder
-    rebuilds = version is None or version >= FIRST_WITHOUT_SANITY_CHECK
-    bases = [segment.base_offset for segment in each.partition.segments if rebuilds and segment.index is None]
-    if not bases:
-        return ForecastLine(partition=folder, expected="start", text="cleanly stopped: its logs are not read")
-    said = f"cleanly stopped, but {len(bases)} segments have no .index: these are read"
-    return _recovered(view, each, bases, said)
+def _after_clean_stop(each: Surveyed) -> ForecastLine:
+    """Nothing is read of a partition in which nothing is wrong."""
+    return ForecastLine(partition=each.partition.folder, expected="start", text=_NOT_READ)
 
 
-def _recovered(view: LogDir, each: Surveyed, bases: Sequence[int], said: str) -> ForecastLine:
-    """Of a partition of which segments are read, and cut where they are damaged."""
+def _recovered(each: Surveyed, bases: Sequence[int], said: str) -> ForecastLine:
+    """Of a partition of which segments are read."""
     chosen = set(bases)
     facts = [one for one in each.segments if one.base_offset in chosen]
     read = sum(segment.log.size for segment in each.partition.segments if segment.base_offset in chosen)
     seconds = recovery_seconds(read, sum(one.summary.batches for one in facts))
-    line = ForecastLine(
+    return ForecastLine(
         partition=each.partition.folder,
         expected="recover",
         text=f"{said}, {duration_text(seconds)}",
@@ -158,11 +159,46 @@ def _recovered(view: LogDir, each: Surveyed, bases: Sequence[int], said: str) ->
         segments=tuple(bases),
         seconds=round(seconds, 3),
     )
-    damaged = next((one for one in facts if one.summary.damage), None)
-    if damaged is None:
+
+
+def _rehearsed(view: LogDir, each: Surveyed, outcome: Rehearsed) -> ForecastLine:
+    """Of a partition whose start was played through for one version."""
+    if outcome.failure:
+        return refusal_line(each, f"{each.partition.folder}/{outcome.file}: {outcome.failure}")
+    if not outcome.recovered:
+        line = ForecastLine(partition=each.partition.folder, expected="start", text=_NOT_READ)
+    elif view.clean_shutdown:
+        reasons = "have no .index, or one that contradicts itself: these are read"
+        said = f"cleanly stopped, but {len(outcome.recovered)} segments {reasons}"
+        line = _recovered(each, outcome.recovered, said)
+    else:
+        point = view.recovery_point.offsets.get((each.partition.topic, each.partition.number), 0)
+        said = (
+            f"not cleanly stopped: {len(outcome.recovered)} segments are read, the recovery point is {point}"
+        )
+        line = _recovered(each, outcome.recovered, said)
+    cut, gone = cut_segments(each, outcome)
+    text = outcome_text(each, outcome)
+    line = replace(line, text=f"{line.text}; {text}" if text else line.text, log_bytes=outcome.sizes)
+    if gone and not cut:
+        return replace(line, expected="delete")
+    return replace(line, expected="truncate") if cut else line
+
+
+def _by_version(view: LogDir, each: Surveyed) -> ForecastLine:
+    """Of a partition whose start was played through, and the version is not known: the newest's, and who differs."""
+    outcomes = [each.rehearsed[one] for one in sorted(each.rehearsed)]
+    line = _rehearsed(view, each, outcomes[-1])
+    others = []
+    for outcome in outcomes[:-1]:
+        other = _rehearsed(view, each, outcome)
+        if (other.expected, other.log_bytes) != (line.expected, line.log_bytes):
+            others.append(f"{_name_of(outcome.version)}: {other.expected}: {other.text}")
+    if not others:
         return line
-    if unmapped(each):
-        where = f"{damaged.base_offset:020d}.log at position {damaged.summary.valid_bytes}"
-        return replace(line, expected="truncate", text=f"recovery cuts {where} and drops what follows")
-    text = cut_by_recovery(each, chosen, alone=view.clean_shutdown)
-    return replace(line, expected="truncate", text=text) if text else line
+    newest = _name_of(outcomes[-1].version)
+    return replace(line, text=f"this depends on the version; {newest}: {line.text}; {'; '.join(others)}")
+
+
+def _name_of(version: tuple[int, int, int]) -> str:
+    return ".".join(map(str, version))

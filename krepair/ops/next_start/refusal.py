@@ -19,7 +19,6 @@ from krepair.formats.filenames import (
 from krepair.logdir.values import LogDir, OffsetCheckpoint
 from krepair.ops.findings.identity import PARTITION_METADATA, Metadata
 from krepair.ops.findings.marked import marked_refusals
-from krepair.ops.fixes.damage import recovery_stops
 from krepair.ops.next_start.odd_names import names_without_an_offset
 from krepair.ops.survey import Surveyed
 from krepair.rules.epochs import EpochReason
@@ -82,9 +81,7 @@ def causes_of_refusal(
         if text:
             yield Cause(each.partition.folder, LEADER_EPOCH_CHECKPOINT, text)
         yield from _indexes_refused(view, each, version)
-        log, text = recovery_stops(view, each, version)
-        if text:
-            yield Cause(each.partition.folder, log, text)
+        yield from _start_fails(each, version)
     if version is None or version >= METADATA_SINCE:
         for name, said in metadata.items():
             if isinstance(said, Damage):
@@ -144,6 +141,17 @@ def _indexes_refused(view: LogDir, each: Surveyed, version: Version) -> Iterator
             if file and too_long and (mapped or version is None or version < MAPS_INDEXES_LAZILY):
                 text = f"{partition.folder}/{file.name} is longer than a broker can map"
                 yield Cause(partition.folder, file.name, text)
+
+
+def _start_fails(each: Surveyed, version: Version) -> Iterator[Cause]:
+    """What ends the start that was played through; of an unknown version the first of those that end."""
+    outcomes = [each.rehearsed[version]] if version in each.rehearsed else []
+    if version is None:
+        outcomes = [each.rehearsed[one] for one in sorted(each.rehearsed)]
+    failed = next((one for one in outcomes if one.failure), None)
+    if failed is not None:
+        folder = each.partition.folder
+        yield Cause(folder, failed.file, f"{folder}/{failed.file}: {failed.failure}")
 
 
 def _is_reset(checkpoint: OffsetCheckpoint, version: Version) -> bool:

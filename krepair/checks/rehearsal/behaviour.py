@@ -1,0 +1,49 @@
+"""In what the loaders of the versions differ, as far as it decides what a start does to a log."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+VersionNumber = tuple[int, int, int]
+
+JUDGED_VERSIONS: tuple[VersionNumber, ...] = ((2, 2, 1), (2, 8, 2), (3, 9, 2), (4, 3, 1))
+"""Their loader classes were held against the forecast, damage by damage."""
+
+
+class Behaviour(NamedTuple):
+    """What one version does.
+
+    Attributes:
+        checks_indexes: opens every offset and time index, makes one that is missing, and recovers a segment whose
+            index contradicts itself. Later versions (KAFKA-7283) only recover a segment without an offset index.
+        fences_producers: throws where a marker has an older producer or coordinator epoch (until KAFKA-7502).
+        drops_producers_below_start: a producer whose last batch is below the log start is left out of a snapshot that
+            is loaded (until KAFKA-8483, KIP-360).
+        completes_empty_transactions: a marker without data before it ends a transaction of its own, and an abort
+            marker gets an entry in the transaction index (until KAFKA-10702).
+        lists_snapshots_each_time: looks for snapshots on the disk each time; later (KAFKA-9393) it remembers them,
+            removes those of no segment, and the snapshot of a segment that goes.
+        needs_first_unstable_offset: throws where the first offset of an open transaction is past the log end.
+    """
+
+    checks_indexes: bool
+    fences_producers: bool
+    drops_producers_below_start: bool
+    completes_empty_transactions: bool
+    lists_snapshots_each_time: bool
+    needs_first_unstable_offset: bool
+
+
+def behaviour_of(version: VersionNumber) -> Behaviour:
+    """What a version does.
+
+    Source: Log, LogSegment, ProducerStateManager in the branches 2.2 to 2.8; LogLoader, UnifiedLog (3.9, 4.3).
+    """
+    return Behaviour(
+        checks_indexes=version < (2, 3, 0),
+        fences_producers=version < (2, 3, 0),
+        drops_producers_below_start=version < (2, 4, 0),
+        completes_empty_transactions=version < (2, 8, 0),
+        lists_snapshots_each_time=version < (2, 8, 0),
+        needs_first_unstable_offset=version < (3, 0, 0),
+    )

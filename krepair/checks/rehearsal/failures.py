@@ -1,0 +1,47 @@
+"""How a step of the loader ends early."""
+
+from __future__ import annotations
+
+
+class StartFailsError(Exception):
+    """No version catches it: the log is not loaded, and the broker does not start.
+
+    Attributes:
+        file: name of the file that does it.
+        text: what the broker finds there.
+    """
+
+    def __init__(self, file: str, text: str) -> None:
+        super().__init__(f"{file}: {text}")
+        self.file = file
+        self.text = text
+
+
+class CorruptRecordError(Exception):
+    """``CorruptRecordException`` or ``InvalidRecordException``: a recovery cuts the log, any other read fails."""
+
+    def __init__(self, file: str, text: str) -> None:
+        super().__init__(f"{file}: {text}")
+        self.file = file
+        self.text = text
+
+
+class CorruptIndexError(Exception):
+    """``CorruptIndexException``: the segment is recovered."""
+
+
+class InvalidOffsetError(Exception):
+    """``InvalidOffsetException``: an index entry would go back."""
+
+    def __init__(self, file: str, text: str) -> None:
+        super().__init__(f"{file}: {text}")
+        self.file = file
+        self.text = text
+
+
+class OffsetOverflowError(Exception):
+    """``LogSegmentOffsetOverflowException``: an offset that does not fit the base offset of its segment."""
+
+    def __init__(self, base_offset: int) -> None:
+        super().__init__(f"{base_offset:020d}")
+        self.base_offset = base_offset

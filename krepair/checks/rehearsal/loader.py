@@ -1,0 +1,243 @@
+"""The start of one partition, step by step, and what came of it.
+
+Source: Log.loadSegments and recoverLog (2.2.1, 2.8), LogLoader.load, UnifiedLog.rebuildProducerState (3.9, 4.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from krepair.checks.rehearsal.behaviour import Behaviour
+from krepair.checks.rehearsal.failures import (
+    CorruptIndexError,
+    CorruptRecordError,
+    InvalidOffsetError,
+    OffsetOverflowError,
+    StartFailsError,
+)
+from krepair.checks.rehearsal.producers import (
+    ProducerClock,
+    ProducerStates,
+    SnapshotContent,
+    SnapshotFolder,
+)
+from krepair.checks.rehearsal.segment import SegmentState
+
+_INT64_MAX = 2**63 - 1
+_SPLITS_AT_MOST = 64
+Step = TypeVar("Step")
+
+
+class StartInputs(NamedTuple):
+    """What a start begins with, beside the segments.
+
+    Attributes:
+        clean: whether the broker was cleanly stopped.
+        recovery_point: of the partition; 0 where none is recorded.
+        log_start: as recorded; 0 where it is not.
+        snapshots: of producers, by offset.
+        clock: when producers are forgotten.
+    """
+
+    clean: bool
+    recovery_point: int
+    log_start: int
+    snapshots: Mapping[int, SnapshotContent]
+    clock: ProducerClock
+
+
+class StartOutcome(NamedTuple):
+    """What a start comes to.
+
+    Attributes:
+        file: the file that keeps the broker from starting, empty if it starts.
+        failure: what it finds there.
+        recovered: base offsets of the segments that are recovered, ascending.
+        sizes: (base offset, bytes of the log) of the segments that are there afterwards, ascending.
+        log_end: the next offset, -1 if the broker does not start.
+    """
+
+    file: str
+    failure: str
+    recovered: tuple[int, ...]
+    sizes: tuple[tuple[int, int], ...]
+    log_end: int
+
+
+def play_start(segments: Sequence[SegmentState], inputs: StartInputs, behaviour: Behaviour) -> StartOutcome:
+    """Play the start of one partition through.
+
+    Args:
+        segments: at least one, as they are on the disk; they are changed.
+        inputs: what the start begins with.
+        behaviour: of the version.
+    """
+    loader = _Loader(segments, inputs, behaviour)
+    try:
+        log_end = loader.load()
+    except (StartFailsError, CorruptRecordError, InvalidOffsetError) as error:
+        return StartOutcome(error.file, error.text, tuple(sorted(loader.recovered)), (), -1)
+    sizes = tuple((base, one.log.size) for base, one in sorted(loader.segments.items()))
+    return StartOutcome("", "", tuple(sorted(loader.recovered)), sizes, log_end)
+
+
+class _Loader:
+    """Attributes: ``segments`` that are loaded so far, and the bases of those that were ``recovered``."""
+
+    def __init__(self, on_disk: Sequence[SegmentState], inputs: StartInputs, behaviour: Behaviour) -> None:
+        self._on_disk = {one.base_offset: one for one in on_disk}
+        self._like = on_disk[0]
+        self._inputs = inputs
+        self._behaviour = behaviour
+        self._snapshots = SnapshotFolder(inputs.snapshots)
+        self._producers = self._new_producers()
+        self.segments: dict[int, SegmentState] = {}
+        self.recovered: set[int] = set()
+
+    def load(self) -> int:
+        """Load the partition; gives its log end."""
+        self._retried(self._load_files)
+        log_end = self._retried(self._recover_log)
+        active = self.segments[max(self.segments)]
+        active.offsets.grow()
+        active.times.grow()
+        log_start = max(self._inputs.log_start, min(self.segments))
+        self._producers.remove_strays(self.segments)
+        self._rebuild_producers(self._producers, log_start, log_end, clean=self._inputs.clean)
+        self._find_first_unstable(log_start, log_end)
+        return log_end
+
+    def _new_producers(self) -> ProducerStates:
+        return ProducerStates(self._snapshots, self._behaviour, self._inputs.clock)
+
+    # -- segments
+
+    def _retried(self, step: Callable[[], Step]) -> Step:
+        """Run a step, again after each split of a segment whose offsets do not fit it."""
+        for _ in range(_SPLITS_AT_MOST):
+            try:
+                return step()
+            except OffsetOverflowError as overflow:
+                self._split(overflow.base_offset)
+        raise StartFailsError("", "its segments are split without end")
+
+    def _split(self, base_offset: int) -> None:
+        segment = self._on_disk.pop(base_offset)
+        parts = segment.split()
+        self.segments.pop(base_offset, None)
+        for part in parts:
+            self._on_disk[part.base_offset] = part
+            self.segments[part.base_offset] = part
+        if all(part.base_offset != base_offset for part in parts):
+            self._producers.forget_segment(base_offset)
+
+    def _load_files(self) -> None:
+        for one in self.segments.values():
+            one.closed()
+        self.segments = {}
+        for base_offset, segment in sorted(self._on_disk.items()):
+            try:
+                segment.open(self._behaviour)
+            except CorruptIndexError:
+                self._recover(segment)
+            self.segments[base_offset] = segment
+
+    def _recover(self, segment: SegmentState) -> int:
+        producers = self._new_producers()
+        self._rebuild_producers(producers, self._inputs.log_start, segment.base_offset, clean=False)
+        self.recovered.add(segment.base_offset)
+        cut = segment.recover(producers)
+        segment.has_index = segment.has_time_index = True
+        producers.take_snapshot()
+        return cut
+
+    def _recover_log(self) -> int:
+        if not self._inputs.clean:
+            self._recover_unflushed()
+        if self.segments:
+            log_end = self.segments[max(self.segments)].next_offset()
+            if log_end >= self._inputs.log_start:
+                return log_end
+            self._drop(list(self.segments))
+            if not self._behaviour.lists_snapshots_each_time:
+                self._producers.start_over(self._inputs.log_start)
+        self.segments[self._inputs.log_start] = self._like.empty_at(self._inputs.log_start)
+        return self._inputs.log_start
+
+    def _recover_unflushed(self) -> None:
+        unflushed = list(self._between(self._inputs.recovery_point, _INT64_MAX))
+        for number, segment in enumerate(unflushed):
+            try:
+                cut = self._recover(segment)
+            except InvalidOffsetError:
+                cut = segment.empty()
+            if cut > 0:
+                segment.next_offset()  # for a line of the log, and it may fail
+                self._drop([one.base_offset for one in unflushed[number + 1 :]])
+                return
+
+    def _drop(self, bases: Sequence[int]) -> None:
+        for base_offset in bases:
+            del self.segments[base_offset]
+            self._on_disk.pop(base_offset, None)
+            self._producers.forget_segment(base_offset)
+
+    def _between(self, start: int, end: int) -> Iterator[SegmentState]:
+        """The segments that may hold offsets from ``start`` on, below ``end``."""
+        bases = sorted(self.segments)
+        floor = max((base for base in bases if base <= start), default=-_INT64_MAX)
+        return (self.segments[base] for base in bases if floor <= base < end)
+
+    # -- producers
+
+    def _rebuild_producers(
+        self, producers: ProducerStates, log_start: int, last_offset: int, *, clean: bool
+    ) -> None:
+        newest = sorted(self.segments)[-2:]
+        if clean and not producers.has_snapshots:
+            for offset in (*newest, last_offset):
+                producers.end_offset = offset
+                producers.take_snapshot()
+            return
+        producers.reload(log_start, last_offset)
+        if last_offset > producers.end_offset:
+            floor = max((base for base in self.segments if base <= last_offset), default=None)
+            old = self._behaviour.lists_snapshots_each_time
+            for segment in list(self._between(producers.end_offset, last_offset)):
+                base_offset = segment.base_offset
+                producers.end_offset = max(base_offset, producers.end_offset, log_start)
+                if base_offset in newest or base_offset == last_offset:
+                    producers.take_snapshot()
+                segment.load_producers(
+                    producers,
+                    producers.end_offset,
+                    last_offset,
+                    ends_here=old or base_offset == floor,
+                    onwards=old,
+                )
+        producers.end_offset = last_offset
+        producers.take_snapshot()
+
+    def _find_first_unstable(self, log_start: int, log_end: int) -> None:
+        """Look up where the earliest open transaction begins, as a broker does last."""
+        first = self._producers.first_open_offset
+        if first < 0:
+            return
+        offset = max(first, log_start)
+        bases = sorted(base for base in self.segments if base <= offset)
+        if self._behaviour.lists_snapshots_each_time:
+            if self.segments[bases[-1]].position_of(offset) < 0:
+                text = f"a transaction is open from offset {offset} on, which the log does not have"
+                raise StartFailsError(self.segments[bases[-1]].log.name, text)
+            return
+        if offset > log_end:
+            if self._behaviour.needs_first_unstable_offset:
+                text = f"a transaction is open from offset {offset} on, the log ends at {log_end}"
+                raise StartFailsError(self.segments[max(self.segments)].log.name, text)
+            return
+        if offset == log_end:
+            return
+        for base in (base for base in sorted(self.segments) if base >= bases[-1]):
+            if self.segments[base].position_of(offset) >= 0:
+                return

@@ -1,0 +1,201 @@
+"""The batches of a ``.log`` as a broker meets them: by the size that each declares, the rest only when it is asked for.
+
+Source: FileLogInputStream, FileRecords, DefaultRecordBatch, LegacyRecord (2.2.1, 2.8, 3.9).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Final
+
+import crc32c
+
+from krepair.checks.rehearsal.failures import CorruptRecordError, StartFailsError
+from krepair.formats import batch_v2
+from krepair.formats.batch_v2 import HEADER, BatchHeader
+from krepair.formats.control import ControlKey, EndTxnMarker, decode_end_txn, decode_key
+from krepair.formats.damage import Damage
+from krepair.formats.record import Record, records
+
+ReadAt = Callable[[int, int], memoryview]
+"""(position, count) -> bytes of the file, fewer at its end."""
+
+_UP_TO_MAGIC: Final = 17
+_LOG_OVERHEAD: Final = 12
+_SMALLEST: Final = 14
+_OLD_HEADERS: Final = {0: 6, 1: 14}
+_OLD_MAGIC_PLACE: Final = _LOG_OVERHEAD + 4
+_OLD_TIMESTAMP_PLACE: Final = _LOG_OVERHEAD + 6
+_FRONT: Final = struct.Struct(">qi4xb")
+assert _FRONT.size == _UP_TO_MAGIC
+
+
+class LogFile:
+    """The bytes of one ``.log`` while a start is played through; cutting it changes nothing but ``size``.
+
+    Attributes:
+        name: of the file.
+        size: bytes that are left of it.
+    """
+
+    def __init__(self, name: str, size: int, read_at: ReadAt) -> None:
+        self.name = name
+        self.size = size
+        self._read_at = read_at
+
+    def bytes_at(self, position: int, count: int) -> memoryview:
+        """Bytes from a position on, fewer at the end of the file."""
+        return self._read_at(position, max(0, min(count, self.size - position)))
+
+    def part(self, name: str, start: int, end: int) -> LogFile:
+        """A file of its own with some of these bytes."""
+        read_at = self._read_at
+        return LogFile(name, end - start, lambda position, count: read_at(start + position, count))
+
+    def batches(self, start: int = 0, end: int = -1) -> Iterator[LogBatch]:
+        """The batches from a position on, as far as their sizes lead.
+
+        Args:
+            start: position of the first; whether one begins there is not known.
+            end: the walk reads no batch that passes it; the end of the file if negative.
+
+        Raises:
+            CorruptRecordError: a batch declares fewer bytes than the smallest one has.
+        """
+        position, end = start, self.size if end < 0 else min(end, self.size)
+        while position < end - _UP_TO_MAGIC:
+            offset, length, magic = _FRONT.unpack_from(self.bytes_at(position, _UP_TO_MAGIC))
+            if length < _SMALLEST:
+                text = f"position {position}: a record size of {length}, smaller than {_SMALLEST}"
+                raise CorruptRecordError(self.name, text)
+            if position > end - _LOG_OVERHEAD - length:
+                return
+            yield LogBatch(self, position, offset, length + _LOG_OVERHEAD, magic)
+            position += length + _LOG_OVERHEAD
+
+
+class LogBatch:
+    """One batch of any format, its header read when it is first asked for.
+
+    Attributes:
+        position: of its first byte.
+        offset: the offset field: the base offset in v2, the last one before.
+        size: bytes by its own length field.
+        magic: as a signed byte.
+    """
+
+    __slots__ = ("_header", "_log", "magic", "offset", "position", "size")
+
+    def __init__(self, log: LogFile, position: int, offset: int, size: int, magic: int) -> None:
+        self._log = log
+        self.position = position
+        self.offset = offset
+        self.size = size
+        self.magic = magic
+        self._header: BatchHeader | None = None
+
+    @property
+    def is_old(self) -> bool:
+        """Whether a broker takes it for a message of v0 or v1."""
+        return self.magic < batch_v2.MAGIC
+
+    @property
+    def header(self) -> BatchHeader:
+        """The header of a batch that a broker takes for v2.
+
+        Raises:
+            StartFailsError: the file ends within it.
+        """
+        if self._header is None:
+            data = self._log.bytes_at(self.position, HEADER.size)
+            if len(data) < HEADER.size:
+                raise StartFailsError(
+                    self._log.name, f"position {self.position}: it ends within a batch header"
+                )
+            self._header = batch_v2.decode_header(bytes(data))
+        return self._header
+
+    @property
+    def last_offset(self) -> int:
+        """The last offset, by the header alone."""
+        return self.offset if self.is_old else self.offset + self.header.last_offset_delta
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp, by the header alone; of a batch whose checksum is right."""
+        if not self.is_old:
+            return self.header.max_timestamp
+        if self.magic == 0:
+            return batch_v2.NO_TIMESTAMP
+        place = self._log.bytes_at(self.position + _OLD_TIMESTAMP_PLACE, 8)
+        return int.from_bytes(place, "big", signed=True)
+
+    @property
+    def has_producer_id(self) -> bool:
+        """Whether a producer with an id wrote it.
+
+        Raises:
+            StartFailsError: its header cannot be read.
+        """
+        if not self.is_old:
+            return self.header.has_producer_id
+        bytes_needed = _OLD_HEADERS.get(self.magic, -1)
+        if bytes_needed < 0 or self.position + _LOG_OVERHEAD + bytes_needed > self._log.size:
+            raise StartFailsError(
+                self._log.name, f"position {self.position}: no batch has format {self.magic}"
+            )
+        return False
+
+    def ensure_valid(self) -> None:
+        """Raise ``CorruptRecordError`` where the checksum is not right; a wrong magic above 2 is not noticed."""
+        data = self._log.bytes_at(self.position, self.size)
+        if self.is_old:
+            stored, computed = data[_LOG_OVERHEAD:_OLD_MAGIC_PLACE], zlib.crc32(data[_OLD_MAGIC_PLACE:])
+            right = int.from_bytes(stored, "big") == computed
+        else:
+            right = self.size >= HEADER.size and self.header.crc == crc32c.crc32c(data[batch_v2.CRC_START :])
+        if not right:
+            raise CorruptRecordError(
+                self._log.name, f"position {self.position}: a batch with a wrong checksum"
+            )
+
+    def marker(self) -> tuple[ControlKey, EndTxnMarker] | None:
+        """What a control batch says; None if compaction left no record in it.
+
+        Raises:
+            CorruptRecordError: its record cannot be read.
+            StartFailsError: it is no commit or abort marker.
+        """
+        header = self.header
+        where = f"position {self.position}"
+        if self.size < HEADER.size:
+            raise StartFailsError(self._log.name, f"{where}: a control batch shorter than its header")
+        if header.record_count == 0:
+            return None
+        key = decode_key(self._control_record().key)
+        if isinstance(key, Damage):
+            raise CorruptRecordError(
+                self._log.name, f"{where}: {key.expected} was expected, found {key.found}"
+            )
+        if not key.is_end_txn:
+            raise StartFailsError(self._log.name, f"{where}: a control record that ends no transaction")
+        value = decode_end_txn(self._control_record().value)
+        if isinstance(value, Damage):
+            text = f"{where}: {value.expected} was expected, found {value.found}"
+            raise CorruptRecordError(self._log.name, text)
+        return key, value
+
+    def _control_record(self) -> Record:
+        """The first record; what follows is only looked at behind the last one."""
+        header = self.header
+        data = bytes(self._log.bytes_at(self.position + HEADER.size, self.size - HEADER.size))
+        readable = header.record_count > 0 and not header.codec
+        found = list(islice(records(data, header.record_count), 2)) if readable else []
+        looked_at = found if header.record_count == 1 else found[:1]
+        if not looked_at or isinstance(found[0], Damage) or any(isinstance(one, Damage) for one in looked_at):
+            text = f"position {self.position}: a control record that cannot be read"
+            raise CorruptRecordError(self._log.name, text)
+        return found[0]

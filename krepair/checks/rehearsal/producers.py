@@ -1,0 +1,236 @@
+"""Producer state at a start: from the newest snapshot that can be read, and from the log behind it.
+
+Only what can end a start is kept: epochs, the first offset of an open transaction, and which snapshots there are, which
+decides how much of the log is read.
+Source: ProducerStateManager, ProducerAppendInfo (2.2.1, 2.8, 3.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from krepair.checks.rehearsal.behaviour import Behaviour
+from krepair.checks.rehearsal.failures import StartFailsError
+from krepair.checks.rehearsal.log_file import LogBatch
+from krepair.formats.control import ControlType
+from krepair.formats.producer_snapshot import ProducerEntry
+
+SnapshotContent = tuple[ProducerEntry, ...] | None
+"""The entries, None of a file that cannot be read."""
+
+
+class ProducerClock(NamedTuple):
+    """When a producer is forgotten.
+
+    Attributes:
+        now_ms: of the broker that starts.
+        expiry_ms: how long after its last batch.
+    """
+
+    now_ms: int
+    expiry_ms: int
+
+
+class Producer(NamedTuple):
+    """What can end a start."""
+
+    epoch: int = -1
+    coordinator_epoch: int = -1
+    last_offset: int = -1
+    timestamp: int = -1
+    open_from: int = -1
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction that a marker ended."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    aborted: bool
+
+
+class SnapshotFolder:
+    """The snapshots of a partition on the disk.
+
+    Attributes:
+        contents: by offset.
+    """
+
+    def __init__(self, contents: Mapping[int, SnapshotContent]) -> None:
+        self.contents = dict(contents)
+
+
+class ProducerStates:
+    """One ``ProducerStateManager``: a start makes a new one for each segment that it recovers, and one for the log."""
+
+    def __init__(self, folder: SnapshotFolder, behaviour: Behaviour, clock: ProducerClock) -> None:
+        self._folder = folder
+        self._behaviour = behaviour
+        self._clock = clock
+        self._producers: dict[int, Producer] = {}
+        self._open: dict[int, int] = {}
+        self._known = set(folder.contents)
+        self._snapshot_offset = 0
+        self.end_offset = 0
+
+    # -- snapshots
+
+    @property
+    def _snapshots(self) -> Collection[int]:
+        return self._folder.contents if self._behaviour.lists_snapshots_each_time else self._known
+
+    @property
+    def has_snapshots(self) -> bool:
+        """Whether it knows of any."""
+        return bool(self._snapshots)
+
+    def _delete_snapshot(self, offset: int) -> None:
+        self._known.discard(offset)
+        self._folder.contents.pop(offset, None)
+
+    def forget_segment(self, base_offset: int) -> None:
+        """Delete the snapshot of a segment that goes, from 2.8 on."""
+        if not self._behaviour.lists_snapshots_each_time and base_offset in self._known:
+            self._delete_snapshot(base_offset)
+
+    def remove_strays(self, bases: Collection[int]) -> None:
+        """Look at the disk again, and delete the snapshots of no segment, but for the newest if it is past them all."""
+        if self._behaviour.lists_snapshots_each_time:
+            return
+        self._known = set(self._folder.contents)
+        strays = sorted(self._known - set(bases))
+        newest_stays = bool(strays) and strays[-1] >= max(bases, default=strays[-1])
+        for offset in strays[:-1] if newest_stays else strays:
+            self._delete_snapshot(offset)
+
+    def start_over(self, offset: int) -> None:
+        """Forget everything, as where the log start is past the log end."""
+        for snapshot in list(self._known):
+            self._delete_snapshot(snapshot)
+        self._producers, self._open = {}, {}
+        self._snapshot_offset, self.end_offset = 0, offset
+
+    def take_snapshot(self) -> None:
+        """Write one at ``end_offset``, unless the last one is as new."""
+        if self.end_offset > self._snapshot_offset:
+            self._folder.contents[self.end_offset] = tuple(
+                ProducerEntry(
+                    producer_id,
+                    one.epoch,
+                    -1,
+                    one.last_offset,
+                    0,
+                    one.timestamp,
+                    one.coordinator_epoch,
+                    one.open_from,
+                )
+                for producer_id, one in self._producers.items()
+            )
+            self._known.add(self.end_offset)
+            self._snapshot_offset = self.end_offset
+
+    def reload(self, log_start: int, log_end: int) -> None:
+        """Begin with the newest snapshot that can be read; those outside of the log, and unreadable ones, go."""
+        for offset in list(self._snapshots):
+            if offset > log_end or offset <= log_start:
+                self._delete_snapshot(offset)
+        if log_end == self.end_offset:
+            self._snapshot_offset = max(self._snapshots, default=log_start)
+            self.end_offset = max(self.end_offset, log_start)
+            return
+        while self._snapshots:
+            offset = max(self._snapshots)
+            content = self._folder.contents.get(offset)
+            if content is not None:
+                self._load(content, log_start)
+                self._snapshot_offset = self.end_offset = offset
+                return
+            self._delete_snapshot(offset)
+        self._snapshot_offset = self.end_offset = log_start
+
+    def _load(self, content: Iterable[ProducerEntry], log_start: int) -> None:
+        for entry in content:
+            open_from = max(entry.current_txn_first_offset, -1)
+            gone = self._behaviour.drops_producers_below_start and entry.last_offset < log_start
+            if gone or (open_from < 0 and self._clock.now_ms - entry.timestamp >= self._clock.expiry_ms):
+                continue
+            self._producers[entry.producer_id] = Producer(
+                entry.producer_epoch, entry.coordinator_epoch, entry.last_offset, entry.timestamp, open_from
+            )
+            if open_from >= 0:
+                self._open[open_from] = entry.producer_id
+
+    # -- batches
+
+    @property
+    def first_open_offset(self) -> int:
+        """The first offset of the earliest open transaction, -1 if none is open."""
+        return min(self._open, default=-1)
+
+    def take(self, batch: LogBatch, file: str) -> CompletedTransaction | None:
+        """Take one batch with a producer id; gives the transaction that it ends.
+
+        Args:
+            batch: it.
+            file: name of the log.
+
+        Raises:
+            StartFailsError: it contradicts what was before it.
+            CorruptRecordError: it is a marker that cannot be read.
+        """
+        header = batch.header
+        known = self._producers.get(header.producer_id, Producer())
+        if header.is_control:
+            return self._take_marker(batch, known, file)
+        last_offset = batch.last_offset
+        open_from = known.open_from
+        if open_from >= 0 and not header.is_transactional:
+            text = f"position {batch.position}: a batch outside of the transaction that its producer has open"
+            raise StartFailsError(file, text)
+        if open_from < 0 and header.is_transactional:
+            open_from = batch.offset
+            self._open[open_from] = header.producer_id
+        self._producers[header.producer_id] = Producer(
+            header.producer_epoch, known.coordinator_epoch, last_offset, header.max_timestamp, open_from
+        )
+        return None
+
+    def _take_marker(self, batch: LogBatch, known: Producer, file: str) -> CompletedTransaction | None:
+        marker = batch.marker()
+        if marker is None:
+            return None
+        key, value = marker
+        header = batch.header
+        older = header.producer_epoch < known.epoch or value.coordinator_epoch < known.coordinator_epoch
+        if self._behaviour.fences_producers and older:
+            raise StartFailsError(
+                file, f"position {batch.position}: a marker of an older epoch than the last one"
+            )
+        first = known.open_from
+        if first < 0 and self._behaviour.completes_empty_transactions:
+            first = batch.offset
+            self._open[first] = header.producer_id
+        same_epoch = known.epoch == header.producer_epoch
+        self._producers[header.producer_id] = Producer(
+            header.producer_epoch,
+            value.coordinator_epoch,
+            known.last_offset if same_epoch else -1,
+            header.max_timestamp,
+        )
+        if first < 0:
+            return None
+        return CompletedTransaction(
+            header.producer_id, first, batch.offset, aborted=key.type_id == ControlType.ABORT
+        )
+
+    def complete(self, done: CompletedTransaction, file: str) -> None:
+        """End a transaction.
+
+        Raises:
+            StartFailsError: none that begins there is open.
+        """
+        if self._open.pop(done.first_offset, None) is None:
+            text = f"the transaction that ends at offset {done.last_offset} was never begun"
+            raise StartFailsError(file, text)

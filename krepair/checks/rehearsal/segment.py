@@ -1,0 +1,300 @@
+"""One segment while a start is played through: its sanity check, its recovery, and the reads that a start makes.
+
+Source: LogSegment (2.2.1, 2.8, 3.9, 4.3).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from krepair.checks.rehearsal.behaviour import Behaviour
+from krepair.checks.rehearsal.failures import (
+    CorruptIndexError,
+    CorruptRecordError,
+    OffsetOverflowError,
+    StartFailsError,
+)
+from krepair.checks.rehearsal.index_state import OffsetIndexState, TimeIndexState, TransactionIndexState
+from krepair.checks.rehearsal.log_file import LogBatch, LogFile
+from krepair.checks.rehearsal.producers import ProducerStates
+
+_COPY_BYTES = 1 << 20
+
+
+@dataclass
+class SegmentState:
+    """One segment.
+
+    Attributes:
+        base_offset: in the file names.
+        log: its log.
+        offsets: its offset index.
+        times: its time index.
+        aborted: its transaction index.
+        has_index: whether there was an offset index.
+        has_time_index: whether there was a time index.
+        interval_bytes: ``index.interval.bytes``.
+        largest: timestamp that a recovery has come to, -1 before.
+    """
+
+    base_offset: int
+    log: LogFile
+    offsets: OffsetIndexState
+    times: TimeIndexState
+    aborted: TransactionIndexState
+    has_index: bool
+    has_time_index: bool
+    interval_bytes: int
+    largest: int = -1
+
+    def open(self, behaviour: Behaviour) -> None:
+        """Open it as a loader does, which brings along an index that is missing, and check it.
+
+        Raises:
+            CorruptIndexError: it has to be recovered.
+            StartFailsError: its transaction index is of an unknown version.
+        """
+        if not self.has_index and not behaviour.checks_indexes:
+            raise CorruptIndexError
+        if not self.has_time_index:
+            self.times.trim()
+        if behaviour.checks_indexes:
+            self.offsets.sanity_check()
+            self.times.sanity_check()
+        self.aborted.sanity_check()
+
+    def closed(self) -> SegmentState:
+        """The same segment after the loader closed it: indexes cut to their entries."""
+        self.offsets.trim()
+        self.times.trim()
+        self.has_index = self.has_time_index = True
+        return self
+
+    def empty_at(self, base_offset: int) -> SegmentState:
+        """A new segment with the same settings."""
+        stem, most = f"{base_offset:020d}", self.offsets.most_bytes
+        return SegmentState(
+            base_offset=base_offset,
+            log=self.log.part(f"{stem}.log", 0, 0),
+            offsets=OffsetIndexState(f"{stem}.index", base_offset, (), most, most),
+            times=TimeIndexState(f"{stem}.timeindex", base_offset, (), most, most),
+            aborted=TransactionIndexState(f"{stem}.txnindex", base_offset, b""),
+            has_index=True,
+            has_time_index=True,
+            interval_bytes=self.interval_bytes,
+        )
+
+    # -- recovery
+
+    def recover(self, producers: ProducerStates) -> int:
+        """Make its indexes anew from the log, and cut the log where it is not valid; gives the bytes cut.
+
+        Raises:
+            InvalidOffsetError: an index entry would go back.
+            OffsetOverflowError: an offset does not fit the base offset.
+            StartFailsError: something else ends the recovery.
+        """
+        self.offsets.reset()
+        self.times.reset()
+        self.aborted.reset()
+        valid, last_entry = 0, 0
+        self.largest, of_largest = -1, self.base_offset
+        try:
+            for batch in self.log.batches():
+                batch.ensure_valid()
+                last_offset = batch.last_offset
+                if not self.offsets.fits(last_offset):
+                    raise OffsetOverflowError(self.base_offset)
+                if batch.max_timestamp > self.largest:
+                    self.largest, of_largest = batch.max_timestamp, last_offset
+                if valid - last_entry > self.interval_bytes:
+                    self.offsets.append(last_offset, valid)
+                    self.times.maybe_append(self.largest, of_largest)
+                    last_entry = valid
+                valid += batch.size
+                if not batch.is_old:
+                    self._take(batch, producers)
+        except CorruptRecordError:
+            pass
+        cut = self.log.size - valid
+        self.log.size = valid
+        self.offsets.trim()
+        self.times.maybe_append(self.largest, of_largest, closing=True)
+        self.times.trim()
+        return cut
+
+    def _take(self, batch: LogBatch, producers: ProducerStates) -> None:
+        if batch.has_producer_id:
+            done = producers.take(batch, self.log.name)
+            if done is not None:
+                if done.aborted:
+                    self.aborted.append(done.last_offset)
+                producers.complete(done, self.log.name)
+        producers.end_offset = batch.last_offset + 1
+
+    def empty(self) -> int:
+        """Cut it at its base offset, as after a recovery that came to an index entry going back; gives the bytes cut.
+
+        What lies below the base offset stays, and then all of it: the cut is at the first batch that reaches it.
+
+        Raises:
+            StartFailsError: a read ends it.
+        """
+        position = self.position_of(self.base_offset)
+        self.offsets.truncate_to(self.base_offset)
+        self.times.truncate_to(self.base_offset)
+        self.aborted.truncate_to(self.base_offset)
+        self.offsets.grow()
+        self.times.grow()
+        cut = 0
+        if position >= 0:
+            cut, self.log.size = self.log.size - position, position
+        if self.largest >= 0:
+            for _ in self._read(self.offsets.position_of(self.times.last[1])):
+                pass
+        return cut
+
+    # -- reads
+
+    def _read(self, start: int, end: int = -1) -> Iterator[LogBatch]:
+        """The batches from a position on, where a broken one ends the start."""
+        try:
+            yield from self.log.batches(start, end)
+        except CorruptRecordError as error:
+            raise StartFailsError(error.file, error.text) from error
+
+    def position_of(self, offset: int, start: int = 0) -> int:
+        """Position of the first batch that reaches an offset, -1 if none does.
+
+        Raises:
+            StartFailsError: the read comes to what is no batch.
+        """
+        start = max(self.offsets.position_of(offset), start)
+        return next((one.position for one in self._read(start) if one.last_offset >= offset), -1)
+
+    def next_offset(self) -> int:
+        """The offset behind its last batch, as far as the last entry of its index leads there.
+
+        Raises:
+            StartFailsError: the read comes to what is no batch.
+        """
+        start = self.position_of(self.offsets.last_offset)
+        last = deque(self._read(start) if start >= 0 else (), maxlen=1)
+        return last[0].last_offset + 1 if last else self.base_offset
+
+    def load_producers(
+        self, producers: ProducerStates, start_offset: int, end_offset: int, *, ends_here: bool, onwards: bool
+    ) -> None:
+        """Take the producers of the batches between two offsets, checksums not looked at.
+
+        Args:
+            producers: what they are taken into.
+            start_offset: of the first batch.
+            end_offset: the offset to stop at.
+            ends_here: whether it is looked up in this segment; else all of it is read.
+            onwards: whether it is looked up from the first batch on.
+
+        Raises:
+            StartFailsError: the read comes to what is no batch, or to one that contradicts those before it.
+        """
+        start = self.position_of(start_offset)
+        if start < 0:
+            return
+        end = self.position_of(end_offset, start if onwards else 0) if ends_here else -1
+        end = self.log.size if end < 0 else end
+        if end < start:
+            text = (
+                f"its index leads to position {end} for offset {end_offset}, and to {start} for one before it"
+            )
+            raise StartFailsError(self.offsets.name, text)
+        completed = []
+        try:
+            for batch in self._read(start, end):
+                done = producers.take(batch, self.log.name) if batch.has_producer_id else None
+                if done is not None:
+                    completed.append(done)
+        except CorruptRecordError as error:
+            raise StartFailsError(error.file, error.text) from error
+        for done in completed:
+            producers.complete(done, self.log.name)
+
+    # -- splitting
+
+    def split(self) -> list[SegmentState]:
+        """Split a segment with offsets that do not fit its base, each part with a base of its own.
+
+        Raises:
+            StartFailsError: its last offset fits, so it is no segment to split; or a part cannot be made.
+        """
+        next_offset = self.next_offset()
+        if next_offset <= self.base_offset or self.offsets.fits(next_offset - 1):
+            text = "has an offset that does not fit its name, but not at its end: it cannot be split"
+            raise StartFailsError(self.log.name, text)
+        parts: list[SegmentState] = []
+        position = 0
+        while position < self.log.size:
+            first = next(self._read(position), None)
+            if first is None:
+                raise StartFailsError(
+                    self.log.name, f"position {position}: what is left is no batch to split off"
+                )
+            part = _Part(self, first.offset, position)
+            position = part.fill()
+            parts.append(part.segment)
+        return parts
+
+
+class _Part:
+    """One part of a segment that is split, filled as the cleaner fills a segment: by up to 1 MiB at a time."""
+
+    def __init__(self, source: SegmentState, base_offset: int, start: int) -> None:
+        self._source = source
+        self._start = start
+        self.segment = source.empty_at(base_offset)
+        self._largest = (-1, base_offset)
+        self._since_entry = 0
+
+    def fill(self) -> int:
+        """Take what fits; gives the position behind it.
+
+        Raises:
+            StartFailsError: nothing fits.
+            InvalidOffsetError: an index entry would go back.
+        """
+        position = self._start
+        while taken := self._chunk(position):
+            position += taken
+        if position == self._start:
+            raise StartFailsError(self._source.log.name, f"position {position}: a batch fits no segment")
+        segment = self.segment
+        segment.log = self._source.log.part(segment.log.name, self._start, position)
+        segment.times.maybe_append(*self._largest, closing=True)
+        segment.closed()
+        return position
+
+    def _chunk(self, position: int) -> int:
+        batches = []
+        taken = 0
+        for batch in self._source.log.batches(position):
+            fits = self.segment.offsets.fits(batch.last_offset)
+            if not fits or (taken and taken + batch.size >= _COPY_BYTES):
+                break
+            batches.append(batch)
+            taken += batch.size
+        if batches:
+            self._append(batches, position, taken)
+        return taken
+
+    def _append(self, batches: list[LogBatch], position: int, taken: int) -> None:
+        segment = self.segment
+        last_offset = batches[-1].last_offset
+        newest = max(batches, key=lambda one: one.max_timestamp)
+        if newest.max_timestamp > self._largest[0]:
+            self._largest = (newest.max_timestamp, newest.last_offset)
+        if self._since_entry > segment.interval_bytes:
+            segment.offsets.append(last_offset, position - self._start)
+            segment.times.maybe_append(*self._largest)
+            self._since_entry = 0
+        self._since_entry += taken

@@ -1,0 +1,176 @@
+"""Plays the next start through for the partitions of which something is wrong, and says what came of it.
+
+Of a partition in which nothing is wrong the forecast is known without: its unflushed segments are read, and stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from krepair.checks.index_findings import LARGEST_INDEX_BYTES
+from krepair.checks.rehearsal.behaviour import JUDGED_VERSIONS, VersionNumber
+from krepair.logdir.config import Settings
+from krepair.logdir.values import LogDir, Segment
+from krepair.ops.fixes.damage import broker_loss, unmapped
+from krepair.ops.options import Options
+from krepair.ops.progress import Progress
+from krepair.ops.survey import Surveyed, log_end_of, place_of
+from krepair.pipeline.engine import Engine
+from krepair.pipeline.jobs import REHEARSE
+from krepair.pipeline.rehearse import Rehearsed, RehearsedSegment, RehearsedVersion, RehearseItem
+from krepair.rules.snapshots import expiry_of
+
+Version = VersionNumber | None
+
+
+def look_at_starts(
+    view: LogDir,
+    surveyed: Sequence[Surveyed],
+    settings: Settings,
+    options: Options,
+    version: Version,
+    engine: Engine,
+    progress: Progress,
+) -> None:
+    """Play the start through where something is wrong; the outcomes are put into ``Surveyed.rehearsed``.
+
+    Args:
+        view: the log directory.
+        surveyed: its partitions, looked at.
+        settings: of the broker.
+        options: the clock.
+        version: of the broker that is to start; of an unknown one each of ``JUDGED_VERSIONS`` is played.
+        engine: runs them.
+        progress: told of bytes.
+    """
+    chosen = [each for each in surveyed if _something_is_wrong(view, each)]
+    if not chosen:
+        return
+    brokers = tuple(
+        RehearsedVersion(
+            version=one,
+            producer_expiry_ms=expiry_of(
+                one, settings.producer_id_expiration_ms, settings.transactional_id_expiration_ms
+            ),
+        )
+        for one in ((version,) if version is not None else JUDGED_VERSIONS)
+    )
+    items = [_item(view, each, options.now_ms, brokers) for each in chosen]
+    sizes = [sum(segment.log_bytes for segment in item.segments) for item in items]
+    progress.start("next start", sum(sizes))
+    for index, result in engine.run(REHEARSE, items):
+        progress.advance(sizes[index])
+        chosen[index].rehearsed = {one.version: one for one in result.outcomes}
+    progress.finish()
+
+
+def _item(view: LogDir, each: Surveyed, now_ms: int, brokers: tuple[RehearsedVersion, ...]) -> RehearseItem:
+    partition = each.partition
+    key = (partition.topic, partition.number)
+    return RehearseItem(
+        place=place_of(view, partition),
+        segments=tuple(
+            RehearsedSegment(
+                base_offset=segment.base_offset,
+                log_bytes=segment.log.size,
+                index_bytes=-1 if segment.index is None else segment.index.size,
+                time_index_bytes=-1 if segment.time_index is None else segment.time_index.size,
+                has_txn_index=segment.txn_index is not None,
+            )
+            for segment in partition.segments
+        ),
+        snapshots=tuple(snapshot.offset for snapshot in partition.snapshots),
+        clean=view.clean_shutdown,
+        recovery_point=view.recovery_point.offsets.get(key, 0),
+        log_start=view.log_start.offsets.get(key, 0),
+        interval_bytes=each.settings.index_interval_bytes,
+        index_bytes=each.settings.segment_index_bytes,
+        now_ms=now_ms,
+        versions=brokers,
+    )
+
+
+def _something_is_wrong(view: LogDir, each: Surveyed) -> bool:
+    """Whether anything of a partition is not as a broker leaves it, as far as its start may come to it."""
+    partition = each.partition
+    if partition.unreadable or not partition.segments or each.txn.failure:
+        return False
+    if each.leftovers is not None and each.leftovers.left:
+        return False
+    if any(file.size > LARGEST_INDEX_BYTES for segment in partition.segments for file in segment.files()):
+        return False  # no broker maps it: that is told by itself
+    snapshots = each.snapshots
+    if snapshots is None or snapshots.left or snapshots.judged.wrong or not partition.snapshots:
+        return True
+    if len(each.segments) != len(partition.segments) or any(one.summary.damage for one in each.segments):
+        return True
+    return any(_index_is_wrong(view, each, segment) for segment in partition.segments)
+
+
+def _index_is_wrong(view: LogDir, each: Surveyed, segment: Segment) -> bool:
+    base_offset = segment.base_offset
+    found = each.indexes.get(base_offset)
+    if found is None or found.problems or found.torn or not found.has_index or segment.time_index is None:
+        return True
+    if segment.txn_index is not None and base_offset not in each.txn_entries:
+        return True
+    if segment is not each.partition.segments[-1]:
+        return found.padded
+    most = each.settings.segment_index_bytes
+    too_long = any(file.size > most for file in (segment.index, segment.time_index) if file is not None)
+    return too_long or (found.padded and view.clean_shutdown)
+
+
+# -- what came of it
+
+
+def outcome_for(each: Surveyed, version: Version) -> Rehearsed | None:
+    """What the start of a version comes to; of an unknown one the newest that was played; None if none was."""
+    if version is not None:
+        return each.rehearsed.get(version)
+    return each.rehearsed[max(each.rehearsed)] if each.rehearsed else None
+
+
+def cut_segments(each: Surveyed, outcome: Rehearsed) -> tuple[dict[int, int], tuple[int, ...]]:
+    """What a start takes away: base offset -> bytes that stay of each cut log, and the segments that go whole."""
+    left = dict(outcome.sizes)
+    before = {segment.base_offset: segment.log.size for segment in each.partition.segments}
+    total_new = sum(size for base, size in left.items() if base not in before)
+    cut = {base: left[base] for base, size in before.items() if base in left and left[base] < size}
+    gone = tuple(base for base in before if base not in left)
+    if total_new:  # a split moves bytes into new segments, and loses none
+        return {}, ()
+    return cut, gone
+
+
+def outcome_text(each: Surveyed, outcome: Rehearsed) -> str:
+    """What a start takes away or moves, in words, or empty."""
+    cut, gone = cut_segments(each, outcome)
+    before = {segment.base_offset for segment in each.partition.segments}
+    new = [base for base, _ in outcome.sizes if base not in before]
+    texts = list(_cut_texts(each, cut, gone))
+    if gone and not cut:
+        texts.append(f"log start {outcome.log_end} is past the log end: every segment is deleted")
+    elif new:
+        names = ", ".join(f"{base:020d}" for base in new)
+        texts.append(f"recovery splits a segment and makes {names}")
+    whole = log_end_of(each.segments)
+    if not cut and not gone and not new and each.segments and outcome.log_end != whole:
+        texts.append(
+            f"the broker takes {outcome.log_end} for the log end, by its index: the last batch ends with {whole - 1}"
+        )
+    return "; ".join(texts)
+
+
+def _cut_texts(each: Surveyed, cut: dict[int, int], gone: tuple[int, ...]) -> Iterator[str]:
+    numbers = {facts.base_offset: number for number, facts in enumerate(each.segments)}
+    for base_offset, size in sorted(cut.items()):
+        where = f"recovery cuts {base_offset:020d}.log at position {size}"
+        if unmapped(each) or base_offset not in each.damage:
+            drops = f" and drops {len(gone)} later segments" if gone else ""
+            yield where + drops
+            continue
+        loss = broker_loss(each, numbers[base_offset], size, alone=not gone)
+        later = base_offset != each.partition.segments[-1].base_offset
+        stay = "; later segments stay, behind a gap" if later and not gone else ""
+        yield f"{where}: {loss.text()} are lost{stay}"
