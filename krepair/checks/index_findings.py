@@ -268,6 +268,7 @@ class IndexAudit:
         files: dict[str, IndexFile],
         *,
         active: bool,
+        closed: bool = False,
         from_start: bool = True,
     ) -> list[IndexProblem]:
         """All problems, once the batches up to ``log_end`` were fed.
@@ -277,14 +278,17 @@ class IndexAudit:
             interval_bytes: ``index.interval.bytes``.
             files: the two files by suffix.
             active: whether the segment is the last of its partition; a broker completes its indexes when it rolls.
+            closed: whether an active segment was closed by a clean stop: then no entry lies past its log, and the
+                next start believes the last one without reading the log (LogSegment.readNextOffset).
             from_start: whether the batches were fed from position 0; if not, what is missing is not judged by them.
         """
         if self.disordered:
             return []
         if self._last_position >= 0:
             self.largest_batch = max(self.largest_batch, log_end - self._last_position)
-        if not active:
+        if not active or closed:
             self._past_the_end()
+        if not active:
             self._missing_entries(log_end, interval_bytes, files, from_start=from_start)
             self._closing_entry(files)
         return self.problems

@@ -30,6 +30,7 @@ class ForecastLine(Struct, frozen=True, kw_only=True):
         seconds: how long that takes, see ``krepair.checks.recovery_time``.
         log_bytes: (base offset, bytes of the log) of every segment that is there afterwards, ascending; empty where
             the start was not played through, since nothing is wrong with the partition.
+        log_end: the next offset as that broker sees it; -1 where the start was not played through, or fails.
     """
 
     partition: str
@@ -39,6 +40,7 @@ class ForecastLine(Struct, frozen=True, kw_only=True):
     segments: tuple[int, ...] = ()
     seconds: float = 0.0
     log_bytes: tuple[tuple[int, int], ...] = ()
+    log_end: int = -1
 
 
 class PartitionSummary(Struct, frozen=True, kw_only=True):

@@ -51,6 +51,7 @@ class InspectItem(Struct, frozen=True, kw_only=True):
         log_bytes: size of its ``.log`` as it was listed.
         interval_bytes: ``index.interval.bytes``.
         active: whether it is the last of its partition.
+        clean: whether the broker was cleanly stopped.
         depth: ``check``: every entry against the whole log. ``truncate``: the entries against the log at the places
             they point to. ``auto``: the same, and the whole log where that is not enough. ``regenerate``: the whole
             log, and new bytes for every file that is not true.
@@ -62,6 +63,7 @@ class InspectItem(Struct, frozen=True, kw_only=True):
     interval_bytes: int
     active: bool
     depth: Depth
+    clean: bool = False
 
 
 class Mend(Struct, frozen=True, kw_only=True):
@@ -167,7 +169,11 @@ class _Segment:
         self.whole = walk.whole
         self.largest = audit.largest
         found = audit.finish(
-            walk.position, item.interval_bytes, self.files, active=item.active or not walk.whole
+            walk.position,
+            item.interval_bytes,
+            self.files,
+            active=item.active or not walk.whole,
+            closed=item.clean and walk.whole,
         )
         known = {problem.suffix for problem in self.problems if not problem.tail}
         self.problems += [problem for problem in found if problem.suffix not in known]

@@ -211,10 +211,23 @@ def _segment_gone(chance: random.Random, folder: Path) -> str:
     return f"{stem}: the whole segment removed"
 
 
-def resealed(raw: bytes, position: int, size: int) -> bytes:
-    """A log whose batch at a position has its checksum made right again."""
-    crc = crc32c.crc32c(raw[position + 21 : position + size])
-    return raw[: position + 17] + struct.pack(">I", crc) + raw[position + 21 :]
+def _sealed(chance: random.Random, path: Path) -> str:
+    """Something else than was written, under a checksum that fits: a program did it, or memory before the checksum."""
+    raw = path.read_bytes()
+    found = [(position, size) for position, size in batches(raw) if raw[position + 16] == 2 and size >= 61]
+    if not found:
+        return ""
+    position, size = chance.choice(found)
+    name = chance.choice(["attributes", "last offset delta", "max timestamp", "producer id", "producer epoch", "body"])
+    start, count = (61, size - 61) if name == "body" else HEADER_FIELDS[name]
+    if not count:
+        return ""
+    place, bit = position + start + chance.randrange(count), chance.randrange(8)
+    body = bytearray(raw[position : position + size])
+    body[place - position] ^= 1 << bit
+    body[17:21] = struct.pack(">I", crc32c.crc32c(bytes(body[21:])))
+    _write_at(path, position, bytes(body))
+    return f"{path.name}: a bit of the {name} of the batch at {position}, the checksum made to fit"
 
 
 # -- indexes
@@ -351,6 +364,7 @@ KINDS: tuple[tuple[str, float, Breaks], ...] = (
     ("log: a size that is none behind it", 2, lambda c, f: _log(c, f, _last_length)),
     ("log: bytes taken out", 1, lambda c, f: _log(c, f, _without_batch)),
     ("log: a batch twice", 1, lambda c, f: _log(c, f, _again)),
+    ("log: a wrong batch with a right checksum", 1, lambda c, f: _log(c, f, _sealed)),
     ("log: emptied", 0.3, lambda c, f: _log(c, f, _empty)),
     ("segment removed", 0.5, _segment_gone),
     *(

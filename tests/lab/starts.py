@@ -44,6 +44,8 @@ FIXTURES = (
     "offsets-tv2-4.3.1",
     "timeindex-padded-2.2.1",
 )
+ENDLESS_S = 30
+"""A loader that takes longer splits a segment again and again; none of the cases needs a second."""
 CLOCK_MS = NOW_MS + 60_000
 DAY_MS = 86_400_000
 EXPIRY_MS = {(2, 2): 7 * DAY_MS, (2, 8): 7 * DAY_MS, (3, 9): DAY_MS, (4, 3): DAY_MS}
@@ -280,6 +282,8 @@ def compare(case: Case, folder: Path, line: ForecastLine, done: Done, figures: F
     figures.outcomes[version, theirs[0]] += 1
     if ours != theirs:
         return f"forecast {ours} ({line.text}), the classes {theirs} {done.error}"
+    if done.started is not None and line.log_end not in {-1, done.started.log_end}:
+        return f"forecast {line.log_end} as the log end, the classes {done.started.log_end}"
     if done.started is not None:
         silent = {base for base in line.segments if base not in done.started.recovered}
         extra = set(done.started.recovered) - set(line.segments)
@@ -303,7 +307,7 @@ class Starts:
         self._replay = replay
         self._sources = Sources(scratch)
         self._versions = tuple(versions)
-        self._judges = {one: Judge(".".join(map(str, one)), heap="1g") for one in self._versions}
+        self._judges = {one: Judge(".".join(map(str, one)), heap="1g", timeout_s=ENDLESS_S) for one in self._versions}
         self._asked = 0
 
     def __enter__(self) -> Starts:

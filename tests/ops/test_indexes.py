@@ -112,7 +112,7 @@ def test_padding_is_found_with_its_evidence_and_the_segment_that_would_go(padded
 def test_a_broker_of_2_2_repairs_it_itself_so_that_nothing_goes(padded: Path) -> None:
     report = checked(padded, broker_version="2.2.1")
     assert "KR802" not in {finding.rule for finding in report.findings}
-    assert report.forecast[0].expected == "start"
+    assert report.forecast[0].expected == "recover"
 
 
 @pytest.mark.parametrize("fix", ["index", "index=auto", "index=truncate", "index=regenerate"])

@@ -123,9 +123,13 @@ class _Loader:
         raise StartFailsError("", "its segments are split without end")
 
     def _split(self, base_offset: int) -> None:
-        segment = self._on_disk.pop(base_offset)
+        segment = self._on_disk[base_offset]
         parts = segment.split()
-        self.segments.pop(base_offset, None)
+        if base_offset not in self.segments:
+            # only a loaded segment makes way for its parts: the next look at the folder meets it again
+            raise StartFailsError(segment.log.name, "is split again and again: the start never ends")
+        del self._on_disk[base_offset]
+        del self.segments[base_offset]
         for part in parts:
             self._on_disk[part.base_offset] = part
             self.segments[part.base_offset] = part
@@ -220,20 +224,20 @@ class _Loader:
         producers.take_snapshot()
 
     def _find_first_unstable(self, log_start: int, log_end: int) -> None:
-        """Look up where the earliest open transaction begins, as a broker does last."""
-        first = self._producers.first_open_offset
+        """Look up where the earliest transaction begins that is open or ended last, as a broker does at the end."""
+        first = self._producers.first_unstable_offset
         if first < 0:
             return
         offset = max(first, log_start)
         bases = sorted(base for base in self.segments if base <= offset)
         if self._behaviour.lists_snapshots_each_time:
             if self.segments[bases[-1]].position_of(offset) < 0:
-                text = f"a transaction is open from offset {offset} on, which the log does not have"
+                text = f"a transaction begins at offset {offset}, its segment has nothing from there on"
                 raise StartFailsError(self.segments[bases[-1]].log.name, text)
             return
         if offset > log_end:
             if self._behaviour.needs_first_unstable_offset:
-                text = f"a transaction is open from offset {offset} on, the log ends at {log_end}"
+                text = f"a transaction begins at offset {offset}, the log ends at {log_end}"
                 raise StartFailsError(self.segments[max(self.segments)].log.name, text)
             return
         if offset == log_end:

@@ -71,6 +71,7 @@ class ProducerStates:
         self._clock = clock
         self._producers: dict[int, Producer] = {}
         self._open: dict[int, int] = {}
+        self._ended: set[int] = set()
         self._known = set(folder.contents)
         self._snapshot_offset = 0
         self.end_offset = 0
@@ -109,7 +110,7 @@ class ProducerStates:
         """Forget everything, as where the log start is past the log end."""
         for snapshot in list(self._known):
             self._delete_snapshot(snapshot)
-        self._producers, self._open = {}, {}
+        self._producers, self._open, self._ended = {}, {}, set()
         self._snapshot_offset, self.end_offset = 0, offset
 
     def take_snapshot(self) -> None:
@@ -165,9 +166,12 @@ class ProducerStates:
     # -- batches
 
     @property
-    def first_open_offset(self) -> int:
-        """The first offset of the earliest open transaction, -1 if none is open."""
-        return min(self._open, default=-1)
+    def first_unstable_offset(self) -> int:
+        """The first offset of the earliest transaction that is open or was ended since, -1 if there is none.
+
+        At a start nothing counts as replicated yet.
+        """
+        return min(self._open.keys() | self._ended, default=-1)
 
     def take(self, batch: LogBatch, file: str) -> CompletedTransaction | None:
         """Take one batch with a producer id; gives the transaction that it ends.
@@ -234,3 +238,4 @@ class ProducerStates:
         if self._open.pop(done.first_offset, None) is None:
             text = f"the transaction that ends at offset {done.last_offset} was never begun"
             raise StartFailsError(file, text)
+        self._ended.add(done.first_offset)

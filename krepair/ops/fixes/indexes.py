@@ -87,6 +87,7 @@ def _inspect_item(
         interval_bytes=each.settings.index_interval_bytes,
         active=segment is each.partition.segments[-1] and not include_active,
         depth=depth,
+        clean=log_dir.clean_shutdown,
     )
 
 

@@ -90,7 +90,7 @@ def _emptied(line: ForecastLine, start: LineDecision) -> ForecastLine:
     """Of a partition whose log start is past its log end: ``deleteSegmentsIfLogStartGreaterThanLogEnd``."""
     text = f"log start {start.offset} is past the log end {start.end}: every segment is deleted"
     emptied = ((start.offset, 0),)
-    return replace(line, expected="delete", text=f"{line.text}; {text}", log_bytes=emptied)
+    return replace(line, expected="delete", text=f"{line.text}; {text}", log_bytes=emptied, log_end=start.offset)
 
 
 def _with_deletions(line: ForecastLine, going: Deletions) -> ForecastLine:
@@ -179,7 +179,8 @@ def _rehearsed(view: LogDir, each: Surveyed, outcome: Rehearsed) -> ForecastLine
         line = _recovered(each, outcome.recovered, said)
     cut, gone = cut_segments(each, outcome)
     text = outcome_text(each, outcome)
-    line = replace(line, text=f"{line.text}; {text}" if text else line.text, log_bytes=outcome.sizes)
+    text = f"{line.text}; {text}" if text else line.text
+    line = replace(line, text=text, log_bytes=outcome.sizes, log_end=outcome.log_end)
     if gone and not cut:
         return replace(line, expected="delete")
     return replace(line, expected="truncate") if cut else line

@@ -102,6 +102,8 @@ def _something_is_wrong(view: LogDir, each: Surveyed) -> bool:
     snapshots = each.snapshots
     if snapshots is None or snapshots.left or snapshots.judged.wrong or not partition.snapshots:
         return True
+    if view.clean_shutdown and partition.snapshots[-1].offset != log_end_of(each.segments):
+        return True  # producers are read from the log
     if len(each.segments) != len(partition.segments) or any(one.summary.damage for one in each.segments):
         return True
     return any(_index_is_wrong(view, each, segment) for segment in partition.segments)
