@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from krepair.checks.rehearsal.behaviour import VersionNumber, behaviour_of
+from krepair.checks.rehearsal.behaviour import Behaviour, VersionNumber, behaviour_of
 from krepair.checks.rehearsal.index_state import (
     FileEntries,
     OffsetIndexState,
@@ -144,8 +144,9 @@ def _outcome(item: RehearseItem, broker: RehearsedVersion) -> Rehearsed:
         snapshots={offset: _snapshot(item.place.path, offset) for offset in item.snapshots},
         clock=ProducerClock(item.now_ms, broker.producer_expiry_ms),
     )
-    states = [_segment_state(item, segment, reader) for segment in item.segments]
-    outcome = play_start(states, inputs, behaviour_of(broker.version))
+    behaviour = behaviour_of(broker.version)
+    states = [_segment_state(item, segment, reader, behaviour) for segment in item.segments]
+    outcome = play_start(states, inputs, behaviour)
     return Rehearsed(
         version=broker.version,
         file=outcome.file,
@@ -156,7 +157,9 @@ def _outcome(item: RehearseItem, broker: RehearsedVersion) -> Rehearsed:
     )
 
 
-def _segment_state(item: RehearseItem, segment: RehearsedSegment, reader: _Reader) -> SegmentState:
+def _segment_state(
+    item: RehearseItem, segment: RehearsedSegment, reader: _Reader, behaviour: Behaviour
+) -> SegmentState:
     base, most = segment.base_offset, item.index_bytes
     stem = f"{base:020d}"
     index, times = f"{stem}.index", f"{stem}.timeindex"
@@ -175,6 +178,7 @@ def _segment_state(item: RehearseItem, segment: RehearsedSegment, reader: _Reade
         has_index=segment.index_bytes >= 0,
         has_time_index=segment.time_index_bytes >= 0,
         interval_bytes=item.interval_bytes,
+        behaviour=behaviour,
     )
 
 

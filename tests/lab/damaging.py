@@ -218,7 +218,9 @@ def _sealed(chance: random.Random, path: Path) -> str:
     if not found:
         return ""
     position, size = chance.choice(found)
-    name = chance.choice(["attributes", "last offset delta", "max timestamp", "producer id", "producer epoch", "body"])
+    name = chance.choice(
+        ["attributes", "last offset delta", "max timestamp", "producer id", "producer epoch", "body"]
+    )
     start, count = (61, size - 61) if name == "body" else HEADER_FIELDS[name]
     if not count:
         return ""

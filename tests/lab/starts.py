@@ -309,7 +309,9 @@ class Starts:
         self._replay = replay
         self._sources = Sources(scratch)
         self._versions = tuple(versions)
-        self._judges = {one: Judge(".".join(map(str, one)), heap="1g", timeout_s=ANSWER_S) for one in self._versions}
+        self._judges = {
+            one: Judge(".".join(map(str, one)), heap="1g", timeout_s=ANSWER_S) for one in self._versions
+        }
         self._asked = 0
 
     def __enter__(self) -> Starts:

@@ -24,6 +24,8 @@ class Behaviour(NamedTuple):
         lists_snapshots_each_time: looks for snapshots on the disk each time; later (KAFKA-9393) it remembers them,
             removes those of no segment, and the snapshot of a segment that goes.
         needs_first_unstable_offset: throws where the first offset of an open transaction is past the log end.
+        searches_by_first_offset: looks a batch up by first offsets, and opens each wrapper of v0 and v1 on the way
+            (since KAFKA-18989); earlier versions take the first batch whose last offset reaches it.
     """
 
     checks_indexes: bool
@@ -32,12 +34,14 @@ class Behaviour(NamedTuple):
     completes_empty_transactions: bool
     lists_snapshots_each_time: bool
     needs_first_unstable_offset: bool
+    searches_by_first_offset: bool
 
 
 def behaviour_of(version: VersionNumber) -> Behaviour:
     """What a version does.
 
-    Source: Log, LogSegment, ProducerStateManager in the branches 2.2 to 2.8; LogLoader, UnifiedLog (3.9, 4.3).
+    Source: Log, LogSegment, ProducerStateManager in the branches 2.2 to 2.8; LogLoader, UnifiedLog (3.9, 4.3);
+    FileRecords (4.3).
     """
     return Behaviour(
         checks_indexes=version < (2, 3, 0),
@@ -46,4 +50,5 @@ def behaviour_of(version: VersionNumber) -> Behaviour:
         completes_empty_transactions=version < (2, 8, 0),
         lists_snapshots_each_time=version < (2, 8, 0),
         needs_first_unstable_offset=version < (3, 0, 0),
+        searches_by_first_offset=version >= (4, 1, 0),
     )

@@ -142,7 +142,7 @@ class _Loader:
         self.segments = {}
         for base_offset, segment in sorted(self._on_disk.items()):
             try:
-                segment.open(self._behaviour)
+                segment.open()
             except CorruptIndexError:
                 self._recover(segment)
             self.segments[base_offset] = segment

@@ -18,6 +18,7 @@ from krepair.formats import batch_v2
 from krepair.formats.batch_v2 import HEADER, BatchHeader
 from krepair.formats.control import ControlKey, EndTxnMarker, decode_end_txn, decode_key
 from krepair.formats.damage import Damage
+from krepair.formats.message_set import PlacedMessage, inner_messages, messages
 from krepair.formats.record import Record, records
 
 ReadAt = Callable[[int, int], memoryview]
@@ -26,7 +27,7 @@ ReadAt = Callable[[int, int], memoryview]
 _UP_TO_MAGIC: Final = 17
 _LOG_OVERHEAD: Final = 12
 _SMALLEST: Final = 14
-_OLD_HEADERS: Final = {0: 6, 1: 14}
+_OLD_ATTRIBUTES_PLACE: Final = _LOG_OVERHEAD + 5
 _OLD_MAGIC_PLACE: Final = _LOG_OVERHEAD + 4
 _OLD_TIMESTAMP_PLACE: Final = _LOG_OVERHEAD + 6
 _FRONT: Final = struct.Struct(">qi4xb")
@@ -135,19 +136,25 @@ class LogBatch:
 
     @property
     def has_producer_id(self) -> bool:
-        """Whether a producer with an id wrote it.
+        """Whether a producer with an id wrote it; a message of v0 or v1 has none."""
+        return not self.is_old and self.header.has_producer_id
+
+    @property
+    def base_offset(self) -> int:
+        """The first offset: of a wrapper of v0 or v1 it is that of its first message.
 
         Raises:
-            StartFailsError: its header cannot be read.
+            StartFailsError: the wrapper cannot be opened.
         """
-        if not self.is_old:
-            return self.header.has_producer_id
-        bytes_needed = _OLD_HEADERS.get(self.magic, -1)
-        if bytes_needed < 0 or self.position + _LOG_OVERHEAD + bytes_needed > self._log.size:
-            raise StartFailsError(
-                self._log.name, f"position {self.position}: no batch has format {self.magic}"
-            )
-        return False
+        data = bytes(self._log.bytes_at(self.position, self.size)) if self.is_old else b""
+        if not self.is_old or not data[_OLD_ATTRIBUTES_PLACE] & batch_v2.CODEC_MASK:
+            return self.offset
+        outer = next(messages(data, check_crc=False), None)
+        if isinstance(outer, PlacedMessage):
+            inner = inner_messages(outer.message)
+            if not isinstance(inner, Damage):
+                return inner[0].offset
+        raise StartFailsError(self._log.name, f"position {self.position}: a wrapper that cannot be opened")
 
     def ensure_valid(self) -> None:
         """Raise ``CorruptRecordError`` where the checksum is not right; a wrong magic above 2 is not noticed."""

@@ -36,6 +36,7 @@ class SegmentState:
         has_index: whether there was an offset index.
         has_time_index: whether there was a time index.
         interval_bytes: ``index.interval.bytes``.
+        behaviour: of the version that starts.
         largest: timestamp that a recovery has come to, -1 before.
     """
 
@@ -47,20 +48,21 @@ class SegmentState:
     has_index: bool
     has_time_index: bool
     interval_bytes: int
+    behaviour: Behaviour
     largest: int = -1
 
-    def open(self, behaviour: Behaviour) -> None:
+    def open(self) -> None:
         """Open it as a loader does, which brings along an index that is missing, and check it.
 
         Raises:
             CorruptIndexError: it has to be recovered.
             StartFailsError: its transaction index is of an unknown version.
         """
-        if not self.has_index and not behaviour.checks_indexes:
+        if not self.has_index and not self.behaviour.checks_indexes:
             raise CorruptIndexError
         if not self.has_time_index:
             self.times.trim()
-        if behaviour.checks_indexes:
+        if self.behaviour.checks_indexes:
             self.offsets.sanity_check()
             self.times.sanity_check()
         self.aborted.sanity_check()
@@ -84,6 +86,7 @@ class SegmentState:
             has_index=True,
             has_time_index=True,
             interval_bytes=self.interval_bytes,
+            behaviour=self.behaviour,
         )
 
     # -- recovery
@@ -172,7 +175,19 @@ class SegmentState:
             StartFailsError: the read comes to what is no batch.
         """
         start = max(self.offsets.position_of(offset), start)
+        if self.behaviour.searches_by_first_offset:
+            return self._position_by_first_offset(offset, start)
         return next((one.position for one in self._read(start) if one.last_offset >= offset), -1)
+
+    def _position_by_first_offset(self, offset: int, start: int) -> int:
+        before = None
+        for batch in self._read(start):
+            first = batch.base_offset
+            if first >= offset:
+                inside = first > offset and before is not None and before.last_offset >= offset
+                return before.position if inside and before is not None else batch.position
+            before = batch
+        return before.position if before is not None and before.last_offset >= offset else -1
 
     def next_offset(self) -> int:
         """The offset behind its last batch, as far as the last entry of its index leads there.
@@ -240,7 +255,7 @@ class SegmentState:
                 raise StartFailsError(
                     self.log.name, f"position {position}: what is left is no batch to split off"
                 )
-            part = _Part(self, first.offset, position)
+            part = _Part(self, first.base_offset, position)
             position = part.fill()
             parts.append(part.segment)
         return parts

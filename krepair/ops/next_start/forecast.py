@@ -90,7 +90,9 @@ def _emptied(line: ForecastLine, start: LineDecision) -> ForecastLine:
     """Of a partition whose log start is past its log end: ``deleteSegmentsIfLogStartGreaterThanLogEnd``."""
     text = f"log start {start.offset} is past the log end {start.end}: every segment is deleted"
     emptied = ((start.offset, 0),)
-    return replace(line, expected="delete", text=f"{line.text}; {text}", log_bytes=emptied, log_end=start.offset)
+    return replace(
+        line, expected="delete", text=f"{line.text}; {text}", log_bytes=emptied, log_end=start.offset
+    )
 
 
 def _with_deletions(line: ForecastLine, going: Deletions) -> ForecastLine:

@@ -93,20 +93,26 @@ def _item(view: LogDir, each: Surveyed, now_ms: int, brokers: tuple[RehearsedVer
 def _something_is_wrong(view: LogDir, each: Surveyed) -> bool:
     """Whether anything of a partition is not as a broker leaves it, as far as its start may come to it."""
     partition = each.partition
-    if partition.unreadable or not partition.segments or each.txn.failure:
-        return False
-    if each.leftovers is not None and each.leftovers.left:
+    if partition.unreadable or not partition.segments or (each.leftovers is not None and each.leftovers.left):
         return False
     if any(file.size > LARGEST_INDEX_BYTES for segment in partition.segments for file in segment.files()):
         return False  # no broker maps it: that is told by itself
-    snapshots = each.snapshots
-    if snapshots is None or snapshots.left or snapshots.judged.wrong or not partition.snapshots:
+    damaged = len(each.segments) != len(partition.segments) or any(
+        one.summary.damage for one in each.segments
+    )
+    return (
+        damaged
+        or _snapshots_are_wrong(view, each)
+        or any(_index_is_wrong(view, each, segment) for segment in partition.segments)
+    )
+
+
+def _snapshots_are_wrong(view: LogDir, each: Surveyed) -> bool:
+    """Whether one is, or none is at the log end, so that producers are read from the log."""
+    seen, there = each.snapshots, each.partition.snapshots
+    if seen is None or seen.left or seen.judged.wrong or not there:
         return True
-    if view.clean_shutdown and partition.snapshots[-1].offset != log_end_of(each.segments):
-        return True  # producers are read from the log
-    if len(each.segments) != len(partition.segments) or any(one.summary.damage for one in each.segments):
-        return True
-    return any(_index_is_wrong(view, each, segment) for segment in partition.segments)
+    return view.clean_shutdown and there[-1].offset != log_end_of(each.segments)
 
 
 def _index_is_wrong(view: LogDir, each: Surveyed, segment: Segment) -> bool:
