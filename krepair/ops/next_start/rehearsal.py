@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from krepair.checks.index_findings import LARGEST_INDEX_BYTES
+from krepair.checks.index_findings import ENTRY_SIZES, LARGEST_INDEX_BYTES, TIME_INDEX
 from krepair.checks.rehearsal.behaviour import JUDGED_VERSIONS, VersionNumber
 from krepair.logdir.config import Settings
 from krepair.logdir.values import LogDir, Segment
@@ -102,9 +102,16 @@ def _something_is_wrong(view: LogDir, each: Surveyed) -> bool:
     )
     return (
         damaged
+        or (not view.clean_shutdown and any(_may_fill_its_index(each, one) for one in partition.segments))
         or _snapshots_are_wrong(view, each)
         or any(_index_is_wrong(view, each, segment) for segment in partition.segments)
     )
+
+
+def _may_fill_its_index(each: Surveyed, segment: Segment) -> bool:
+    """Whether a recovery may want more time entries than there is room for: ``segment.index.bytes`` was lowered."""
+    room = each.settings.segment_index_bytes // ENTRY_SIZES[TIME_INDEX] - 1
+    return segment.log.size // max(each.settings.index_interval_bytes, 1) >= room
 
 
 def _snapshots_are_wrong(view: LogDir, each: Surveyed) -> bool:
