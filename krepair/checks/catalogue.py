@@ -57,8 +57,8 @@ _INDEXES = (
         title="Transaction index that disagrees with the markers of the log",
         evidence="the aborted transaction that is missing from it, or the entry without one",
         danger="read_committed consumers see aborted records, or never see committed ones; marker "
-        "compaction leaves the "
-        "partition alone",
+        "compaction leaves the partition alone. An entry of an unknown version keeps every broker down, one below "
+        "the base offset makes it recover the segment, after a clean stop too",
         fix="index",
         lost_if_wrong="first offset and last stable offset of entries whose batches were compacted away "
         "cannot be told again",
@@ -70,7 +70,8 @@ _INDEXES = (
         severity=Severity.CONFUSING,
         title="Index without a log, or of a size that is no multiple of its entries",
         evidence="size of the file, and size of one entry",
-        danger="the broker deletes the orphan; a partial entry is a sign of a torn write",
+        danger="the broker deletes the orphan; a partial entry is a sign of a torn write. Up to 2.2 a broker then "
+        "recovers the segment, after a clean stop too, and cuts its log where it is damaged",
         fix="index",
         lost_if_wrong="nothing: an index is made from the log",
         source="AbstractIndex.sanityCheck (2.2.1, 3.9)",
@@ -108,8 +109,8 @@ _LOG_BYTES = (
         severity=Severity.BROKER_DOWN,
         title="Torn tail: partial bytes after the last valid batch of the last segment",
         evidence="position after the last valid batch, how many bytes follow, and that no valid batch is among them",
-        danger="after an unclean stop the broker cuts it; after a clean one it appends behind it, and consumers fail "
-        "there",
+        danger="after an unclean stop the broker cuts it; after a clean one it appends behind it and consumers fail "
+        "there, or it does not start at all: where the first bytes declare a size that no batch has (KR803)",
         fix="tail",
         lost_if_wrong="the bytes after the last valid batch; they are kept until purge, and undo writes them back",
         source="LogLoader.recoverLog (3.9), Log.recoverLog (2.2.1)",
@@ -161,7 +162,8 @@ _LOG_BYTES = (
         severity=Severity.DATA_LOSS,
         title="Range of zeros in a log",
         evidence="position, length, whether valid batches follow, and what each way out costs if they do",
-        danger="a write that never reached the disk: the broker cuts the log there, with all that follows",
+        danger="a write that never reached the disk: the broker cuts the log there, with all that follows. After a "
+        "clean stop no broker starts on 18 or more of them at the end of an active log (KR803)",
         fix="tail",
         lost_if_wrong="at the end of a partition nothing but zeros; elsewhere what a person consented to by name "
         "(--accept-data-loss); all of it is kept until purge",
@@ -577,10 +579,11 @@ _FORECAST = (
         severity=Severity.BROKER_DOWN,
         title="The next start fails, or takes the log directory offline",
         evidence="the file that does it, by broker version",
-        danger="one small file keeps every partition of the log directory down",
+        danger="one small file keeps every partition of the log directory down: a checkpoint or meta.properties that "
+        "cannot be read, a log, an index or a transaction index at which the loader of a partition fails",
         fix="none",
         lost_if_wrong=NOTHING_CHANGED,
-        source="CheckpointFileWithFailureHandler (3.9), LogManager (2.2.1)",
+        source="CheckpointFileWithFailureHandler (3.9), LogManager (2.2.1), Log.loadSegments (2.2.1), LogLoader (3.9)",
         implemented_in=FIRST_VERSION,
     ),
     Rule(

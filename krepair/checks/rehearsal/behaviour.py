@@ -23,6 +23,9 @@ class Behaviour(NamedTuple):
             marker gets an entry in the transaction index (until KAFKA-10702).
         lists_snapshots_each_time: looks for snapshots on the disk each time; later (KAFKA-9393) it remembers them,
             removes those of no segment, and the snapshot of a segment that goes.
+        looks_in_one_segment: looks the first offset of a transaction up in the segment that it belongs to alone, and
+            throws where nothing is left there; and looks for an end only behind the beginning. Later versions go on
+            to the next segment (2.4).
         needs_first_unstable_offset: throws where the first offset of an open transaction is past the log end.
         searches_by_first_offset: looks a batch up by first offsets, and opens each wrapper of v0 and v1 on the way
             (since KAFKA-18989); earlier versions take the first batch whose last offset reaches it.
@@ -33,6 +36,7 @@ class Behaviour(NamedTuple):
     drops_producers_below_start: bool
     completes_empty_transactions: bool
     lists_snapshots_each_time: bool
+    looks_in_one_segment: bool
     needs_first_unstable_offset: bool
     searches_by_first_offset: bool
 
@@ -49,6 +53,7 @@ def behaviour_of(version: VersionNumber) -> Behaviour:
         drops_producers_below_start=version < (2, 4, 0),
         completes_empty_transactions=version < (2, 8, 0),
         lists_snapshots_each_time=version < (2, 8, 0),
-        needs_first_unstable_offset=version < (3, 0, 0),
+        looks_in_one_segment=version < (2, 4, 0),
+        needs_first_unstable_offset=version < (3, 8, 0),
         searches_by_first_offset=version >= (4, 1, 0),
     )

@@ -207,7 +207,7 @@ class _Loader:
         producers.reload(log_start, last_offset)
         if last_offset > producers.end_offset:
             floor = max((base for base in self.segments if base <= last_offset), default=None)
-            old = self._behaviour.lists_snapshots_each_time
+            old = self._behaviour.looks_in_one_segment
             for segment in list(self._between(producers.end_offset, last_offset)):
                 base_offset = segment.base_offset
                 producers.end_offset = max(base_offset, producers.end_offset, log_start)
@@ -230,7 +230,7 @@ class _Loader:
             return
         offset = max(first, log_start)
         bases = sorted(base for base in self.segments if base <= offset)
-        if self._behaviour.lists_snapshots_each_time:
+        if self._behaviour.looks_in_one_segment:
             if self.segments[bases[-1]].position_of(offset) < 0:
                 text = f"a transaction begins at offset {offset}, its segment has nothing from there on"
                 raise StartFailsError(self.segments[bases[-1]].log.name, text)

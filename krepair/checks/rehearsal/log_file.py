@@ -14,11 +14,11 @@ from typing import Final
 import crc32c
 
 from krepair.checks.rehearsal.failures import CorruptRecordError, StartFailsError
-from krepair.formats import batch_v2
+from krepair.formats import batch_v2, compression
 from krepair.formats.batch_v2 import HEADER, BatchHeader
 from krepair.formats.control import ControlKey, EndTxnMarker, decode_end_txn, decode_key
 from krepair.formats.damage import Damage
-from krepair.formats.message_set import PlacedMessage, inner_messages, messages
+from krepair.formats.message_set import PlacedMessage, messages
 from krepair.formats.record import Record, records
 
 ReadAt = Callable[[int, int], memoryview]
@@ -30,6 +30,7 @@ _SMALLEST: Final = 14
 _OLD_ATTRIBUTES_PLACE: Final = _LOG_OVERHEAD + 5
 _OLD_MAGIC_PLACE: Final = _LOG_OVERHEAD + 4
 _OLD_TIMESTAMP_PLACE: Final = _LOG_OVERHEAD + 6
+_INNER_FRONT: Final = struct.Struct(">qi")
 _FRONT: Final = struct.Struct(">qi4xb")
 assert _FRONT.size == _UP_TO_MAGIC
 
@@ -76,6 +77,24 @@ class LogFile:
                 return
             yield LogBatch(self, position, offset, length + _LOG_OVERHEAD, magic)
             position += length + _LOG_OVERHEAD
+
+
+def _inner_offsets(wrapper: bytes) -> list[int]:
+    """The offset fields in a wrapper of v0 or v1, their checksums not looked at; none if it cannot be opened."""
+    outer = next(messages(wrapper, check_crc=False), None)
+    value = outer.message.value if isinstance(outer, PlacedMessage) else None
+    if not isinstance(outer, PlacedMessage) or value is None:
+        return []
+    data = compression.decompress(outer.message.codec, value, magic=outer.message.magic)
+    found, position = [], 0
+    while not isinstance(data, Damage) and position + _LOG_OVERHEAD <= len(data):
+        offset, length = _INNER_FRONT.unpack_from(data, position)
+        if length < _SMALLEST:
+            return []
+        position += _LOG_OVERHEAD + length
+        if position <= len(data):
+            found.append(offset)
+    return found
 
 
 class LogBatch:
@@ -149,12 +168,13 @@ class LogBatch:
         data = bytes(self._log.bytes_at(self.position, self.size)) if self.is_old else b""
         if not self.is_old or not data[_OLD_ATTRIBUTES_PLACE] & batch_v2.CODEC_MASK:
             return self.offset
-        outer = next(messages(data, check_crc=False), None)
-        if isinstance(outer, PlacedMessage):
-            inner = inner_messages(outer.message)
-            if not isinstance(inner, Damage):
-                return inner[0].offset
-        raise StartFailsError(self._log.name, f"position {self.position}: a wrapper that cannot be opened")
+        offsets = _inner_offsets(data)
+        if not offsets or (self.magic == 1 and 0 != self.offset < offsets[-1]):
+            raise StartFailsError(
+                self._log.name, f"position {self.position}: a wrapper that cannot be opened"
+            )
+        relative_to = self.offset - offsets[-1] if self.magic == 1 and self.offset else 0
+        return relative_to + offsets[0]
 
     def ensure_valid(self) -> None:
         """Raise ``CorruptRecordError`` where the checksum is not right; a wrong magic above 2 is not noticed."""

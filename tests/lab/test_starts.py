@@ -1,0 +1,100 @@
+"""The forecast of the next start is what Kafka's loader classes do: a table by hand, and a sample of random damages.
+
+The long run is ``python -m tools.torture.forecasts``; a failure here is replayed by the same command.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.builders import NOW_MS
+from tests.lab.judge import Judge, JudgeError
+from tests.lab.starts import Starts
+from tests.ops.test_starts_by_version import INTERVAL, TABLE, VERSIONS, line, written
+from tools.torture.forecasts import REPLAY
+
+pytestmark = pytest.mark.broker
+
+SAMPLE = range(1, 61)
+
+
+@pytest.fixture(scope="module")
+def judges() -> Iterator[dict[str, Judge]]:
+    found = {version: Judge(version) for version in VERSIONS}
+    yield found
+    for judge in found.values():
+        judge.close(kill=True)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_loader_classes_do_what_the_table_says(
+    tmp_path: Path, judges: dict[str, Judge], version: str
+) -> None:
+    for number, one in enumerate(TABLE):
+        log_dir = written(tmp_path / str(number) / "logs", one)
+        said = line(log_dir, version)
+        copy = tmp_path / str(number) / "copy" / "t-0"
+        shutil.copytree(log_dir / "t-0", copy)
+        try:
+            done = judges[version].start(
+                copy,
+                clean=one.clean,
+                recovery_point=0,
+                log_start=0,
+                settings=INTERVAL,
+                now_ms=NOW_MS + 60_000,
+            )
+        except JudgeError:
+            assert one.expected[version] == "refuse", one.name
+            continue
+        assert one.expected[version] != "refuse", one.name
+        before = {int(path.stem): path.stat().st_size for path in (log_dir / "t-0").glob("*.log")}
+        after = tuple((segment.base_offset, segment.bytes) for segment in done.segments)
+        assert (said.log_bytes or tuple(sorted(before.items()))) == after, one.name
+        assert set(done.recovered) <= set(said.segments), one.name
+
+
+def test_random_damages_end_as_forecast(tmp_path: Path) -> None:
+    with Starts(tmp_path, REPLAY) as starts:
+        figures = starts.run(SAMPLE)
+    assert figures.wrong == []
+    assert figures.cases == len(SAMPLE)
+    for version in VERSIONS:
+        happened = {what for (one, what) in figures.outcomes if one == version}
+        assert happened == {"start", "recover", "truncate", "delete", "refuse"}, "the sample shows too little"
+
+
+CONTENTS = (
+    b"0\n0\n",
+    b"0\n1\nt 0 5\n",
+    b"",
+    b"0\n",
+    b"1\n0\n",
+    b"x\n0\n",
+    b"0\n2\nt 0 5\n",
+    b"0\n1\nt 0 5 6\n",
+    b"0\n1\nt 0\n",
+    b"0\n1\nt x 5\n",
+    b"0\n-1\n",
+    b"0\nx\n",
+    b"0\n1\n\nt 0 5\n",
+)
+
+
+def test_root_checkpoint_that_takes_the_directory_offline_is_forecast(
+    tmp_path: Path, judges: dict[str, Judge]
+) -> None:
+    name = "recovery-point-offset-checkpoint"
+    log_dir = written(tmp_path / "logs", next(one for one in TABLE if one.expected["2.2.1"] == "start"))
+    seen = set()
+    for content in CONTENTS:
+        (log_dir / name).write_bytes(content)
+        for version in VERSIONS:
+            offline = judges[version].checkpoint(log_dir / name).offline
+            assert (line(log_dir, version).expected == "refuse") is offline, (content, version)
+            seen.add((version, offline))
+    assert len(seen) == 2 * len(VERSIONS)
