@@ -26,6 +26,8 @@ class Before(NamedTuple):
 
 UNHARMED = Before("start", "start", "start")
 REFUSED = Before("refuse", "refuse", "refuse")
+CHECKED = Before("recover", "start", "start")
+"""Up to 2.2 a broker looks into every index, and recovers a segment whose index contradicts itself."""
 
 
 @dataclass(frozen=True, kw_only=True)

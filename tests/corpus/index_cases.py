@@ -9,12 +9,17 @@ from typing import NamedTuple
 
 from tests.builders import NOW_MS
 from tests.corpus.bases import MARKER, Made
-from tests.corpus.case import UNHARMED, Before, Case, Damage, case_of
+from tests.corpus.case import CHECKED, UNHARMED, Before, Case, Damage, case_of
 
 OFFSETS, TIMES, ABORTED = ".index", ".timeindex", ".txnindex"
 ENTRY = {OFFSETS: 8, TIMES: 12, ABORTED: 34}
 REBUILT = Before("start", "recover", "recover")
 """Without an offset index 3.9 and 4.3 read the segment; 2.2.1 makes an empty one."""
+
+ALL_RECOVER = Before("recover", "recover", "recover")
+"""An aborted transaction that ends below the base offset makes every version recover the segment."""
+YOUNGER_THAN_THE_REAL_ONES = frozenset({"timeindex-too-young", "timeindex-past-the-log"})
+"""The first entry of the real time index is later than the last one that these make up."""
 
 Change = Callable[[bytes], bytes | None]
 
@@ -62,28 +67,28 @@ DAMAGES = (
     OnIndex("padded", OFFSETS, lambda data: data + bytes(8 * 500), "KR203"),
     OnIndex("all-zeros", OFFSETS, lambda data: bytes(len(data)), "KR203"),
     OnIndex("last-entry-zeros", OFFSETS, lambda data: data[:-8] + bytes(8), "KR203"),
-    OnIndex("torn", OFFSETS, lambda data: data + b"\0\0\7", "KR205"),
-    OnIndex("cut", OFFSETS, lambda data: data[:-3], "KR205"),
-    OnIndex("one-byte", OFFSETS, lambda data: b"\1", "KR205"),
+    OnIndex("torn", OFFSETS, lambda data: data + b"\0\0\7", "KR205", CHECKED),
+    OnIndex("cut", OFFSETS, lambda data: data[:-3], "KR205", CHECKED),
+    OnIndex("one-byte", OFFSETS, lambda data: b"\1", "KR205", CHECKED),
     OnIndex("disorder", OFFSETS, _swap(8), "KR203"),
     OnIndex("twice", OFFSETS, lambda data: data[:8] + data, "KR203"),
     OnIndex("between-batches", OFFSETS, lambda data: _entry(data, 0, 8, _offset(3, 81)), "KR203"),
     OnIndex("past-the-log", OFFSETS, lambda data: data + _offset(400, 1 << 20), "KR203"),
-    OnIndex("negative", OFFSETS, lambda data: _entry(data, -1, 8, _offset(-1, -1)), "KR203"),
-    OnIndex("garbage", OFFSETS, lambda data: b"\xa5" * 64, "KR203"),
+    OnIndex("negative", OFFSETS, lambda data: _entry(data, -1, 8, _offset(-1, -1)), "KR203", CHECKED),
+    OnIndex("garbage", OFFSETS, lambda data: b"\xa5" * 64, "KR203", CHECKED),
     OnIndex("offset-too-low", OFFSETS, lambda data: data[:-8] + _offset(4, 0)[:4] + data[-4:], "KR203"),
     OnIndex("missing", TIMES, lambda data: None, "KR201"),
     OnIndex("empty", TIMES, lambda data: b"", "KR201"),
-    OnIndex("padded", TIMES, lambda data: data + bytes(12 * 500), "KR201"),
+    OnIndex("padded", TIMES, lambda data: data + bytes(12 * 500), "KR201", CHECKED),
     OnIndex("all-zeros", TIMES, lambda data: bytes(len(data)), "KR201"),
-    OnIndex("torn", TIMES, lambda data: data + b"\0" * 5, "KR205"),
-    OnIndex("cut", TIMES, lambda data: data[:-5], "KR205 KR202"),
+    OnIndex("torn", TIMES, lambda data: data + b"\0" * 5, "KR205", CHECKED),
+    OnIndex("cut", TIMES, lambda data: data[:-5], "KR205 KR202", CHECKED),
     OnIndex("disorder", TIMES, _swap(12), "KR202"),
     OnIndex("without-the-last", TIMES, lambda data: data[:-12], "KR202"),
     OnIndex("too-young", TIMES, lambda data: _entry(data, -1, 12, _time(NOW_MS + 9_000_000, 9)), "KR202"),
     OnIndex("past-the-log", TIMES, lambda data: data + _time(NOW_MS + 9_000_000, 900), "KR202"),
-    OnIndex("negative", TIMES, lambda data: _entry(data, -1, 12, _time(-1, -1)), "KR202"),
-    OnIndex("garbage", TIMES, lambda data: b"\xa5" * 60, "KR202"),
+    OnIndex("negative", TIMES, lambda data: _entry(data, -1, 12, _time(-1, -1)), "KR202", CHECKED),
+    OnIndex("garbage", TIMES, lambda data: b"\xa5" * 60, "KR202", CHECKED),
 )
 
 ABORTED_DAMAGES = (
@@ -96,7 +101,7 @@ ABORTED_DAMAGES = (
     OnIndex("twice", ABORTED, lambda data: data * 2, "KR204"),
     OnIndex("another-producer", ABORTED, lambda data: data[:2] + struct.pack(">q", 99) + data[10:], "KR204"),
     OnIndex("another-version", ABORTED, lambda data: b"\0\7" + data[2:], "KR204"),
-    OnIndex("garbage", ABORTED, lambda data: b"\xa5" * 68, "KR204"),
+    OnIndex("garbage", ABORTED, lambda data: b"\xa5" * 68, "KR204 KR801", ALL_RECOVER),
 )
 
 
@@ -114,13 +119,15 @@ def _on_index(base_offset: int, suffix: str, change: Change) -> Damage:
 
 def _cases(base: str, base_offset: int, rows: tuple[OnIndex, ...], fix: str = "index") -> Iterator[Case]:
     for row in rows:
+        name = f"{row.suffix[1:]}-{row.name}"
+        earlier = base == "real indexes" and name in YOUNGER_THAN_THE_REAL_ONES
         yield Case(
-            name=f"{row.suffix[1:]}-{row.name}-{base}".replace(" ", "-"),
+            name=f"{name}-{base}".replace(" ", "-"),
             base=base,
             damage=_on_index(base_offset, row.suffix, row.change),
             findings=frozenset(row.rules.split()),
             fixes=(fix,),
-            before=row.before,
+            before=CHECKED if earlier else row.before,
         )
 
 
@@ -184,17 +191,17 @@ OTHERS = (
         "KR206",
         fix="index=regenerate",
     ),
-    _row("indexes-exchanged", "plain", _exchanged, "KR202 KR203 KR205"),
+    _row("indexes-exchanged", "plain", _exchanged, "KR202 KR203 KR205", CHECKED),
     _row("indexes-all-missing", "plain", _all_missing, "KR203 KR201 KR801", REBUILT),
     _row("indexes-without-a-log", "plain", _orphans, "KR205 KR701", mended=False),
-    _row("indexes-of-the-active-segment-preallocated", "plain", _preallocated, "", mended=False),
-    _row("indexes-never-trimmed", "real indexes", _padded_everywhere, "KR201 KR203"),
+    _row("indexes-of-the-active-segment-preallocated", "plain", _preallocated, "", CHECKED, mended=False),
+    _row("indexes-never-trimmed", "real indexes", _padded_everywhere, "KR201 KR203", CHECKED),
     _row(
         "indexes-never-trimmed-expiring",
         "expiring",
         _padded_everywhere,
         "KR201 KR203 KR802",
-        Before("start", "delete", "delete"),
+        Before("recover", "delete", "delete"),
     ),
     Case(
         name="indexes-never-trimmed-unclean",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from tests import builders
 from tests.builders import NOW_MS
 from tests.corpus.bases import EPOCHS, MARKER, POINTS, Made
-from tests.corpus.case import Before, Case, Damage, case_of
+from tests.corpus.case import CHECKED, REFUSED, Before, Case, Damage, case_of
 
 RECOVERS = Before("recover", "recover", "recover")
 TRUNCATES = Before("truncate", "truncate", "truncate")
@@ -141,7 +141,7 @@ def _torn(made: Made) -> None:
 TAILS = (
     case_of("tail-torn", "plain", _torn, "KR301", "tail"),
     case_of("tail-few-bytes", "plain", _tail(b"\0\0\0\0\0\0\0\x1e"), "KR301", "tail"),
-    case_of("tail-zeros", "plain", _tail(bytes(4096)), "KR305", "tail"),
+    case_of("tail-zeros", "plain", _tail(bytes(4096)), "KR305 KR803", "tail", REFUSED),
     case_of(
         "tail-torn-unclean",
         "plain",
@@ -152,7 +152,7 @@ TAILS = (
         left="KR801",
         after="recover",
     ),
-    case_of("tail-garbage", "plain", _tail(b"\xa5" * 300), "KR302", "tail", mended=False),
+    case_of("tail-garbage", "plain", _tail(b"\xa5" * 300), "KR302 KR803", "tail", REFUSED, mended=False),
     case_of(
         "middle-bit-flipped",
         "plain",
@@ -192,7 +192,13 @@ CONSENTED = (
         differs="records epochs",
     ),
     case_of(
-        "tail-garbage-cut", "plain", _tail(b"\xa5" * 300), "KR302", "tail=excise", consents="KR302:{}:30"
+        "tail-garbage-cut",
+        "plain",
+        _tail(b"\xa5" * 300),
+        "KR302 KR803",
+        "tail=excise",
+        REFUSED,
+        consents="KR302:{}:30",
     ),
 )
 
@@ -232,7 +238,7 @@ BLOATED = (
         Before("refuse", "refuse", "refuse"),
         in_partition=False,
     ),
-    case_of("bloated-indexes", "bloated", _index_padded, "KR101 KR201 KR203", ALL),
+    case_of("bloated-indexes", "bloated", _index_padded, "KR101 KR201 KR203", ALL, CHECKED),
     case_of("bloated-snapshot", "bloated", _on(32, SNAPSHOT, lambda data: b"\xa5"), "KR101 KR501", ALL),
     case_of(
         "bloated-torn",

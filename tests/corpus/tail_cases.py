@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tests.builders import data
 from tests.corpus.bases import Made
-from tests.corpus.case import Case, Damage
+from tests.corpus.case import REFUSED, UNHARMED, Before, Case, Damage
 
 
 class Tail(NamedTuple):
@@ -17,19 +17,21 @@ class Tail(NamedTuple):
     Attributes:
         name: of the damage.
         make: the next offset in, bytes out.
-        rule: its finding.
+        rules: its findings.
+        before: what brokers do.
     """
 
     name: str
     make: Callable[[int], bytes]
-    rule: str
+    rules: str
+    before: Before = UNHARMED
 
 
 TAILS = (
     Tail("batch", lambda offset: data(offset, 5).raw[:-9], "KR301"),
     Tail("header", lambda offset: data(offset, 5).raw[:40], "KR301"),
     Tail("byte", lambda offset: b"\x07", "KR301"),
-    Tail("zeros", lambda offset: bytes(5_000), "KR305"),
+    Tail("zeros", lambda offset: bytes(5_000), "KR305 KR803", REFUSED),
     Tail("batch-then-zeros", lambda offset: data(offset, 40).raw[:300] + bytes(100), "KR301"),
 )
 ENDS = {
@@ -60,8 +62,9 @@ def _cases() -> Iterator[Case]:
                 name=f"tail-{tail.name}-{base.replace(' ', '-')}",
                 base=base,
                 damage=_torn(tail, end),
-                findings=frozenset({tail.rule}),
+                findings=frozenset(tail.rules.split()),
                 fixes=("tail",),
+                before=tail.before,
             )
 
 
