@@ -124,16 +124,17 @@ class _Loader:
 
     def _split(self, base_offset: int) -> None:
         segment = self._on_disk[base_offset]
-        parts = segment.split()
-        if base_offset not in self.segments:
-            # only a loaded segment makes way for its parts: the next look at the folder meets it again
-            raise StartFailsError(segment.log.name, "is split again and again: the start never ends")
-        del self._on_disk[base_offset]
-        del self.segments[base_offset]
-        for part in parts:
-            self._on_disk[part.base_offset] = part
-            self.segments[part.base_offset] = part
-        if all(part.base_offset != base_offset for part in parts):
+        parts = {part.base_offset: part for part in segment.split()}
+        if base_offset in self.segments:
+            del self._on_disk[base_offset], self.segments[base_offset]
+        elif base_offset not in parts:
+            # only a loaded segment makes way for its parts; this one lies beside them, with the indexes begun anew
+            if self._behaviour.checks_indexes:
+                raise StartFailsError(segment.log.name, "is split again and again: the start never ends")
+            segment.closed()
+        self._on_disk |= parts
+        self.segments |= parts
+        if base_offset not in parts:
             self._producers.forget_segment(base_offset)
 
     def _load_files(self) -> None:
