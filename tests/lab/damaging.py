@@ -27,6 +27,7 @@ HEADER_FIELDS = {
     "producer epoch": (51, 2),
     "record count": (57, 4),
 }
+SEALED = "log: a wrong batch with a right checksum"
 Breaks = Callable[[random.Random, Path], str]
 
 
@@ -366,7 +367,7 @@ KINDS: tuple[tuple[str, float, Breaks], ...] = (
     ("log: a size that is none behind it", 2, lambda c, f: _log(c, f, _last_length)),
     ("log: bytes taken out", 1, lambda c, f: _log(c, f, _without_batch)),
     ("log: a batch twice", 1, lambda c, f: _log(c, f, _again)),
-    ("log: a wrong batch with a right checksum", 1, lambda c, f: _log(c, f, _sealed)),
+    (SEALED, 1, lambda c, f: _log(c, f, _sealed)),
     ("log: emptied", 0.3, lambda c, f: _log(c, f, _empty)),
     ("segment removed", 0.5, _segment_gone),
     *(
