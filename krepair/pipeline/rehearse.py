@@ -19,11 +19,13 @@ from krepair.checks.rehearsal.loader import StartInputs, play_start
 from krepair.checks.rehearsal.log_file import LogFile, ReadAt
 from krepair.checks.rehearsal.producers import ProducerClock, SnapshotContent
 from krepair.checks.rehearsal.segment import SegmentState
+from krepair.durable.tree import Tree
 from krepair.formats import producer_snapshot
 from krepair.formats.damage import Damage
 from krepair.logdir.reading import opened_for_reading, read_whole, why
 from krepair.pipeline.items import FailureKind, Place
-from krepair.pipeline.tasks import elsewhere, log_name
+from krepair.pipeline.place import reached
+from krepair.pipeline.tasks import log_name
 
 _WINDOW_BYTES: Final = 1 << 20
 _SNAPSHOT_AT_MOST_BYTES: Final = 1 << 30
@@ -126,22 +128,22 @@ class RehearseResult(Struct, frozen=True, kw_only=True):
 
 def rehearse(item: RehearseItem) -> RehearseResult:
     """Play the start of one partition through. An I/O error is a failure, never an outcome."""
-    wrong = elsewhere(item.place)
+    tree, wrong = reached(item.place)
     if wrong:
         return RehearseResult(failure="elsewhere", why=wrong)
     try:
-        return RehearseResult(outcomes=tuple(_outcome(item, one) for one in item.versions))
+        return RehearseResult(outcomes=tuple(_outcome(item, one, tree) for one in item.versions))
     except OSError as error:
         return RehearseResult(failure="unreadable", why=f"{item.place.folder}: {why(error)}")
 
 
-def _outcome(item: RehearseItem, broker: RehearsedVersion) -> Rehearsed:
-    reader = _Reader(item.place.path)
+def _outcome(item: RehearseItem, broker: RehearsedVersion, tree: Tree) -> Rehearsed:
+    reader = _Reader(item.place.path, tree)
     inputs = StartInputs(
         clean=item.clean,
         recovery_point=item.recovery_point,
         log_start=item.log_start,
-        snapshots={offset: _snapshot(item.place.path, offset) for offset in item.snapshots},
+        snapshots={offset: _snapshot(reader, offset) for offset in item.snapshots},
         clock=ProducerClock(item.now_ms, broker.producer_expiry_ms),
     )
     behaviour = behaviour_of(broker.version)
@@ -166,9 +168,7 @@ def _segment_state(
     offsets = FileEntries(reader.of(index), max(segment.index_bytes, 0), _OFFSET_ENTRY, base, 0)
     stamps = FileEntries(reader.of(times), max(segment.time_index_bytes, 0), _TIME_ENTRY, base, 1)
     txn = f"{stem}.txnindex"
-    aborted = (
-        read_whole(f"{item.place.path}/{txn}", _TXN_INDEX_AT_MOST_BYTES) if segment.has_txn_index else b""
-    )
+    aborted = reader.whole(txn, _TXN_INDEX_AT_MOST_BYTES) if segment.has_txn_index else b""
     return SegmentState(
         base_offset=base,
         log=LogFile(log_name(base), segment.log_bytes, reader.of(log_name(base))),
@@ -182,18 +182,17 @@ def _segment_state(
     )
 
 
-def _snapshot(folder: str, offset: int) -> SnapshotContent:
-    decoded = producer_snapshot.decode(
-        read_whole(f"{folder}/{offset:020d}.snapshot", _SNAPSHOT_AT_MOST_BYTES)
-    )
+def _snapshot(reader: _Reader, offset: int) -> SnapshotContent:
+    decoded = producer_snapshot.decode(reader.whole(f"{offset:020d}.snapshot", _SNAPSHOT_AT_MOST_BYTES))
     return None if isinstance(decoded, Damage) else decoded.entries
 
 
 class _Reader:
     """Reads the files of one folder through one window, whatever their number and size."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, tree: Tree) -> None:
         self._folder = folder
+        self._tree = tree
         self._name = ""
         self._origin = 0
         self._window = memoryview(b"")
@@ -206,10 +205,18 @@ class _Reader:
         """
         return lambda position, count: self._read(name, position, count)
 
+    def whole(self, name: str, at_most: int) -> bytes:
+        """A small file.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        return read_whole(f"{self._folder}/{name}", at_most, self._tree)
+
     def _read(self, name: str, position: int, count: int) -> memoryview:
         start = position - self._origin
         if name != self._name or start < 0 or start + count > len(self._window):
-            with opened_for_reading(f"{self._folder}/{name}") as descriptor:
+            with opened_for_reading(f"{self._folder}/{name}", self._tree) as descriptor:
                 self._window = memoryview(os.pread(descriptor, max(count, _WINDOW_BYTES), position))
             self._name, self._origin = name, position
             start = 0
