@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from krepair.checks.index_findings import ENTRY_SIZES, LARGEST_INDEX_BYTES, TIME_INDEX
-from krepair.checks.rehearsal.behaviour import JUDGED_VERSIONS, VersionNumber
+from krepair.checks.rehearsal.behaviour import JUDGED_VERSIONS, VersionNumber, behaviour_of
+from krepair.formats import producer_snapshot
 from krepair.logdir.config import Settings
 from krepair.logdir.values import LogDir, Segment
 from krepair.ops.fixes.damage import broker_loss, unmapped
@@ -43,7 +44,14 @@ def look_at_starts(
         engine: runs them.
         progress: told of bytes.
     """
-    chosen = [each for each in surveyed if _something_is_wrong(view, each)]
+    versions = (version,) if version is not None else JUDGED_VERSIONS
+    stops_at_gaps = any(behaviour_of(one).looks_in_one_segment for one in versions)
+    chosen = [
+        each
+        for each in surveyed
+        if _can_be_played(each)
+        and (_something_is_wrong(view, each) or (stops_at_gaps and _is_missing_a_beginning(each)))
+    ]
     if not chosen:
         return
     brokers = tuple(
@@ -53,7 +61,7 @@ def look_at_starts(
                 one, settings.producer_id_expiration_ms, settings.transactional_id_expiration_ms
             ),
         )
-        for one in ((version,) if version is not None else JUDGED_VERSIONS)
+        for one in versions
     )
     items = [_item(view, each, options.now_ms, brokers) for each in chosen]
     sizes = [sum(segment.log_bytes for segment in item.segments) for item in items]
@@ -90,13 +98,18 @@ def _item(view: LogDir, each: Surveyed, now_ms: int, brokers: tuple[RehearsedVer
     )
 
 
-def _something_is_wrong(view: LogDir, each: Surveyed) -> bool:
-    """Whether anything of a partition is not as a broker leaves it, as far as its start may come to it."""
+def _can_be_played(each: Surveyed) -> bool:
+    """Whether a start of it can be played through: no swap is pending, and every index can be mapped."""
     partition = each.partition
     if partition.unreadable or not partition.segments or (each.leftovers is not None and each.leftovers.left):
         return False
-    if any(file.size > LARGEST_INDEX_BYTES for segment in partition.segments for file in segment.files()):
-        return False  # no broker maps it: that is told by itself
+    sizes = (file.size for segment in partition.segments for file in segment.files())
+    return all(size <= LARGEST_INDEX_BYTES for size in sizes)
+
+
+def _something_is_wrong(view: LogDir, each: Surveyed) -> bool:
+    """Whether anything of a partition is not as a broker leaves it, as far as its start may come to it."""
+    partition = each.partition
     damaged = len(each.segments) != len(partition.segments) or any(
         one.summary.damage for one in each.segments
     )
@@ -105,6 +118,18 @@ def _something_is_wrong(view: LogDir, each: Surveyed) -> bool:
         or (not view.clean_shutdown and any(_may_fill_its_index(each, one) for one in partition.segments))
         or _snapshots_are_wrong(view, each)
         or any(_index_is_wrong(view, each, segment) for segment in partition.segments)
+    )
+
+
+def _is_missing_a_beginning(each: Surveyed) -> bool:
+    """Whether offsets between two segments are gone, and there are producers: a transaction may begin there."""
+    partition = each.partition
+    if not any(one.file.size > producer_snapshot.HEADER_SIZE for one in partition.snapshots):
+        return False
+    following = each.segments[1:]
+    return any(
+        one.summary.last_offset + 1 < later.base_offset
+        for one, later in zip(each.segments, following, strict=False)
     )
 
 
