@@ -12,8 +12,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 from krepair.errors import (
     ExitCode,
@@ -27,59 +25,13 @@ from krepair.journal.action import Ground, StagedGroup
 from krepair.journal.actions import BY_CHANGE, REPLACE, action_of
 from krepair.journal.fence import Fence, Point, Watch
 from krepair.journal.folder import PartitionFolder
+from krepair.journal.guards import Guards
 from krepair.journal.outcome import Committed, Failed, Outcome, Skipped, Undone, failed
 from krepair.journal.purge import remove_private_folder
 from krepair.journal.record import Done, Intent, Journal, Order, ReplaceIntent, UndoIntent
-from krepair.journal.safe_points import SafePoints
 from krepair.plan.model import Change, Commit, PartitionPlan
 
 _APPLIED = frozenset({"committing", "committed", "undoing"})
-
-
-class HeldLock(Protocol):
-    """The log directory's lock, as ``krepair.logdir.lock`` gives it."""
-
-    def check(self) -> None:
-        """Raises ``LockedError`` or ``RefusedError`` when it is no longer ours."""
-
-
-@dataclass
-class Guards:
-    """What is asked before each group.
-
-    Attributes:
-        lock: of the log directory, held.
-        safe_points: whether somebody asked to stop.
-        check_space: given a change, raises ``RefusedError`` when there is not enough free space for it.
-        watch: of the fences of the log directory; None: each partition looks for itself.
-        begun: whether this run has changed anything yet.
-        keep_plan: given a folder whose private sub-folders are there, puts the copy of the plan into it.
-    """
-
-    lock: HeldLock
-    safe_points: SafePoints
-    check_space: Callable[[Change], None]
-    watch: Watch | None = None
-    begun: bool = False
-    keep_plan: Callable[[PartitionFolder], None] = lambda folder: None
-
-    def check(self, change: Change) -> None:
-        """All of them."""
-        self.safe_points.check()
-        self.hold()
-        self.check_space(change)
-
-    def hold(self) -> None:
-        """Makes sure that the lock is still ours.
-
-        Raises:
-            LockLostError: it is not, or that could not be seen; then nothing more may be touched.
-        """
-        try:
-            self.lock.check()
-        except KrepairError as error:
-            before = None if self.begun else error.exit_code
-            raise LockLostError(f"{error.message}; nothing more is changed", before=before) from error
 
 
 def commit_partition(

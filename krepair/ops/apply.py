@@ -19,10 +19,11 @@ from krepair.errors import (
 )
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
+from krepair.journal.guards import Guards
 from krepair.journal.outcome import Committed, Failed, Outcome, Undone
 from krepair.journal.plan_copy import PlanKeeper
 from krepair.journal.purge import remove_private_folder
-from krepair.journal.runner import Guards, commit_partition, finish_partition
+from krepair.journal.runner import commit_partition, finish_partition
 from krepair.journal.safe_points import SafePoints, signals_wait
 from krepair.journal.status import ChangeState, read_status
 from krepair.logdir.lock import Lock, hold_lock

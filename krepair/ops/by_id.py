@@ -11,8 +11,8 @@ from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.errors import ExitCode, KrepairError
+from krepair.journal.guards import Guards
 from krepair.journal.purge import purge_partition
-from krepair.journal.runner import Guards
 from krepair.journal.safe_points import SafePoints
 from krepair.logdir.lock import Lock, hold_lock
 from krepair.logdir.values import LogDir

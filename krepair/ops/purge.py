@@ -7,8 +7,8 @@ import shlex
 
 from krepair.durable.disk import Disk
 from krepair.errors import ExitCode, KrepairError, LockLostError, RefusedError, StalePlanError
+from krepair.journal.guards import Guards
 from krepair.journal.purge import purge_partition
-from krepair.journal.runner import Guards
 from krepair.journal.safe_points import SafePoints
 from krepair.journal.status import ChangeState, read_status
 from krepair.logdir.lock import hold_lock

@@ -17,10 +17,11 @@ from krepair.errors import (
     RefusedError,
     StalePlanError,
 )
+from krepair.journal.guards import Guards
 from krepair.journal.outcome import Committed, Failed, Undone
 from krepair.journal.purge import purge_partition, remove_private_folder
 from krepair.journal.root import ROOT, RootFolder, as_partition
-from krepair.journal.runner import Guards, commit_partition, undo_partition
+from krepair.journal.runner import commit_partition, undo_partition
 from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole, why

@@ -9,8 +9,9 @@ from krepair.durable.disk import Disk
 from krepair.errors import ExitCode, InterruptedAtSafePointError, KrepairError, LockLostError
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
+from krepair.journal.guards import Guards
 from krepair.journal.root import ROOT, RootFolder, as_partition
-from krepair.journal.runner import Guards, undo_partition
+from krepair.journal.runner import undo_partition
 from krepair.journal.safe_points import SafePoints, signals_wait
 from krepair.journal.status import ChangeState, read_status
 from krepair.logdir.lock import hold_lock

@@ -13,8 +13,9 @@ from pathlib import Path
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.journal.folder import PartitionFolder
+from krepair.journal.guards import Guards
 from krepair.journal.outcome import Outcome
-from krepair.journal.runner import Guards, commit_partition, undo_partition
+from krepair.journal.runner import commit_partition, undo_partition
 from krepair.journal.safe_points import SafePoints
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.plan.model import (

@@ -14,8 +14,9 @@ from krepair.durable.disk import Disk
 from krepair.errors import ExitCode
 from krepair.formats.checkpoint import decode_offsets
 from krepair.journal.folder import PartitionFolder
+from krepair.journal.guards import Guards
 from krepair.journal.outcome import Failed, Outcome
-from krepair.journal.runner import Guards, commit_partition, undo_partition
+from krepair.journal.runner import commit_partition, undo_partition
 from krepair.journal.safe_points import SafePoints
 from krepair.plan.model import Change, Commit, PartitionPlan, RewriteSegments
 from tests.durable.disks import NAME_CHANGING, Call, SimulatedCrash, StoppingDisk, _PassingDisk
