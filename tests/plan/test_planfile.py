@@ -124,6 +124,13 @@ def test_an_edited_plan_is_stale(change: object, words: str):
     assert caught.value.exit_code == ExitCode.STALE_PLAN
 
 
+def test_a_byte_that_is_no_utf8_in_any_text_is_damage_that_is_told():
+    data = dumps(good_plan())
+    for place in range(data.index(b'"broker_id": "') + 14, len(data), 97):
+        with pytest.raises((StalePlanError, UsageError), match=r"p\.plan: "):
+            loads(data[:place] + b"\x80" + data[place + 1 :], "p.plan")
+
+
 def test_a_key_that_is_there_twice_is_an_edit():
     data = dumps(good_plan()).replace(b'  "host": "broker-1"', b'  "host": "x",\n  "host": "broker-1"', 1)
     with pytest.raises(StalePlanError):
