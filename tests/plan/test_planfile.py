@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from krepair.durable.real_disk import RealDisk
-from krepair.errors import ExitCode, KrepairError, RefusedError, StalePlanError, UsageError
+from krepair.errors import ExitCode, KrepairError, RefusedError, StalePlanError, UnreadableError, UsageError
 from krepair.plan import planfile
 from krepair.plan.planfile import digest_of, dumps, loads, printable, read_plan, seal, write_plan
 from tests.plan.plans import good_plan, left_alone
@@ -150,6 +150,38 @@ def test_an_absurdly_large_file_is_refused_unread(tmp_path: Path, monkeypatch: p
         read_plan(str(path))
 
 
+def test_a_plan_of_just_the_largest_size_is_read_and_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    data = dumps(good_plan())
+    path = tmp_path / "p"
+    path.write_bytes(data)
+    monkeypatch.setattr(planfile, "MAX_PLAN_BYTES", len(data))
+    assert loads(data, "p") == read_plan(str(path)) == good_plan()
+    write_plan(str(path), good_plan(left_alone()), RealDisk())
+    assert read_plan(str(path)) == good_plan(left_alone())
+
+
+def test_bytes_that_are_too_many_are_refused_and_never_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    data = dumps(good_plan())
+    (tmp_path / "p").write_bytes(data)
+    monkeypatch.setattr(planfile, "MAX_PLAN_BYTES", len(data) - 1)
+    with pytest.raises(UsageError, match=f"{len(data)} bytes; a plan has at most {len(data) - 1}"):
+        loads(data, "p")
+    with pytest.raises(RefusedError, match="is no plan"):
+        write_plan(str(tmp_path / "p"), good_plan(), RealDisk())
+
+
+def test_what_the_system_says_is_told_in_its_words_alone(tmp_path: Path):
+    long, zero = f"{tmp_path}/{'x' * 300}", f"{tmp_path}/a\0b"
+    for path, words in ((long, os.strerror(errno.ENAMETOOLONG)), (zero, "embedded null byte")):
+        with pytest.raises(UnreadableError) as caught:
+            read_plan(path)
+        assert caught.value.message == f"{path}: {words}"
+
+
 def test_a_missing_file_a_folder_and_a_fifo_are_told_apart(tmp_path: Path):
     os.mkfifo(tmp_path / "fifo")
     for name, words in (("none", "no such plan file"), ("", "regular file"), ("fifo", "regular file")):
@@ -240,6 +272,27 @@ def test_a_full_disk_leaves_the_old_plan(tmp_path: Path):
     with pytest.raises(RefusedError, match="No space left"):
         write_plan(str(path), good_plan(left_alone()), FullDisk())
     assert read_plan(str(path)) == good_plan()
+
+
+class NoRename(RealDisk):
+    """Writes the plan beside its place, and gets no further."""
+
+    def rename(self, source: str, target: str) -> None:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def test_a_plan_that_cannot_take_its_place_leaves_nothing_beside_it(tmp_path: Path):
+    for _ in range(2):
+        with pytest.raises(RefusedError, match=f"{tmp_path}/p: cannot write the plan: Permission denied"):
+            write_plan(str(tmp_path / "p"), good_plan(), NoRename())
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_write_left_is_replaced(tmp_path: Path):
+    (tmp_path / f".p.{os.getpid()}.tmp").write_bytes(b"half a pl")
+    write_plan(str(tmp_path / "p"), good_plan(), RealDisk())
+    assert read_plan(str(tmp_path / "p")) == good_plan()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["p"]
 
 
 @pytest.mark.parametrize("place", ["p", "sub/p", "../dir/p", "link/p"])

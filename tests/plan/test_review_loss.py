@@ -17,12 +17,13 @@ from krepair.plan.model import (
     Plan,
     RemovedRange,
     ReplaceFile,
+    RewriteSegments,
     SetAside,
 )
 from krepair.plan.planfile import dumps, loads, seal
 from krepair.plan.render import plan_view
 from krepair.plan.review import review
-from tests.plan.plans import COMMIT, DIGEST, FACTS, fingerprint, policy
+from tests.plan.plans import COMMIT, DIGEST, FACTS, fingerprint, policy, source
 
 FOLDER = "t-0"
 CONSENT = "KR302:t-0:40"
@@ -107,6 +108,21 @@ def aside(base: int, **fields: Any) -> SetAside:
         "undo": KeepOriginal(),
     }
     return SetAside(**(values | fields))
+
+
+def replaced(name: str, size: int = 8) -> ReplaceFile:
+    """An index made anew."""
+    return ReplaceFile(
+        change_id=f"{FOLDER}/{name}",
+        name=name,
+        method="regenerate",
+        rule="KR203",
+        size_before=size,
+        size_after=8,
+        digest_after=DIGEST,
+        reason="",
+        undo=KeepOriginal(),
+    )
 
 
 def plan(*changes: Any, **fields: Any) -> Plan:
@@ -197,6 +213,132 @@ def test_broken_plan_is_objected_to(
     assert code in codes(plan(*changes, **given))
 
 
+def index(**fields: Any) -> NewCompanion:
+    values: dict[str, Any] = {
+        "name": f"{0:020d}.index",
+        "size_before": 8,
+        "size_after": 16,
+        "digest_after": DIGEST,
+    }
+    return NewCompanion(**(values | fields))
+
+
+TIMES = index(name=f"{0:020d}.timeindex", size_before=12, size_after=0)
+WORDS: list[tuple[str, tuple[str, ...], tuple[Any, ...], dict[str, Any]]] = [
+    ("log of another segment", ("RV09",), (log(base_offset=1, companions=(), front_bytes=0),), {}),
+    ("id of another file", ("RV09",), (log(change_id=f"{FOLDER}/x"),), {}),
+    ("range before the file", ("RV30 the ranges",), (log(removed=(removed(start=-1, end=9),)),), {}),
+    ("range behind the file", ("RV30 the ranges",), (log(removed=(removed(end=1001),)),), {}),
+    ("range of nothing", ("RV30 the ranges",), (log(removed=(removed(end=300),)),), {}),
+    ("no digest of what goes", ("RV30 a digest",), (log(digest_removed=""),), {}),
+    ("excised at its end", ("RV30 method 'excise'",), (log(removed=(removed(end=1000),)),), {}),
+    (
+        "index twice",
+        ("RV30 a replaced index is not one", "RV30 00000000000000000000.index is touched"),
+        (log(companions=(index(), index())),),
+        {},
+    ),
+    (
+        "index of another size",
+        ("RV30 00000000000000000000.index: size",),
+        (log(companions=(index(size_before=9),)),),
+        {},
+    ),
+    (
+        "index of negative size",
+        ("RV30 00000000000000000000.index: size", "RV30 00000000000000000000.index: its front"),
+        (log(companions=(index(size_after=-8),)),),
+        {},
+    ),
+    (
+        "index without digest",
+        ("RV30 00000000000000000000.index: digest",),
+        (log(companions=(index(digest_after="0"),)),),
+        {},
+    ),
+    ("front before the index", ("RV30 00000000000000000000.index: its front",), (log(front_bytes=-8),), {}),
+    (
+        "segment with another id",
+        ("RV30 the files of segment 200",),
+        (aside(200, change_id="x"), aside(100), cut()),
+        {},
+    ),
+    ("segment of other bytes", ("RV30 bytes are not",), (aside(200, bytes=7), aside(100), cut()), {}),
+    (
+        "segment with a consent that is no consent",
+        ("RV29 a segment goes without", "RV30 segments are set aside without"),
+        (aside(200, rule="KR301"), aside(100, consent="x"), cut()),
+        {"accepted_losses": (CONSENT, "x")},
+    ),
+    (
+        "segment by a rule that takes no consent",
+        ("RV29 a segment goes without",),
+        (aside(200, rule="KR301"), aside(100), cut()),
+        {},
+    ),
+    (
+        "range by a rule that takes no consent",
+        ("RV29 consent 'KR301:t-0:40'",),
+        (log(removed=(removed(rule="KR301", consent="KR301:t-0:40"),)),),
+        {"accepted_losses": ("KR301:t-0:40",)},
+    ),
+    (
+        "segment touched by another change too",
+        ("RV30 00000000000000000100.index is touched",),
+        (aside(200), aside(100), cut(), replaced(f"{100:020d}.index")),
+        {"fixes": ("index", "tail")},
+    ),
+]
+FINE: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+    ("first byte goes", (log(removed=(removed(start=0, end=9),)),), {}),
+    (
+        "everything goes",
+        (log(removed=(removed(start=0, end=1000),), method="cut", companions=(), front_bytes=0),),
+        {},
+    ),
+    ("two ranges go", (log(removed=(removed(), removed(start=500, end=501))),), {}),
+    ("index as large as its front", (log(front_bytes=16),), {}),
+    ("index that is emptied", (log(companions=(index(size_after=0),), front_bytes=0),), {}),
+    ("time index smaller than the front of the other", (log(companions=(index(), TIMES)),), {}),
+    (
+        "index that was not there",
+        (log(companions=(index(), index(name=f"{0:020d}.txnindex", size_before=-1))),),
+        {},
+    ),
+    (
+        "torn in an unfinished batch",
+        (torn(removed=(removed(start=500, end=600, rule="KR305", consent=""),)),),
+        {"accepted_losses": ()},
+    ),
+    (
+        "other changes beside a cut",
+        (aside(200), replaced(f"{0:020d}.timeindex", 12), aside(100), cut()),
+        {"fixes": ("index", "tail")},
+    ),
+]
+
+
+def told(made: Plan) -> list[str]:
+    return [f"{objection.code} {objection.text}" for objection in review(made)]
+
+
+@pytest.mark.parametrize(
+    ("words", "changes", "given"), [row[1:] for row in WORDS], ids=[row[0] for row in WORDS]
+)
+def test_plan_past_one_limit_is_objected_to_in_these_words_alone(
+    words: tuple[str, ...], changes: tuple[Any, ...], given: dict[str, Any]
+) -> None:
+    found = told(plan(*changes, **given))
+    assert len(found) == len(words), found
+    for text, part in zip(found, words, strict=True):
+        assert part in text
+
+
+@pytest.mark.parametrize(("changes", "given"), [row[1:] for row in FINE], ids=[row[0] for row in FINE])
+def test_plan_just_within_the_limit_passes(changes: tuple[Any, ...], given: dict[str, Any]) -> None:
+    assert told(plan(*changes, **given)) == []
+
+
 def test_plan_that_does_not_tell_of_other_replicas_is_objected_to() -> None:
     made = plan(log())
     assert [risk.code for risk in made.risks] == ["another-replica", "keep-inplace"]
@@ -206,15 +348,26 @@ def test_plan_that_does_not_tell_of_other_replicas_is_objected_to() -> None:
 
 
 def test_file_that_two_changes_touch_is_objected_to() -> None:
-    other = ReplaceFile(
-        change_id=f"{FOLDER}/{0:020d}.index",
-        name=f"{0:020d}.index",
-        method="regenerate",
-        rule="KR203",
-        size_before=8,
-        size_after=8,
-        digest_after=DIGEST,
-        reason="",
+    other = replaced(f"{0:020d}.index")
+    assert codes(plan(other, log(), fixes=("index", "tail"))) == {"RV30"}
+
+
+def test_log_that_is_cut_and_rewritten_is_objected_to() -> None:
+    rewrite = RewriteSegments(
+        change_id=f"{FOLDER}/{0:020d}",
+        base_offset=0,
+        sources=(source(0),),
+        log_bytes=378,
+        index_bytes_at_most=58,
+        batches=2,
+        mtime_ns=MTIME_NS,
+        last_offset=99,
+        removes_snapshots=(f"{100:020d}.snapshot",),
+        freed_at_purge=0,
+        peak_extra_bytes=0,
         undo=KeepOriginal(),
     )
-    assert codes(plan(other, log(), fixes=("index", "tail"))) == {"RV30"}
+    of_log = told(plan(rewrite, log(), fixes=("markers", "tail")))
+    assert f"RV30 {0:020d}.log is touched by two changes" in of_log
+    of_snapshot = told(plan(rewrite, aside(200), aside(100), cut(), fixes=("markers", "tail")))
+    assert f"RV30 {0:020d}.log is touched by two changes" in of_snapshot

@@ -1,0 +1,578 @@
+"""Each clause of the review, just past its limit and just within it: which objection is raised, and that none is.
+
+``test_review`` shows that each code is raised; here every single condition has a row of its own, told by its words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from krepair.plan.figures import with_figures
+from krepair.plan.model import Commit, NewFile, Plan, ReplaceFile
+from krepair.plan.planfile import seal
+from krepair.plan.review import review
+from tests.plan.plans import (
+    DIGEST,
+    FOLDER,
+    fingerprint,
+    good_plan,
+    last_source,
+    left_alone,
+    nothing,
+    partition,
+    source,
+    tally,
+)
+from tests.plan.test_review import (
+    SINGLE,
+    Breaker,
+    policy_with,
+    raw,
+    refigured,
+    removal,
+    replacement,
+    rewrite,
+    root,
+    root_change,
+    setting_with,
+    swap,
+    whole,
+    with_change,
+    with_file,
+    with_first,
+    with_last,
+    with_root,
+)
+
+FAR = 2**31
+
+
+@dataclass(frozen=True)
+class Case:
+    """A plan and what is said of it: each text is a part of one objection, and there are no other objections."""
+
+    name: str
+    breaker: Breaker
+    texts: tuple[str, ...] = ()
+
+
+def told(case: Case) -> list[str]:
+    return [f"{one.code} {one.text}" for one in review(case.breaker(good_plan()))]
+
+
+def both(*breakers: Breaker) -> Breaker:
+    def change(plan: Plan) -> Plan:
+        for breaker in breakers:
+            plan = breaker(plan)
+        return plan
+
+    return change
+
+
+def unfenced(order: Any, version: str) -> Breaker:
+    commit = Commit(order=order, fence=False, why="x")
+    return both(policy_with(broker_version=version), whole(commit=commit))
+
+
+def three() -> Any:
+    """A group of three segments; the one in the middle has a snapshot too."""
+    middle = source(50, aborted_kept=())
+    change = replace(
+        rewrite(),
+        sources=(source(0), middle, last_source()),
+        log_bytes=578 + 378,
+        batches=7,
+        removes_snapshots=(f"{50:020d}.snapshot", f"{100:020d}.snapshot"),
+    )
+    more = [fingerprint(f"{50:020d}.log", 1000), fingerprint(f"{50:020d}.snapshot", 40)]
+    files = tuple(sorted([*partition().files, *more], key=lambda file: file.name))
+    return partition(changes=(change,), files=files, log_bytes_before=3500)
+
+
+def three_with(**fields: Any) -> Breaker:
+    part = three()
+    return refigured(replace(part, changes=(replace(part.changes[0], **fields),)))
+
+
+def single(**fields: Any) -> Breaker:
+    """A group of one segment, from which batches go."""
+    values: dict[str, Any] = {
+        "sources": (source(0),),
+        "log_bytes": 378,
+        "batches": 2,
+        "mtime_ns": 1_700_000_000_000_000_000,
+        "last_offset": 99,
+        "removes_snapshots": (),
+    }
+    return with_change(**(values | fields))
+
+
+def large(size: int) -> Breaker:
+    """One segment of which ``size`` bytes stay."""
+    kept = source(
+        0,
+        log_bytes=size + 622,
+        kept_bytes=size,
+        reasons=(tally("K01", 1, size - 78), tally("K02", 1, 78), tally("D01", 4, 310), tally("D03", 4, 312)),
+    )
+    files = tuple(
+        replace(file, size=size + 622) if file.name == f"{0:020d}.log" else file for file in partition().files
+    )
+    change = replace(
+        rewrite(),
+        sources=(kept,),
+        log_bytes=size,
+        batches=2,
+        mtime_ns=1_700_000_000_000_000_000,
+        last_offset=99,
+        removes_snapshots=(),
+    )
+    return refigured(partition(files=files, changes=(change,), log_bytes_before=size + 622 + 1500))
+
+
+def same_size() -> Breaker:
+    """Two sources, of which as many bytes stay as the first one had."""
+    kept = source(
+        0,
+        kept_bytes=800,
+        kept_batches=3,
+        reasons=(tally("K01", 2, 722), tally("K02", 1, 78), tally("D01", 3, 100 + 83), tally("D03", 4, 17)),
+    )
+    kept = replace(
+        kept,
+        reasons=(tally("K01", 2, 722), tally("K02", 1, 78), tally("D01", 2, 122), tally("D03", 1, 78)),
+        batches=6,
+    )
+    return with_change(sources=(kept, last_source()), log_bytes=1000, batches=6)
+
+
+def nothing_of_the_last() -> Breaker:
+    """The batches of the last source all go; the new log ends with what stays of the first."""
+    gone = source(
+        100,
+        kept_bytes=0,
+        kept_batches=0,
+        kept_records=0,
+        kept_markers=0,
+        reasons=(tally("D01", 5, 500), tally("D03", 5, 500)),
+        aborted_kept=(),
+    )
+    return with_change(sources=(source(0), gone), log_bytes=378, batches=2, last_offset=99)
+
+
+def empty_behind() -> Breaker:
+    """The last batch is kept by its position; a source without batches follows."""
+    first = replace(last_source(), base_offset=0)
+    empty = source(
+        100,
+        log_bytes=0,
+        batches=0,
+        kept_bytes=0,
+        kept_batches=0,
+        kept_records=0,
+        kept_markers=0,
+        reasons=(),
+        aborted_kept=(),
+    )
+    files = tuple(
+        replace(file, size=0) if file.name == f"{100:020d}.log" else file for file in partition().files
+    )
+    change = replace(rewrite(), sources=(first, empty), log_bytes=200, batches=3, last_offset=99)
+    return refigured(partition(files=files, changes=(change,), log_bytes_before=1500))
+
+
+def both_snapshots_gone() -> Breaker:
+    files = tuple(file for file in partition().files if file.name != f"{200:020d}.snapshot")
+    return refigured(partition(files=files))
+
+
+def emptied_log() -> Breaker:
+    """The only snapshot goes from a partition that holds no offset any more."""
+
+    def change(_: Plan) -> Plan:
+        name = f"{150:020d}.snapshot"
+        part = removal(name, "KR501", "snapshots")(good_plan()).partitions[0]
+        files = tuple(file for file in part.files if not file.name.endswith(".snapshot") or file.name == name)
+        part = replace(part, files=files, log_start_offset=260)
+        return good_plan(with_figures(part), fixes=("snapshots",))
+
+    return change
+
+
+def with_span(**fields: Any) -> Breaker:
+    span = partition().span
+    assert span is not None
+    return refigured(partition(span=replace(span, **fields)))
+
+
+def with_files(*names: str, **fields: Any) -> Breaker:
+    """More files in the folder than the good partition has."""
+    more = [fingerprint(name, 40) for name in names]
+    files = sorted([*partition().files, *more], key=lambda file: file.name)
+    return refigured(partition(files=tuple(files), **fields))
+
+
+def epochs(**fields: Any) -> Breaker:
+    """A plan that makes the leader epochs anew."""
+    name = "leader-epoch-checkpoint"
+    change = {
+        "change_id": f"{FOLDER}/{name}",
+        "name": name,
+        "method": "regenerate",
+        "rule": "KR401",
+        "size_before": 20,
+        "size_after": 44,
+        "digest_after": DIGEST,
+        "reason": "cut",
+        "undo": rewrite().undo,
+    }
+    fixes = fields.pop("fixes", ("epochs",))
+    files = (*partition().files, fingerprint(name, 20))
+    part = partition(files=files, changes=(ReplaceFile(**(change | fields)),))
+    return lambda plan: good_plan(part, fixes=fixes)
+
+
+def root_file(**fields: Any) -> Breaker:
+    return with_root(files=(replace(root().files[0], **fields),))
+
+
+def swap_of(**fields: Any) -> Breaker:
+    """The good swap with other files that it makes."""
+    made: dict[str, Any] = {"name": f"{100:020d}.index", "size": 8, "digest": DIGEST}
+    return swap(makes=(NewFile(**(made | fields)),))
+
+
+def dead_swap(name: str, *others: str) -> Breaker:
+    """A plan that removes a leftover beside other files."""
+
+    def change(plan: Plan) -> Plan:
+        part = removal(name)(plan).partitions[0]
+        files = [*part.files, *(fingerprint(other, 3) for other in others)]
+        files.sort(key=lambda file: file.name)
+        return good_plan(with_figures(replace(part, files=tuple(files))), fixes=("leftovers",))
+
+    return change
+
+
+WRONG = [
+    Case("a zero byte in the path", whole(log_dir="/data/ka\0fka"), ("RV03 log_dir",)),
+    Case("no inode", whole(log_dir_inode=0), ("RV03 host or inode",)),
+    Case("P1 without fence for 3.0", unfenced("P1", "3.0.0"), ("RV04 order P1 without the fence",)),
+    Case("P1 without fence for 3.9", unfenced("P1", "3.9.2"), ("RV04 order P1 without the fence",)),
+    Case("P2 without fence for 2.8", unfenced("P2", "2.8.2"), ("RV04 order P2 without the fence",)),
+    Case(
+        "the same partition twice",
+        lambda _: good_plan(nothing(), nothing()),
+        ("RV08 partitions are not by topic",),
+    ),
+    Case(
+        "a file outside of a folder left alone",
+        refigured(left_alone(files=(fingerprint("../x", 1),), log_bytes_before=0)),
+        ("RV09 file '../x'",),
+    ),
+    Case(
+        "a folder of another partition",
+        refigured(nothing(folder="__consumer_offsets-2")),
+        ("RV09 folder is not that of",),
+    ),
+    Case("left alone with no why", refigured(left_alone(why="")), ("RV10 status 'left alone' with code",)),
+    Case("left alone with no code", refigured(left_alone(code="")), ("RV10 status 'left alone' with code",)),
+    Case("a code of nothing", refigured(nothing(code="x", why="y")), ("RV10 status 'nothing' with code",)),
+    Case("change without changes", refigured(nothing(status="change")), ("RV10 status 'change' with 0",)),
+    Case("a digest too long", with_file(f"{0:020d}.index", digest=DIGEST + "0"), ("RV11 ",)),
+    Case("a negative time", with_file(f"{0:020d}.index", mtime_ns=-1), ("RV11 ",)),
+    Case("a size beyond 63 bits", with_file(f"{200:020d}.snapshot", size=2**63), ("RV11 ",)),
+    Case("a file twice", with_files(f"{0:020d}.index"), ("RV11 fingerprints are not by name",)),
+    Case("a negative partition", refigured(left_alone(partition=-1)), ("RV12 a count",)),
+    Case("a negative log start", refigured(left_alone(log_start_offset=-1)), ("RV12 a count",)),
+    Case("a negative count", refigured(nothing(log_bytes_before=-1)), ("RV12 a count",)),
+    Case(
+        "figures of a change",
+        lambda _: seal(_with_change_figure()),
+        ("RV12 freed_at_purge or peak_extra_bytes do not follow",),
+    ),
+    Case("a tiered topic in capitals", setting_with("remote.storage.enable", " TRUE "), ("RV13 ",)),
+    Case("a policy that only begins so", setting_with("cleanup.policy", "compacted"), ("RV14 ",)),
+    Case("a span of nothing", with_span(start_offset=200), ("RV16 span 200 to 200", "RV16 offsets 0 to")),
+    Case("a span from below", with_span(start_offset=-1), ("RV16 span -1 to 200",)),
+    Case("a group below its span", with_span(start_offset=1), ("RV16 offsets 0 to 199 leave",)),
+    Case("one past the high watermark", refigured(partition(high_watermark=199)), ("RV16 span ends at 200",)),
+    Case("a setting that is no number", setting_with("segment.bytes", "1e9"), ("RV22 merged to 578",)),
+    Case("a setting of other digits", setting_with("segment.bytes", "٩٩٩٩٩٩"), ("RV22 merged to 578",)),
+    Case("a setting beyond all sizes", setting_with("segment.bytes", "9" * 20), ("RV22 merged to 578",)),
+    Case("the next size", setting_with("segment.bytes", "577"), ("RV22 merged to 578",)),
+    Case("more bytes than 32 bits hold", large(FAR), ("RV22 offsets or positions",)),
+    Case(
+        "indexes of less than nothing", with_change(index_bytes_at_most=-1), ("RV21 the size of its indexes",)
+    ),
+    Case(
+        "another size than its sources",
+        with_change(log_bytes=579),
+        ("RV20 log_bytes is 579, its sources give 578",),
+    ),
+    Case(
+        "other batches than its sources", with_change(batches=6), ("RV20 batches is 6, its sources give 5",)
+    ),
+    Case("as large as before", refigured(partition(changes=(SINGLE,))), ("RV27 one source",)),
+    Case(
+        "snapshots in another order",
+        three_with(removes_snapshots=(f"{100:020d}.snapshot", f"{50:020d}.snapshot")),
+        ("RV23 snapshots are not ascending",),
+    ),
+    Case(
+        "a snapshot twice",
+        three_with(removes_snapshots=(f"{50:020d}.snapshot",) * 2),
+        ("RV23 snapshots are not ascending",),
+    ),
+    Case(
+        "a file that is no snapshot",
+        with_change(removes_snapshots=(f"{100:020d}.index",)),
+        ("RV23 '00000000000000000100.index' is no producer snapshot",),
+    ),
+    Case(
+        "the snapshot of a segment that stays",
+        with_files(
+            f"{0:020d}.snapshot", changes=(replace(rewrite(), removes_snapshots=(f"{0:020d}.snapshot",)),)
+        ),
+        ("RV23 00000000000000000000.snapshot does not belong",),
+    ),
+    Case(
+        "a log of another size",
+        both(with_file(f"{100:020d}.log", size=1001), raw(log_bytes_before=2501, log_bytes_after=1079)),
+        ("RV24 1000 bytes, its fingerprint says 1001",),
+    ),
+    Case("an aborted entry before the first", with_first(aborted_kept=(-1,)), ("RV24 aborted_kept",)),
+    Case("an aborted entry twice", with_first(aborted_kept=(0, 0)), ("RV24 aborted_kept",)),
+    Case("an aborted entry without index", with_last(aborted_kept=(0,)), ("RV24 aborted_kept",)),
+    Case(
+        "reasons in another order",
+        with_first(reasons=tuple(source(0).reasons[place] for place in (1, 0, 2, 3))),
+        ("RV19 reasons are not in order",),
+    ),
+    Case(
+        "a reason twice",
+        with_first(reasons=(*source(0).reasons[:3], tally("D03", 2, 156), tally("D03", 2, 156))),
+        ("RV19 reasons are not in order",),
+    ),
+    Case(
+        "a tally of no batch",
+        with_first(reasons=(*source(0).reasons[:2], tally("K04", 0, 0), *source(0).reasons[2:])),
+        ("RV19 a tally with no batch",),
+    ),
+    Case(
+        "markers smaller than their headers",
+        with_first(
+            kept_bytes=300 + 60,
+            reasons=(tally("K01", 1, 300), tally("K02", 1, 60), tally("D01", 4, 328), tally("D03", 4, 312)),
+        ),
+        ("RV20 log_bytes is 578", "RV19 a tally with no batch, or with fewer bytes"),
+    ),
+    Case("fewer batches than tallied", with_first(batches=9), ("RV19 9 batches", "RV20 kept_batches is 2")),
+    Case(
+        "other bytes than tallied",
+        with_first(reasons=(*source(0).reasons[:3], tally("D03", 4, 313))),
+        ("RV19 1000 bytes, its tallies give 1001", "RV20 kept_bytes is 378"),
+    ),
+    Case(
+        "records without a batch of them",
+        with_last(kept_records=1),
+        ("RV20 1 records in 0 batches",),
+    ),
+    Case("fewer records than batches", with_first(kept_records=0), ("RV20 0 records in 1 batches",)),
+    Case(
+        "markers wait and go at once",
+        with_first(
+            kept_bytes=378 + 312,
+            kept_batches=6,
+            kept_markers=5,
+            reasons=(tally("K01", 1, 300), tally("K02", 1, 78), tally("K03", 4, 312), tally("D01", 4, 310)),
+        ),
+        ("RV20 log_bytes", "RV20 batches", "RV26 markers wait for a delete horizon"),
+    ),
+    Case("a kept position before the segment", with_last(keep_positions=(-1,)), ("RV26 a kept position",)),
+    Case("a kept position at its end", with_last(keep_positions=(1000,)), ("RV26 a kept position",)),
+    Case("a last position at its end", with_last(last_position=1000), ("RV26 last_position 1000",)),
+    Case("a last position below none", with_last(last_position=-2), ("RV26 last_position -2",)),
+    Case(
+        "a last batch in the middle",
+        with_first(last_position=5),
+        ("RV26 last_position 5 with 0", "RV26 source 0 does not hold"),
+    ),
+    Case("protected twice", with_last(protected=((9, 2), (9, 2))), ("RV26 carried_open",)),
+    Case("decisions of 17 digits", with_first(decisions="0" * 17), ("RV26 decisions",)),
+    Case(
+        "a replacement of a longer name",
+        replacement(
+            name=f"{0:020d}.timeindex~",
+            change_id=f"{FOLDER}/{0:020d}.timeindex~",
+            size_before=-1,
+            method="regenerate",
+        ),
+        ("RV25 '00000000000000000000.timeindex~' is no file",),
+    ),
+    Case(
+        "a replacement without bytes", replacement(method="regenerate", size_after=-1), ("RV25 size_before",)
+    ),
+    Case(
+        "a fix that was not chosen",
+        both(replacement(), policy_with(fixes=("epochs",))),
+        ("RV25 'KR201' is no rule",),
+    ),
+    Case("leader epochs that are cut", epochs(method="truncate", size_after=4), ("RV25 leader epochs",)),
+    Case("leader epochs by another fix", epochs(rule="KR201", fixes=("index",)), ("RV25 leader epochs",)),
+    Case(
+        "an index by the fix of epochs",
+        both(replacement(rule="KR401"), policy_with(fixes=("epochs",))),
+        ("RV25 '00000000000000000000.timeindex' is no file",),
+    ),
+    Case("a keeper without number", with_root(keeper="plain"), ("RV28 keeper",)),
+    Case("a root file of negative size", root_file(size=-1), ("RV28 there is no fingerprint",)),
+    Case("a root file of negative time", root_file(mtime_ns=-1), ("RV28 there is no fingerprint",)),
+    Case("a root file of negative inode", root_file(inode=-1), ("RV28 there is no fingerprint",)),
+    Case("a root file of three bytes", root_change(size_after=3), ("RV28 size_before",)),
+    Case(
+        "a root file twice",
+        with_root(changes=root().changes * 2, files=root().files * 2),
+        ("RV28 changes and",),
+    ),
+    Case("a root file with another id", root_change(change_id="./x"), ("RV28 'recovery-point",)),
+    Case(
+        "a swap up to the last offset",
+        swap(last_offset=2**63 - 1),
+        ("RV31 offsets", "RV31 replaces", "RV31 the files"),
+    ),
+    Case(
+        "the newest snapshot of a merged segment",
+        both_snapshots_gone(),
+        ("RV23 no producer snapshot would be left", "RV23 00000000000000000100.snapshot is the newest"),
+    ),
+    Case("a swap of no bytes", swap(log_bytes=0), ("RV31 00000000000000000100.log.swap is not there",)),
+    Case("a swap of another size", swap(log_bytes=501), ("RV31 00000000000000000100.log.swap is not there",)),
+    Case("a swap with another id", swap(change_id=f"{FOLDER}/x"), ("RV31 offsets or change_id",)),
+    Case(
+        "a swap by another fix", both(swap(), policy_with(fixes=("index",))), ("RV31 a swap is completed by",)
+    ),
+    Case("a swap's index of negative size", swap_of(size=-1), ("RV31 size or digest",)),
+    Case("a swap's index without digest", swap_of(digest=""), ("RV31 size or digest",)),
+    Case(
+        "one of two indexes without digest",
+        swap(
+            makes=(
+                NewFile(name=f"{100:020d}.index", size=8, digest=DIGEST),
+                NewFile(name=f"{100:020d}.timeindex", size=12, digest="x"),
+            )
+        ),
+        ("RV31 size or digest",),
+    ),
+    Case(
+        "a swap's index twice",
+        swap(makes=(NewFile(name=f"{100:020d}.index", size=8, digest=DIGEST),) * 2),
+        ("RV31 it makes",),
+    ),
+    Case(
+        "a swap with a lower .cleaned",
+        swap(files=(fingerprint(f"{99:020d}.log.cleaned", 1),)),
+        ("RV31 a .cleaned",),
+    ),
+    Case(
+        "a swap beside a later .cleaned that goes",
+        dead_swap(f"{9:020d}.log.swap", f"{10:020d}.log.cleaned"),
+        ("RV25 ",),
+    ),
+    Case(
+        "a swap of a name without number", dead_swap("x.swap", f"{10:020d}.log.cleaned"), ("RV25 'x.swap'",)
+    ),
+    Case(
+        "an index swap that has its log",
+        dead_swap(f"{9:020d}.index.swap", f"{9:020d}.log.swap"),
+        ("RV25 '00000000000000000009.index.swap'",),
+    ),
+    Case("an index of a pending swap", dead_swap(f"{9:020d}.index", f"{9:020d}.log.swap"), ("RV25 ",)),
+    Case("a removal by the fix of indexes", removal(f"{9:020d}.log.deleted", "KR201", "index"), ("RV25 ",)),
+    Case("a removal of what is not there", removal("x.deleted", size_before=-1), ("RV25 size_before",)),
+]
+
+
+def _with_change_figure() -> Plan:
+    plan = good_plan()
+    place = next(place for place, part in enumerate(plan.partitions) if part.changes)
+    parts = list(plan.partitions)
+    changes = (
+        replace(rewrite(), freed_at_purge=7, peak_extra_bytes=parts[place].changes[0].peak_extra_bytes),
+    )
+    parts[place] = replace(parts[place], changes=changes)
+    return replace(plan, partitions=tuple(parts))
+
+
+RIGHT = [
+    Case("the first inode", whole(log_dir_inode=1)),
+    Case("P2 without fence for 3.0", unfenced("P2", "3.0.0")),
+    Case("P1 without fence for 2.8", unfenced("P1", "2.8.2")),
+    Case("P1 without fence for no version", unfenced("P1", "")),
+    Case("P2 without fence for no version", unfenced("P2", "")),
+    Case(
+        "a topic of no change that is never changed",
+        lambda _: good_plan(nothing(topic="__cluster_metadata", folder="__cluster_metadata-1")),
+    ),
+    Case("a topic of another form that is left alone", lambda _: good_plan(left_alone(topic="a b"))),
+    Case("inode, time and size 0", with_file(f"{0:020d}.index", inode=0, mtime_ns=0)),
+    Case("two policies", setting_with("cleanup.policy", "compact, delete")),
+    Case(
+        "a topic not compacted whose index is mended",
+        both(replacement(), setting_with("cleanup.policy", "delete")),
+    ),
+    Case("a span up to the log end", with_span(end_offset=260)),
+    Case(
+        "a high watermark that is assumed",
+        both(refigured(partition(high_watermark=-1)), policy_with(assume_high_watermark="log-end")),
+    ),
+    Case("the high watermark at the span's end", refigured(partition(high_watermark=200))),
+    Case("segment.bytes as large as the group", setting_with("segment.bytes", "578")),
+    Case("one segment larger than segment.bytes", both(single(), setting_with("segment.bytes", "1"))),
+    Case("the most that 32 bits hold", large(FAR - 1)),
+    Case("the largest size", with_file(f"{200:020d}.snapshot", size=2**63 - 1)),
+    Case("no indexes at all", with_change(index_bytes_at_most=0)),
+    Case("a group of one", single()),
+    Case("a group of three", three_with()),
+    Case("a merged group as large as its first source", same_size()),
+    Case("a last source of which nothing stays", nothing_of_the_last()),
+    Case("sources without any batch behind the last one", empty_behind()),
+    Case("a chosen fix with a choice of its own", both(replacement(), policy_with(fixes=("index=all",)))),
+    Case("an empty log has no snapshot to keep", emptied_log()),
+    Case("a kept position at the beginning", with_last(keep_positions=(0,))),
+    Case("a kept position at the last byte", with_last(keep_positions=(999,))),
+    Case("a last position at the beginning", with_last(last_position=0)),
+    Case("a last position at the last byte", with_last(last_position=999)),
+    Case("several producers, ascending", with_last(protected=((9, 2), (10, 0)))),
+    Case("as small as before", replacement(size_after=12)),
+    Case("an index that grows", replacement(method="regenerate", rule="KR202", size_after=24)),
+    Case("leader epochs", epochs()),
+    Case("a root file that is emptied", root_change(size_after=4)),
+    Case("a root file of inode 0", root_file(inode=0, mtime_ns=0)),
+    Case("a swap of one offset", swap(last_offset=100)),
+    Case("a swap whose index is empty", swap_of(size=0)),
+    Case("a swap that copies what it replaces", swap(copied=(100,))),
+    Case("a swap with a later .cleaned", swap(files=(fingerprint(f"{101:020d}.log.cleaned", 1),))),
+    Case("a void swap goes", dead_swap(f"{9:020d}.log.swap", f"{9:020d}.log.cleaned")),
+    Case("a void swap above its .cleaned goes", dead_swap(f"{9:020d}.log.swap", f"{8:020d}.index.cleaned")),
+    Case("an index swap alone goes", dead_swap(f"{9:020d}.index.swap")),
+    Case("a .cleaned goes", removal(f"{9:020d}.log.cleaned")),
+    Case("an empty leftover goes", dead_swap("x.deleted")),
+]
+
+
+@pytest.mark.parametrize("case", WRONG, ids=lambda case: case.name)
+def test_plan_past_one_limit_is_objected_to_in_these_words_alone(case: Case) -> None:
+    found = told(case)
+    assert len(found) == len(case.texts), found
+    for text, words in zip(found, case.texts, strict=True):
+        assert words in text
+
+
+@pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
+def test_plan_just_within_the_limit_passes(case: Case) -> None:
+    assert told(case) == []
