@@ -1,0 +1,464 @@
+"""Every decoder of untrusted bytes, with what must hold for any bytes at all.
+
+A decoder gives its documented result and raises nothing but its documented errors. What it has read is held against its
+own encoder where there is one. The table is used twice: by the gate (replayed inputs, and short random ones), and by
+``tools.torture.fuzz``, which is guided by coverage and runs as long as one lets it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from krepair.errors import RefusedError, StalePlanError, UsageError
+from krepair.formats import (
+    batch_v2,
+    checkpoint,
+    compression,
+    control,
+    filenames,
+    java_numbers,
+    message_set,
+    meta_properties,
+    offset_index,
+    partition_metadata,
+    producer_snapshot,
+    time_index,
+    txn_index,
+    varint,
+)
+from krepair.formats import record as records
+from krepair.formats.damage import Damage
+from krepair.journal import record as journal
+from krepair.plan.model import (
+    CompleteSwap,
+    KeepOriginal,
+    MendLog,
+    NewCompanion,
+    NewFile,
+    NotReversible,
+    Plan,
+    RemovedRange,
+    ReplaceFile,
+    RootPlan,
+    SetAside,
+)
+from krepair.plan.planfile import dumps, loads, seal
+from krepair.plan.render import to_json, to_markdown
+from krepair.plan.review import review
+from krepair.rules.checkpoints import KINDS, mend_offsets
+from krepair.rules.epochs import epochs_of_log, merge_epochs, read_recorded
+from tests import builders, old_messages
+from tests.plan.plans import DIGEST, FOLDER, fingerprint, good_plan, partition
+
+MOST_BYTES = 1 << 20
+"""Of what a compressed input may become here."""
+
+
+class Decoder(NamedTuple):
+    """One decoder.
+
+    Attributes:
+        name: of it, and of the folder of its kept inputs.
+        attempt: decodes any bytes; raises if something undocumented happens.
+        seeds: inputs that it takes, to begin from.
+    """
+
+    name: str
+    attempt: Callable[[bytes], None]
+    seeds: Callable[[], list[bytes]]
+
+
+def _covers(buf: bytes, parts: list[tuple[int, int]]) -> None:
+    """Parts (position, size) follow one another and end with the buffer."""
+    position = 0
+    for start, size in parts:
+        assert start == position
+        assert size >= 0
+        position += size
+    assert position == len(buf)
+
+
+def batches(data: bytes) -> None:
+    """Batches of v2, their CRCs not looked at so that changed bytes get further, and the records in them."""
+    parts: list[tuple[int, int]] = []
+    whole = 0
+    for batch in batch_v2.batches(data, check_crc=False):
+        if isinstance(batch, Damage):
+            parts.append((batch.position, batch.length))
+            continue
+        whole += 1
+        position, header = batch
+        size = header.size_bytes
+        parts.append((position, size))
+        body = data[position + batch_v2.HEADER_SIZE : position + size]
+        if batch_v2.computed_crc(data, position, size) == header.crc:
+            assert batch_v2.encode_batch(header, body) == data[position : position + size]
+        assert len(batch_v2.empty_batch(header)) == batch_v2.HEADER_SIZE
+        found = list(records.batch_records(data, position, max_bytes=MOST_BYTES))
+        assert not any(isinstance(one, Damage) for one in found[:-1])
+    _covers(data, parts)
+    assert len(batch_v2.view(data)) == whole
+    _of_lists(batch_v2.damage(data))
+
+
+def _of_lists(found: list[Damage]) -> None:
+    for wrong in found:
+        assert wrong.position >= 0
+        assert wrong.length >= 0
+        assert wrong.expected
+
+
+def plain_records(data: bytes) -> None:
+    """Records of v2 without compression; the first byte is their number."""
+    count, body = (data[0], data[1:]) if data else (0, b"")
+    read = records.decode(body, count)
+    assert records.decode(records.encode(read), len(read)) == read
+    if not records.damage(body, count):
+        assert len(read) == count
+
+
+def controls(data: bytes) -> None:
+    key, end = control.decode_key(data), control.decode_end_txn(data)
+    if not isinstance(key, Damage):
+        assert control.encode_key(key) == data[: control.KEY.size]
+    if not isinstance(end, Damage):
+        assert control.encode_end_txn(end) == data[: control.END_TXN_VALUE.size]
+
+
+def messages(data: bytes) -> None:
+    """Messages of v0 and v1, wrappers opened."""
+    parts: list[tuple[int, int]] = []
+    for placed in message_set.messages(data, check_crc=False):
+        if isinstance(placed, Damage):
+            parts.append((placed.position, placed.length))
+            continue
+        parts.append((placed.position, placed.size_bytes))
+        again = message_set.encode_message(placed.message)
+        assert message_set.decode(again)[0].message == placed.message
+        if placed.message.is_wrapper:
+            inner = message_set.inner_messages(placed.message, max_bytes=MOST_BYTES)
+            assert isinstance(inner, Damage) or inner
+    _covers(data, parts)
+    message_set.view(data)
+    _of_lists(message_set.damage(data))
+
+
+def streams(data: bytes) -> None:
+    """A compressed stream; the first byte chooses codec and message format."""
+    choice, body = (data[0], data[1:]) if data else (0, b"")
+    out = compression.decompress(choice % 8, body, magic=(choice >> 3) % 3, max_bytes=MOST_BYTES)
+    assert isinstance(out, Damage) or len(out) <= MOST_BYTES
+
+
+def offset_checkpoints(data: bytes) -> None:
+    found = checkpoint.decode_offsets(data)
+    assert isinstance(checkpoint.ends_unchecked(data), bool)
+    if not found.damage and data:
+        assert found.broker_reads
+    ends = {(entry.topic, entry.partition): 10 for entry in found.entries[::2]}
+    for kind in KINDS:
+        mended = mend_offsets(kind, data, ends)
+        assert all(decision.text for decision in mended.decisions)
+        try:
+            new = mended.data
+        except UsageError:
+            continue  # a topic name that no broker has
+        assert not mend_offsets(kind, new, ends).needed
+
+
+def epoch_checkpoints(data: bytes) -> None:
+    recorded = read_recorded(data)
+    merged = merge_epochs(recorded, epochs_of_log((), 0, compacted=False))
+    assert all(decision.text for decision in merged.decisions)
+    again = merge_epochs(read_recorded(merged.data), epochs_of_log((), 0, compacted=False))
+    assert again.entries == merged.entries
+    assert not again.needed
+
+
+def names(data: bytes) -> None:
+    """File and folder names, as the system gives bytes that are not UTF-8."""
+    name = data.decode("utf-8", "surrogateescape")
+    file, folder = filenames.parse_file_name(name), filenames.parse_folder_name(name)
+    if file.is_canonical and file.base_offset is not None:
+        assert filenames.segment_file(file.base_offset, file.kind, file.state) == name
+    if folder.is_canonical:
+        assert filenames.partition_folder(folder.topic, folder.partition) == name
+    plan_id = filenames.plan_id_of(name)
+    assert plan_id is None or name in {
+        filenames.private_folder(plan_id),
+        filenames.root_private_folder(plan_id),
+    }
+    for bits in (32, 64):
+        number = java_numbers.parse_java_integer(name, bits)
+        assert number is None or -(1 << (bits - 1)) <= number < 1 << (bits - 1)
+
+
+def broker_properties(data: bytes) -> None:
+    found = meta_properties.decode(data)
+    assert isinstance(found, Damage) or found.version in {0, 1}
+
+
+def topic_ids(data: bytes) -> None:
+    found = partition_metadata.decode(data)
+    if not isinstance(found, Damage):
+        assert partition_metadata.decode(partition_metadata.encode(found)) == found
+
+
+def offset_indexes(data: bytes) -> None:
+    if not offset_index.damage(data):
+        assert offset_index.encode(offset_index.decode(data)) == data
+    _of_lists(offset_index.damage(data))
+
+
+def time_indexes(data: bytes) -> None:
+    if not time_index.damage(data):
+        assert time_index.encode(time_index.decode(data)) == data
+    _of_lists(time_index.damage(data))
+
+
+def txn_indexes(data: bytes) -> None:
+    if not txn_index.damage(data):
+        assert txn_index.encode(txn_index.decode(data)) == data
+    _of_lists(txn_index.damage(data, 7))
+
+
+def snapshots(data: bytes) -> None:
+    """Producer snapshots; the CRC is set right first, so that changed entries get further."""
+    assert isinstance(producer_snapshot.decode(data), Damage | producer_snapshot.ProducerSnapshot)
+    entries = producer_snapshot.view(data)
+    again = producer_snapshot.encode([producer_snapshot.ProducerEntry(*entry) for entry in entries.tolist()])
+    found = producer_snapshot.decode(again)
+    assert not isinstance(found, Damage)
+    assert producer_snapshot.encode_table(producer_snapshot.table(again)) == again
+    assert np.array_equal(producer_snapshot.view(again), entries)
+
+
+def varints(data: bytes) -> None:
+    for read, write in (
+        (varint.read_varint, varint.write_varint),
+        (varint.read_varlong, varint.write_varlong),
+    ):
+        found = read(data, 0, len(data))
+        if found is not None:
+            written = write(found.value)
+            assert len(written) <= found.end <= len(data)
+            assert read(written, 0, len(written)) == (found.value, len(written))
+
+
+def plans(data: bytes) -> None:
+    """A plan file as it is."""
+    try:
+        plan = loads(data, "p.plan")
+    except (UsageError, StalePlanError) as error:
+        assert "p.plan" in error.message
+        return
+    assert dumps(plan) == data
+    review(plan)
+
+
+def sealed_plans(data: bytes) -> None:
+    """What a stranger can write, who also knows how a plan is sealed: reviewed and shown without a traceback."""
+    try:
+        plan = msgspec.json.decode(data, type=Plan)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    sealed = seal(plan)
+    assert loads(dumps(sealed), "p.plan") == sealed
+    assert all(objection.code and objection.text for objection in review(sealed))
+    assert to_json(sealed)
+    assert to_markdown(sealed)
+
+
+def journals(data: bytes) -> None:
+    """A journal as it is."""
+    try:
+        found, whole = journal.decode_records(data, "journal")
+    except RefusedError as error:
+        assert "journal" in error.message
+        return
+    assert 0 <= whole <= len(data)
+    _journal_round_trip(found)
+
+
+def sealed_journals(data: bytes) -> None:
+    """Journal lines whose CRCs are right, whatever is in them."""
+    journals(b"".join(b"%08x %b\n" % (zlib.crc32(line), line) for line in data.split(b"\n")))
+
+
+def _journal_round_trip(found: list[Any]) -> None:
+    again, whole = journal.decode_records(b"".join(map(journal.encode_record, found)), "journal")
+    assert again == found
+
+
+# -- where to begin --------------------------------------------------------------------------------------------------
+
+
+def _log() -> bytes:
+    made = [
+        builders.data(0, 3, pid=5, txn=True),
+        builders.commit(3, pid=5),
+        builders.emptied(4, 6, pid=5),
+        builders.data(7, [builders.Record(None, None, [("h", None)])]),
+    ]
+    return b"".join(batch.raw for batch in made)
+
+
+def _compressed_batch(codec: int) -> bytes:
+    plain = builders.data(10, 4, pid=5).raw
+    stored = compression.compress(codec, plain[batch_v2.HEADER_SIZE :])
+    header = batch_v2.decode_header(plain)
+    return batch_v2.encode_batch(header._replace(attributes=codec), stored)
+
+
+def _old_log() -> bytes:
+    made = [
+        old_messages.plain(0, magic=0),
+        old_messages.plain(1, None),
+        old_messages.wrapper(2, [5, 6, 7]),
+        old_messages.wrapper(5, [5, 6], magic=0),
+    ]
+    return b"".join(batch.raw for batch in made)
+
+
+def _streams() -> list[bytes]:
+    text = b"abcabcabcabc" * 20
+    seeds = [bytes((codec + 16,)) + compression.compress(codec, text) for codec in compression.Codec]
+    return [*seeds, b"\x03" + compression.compress(compression.Codec.LZ4, text, magic=0)]
+
+
+def _plan_bytes() -> list[bytes]:
+    every_change = partition(changes=(*partition().changes, *_OTHER_CHANGES), files=partition().files)
+    root = RootPlan(keeper=FOLDER, files=(fingerprint("cleaner-offset-checkpoint", 4),), changes=(_REPLACED,))
+    plans_made = [good_plan(), good_plan(every_change), msgspec.structs.replace(good_plan(), root=root)]
+    return [dumps(seal(plan)) for plan in plans_made]
+
+
+_REPLACED = ReplaceFile(
+    change_id="./cleaner-offset-checkpoint",
+    name="cleaner-offset-checkpoint",
+    method="regenerate",
+    rule="KR410",
+    size_before=4,
+    size_after=4,
+    digest_after=DIGEST,
+    reason="a reason",
+    undo=KeepOriginal(),
+)
+_OTHER_CHANGES = (
+    _REPLACED,
+    MendLog(
+        change_id=f"{FOLDER}/{300:020d}.log",
+        name=f"{300:020d}.log",
+        base_offset=300,
+        method="excise",
+        removed=(
+            RemovedRange(start=1, end=9, rule="KR801", consent="x", first_lost=301, last_lost=302, records=2),
+        ),
+        size_before=20,
+        size_after=12,
+        digest_removed=DIGEST,
+        digest_after=DIGEST,
+        mtime_ns=1,
+        last_offset=310,
+        companions=(
+            NewCompanion(name=f"{300:020d}.index", size_before=8, size_after=0, digest_after=DIGEST),
+        ),
+        front_bytes=0,
+        reason="a reason",
+        undo=KeepOriginal(),
+    ),
+    SetAside(
+        change_id=f"{FOLDER}/{400:020d}",
+        base_offset=400,
+        names=(f"{400:020d}.log",),
+        bytes=10,
+        records=1,
+        rule="KR801",
+        consent="x",
+        reason="a reason",
+        undo=NotReversible(why="it is gone"),
+    ),
+    CompleteSwap(
+        change_id=f"{FOLDER}/{500:020d}.log.swap",
+        base_offset=500,
+        rule="KR601",
+        log_bytes=10,
+        last_offset=510,
+        batches=1,
+        replaces=(500,),
+        goes=(f"{500:020d}.log",),
+        copied=(500,),
+        makes=(NewFile(name=f"{500:020d}.index", size=8, digest=DIGEST),),
+        reason="a reason",
+        undo=KeepOriginal(),
+    ),
+)
+
+
+def _journal_lines() -> list[Any]:
+    state = journal.FileState(name="0.index", size=8, mtime_ns=1, inode=2)
+    return [
+        journal.Header(magic=journal.MAGIC, version=journal.VERSION, plan_id="00ff", folder=FOLDER),
+        journal.ReplaceIntent(change_id="c", original=state, replacement=None),
+        journal.Done(change_id="c", state="committed"),
+        journal.PurgeIntent(changes=("c",)),
+    ]
+
+
+def _journal_bytes() -> list[bytes]:
+    return [b"".join(map(journal.encode_record, _journal_lines()))]
+
+
+def _journal_bodies() -> list[bytes]:
+    return [b"\n".join(journal.encode_record(line)[9:-1] for line in _journal_lines())]
+
+
+_OFFSETS = checkpoint.encode_offsets([checkpoint.OffsetEntry("t", 0, 7), checkpoint.OffsetEntry("u", 1, 20)])
+_EPOCHS = checkpoint.encode_epochs([checkpoint.EpochEntry(0, 0), checkpoint.EpochEntry(3, 17)])
+_OFFSET_INDEX = offset_index.encode([offset_index.OffsetEntry(3, 100), offset_index.OffsetEntry(7, 4200)])
+_TIME_INDEX = time_index.encode([time_index.TimeEntry(5, 3), time_index.TimeEntry(9, 3)])
+_TXN_INDEX = txn_index.encode([txn_index.AbortedTxn(0, 5, 1, 3, 4), txn_index.AbortedTxn(0, 6, 2, 9, 9)])
+_SNAPSHOT = producer_snapshot.encode([producer_snapshot.ProducerEntry(5, 0, 2, 9, 1, 1000, 0, -1)])
+_TOPIC_ID = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
+_NAMES = (
+    "00000000000000000007.log",
+    "00000000000000000007.timeindex.deleted",
+    "leader-epoch-checkpoint",
+    "topic-name-12",
+    "t-0.0123456789abcdef-delete",
+    "krepair~00ff~root",
+    "-9223372036854775808",
+)
+
+DECODERS = (
+    Decoder(
+        "batches",
+        batches,
+        lambda: [_log(), *(_compressed_batch(codec) for codec in compression.Codec), _log()[:-3]],
+    ),
+    Decoder("plain-records", plain_records, lambda: [b"\x03" + builders.data(0, 3).raw[61:]]),
+    Decoder("controls", controls, lambda: [b"\0\0\0\1", b"\0\0\0\0\0\7"]),
+    Decoder("messages", messages, lambda: [_old_log()]),
+    Decoder("streams", streams, _streams),
+    Decoder("offset-checkpoints", offset_checkpoints, lambda: [_OFFSETS, b"0\n-1\na b 3\r\n"]),
+    Decoder("epoch-checkpoints", epoch_checkpoints, lambda: [_EPOCHS, b"1\n2\n0 0\n5 4", b"0\n0\n"]),
+    Decoder("names", names, lambda: [name.encode() for name in _NAMES]),
+    Decoder(
+        "broker-properties", broker_properties, lambda: [b"#c\nversion=0\nbroker.id=1\ncluster.id=\\u0041\n"]
+    ),
+    Decoder("topic-ids", topic_ids, lambda: [_TOPIC_ID]),
+    Decoder("offset-indexes", offset_indexes, lambda: [_OFFSET_INDEX, _OFFSET_INDEX + bytes(16)]),
+    Decoder("time-indexes", time_indexes, lambda: [_TIME_INDEX, _TIME_INDEX + bytes(24)]),
+    Decoder("txn-indexes", txn_indexes, lambda: [_TXN_INDEX]),
+    Decoder("snapshots", snapshots, lambda: [_SNAPSHOT]),
+    Decoder("varints", varints, lambda: [varint.write_varlong(-(2**63)), varint.write_varint(300)]),
+    Decoder("plans", plans, _plan_bytes),
+    Decoder("sealed-plans", sealed_plans, _plan_bytes),
+    Decoder("journals", journals, _journal_bytes),
+    Decoder("sealed-journals", sealed_journals, _journal_bodies),
+)

@@ -1,0 +1,82 @@
+"""Which neighbours become one segment: exactly at each limit, and one past it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from krepair.rules.grouping import group, index_bytes_at_most, index_entries_at_most
+from krepair.rules.model import MarkerPolicy, SegmentOutcome
+from tests.rules.facts import POLICY
+
+
+def outcome(base: int, kept: int, last: int | None = None) -> SegmentOutcome:
+    return SegmentOutcome(
+        base_offset=base,
+        log_bytes=1000,
+        batches=5,
+        kept_bytes=kept,
+        kept_batches=1,
+        kept_records=1,
+        kept_markers=0,
+        reasons={},
+        drop_unstamped=False,
+        carried_open=(),
+        keep_positions=(),
+        protected=(),
+        last_position=-1,
+        last_offset=base + 9 if last is None else last,
+        decisions=0,
+        aborted_kept=(),
+    )
+
+
+def grouped(policy: MarkerPolicy, *outcomes: SegmentOutcome) -> list[tuple[int, ...]]:
+    return [tuple(source.base_offset for source in one.sources) for one in group(outcomes, policy)]
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(500, [(0, 10)]), (499, [(0,), (10,)])])
+def test_group_may_be_as_large_as_segment_bytes(limit: int, expected: list[tuple[int, ...]]) -> None:
+    policy = replace(POLICY, segment_bytes=limit)
+    assert grouped(policy, outcome(0, 200), outcome(10, 300)) == expected
+
+
+def test_group_that_is_full_is_followed_by_a_new_one() -> None:
+    policy = replace(POLICY, segment_bytes=500)
+    kept = [outcome(10 * number, 250) for number in range(5)]
+    assert grouped(policy, *kept) == [(0, 10), (20, 30), (40,)]
+
+
+def test_segment_larger_than_segment_bytes_stays_alone() -> None:
+    policy = replace(POLICY, segment_bytes=100)
+    assert grouped(policy, outcome(0, 900), outcome(10, 0)) == [(0,), (10,)]
+
+
+def test_without_merging_each_is_alone() -> None:
+    assert grouped(replace(POLICY, merge=False), outcome(0, 1), outcome(10, 1)) == [(0,), (10,)]
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(36, [(0, 10)]), (35, [(0,), (10,)])])
+def test_time_index_of_a_group_fits_segment_index_bytes(limit: int, expected: list[tuple[int, ...]]) -> None:
+    """200 bytes of log with an entry after more than 99 bytes: two, and one that closes it, of 12 bytes each."""
+    policy = replace(POLICY, index_interval_bytes=99, segment_index_bytes=limit)
+    assert grouped(policy, outcome(0, 100), outcome(10, 100)) == expected
+
+
+@pytest.mark.parametrize(("last", "expected"), [(2**31 - 1, [(0, 10)]), (2**31, [(0,), (10,)])])
+def test_offsets_of_a_group_fit_32_bits(last: int, expected: list[tuple[int, ...]]) -> None:
+    assert grouped(POLICY, outcome(0, 1), outcome(10, 1, last)) == expected
+    shifted = [tuple(base + 7 for base in bases) for bases in expected]
+    assert grouped(POLICY, outcome(7, 1), outcome(17, 1, last + 7)) == shifted
+
+
+@pytest.mark.parametrize(
+    ("log_bytes", "interval", "entries"), [(0, 4096, 1), (4096, 4096, 1), (4097, 4096, 2), (10, 0, 11)]
+)
+def test_index_has_an_entry_after_more_than_the_interval_and_one_that_closes_it(
+    log_bytes: int, interval: int, entries: int
+) -> None:
+    assert index_entries_at_most(log_bytes, interval) == entries
+    assert index_bytes_at_most(log_bytes, interval) == 20 * entries
+    assert index_bytes_at_most(log_bytes, interval, 3) == 20 * entries + 102
