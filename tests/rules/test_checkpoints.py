@@ -129,3 +129,56 @@ def test_line_within_its_log_is_never_touched(
     data = encode_offsets(OffsetEntry(*key, offset) for key, offset in offsets.items())
     found = mend_offsets(kind, data, dict.fromkeys(offsets, 50))
     assert (found.data, found.needed) == (data, False)
+
+
+TABLE = {
+    RECOVERY_POINT_CHECKPOINT: ("KR403", "recovery point", True),
+    REPLICATION_CHECKPOINT: ("KR404", "high watermark", True),
+    LOG_START_CHECKPOINT: ("KR405", "log start", False),
+    CLEANER_CHECKPOINT: ("KR410", "first dirty offset", False),
+}
+
+
+def test_each_checkpoint_has_its_own_rule_and_word() -> None:
+    assert {kind.name: (kind.rule, kind.word, kind.of_each) for kind in KINDS} == TABLE
+    assert list(KIND_OF) == list(TABLE)
+
+
+@pytest.mark.parametrize(
+    ("line", "becomes", "words"),
+    [
+        ("x 0 7", None, "x-0 at 7: its partition is not in this log directory; the line goes"),
+        ("a 0 -1", None, "a-0 at -1: a negative offset; the line goes"),
+        ("a 1 51", 50, "a-1 at 51: past the log end 50; becomes 50"),
+        ("b.c-d 7 1", 0, "b.c-d-7 at 1: past the log end 0; becomes 0"),
+    ],
+)
+def test_line_that_cannot_be_is_told_with_both_sides(line: str, becomes: int | None, words: str) -> None:
+    found = mend_offsets(KIND_OF[RECOVERY_POINT_CHECKPOINT], f"0\n1\n{line}\n".encode(), ENDS)
+    assert [one.text for one in found.decisions] == [words]
+    assert [entry.offset for entry in found.entries] == ([] if becomes is None else [becomes])
+    assert found.needed
+
+
+@pytest.mark.parametrize("line", ["a 0 0", "a 0 100", "b.c-d 7 0", "hidden 0 999999"])
+def test_line_at_a_limit_stays(line: str) -> None:
+    found = mend_offsets(KINDS[0], f"0\n1\n{line}\n".encode(), ENDS)
+    assert (found.needed, found.decisions) == (False, ())
+
+
+def test_of_two_lines_of_a_partition_the_lower_stays_whichever_comes_first() -> None:
+    for data in (b"0\n2\na 0 9\na 0 7\n", b"0\n2\na 0 7\na 0 9\n"):
+        found = mend_offsets(KINDS[0], data, ENDS)
+        assert [tuple(entry) for entry in found.entries] == [("a", 0, 7)]
+        assert [one.text for one in found.decisions] == [
+            "a-0 at 9: another line of its partition; the line goes"
+        ]
+        assert found.past_end == ()
+
+
+def test_lost_lines_are_named_only_of_a_damaged_file_that_should_have_one_of_each() -> None:
+    healthy, damaged = b"0\n1\na 0 9\n", b"0\n2\na 0 9\n"
+    without = (("a", 1), ("b.c-d", 7), ("hidden", 0))
+    assert mend_offsets(KIND_OF[RECOVERY_POINT_CHECKPOINT], damaged, ENDS).without == without
+    assert mend_offsets(KIND_OF[RECOVERY_POINT_CHECKPOINT], healthy, ENDS).without == ()
+    assert mend_offsets(KIND_OF[CLEANER_CHECKPOINT], damaged, ENDS).without == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,9 +14,15 @@ from krepair.rules.epochs import (
     MergedEpochs,
     Recorded,
     Rise,
+    SeenEpochs,
+    clears_history,
+    epochs_of_log,
     merge_epochs,
     read_recorded,
+    writes_epoch_zero,
 )
+from krepair.rules.model import SegmentFacts
+from tests.rules.facts import facts
 
 V2_2, V2_7 = (2, 2, 1), (2, 7, 0)
 LOG = LogEpochs((Rise(0, 0, -1), Rise(2, 40, 39), Rise(4, 80, 79), Rise(6, 120, 119)), 199, 0, 200, False)
@@ -228,3 +235,238 @@ def test_recorded_entry_that_no_batch_contradicts_is_never_dropped(
     lines = data.draw(st.permutations(true))[: data.draw(st.integers(0, len(true)))]
     found = merge_epochs(Recorded(True, tuple(lines)), log, version)
     assert set(lines) <= set(found.entries)
+
+
+def segment(base: int, last: int, *epochs: tuple[int, int, int], **fields: object) -> SegmentFacts:
+    found = np.array(epochs, np.int64).reshape(-1, 3)
+    return facts(base, last_offset=last, epochs=found, **fields)
+
+
+def rises(*segments: SegmentFacts, compacted: bool = False) -> list[tuple[int, int, int]]:
+    return [tuple(rise) for rise in epochs_of_log(segments, 0, compacted=compacted).rises]
+
+
+def test_epoch_counts_where_it_rises_above_all_before_it() -> None:
+    first, second = segment(0, 99, (1, 0, -1), (3, 40, 39)), segment(100, 199, (2, 100, 99), (3, 150, 149))
+    third = segment(200, 299, (3, 200, 199), (4, 250, 240))
+    assert rises(first, second, third) == [(1, 0, -1), (3, 40, 39), (4, 250, 240)]
+    assert rises(segment(0, 9, (0, 0, -1))) == [(0, 0, -1)]
+    assert rises(segment(0, 9, (-1, 0, -1))) == []
+
+
+def test_batch_before_the_first_of_a_segment_is_the_last_of_the_one_before() -> None:
+    gap = segment(0, 89, (1, 0, -1)), segment(100, 199, (2, 100, 99))
+    assert rises(*gap) == [(1, 0, -1), (2, 100, 89)]
+    hollow = segment(0, -1, batches=0), segment(100, 199, (2, 105, 99))
+    assert rises(*hollow) == [(2, 105, -1)]
+    inside = segment(0, 99, (1, 0, -1)), segment(100, 199, (2, 101, 100))
+    assert rises(*inside) == [(1, 0, -1), (2, 101, 100)]
+
+
+@pytest.mark.parametrize(
+    ("segments", "compacted", "end"),
+    [
+        ((segment(0, 99), segment(100, 199)), False, 200),
+        ((segment(0, 98), segment(100, 199)), True, 200),
+        ((segment(5, 98), segment(99, 199)), False, 200),
+        ((segment(0, 0), segment(2, 199)), True, 200),
+        ((segment(0, 0), segment(1, 199)), False, 200),
+        ((segment(100, 199),), False, 200),
+        ((segment(0, 99), segment(100, 99, batches=0)), False, 100),
+        ((segment(0, 89), segment(100, 99, batches=0)), False, 100),
+        ((segment(0, 89), segment(100, 99, batches=0), segment(120, 199)), True, 200),
+        ((segment(0, 99, damage=3), segment(100, 199)), True, 200),
+        ((segment(0, 99), segment(100, 199, damage=3)), True, None),
+        ((), False, 0),
+    ],
+)
+def test_gap_or_damage_says_that_batches_may_be_missing(
+    segments: tuple[SegmentFacts, ...], compacted: bool, end: int | None
+) -> None:
+    log = epochs_of_log(segments, 7, compacted=False)
+    assert (log.compacted, log.end, log.start) == (compacted, end, 7)
+    assert epochs_of_log(segments, 7, compacted=True).compacted
+
+
+@pytest.mark.parametrize(
+    ("segments", "clears"),
+    [
+        ((segment(0, 9, (1, 0, -1)), segment(10, 19, old_batches=1, old_position=0)), True),
+        ((segment(0, 9, (1, 0, -1), old_batches=1, old_position=50),), True),
+        ((segment(0, 9, (1, 5, 4), old_batches=1, old_position=0),), False),
+        ((segment(0, 9, old_batches=1, old_position=50),), False),
+        ((segment(0, 9, old_batches=1, old_position=0), segment(10, 19, (1, 10, 9))), False),
+        ((segment(0, 9), segment(10, 19, old_batches=1, old_position=0)), False),
+        ((segment(0, 9, (1, 0, -1)), segment(10, 19), segment(20, 29, old_batches=1, old_position=0)), True),
+        ((), False),
+    ],
+)
+def test_old_messages_behind_new_batches_make_a_broker_forget_all_epochs(
+    segments: tuple[SegmentFacts, ...], clears: bool
+) -> None:
+    assert clears_history(segments) is clears
+
+
+@pytest.mark.parametrize(
+    ("data", "entries", "cut", "exists"),
+    [
+        (None, [], False, False),
+        (b"", [], False, True),
+        (b"0\n1\n2 40\n", [(2, 40)], False, True),
+        (b"0\n1\n2 40\r", [(2, 40)], False, True),
+        (b"0\n1\n2 40", [(2, 40)], True, True),
+        (b"0\n1\n2", [], False, True),
+        (b"0\n2\n2 40\n3", [(2, 40)], False, True),
+        (b"7\n1\n2 40\n", [(2, 40)], False, True),
+        (b"7\r\n1\r\n2 40\r\n", [(2, 40)], False, True),
+        (b"2 40", [], True, True),
+        (b"x" * 4096 + b"\n1\n2 40\n", [(2, 40)], False, True),
+        (b"x" * 4097 + b"\n1\n2 40\n", [(2, 40)], False, True),
+        (b"x" * 4098 + b"\n1\n2 40\n", [], False, True),
+    ],
+)
+def test_what_is_recorded_is_read_as_far_as_lines_can_be(
+    data: bytes | None, entries: list[tuple[int, int]], cut: bool, exists: bool
+) -> None:
+    found = read_recorded(data)
+    assert ([tuple(entry) for entry in found.entries], found.cut, found.exists) == (entries, cut, exists)
+
+
+def test_history_is_intact_with_entries_and_without_damage() -> None:
+    assert read_recorded(b"0\n1\n2 40\n").intact
+    assert not read_recorded(b"0\n0\n").intact
+    assert not read_recorded(b"0\n2\n2 40\n").intact
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        (
+            (2, 41),
+            "epoch 2 is recorded to start at 41, the log has its first batch or a later one's at 40: "
+            "dropped (contradicted by a batch)",
+        ),
+        (
+            (8, 201),
+            "epoch 8 is recorded to start at 201, the log has no batch of it or a later one: "
+            "dropped (past the log end)",
+        ),
+        (
+            (8, 200),
+            "epoch 8 is recorded to start at 200, the log has no batch of it or a later one: starts at 200 (recorded)",
+        ),
+        (
+            (-1, 5),
+            "epoch -1 is recorded to start at 5, the log has its first batch or a later one's at 0: dropped (negative)",
+        ),
+    ],
+)
+def test_entry_is_told_with_both_sides(entry: tuple[int, int], words: str) -> None:
+    found = merged(encode_epochs([EpochEntry(*entry)]))
+    assert words in [one.text for one in found.decisions]
+    assert (
+        "epoch 6 is not recorded, the log has its first batch or a later one's at 120: starts at 120 (from the log)"
+        in [one.text for one in found.decisions]
+    )
+
+
+def one_by_one(data: bytes, log: LogEpochs = LOG) -> dict[tuple[int, int], tuple[str, int | None]]:
+    """(epoch, recorded start) -> (reason, start in the merged file)."""
+    return {
+        (one.epoch, one.recorded): (one.reason.name, one.start)
+        for one in merged(data, log).decisions
+        if one.recorded is not None
+    }
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ((2, 40), ("RECORDED", 40)),
+        ((2, 39), ("CONTRADICTED", None)),
+        ((1, 39), ("CONTRADICTED", None)),
+        ((1, 0), ("CONTRADICTED", None)),
+        ((0, 0), ("RECORDED", 0)),
+        ((7, 199), ("CONTRADICTED", None)),
+        ((7, 200), ("RECORDED", 200)),
+        ((0, -1), ("NEGATIVE", None)),
+    ],
+)
+def test_entry_just_at_and_beside_what_the_log_shows(
+    entry: tuple[int, int], expected: tuple[str, int | None]
+) -> None:
+    assert one_by_one(encode_epochs([EpochEntry(*entry)]))[entry] == expected
+
+
+def test_log_start_moves_the_last_entry_before_it_up_and_drops_the_others() -> None:
+    log = LOG._replace(start=80)
+    found = one_by_one(encode_epochs(EpochEntry(*pair) for pair in FROM_LOG), log)
+    assert found == {
+        (0, 0): ("BEFORE_START", None),
+        (2, 40): ("BEFORE_START", None),
+        (4, 80): ("RECORDED", 80),
+        (6, 120): ("RECORDED", 120),
+    }
+    later = one_by_one(encode_epochs(EpochEntry(*pair) for pair in FROM_LOG), LOG._replace(start=81))
+    assert later[4, 80] == ("FOLDED", 81)
+    assert later[2, 40] == ("BEFORE_START", None)
+
+
+def test_repeated_epoch_keeps_its_lower_start() -> None:
+    log = LogEpochs((), -1, 0, 200, True)
+    for lines in (b"0\n2\n3 50\n3 60\n", b"0\n2\n3 60\n3 50\n"):
+        assert one_by_one(lines, log) == {(3, 50): ("RECORDED", 50), (3, 60): ("REPEATED", None)}
+
+
+def test_later_line_wins_over_those_that_contradict_it() -> None:
+    log = LogEpochs((), -1, 0, 200, True)
+    assert one_by_one(b"0\n3\n2 50\n3 60\n4 40\n", log) == {
+        (2, 50): ("DISORDER", None),
+        (3, 60): ("DISORDER", None),
+        (4, 40): ("RECORDED", 40),
+    }
+    assert one_by_one(b"0\n2\n4 40\n3 60\n", log) == {
+        (4, 40): ("DISORDER", None),
+        (3, 60): ("RECORDED", 60),
+    }
+    assert one_by_one(b"0\n2\n4 40\n3 40\n", log) == {
+        (4, 40): ("RECORDED", 40),
+        (3, 40): ("NO_DATA", None),
+    }
+    assert one_by_one(b"0\n2\n3 40\n4 40\n", log) == {
+        (4, 40): ("RECORDED", 40),
+        (3, 40): ("NO_DATA", None),
+    }
+
+
+def test_start_that_may_be_late_is_told_of_a_compacted_log_only() -> None:
+    found = {one.epoch: one.reason.name for one in merged(None, COMPACTED).decisions}
+    assert found == {2: "LOG_LATE", 4: "LOG_LATE", 6: "LOG"}
+    assert merged(None, COMPACTED).may_be_late == (2, 4)
+    whole = COMPACTED._replace(compacted=False)
+    assert merged(None, whole).may_be_late == ()
+    assert merged(None, COMPACTED._replace(start=50)).may_be_late == (4,)
+
+
+def test_epoch_of_the_log_that_a_recorded_one_of_a_compacted_log_speaks_against_is_not_put_in() -> None:
+    found = merged(b"0\n2\n1 10\n5 60\n", COMPACTED)
+    assert pairs(found) == [(1, 10), (2, 50), (5, 60), (6, 120)]
+    assert reasons(found) == {}
+    before = merged(b"0\n1\n3 30\n", COMPACTED._replace(rises=(Rise(2, 50, 20), Rise(6, 120, 119))))
+    assert pairs(before) == [(3, 30), (6, 120)]
+
+
+@pytest.mark.parametrize(
+    ("version", "takes"), [(None, True), ((2, 6, 3), False), ((2, 7, 0), True), ((2, 7, 1), True)]
+)
+def test_epoch_zero_counts_from_2_7_on(version: tuple[int, int, int] | None, takes: bool) -> None:
+    assert writes_epoch_zero(version) is takes
+
+
+def test_only_a_history_that_is_needed_and_may_be_is_mended() -> None:
+    wrong = merged(b"0\n9\n0 0\n")
+    recorded = read_recorded(b"0\n9\n0 0\n")
+    assert SeenEpochs(recorded, wrong, "x").mends
+    assert not SeenEpochs(recorded, wrong, "x", left="why").mends
+    right = merged(encode_epochs(EpochEntry(*pair) for pair in FROM_LOG))
+    assert not SeenEpochs(recorded, right, "x").mends

@@ -100,3 +100,96 @@ def test_a_void_swap_stays_unless_each_of_its_batches_is_in_a_segment_that_is_th
     decision = decided(pending, cleaned=(100,))
     assert decision.left
     assert not decision.void
+
+
+def test_one_batch_in_no_segment_is_told_and_how_many_there_are():
+    pending = swap(100, 400, batches=9)
+    assert decided(pending, cleaned=(100,)).left == ""
+    told = decided(pending._replace(missing=3), cleaned=(90, 95)).left
+    assert told.startswith(f"{100:020d}.log.swap: the .cleaned at 90 makes every broker throw it away")
+    assert "3 of its 9 batches are in no segment that is there" in told
+    broken = decided(pending._replace(problem="position 7: bad CRC"), cleaned=(100,)).left
+    assert broken.endswith("and it cannot be held against the segments: position 7: bad CRC")
+
+
+def test_a_cleaned_at_offset_0_counts():
+    decision = decided(swap(0, 100), cleaned=(0,))
+    assert (decision.void, decision.left) == ((swap(0, 100),), "")
+    assert "the .cleaned at 0 makes" in decided(swap(0, 100)._replace(missing=1), cleaned=(0,)).left
+
+
+def test_swaps_below_the_cleaned_are_completed_and_those_above_are_void():
+    decision = decided(swap(0, 100), swap(200, 300), cleaned=(150, 180))
+    assert replaced(decision) == [(0, (0,))]
+    assert decision.void == (swap(200, 300),)
+    assert [side.split(":")[0] for side in decision.sides] == [f"{n:020d}.log.swap" for n in (0, 200)]
+
+
+def test_both_sides_are_told_with_their_figures():
+    one = decided(swap(100, 300))
+    assert one.left == ""
+    text = "500 bytes, 5 batches, ends at 300; against segments 100 to 200 (2): 2000 bytes, 20 batches, end at 300"
+    assert one.sides == (f"{100:020d}.log.swap: {text}; the log ends at 450",)
+    alone = decided(swap(50, 90, problem="position 7: bad CRC"), live=())
+    text = "500 bytes, 5 batches, ends at 90, position 7: bad CRC; no segment that it replaces is left"
+    assert alone.sides == (f"{50:020d}.log.swap: {text}",)
+    assert decided(swap(50, 90)).sides[0].endswith("no segment that it replaces is left; the log ends at 450")
+
+
+def test_swaps_may_touch_but_not_overlap():
+    assert replaced(decided(swap(100, 200), swap(200, 300))) == [(100, (100,)), (200, (200,))]
+    told = decided(swap(100, 201), swap(200, 300)).left
+    assert told == f"{200:020d}.log.swap: begins inside of {100:020d}.log.swap, which ends at 201"
+
+
+def test_active_segment_may_be_replaced_by_a_swap_that_reaches_the_log_end():
+    assert replaced(decided(swap(400, 450))) == [(400, (400,))]
+    assert replaced(decided(swap(300, 450))) == [(300, (300, 400))]
+    told = decided(swap(400, 449)).left
+    assert told.endswith("ends at 449, the log at 450: completing it would take the log end back")
+
+
+def test_damaged_segment_that_ends_early_may_be_replaced_by_a_swap_that_goes_further():
+    live = (LIVE[0], LiveSegment(100, 120, 1000, 10, damaged=True))
+    assert replaced(decided(swap(100, 200), live=live)) == [(100, (100,))]
+
+
+def test_largest_end_of_what_is_replaced_counts():
+    live = (LIVE[0], LiveSegment(100, 330, 1000, 10), LiveSegment(200, 300, 1000, 10))
+    told = decided(swap(100, 320), live=live).left
+    assert told.endswith("ends at 320, the log at 330: completing it would take the log end back")
+
+
+@pytest.mark.parametrize(("base", "left"), [(199, True), (200, False), (100, False)])
+def test_swap_that_begins_inside_of_a_segment_is_left(base: int, left: bool):
+    decision = decided(swap(base, 300))
+    assert bool(decision.left) == left
+    if left:
+        assert "segment 100 below it ends at 200, inside of it" in decision.left
+
+
+def test_swap_that_begins_inside_of_a_segment_that_another_replaces_is_completed():
+    live = (LIVE[0], LiveSegment(100, 400, 3000, 30), LIVE[4])
+    assert decided(swap(100, 200), swap(200, 400), live=live).left == ""
+
+
+@pytest.mark.parametrize("version", [None, (3, 0, 0), (4, 3, 1)])
+def test_segment_between_two_swaps_is_told_for_brokers_that_delete_it(version: Version):
+    live = (*LIVE[:2], LIVE[2], LiveSegment(300, 310, 9, 1), *LIVE[4:])
+    told = decided(swap(0, 100), swap(400, 450), live=live, version=version).left
+    assert told.startswith(f"{0:020d}.log.swap and {400:020d}.log.swap: ")
+    assert "deletes the 3 segments between them (from 100 on)" in told
+    assert decided(swap(0, 100), swap(400, 450), live=live, version=(2, 8, 2)).left == ""
+
+
+def test_segment_at_the_end_of_the_last_swap_is_not_between():
+    assert decided(swap(100, 200), swap(200, 300), version=(3, 9, 2)).left == ""
+    below = (LiveSegment(0, 50, 1000, 10), *LIVE[1:])
+    assert decided(swap(100, 200), swap(200, 300), live=below, version=(3, 9, 2)).left == ""
+
+
+def test_empty_swap_is_told_with_its_base():
+    told = decided(swap(200, 200, batches=0)).left
+    assert told.startswith(
+        f"{200:020d}.log.swap: holds no batch; every broker puts it in the place of the segment at 200"
+    )

@@ -12,6 +12,7 @@ from krepair.formats.damage import Damage
 from krepair.kernels.scan import Int64s
 from krepair.rules.snapshots import (
     ProducerTable,
+    SeenSnapshots,
     SnapshotFile,
     SnapshotReason,
     StateRules,
@@ -153,3 +154,73 @@ def test_since_2_8_of_those_of_no_segment_only_the_greatest_is_looked_at(
     offsets: tuple[int, ...], lost: tuple[int, ...]
 ) -> None:
     assert lost_with_strays([file(offset) for offset in offsets], [0, 100, 200]) == lost
+
+
+def seen(
+    *offsets: int, log_end: int = 250, log_start: int = 0, damaged: tuple[int, ...] = (), **fields: object
+) -> SeenSnapshots:
+    """Of a log of segments 0, 100 and 200, with bytes ready for the log end."""
+    files = tuple(file(offset, damage=DAMAGED if offset in damaged else None) for offset in offsets)
+    found = judge_files(files, [0, 100, 200], log_start, log_end)
+    values: dict[str, object] = {"data": b"new"}
+    return SeenSnapshots(files, (0, 100, 200), log_start, log_end, found, **(values | fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("what", "makes"),
+    [
+        (seen(100, 200), False),
+        (seen(100, 200, forgets=True), True),
+        (seen(100, 250, forgets=True), False),
+        (seen(), True),
+        (seen(0), True),
+        (seen(1), True),
+        (seen(100), False),
+        (seen(100, log_start=99), False),
+        (seen(100, log_start=100), True),
+        (seen(100, 200, damaged=(200,)), True),
+        (seen(50, 100), False),
+        (seen(50), True),
+        (seen(100, 251), True),
+        (seen(100, 200, damaged=(200,), data=None), False),
+        (seen(100, 200, damaged=(200,), left="x"), False),
+        (seen(log_end=0), False),
+        (seen(log_end=1), True),
+        (seen(log_end=-1), False),
+    ],
+)
+def test_snapshot_is_made_where_a_start_would_lose_the_state_and_nothing_else_gives_it(
+    what: SeenSnapshots, makes: bool
+) -> None:
+    assert what.makes is makes
+
+
+def test_snapshot_at_the_log_end_has_twenty_digits() -> None:
+    assert seen(log_end=250).name_at_end == "00000000000000000250.snapshot"
+
+
+def test_offsets_between_the_last_two_bases_are_usual_and_below_only_bases_are() -> None:
+    assert judged([file(99), file(100), file(101), file(199)]) == ([(99, "OF_NO_SEGMENT")], 199, False)
+    one = judge_files([file(5), file(9)], [0], 6, 20)
+    assert (one.wrong, one.base) == ((), file(9))
+    assert judge_files([file(20)], [0], 0, 20).at_end
+    assert judge_files([file(21)], [0], 0, 20).wrong == ((file(21), SnapshotReason.PAST_END),)
+    two = judge_files([file(7)], [0, 10], 0, 20)
+    assert two.wrong == ()
+
+
+def test_without_segments_every_snapshot_is_lost() -> None:
+    assert lost_with_strays([file(5)], []) == (5,)
+
+
+def test_version_before_counts_only_where_it_is_known() -> None:
+    assert StateRules((2, 3, 9), 0, 0).before((2, 4, 0))
+    assert not StateRules((2, 4, 0), 0, 0).before((2, 4, 0))
+    assert not StateRules(None, 0, 0).before((2, 4, 0))
+    assert not StateRules((2, 3, 9), 0, 0).before(None)
+
+
+def test_open_transaction_at_offset_0_keeps_its_producer() -> None:
+    loaded = table_of((3, 0, 5, 9, 0, 0, -1, 0), (4, 0, 5, 9, 0, 0, -1, -1), (5, 0, 5, 9, 0, 0, -1, -7))
+    table = ProducerTable(loaded, [], 0, StateRules(None, NOW_MS, 1000)).entries()
+    assert table.tolist() == [[3, 0, 5, 9, 0, 0, -1, 0]]
