@@ -5,14 +5,16 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
+from krepair.rules.markers import StageInputs, stage_inputs
 from krepair.rules.model import LeftAlone, PartitionDecision
 from tests import naive
 from tests.builders import NOW_MS
-from tests.rules.scanned import Held, decided, held, policy_of
+from tests.rules.scanned import Held, decided, held, policy_of, scan
 from tests.strategies import History, Shape, histories, history, shapes
 
 UNLIMITED = 2**60
@@ -78,6 +80,43 @@ def assert_alike(ours: PartitionDecision | LeftAlone, twin: naive.Outcome, parti
     ]
     assert carried == [group.txnindex for group in twin.groups]
     assert [group.kept_bytes for group in ours.groups] == [len(group.log) for group in twin.groups]
+    assert_counts_alike(ours, twin)
+
+
+def assert_counts_alike(ours: PartitionDecision, twin: naive.Outcome) -> None:
+    """Batches, records and markers that stay, and where a batch stays only as the last one."""
+    for outcome in ours.outcomes:
+        of_segment = [each for each in twin.decisions if each.segment == outcome.base_offset]
+        kept = [each for each in of_segment if each.verdict != naive.DROP]
+        assert outcome.kept_batches == len(kept)
+        assert outcome.kept_records == sum(each.batch.records for each in kept if not each.batch.control)
+        markers = [each for each in kept if each.reason in {"K02", "K03", "K04", "K05", "K06"}]
+        assert outcome.kept_markers == len(markers)
+        assert outcome.batches == len(of_segment)
+        assert outcome.log_bytes == sum(each.batch.size for each in of_segment)
+        assert {reason.value: tally.bytes for reason, tally in outcome.reasons.items()} == {
+            reason: sum(each.batch.size for each in of_segment if each.reason == reason)
+            for reason in {each.reason for each in of_segment}
+        }
+        last = [each.batch.position for each in kept if each.reason in {"E01", "K08"}]
+        assert outcome.last_position == (last[0] if last else -1)
+        positions = [each.batch.position for each in kept if each.reason == "K07"]
+        assert sorted({*outcome.keep_positions, outcome.last_position} - {-1}) == sorted([*positions, *last])
+
+
+def stage_alike(partition: Held, given_rules: naive.Rules, ours: PartitionDecision) -> None:
+    """What apply works out anew for a rewrite is what the plan was made with."""
+    policy = policy_of(given_rules, partition)
+    protected = sorted({pair for outcome in ours.outcomes for pair in outcome.protected})
+    told = np.array(protected, np.int64).reshape(-1, 2)
+    segments = [scan(segment, policy, told) for segment in partition.segments]
+    staged = stage_inputs(segments, policy, dict(ours.kept_last))
+    assert staged == {
+        outcome.base_offset: StageInputs(
+            outcome.carried_open, outcome.keep_positions, outcome.protected, outcome.drop_unstamped
+        )
+        for outcome in ours.outcomes
+    }
 
 
 def result_of(partition: Held, twin: naive.Outcome) -> Held:
@@ -98,7 +137,10 @@ def test_every_decision_is_the_slow_twins_and_a_second_round_finds_nothing(
     assume(not naive.compact(after.segments, given_rules, partition.snapshots).changes)
     for reason in twin.tally():
         event(reason)
-    assert_alike(decided(partition, policy_of(given_rules, partition)), twin, partition)
+    ours = decided(partition, policy_of(given_rules, partition))
+    assert_alike(ours, twin, partition)
+    assert isinstance(ours, PartitionDecision)
+    stage_alike(partition, given_rules, ours)
     again = decided(after, policy_of(given_rules, after))
     assert isinstance(again, PartitionDecision)
     assert [group for group in again.groups if group.changes] == []

@@ -1,0 +1,339 @@
+"""Marker-only compaction of logs made by hand: each says in a few batches what must stay, and why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from krepair.kernels import classes as c
+from krepair.rules.markers import _Corrected, _rescan, decide
+from krepair.rules.model import LeftAlone, MarkerPolicy, NeedsRescan, PartitionDecision, ProducerSnapshotState
+from krepair.rules.producers import ProducerNeeds
+from tests.builders import NOW_MS, Partition, abort, commit, data, emptied
+from tests.rules.facts import POLICY, facts, holding, partition, row, rows
+from tests.rules.scanned import decided, scan
+
+UNLIMITED = replace(POLICY, horizon=str(2**60), producer_expiry_ms=-1)
+"""Every unstamped marker may go, and no producer is active but by an open transaction."""
+
+
+def reasons(made: Partition, policy: MarkerPolicy = UNLIMITED) -> dict[int, list[str]]:
+    """Base offset of a segment -> the reasons of its batches, one word for each."""
+    found = decided(holding(made), policy)
+    assert isinstance(found, PartitionDecision), found
+    return {
+        outcome.base_offset: [
+            reason.value for reason, tally in outcome.reasons.items() for _ in range(tally.batches)
+        ]
+        for outcome in found.outcomes
+    }
+
+
+def test_both_batches_that_scan_and_broker_name_as_the_last_of_a_producer_stay() -> None:
+    """The snapshot names an offset that the log does not show: what the scan found is needed all the same."""
+    made = partition().segment(emptied(5, pid=7, txn=False), data(6, 1)).segment(data(20, 1))
+    state = ProducerSnapshotState(7, 0, 9, NOW_MS, -1)
+    policy = replace(POLICY, snapshot_offset=20, snapshot=(state,))
+    assert reasons(made, policy)[5] == ["K01", "K07"]
+    assert reasons(made, replace(policy, producer_expiry_ms=-1))[5] == ["K01", "D01"]
+
+
+def test_snapshots_own_batch_stays_where_the_scan_knows_of_none() -> None:
+    """A later marker of another epoch makes the scan forget it; the broker's snapshot has not."""
+    made = (
+        partition()
+        .segment(emptied(5, pid=7), commit(6, pid=7), data(7, 1))
+        .segment(commit(10, pid=7, epoch=1), data(11, 1))
+        .segment(data(20, 1))
+    )
+    state = ProducerSnapshotState(7, 0, 5, NOW_MS, -1)
+    policy = replace(POLICY, horizon=str(2**60), snapshot_offset=20, snapshot=(state,))
+    found = reasons(made, policy)
+    assert found[5] == ["K01", "K02", "K07"]
+    assert "K05" in found[10]
+
+
+def test_marker_goes_with_its_data_and_stays_with_it() -> None:
+    made = (
+        partition()
+        .segment(data(0, 1, pid=7, txn=True), commit(1, pid=7), commit(2, pid=8), data(3, 1))
+        .segment(data(10, 1))
+    )
+    assert reasons(made)[0] == ["K01", "K01", "K02", "D03"]
+
+
+def test_marker_in_a_later_segment_stays_for_data_in_an_earlier_one() -> None:
+    made = (
+        partition()
+        .segment(data(0, 1, pid=7, txn=True))
+        .segment(commit(10, pid=7), commit(11, pid=8), data(12, 1))
+        .segment(data(20, 1))
+    )
+    assert reasons(made)[10] == ["K01", "K02", "D03"]
+
+
+def test_only_the_first_marker_after_the_data_stays_for_it() -> None:
+    made = (
+        partition()
+        .segment(data(0, 1, pid=7, txn=True))
+        .segment(commit(10, pid=7), commit(11, pid=7), data(12, 1))
+        .segment(commit(20, pid=7), data(21, 1))
+        .segment(data(30, 1))
+    )
+    found = reasons(made)
+    assert found[10] == ["K01", "K02", "D03"]
+    assert found[20] == ["K01", "D03"]
+
+
+def test_horizon_keeps_markers_of_segments_younger_than_it() -> None:
+    made = (
+        partition()
+        .segment(commit(0, pid=8), data(1, 1), mtime_ms=100)
+        .segment(commit(10, pid=8), data(11, 1), mtime_ms=101)
+        .segment(data(20, 1))
+    )
+    policy = replace(UNLIMITED, horizon="100")
+    assert reasons(made, policy) == {0: ["K01", "D03"], 10: ["K01", "K03"]}
+    found = decided(holding(made), policy)
+    assert isinstance(found, PartitionDecision)
+    told = {one.name: (one.markers_dropped, one.log_bytes_after, one.horizon_ms) for one in found.horizons}
+    size = len(data(1, 1).raw) + len(data(11, 1).raw)
+    assert told == {
+        "next-pass": (0, size + 2 * 78, 0),
+        "newest": (2, size, 101),
+        "TIME": (1, size + 78, 100),
+        "unlimited": (2, size, 2**63 - 1),
+    }
+    assert [one.name for one in found.horizons if one.chosen] == ["TIME"]
+    assert found.horizon_ms == 100
+
+
+def test_stamped_marker_goes_when_its_own_horizon_has_passed() -> None:
+    made = (
+        partition()
+        .segment(
+            commit(0, pid=8, delete_horizon=NOW_MS - 1),
+            commit(1, pid=8, delete_horizon=NOW_MS + 1),
+            data(2, 1),
+        )
+        .segment(data(20, 1))
+    )
+    assert reasons(made, replace(UNLIMITED, horizon="0"))[0] == ["K01", "K04", "D04"]
+    found = decided(holding(made), UNLIMITED)
+    assert isinstance(found, PartitionDecision)
+    assert {one.markers_dropped for one in found.horizons} == {1}
+
+
+def test_last_batch_of_the_span_stays_as_an_emptied_one() -> None:
+    made = partition().segment(data(0, 1), commit(1, pid=8)).segment(data(20, 1))
+    found = decided(holding(made), UNLIMITED)
+    assert isinstance(found, PartitionDecision)
+    outcome = found.outcomes[0]
+    assert [reason.value for reason in outcome.reasons] == ["K01", "E01"]
+    size = len(data(0, 1).raw)
+    assert (outcome.last_position, outcome.kept_bytes, outcome.kept_markers) == (size, size + 61, 0)
+    assert outcome.last_offset == 1
+
+
+def test_last_marker_that_stays_anyway_is_left_as_it_is() -> None:
+    made = partition().segment(data(0, 1, pid=7, txn=True), commit(1, pid=7)).segment(data(20, 1))
+    found = decided(holding(made), UNLIMITED)
+    assert isinstance(found, PartitionDecision)
+    assert (found.outcomes[0].last_position, [r.value for r in found.outcomes[0].reasons]) == (
+        -1,
+        ["K01", "K02"],
+    )
+
+
+def test_aborted_transaction_without_its_entry_leaves_the_partition_alone() -> None:
+    made = (
+        partition()
+        .segment(data(0, 1, pid=7, txn=True))
+        .segment(abort(10, pid=7), data(11, 1))
+        .segment(data(20, 1))
+    )
+    whole = holding(made)
+    assert isinstance(decided(whole, UNLIMITED), PartitionDecision)
+    first, second, third = whole.segments
+    bare = replace(whole, segments=(first, replace(second, txnindex=b""), third))
+    found = decided(bare, UNLIMITED)
+    assert isinstance(found, LeftAlone)
+    assert found.code == "txnindex-disagrees"
+    assert found.why.startswith(f"{10:020d}.txnindex: 1 aborted transaction(s)")
+    assert found.next_command == "krepair plan LOGDIR --fix index --out PLAN"
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_aborts_within_one_segment_without_entries_are_counted(count: int) -> None:
+    batches = [
+        each for n in range(count) for each in (data(2 * n, 1, pid=n, txn=True), abort(2 * n + 1, pid=n))
+    ]
+    made = partition().segment(*batches).segment(data(20, 1))
+    whole = holding(made)
+    bare = replace(whole, segments=(replace(whole.segments[0], txnindex=b""), whole.segments[1]))
+    found = decided(bare, UNLIMITED)
+    assert isinstance(found, LeftAlone)
+    assert f"{0:020d}.txnindex: {count} aborted" in found.why
+
+
+def test_committed_transaction_over_a_border_needs_no_entry() -> None:
+    made = (
+        partition()
+        .segment(data(0, 1, pid=7, txn=True))
+        .segment(commit(10, pid=7), data(11, 1))
+        .segment(data(20, 1))
+    )
+    found = decided(holding(made), UNLIMITED)
+    assert isinstance(found, PartitionDecision)
+    assert found.outcomes[1].carried_open == (7,)
+    assert found.outcomes[1].aborted_kept == ()
+
+
+def test_entry_of_an_abort_that_stays_is_carried_and_of_one_that_goes_is_not() -> None:
+    made = (
+        partition()
+        .segment(emptied(0, pid=6), data(1, 1, pid=7, txn=True))
+        .segment(abort(10, pid=6), abort(11, pid=7), data(12, 1))
+        .segment(data(20, 1))
+    )
+    found = decided(holding(made), UNLIMITED)
+    assert isinstance(found, PartitionDecision)
+    assert found.outcomes[1].aborted_kept == (1,)
+    assert [r.value for r in found.outcomes[1].reasons] == ["K01", "K02", "D03"]
+
+
+def notes(policy: MarkerPolicy, log: bytes = b"") -> tuple[str, ...]:
+    whole = holding(partition().segment(data(0, 1)).segment(data(20, 1)))
+    last = replace(whole.segments[1], log=whole.segments[1].log + log)
+    found = decided(replace(whole, segments=(whole.segments[0], last)), policy)
+    assert isinstance(found, PartitionDecision)
+    return found.notes
+
+
+def test_missing_snapshot_and_torn_tail_are_noted() -> None:
+    missing = "no valid producer snapshot was found; producer state is from the scan alone"
+    assert notes(UNLIMITED) == (missing,)
+    assert notes(replace(UNLIMITED, snapshot_offset=0)) == ()
+    size = len(data(20, 1).raw)
+    torn = notes(replace(UNLIMITED, snapshot_offset=0), b"\1\2\3")
+    what = "a whole batch was expected, 3 bytes are left; a broker cuts it there"
+    assert torn == (f"the active segment ends at position {size} of {size + 3}: {what}",)
+
+
+def test_without_a_snapshot_the_scan_speaks_for_the_broker_too() -> None:
+    made = partition().segment(emptied(5, pid=7, txn=False), data(6, 1)).segment(data(20, 1))
+    assert reasons(made, POLICY)[5] == ["K01", "K07"]
+    state = ProducerSnapshotState(8, 0, 3, NOW_MS, 4)
+    unread = replace(POLICY, snapshot_offset=-1, snapshot=(state,))
+    assert reasons(made, unread)[5] == ["K01", "K07"]
+    read = decided(holding(made), replace(unread, snapshot_offset=0))
+    assert isinstance(read, PartitionDecision)
+    assert (read.span.limit, read.active_producers) == ("open transaction", 2)
+    alone = decided(holding(made), unread)
+    assert isinstance(alone, PartitionDecision)
+    assert (alone.span.limit, alone.active_producers) == ("active segment", 1)
+
+
+def test_figures_of_the_whole_are_told() -> None:
+    made = partition().segment(data(0, 3)).segment(data(20, 5))
+    found = decided(holding(made), replace(UNLIMITED, snapshot_offset=0))
+    assert isinstance(found, PartitionDecision)
+    assert (found.log_end_offset, found.kept_last, found.active_producers) == (25, (), 0)
+
+
+NEEDS = ProducerNeeds(np.empty((0, 2), np.int64), np.array([[5, 2], [9, 4]], np.int64), 2)
+
+
+@pytest.mark.parametrize(
+    ("of", "asked"),
+    [
+        (row(5, epoch=2, free_markers=1), True),
+        (row(5, epoch=2, free_markers=0), False),
+        (row(5, epoch=1, free_markers=1), False),
+        (row(5, epoch=1, epochs_mixed=1), True),
+        (row(5, epoch=-1), True),
+        (row(5, epoch=1), False),
+        (row(9, epoch=4, free_markers=3), True),
+        (row(9, epoch=2, free_markers=3), False),
+        (row(6, epoch=2, free_markers=1), False),
+        (row(12, epoch=4, free_markers=1), False),
+        (row(6, epoch=-1), False),
+    ],
+)
+def test_segment_is_scanned_again_where_a_marker_of_a_protected_epoch_may_be(
+    of: list[int], asked: bool
+) -> None:
+    segments = [facts(0, rows=rows(row(1, epoch=2, free_markers=1))), facts(10, rows=rows(of))]
+    found = _rescan(segments, NEEDS, None)
+    assert (found is not None) == asked
+    if found is not None:
+        assert found.base_offsets == (10,)
+        assert found.protected.tolist() == [[5, 2], [9, 4]]
+
+
+def test_scan_that_knew_of_the_protection_is_not_done_again() -> None:
+    segments = [facts(0, rows=rows(row(5, epoch=2, free_markers=1)))]
+    known = np.array([[5, 2], [9, 4]], np.int64)
+    assert _rescan(segments, NEEDS, known) is None
+    assert _rescan(segments, NEEDS, known[1:]) is not None
+    assert _rescan(segments, NEEDS, np.array([[5, 3], [9, 4]], np.int64)) is not None
+    none = ProducerNeeds(NEEDS.data, NEEDS.markers[:0], 0)
+    assert _rescan(segments, none, None) is None
+
+
+def test_damage_and_a_wrong_snapshot_are_told_before_anything_is_decided() -> None:
+    made = partition().segment(emptied(5, pid=7), data(6, 1, pid=7)).segment(data(20, 1))
+    whole = holding(made)
+    state = ProducerSnapshotState(7, 0, 5, NOW_MS, -1)
+    found = decided(whole, replace(POLICY, snapshot_offset=20, snapshot=(state,)))
+    assert isinstance(found, LeftAlone)
+    assert found.code == "snapshot-disagrees"
+    torn = replace(
+        whole, segments=(replace(whole.segments[0], log=whole.segments[0].log[:-1]), whole.segments[1])
+    )
+    broken = decided(torn, POLICY)
+    assert isinstance(broken, LeftAlone)
+    assert (broken.code, broken.damaged) == ("damage", True)
+
+
+def test_marker_of_the_current_epoch_stays_for_an_active_producer_without_data() -> None:
+    made = (
+        partition()
+        .segment(commit(0, pid=8, epoch=3), commit(1, pid=8, epoch=4), data(2, 1))
+        .segment(data(20, 1))
+    )
+    whole = holding(made)
+    policy = replace(POLICY, horizon=str(2**60))
+    first = decide([scan(segment, policy) for segment in whole.segments], policy)
+    assert isinstance(first, NeedsRescan)
+    assert (first.base_offsets, first.protected.tolist()) == ((0,), [[8, 4]])
+    found = decided(whole, policy)
+    assert isinstance(found, PartitionDecision)
+    assert [(r.value, t.batches) for r, t in found.outcomes[0].reasons.items()] == [
+        ("K01", 1),
+        ("K05", 1),
+        ("D03", 1),
+    ]
+    assert found.outcomes[0].protected == ((8, 4),)
+    assert found.active_producers == 1
+
+
+def corrected() -> _Corrected:
+    tallies = np.zeros((c.CLASS_COUNT, 3), np.int64)
+    tallies[c.EMPTIED] = (2, 122, 5)
+    return _Corrected(facts(0), tallies, 2**63 - 1, (), (), (), np.zeros(0, np.uint8))
+
+
+def test_batch_that_changes_its_class_is_counted_there_and_not_here() -> None:
+    one = corrected()
+    one.move(61, 61, c.EMPTIED, c.EMPTIED_PRODUCER)
+    assert one.tallies[c.EMPTIED].tolist() == [1, 61, 5]
+    assert one.tallies[c.EMPTIED_PRODUCER].tolist() == [1, 61, 0]
+    assert -(2**63) <= one.decisions < 2**63
+    back = one.decisions
+    one.move(61, 61, c.EMPTIED_PRODUCER, c.EMPTIED)
+    assert (one.decisions, one.decisions != back) == (2**63 - 1, True)
+    one.move(61, 61, c.EMPTIED, c.EMPTIED)
+    assert one.tallies[c.EMPTIED].tolist() == [2, 122, 5]
