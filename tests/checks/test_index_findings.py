@@ -7,13 +7,19 @@ import pytest
 
 from krepair.checks.index_findings import (
     CLEANER_CHUNK_BYTES,
+    ENTRY_SIZES,
     INDEX,
+    MISSING,
     TIME_INDEX,
     IndexAudit,
     IndexFile,
     IndexProblem,
     byte_problems,
+    entries_of,
     last_timestamp_read,
+    offset_entries,
+    real_bytes,
+    time_entries,
 )
 from krepair.checks.retention import SegmentClock, deletions
 from krepair.formats import offset_index, time_index
@@ -148,3 +154,248 @@ def test_without_time_entries_the_modification_time_counts() -> None:
     empty = clock(0, -1, 100, first_timestamp=-1)
     going = deletions([empty], retention_ms=200, now_ms=1000, version=None)
     assert (going.expected, going.due) == ((), (0,))
+
+
+@pytest.mark.parametrize(
+    ("suffix", "rule", "more"),
+    [
+        (INDEX, "KR203", ""),
+        (TIME_INDEX, "KR201", "; a broker reads 0 (1970) as the segment's largest timestamp"),
+    ],
+)
+def test_zeros_behind_the_entries_are_told_of_each_index_by_its_own_rule(
+    suffix: str, rule: str, more: str
+) -> None:
+    size = 8 if suffix == INDEX else 12
+    data = (
+        offset_index.encode([OffsetEntry(1, 1)]) if suffix == INDEX else time_index.encode([TimeEntry(5, 1)])
+    )
+    padded = IndexFile(size * 10, data, padded=9)
+    assert byte_problems(suffix, padded, active=False) == [
+        IndexProblem(suffix, rule, size, f"1 entries, then 9 of zeros{more}", tail=True)
+    ]
+    assert byte_problems(suffix, padded, active=True) == []
+    empty = IndexFile(size * 9, b"", padded=9)
+    assert [each.position for each in byte_problems(suffix, empty, active=False)] == [0]
+
+
+@pytest.mark.parametrize(("suffix", "rule", "size"), [(INDEX, "KR203", 8), (TIME_INDEX, "KR202", 12)])
+def test_what_the_bytes_say_is_told_at_its_place(suffix: str, rule: str, size: int) -> None:
+    assert byte_problems(suffix, MISSING, active=False) == []
+    assert byte_problems(suffix, IndexFile(0), active=False) == []
+    long = byte_problems(suffix, IndexFile(2**31), active=False)
+    assert long == [IndexProblem(suffix, "KR207", -1, f"{2**31} bytes; a broker maps at most {2**31 - 1}")]
+    unread = byte_problems(suffix, IndexFile(2**31 - 1, unread=True), active=False)
+    assert unread == [IndexProblem(suffix, rule, -1, f"{2**31 - 1} bytes, more than its log could need")]
+    torn = byte_problems(suffix, IndexFile(3, torn=3), active=True)
+    assert torn == [IndexProblem(suffix, "KR205", 0, f"3 bytes, which is no multiple of {size}", tail=True)]
+    back = (
+        offset_index.encode([OffsetEntry(9, 9), OffsetEntry(8, 10)])
+        if suffix == INDEX
+        else time_index.encode([TimeEntry(9, 9), TimeEntry(8, 10)])
+    )
+    name = "relative_offset" if suffix == INDEX else "timestamp"
+    assert byte_problems(suffix, IndexFile(len(back), back), active=False) == [
+        IndexProblem(suffix, rule, size, f"{name} above 9 of the entry before was expected, found 8")
+    ]
+
+
+def test_largest_timestamp_that_a_broker_reads_is_that_of_the_last_entry() -> None:
+    two = time_index.encode([TimeEntry(5, 1), TimeEntry(8, 2)])
+    assert last_timestamp_read(IndexFile(24, two)) == 8
+    assert last_timestamp_read(IndexFile(0)) == -1
+    assert last_timestamp_read(IndexFile(36, two, padded=1)) == 0
+
+
+@pytest.mark.parametrize("suffix", [INDEX, TIME_INDEX])
+def test_real_bytes_end_with_the_last_entry_that_is_not_of_zeros(suffix: str) -> None:
+    size = ENTRY_SIZES[suffix]
+    one = b"\1".rjust(size, b"\0")
+    for raw, real in (
+        (b"", 0),
+        (bytes(3 * size), 0),
+        (one, size),
+        (one + bytes(2 * size), size),
+        (bytes(size) + one + bytes(size), 2 * size),
+        (one + bytes(size - 1), size),
+        (one + b"\1", size),
+    ):
+        assert real_bytes(raw, suffix) == real
+
+
+def test_entries_are_read_with_absolute_offsets() -> None:
+    index = IndexFile(16, offset_index.encode([OffsetEntry(3, 100), OffsetEntry(7, 4200)]))
+    times = IndexFile(12, time_index.encode([TimeEntry(9, 3)]))
+    assert offset_entries(index, 1000).tolist() == [[1003, 100], [1007, 4200]]
+    assert time_entries(times, 1000).tolist() == [[9, 1003]]
+    assert (entries_of(index, INDEX), entries_of(times, TIME_INDEX)) == (2, 1)
+
+
+def problems_of(
+    offsets: list[tuple[int, int]],
+    times: list[tuple[int, int]],
+    *batches: tuple[int, int, int],
+    end: int = 1000,
+    interval: int = 4096,
+    base: int = 0,
+    **given: object,
+) -> list[tuple[str, int, str]]:
+    audit = IndexAudit(
+        base, np.array(offsets, np.int64).reshape(-1, 2), np.array(times, np.int64).reshape(-1, 2)
+    )
+    audit.feed(np.array(batches, np.int64).reshape(-1, 3))
+    values = {"active": False} | given
+    found = audit.finish(end, interval, files(offsets, times), **values)  # type: ignore[arg-type]
+    return [(each.rule, each.position, each.text) for each in found]
+
+
+def test_offset_that_the_entry_before_should_have_is_told_with_the_batch() -> None:
+    batches = [(0, 9, 5), (100, 19, 5), (200, 29, 5)]
+    assert problems_of([(19, 100), (29, 200)], [(5, 9)], *batches) == []
+    assert problems_of([(9, 100)], [(5, 9)], *batches) == [
+        ("KR203", 0, "entry (offset 9, position 100): the batch nearest to it starts at 100 behind offset 9")
+    ]
+    assert problems_of([(10, 100)], [(5, 9)], *batches) == []
+    assert problems_of([(19, 101)], [(5, 9)], *batches) == [
+        (
+            "KR203",
+            0,
+            "entry (offset 19, position 101): the batch nearest to it starts at 200 behind offset 19",
+        )
+    ]
+    assert problems_of([(20, 100), (29, 200)], [(5, 9)], *batches) == [
+        ("KR203", 0, "entry (offset 20, position 100): offset 19 ends the batches it is for")
+    ]
+    assert problems_of([(29, 200)], [(5, 9)], *batches) == []
+    assert problems_of([(30, 200)], [(5, 9)], *batches) == [
+        ("KR203", 0, "entry (offset 30, position 200): the log ends with offset 29")
+    ]
+    assert problems_of([(29, 201)], [(5, 9)], *batches) == [
+        ("KR203", 0, "entry (offset 29, position 201): it lies past the last batch")
+    ]
+
+
+def test_first_entry_of_a_segment_is_held_against_its_own_base() -> None:
+    batches = [(0, 109, 5), (100, 119, 5)]
+    assert problems_of([(119, 100)], [(5, 109)], *batches, base=100) == []
+    assert problems_of([(100, 0)], [(5, 109)], *batches, base=100) == []
+    assert problems_of([(99, 0)], [(5, 109)], *batches, base=100) == [
+        ("KR203", 0, "entry (offset 99, position 0): the batch nearest to it starts at 0 behind offset 99")
+    ]
+
+
+def test_time_is_held_against_what_the_log_has_up_to_there() -> None:
+    batches = [(0, 9, 7), (100, 19, 5), (200, 29, 9)]
+    assert problems_of([], [(7, 9), (7, 19), (9, 29)], *batches) == [
+        ("KR202", 12, "entry (timestamp 7, offset 19): the log has 7 up to there")
+    ]
+    assert problems_of([], [(7, 9), (9, 29)], *batches) == []
+    assert problems_of([], [(7, 5), (9, 20)], *batches) == []
+    assert problems_of([], [(8, 9), (9, 29)], *batches) == [
+        ("KR202", 0, "entry (timestamp 8, offset 9): the log has 7 up to there")
+    ]
+    assert problems_of([], [(8, 29)], *batches) == [
+        ("KR202", 0, "the last entry has timestamp 8, the log's largest is 9")
+    ]
+    assert problems_of([], [(9, 30)], *batches) == [
+        ("KR202", 0, "entry (timestamp 9, offset 30): the log ends with offset 29")
+    ]
+
+
+def test_log_whose_offsets_do_not_ascend_says_nothing_of_its_indexes() -> None:
+    assert problems_of([(99, 1)], [], (0, 9, 5), (100, 9, 5)) == []
+    assert problems_of([(99, 1)], [], (0, 9, 5), (100, 8, 5)) == []
+    assert problems_of([(99, 1)], [(5, 9)], (0, 9, 5), (100, 10, 5)) != []
+
+
+def test_missing_index_is_told_unless_the_segment_is_the_active_one() -> None:
+    audit = IndexAudit(0, np.empty((0, 2), np.int64), np.empty((0, 2), np.int64))
+    audit.feed(np.array([(0, 9, 5)], np.int64))
+    none = {INDEX: MISSING, TIME_INDEX: MISSING}
+    assert [
+        (each.suffix, each.rule, each.position, each.text)
+        for each in audit.finish(77, 4096, none, active=False)
+    ] == [
+        (INDEX, "KR203", -1, "is missing beside a log of 77 bytes"),
+        (TIME_INDEX, "KR201", -1, "is missing; the log's largest timestamp is 5"),
+    ]
+    again = IndexAudit(0, np.empty((0, 2), np.int64), np.empty((0, 2), np.int64))
+    again.feed(np.array([(0, 9, 5)], np.int64))
+    assert again.finish(77, 4096, none, active=True) == []
+
+
+@pytest.mark.parametrize("file", [IndexFile(2**31), IndexFile(99, unread=True)])
+def test_index_that_was_not_read_is_not_judged_by_its_entries(file: IndexFile) -> None:
+    audit = IndexAudit(0, np.empty((0, 2), np.int64), np.empty((0, 2), np.int64))
+    audit.feed(np.array([(0, 9, 5), (10**7, 19, 5)], np.int64))
+    assert audit.finish(2 * 10**7, 4096, {INDEX: file, TIME_INDEX: file}, active=False) == []
+
+
+def test_log_without_timestamps_needs_no_time_index() -> None:
+    assert problems_of([], [], (0, 9, -1)) == []
+    assert problems_of([], [], (0, 9, 0)) == [("KR201", -1, "has no entry; the log's largest timestamp is 0")]
+
+
+@pytest.mark.parametrize(
+    ("interval", "end", "told"),
+    [
+        (4096, 262_144 + 600, False),
+        (4096, 262_144 + 601, True),
+        (10**6, 10**6 + 600, False),
+        (10**6, 10**6 + 601, True),
+    ],
+)
+def test_empty_index_is_right_up_to_a_chunk_or_an_interval_and_one_batch(
+    interval: int, end: int, told: bool
+) -> None:
+    """The largest batch is one of 600 bytes, which is not the last."""
+    starts = [*range(0, end - 700, 500), end - 650]
+    batches = [(start, number, 5) for number, start in enumerate(starts)] + [(end - 50, len(starts), 5)]
+    most = max(interval, 262_144) + 600
+    expected = (
+        [("KR206", -1, f"no entry beside a log of {end} bytes; at most {most} may have none")] if told else []
+    )
+    assert problems_of([], [(5, 0)], *batches, end=end, interval=interval) == expected
+
+
+def test_last_batch_may_be_the_largest() -> None:
+    end = 262_144 + 1000
+    batches = [(start, start // 500, 5) for start in range(0, 262_000, 500)]
+    assert problems_of([], [(5, 0)], *batches, end=end) == []
+
+
+@pytest.mark.parametrize("from_start", [True, False])
+def test_gap_wider_than_an_append_is_told_at_the_entry_before_it(from_start: bool) -> None:
+    size, count = 1000, 5000
+    batches = [(number * size, number, 5) for number in range(count)]
+    entries = [(100, 100 * size), (3000, 3000 * size), (4000, 4000 * size)]
+    found = problems_of(entries, [(5, 0)], *batches, end=count * size, from_start=from_start)
+    text = f"{2900 * size} bytes of log without an entry; at most {2 << 20} may have none"
+    assert found == ([("KR203", 8, text)] if from_start else [])
+    late = problems_of(entries[:1], [(5, 0)], *batches, end=count * size, from_start=from_start)
+    text = f"{4900 * size} bytes of log without an entry; at most {2 << 20} may have none"
+    assert late == [("KR203", 0, text)]
+    wide = problems_of(entries, [(5, 0)], *batches, end=count * size, interval=2 * 10**6)
+    assert wide == []
+
+
+def test_batches_fed_in_pieces_tell_the_largest_timestamp_and_batch() -> None:
+    audit = IndexAudit(10, np.empty((0, 2), np.int64), np.empty((0, 2), np.int64))
+    assert (audit.last_offset, audit.largest, audit.largest_batch) == (9, -1, 0)
+    audit.feed(np.empty((0, 3), np.int64))
+    audit.feed(np.array([(0, 11, 7), (100, 12, 9)], np.int64))
+    assert (audit.last_offset, audit.largest, audit.offset_of_largest, audit.largest_batch) == (
+        12,
+        9,
+        12,
+        100,
+    )
+    audit.feed(np.array([(250, 13, 9), (260, 14, 3)], np.int64))
+    assert (audit.last_offset, audit.largest, audit.offset_of_largest, audit.largest_batch) == (
+        14,
+        9,
+        12,
+        150,
+    )
+    audit.finish(500, 4096, files([], []), active=True)
+    assert audit.largest_batch == 240
