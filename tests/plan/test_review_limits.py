@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.plan.figures import with_figures
-from krepair.plan.model import Commit, NewFile, Plan, ReplaceFile
+from krepair.plan.model import Commit, NewFile, NotReversible, Plan, ReplaceFile, RewriteSegments
 from krepair.plan.planfile import seal
 from krepair.plan.review import review
 from tests.plan.plans import (
@@ -203,6 +203,201 @@ def emptied_log() -> Breaker:
     return change
 
 
+def tiny(size: int, *, batches: int = 1, least: int = 26) -> Breaker:
+    """A group of one segment in which one old message stays."""
+    kept = source(
+        0,
+        kept_bytes=size,
+        kept_batches=batches,
+        kept_records=batches,
+        kept_markers=0,
+        reasons=(tally("K01", batches, size), tally("D01", 4, 1000 - 312 - size), tally("D03", 4, 312)),
+        batches=8 + batches,
+        aborted_kept=(),
+    )
+    assert size >= least * batches
+    return single(sources=(kept,), log_bytes=size, batches=batches)
+
+
+def far_apart(base: int, last: int) -> Breaker:
+    """A group from ``base`` on whose last offset is far away."""
+    first = replace(source(base), aborted_kept=())
+    end = last + 1
+    names = [(f"{base:020d}.log", 1000), (f"{end:020d}.log", 500)]
+    files = tuple(fingerprint(name, size) for name, size in names)
+    span = partition().span
+    assert span is not None
+    change = replace(
+        rewrite(),
+        change_id=f"{FOLDER}/{base:020d}",
+        base_offset=base,
+        sources=(first,),
+        log_bytes=378,
+        batches=2,
+        mtime_ns=1_700_000_000_000_000_000,
+        last_offset=last,
+        removes_snapshots=(),
+    )
+    return refigured(
+        partition(
+            files=files,
+            changes=(change,),
+            span=replace(span, start_offset=base, end_offset=end),
+            log_end_offset=end + 1,
+            high_watermark=end + 1,
+            log_bytes_before=1500,
+        )
+    )
+
+
+def second_alone() -> Breaker:
+    """Only the second segment is rewritten."""
+    change = replace(
+        rewrite(),
+        change_id=f"{FOLDER}/{100:020d}",
+        base_offset=100,
+        sources=(last_source(),),
+        log_bytes=200,
+        batches=3,
+        removes_snapshots=(),
+    )
+    return refigured(partition(changes=(change,)))
+
+
+def overlapping() -> Breaker:
+    """The second group begins with the last source of the first."""
+    second = second_alone()(good_plan()).partitions[0].changes[0]
+    return refigured(partition(changes=(rewrite(), second)))
+
+
+def without(*names: str, **fields: Any) -> Breaker:
+    """The good group in a folder without these files."""
+    files = tuple(file for file in partition().files if file.name not in names)
+    logs = sum(file.size for file in files if file.name.endswith(".log"))
+    change = replace(rewrite(), **fields)
+    return refigured(partition(files=files, changes=(change,), log_bytes_before=logs))
+
+
+def no_snapshots(**fields: Any) -> Breaker:
+    return without(f"{100:020d}.snapshot", f"{200:020d}.snapshot", removes_snapshots=(), **fields)
+
+
+def removal_of(size: int | None, **fields: Any) -> Breaker:
+    """A leftover of this size goes; None: the folder has no such file."""
+
+    def change(_: Plan) -> Plan:
+        name = f"{9:020d}.log.deleted"
+        part = removal(name, size_before=-1 if size is None else size, **fields)(good_plan()).partitions[0]
+        files = [file for file in part.files if file.name != name]
+        files += [] if size is None else [fingerprint(name, size)]
+        files.sort(key=lambda file: file.name)
+        return good_plan(with_figures(replace(part, files=tuple(files))), fixes=("leftovers",))
+
+    return change
+
+
+def removal_without_snapshots() -> Breaker:
+    def change(_: Plan) -> Plan:
+        part = removal(f"{9:020d}.log.deleted")(good_plan()).partitions[0]
+        files = tuple(file for file in part.files if not file.name.endswith(".snapshot"))
+        return good_plan(with_figures(replace(part, files=files)), fixes=("leftovers",))
+
+    return change
+
+
+def empty_swap() -> Breaker:
+    """The ``.log.swap`` is there, and has no byte."""
+
+    def change(_: Plan) -> Plan:
+        part = swap(log_bytes=0)(good_plan()).partitions[0]
+        files = tuple(
+            replace(file, size=0) if file.name.endswith(".log.swap") else file for file in part.files
+        )
+        return good_plan(with_figures(replace(part, files=files)), fixes=("leftovers",))
+
+    return change
+
+
+def first_swap() -> Breaker:
+    """A swap over the first segment, at offset 0."""
+    goes = sorted(file.name for file in partition().files if file.name.startswith(f"{0:020d}."))
+    log = f"{0:020d}.log.swap"
+    return swap(
+        change_id=f"{FOLDER}/{log}",
+        base_offset=0,
+        last_offset=99,
+        replaces=(0,),
+        goes=tuple(goes),
+        makes=(NewFile(name=f"{0:020d}.index", size=8, digest=DIGEST),),
+        files=(fingerprint(log, 500),),
+    )
+
+
+def mixed() -> Breaker:
+    """A group and an index of another segment."""
+    name = f"{200:020d}.index"
+    index = replacement(
+        name=name,
+        change_id=f"{FOLDER}/{name}",
+        rule="KR203",
+        size_before=-1,
+        size_after=8,
+        method="regenerate",
+    )(good_plan())
+    changes = (rewrite(), *index.partitions[0].changes)
+    return lambda _: good_plan(partition(changes=changes), fixes=("index", "markers"))
+
+
+def with_newest_merged() -> Breaker:
+    files = [file for file in partition().files if file.name != f"{200:020d}.snapshot"]
+    return refigured(partition(files=(*files, fingerprint("leader-epoch-checkpoint", 9))))
+
+
+def both_at_200() -> Breaker:
+    span = partition().span
+    assert span is not None
+    change = replace(rewrite(), last_offset=200)
+    return refigured(partition(changes=(change,), span=replace(span, end_offset=260)))
+
+
+def tiny_records() -> Breaker:
+    def change(plan: Plan) -> Plan:
+        part = tiny(60, batches=2)(plan).partitions[0]
+        group = part.changes[0]
+        assert isinstance(group, RewriteSegments)
+        group = replace(group, sources=(replace(group.sources[0], kept_records=1),))
+        return good_plan(replace(part, changes=(group,)))
+
+    return change
+
+
+def last_emptied_before() -> Breaker:
+    last = replace(
+        last_source(),
+        reasons=(tally("K05", 1, 78), tally("K07", 1, 61), tally("K08", 1, 61), tally("D03", 7, 800)),
+        drop_unstamped=True,
+    )
+    return with_change(sources=(source(0), last))
+
+
+def waiting() -> Breaker:
+    """Markers without data stay, since their segment is too young."""
+    reasons = (tally("K01", 1, 300), tally("K02", 1, 78), tally("K03", 4, 312), tally("D01", 4, 310))
+    kept = source(0, kept_bytes=690, kept_batches=6, kept_markers=5, reasons=reasons, drop_unstamped=False)
+    return single(sources=(kept,), log_bytes=690, batches=6)
+
+
+def no_marker() -> Breaker:
+    reasons = (tally("K01", 1, 300), tally("K02", 1, 78), tally("D01", 8, 622))
+    return with_first(reasons=reasons, drop_unstamped=False)
+
+
+ALL_INDEXES = tuple(
+    NewFile(name=f"{100:020d}.{suffix}", size=12, digest=DIGEST)
+    for suffix in ("index", "timeindex", "txnindex")
+)
+
+
 def with_span(**fields: Any) -> Breaker:
     span = partition().span
     assert span is not None
@@ -259,6 +454,83 @@ def dead_swap(name: str, *others: str) -> Breaker:
 
 
 WRONG = [
+    Case(
+        "a folder that is no name", refigured(left_alone(folder="..")), ("RV09 folder '..' is not a plain",)
+    ),
+    Case("reasons of a partition", raw(reasons=()), ("RV12 reasons do not add up",)),
+    Case("bytes after", raw(log_bytes_after=1), ("RV12 log_bytes_after is 1, its changes give 1078",)),
+    Case(
+        "a topic not compacted, and an index",
+        both(mixed(), setting_with("cleanup.policy", "delete")),
+        ("RV14 ",),
+    ),
+    Case(
+        "nothing is kept",
+        both(with_change(undo=NotReversible(why="x")), policy_with(keep="none")),
+        ("RV05 keep 'none' is not known",),
+    ),
+    Case(
+        "groups that share a segment",
+        overlapping(),
+        ("RV15 groups are not",),
+    ),
+    Case(
+        "a replacement outside of its folder",
+        replacement(name="../x", change_id=f"{FOLDER}/../x", size_before=-1, method="regenerate"),
+        ("RV09 file '../x'", "RV25 '../x' is no file"),
+    ),
+    Case(
+        "a removal by a rule that is none",
+        removal(f"{9:020d}.log.deleted", rule="KR999"),
+        ("RV25 'KR999' is no rule", "RV25 '00000000000000000009.log.deleted' is no file that a fix removes"),
+    ),
+    Case(
+        "a root file's fingerprint under another name",
+        root_file(name="x"),
+        ("RV28 changes and fingerprints", "RV28 there is no fingerprint"),
+    ),
+    Case("a removal of no file", removal_of(None), ("RV25 size_before is -1, the file has -1",)),
+    Case("a removal with a digest", removal_of(7, digest_after=DIGEST), ("RV25 a file that goes",)),
+    Case(
+        "the newest snapshot beside other files",
+        with_newest_merged(),
+        ("RV23 no producer snapshot would be left", "RV23 00000000000000000100.snapshot is the newest"),
+    ),
+    Case(
+        "a snapshot that is not there",
+        without(f"{100:020d}.snapshot"),
+        ("RV23 '00000000000000000100.snapshot' is no producer snapshot of this",),
+    ),
+    Case(
+        "a source without its log",
+        without(f"{100:020d}.log"),
+        ("RV17 its sources are not neighbouring", "RV24 its .log has no fingerprint"),
+    ),
+    Case(
+        "a last offset of the next segment", both_at_200(), ("RV21 last offset 200 is not in its last kept",)
+    ),
+    Case(
+        "fewer records than batches of them",
+        tiny_records(),
+        ("RV20 1 records in 2 batches",),
+    ),
+    Case("one position twice", with_last(keep_positions=(61, 61)), ("RV26 carried_open, keep_positions",)),
+    Case("a swap that is there without a byte", empty_swap(), ("RV31 00000000000000000100.log.swap is not",)),
+    Case(
+        "a swap beside a .cleaned of no number",
+        swap(files=(fingerprint("x.cleaned", 1),)),
+        ("RV31 a .cleaned",),
+    ),
+    Case(
+        "a swap beside a .cleaned of other digits",
+        swap(files=(fingerprint("٩٩٩.cleaned", 1),)),
+        ("RV31 a .cleaned",),
+    ),
+    Case(
+        "a swap beside a .cleaned of too many digits",
+        swap(files=(fingerprint("9" * 21 + ".log.cleaned", 1),)),
+        ("RV31 a .cleaned",),
+    ),
     Case("a zero byte in the path", whole(log_dir="/data/ka\0fka"), ("RV03 log_dir",)),
     Case("no inode", whole(log_dir_inode=0), ("RV03 host or inode",)),
     Case("P1 without fence for 3.0", unfenced("P1", "3.0.0"), ("RV04 order P1 without the fence",)),
@@ -509,6 +781,23 @@ def _with_change_figure() -> Plan:
 
 
 RIGHT = [
+    Case("P1 with the fence for 3.0", policy_with(broker_version="3.0.0")),
+    Case("a group and an index", mixed()),
+    Case("the second segment alone", second_alone()),
+    Case("a last offset that is the first", single(last_offset=0)),
+    Case("a last offset at the base of the last source", with_change(last_offset=100)),
+    Case("an old message of 26 bytes", tiny(26)),
+    Case("no snapshots at all", no_snapshots()),
+    Case("a leftover goes where there are no snapshots", removal_without_snapshots()),
+    Case("a leftover without a byte", removal_of(0)),
+    Case("offsets as far apart as 32 bits hold", far_apart(0, FAR - 1)),
+    Case("offsets as far apart as 32 bits hold, from higher up", far_apart(100, FAR + 99)),
+    Case("an emptied batch as the last one", last_emptied_before()),
+    Case("markers that wait for their horizon", waiting()),
+    Case("no marker goes, and the horizon has not passed", no_marker()),
+    Case("a swap at offset 0", first_swap()),
+    Case("a swap of one batch", swap(batches=1)),
+    Case("a swap that makes all of its indexes", swap(makes=ALL_INDEXES)),
     Case("the first inode", whole(log_dir_inode=1)),
     Case("P2 without fence for 3.0", unfenced("P2", "3.0.0")),
     Case("P1 without fence for 2.8", unfenced("P1", "2.8.2")),
@@ -571,6 +860,24 @@ def test_plan_past_one_limit_is_objected_to_in_these_words_alone(case: Case) -> 
     assert len(found) == len(case.texts), found
     for text, words in zip(found, case.texts, strict=True):
         assert words in text
+
+
+def test_objection_names_what_it_is_about() -> None:
+    def where(breaker: Breaker) -> set[str]:
+        return {one.where for one in review(breaker(good_plan()))}
+
+    assert where(with_root(keeper="..")) == {"."}
+    assert where(with_root(changes=(), files=())) == {"."}
+    assert where(both(with_root(), policy_with(fixes=("markers",)))) == {"."}
+    assert where(root_change(rule="KR404")) == {"./recovery-point-offset-checkpoint"}
+    assert where(whole(log_dir="x")) == {""}
+    assert where(raw(log_bytes_after=1)) == {FOLDER}
+    assert where(with_first(kept_records=0)) == {f"{FOLDER}/{0:020d} source 0"}
+
+
+def test_group_in_a_folder_without_any_file_is_told_and_nothing_fails() -> None:
+    found = review(good_plan(partition(files=(), log_bytes_before=0)))
+    assert {one.code for one in found} == {"RV12", "RV17", "RV23", "RV24"}
 
 
 @pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)

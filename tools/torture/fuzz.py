@@ -85,7 +85,9 @@ def fuzz(name: str, options: argparse.Namespace) -> Figures:
     command = [sys.executable, "-m", "tools.torture.fuzz", name, "--here"]
     command += ["--seconds", str(options.seconds), "--seed", str(options.seed)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, errors="replace", check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=env, capture_output=True, text=True, errors="replace", check=False
+    )
     log = done.stderr + done.stdout
     (WORK / f"{name}.log").write_text(log)
     runs = re.findall(r"^#(\d+)", log, re.MULTILINE) or ["0"]
@@ -104,7 +106,9 @@ def main() -> int:
     from tests.fuzz.decoders import DECODERS
 
     names = [decoder.name for decoder in DECODERS]
-    parser = argparse.ArgumentParser(prog="python -m tools.torture.fuzz", description="fuzzing of the decoders")
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.torture.fuzz", description="fuzzing of the decoders"
+    )
     parser.add_argument("decoder", nargs="?", choices=names, help="which; all without it")
     parser.add_argument("--seconds", type=int, default=60, help="for each decoder")
     parser.add_argument("--seed", type=int, default=1)
@@ -121,7 +125,9 @@ def main() -> int:
         figures = fuzz(name, options)
         known[name] = figures._asdict()
         FIGURES.write_text(json.dumps(known, indent=2) + "\n")
-        print(f"{name:20} {figures.runs:>10,} inputs in {figures.seconds} s, {figures.edges} edges", flush=True)
+        print(
+            f"{name:20} {figures.runs:>10,} inputs in {figures.seconds} s, {figures.edges} edges", flush=True
+        )
         for file in figures.failed:
             print(f"  failed: python -m tools.torture.fuzz {name} --replay {file}", flush=True)
         failures += len(figures.failed)

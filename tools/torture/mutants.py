@@ -116,7 +116,9 @@ TARGETS = {
         ("tests/checks", "tests/pipeline"),
         ("tests/ops",),
     ),
-    "journal": Target(("krepair/journal",), ("tests/journal", "tests/durable"), ("tests/ops", "tests/hostile")),
+    "journal": Target(
+        ("krepair/journal",), ("tests/journal", "tests/durable"), ("tests/ops", "tests/hostile")
+    ),
     "durable": Target(("krepair/durable",), ("tests/durable", "tests/journal"), ("tests/ops",)),
 }
 
@@ -177,7 +179,9 @@ class State:
         self.results[mutant_id] = result
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a") as file:
-            file.write(json.dumps({"id": mutant_id, "at": time.strftime("%Y-%m-%d"), **result._asdict()}) + "\n")
+            file.write(
+                json.dumps({"id": mutant_id, "at": time.strftime("%Y-%m-%d"), **result._asdict()}) + "\n"
+            )
 
 
 def state_of(name: str) -> State:
@@ -219,7 +223,9 @@ class Runner:
             test = getattr(item, "obj", None)
             asked = getattr(test, SETTINGS, None)
             if asked is not None and asked.max_examples > MOST_EXAMPLES:
-                getattr(test, "__func__", test).__dict__[SETTINGS] = settings(asked, max_examples=MOST_EXAMPLES)
+                getattr(test, "__func__", test).__dict__[SETTINGS] = settings(
+                    asked, max_examples=MOST_EXAMPLES
+                )
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and not self.failure:
@@ -246,7 +252,9 @@ class Runner:
                     killers.remove(result.by)
                 killers.insert(0, result.by)
             if self.tell or result.outcome not in KILLED:
-                print(f"{result.outcome:9}{mutant.id} {mutant.path}:{mutant.site.line} {result.by}", flush=True)
+                print(
+                    f"{result.outcome:9}{mutant.id} {mutant.path}:{mutant.site.line} {result.by}", flush=True
+                )
             if number % 100 == 0:
                 rate = number / (time.monotonic() - started)
                 print(f"{number} of {len(self.wanted)}, {rate:.1f} a second", flush=True)
@@ -276,7 +284,9 @@ class Runner:
 
     def _tests_for(self, mutant: Mutant, learned: Learned) -> list[str]:
         if mutant.site.function == MODULE:
-            chosen = {test for (path, _), tests in learned.lines.items() if path == mutant.path for test in tests}
+            chosen = {
+                test for (path, _), tests in learned.lines.items() if path == mutant.path for test in tests
+            }
             chosen = chosen or set(learned.seconds) - learned.failed  # a module of tables only
         else:
             rows = range(mutant.site.first, mutant.site.last + 1)
@@ -433,7 +443,17 @@ def _try_cold(mutant: Mutant, tests: Sequence[str]) -> Result:
     """Try one mutant in a process of its own, which loads the changed source."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-        arguments = ["-q", "-x", "-p", HERE, "-p", "no:cacheprovider", f"--basetemp={folder}/t", "-m", NEITHER]
+        arguments = [
+            "-q",
+            "-x",
+            "-p",
+            HERE,
+            "-p",
+            "no:cacheprovider",
+            f"--basetemp={folder}/t",
+            "-m",
+            NEITHER,
+        ]
         env = {**os.environ, ENV_MUTANT: f"{mutant.path}:{mutant.number}", "PYTHONPATH": str(ROOT)}
         try:
             done = subprocess.run(
@@ -560,11 +580,15 @@ def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tools.torture.mutants", description="mutation testing")
     parser.add_argument("target", nargs="?", choices=TARGETS, help="what is mutated; all without it")
-    parser.add_argument("--sample", type=int, default=0, help="how many mutants, chosen by the seed; 0 for all")
+    parser.add_argument(
+        "--sample", type=int, default=0, help="how many mutants, chosen by the seed; 0 for all"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--id", nargs="+", help="only these, and say what becomes of each")
     parser.add_argument("--again", action="store_true", help="only those that have survived before")
-    parser.add_argument("--wide", action="store_true", help="by the slow tests, those that survived the others")
+    parser.add_argument(
+        "--wide", action="store_true", help="by the slow tests, those that survived the others"
+    )
     parser.add_argument("--file", help="only mutants of files whose path contains this")
     parser.add_argument("--report", action="store_true", help="only print what is known")
     options = parser.parse_args()

@@ -1,8 +1,8 @@
 """The mutants of a module: small changes of its source, each of which some test should notice.
 
 A mutant is one changed node of the syntax tree. Not changed are: texts with a blank in them (they are messages, and
-pinning every word of them in tests would only make them hard to improve), annotations, docstrings, ``assert`` and
-imports. A name-like text (a file suffix, a code, a key) is changed.
+pinning every word of them in tests would only make them hard to improve), annotations, docstrings, ``assert``,
+``strict=`` and imports. A name-like text (a file suffix, a code, a key) is changed.
 """
 
 from __future__ import annotations
@@ -53,6 +53,9 @@ OTHER_CALLS = {
 }
 MEANING_KEYWORDS = frozenset({"key", "reverse", "default", "side", "start"})
 """Keywords whose absence changes a call's meaning without making it an error."""
+
+ASSERTING_KEYWORDS = frozenset({"strict"})
+"""Keywords that only state a fact, as ``assert`` does."""
 
 MODULE = "<module>"
 Edit = Callable[[], None]
@@ -137,7 +140,9 @@ class _Sites:
     def replace(
         self, operator: str, parent: ast.AST, field: str, index: int | None, old: ast.AST, new: ast.AST
     ) -> None:
-        self.note(old, operator, _text(old), _text(new), _set(parent, field, index, ast.copy_location(new, old)))
+        self.note(
+            old, operator, _text(old), _text(new), _set(parent, field, index, ast.copy_location(new, old))
+        )
 
     def expression(self, node: ast.expr, parent: ast.AST, field: str, index: int | None) -> None:
         """All changes of one expression itself, not of those inside of it."""
@@ -151,7 +156,9 @@ class _Sites:
         elif isinstance(node, ast.BoolOp):
             for number in range(len(node.values)):
                 left = [value for place, value in enumerate(node.values) if place != number]
-                self.replace("operand dropped", *put, left[0] if len(left) == 1 else ast.BoolOp(node.op, left))
+                self.replace(
+                    "operand dropped", *put, left[0] if len(left) == 1 else ast.BoolOp(node.op, left)
+                )
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             self.replace("not dropped", *put, node.operand)
         elif isinstance(node, ast.BinOp) and not _is_text(node.left) and not _is_text(node.right):
@@ -207,7 +214,9 @@ class _Sites:
                 del new.keywords[number]
                 self.replace("keyword dropped", *put, new)
 
-    def condition(self, node: ast.expr, parent: ast.AST, field: str, index: int | None, *, loops: bool) -> None:
+    def condition(
+        self, node: ast.expr, parent: ast.AST, field: str, index: int | None, *, loops: bool
+    ) -> None:
         for value in (False,) if loops else (True, False):
             self.replace("condition", parent, field, index, node, ast.Constant(value))
 
@@ -217,7 +226,9 @@ class _Sites:
         def remove() -> None:
             body[index] = nothing
 
-        removable = isinstance(node, ast.Expr | ast.Raise | ast.AugAssign | ast.Delete | ast.Continue | ast.Break)
+        removable = isinstance(
+            node, ast.Expr | ast.Raise | ast.AugAssign | ast.Delete | ast.Continue | ast.Break
+        )
         if isinstance(node, ast.Assign):
             removable = all(isinstance(target, ast.Attribute | ast.Subscript) for target in node.targets)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
@@ -231,7 +242,9 @@ class _Sites:
         if isinstance(node, ast.Try) and node.finalbody:
             new_try = copy.deepcopy(node)
             new_try.finalbody = [nothing]
-            self.note(node, "finally dropped", _text(node.finalbody[0]), "pass", _set_in(body, index, new_try))
+            self.note(
+                node, "finally dropped", _text(node.finalbody[0]), "pass", _set_in(body, index, new_try)
+            )
         if isinstance(node, ast.With) and "suppress(" in _text(node.items[0]):
             plain = ast.copy_location(ast.If(ast.Constant(True), node.body, []), node)
             self.note(node, "suppress dropped", _text(node.items[0]), "nothing", _set_in(body, index, plain))
@@ -286,7 +299,8 @@ class _Sites:
                 self.body(value)
             elif isinstance(value, list):
                 for index, item in enumerate(value):
-                    self.child(item, node, field, index)
+                    if not (isinstance(item, ast.keyword) and item.arg in ASSERTING_KEYWORDS):
+                        self.child(item, node, field, index)
             else:
                 self.child(value, node, field, None)
 
