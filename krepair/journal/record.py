@@ -243,7 +243,7 @@ def _decode_line(line: bytes) -> Record | None:
         return None
     try:
         return _DECODER.decode(body)
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
 import pytest
@@ -145,3 +146,11 @@ def test_an_append_of_several_records_that_was_torn_anywhere_never_happened(tmp_
             "t-0/first": "committed",
             "t-0/second": "undone",
         }
+
+
+def test_record_with_a_right_crc_and_bytes_that_are_no_utf8_is_no_record() -> None:
+    body = b'{"type":"done","change_id":"\x80","state":"committed"}'
+    line = b"%08x %b\n" % (zlib.crc32(body), body)
+    assert decode_records(line, "journal") == ([], 0)
+    with pytest.raises(RefusedError, match="journal: byte 0: expected a journal record"):
+        decode_records(line * 2, "journal")
