@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+TORTURE_STAMP := $(VENV)/.torture-installed
 # Arguments for pytest and for the benchmark: make test ARGS="tests/rules -x"
 ARGS ?=
 # Test processes. Each starts its own JVMs of real Kafka, so files stay together and more of them cost more memory;
@@ -43,8 +44,14 @@ demo: install java ## reclaim a real log directory before your eyes, in .demo/ (
 test: install ## all tests; those against real brokers need a JDK and Maven, and say so when they are skipped
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
-torture: install ## kills, failing calls, power cuts and more by the ten thousand: hours; can be stopped and continued (ARGS=--help)
+torture: install $(TORTURE_STAMP) ## kills, failing calls, power cuts and more by the ten thousand: hours; can be stopped and continued (ARGS=--help)
 	$(BIN)/python -m tools.torture $(ARGS)
+
+# What only the torture programme needs. atheris has no wheel for some platforms: there the fuzzing says so, the rest runs.
+$(TORTURE_STAMP): requirements-torture.lock | $(STAMP)
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes --no-deps --only-binary :all: \
+	  -r requirements-torture.lock || echo "no atheris for this platform: decoders are not fuzzed" >&2
+	@touch $(TORTURE_STAMP)
 
 lint: install ## ruff, mypy --strict, and the contract of the layers
 	$(BIN)/ruff check .
@@ -70,7 +77,7 @@ docs: install ## write the generated pages of docs/ anew
 lock: ## resolve requirements*.in anew into requirements*.lock (needs uv on the path, or fetches it into a throwaway venv)
 	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \
 	uv=$$(command -v uv) || { $(PYTHON) -m venv "$$work/venv"; "$$work/venv/bin/pip" -q install uv; uv="$$work/venv/bin/uv"; }; \
-	for name in requirements requirements-build; do \
+	for name in requirements requirements-build requirements-torture; do \
 	  "$$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
 	    --no-annotate --upgrade "$$name.in" -o "$$name.lock"; \
 	done

@@ -78,7 +78,9 @@ def test_every_package_is_in_the_contract_of_the_layers() -> None:
     assert set(re.findall(r"\w+", layers[1])) == packages
 
 
-@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-build.lock"])
+@pytest.mark.parametrize(
+    "lock", ["requirements.lock", "requirements-build.lock", "requirements-torture.lock"]
+)
 def test_every_locked_requirement_has_a_version_and_a_hash(lock: str) -> None:
     text = (ROOT / lock).read_text().replace("\\\n", " ")
     loose = [line for line in text.splitlines() if "==" not in line or "--hash=sha256:" not in line]

@@ -15,14 +15,16 @@ Only Python is seen by the guide: what msgspec and numpy decode in C is fuzzed, 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import re
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / ".torture" / "fuzz"
@@ -30,6 +32,7 @@ FIGURES = WORK / "figures.json"
 MOST_MEGABYTES = 2048
 MOST_SECONDS_OF_ONE = 10
 MOST_INPUT_BYTES = 8192
+SECONDS = 60
 
 
 class Figures(NamedTuple):
@@ -79,11 +82,12 @@ def fuzz_here(name: str, options: argparse.Namespace) -> None:
     atheris.Fuzz()
 
 
-def fuzz(name: str, options: argparse.Namespace) -> Figures:
+def fuzz(name: str, seconds: int, seed: int) -> Figures:
     """Fuzz one decoder in a process of its own."""
     started = time.monotonic()
+    WORK.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "tools.torture.fuzz", name, "--here"]
-    command += ["--seconds", str(options.seconds), "--seed", str(options.seed)]
+    command += ["--seconds", str(seconds), "--seed", str(seed)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(
         command, cwd=ROOT, env=env, capture_output=True, text=True, errors="replace", check=False
@@ -101,6 +105,37 @@ def fuzz(name: str, options: argparse.Namespace) -> Figures:
     )
 
 
+def run(seeds: range, _workdir: Path, state: Any) -> None:
+    """As a part of ``make torture``: each decoder for a minute and seed."""
+    from tests.fuzz.decoders import DECODERS
+
+    if importlib.util.find_spec("atheris") is None:
+        print("fuzz: atheris is not there; `make torture` installs it from requirements-torture.lock")
+        return
+    for seed in seeds:
+        for decoder in DECODERS:
+            unit = f"{decoder.name}-{seed}"
+            if state.is_done(unit) or state.time_is_up():
+                continue
+            # libFuzzer takes 0 for a seed of its own choice
+            figures = fuzz(decoder.name, state.samples or SECONDS, seed + 1)
+            for file in figures.failed:
+                state.wrong(f"{decoder.name}:{file}", f"{decoder.name}: something undocumented happened")
+            state.keep(unit, {"inputs": figures.runs, "decoders": 1})
+
+
+def replay(case: str, _workdir: Path) -> list[str]:
+    """One input again, ``decoder:file``; gives the traceback, or nothing."""
+    from tests.fuzz.decoders import DECODERS
+
+    name, _, file = case.partition(":")
+    try:
+        next(d for d in DECODERS if d.name == name).attempt(Path(file).read_bytes())
+    except Exception:  # any at all is a finding
+        return traceback.format_exc().splitlines()
+    return []
+
+
 def main() -> int:
     """Run the command line."""
     from tests.fuzz.decoders import DECODERS
@@ -110,19 +145,18 @@ def main() -> int:
         prog="python -m tools.torture.fuzz", description="fuzzing of the decoders"
     )
     parser.add_argument("decoder", nargs="?", choices=names, help="which; all without it")
-    parser.add_argument("--seconds", type=int, default=60, help="for each decoder")
+    parser.add_argument("--seconds", type=int, default=SECONDS, help="for each decoder")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--replay", type=Path, help="decode this one input in this process")
     options = parser.parse_args([argument for argument in sys.argv[1:] if argument != "--here"])
     if options.replay:
-        next(d for d in DECODERS if d.name == options.decoder).attempt(options.replay.read_bytes())
-        print("nothing undocumented happened")
-        return 0
+        wrong = replay(f"{options.decoder}:{options.replay}", WORK)
+        print("\n".join(wrong) or "nothing undocumented happened")
+        return 1 if wrong else 0
     known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
     failures = 0
-    WORK.mkdir(parents=True, exist_ok=True)
     for name in [options.decoder] if options.decoder else names:
-        figures = fuzz(name, options)
+        figures = fuzz(name, options.seconds, options.seed)
         known[name] = figures._asdict()
         FIGURES.write_text(json.dumps(known, indent=2) + "\n")
         print(
