@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from krepair.checks.audit import audit_gathered, audit_window, edges_of
 from krepair.kernels.places import gather_kept
-from tests import builders
+from tests import builders, old_messages
 from tests.strategies import History, histories
 
 SHAPE = {"segments": 1, "steps": 40, "emptied": True}
@@ -125,3 +125,113 @@ def test_wrongly_gathered_bytes_are_found_where_no_crc_covers_them() -> None:
             copied[start + place] ^= 1
             assert audit_gathered(window, edges_of(starts, end), kept, copied) != ""
             copied[start + place] ^= 1
+
+
+def test_first_place_must_be_0() -> None:
+    window, starts, end = laid_out([builders.data(0, 1), builders.data(1, 1)])
+    found = audit_window(window, edges_of(starts[1:], end), np.array([True]))
+    assert found == f"the first batch starts at place {starts[1]}, not 0"
+
+
+def test_batch_that_ends_with_the_window_is_looked_at() -> None:
+    raw = builders.data(0, 1).raw
+    window = np.frombuffer(raw, np.uint8).copy()
+    whole = np.array([0, len(raw)], np.int64)
+    assert audit_window(window, whole, np.array([False])) == "the batch at place 0 has records and would go"
+    assert audit_window(window, whole, np.array([True])) == ""
+    larger = np.array([0, len(raw) + 1], np.int64)
+    assert audit_window(window, larger, np.array([True])) == ""
+    assert audit_window(window, larger, np.array([False])) == "a batch larger than the window goes"
+
+
+def test_two_batches_of_which_the_last_is_past_the_window_are_refused() -> None:
+    window, starts, end = laid_out([builders.data(0, 1), builders.data(1, 2)])
+    cut = window[: end - 1]
+    found = audit_window(cut, edges_of(starts, end), np.array([True, True]))
+    assert found == "" or found.startswith(("a batch is claimed", "no batch of the claimed"))
+    assert audit_window(window[: starts[1] + 25], edges_of(starts, end), np.array([True, True])) == (
+        "a batch is claimed outside of the window"
+    )
+
+
+def test_places_that_go_back_are_refused() -> None:
+    window, starts, end = laid_out([builders.data(n, 1) for n in range(3)])
+    back = np.array([0, starts[2], starts[1], end], np.int64)
+    assert audit_window(window, back, np.array([True] * 3)) != ""
+    negative = np.array([0, -5, starts[1], end], np.int64)
+    assert audit_window(window, negative, np.array([True] * 3)) == "a batch is claimed outside of the window"
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_message_of_an_old_format_never_goes(magic: int) -> None:
+    batches = [
+        old_messages.plain(0, magic=magic),
+        builders.commit(1, pid=7),
+        old_messages.plain(2, magic=magic),
+    ]
+    window, starts, end = laid_out(batches)
+    assert audit_window(window, edges_of(starts, end), np.array([True, False, True])) == ""
+    for gone in (0, 2):
+        kept = np.array([True, False, True])
+        kept[gone] = False
+        assert audit_window(window, edges_of(starts, end), kept) == (
+            f"the message of an old format at place {starts[gone]} would go"
+        )
+    window[starts[2] + 16] = 3
+    assert audit_window(window, edges_of(starts, end), np.array([True, False, True])) == (
+        f"no batch of the claimed size starts at place {starts[2]}"
+    )
+
+
+def test_smallest_message_of_each_format_is_taken() -> None:
+    smallest = builders.Batch(old_messages.raw_message(0, None, magic=0), 0, 0, 0, -1, -1, -1, -1, 1)
+    assert len(smallest.raw) == 26
+    empty = builders.emptied(1, pid=7)
+    window, starts, end = laid_out([smallest, empty])
+    assert audit_window(window, edges_of(starts, end), np.array([True, False])) == ""
+    short = window.copy()
+    short[starts[1] + 8 : starts[1] + 12] = (0, 0, 0, 48)
+    assert audit_window(short[: end - 1], edges_of(starts, end - 1), np.array([True, True])) == (
+        f"no batch of the claimed size starts at place {starts[1]}"
+    )
+
+
+@pytest.mark.parametrize("count", [1, 2, 255, 256, 65536])
+def test_batch_of_any_number_of_records_may_not_go(count: int) -> None:
+    window, starts, end = laid_out([builders.data(0, 1), builders.data(1, 1)])
+    window[starts[1] + 57 : starts[1] + 61] = np.frombuffer(count.to_bytes(4, "big"), np.uint8)
+    assert audit_window(window, edges_of(starts, end), np.array([True, False])) == (
+        f"the batch at place {starts[1]} has records and would go"
+    )
+    window[starts[1] + 57 : starts[1] + 61] = 0
+    assert audit_window(window, edges_of(starts, end), np.array([True, False])) == ""
+
+
+def test_markers_of_one_size_are_all_looked_at() -> None:
+    window, starts, end = laid_out([builders.commit(n, pid=1) for n in range(4)])
+    none = np.zeros(4, bool)
+    assert audit_window(window, edges_of(starts, end), none) == ""
+    for number in range(4):
+        for place, value in ((8, 1), (11, 0), (16, 1), (22, 0x10)):
+            changed = window.copy()
+            changed[starts[number] + place] = value
+            assert audit_window(changed, edges_of(starts, end), none) != "", (number, place)
+        other = window.copy()
+        other[starts[number] + 21] = 0xFF  # the high byte of the attributes is not looked at
+        assert audit_window(other, edges_of(starts, end), none) == ""
+
+
+def test_nothing_kept_is_no_copy() -> None:
+    window, starts, end = laid_out([builders.commit(0, pid=1)])
+    none = np.zeros(1, bool)
+    found = audit_gathered(window, edges_of(starts, end), none, np.zeros(0, np.uint8))
+    assert found == "0 bytes were gathered, 0 stay"
+    one = np.ones(1, bool)
+    assert audit_gathered(window, edges_of(starts, end), one, window[: end - 1]) == (
+        f"{end - 1} bytes were gathered, {end} stay"
+    )
+    copied = window[:end].copy()
+    copied[23] ^= 1
+    assert audit_gathered(window, edges_of(starts, end), one, copied) == (
+        "the kept batch at place 0 was gathered wrongly"
+    )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from krepair.checks.companions import CompanionAudit
 from krepair.checks.walk import walk
-from tests import builders
+from tests import builders, old_messages
 from tests.builders import reading
 from tests.strategies import History, histories
 
@@ -115,3 +115,109 @@ def test_entries_that_go_back_are_named() -> None:
 def test_a_time_index_that_does_not_reach_the_largest_timestamp_is_named() -> None:
     found = problems(BASE, LOG, OFFSETS, TIMES[:-1], ABORTED)
     assert [(suffix, byte) for suffix, byte, _ in found] == [(".timeindex", 12 * (len(TIMES) - 2))]
+
+
+def of_two() -> list[builders.Batch]:
+    """Offsets 0 to 9 at time 50, and 10 to 19 at time 70; each of 100 and some bytes."""
+    return [builders.data(0, 10, timestamp=50), builders.data(10, 10, timestamp=70)]
+
+
+TWO = of_two()
+SECOND = len(TWO[0].raw)
+LAST_TIME: Entries = [(70, 19)]
+NONE: Entries = []
+
+
+def told(
+    offsets: Entries,
+    times: Entries = LAST_TIME,
+    aborted: Entries = NONE,
+    batches: list[builders.Batch] = TWO,
+) -> list[tuple[str, int]]:
+    log = b"".join(batch.raw for batch in batches)
+    return [(suffix, byte) for suffix, byte, _ in problems(0, log, offsets, times, aborted)]
+
+
+@pytest.mark.parametrize("entry", [(0, 0), (9, 0), (10, SECOND), (19, SECOND), (99, SECOND)])
+def test_offset_entry_is_true_when_its_offset_can_be_found_from_there(entry: tuple[int, int]) -> None:
+    assert told([entry]) == []
+
+
+@pytest.mark.parametrize("entry", [(9, SECOND), (19, SECOND - 1), (19, SECOND + 1), (0, 1)])
+def test_offset_entry_lies_when_its_offset_is_before_or_no_batch_is_there(entry: tuple[int, int]) -> None:
+    assert told([entry]) == [(".index", 0)]
+
+
+@pytest.mark.parametrize("entry", [(50, 0), (49, 9), (70, 10), (70, 19), (0, 5)])
+def test_time_entry_is_true_when_its_batch_reaches_the_time(entry: tuple[int, int]) -> None:
+    assert told([], sorted({entry, (70, 19)})) == []
+
+
+@pytest.mark.parametrize(("entry", "byte"), [((51, 9), 0), ((51, 0), 0)])
+def test_time_entry_lies_when_its_batch_does_not_reach_the_time(entry: tuple[int, int], byte: int) -> None:
+    assert told([], [entry, (70, 19)]) == [(".timeindex", byte)]
+
+
+def test_time_entry_of_an_offset_between_batches_lies() -> None:
+    gap = [builders.data(0, 5, timestamp=50), builders.data(10, 10, timestamp=70)]
+    assert told([], [(50, 4), (70, 10)], batches=gap) == []
+    assert told([], [(50, 5), (70, 10)], batches=gap) == [(".timeindex", 0)]
+    assert told([], [(50, 9), (70, 10)], batches=gap) == [(".timeindex", 0)]
+
+
+def test_closing_time_may_be_the_largest_or_later_but_not_earlier() -> None:
+    assert told([], [(70, 19)]) == []
+    assert told([], [(69, 19)]) == [(".timeindex", 0)]
+    assert told([], []) == []
+    one = [builders.data(0, 1, timestamp=0)]
+    assert told([], [(-1, 0)], batches=one) == [(".timeindex", 0)]
+
+
+def test_equal_entries_do_not_go_back_and_lower_ones_do() -> None:
+    assert told([(9, 0), (9, 0)]) == []
+    assert told([(9, 0), (8, 0)]) == [(".index", 8)]
+    assert told([], [(50, 9), (50, 9), (70, 19)]) == []
+    assert told([], [(70, 19), (60, 19)]) == [(".timeindex", 12), (".timeindex", 12)]
+
+
+def test_aborted_transaction_names_the_control_batch_of_its_producer() -> None:
+    batches = [builders.data(0, 1, pid=7, txn=True), builders.abort(1, pid=7), builders.data(2, 1, pid=7)]
+    times = [(builders.NOW_MS, 0)]
+    assert told([], times, [(7, 1)], batches) == []
+    for lie in ((8, 1), (7, 0), (7, 2)):
+        assert told([], times, [lie], batches) == [(".txnindex", 0)]
+    assert told([], times, [(7, 1), (7, 2)], batches) == [(".txnindex", 34)]
+
+
+def test_entries_behind_the_last_batch_are_told_from_the_first_of_them_on() -> None:
+    end = len(b"".join(batch.raw for batch in TWO))
+    assert told([(9, 0), (25, end), (30, end + 1)]) == [(".index", 8)]
+    assert told([], [(70, 19), (80, 20), (90, 21)]) == [(".timeindex", 12)]
+    assert told([], [(70, 19)], [(7, 20), (7, 21)]) == [(".txnindex", 0)]
+
+
+def test_log_without_a_batch_says_that_every_entry_is_past_its_end() -> None:
+    assert told([(0, 0)], [(5, 0)], [(7, 0)], []) == [(".index", 0), (".timeindex", 0), (".txnindex", 0)]
+    assert told([], [], [], []) == []
+
+
+@pytest.mark.parametrize("window_bytes", [1, 150, 1 << 20])
+def test_windows_make_no_difference(window_bytes: int) -> None:
+    log = b"".join(batch.raw for batch in TWO)
+    assert problems(0, log, [(9, 0), (19, SECOND)], [(50, 9), (70, 19)], [], max(window_bytes, SECOND)) == []
+    lies = problems(0, log, [(9, 0), (9, SECOND)], [(50, 9), (71, 19)], [], max(window_bytes, SECOND))
+    assert [(suffix, byte) for suffix, byte, _ in lies] == [(".index", 8), (".timeindex", 12)]
+
+
+def test_old_wrapper_may_begin_right_behind_what_is_before_it() -> None:
+    batches = [
+        old_messages.plain(0, timestamp=50),
+        old_messages.wrapper(1, [60, 60, 60]),
+        old_messages.plain(4, timestamp=70),
+    ]
+    places = [0, len(batches[0].raw), len(batches[0].raw) + len(batches[1].raw)]
+    assert told([(0, 0), (1, places[1]), (4, places[2])], [(70, 4)], [], batches) == []
+    assert told([(0, places[1])], [(70, 4)], [], batches) == [(".index", 0)]
+    assert told([(3, places[2])], [(70, 4)], [], batches) == [(".index", 0)]
+    assert told([], [(60, 1), (70, 4)], [], batches) == []
+    assert told([], [(61, 1), (70, 4)], [], batches) == [(".timeindex", 0)]

@@ -1,4 +1,4 @@
-"""What counts as a mutant: each changes one thing, is valid Python, and keeps its id while the code around it changes."""
+"""What counts as a mutant: it changes one thing, is valid Python, and keeps its id while the code around it changes."""
 
 from __future__ import annotations
 

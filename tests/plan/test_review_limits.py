@@ -305,13 +305,13 @@ def removal_without_snapshots() -> Breaker:
     return change
 
 
-def empty_swap() -> Breaker:
-    """The ``.log.swap`` is there, and has no byte."""
+def small_swap(size: int) -> Breaker:
+    """The ``.log.swap`` is there, and has few bytes."""
 
     def change(_: Plan) -> Plan:
-        part = swap(log_bytes=0)(good_plan()).partitions[0]
+        part = swap(log_bytes=size)(good_plan()).partitions[0]
         files = tuple(
-            replace(file, size=0) if file.name.endswith(".log.swap") else file for file in part.files
+            replace(file, size=size) if file.name.endswith(".log.swap") else file for file in part.files
         )
         return good_plan(with_figures(replace(part, files=files)), fixes=("leftovers",))
 
@@ -369,6 +369,46 @@ def tiny_records() -> Breaker:
         return good_plan(replace(part, changes=(group,)))
 
     return change
+
+
+def one_of_the_last() -> Breaker:
+    """One batch of the last source stays, and the last offset is below it."""
+    last = source(
+        100,
+        kept_bytes=300,
+        kept_batches=1,
+        kept_markers=0,
+        reasons=(tally("K01", 1, 300), tally("D01", 4, 388), tally("D03", 4, 312)),
+        batches=9,
+        aborted_kept=(),
+    )
+    return with_change(sources=(source(0), last), log_bytes=678, batches=3, last_offset=99)
+
+
+def last_before_one() -> Breaker:
+    """The first source keeps a last batch, although the second has one."""
+    first = replace(last_source(), base_offset=0)
+    one = source(
+        100,
+        log_bytes=1000,
+        kept_bytes=1000,
+        batches=1,
+        kept_batches=1,
+        kept_markers=0,
+        reasons=(tally("K01", 1, 1000),),
+        aborted_kept=(),
+    )
+    return with_change(sources=(first, one), log_bytes=1200, batches=4)
+
+
+def snapshot_by_epochs() -> Breaker:
+    name = f"{260:020d}.snapshot"
+    return both(
+        replacement(
+            name=name, change_id=f"{FOLDER}/{name}", rule="KR401", method="regenerate", size_before=-1
+        ),
+        policy_with(fixes=("epochs",)),
+    )
 
 
 def last_emptied_before() -> Breaker:
@@ -454,6 +494,28 @@ def dead_swap(name: str, *others: str) -> Breaker:
 
 
 WRONG = [
+    Case("no batch at all", with_change(batches=0), ("RV21 nothing would be left", "RV20 batches is 0")),
+    Case(
+        "less than a message",
+        with_change(log_bytes=25),
+        ("RV21 nothing would be left", "RV20 log_bytes is 25"),
+    ),
+    Case("a last offset below the one batch that stays", one_of_the_last(), ("RV21 last offset 99",)),
+    Case(
+        "a last batch before a source of one batch",
+        last_before_one(),
+        ("RV26 source 0 does not hold the last batch",),
+    ),
+    Case(
+        "a snapshot by the fix of epochs",
+        snapshot_by_epochs(),
+        ("RV25 producer snapshots are regenerated, and only by",),
+    ),
+    Case(
+        "a swap up to the last offset but one",
+        swap(last_offset=2**63 - 2),
+        ("RV31 replaces", "RV31 the files"),
+    ),
     Case(
         "a folder that is no name", refigured(left_alone(folder="..")), ("RV09 folder '..' is not a plain",)
     ),
@@ -515,7 +577,9 @@ WRONG = [
         ("RV20 1 records in 2 batches",),
     ),
     Case("one position twice", with_last(keep_positions=(61, 61)), ("RV26 carried_open, keep_positions",)),
-    Case("a swap that is there without a byte", empty_swap(), ("RV31 00000000000000000100.log.swap is not",)),
+    Case(
+        "a swap that is there without a byte", small_swap(0), ("RV31 00000000000000000100.log.swap is not",)
+    ),
     Case(
         "a swap beside a .cleaned of no number",
         swap(files=(fingerprint("x.cleaned", 1),)),
@@ -643,7 +707,11 @@ WRONG = [
         ),
         ("RV20 log_bytes is 578", "RV19 a tally with no batch, or with fewer bytes"),
     ),
-    Case("fewer batches than tallied", with_first(batches=9), ("RV19 9 batches", "RV20 kept_batches is 2")),
+    Case(
+        "fewer batches than tallied",
+        with_first(batches=9),
+        ("RV19 9 batches, its tallies", "RV20 kept_batches is 2"),
+    ),
     Case(
         "other bytes than tallied",
         with_first(reasons=(*source(0).reasons[:3], tally("D03", 4, 313))),
@@ -781,6 +849,7 @@ def _with_change_figure() -> Plan:
 
 
 RIGHT = [
+    Case("a swap of one byte", small_swap(1)),
     Case("P1 with the fence for 3.0", policy_with(broker_version="3.0.0")),
     Case("a group and an index", mixed()),
     Case("the second segment alone", second_alone()),

@@ -224,6 +224,16 @@ def index(**fields: Any) -> NewCompanion:
 
 
 TIMES = index(name=f"{0:020d}.timeindex", size_before=12, size_after=0)
+OTHER = "KR302:t-0:41"
+BELOW = f"{100:020d}.index"
+
+
+def second_cut() -> MendLog:
+    """The second segment is cut, by a consent of its own."""
+    one = removed(start=300, end=800, consent=OTHER, first_lost=41, last_lost=299)
+    return log(100, 800, removed=(one,), method="cut")
+
+
 WORDS: list[tuple[str, tuple[str, ...], tuple[Any, ...], dict[str, Any]]] = [
     ("log of another segment", ("RV09",), (log(base_offset=1, companions=(), front_bytes=0),), {}),
     ("id of another file", ("RV09",), (log(change_id=f"{FOLDER}/x"),), {}),
@@ -281,6 +291,54 @@ WORDS: list[tuple[str, tuple[str, ...], tuple[Any, ...], dict[str, Any]]] = [
         ("RV29 consent 'KR301:t-0:40'",),
         (log(removed=(removed(rule="KR301", consent="KR301:t-0:40"),)),),
         {"accepted_losses": ("KR301:t-0:40",)},
+    ),
+    (
+        "segments whose consent was not given",
+        ("RV29 consent 'KR302:t-0:40' is not among", "RV29 a segment goes", "RV29 a segment goes"),
+        (aside(200), aside(100), cut()),
+        {"accepted_losses": ()},
+    ),
+    (
+        "torn tail that is not at the end",
+        ("RV30 method 'cut'", "RV29 bytes from 500 go without consent"),
+        (torn(removed=(removed(start=500, end=550, rule="KR301", consent=""),)),),
+        {},
+    ),
+    (
+        "consent of another partition, though it was given",
+        ("RV29 consent 'KR302:t-1:40' is not the one",),
+        (log(removed=(removed(consent="KR302:t-1:40"),)),),
+        {"accepted_losses": ("KR302:t-1:40",)},
+    ),
+    (
+        "more than the file goes",
+        ("RV30 the ranges", "RV30 1001 bytes go, 1001 are missing"),
+        (log(removed=(removed(start=0, end=1001),), method="excise"),),
+        {},
+    ),
+    (
+        "index of the next segment",
+        ("RV30 a replaced index is not one",),
+        (log(companions=(index(name=BELOW),)),),
+        {},
+    ),
+    (
+        "segment with a file that is not there",
+        ("RV30 the files of segment 200",),
+        (aside(200, names=(*aside(200).names, "x")), aside(100), cut()),
+        {},
+    ),
+    (
+        "segments behind a log that is not cut",
+        ("RV30 segments are set aside without a cut",),
+        (aside(200), aside(100), log()),
+        {},
+    ),
+    (
+        "segments by another consent than the cut",
+        ("RV30 segments are set aside without a cut",),
+        (aside(200, consent=OTHER), aside(100, consent=OTHER), cut()),
+        {"accepted_losses": (CONSENT, OTHER)},
     ),
     (
         "segment touched by another change too",
@@ -352,22 +410,41 @@ def test_file_that_two_changes_touch_is_objected_to() -> None:
     assert codes(plan(other, log(), fixes=("index", "tail"))) == {"RV30"}
 
 
+def test_log_that_is_not_in_its_folder_is_objected_to_and_nothing_fails() -> None:
+    found = told(plan(log(50)))
+    assert "RV30 size or modification time is not that of its fingerprint" in found
+    bare = plan(torn())
+    empty = replace(bare.partitions[0], files=())
+    assert "RV29" in codes(seal(replace(bare, partitions=(empty,))))
+
+
+def test_snapshot_that_goes_twice_is_objected_to() -> None:
+    name = f"{100:020d}.snapshot"
+    removal = replace(replaced(name, 40), method="remove", rule="KR501", size_after=-1, digest_after="")
+    rewrite = rewritten(removes_snapshots=(name,))
+    found = told(plan(removal, rewrite, torn(), fixes=("markers", "snapshots", "tail")))
+    assert f"RV30 {name} is touched by two changes" in found
+
+
+def rewritten(**fields: Any) -> RewriteSegments:
+    values: dict[str, Any] = {
+        "change_id": f"{FOLDER}/{0:020d}",
+        "base_offset": 0,
+        "sources": (source(0),),
+        "log_bytes": 378,
+        "index_bytes_at_most": 58,
+        "batches": 2,
+        "mtime_ns": MTIME_NS,
+        "last_offset": 99,
+        "removes_snapshots": (),
+        "freed_at_purge": 0,
+        "peak_extra_bytes": 0,
+        "undo": KeepOriginal(),
+    }
+    return RewriteSegments(**(values | fields))
+
+
 def test_log_that_is_cut_and_rewritten_is_objected_to() -> None:
-    rewrite = RewriteSegments(
-        change_id=f"{FOLDER}/{0:020d}",
-        base_offset=0,
-        sources=(source(0),),
-        log_bytes=378,
-        index_bytes_at_most=58,
-        batches=2,
-        mtime_ns=MTIME_NS,
-        last_offset=99,
-        removes_snapshots=(f"{100:020d}.snapshot",),
-        freed_at_purge=0,
-        peak_extra_bytes=0,
-        undo=KeepOriginal(),
-    )
+    rewrite = rewritten()
     of_log = told(plan(rewrite, log(), fixes=("markers", "tail")))
     assert f"RV30 {0:020d}.log is touched by two changes" in of_log
-    of_snapshot = told(plan(rewrite, aside(200), aside(100), cut(), fixes=("markers", "tail")))
-    assert f"RV30 {0:020d}.log is touched by two changes" in of_snapshot

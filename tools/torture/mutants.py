@@ -218,6 +218,7 @@ class Runner:
         self.failure = ""
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Leave out what measures time, and let no property take too many examples."""
         items[:] = [item for item in items if not any(part in item.nodeid for part in self.target.deselect)]
         for item in items:
             test = getattr(item, "obj", None)
@@ -228,10 +229,12 @@ class Runner:
                 )
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Remember the first test that fails."""
         if report.failed and not self.failure:
             self.failure = report.nodeid
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Learn, then try every mutant that is wanted."""
         self.items = {item.nodeid: item for item in session.items}
         self.session = session
         started = time.monotonic()
@@ -351,7 +354,8 @@ class Runner:
             os.dup2(quiet, descriptor)
         size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY_GRACE_BYTES,) * 2)
-        self.session.config._tmp_path_factory._basetemp = Path(folder)  # type: ignore[attr-defined]
+        factory = self.session.config._tmp_path_factory  # type: ignore[attr-defined]  # noqa: SLF001
+        factory._basetemp = Path(folder)  # noqa: SLF001
         tempfile.tempdir = folder
         for function in live:
             function.__code__ = new
@@ -537,14 +541,14 @@ def run(seeds: range, _workdir: Path, state: Any) -> None:
 
     Results are kept by mutant in ``.torture/mutants``, so a run that was stopped goes on within a target too.
     """
-    for name in TARGETS:
+    for name, target in TARGETS.items():
         if state.is_done(name) or state.time_is_up():
             continue
         command = [sys.executable, "-m", HERE, name, "--seed", str(seeds.start)]
         command += ["--sample", str(state.samples)] if state.samples else []
         subprocess.run(command, cwd=ROOT, check=False)
         results, argued = state_of(name).results, arguments_of_survivors()
-        tried = [mutant for mutant in mutants_of(TARGETS[name]) if mutant.id in results]
+        tried = [mutant for mutant in mutants_of(target) if mutant.id in results]
         killed = sum(results[mutant.id].outcome in KILLED for mutant in tried)
         for mutant in tried:
             if results[mutant.id].outcome not in KILLED and mutant.id not in argued:
