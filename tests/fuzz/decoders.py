@@ -7,8 +7,9 @@ own encoder where there is one. The table is used twice: by the gate (replayed i
 
 from __future__ import annotations
 
+import random
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -66,11 +67,13 @@ class Decoder(NamedTuple):
         name: of it, and of the folder of its kept inputs.
         attempt: decodes any bytes; raises if something undocumented happens.
         seeds: inputs that it takes, to begin from.
+        json: whether an input is lines of JSON: then values are changed, not only bytes.
     """
 
     name: str
     attempt: Callable[[bytes], None]
     seeds: Callable[[], list[bytes]]
+    json: bool = False
 
 
 def _covers(buf: bytes, parts: list[tuple[int, int]]) -> None:
@@ -342,6 +345,66 @@ def _plan_bytes() -> list[bytes]:
     return [dumps(seal(plan)) for plan in plans_made]
 
 
+def _bare_plans() -> list[bytes]:
+    """The same on one line."""
+    return [msgspec.json.encode(msgspec.json.decode(data)) for data in _plan_bytes()]
+
+
+def change_json(data: bytes, chance: random.Random) -> bytes:
+    """One value of one line of JSON exchanged, taken out, or put in twice; other bytes stay as they are."""
+    lines = data.split(b"\n")
+    number = chance.randrange(len(lines))
+    try:
+        document = msgspec.json.decode(lines[number])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return data
+    places = list(_places(document))
+    if places:
+        holder, key = chance.choice(places)
+        kind = chance.randrange(6)
+        if kind == 0 and isinstance(holder, list):
+            holder.insert(key, holder[chance.randrange(len(holder))])
+        elif kind == 1:
+            del holder[key]
+        elif kind == 2:
+            other, other_key = chance.choice(places)
+            holder[key] = msgspec.json.decode(msgspec.json.encode(other[other_key]))
+        elif isinstance(holder[key], int) and kind == 3:
+            holder[key] += chance.choice([-1, 1])
+        else:
+            holder[key] = chance.choice(_ODD_VALUES)
+    lines[number] = msgspec.json.encode(document)
+    return b"\n".join(lines)
+
+
+_ODD_VALUES = (
+    0,
+    1,
+    -1,
+    2**31,
+    2**63 - 1,
+    -(2**63),
+    2**64,
+    1e300,
+    "",
+    "..",
+    "a/b",
+    "\0",
+    "\ud7ff\u2028",
+    "9" * 30,
+    None,
+)
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Each (holder, key) of a JSON value."""
+    if isinstance(value, dict | list):
+        keys = list(value) if isinstance(value, dict) else range(len(value))
+        for key in keys:
+            yield value, key
+            yield from _places(value[key])
+
+
 _REPLACED = ReplaceFile(
     change_id="./cleaner-offset-checkpoint",
     name="cleaner-offset-checkpoint",
@@ -462,7 +525,7 @@ DECODERS = (
     Decoder("snapshots", snapshots, lambda: [_SNAPSHOT]),
     Decoder("varints", varints, lambda: [varint.write_varlong(-(2**63)), varint.write_varint(300)]),
     Decoder("plans", plans, _plan_bytes),
-    Decoder("sealed-plans", sealed_plans, _plan_bytes),
+    Decoder("sealed-plans", sealed_plans, _bare_plans, json=True),
     Decoder("journals", journals, _journal_bytes),
-    Decoder("sealed-journals", sealed_journals, _journal_bodies),
+    Decoder("sealed-journals", sealed_journals, _journal_bodies, json=True),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import resource
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.decoders import DECODERS, Decoder
+from tests.fuzz.decoders import DECODERS, Decoder, change_json
 
 KEPT = Path(__file__).with_name("inputs")
 """Inputs on which a decoder once failed: ``inputs/<decoder>/<name>``."""
@@ -56,6 +57,17 @@ def changed(draw: st.DrawFn, seeds: list[bytes]) -> bytes:
         else:
             data[place:place] = data[place : place + size]
     return bytes(data)
+
+
+@pytest.mark.parametrize("decoder", [one for one in DECODERS if one.json], ids=lambda decoder: decoder.name)
+def test_any_value_in_the_place_of_another_gives_the_documented_result(decoder: Decoder) -> None:
+    chance = random.Random(decoder.name)
+    for seed in decoder.seeds():
+        for _ in range(EXAMPLES):
+            data = seed
+            for _ in range(chance.randint(1, 3)):
+                data = change_json(data, chance)
+            decoder.attempt(data)
 
 
 @pytest.mark.parametrize("decoder", DECODERS, ids=lambda decoder: decoder.name)

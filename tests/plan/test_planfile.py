@@ -142,6 +142,10 @@ def test_a_newer_minor_version_with_a_right_digest_is_read():
     assert loads(dumps(plan), "p") == plan
 
 
+def test_a_plan_has_at_most_one_gibibyte():
+    assert planfile.MAX_PLAN_BYTES == 1_073_741_824
+
+
 def test_an_absurdly_large_file_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "p"
     path.write_bytes(b"{" * 2000)

@@ -368,6 +368,25 @@ FINE: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
         (torn(removed=(removed(start=500, end=600, rule="KR305", consent=""),)),),
         {"accepted_losses": ()},
     ),
+    ("a fix with a choice of its own", (log(),), {"fixes": ("tail=excise",)}),
+    *[
+        (
+            f"consent for {rule}",
+            (log(removed=(removed(rule=rule, consent=f"{rule}:t-0:40"),)),),
+            {"accepted_losses": (f"{rule}:t-0:40",)},
+        )
+        for rule in ("KR302", "KR303", "KR304", "KR305")
+    ],
+    (
+        "all indexes",
+        (log(companions=(index(), TIMES, index(name=f"{0:020d}.txnindex", size_before=-1))),),
+        {},
+    ),
+    (
+        "one log is excised, another one cut",
+        (log(), aside(200, consent=OTHER), second_cut()),
+        {"accepted_losses": (CONSENT, OTHER)},
+    ),
     (
         "other changes beside a cut",
         (aside(200), replaced(f"{0:020d}.timeindex", 12), aside(100), cut()),

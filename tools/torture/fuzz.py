@@ -18,6 +18,7 @@ import argparse
 import importlib.util
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -31,7 +32,9 @@ WORK = ROOT / ".torture" / "fuzz"
 FIGURES = WORK / "figures.json"
 MOST_MEGABYTES = 2048
 MOST_SECONDS_OF_ONE = 10
-MOST_INPUT_BYTES = 8192
+MOST_INPUT_BYTES = 32_768
+JSON_SHARE = 0.9
+"""How often a value is changed instead of bytes, where an input is JSON."""
 SECONDS = 60
 
 
@@ -58,7 +61,7 @@ def fuzz_here(name: str, options: argparse.Namespace) -> None:
     import atheris  # installed only for this
 
     with atheris.instrument_imports(include=["krepair"], enable_loader_override=False):
-        from tests.fuzz.decoders import DECODERS
+        from tests.fuzz.decoders import DECODERS, change_json
     decoder = next(decoder for decoder in DECODERS if decoder.name == name)
     inputs = WORK / name
     inputs.mkdir(parents=True, exist_ok=True)
@@ -78,7 +81,16 @@ def fuzz_here(name: str, options: argparse.Namespace) -> None:
         f"-seed={options.seed}",
         "-print_final_stats=1",
     ]
-    atheris.Setup(arguments, decoder.attempt)
+    if decoder.json:
+
+        def changed(data: bytes, most: int, seed: int) -> bytes:
+            chance = random.Random(seed)
+            new = change_json(data, chance) if chance.random() < JSON_SHARE else atheris.Mutate(data, most)
+            return new if len(new) <= most else data[:most]
+
+        atheris.Setup(arguments, decoder.attempt, custom_mutator=changed)
+    else:
+        atheris.Setup(arguments, decoder.attempt)
     atheris.Fuzz()
 
 
