@@ -36,6 +36,7 @@ from krepair.formats import record as records
 from krepair.formats.damage import Damage
 from krepair.journal import record as journal
 from krepair.plan.model import (
+    FORMAT_VERSION,
     CompleteSwap,
     KeepOriginal,
     MendLog,
@@ -274,7 +275,7 @@ def sealed_plans(data: bytes) -> None:
         plan = msgspec.json.decode(data, type=Plan)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
-    sealed = seal(plan)
+    sealed = seal(msgspec.structs.replace(plan, format_version=FORMAT_VERSION))
     assert loads(dumps(sealed), "p.plan") == sealed
     assert all(objection.code and objection.text for objection in review(sealed))
     assert to_json(sealed)
