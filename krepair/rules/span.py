@@ -62,7 +62,7 @@ def _cut(segments: Sequence[SegmentFacts], offset: int, limit: str, text: str) -
         if segments[place + 1].base_offset > offset:
             break
         count += 1
-    end = segments[count].base_offset if count < len(segments) else segments[-1].base_offset
+    end = segments[count].base_offset
     return SpanDecision(segments[0].base_offset, end, count, limit, text)
 
 

@@ -468,3 +468,24 @@ def test_only_a_history_that_is_needed_and_may_be_is_mended() -> None:
     assert not SeenEpochs(recorded, wrong, "x", left="why").mends
     right = merged(encode_epochs(EpochEntry(*pair) for pair in FROM_LOG))
     assert not SeenEpochs(recorded, right, "x").mends
+
+
+def test_lines_may_end_with_a_carriage_return_alone() -> None:
+    assert [tuple(entry) for entry in read_recorded(b"7\r1\r2 40\r").entries] == [(2, 40)]
+
+
+def test_broker_makes_a_missing_file_itself() -> None:
+    assert read_recorded(None).broker_reads
+
+
+def test_last_line_without_an_end_is_believed_where_nothing_was_compacted() -> None:
+    assert pairs(merged(b"0\n5\n0 0\n2 40\n4 80\n6 120\n8 200")) == [*FROM_LOG, (8, 200)]
+    assert reasons(merged(b"0\n1\n8 199", COMPACTED)) == {8: EpochReason.CUT}
+
+
+def test_epoch_of_the_log_between_neighbours_that_start_later_or_at_once_is_not_put_in() -> None:
+    later = merged(b"0\n1\n1 60\n", COMPACTED)
+    assert pairs(later) == [(1, 60), (4, 95), (6, 120)]
+    at_once = merged(b"0\n1\n3 50\n", COMPACTED)
+    assert pairs(at_once) == [(3, 50), (4, 95), (6, 120)]
+    assert reasons(at_once) == {2: EpochReason.NO_DATA}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from krepair.kernels import classes as c
-from krepair.rules.markers import _Corrected, _rescan, decide
+from krepair.rules.markers import _Corrected, _rescan, decide, stage_inputs
 from krepair.rules.model import LeftAlone, MarkerPolicy, NeedsRescan, PartitionDecision, ProducerSnapshotState
 from krepair.rules.producers import ProducerNeeds
 from tests.builders import NOW_MS, Partition, abort, commit, data, emptied
@@ -337,3 +337,34 @@ def test_batch_that_changes_its_class_is_counted_there_and_not_here() -> None:
     assert (one.decisions, one.decisions != back) == (2**63 - 1, True)
     one.move(61, 61, c.EMPTIED, c.EMPTIED)
     assert one.tallies[c.EMPTIED].tolist() == [2, 122, 5]
+
+
+def test_marker_that_stays_for_two_batches_is_counted_once() -> None:
+    """One batch of its transaction stays in an earlier segment, and an active producer needs the last one here."""
+    made = (
+        partition()
+        .segment(data(0, 1, pid=7, txn=True))
+        .segment(emptied(10, pid=7), commit(11, pid=7), data(12, 1))
+        .segment(data(20, 1))
+    )
+    found = decided(holding(made), replace(POLICY, horizon=str(2**60)))
+    assert isinstance(found, PartitionDecision)
+    tallies = {
+        reason.value: (tally.batches, tally.bytes) for reason, tally in found.outcomes[1].reasons.items()
+    }
+    assert tallies == {"K01": (1, len(data(12, 1).raw)), "K02": (1, 78), "K07": (1, 61)}
+
+
+def test_last_batch_of_the_span_may_lie_before_an_empty_segment() -> None:
+    made = partition().segment(data(0, 1), commit(1, pid=8)).segment(base_offset=10).segment(data(20, 1))
+    assert reasons(made) == {0: ["K01", "E01"], 10: []}
+
+
+def test_snapshot_at_offset_0_is_one_when_a_rewrite_is_staged() -> None:
+    made = partition().segment(emptied(5, pid=7, txn=False), data(6, 1)).segment(data(20, 1))
+    state = ProducerSnapshotState(8, 0, 3, NOW_MS, 4)
+    policy = replace(POLICY, snapshot_offset=0, snapshot=(state,))
+    segments = [scan(segment, policy) for segment in holding(made).segments]
+    assert stage_inputs(segments, policy, {}) == {}
+    staged = stage_inputs(segments, replace(policy, snapshot_offset=-1), {})
+    assert staged[5].keep_positions == (0,)

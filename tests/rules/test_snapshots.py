@@ -224,3 +224,7 @@ def test_open_transaction_at_offset_0_keeps_its_producer() -> None:
     loaded = table_of((3, 0, 5, 9, 0, 0, -1, 0), (4, 0, 5, 9, 0, 0, -1, -1), (5, 0, 5, 9, 0, 0, -1, -7))
     table = ProducerTable(loaded, [], 0, StateRules(None, NOW_MS, 1000)).entries()
     assert table.tolist() == [[3, 0, 5, 9, 0, 0, -1, 0]]
+
+
+def test_nothing_is_known_of_producers_until_their_state_was_worked_out() -> None:
+    assert (seen().producers, seen().open_transactions, seen().forgets) == (0, 0, False)

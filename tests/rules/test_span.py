@@ -150,3 +150,10 @@ def test_damage_in_any_segment_but_the_last_leaves_the_partition_alone() -> None
     assert found.next_command == "krepair check LOGDIR"
     assert first_problem([facts(0), damaged]) is None
     assert first_problem([facts(0), facts(10)]) is None
+
+
+def test_records_of_the_future_count_only_with_a_lag() -> None:
+    future = [facts(0, max_timestamp=NOW_MS + 5), facts(10)]
+    assert span(future, min_compaction_lag_ms=0).end_offset == 10
+    now = [facts(0, max_timestamp=NOW_MS), facts(10)]
+    assert span(now, min_compaction_lag_ms=1).end_offset == 0
