@@ -119,7 +119,7 @@ TARGETS = {
     "journal": Target(
         ("krepair/journal",), ("tests/journal", "tests/durable"), ("tests/ops", "tests/hostile")
     ),
-    "durable": Target(("krepair/durable",), ("tests/durable", "tests/journal"), ("tests/ops",)),
+    "durable": Target(("krepair/durable",), ("tests/durable",), ("tests/journal", "tests/ops")),
 }
 
 

@@ -1,0 +1,170 @@
+"""Before anything is said to be done, it is on the disk: no barrier may be left out of any verb.
+
+A ledger follows every call that changes a file and knows what no fsync has reached yet: the entries of a folder until
+the folder is synced, the bytes and attributes of a file until the file is. Three things may be lost: the lock's file;
+that something left krepair's own folder, since it is removed from there again; and bytes of staged logs, which the
+pipeline writes and syncs itself and reads back before the first record.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from krepair.errors import ExitCode
+from krepair.ops.apply import apply
+from krepair.ops.options import Options
+from krepair.ops.plan import make_plan
+from krepair.ops.purge import purge
+from krepair.ops.undo import undo
+from krepair.plan.model import Plan
+from tests.durable.disks import Call, RecordingDisk
+from tests.journal.scene import UnsyncedDisk
+from tests.ops import pending, test_checkpoints, test_tail
+from tests.ops.scene import TV2, scene
+from tests.ops.test_barriers import padded
+from tests.ops.test_tail import CONSENT, Torn, damaged
+
+JOURNAL = "/journal"
+PRIVATE = "/krepair~"
+OF_STAGED = frozenset({"reserve", "write_at", "set_attributes"})
+
+
+@dataclass
+class Ledger:
+    """What no barrier has reached yet."""
+
+    folders: set[str] = field(default_factory=set)
+    files: set[str] = field(default_factory=set)
+
+    def take(self, call: Call) -> None:
+        """Follow one call."""
+        if os.path.basename(call.path) == ".lock" or ("/stage/" in call.path and call.kind in OF_STAGED):
+            return
+        if call.kind == "unlink" and PRIVATE in call.path:
+            self.files.discard(call.path)
+            return
+        if call.kind in {"make_dir", "create", "copy", "link", "rename", "unlink", "remove_dir"}:
+            self.folders.add(os.path.dirname(call.target or call.path))
+        if call.kind == "rename":
+            if PRIVATE not in call.path:
+                self.folders.add(os.path.dirname(call.path))
+            if call.path in self.files:
+                self.files.add(call.target)
+        if call.kind in {"rename", "unlink"}:
+            self.files.discard(call.path)
+        if call.kind == "remove_dir":
+            self.folders.discard(call.path)
+        if call.kind in {"truncate", "write_at", "reserve", "set_attributes"}:
+            self.files.add(call.path)
+        if call.kind == "sync_file":
+            self.files.discard(call.path)
+        if call.kind == "sync_dir":
+            self.folders.discard(call.path)
+
+    def open(self) -> set[str]:
+        """What would be lost by a power cut now."""
+        return self.folders | self.files
+
+
+def after_each_record(calls: list[Call]) -> list[tuple[int, set[str]]]:
+    """(call, what is not on the disk) at each record of a journal and at the end."""
+    ledger = Ledger()
+    found = []
+    for number, call in enumerate(calls):
+        if call.kind == "append" and call.path.endswith(JOURNAL):
+            found.append((number, ledger.open()))
+        ledger.take(call)
+    return [*found, (len(calls), ledger.open())]
+
+
+Made = tuple[Plan, Options]
+
+
+def markers(root: Path) -> Made:
+    one = scene(root, TV2)
+    (one.path / ".kafka_cleanshutdown").write_bytes(b"")
+    return one.plan(merge=False), one.options()
+
+
+def replaced(root: Path) -> Made:
+    options = Options(fixes=("index",), now_ms=1_700_000_000_000)
+    return make_plan(str(padded(root, 3)), options), options
+
+
+def removed(root: Path) -> Made:
+    options = Options(fixes=("leftovers",), now_ms=1_700_000_000_000)
+    for number in range(3):
+        (padded(root, 3) if not number else root).joinpath(f"t-0/{number * 10:020d}.log.deleted").write_bytes(
+            b"x"
+        )
+    return make_plan(str(root), options), options
+
+
+def cut(root: Path) -> Made:
+    torn = Torn.make(root)
+    torn.tear(test_tail.TAILS["part of a batch"])
+    return torn.plan(), test_tail.options()
+
+
+def excised(root: Path) -> Made:
+    return damaged(root).plan(accepted_losses=(CONSENT,)), test_tail.options()
+
+
+def set_aside(root: Path) -> Made:
+    plan = damaged(root).plan(fixes=("tail=broker",), accepted_losses=(CONSENT,))
+    return plan, test_tail.options()
+
+
+def swapped(root: Path) -> Made:
+    return make_plan(str(pending.write(root)), pending.options()), pending.options()
+
+
+def of_the_root(root: Path) -> Made:
+    path = scene(root, "leader-epochs-2.2.1").path
+    for name in test_checkpoints.FILES:
+        (path / name).write_bytes(b"0\n1\nnowhere 0 7\n")
+    return test_checkpoints.planned(path), test_checkpoints.options()
+
+
+SCENES: dict[str, Callable[[Path], Made]] = {
+    "markers under a fence": markers,
+    "indexes": replaced,
+    "leftovers": removed,
+    "torn tail": cut,
+    "damage cut out": excised,
+    "segments set aside": set_aside,
+    "swap": swapped,
+    "checkpoints": of_the_root,
+}
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_nothing_is_journalled_or_reported_before_it_is_on_the_disk(memory_dir: Path, name: str) -> None:
+    plan, options = SCENES[name](memory_dir / "logs")
+    assert any(partition.changes for partition in plan.partitions) or plan.root is not None
+    for verb in (apply, undo, apply, purge):
+        disk = RecordingDisk(UnsyncedDisk())
+        assert verb(plan, options, disk=disk).exit_code == ExitCode.DONE
+        assert disk.calls
+        for number, left in after_each_record(disk.calls):
+            assert left == set(), (verb.__name__, number, disk.calls[max(0, number - 6) : number + 1])
+
+
+@pytest.mark.parametrize("name", ["torn tail", "damage cut out"])
+def test_bytes_that_go_are_kept_durably_before_the_log_loses_them(memory_dir: Path, name: str) -> None:
+    plan, options = SCENES[name](memory_dir / "logs")
+    disk = RecordingDisk(UnsyncedDisk())
+    assert apply(plan, options, disk=disk).exit_code == ExitCode.DONE
+    ledger = Ledger()
+    losses = 0
+    for call in disk.calls:
+        if call.path.endswith(".log") and "krepair~" not in call.path and call.kind in {"truncate", "unlink"}:
+            losses += 1
+            assert ledger.open() == set(), call
+        ledger.take(call)
+    assert losses == (name == "torn tail")
