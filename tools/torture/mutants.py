@@ -117,7 +117,10 @@ TARGETS = {
         ("tests/pipeline", "tests/ops"),
     ),
     "journal": Target(
-        ("krepair/journal",), ("tests/journal", "tests/durable"), ("tests/ops", "tests/hostile")
+        ("krepair/journal",),
+        ("tests/journal", "tests/ops/test_durable.py"),
+        ("tests/ops", "tests/durable", "tests/hostile"),
+        ("in_time", "test_histories", "every_call"),
     ),
     "durable": Target(("krepair/durable",), ("tests/durable",), ("tests/journal", "tests/ops")),
 }

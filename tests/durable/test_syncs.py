@@ -1,0 +1,166 @@
+"""What a call of the disk makes durable: the very file, after its last byte and its attributes."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from krepair.durable.attributes import read_attributes
+from krepair.durable.disk import Attributes
+from krepair.durable.real_disk import RealDisk
+
+
+class Synced:
+    """Each fsync of this process: the inode, its size and modification time at that moment."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: list[tuple[int, int, int]] = []
+        real = os.fsync
+
+        def noting(descriptor: int) -> None:
+            real(descriptor)
+            found = os.fstat(descriptor)
+            self.seen.append((found.st_ino, found.st_size, found.st_mtime_ns))
+
+        monkeypatch.setattr(os, "fsync", noting)
+
+
+def state(path: Path) -> tuple[int, int, int]:
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+LIKE = Attributes(uid=os.getuid(), gid=os.getgid(), mode=0o600, mtime_ns=7_000_000_007, xattrs={})
+
+WRITES: dict[str, Callable[[RealDisk, Path], Path]] = {}
+
+
+def writes(do: Callable[[RealDisk, Path], Path]) -> Callable[[RealDisk, Path], Path]:
+    WRITES[do.__name__] = do
+    return do
+
+
+@writes
+def create(disk: RealDisk, folder: Path) -> Path:
+    disk.create(str(folder / "new"), b"x" * 100, LIKE)
+    return folder / "new"
+
+
+@writes
+def append(disk: RealDisk, folder: Path) -> Path:
+    disk.append(str(folder / "old"), b"more")
+    return folder / "old"
+
+
+@writes
+def copy(disk: RealDisk, folder: Path) -> Path:
+    disk.copy(str(folder / "old"), str(folder / "copy"))
+    return folder / "copy"
+
+
+@writes
+def sync_file(disk: RealDisk, folder: Path) -> Path:
+    disk.sync_file(str(folder / "old"))
+    return folder / "old"
+
+
+@writes
+def sync_dir(disk: RealDisk, folder: Path) -> Path:
+    disk.sync_dir(str(folder))
+    return folder
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_file_is_synced_once_as_it_is_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "old").write_bytes(b"something")
+    synced = Synced(monkeypatch)
+    path = WRITES[name](RealDisk(), tmp_path)
+    assert synced.seen == [state(path)]
+
+
+def test_copy_has_the_bytes_and_the_attributes_of_its_source(tmp_path: Path) -> None:
+    source = tmp_path / "old"
+    source.write_bytes(os.urandom(3_000_000))
+    source.chmod(0o604)
+    os.utime(source, ns=(5, 9_000_000_001))
+    RealDisk().copy(str(source), str(tmp_path / "copy"))
+    assert (tmp_path / "copy").read_bytes() == source.read_bytes()
+    assert read_attributes(str(tmp_path / "copy")) == read_attributes(str(source))
+
+
+@pytest.mark.parametrize("name", ["create", "append", "copy"])
+def test_failed_fsync_is_a_failure_and_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "old").write_bytes(b"something")
+
+    def failing(_descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(OSError, match="Input/output error"):
+        WRITES[name](RealDisk(), tmp_path)
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("old", b"something")]
+
+
+@pytest.mark.parametrize("name", ["create", "append", "copy"])
+def test_failure_of_the_cleaning_up_does_not_hide_the_first_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "old").write_bytes(b"something")
+
+    def failing(number: int) -> Callable[..., None]:
+        def fail(*_: object, **__: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        return fail
+
+    monkeypatch.setattr(os, "fsync", failing(errno.EIO))
+    monkeypatch.setattr(os, "ftruncate", failing(errno.EACCES))
+    monkeypatch.setattr(os, "unlink", failing(errno.EACCES))
+    with pytest.raises(OSError, match="Input/output error"):
+        WRITES[name](RealDisk(), tmp_path)
+
+
+@pytest.mark.parametrize("most", [1, 7, 1 << 20])
+def test_copy_goes_on_where_the_kernel_copies_little_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    real = os.copy_file_range
+    monkeypatch.setattr(
+        os,
+        "copy_file_range",
+        lambda reader, writer, count, *places: real(reader, writer, min(count, most), *places),
+    )
+    (tmp_path / "old").write_bytes(bytes(range(200)))
+    RealDisk().copy(str(tmp_path / "old"), str(tmp_path / "copy"))
+    assert (tmp_path / "copy").read_bytes() == bytes(range(200))
+
+
+def test_copy_is_whole_where_the_kernel_says_too_early_that_it_is_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "copy_file_range", lambda *_: 0)
+    (tmp_path / "old").write_bytes(b"x" * 70_000)
+    RealDisk().copy(str(tmp_path / "old"), str(tmp_path / "copy"))
+    assert (tmp_path / "copy").read_bytes() == b"x" * 70_000
+
+
+def test_write_that_takes_nothing_is_an_error_and_not_an_endless_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "pwritev", lambda *_: 0)
+    with pytest.raises(OSError, match="nothing could be written at position 0"):
+        RealDisk().create(str(tmp_path / "new"), b"x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_new_folder_is_its_owners_alone(tmp_path: Path) -> None:
+    RealDisk().make_dir(str(tmp_path / "private"))
+    assert (tmp_path / "private").stat().st_mode & 0o777 == 0o700
