@@ -489,3 +489,20 @@ def test_epoch_of_the_log_between_neighbours_that_start_later_or_at_once_is_not_
     at_once = merged(b"0\n1\n3 50\n", COMPACTED)
     assert pairs(at_once) == [(3, 50), (4, 95), (6, 120)]
     assert reasons(at_once) == {2: EpochReason.NO_DATA}
+
+
+def test_history_without_its_first_epoch_is_only_left_where_that_is_epoch_0() -> None:
+    log = LOG._replace(rises=(Rise(1, 0, -1), *LOG.rises[1:]))
+    found = merged(b"0\n3\n2 40\n4 80\n6 120\n", log)
+    assert (pairs(found), found.needed) == ([(1, 0), (2, 40), (4, 80), (6, 120)], True)
+
+
+def test_cut_last_line_beside_a_compacted_log_is_believed_only_where_the_log_says_the_same() -> None:
+    assert reasons(merged(b"0\n1\n6 120", COMPACTED)) == {}
+    assert reasons(merged(b"0\n1\n8 200", COMPACTED)) == {8: EpochReason.CUT}
+    assert reasons(merged(b"0\n1\n8 200\n", COMPACTED)) == {}
+
+
+def test_recorded_and_shown_epoch_0_are_both_told_where_neither_stays() -> None:
+    found = merged(b"0\n1\n0 -1\n", LOG, V2_2)
+    assert [one.reason.name for one in found.decisions if one.epoch == 0] == ["NEGATIVE", "EPOCH_ZERO"]

@@ -31,13 +31,14 @@ def reasons(made: Partition, policy: MarkerPolicy = UNLIMITED) -> dict[int, list
     }
 
 
-def test_both_batches_that_scan_and_broker_name_as_the_last_of_a_producer_stay() -> None:
+@pytest.mark.parametrize("base", [0, 5])
+def test_both_batches_that_scan_and_broker_name_as_the_last_of_a_producer_stay(base: int) -> None:
     """The snapshot names an offset that the log does not show: what the scan found is needed all the same."""
-    made = partition().segment(emptied(5, pid=7, txn=False), data(6, 1)).segment(data(20, 1))
+    made = partition().segment(emptied(base, pid=7, txn=False), data(base + 1, 1)).segment(data(20, 1))
     state = ProducerSnapshotState(7, 0, 9, NOW_MS, -1)
     policy = replace(POLICY, snapshot_offset=20, snapshot=(state,))
-    assert reasons(made, policy)[5] == ["K01", "K07"]
-    assert reasons(made, replace(policy, producer_expiry_ms=-1))[5] == ["K01", "D01"]
+    assert reasons(made, policy)[base] == ["K01", "K07"]
+    assert reasons(made, replace(policy, producer_expiry_ms=-1))[base] == ["K01", "D01"]
 
 
 def test_snapshots_own_batch_stays_where_the_scan_knows_of_none() -> None:

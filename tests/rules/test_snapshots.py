@@ -11,6 +11,10 @@ from krepair.formats import producer_snapshot
 from krepair.formats.damage import Damage
 from krepair.kernels.scan import Int64s
 from krepair.rules.snapshots import (
+    KEEPS_BELOW_LOG_START,
+    MARKERS_HAVE_TIMES,
+    PRODUCER_ID_EXPIRATION,
+    REMOVES_STRAYS,
     ProducerTable,
     SeenSnapshots,
     SnapshotFile,
@@ -228,3 +232,8 @@ def test_open_transaction_at_offset_0_keeps_its_producer() -> None:
 
 def test_nothing_is_known_of_producers_until_their_state_was_worked_out() -> None:
     assert (seen().producers, seen().open_transactions, seen().forgets) == (0, 0, False)
+
+
+def test_versions_from_which_brokers_treat_producers_otherwise() -> None:
+    assert (KEEPS_BELOW_LOG_START, MARKERS_HAVE_TIMES) == ((2, 4, 0), (2, 4, 1))
+    assert (REMOVES_STRAYS, PRODUCER_ID_EXPIRATION) == ((2, 8, 0), (3, 4, 0))

@@ -61,6 +61,7 @@ CPU_FACTOR = 5
 CPU_GRACE_S = 3.0
 MOST_TEST_S = 20.0
 """No mutant is tried on more than this much of test time."""
+CHEAP_S = 0.1
 MEMORY_GRACE_BYTES = 4 << 30
 MOST_EXAMPLES = 40
 """Of a property: some ask for hundreds, and a mutant that lives pays for all of them."""
@@ -293,7 +294,8 @@ class Runner:
             chosen = {
                 test for (path, _), tests in learned.lines.items() if path == mutant.path for test in tests
             }
-            chosen = chosen or set(learned.seconds) - learned.failed  # a module of tables only
+            # a table is looked at by tests that run no line of its module
+            chosen |= {test for test, spent in learned.seconds.items() if spent < CHEAP_S} - learned.failed
         else:
             rows = range(mutant.site.first, mutant.site.last + 1)
             chosen = {test for row in rows for test in learned.lines.get((mutant.path, row), ())}
