@@ -9,6 +9,7 @@ pipeline writes and syncs itself and reads back before the first record.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,7 @@ from tests.ops.test_tail import CONSENT, Torn, damaged
 
 JOURNAL = "/journal"
 PRIVATE = "/krepair~"
+KEPT = re.compile(r"/(keep|fence)(/|$)|/krepair~[0-9a-f]+$")
 OF_STAGED = frozenset({"reserve", "write_at", "set_attributes"})
 
 
@@ -153,6 +155,44 @@ def test_nothing_is_journalled_or_reported_before_it_is_on_the_disk(memory_dir: 
         assert disk.calls
         for number, left in after_each_record(disk.calls):
             assert left == set(), (verb.__name__, number, disk.calls[max(0, number - 6) : number + 1])
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_what_is_kept_is_on_the_disk_before_anything_that_a_broker_reads_changes(
+    memory_dir: Path, name: str
+) -> None:
+    """Kept files, the fence and what it has seen: a power cut after the change must find them."""
+    plan, options = SCENES[name](memory_dir / "logs")
+    for verb in (apply, undo, apply):
+        disk = RecordingDisk(UnsyncedDisk())
+        assert verb(plan, options, disk=disk).exit_code == ExitCode.DONE
+        ledger = Ledger()
+        for number, call in enumerate(disk.calls):
+            served = [path for path in (call.path, call.target) if path and PRIVATE not in path]
+            if call.kind in {"rename", "unlink", "truncate", "write_at"} and served:
+                left = {path for path in ledger.open() if PRIVATE in path and KEPT.search(path)}
+                assert left == set(), (verb.__name__, number, disk.calls[max(0, number - 6) : number + 1])
+            ledger.take(call)
+
+
+def test_segment_that_is_set_aside_is_never_there_without_its_indexes(memory_dir: Path) -> None:
+    """Its log goes first and comes back last, each time with a barrier between: else a broker would load it bare."""
+    plan, options = set_aside(memory_dir / "logs")
+    goes, comes = RecordingDisk(UnsyncedDisk()), RecordingDisk(UnsyncedDisk())
+    assert apply(plan, options, disk=goes).exit_code == ExitCode.DONE
+    assert undo(plan, options, disk=comes).exit_code == ExitCode.DONE
+    for disk, kind, neighbour in ((goes, "unlink", 1), (comes, "link", -1)):
+        folder = str(memory_dir / "logs" / "t-0")
+        of_logs = [
+            number
+            for number, call in enumerate(disk.calls)
+            if call.kind == kind
+            and (call.target or call.path).endswith(".log")
+            and os.path.dirname(call.target or call.path) == folder
+        ]
+        assert len(of_logs) == 2
+        for number in of_logs:
+            assert disk.calls[number + neighbour] == Call("sync_dir", folder)
 
 
 @pytest.mark.parametrize("name", ["torn tail", "damage cut out"])
