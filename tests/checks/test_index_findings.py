@@ -399,3 +399,13 @@ def test_batches_fed_in_pieces_tell_the_largest_timestamp_and_batch() -> None:
     )
     audit.finish(500, 4096, files([], []), active=True)
     assert audit.largest_batch == 240
+
+
+def test_entry_of_a_time_that_an_earlier_batch_has_too_is_true() -> None:
+    assert problems_of([], [(7, 19)], (0, 9, 7), (100, 19, 7)) == []
+
+
+def test_log_without_a_batch_has_no_largest_one() -> None:
+    audit = IndexAudit(0, np.empty((0, 2), np.int64), np.empty((0, 2), np.int64))
+    assert audit.finish(500, 4096, files([], []), active=False) == []
+    assert audit.largest_batch == 0

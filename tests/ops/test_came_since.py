@@ -96,3 +96,30 @@ def test_fence_is_down_while_a_single_file_is_replaced(memory_dir: Path) -> None
         assert replaced
         assert standing == set()
     assert served(one.path) == before
+
+
+@pytest.mark.parametrize("what", ["swap", "touched", "gone", "grown"])
+def test_group_is_not_rewritten_when_its_folder_is_not_as_it_was(memory_dir: Path, what: str) -> None:
+    one = scene(memory_dir, TV2)
+    plan = one.plan(merge=False)
+    part = next(part for part in plan.partitions if part.changes)
+    group = part.changes[-1]
+    folder = one.path / part.folder
+    log = folder / f"{group.change_id[-20:]}.log"
+    if what == "swap":
+        (folder / f"{9:020d}.index.swap").write_bytes(b"")
+    elif what == "touched":
+        os.utime(log, ns=(7, 7))
+    elif what == "gone":
+        log.with_suffix(".timeindex").unlink()
+    else:
+        with log.open("ab") as file:
+            file.write(b"\0")
+    before = {name: row for name, row in served(one.path).items() if name.startswith(part.folder)}
+    report = one.apply(plan, UnsyncedDisk())
+    assert any(result.partition == part.folder and result.why for result in report.results)
+    assert report.exit_code == ExitCode.PARTLY
+    after = {name: row for name, row in served(one.path).items() if name.startswith(part.folder)}
+    if what == "swap" or len(part.changes) == 1:
+        assert after == before
+    assert after[f"{part.folder}/{log.name}"] == before[f"{part.folder}/{log.name}"]
