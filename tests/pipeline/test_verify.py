@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import struct
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.durable.attributes import read_attributes
+from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
+from krepair.logdir.fingerprint import digest_file
 from krepair.pipeline.compare import compare_with_sources
 from krepair.pipeline.items import FinishItem, FinishResult, Place, VerifyItem, VerifyResult
 from krepair.pipeline.verify import verify_group, verify_segment
@@ -86,12 +89,22 @@ def write(folder: Path, base: int, batches: list[Batch], **files: bytes) -> Path
 
 
 def place(folder: Path) -> Place:
-    return Place(host="h", log_dir=str(folder.parent), log_dir_inode=1, folder=folder.name)
+    return Place(
+        host=socket.gethostname(),
+        log_dir=str(folder.parent),
+        log_dir_inode=folder.parent.stat().st_ino,
+        folder=folder.name,
+    )
+
+
+def checked(item: FinishItem) -> FinishResult:
+    with Tree(item.place.log_dir) as tree:
+        return verify_group(item, tree)
 
 
 def verified(tmp_path: Path, made: RewriteSegments | None = None, **files: bytes) -> FinishResult:
     stem = write(tmp_path / "t-0", BASE, KEPT, **files)
-    return verify_group(
+    return checked(
         FinishItem(
             place=place(tmp_path / "t-0"),
             change=made or change(),
@@ -163,11 +176,9 @@ def test_boundary_between_two_sources_is_the_base_of_the_second(tmp_path: Path) 
         attributes=read_attributes(f"{stem}.log"),
         index_interval_bytes=100,
     )
-    assert verify_group(item).failure == ""
-    assert verify_group(replace(item, change=replace(made, last_offset=110))).failure == ""
-    assert (
-        "at most 109 was expected" in verify_group(replace(item, change=replace(made, last_offset=109))).why
-    )
+    assert checked(item).failure == ""
+    assert checked(replace(item, change=replace(made, last_offset=110))).failure == ""
+    assert "at most 109 was expected" in checked(replace(item, change=replace(made, last_offset=109))).why
 
 
 def test_emptied_control_batch_is_no_marker(tmp_path: Path) -> None:
@@ -182,7 +193,7 @@ def test_emptied_control_batch_is_no_marker(tmp_path: Path) -> None:
         attributes=read_attributes(f"{stem}.log"),
         index_interval_bytes=100,
     )
-    assert verify_group(item) == FinishResult(batches=2, bytes=len(joined(kept)))
+    assert checked(item) == FinishResult(batches=2, bytes=len(joined(kept)))
 
 
 @pytest.mark.parametrize("number", range(0, len(joined(KEPT)), 7))
@@ -236,10 +247,10 @@ def test_file_of_another_mode_or_time_is_told(tmp_path: Path, suffix: str) -> No
     )
     path = f"{stem}.{suffix}"
     os.chmod(path, 0o600)
-    assert verify_group(item).why.startswith(f"{NAME}.{suffix}: owner, group, mode, mtime")
+    assert checked(item).why.startswith(f"{NAME}.{suffix}: owner, group, mode, mtime")
     os.chmod(path, item.attributes.mode)
     os.utime(path, ns=(MTIME_NS, MTIME_NS + 1))
-    assert verify_group(item).why.startswith(f"{NAME}.{suffix}: owner, group, mode, mtime")
+    assert checked(item).why.startswith(f"{NAME}.{suffix}: owner, group, mode, mtime")
 
 
 def test_missing_index_is_no_wrong_attribute(tmp_path: Path) -> None:
@@ -253,7 +264,7 @@ def test_missing_index_is_no_wrong_attribute(tmp_path: Path) -> None:
         attributes=read_attributes(f"{stem}.log"),
         index_interval_bytes=100,
     )
-    assert verify_group(item).failure == ""
+    assert checked(item).failure == ""
 
 
 # -- one segment of a log directory ----------------------------------------------------------------------------------
@@ -421,3 +432,20 @@ def test_long_runs_with_gaps_are_compared_piece_by_piece(tmp_path: Path, count: 
             bytes(raw), *[getattr(kept[number], name) for name in list(Batch.__dataclass_fields__)[1:]]
         )
         assert "is not byte for byte in the new log" in compared(tmp_path, changed, old)
+
+
+def test_index_that_is_not_the_one_that_was_made_is_told_though_it_does_not_lie(tmp_path: Path) -> None:
+    stem = write(tmp_path / "t-0", BASE, KEPT)
+    item = FinishItem(
+        place=place(tmp_path / "t-0"),
+        change=change(),
+        stage=str(stem.parent),
+        attributes=read_attributes(f"{stem}.log"),
+        index_interval_bytes=100,
+    )
+    names = [f"{stem.name}{suffix}" for suffix in (".index", ".timeindex", ".txnindex")]
+    made = {name: digest_file(str(stem.parent / name)) for name in names}
+    assert checked(replace(item, made=made)).failure == ""
+    for name in names:
+        found = checked(replace(item, made=made | {name: "0" * 32}))
+        assert found.why == f"t-0: new {name}: its bytes are not those that were made"
