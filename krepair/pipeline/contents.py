@@ -16,8 +16,9 @@ from krepair.logdir.reading import opened_for_reading, why
 from krepair.pipeline.dump_style import Style
 from krepair.pipeline.items import FailureKind, Place
 from krepair.pipeline.log_walk import KR307, LogWalk, Wanted
+from krepair.pipeline.place import reached
 from krepair.pipeline.regenerate import read_into_from
-from krepair.pipeline.tasks import elsewhere, log_name
+from krepair.pipeline.tasks import log_name
 
 MOST_PROBLEMS = 100
 
@@ -103,12 +104,12 @@ class ContentResult(Struct, frozen=True, kw_only=True):
 
 def read_contents(item: ContentItem) -> ContentResult:
     """Decompress and parse every compressed batch and message of one segment."""
-    wrong = elsewhere(item.place)
+    tree, wrong = reached(item.place)
     if wrong:
         return ContentResult(failure="elsewhere", why=wrong)
     name = log_name(item.base_offset)
     try:
-        with opened_for_reading(f"{item.place.path}/{name}") as descriptor:
+        with opened_for_reading(f"{item.place.path}/{name}", tree) as descriptor:
             walk = ContentWalk(read_into_from(descriptor), item.size, item.base_offset)
             found = list(islice(walk.problems(), MOST_PROBLEMS))
     except OSError as error:

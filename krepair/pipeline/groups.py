@@ -20,8 +20,9 @@ from krepair.pipeline.group_book import GroupBook
 from krepair.pipeline.group_model import Group
 from krepair.pipeline.items import FailureKind, Place
 from krepair.pipeline.log_walk import LogWalk, Wanted
+from krepair.pipeline.place import reached
 from krepair.pipeline.regenerate import read_into_from
-from krepair.pipeline.tasks import elsewhere, log_name
+from krepair.pipeline.tasks import log_name
 
 MOST_RANGES = 100
 _CUT_BYTES = 64 << 20  # a group of thousands of members is one record of tens of MB
@@ -154,14 +155,14 @@ class _GroupWalk(LogWalk):
 
 def read_groups(item: GroupsItem) -> GroupsResult:
     """Read one partition."""
-    wrong = elsewhere(item.place)
+    tree, wrong = reached(item.place)
     if wrong:
         return GroupsResult(failure="elsewhere", why=wrong)
     tables, book, kept = CommitTables(), GroupBook(item.place.folder, frozenset(item.groups)), _Kept()
     for base_offset, size in item.segments:
         kept.file = log_name(base_offset)
         try:
-            with opened_for_reading(f"{item.place.path}/{kept.file}") as descriptor:
+            with opened_for_reading(f"{item.place.path}/{kept.file}", tree) as descriptor:
                 walk = _GroupWalk(
                     read_into_from(descriptor), size, base_offset, kept, tables, book, item.log_start
                 )

@@ -100,7 +100,7 @@ def test_members_subscriptions_and_states_are_what_a_broker_says(
                 found = described(broker, names)
             except KafkaException:  # the coordinator is still loading, or does not know the group yet
                 return False
-            return all(
+            return all(consumer.assignment() for consumer in consumers) and all(
                 each.state.name == "STABLE"
                 and len(each.members) == 2
                 and all(m.assignment.topic_partitions for m in each.members)
