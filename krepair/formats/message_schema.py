@@ -184,7 +184,7 @@ class _Reader:
         if kind == "uuid":
             return id_text(self._take(_UUID_BYTES))
         if kind == "struct":
-            if nullable and self._take(1)[0] > 127:
+            if nullable and self._is_null(field):
                 return None
             return self.struct(field.fields)
         width = self._int16 if kind == "string" else self._int32
@@ -193,6 +193,11 @@ class _Reader:
             return None
         data = self._take(size)
         return data.decode("utf-8", "backslashreplace") if kind == "string" else data
+
+    def _is_null(self, field: Field) -> bool:
+        """A byte in front of a structure that may be null: negative for null; as a tagged field, 0 for null."""
+        mark = self._take(1)[0]
+        return mark == 0 if field.tag >= 0 else mark > 127
 
     def _length(self, plain: Callable[[], int], *, nullable: bool, what: str) -> int | None:
         length = self._unsigned_varint() - 1 if self.flexible else plain()
@@ -283,7 +288,7 @@ class _Writer:
             value = values.get(field.name, field.default)
             if field.tag < 0:
                 out.append(self._value(field, value))
-            elif value != field.default:
+            elif value != field.default or field.type == "struct":
                 data = self._value(field, value)
                 tagged.append((field.tag, _unsigned_varint(field.tag) + _unsigned_varint(len(data)) + data))
         if self.flexible:
@@ -310,7 +315,8 @@ class _Writer:
         if kind == "struct":
             if not nullable:
                 return self.struct(field.fields, value or {})
-            return b"\xff" if value is None else b"\x01" + self.struct(field.fields, value)
+            null = b"\x00" if field.tag >= 0 else b"\xff"
+            return null if value is None else b"\x01" + self.struct(field.fields, value)
         width = ">h" if kind == "string" else ">i"
         if value is None and nullable:
             return self._length(None, width)

@@ -107,7 +107,7 @@ def test_members_subscriptions_and_states_are_what_a_broker_says(
                 for each in found.values()
             )
 
-        wait_for(settled, timeout_s=60)
+        wait_for(settled, timeout_s=120)
         for number, consumer in enumerate(consumers):
             first = sorted((p.topic, p.partition) for p in consumer.assignment())[0]
             # without metadata: this client writes a zero byte behind it, and takes it away when it reads

@@ -168,6 +168,15 @@ def test_a_tagged_field_that_is_not_known_is_kept() -> None:
     assert (found["offset"], found["unknown_tags"]) == (5, {"9": b"ab"})
 
 
+def test_a_member_as_a_broker_of_4_3_1_wrote_it() -> None:
+    value = base64.b64decode("AAAAAA1jb25zdW1lci1vbmULLzEyNy4wLjAuMQIEdC1hAQAEk+AAAQABAA==")
+    key = b"\0\5\0\1g\0\1m"
+    found = group_metadata.RECORDS.decode(key, value)
+    assert (found.type, found.problem) == ("consumer_group_member_metadata", "")
+    assert found.value is not None
+    assert (found.value["subscribed_topic_names"], found.value["classic_member_metadata"]) == (["t-a"], None)
+
+
 def test_a_newer_consumer_protocol_is_read_as_the_latest_that_is_known() -> None:
     written = encode(group_metadata.SUBSCRIPTION, 3, {"topics": ["b", "a", "b"]})
     assert group_metadata.subscribed_topics(b"\0\x09" + written + b"more") == ("a", "b")
@@ -189,8 +198,10 @@ def in_kafkas_words(fields: tuple[Field, ...], values: dict[str, Any], version: 
         if not field.since <= version <= field.until:
             continue
         value = values[field.name]
-        if field.tag >= 0 and (
-            value == field.default or (field.type == "uuid" and value in {None, ZERO_ID}) or value == []
+        if (
+            field.tag >= 0
+            and field.type != "struct"
+            and (value == field.default or (field.type == "uuid" and value in {None, ZERO_ID}) or value == [])
         ):
             continue
         out[camel(field.name)] = _in_kafkas_words(field, value, version)
