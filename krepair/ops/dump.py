@@ -165,8 +165,10 @@ class Dump:
         # links on the way are followed, as a shell would; the file itself must not be one
         front, name = os.path.split(os.path.abspath(path))
         whole = os.path.join(os.path.realpath(front), name)
-        if not os.path.lexists(whole):
-            raise UnreadableError(f"{shown_path(path)}: there is no such file or folder")
+        try:
+            os.lstat(whole)
+        except OSError as error:
+            raise UnreadableError(f"{shown_path(path)}: could not be read: {why(error)}") from error
         if os.path.isdir(whole):
             return self._targets_in(os.path.realpath(whole), path)
         target = _target(whole, path)

@@ -149,7 +149,7 @@ def test_a_reader_that_leaves_ends_it_without_a_word(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("no-such-file.log",), "no such file"),
+        (("no-such-file.log",), "No such file"),
         (("@/notes.txt",), "not a name of a file"),
         (("@",), ""),
         (("@", "--offsets", "9..3"), "above"),

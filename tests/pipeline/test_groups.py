@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,8 +17,9 @@ from krepair.formats.message_schema import encode, encode_versioned
 from krepair.ops.groups import subscription_findings
 from krepair.pipeline import commit_tables
 from krepair.pipeline.group_model import Group
-from krepair.pipeline.groups import GroupsItem, GroupsResult, read_groups
+from krepair.pipeline.groups import GroupsItem, GroupsResult
 from krepair.pipeline.items import Place
+from krepair.pipeline.jobs import run_encoded
 from tests import builders
 
 FOLDER = "__consumer_offsets-0"
@@ -50,7 +52,13 @@ def written(
         folder=folder.name,
     )
     sizes = tuple((base, len(data)) for base, data in segments)
-    return read_groups(GroupsItem(place=place, segments=sizes, log_start=log_start, groups=wanted))
+    return travelled(GroupsItem(place=place, segments=sizes, log_start=log_start, groups=wanted))
+
+
+def travelled(item: GroupsItem) -> GroupsResult:
+    """The task as an engine runs it: item and result as bytes."""
+    answer = run_encoded("read groups", msgspec.msgpack.encode(item))
+    return msgspec.msgpack.decode(answer, type=GroupsResult)
 
 
 def packed(raw: bytes, codec: int) -> bytes:
