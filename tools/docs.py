@@ -13,6 +13,7 @@ from typing import Any
 import typer.main
 
 from krepair.checks.catalogue import CATALOGUE
+from krepair.checks.rule import CHECK
 from krepair.cli import main as cli
 from krepair.errors import EXIT_CODE_MEANING
 from krepair.formats import (
@@ -133,21 +134,23 @@ def findings_page() -> str:
     )
     parts = [overview]
     for rule in built:
+        by = "" if rule.command == CHECK else f"- Looked for by: `{rule.command}`\n"
         parts.append(
             f"## {rule.code}\n\n**{rule.title}** ({rule.severity})\n\n"
-            f"- Evidence: {rule.evidence}\n- Left as it is: {rule.danger}\n- Fix: `{rule.fix}`\n"
+            f"{by}- Evidence: {rule.evidence}\n- Left as it is: {rule.danger}\n- Fix: `{rule.fix}`\n"
             f"- Lost if krepair is wrong: {rule.lost_if_wrong}\n- Source: {rule.source}\n"
         )
-    parts.append(
-        '## Not looked for yet\n\nThese numbers are taken; `check` names them under "Not looked for".\n\n'
-        + table(
-            ("rule", "severity", "what", "`--fix`", "source"),
-            [(rule.code, rule.severity, rule.title, rule.fix, rule.source) for rule in planned],
+    if planned:
+        parts.append(
+            '## Not looked for yet\n\nThese numbers are taken; `check` names them under "Not looked for".\n\n'
+            + table(
+                ("rule", "severity", "what", "`--fix`", "source"),
+                [(rule.code, rule.severity, rule.title, rule.fix, rule.source) for rule in planned],
+            )
         )
-    )
     introduction = (
-        "What `krepair check` looks for. A rule's number is never reused. `krepair explain KRnnn` prints "
-        "the same."
+        "What `krepair check` looks for; some rules need another command, which is named. A rule's number is "
+        "never reused. `krepair explain KRnnn` prints the same."
     )
     return page("Findings", "krepair/checks/catalogue.py", introduction, "\n".join(parts))
 

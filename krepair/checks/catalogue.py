@@ -185,13 +185,13 @@ _LOG_BYTES = (
         code="KR307",
         severity=Severity.DATA_LOSS,
         title="Compressed content that cannot be read",
-        evidence="position, codec, and what failed: frame checksum, length, or more output than the bound; looked for "
-        "by krepair dump and by krepair check --deep",
+        evidence="position, codec, and what failed: frame checksum, length, or more output than the bound",
         danger="consumers fail at this batch, and so does the cleaner",
         fix="none",
         lost_if_wrong=NOTHING_CHANGED,
         source="KAFKA-3160 (lz4 frame checksum), design",
         implemented_in=FIRST_VERSION,
+        command="krepair check --deep",
     ),
     Rule(
         code="KR308",
@@ -508,13 +508,13 @@ _FOLDERS = (
         code="KR609",
         severity=Severity.CONFUSING,
         title="One group name used by consumers with different subscriptions",
-        evidence="group, members and their topics; or how often its subscriptions changed and came back; looked for by "
-        "krepair groups",
+        evidence="group, members and their topics; or how often its subscriptions changed and came back",
         danger="each join or leave makes all of them rebalance",
         fix="none",
         lost_if_wrong=NOTHING_CHANGED,
         source="GroupCoordinator (2.2.1, 3.9)",
         implemented_in=FIRST_VERSION,
+        command="krepair groups",
     ),
 )
 
