@@ -13,18 +13,23 @@ from typing import Any
 import typer.main
 
 from krepair.checks.catalogue import CATALOGUE
+from krepair.checks.rule import CHECK
 from krepair.cli import main as cli
 from krepair.errors import EXIT_CODE_MEANING
 from krepair.formats import (
     batch_v2,
     control,
+    group_metadata,
     message_set,
     offset_index,
     producer_snapshot,
+    share_group_state,
     time_index,
+    transaction_state,
     txn_index,
 )
 from krepair.formats.layout import Layout
+from krepair.formats.message_schema import LATEST, Field, Schema
 from krepair.plan import model
 from krepair.rules.reasons import REASONS
 
@@ -129,21 +134,23 @@ def findings_page() -> str:
     )
     parts = [overview]
     for rule in built:
+        by = "" if rule.command == CHECK else f"- Looked for by: `{rule.command}`\n"
         parts.append(
             f"## {rule.code}\n\n**{rule.title}** ({rule.severity})\n\n"
-            f"- Evidence: {rule.evidence}\n- Left as it is: {rule.danger}\n- Fix: `{rule.fix}`\n"
+            f"{by}- Evidence: {rule.evidence}\n- Left as it is: {rule.danger}\n- Fix: `{rule.fix}`\n"
             f"- Lost if krepair is wrong: {rule.lost_if_wrong}\n- Source: {rule.source}\n"
         )
-    parts.append(
-        '## Not looked for yet\n\nThese numbers are taken; `check` names them under "Not looked for".\n\n'
-        + table(
-            ("rule", "severity", "what", "`--fix`", "source"),
-            [(rule.code, rule.severity, rule.title, rule.fix, rule.source) for rule in planned],
+    if planned:
+        parts.append(
+            '## Not looked for yet\n\nThese numbers are taken; `check` names them under "Not looked for".\n\n'
+            + table(
+                ("rule", "severity", "what", "`--fix`", "source"),
+                [(rule.code, rule.severity, rule.title, rule.fix, rule.source) for rule in planned],
+            )
         )
-    )
     introduction = (
-        "What `krepair check` looks for. A rule's number is never reused. `krepair explain KRnnn` prints "
-        "the same."
+        "What `krepair check` looks for; some rules need another command, which is named. A rule's number is "
+        "never reused. `krepair explain KRnnn` prints the same."
     )
     return page("Findings", "krepair/checks/catalogue.py", introduction, "\n".join(parts))
 
@@ -201,6 +208,23 @@ Fields marked "reader only" do not bind `apply`; everything else does. A `tuple`
     return page("The plan file", "krepair/plan/model.py", introduction, "\n".join(parts))
 
 
+def schema_tables(*schemas: Schema) -> str:
+    """The fields of messages, those of structures indented by dots."""
+    rows = [row for schema in schemas for row in schema_rows(schema.name.split()[-1], schema.fields)]
+    return table(("field", "type", "versions", "meaning"), rows)
+
+
+def schema_rows(front: str, fields: tuple[Field, ...]) -> list[tuple[str, str, str, str]]:
+    """One row per field."""
+    rows = []
+    for field in fields:
+        name = f"{front}.{field.name}"
+        versions = f"{field.since}+" if field.until == LATEST else f"{field.since} to {field.until}"
+        kind = field.type + (f", tag {field.tag}" if field.tag >= 0 else "")
+        rows += [(f"`{name}`", kind, versions, field.note), *schema_rows(name, field.fields)]
+    return rows
+
+
 def formats_page() -> str:
     """Every fixed-size structure, byte by byte."""
     parts = []
@@ -208,6 +232,14 @@ def formats_page() -> str:
         rows = [(place, kind, f"`{name}`", note) for place, kind, name, note in layout.table()]
         body = table(("byte", "type", "field", "meaning"), rows)
         parts.append(f"## {title}\n\n{layout.size} bytes, `{source}`.\n\n{body}")
+    for table_of in (group_metadata.RECORDS, transaction_state.RECORDS, share_group_state.RECORDS):
+        parts.append(f"## Records of `{table_of.topic}`\n\nThe version in front of the key names the type.\n")
+        names = {each.name: each for each in table_of.types.values()}
+        for name, each in names.items():
+            keys = ", ".join(str(number) for number, same in table_of.types.items() if same.name == name)
+            parts.append(f"### `{name}`\n\nKey version {keys}.\n\n{schema_tables(each.key, each.value)}")
+    for schema in (group_metadata.SUBSCRIPTION, group_metadata.ASSIGNMENT):
+        parts.append(f"### {schema.name}\n\n{schema_tables(schema)}")
     introduction = """
 The fixed-size structures of a log directory; all numbers are big-endian. Each is described once in
 the code, and encoding, decoding, the kernels' byte places and this page come from that description.

@@ -190,6 +190,8 @@ _LOG_BYTES = (
         fix="none",
         lost_if_wrong=NOTHING_CHANGED,
         source="KAFKA-3160 (lz4 frame checksum), design",
+        implemented_in=FIRST_VERSION,
+        command="krepair check --deep",
     ),
     Rule(
         code="KR308",
@@ -506,11 +508,13 @@ _FOLDERS = (
         code="KR609",
         severity=Severity.CONFUSING,
         title="One group name used by consumers with different subscriptions",
-        evidence="group, members and their topics",
+        evidence="group, members and their topics; or how often its subscriptions changed and came back",
         danger="each join or leave makes all of them rebalance",
         fix="none",
         lost_if_wrong=NOTHING_CHANGED,
         source="GroupCoordinator (2.2.1, 3.9)",
+        implemented_in=FIRST_VERSION,
+        command="krepair groups",
     ),
 )
 

@@ -14,6 +14,9 @@ NOTHING_CHANGED: Final = "nothing: krepair only reports it"
 KEPT: Final = "nothing: the originals are kept until purge, and undo puts them back"
 
 
+CHECK: Final = "krepair check"
+
+
 class Severity(StrEnum):
     """What it comes to if nobody does anything."""
 
@@ -38,6 +41,7 @@ class Rule:
         lost_if_wrong: what is lost if krepair is wrong and the fix was applied.
         source: where this was read or seen.
         implemented_in: first version of krepair that looks for it; empty while it is planned.
+        command: what looks for it.
     """
 
     code: str
@@ -49,6 +53,7 @@ class Rule:
     lost_if_wrong: str
     source: str
     implemented_in: str = ""
+    command: str = CHECK
 
     @property
     def planned(self) -> bool:

@@ -24,6 +24,9 @@ def check(
     broker_version: shared.BrokerVersionOption = "",
     topic: shared.TopicOption = None,
     partition: shared.PartitionOption = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Also decompress all compressed content (KR307); costs CPU time.")
+    ] = False,
     engine: shared.EngineOption = "auto",
     master: shared.MasterOption = "",
     json: shared.JsonOption = False,
@@ -43,6 +46,7 @@ def check(
         partitions=partition,
         engine=engine,
         master=master,
+        deep=deep,
     )
     from krepair.cli.views.reports import check_view
     from krepair.ops import check as ops

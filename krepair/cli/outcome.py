@@ -16,10 +16,11 @@ from krepair.plan.view import View, visible
 
 INTERRUPTED_BY_SIGNAL: Final = 130
 BROKEN_PIPE: Final = 141
-VERBS: Final = ("check", "plan", "show", "apply", "verify", "undo", "purge", "explain")
+VERBS: Final = ("check", "plan", "show", "apply", "verify", "undo", "purge", "dump", "groups", "explain")
 CHANGING_VERBS: Final = ("apply", "undo", "purge")
 _AGAIN: Final = "run the same command again: it goes on where it stopped"
 NO_FILE: Final = "standard output, or a call that names no file"
+ONE_OBJECT_A_LINE: Final = ("dump",)
 DEBUG_VARIABLE: Final = "KREPAIR_DEBUG"
 
 
@@ -114,7 +115,10 @@ def _tell(arguments: Sequence[str], message: str, next_command: str, exit_code: 
     if "--json" in arguments:
         from krepair.cli.views import json
 
-        json.write(json.error_document(_verb(arguments), message, next_command, exit_code))
+        verb = _verb(arguments)
+        json.write(
+            json.error_document(verb, message, next_command, exit_code, one_line=verb in ONE_OBJECT_A_LINE)
+        )
     lines = [f"krepair: {visible(message)}"]
     if next_command:
         lines.append(f"next: {visible(next_command)}")

@@ -14,6 +14,8 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from enum import IntEnum
+from mmap import mmap
+from typing import Protocol, overload
 
 import lz4.frame
 import snappy
@@ -55,18 +57,30 @@ ZSTD_MAX_WINDOW_BYTES = 1 << 27
 ZSTD_INPUT_BYTES = 128
 
 
+class Stored(Protocol):
+    """Compressed bytes that need not lie in memory: a memoryview, or what reads them as they are asked for."""
+
+    def __len__(self) -> int: ...
+
+    @overload
+    def __getitem__(self, place: int, /) -> int: ...
+
+    @overload
+    def __getitem__(self, place: slice, /) -> Bytes: ...
+
+
 class _BrokenStreamError(Exception):
     """A stream that cannot be decompressed; becomes a ``Damage`` before it leaves this module."""
 
 
 def chunks(
-    codec: int, buf: Bytes, *, magic: int = 2, max_bytes: int = DEFAULT_MAX_BYTES
+    codec: int, buf: Bytes | Stored, *, magic: int = 2, max_bytes: int = DEFAULT_MAX_BYTES
 ) -> Iterator[bytes | Damage]:
     """Decompress piece by piece.
 
     Args:
         codec: id from the attributes.
-        buf: the compressed bytes, all of them.
+        buf: the compressed bytes, all of them, in memory or read as they are asked for.
         magic: message format; decides which lz4 header checksum is right.
         max_bytes: the stream is damage when it gives more.
 
@@ -74,7 +88,7 @@ def chunks(
         Non-empty pieces, at most some megabytes each, then one ``Damage`` over ``buf`` if the stream did
         not end well.
     """
-    whole = memoryview(buf)
+    whole: Stored = memoryview(buf) if isinstance(buf, bytes | bytearray | mmap) else buf
     produced = 0
     try:
         for piece in _stream(codec, whole, magic, max_bytes):
@@ -135,7 +149,7 @@ def _expected(codec: int) -> str:
     return f"a {names[codec]} stream" if codec in names else "a known codec"
 
 
-def _stream(codec: int, buf: memoryview, magic: int, max_bytes: int) -> Iterator[bytes]:
+def _stream(codec: int, buf: Stored, magic: int, max_bytes: int) -> Iterator[bytes]:
     if codec == Codec.NONE:
         return _plain(buf)
     if codec == Codec.GZIP:
@@ -149,12 +163,12 @@ def _stream(codec: int, buf: memoryview, magic: int, max_bytes: int) -> Iterator
     raise _BrokenStreamError(f"codec {codec} in message format v{magic}")
 
 
-def _plain(buf: memoryview) -> Iterator[bytes]:
+def _plain(buf: Stored) -> Iterator[bytes]:
     for start in range(0, len(buf), CHUNK_BYTES):
         yield bytes(buf[start : start + CHUNK_BYTES])
 
 
-def _gzip(buf: memoryview) -> Iterator[bytes]:
+def _gzip(buf: Stored) -> Iterator[bytes]:
     """Members one after the other are one stream, as for Java's ``GZIPInputStream``."""
     position = 0
     while True:
@@ -169,7 +183,7 @@ def _gzip(buf: memoryview) -> Iterator[bytes]:
             return
 
 
-def _snappy(buf: memoryview, max_bytes: int) -> Iterator[bytes]:
+def _snappy(buf: Stored, max_bytes: int) -> Iterator[bytes]:
     if bytes(buf[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
         yield _snappy_block(buf, max_bytes)
         return
@@ -183,7 +197,7 @@ def _snappy(buf: memoryview, max_bytes: int) -> Iterator[bytes]:
             continue
         if len(buf) - position < 4:
             raise _BrokenStreamError("the length of a block is cut")
-        size = struct.unpack_from(">i", buf, position)[0]
+        size = struct.unpack(">i", bytes(buf[position : position + 4]))[0]
         position += 4
         if not 0 <= size <= len(buf) - position:
             raise _BrokenStreamError(f"a block of {size} bytes where {len(buf) - position} are left")
@@ -191,7 +205,7 @@ def _snappy(buf: memoryview, max_bytes: int) -> Iterator[bytes]:
         position += size
 
 
-def _snappy_block(block: memoryview, max_bytes: int) -> bytes:
+def _snappy_block(block: Stored, max_bytes: int) -> bytes:
     claimed = 0
     for place in range(5):
         if place >= len(block):
@@ -201,7 +215,7 @@ def _snappy_block(block: memoryview, max_bytes: int) -> bytes:
             break
     if claimed > max_bytes or claimed > SNAPPY_MAX_RATIO * len(block) + 64:
         raise _BrokenStreamError(f"a block of {len(block)} bytes that claims to hold {claimed}")
-    return bytes(snappy.uncompress(bytes(block)))
+    return bytes(snappy.uncompress(bytes(block[:])))
 
 
 def _snappy_compress(data: bytes) -> bytes:
@@ -212,7 +226,7 @@ def _snappy_compress(data: bytes) -> bytes:
     return bytes(out)
 
 
-def _lz4_descriptor_end(frame: Bytes) -> int:
+def _lz4_descriptor_end(frame: Stored) -> int:
     """Place of the header checksum: after flags, block size and, if flagged, content size and dictionary."""
     if len(frame) < len(LZ4_MAGIC) + LZ4_FIXED_DESCRIPTOR_BYTES or bytes(frame[:4]) != LZ4_MAGIC:
         raise _BrokenStreamError("no lz4 frame")
@@ -225,7 +239,7 @@ def _lz4_descriptor_end(frame: Bytes) -> int:
     return end
 
 
-def lz4_header_checksum(frame: Bytes, *, broken: bool) -> int:
+def lz4_header_checksum(frame: Stored, *, broken: bool) -> int:
     """The header checksum that a frame should have.
 
     Args:
@@ -279,7 +293,7 @@ def _rotated(value: int, turn: int) -> int:
     return (value << turn | value >> (32 - turn)) & UINT32_MASK
 
 
-def _lz4(buf: memoryview, magic: int) -> Iterator[bytes]:
+def _lz4(buf: Stored, magic: int) -> Iterator[bytes]:
     end = _lz4_descriptor_end(buf)
     if magic == 0:
         # a reader of v0 looks at no header checksum at all; the library does, so it gets the right one
@@ -302,7 +316,7 @@ def _lz4(buf: memoryview, magic: int) -> Iterator[bytes]:
         raise _BrokenStreamError(f"{left} bytes after the frame")
 
 
-def _zstd(buf: memoryview) -> Iterator[bytes]:
+def _zstd(buf: Stored) -> Iterator[bytes]:
     """Frames one after the other are one stream, as for zstd-jni."""
     new_frame: Callable[[], zstandard.ZstdDecompressionObj] = zstandard.ZstdDecompressor(
         max_window_size=ZSTD_MAX_WINDOW_BYTES

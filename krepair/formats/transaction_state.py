@@ -1,8 +1,7 @@
-"""Values of ``__transaction_state``: what the transaction coordinator writes of each transactional id.
+"""Records of ``__transaction_state``: what the transaction coordinator writes of each transactional id.
 
 Source: ``TransactionLogValue.json`` (version 0 up to 3.7; version 1, flexible, since 3.8: KIP-915, KIP-890),
-``TransactionLog`` and ``TransactionState`` (2.2.1, 3.9.2, 4.3.1). The tagged fields at the end of version 1 are passed
-over.
+``TransactionLog`` and ``TransactionState`` (2.2.1, 3.9.2, 4.3.1).
 """
 
 from __future__ import annotations
@@ -11,12 +10,44 @@ import struct
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from krepair.formats.coordinator_record import RecordTable, RecordType
 from krepair.formats.damage import Bytes, Damage
+from krepair.formats.message_schema import VERSION_BYTES, Field, Schema, decode
 
-_VERSIONS: Final = frozenset({0, 1})
+TOPIC: Final = "__transaction_state"
+
+KEY = Schema("transaction_state key", 0, (Field("transactional_id", "string", "transactional id"),))
+VALUE = Schema(
+    "transaction_state value",
+    1,
+    (
+        Field("producer_id", "int64", "in use by the transactional id"),
+        Field(
+            "previous_producer_id", "int64", "of the last committed transaction", since=1, tag=0, default=-1
+        ),
+        Field("next_producer_id", "int64", "sent to the producer last", since=1, tag=1, default=-1),
+        Field("producer_epoch", "int16", "of the producer id"),
+        Field("next_producer_epoch", "int16", "of the next producer id", since=1, tag=3, default=-1),
+        Field("transaction_timeout_ms", "int32", "ms"),
+        Field("transaction_status", "int8", "see TransactionStatus"),
+        Field(
+            "transaction_partitions",
+            "[]struct",
+            "partitions of the transaction",
+            nullable=0,
+            fields=(Field("topic", "string", "topic"), Field("partition_ids", "[]int32", "partitions")),
+        ),
+        Field("transaction_last_update_timestamp_ms", "int64", "ms"),
+        Field("transaction_start_timestamp_ms", "int64", "ms, -1 if none has begun"),
+        Field("client_transaction_version", "int16", "of the client", since=1, tag=2, default=0),
+    ),
+    flexible=1,
+)
+
+RECORDS: Final = RecordTable(TOPIC, (RecordType(0, "transaction_state", KEY, VALUE),))
+
 _HEAD: Final = struct.Struct(">hqhib")
-_TIMES: Final = struct.Struct(">qq")
-_MOST_VARINT_BYTES: Final = 5
+"""What every version begins with, its own number included, up to the status."""
 
 
 class TransactionStatus(IntEnum):
@@ -65,60 +96,11 @@ class TransactionValue(NamedTuple):
     start_ms: int
 
 
-class _EndError(Exception):
-    """The value ends, or says a length, that cannot be."""
-
-
-class _Reader:
-    """Reads a value from its front; every length is held against what is left."""
-
-    def __init__(self, data: Bytes, *, flexible: bool) -> None:
-        self.data = bytes(data)
-        self.place = 0
-        self.flexible = flexible
-
-    def take(self, size: int) -> bytes:
-        if not 0 <= size <= len(self.data) - self.place:
-            raise _EndError(f"{size} bytes, {len(self.data) - self.place} are left")
-        piece = self.data[self.place : self.place + size]
-        self.place += size
-        return piece
-
-    def unsigned_varint(self) -> int:
-        value = 0
-        for count in range(_MOST_VARINT_BYTES):
-            byte = self.take(1)[0]
-            value |= (byte & 0x7F) << (7 * count)
-            if byte < 0x80:
-                return value
-        raise _EndError("a varint of more than 5 bytes")
-
-    def count(self) -> int:
-        """Number of items of an array, 0 for null."""
-        if self.flexible:
-            return max(self.unsigned_varint() - 1, 0)
-        return max(int.from_bytes(self.take(4), "big", signed=True), 0)
-
-    def text(self) -> str:
-        size = (
-            self.unsigned_varint() - 1 if self.flexible else int.from_bytes(self.take(2), "big", signed=True)
-        )
-        return self.take(size).decode("utf-8", "replace")
-
-    def pass_tags(self) -> None:
-        if self.flexible:
-            for _ in range(self.unsigned_varint()):
-                self.unsigned_varint()
-                self.take(self.unsigned_varint())
-
-    def partitions(self) -> frozenset[tuple[str, int]]:
-        found: set[tuple[str, int]] = set()
-        for _ in range(self.count()):
-            topic = self.text()
-            numbers = struct.iter_unpack(">i", self.take(4 * self.count()))
-            found.update((topic, number) for (number,) in numbers)
-            self.pass_tags()
-        return frozenset(found)
+def state_name(status: int) -> str:
+    """Kafka's word for a ``transaction_status``; an unknown number as it is."""
+    if status not in TransactionStatus.__members__.values():
+        return f"unknown ({status})"
+    return "".join(word.capitalize() for word in TransactionStatus(status).name.split("_"))
 
 
 def decode_value(data: Bytes) -> TransactionValue | Damage:
@@ -126,18 +108,25 @@ def decode_value(data: Bytes) -> TransactionValue | Damage:
     size = len(data)
     if size < _HEAD.size:
         return Damage(0, size, f"at least {_HEAD.size} bytes", f"{size}")
-    version, producer_id, epoch, timeout_ms, status = _HEAD.unpack_from(data)
-    if version not in _VERSIONS:
-        return Damage(0, 2, "version 0 or 1", str(version))
+    version, _, _, _, status = _HEAD.unpack_from(data)
+    if not 0 <= version <= VALUE.latest:
+        return Damage(0, VERSION_BYTES, "version 0 or 1", str(version))
     if status not in TransactionStatus.__members__.values():
         return Damage(_HEAD.size - 1, 1, "a status from 0 to 7", str(status))
-    reader = _Reader(data, flexible=version > 0)
-    reader.place = _HEAD.size
-    try:
-        partitions = reader.partitions()
-        last_update_ms, start_ms = _TIMES.unpack(reader.take(_TIMES.size))
-    except _EndError as error:
-        return Damage(reader.place, size - reader.place, "the rest of a transaction's state", str(error))
+    found = decode(VALUE, version, data, VERSION_BYTES)
+    if isinstance(found, Damage):
+        return found._replace(expected="the rest of a transaction's state")
+    partitions = frozenset(
+        (row["topic"], number)
+        for row in found["transaction_partitions"] or ()
+        for number in row["partition_ids"]
+    )
     return TransactionValue(
-        producer_id, epoch, timeout_ms, TransactionStatus(status), partitions, last_update_ms, start_ms
+        found["producer_id"],
+        found["producer_epoch"],
+        found["transaction_timeout_ms"],
+        TransactionStatus(status),
+        partitions,
+        found["transaction_last_update_timestamp_ms"],
+        found["transaction_start_timestamp_ms"],
     )

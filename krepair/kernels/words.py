@@ -112,6 +112,29 @@ def byte_at(_typing: Any, array: Any, place: Any) -> Any:
 
 
 @intrinsic
+def store64(_typing: Any, array: Any, place: Any, word: Any) -> Any:
+    """Put the eight bytes of an unsigned 64-bit word, lowest first, at a place of a uint8 array."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array_type = signature.args[0]
+        pointer = builder.gep(context.make_array(array_type)(context, builder, args[0]).data, [args[1]])
+        builder.store(args[2], builder.bitcast(pointer, _I64.as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.uint64), codegen
+
+
+@intrinsic
+def trailing_zeros(_typing: Any, word: Any) -> Any:
+    """How many of the lowest bits of an unsigned 64-bit word are zero; 64 of zero."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.uint64(types.uint64), codegen
+
+
+@intrinsic
 def swapped(_typing: Any, word: Any) -> Any:
     """The bytes of an unsigned 64-bit word in reverse order."""
 

@@ -13,6 +13,7 @@ from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.lock import is_locked
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
+from krepair.ops.findings.contents import content_findings
 from krepair.ops.findings.duplicates import duplicate_findings
 from krepair.ops.findings.emptied import emptied_findings
 from krepair.ops.findings.fetch_size import fetch_findings
@@ -162,7 +163,10 @@ def _check_one(
         log_dir=view.path,
         cluster_id=view.cluster_id,
         broker_id=view.broker_id,
-        findings=tuple(_findings(seen, settings, options)),
+        findings=(
+            *_findings(seen, settings, options),
+            *content_findings(view, surveyed, options, engine, progress),
+        ),
         partitions=tuple(_summary(each) for each in surveyed),
         forecast=lines,
         uncleanable_partitions=len(uncleanable),

@@ -88,7 +88,9 @@ def explain_all() -> View:
 
 def _rule(rule: Rule) -> View:
     state = (
-        "planned: check does not look for it yet" if rule.planned else f"since krepair {rule.implemented_in}"
+        "planned: nothing looks for it yet"
+        if rule.planned
+        else f"since krepair {rule.implemented_in}, by {rule.command}"
     )
     rows = (
         ("severity", rule.severity.value),

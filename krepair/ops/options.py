@@ -73,6 +73,7 @@ class Options:
         engine: where the work is done.
         master: Spark master URL, or empty for krepair's own choice.
         include_active: of ``plan --fix index``: also mend the indexes of active segments, where padding is normal.
+        deep: of ``check``: also decompress everything that is compressed.
         accepted_losses: of ``plan --fix tail``: each ``RULE:TOPIC-PARTITION:OFFSET`` that may be lost, sorted.
         originals: of ``verify PLAN``: also hold what apply made against the kept originals, byte for byte.
     """
@@ -93,6 +94,7 @@ class Options:
     master: str = ""
     include_active: bool = False
     originals: bool = False
+    deep: bool = False
     accepted_losses: tuple[str, ...] = ()
 
     def as_words(self) -> tuple[str, ...]:

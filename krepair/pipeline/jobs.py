@@ -8,8 +8,10 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from krepair.pipeline import damage, indexes, look, rehearse, tasks, txn_indexes, verify
+from krepair.pipeline import contents, damage, groups, indexes, look, rehearse, tasks, txn_indexes, verify
+from krepair.pipeline.contents import ContentItem, ContentResult
 from krepair.pipeline.damage import MapItem, MapResult, MendedItem, MendedResult
+from krepair.pipeline.groups import GroupsItem, GroupsResult
 from krepair.pipeline.indexes import InspectItem, InspectResult, MendItem, MendResult
 from krepair.pipeline.items import (
     FinishItem,
@@ -50,6 +52,8 @@ VERIFY_MENDED = Task("verify mended", MendItem, MendResult, indexes.verify_mende
 MAP_DAMAGE = Task("map damage", MapItem, MapResult, damage.map_damage)
 REHEARSE = Task("rehearse", RehearseItem, RehearseResult, rehearse.rehearse)
 MAKE_MENDED = Task("make mended", MendedItem, MendedResult, damage.mended)
+READ_CONTENTS = Task("read contents", ContentItem, ContentResult, contents.read_contents)
+READ_GROUPS = Task("read groups", GroupsItem, GroupsResult, groups.read_groups)
 TASKS: dict[str, Task[Any, Any]] = {
     task.name: task
     for task in (
@@ -65,6 +69,8 @@ TASKS: dict[str, Task[Any, Any]] = {
         MAP_DAMAGE,
         REHEARSE,
         MAKE_MENDED,
+        READ_CONTENTS,
+        READ_GROUPS,
     )
 }
 

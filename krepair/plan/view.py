@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 _LAST_SECOND_MS: Final = 253_402_300_799_999
 _BAR_CELLS: Final = 10
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +86,7 @@ def time_text(milliseconds: int) -> str:
     """Epoch milliseconds as ISO 8601 in UTC; as they are when no calendar holds them."""
     if not 0 <= milliseconds <= _LAST_SECOND_MS:
         return str(milliseconds)
-    moment = datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
+    moment = _EPOCH + timedelta(milliseconds=milliseconds)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
@@ -54,9 +54,9 @@ def test_rules_that_users_know_by_number_keep_their_meaning():
 
 
 def test_planned_rules_say_so():
-    assert RULES["KR609"].planned
+    assert replace(RULES["KR101"], implemented_in="").planned
     assert not RULES["KR101"].planned
-    assert {rule.implemented_in for rule in CATALOGUE} == {"", FIRST_VERSION}
+    assert {rule.implemented_in for rule in CATALOGUE} <= {"", FIRST_VERSION}
 
 
 def test_information_is_no_finding_that_counts():

@@ -17,7 +17,7 @@ from tools import docs
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
-VERBS = ("check", "plan", "show", "apply", "verify", "undo", "purge", "explain")
+VERBS = ("check", "plan", "show", "apply", "verify", "undo", "purge", "dump", "groups", "explain")
 
 
 def names(pages: list[Path]) -> list[str]:

@@ -31,6 +31,8 @@ KREPAIR = Path(sys.executable).parent / "krepair"
 SETTINGS = {"cleanup.policy": "compact", "segment.bytes": 100_000_000, "delete.retention.ms": 86_400_000}
 # a broker's JVM compiles in all tiers; the judge of the tests stops at the first for a quick start
 BROKER_JVM = ("-XX:+UseG1GC", "-Xshare:auto", "-Djava.net.preferIPv4Stack=true")
+DUMP_TOOLS = {"2.2.1": "kafka.tools.DumpLogSegments", "4.3.1": "org.apache.kafka.tools.DumpLogSegments"}
+DUMP_BYTES = 100_000_000
 MAX_PASSES = 6
 # a user's Python keeps its bytecode; some build machines tell it not to
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
@@ -85,6 +87,16 @@ def seconds_of(*commands: list[str], good: tuple[int, ...] = (0,)) -> Took:
             raise RuntimeError(
                 f"{' '.join(command)} ended with {done.returncode}: {done.stderr}{done.stdout}"
             )
+    wall = time.perf_counter() - begun
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Took(wall, after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime)
+
+
+def quiet_seconds(command: list[str]) -> Took:
+    """Wall and CPU time of a process whose output nobody reads."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    begun = time.perf_counter()
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True, env=ENVIRONMENT)
     wall = time.perf_counter() - begun
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return Took(wall, after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime)
@@ -291,6 +303,44 @@ class Bench:
                 judge.recover(folder, SETTINGS)
                 self.note(f"{name}: recovery of {version}", made.log_bytes, time.perf_counter() - begun)
 
+    # -- dump and groups, whole processes against the broker's dump tool
+
+    def looking(self, kind: str, made: Made, ours: list[str], theirs: list[str]) -> None:
+        """``krepair dump --json`` and the dump tools of two brokers on the same log, each less its start."""
+        log = min(made.folder.glob("*.log"))
+        size = log.stat().st_size
+        tiny = max(made.folder.glob("*.log"))
+        words = [str(KREPAIR), "dump", "--json", "--decode", "none", *ours]
+        name = f"{kind}: krepair dump {' '.join(ours)} --json"
+        # the same log several times, so that the work is many times the start
+        self._less_its_start(name, size * OFTEN, [*words, str(tiny)], [*words, *[str(log)] * OFTEN])
+        for version, main in DUMP_TOOLS.items():
+            jars.fetch(version)
+            with mock.patch.object(jvm, "QUICK", BROKER_JVM):
+                command = [
+                    jvm.java(version, main, "--files", path, *theirs, heap="1g") for path in (tiny, log)
+                ]
+            peer = f"{kind}: dump tool of {version}"
+            self._less_its_start(peer, size, *command)
+            self.ratio(f"{name} / {peer}", name, peer)
+            self.ratio(f"{name} / {peer} (CPU time)", f"{name} (CPU time)", f"{peer} (CPU time)")
+
+    def groups(self, made: Made) -> None:
+        """``krepair groups`` over a GiB of offset commits, less its start."""
+        words = [str(KREPAIR), "groups", "--engine", "inline", "--quiet"]
+        self._less_its_start(
+            "krepair groups", made.log_bytes, [*words, str(self.ten.root)], [*words, str(made.root)]
+        )
+
+    def _less_its_start(self, name: str, size: int, start: list[str], whole: list[str]) -> None:
+        """Wall and CPU time of a process, less those of one that has next to nothing to do."""
+        quiet_seconds(start)  # compiles what is not in the cache yet
+        for _ in range(self.runs):
+            # in turn, so that what slows the machine for a while slows both
+            less, took = quiet_seconds(start), quiet_seconds(whole)
+            self.note(name, size, took.wall - less.wall)
+            self.note(f"{name} (CPU time)", size, took.cpu - less.cpu)
+
     # -- the end
 
     def ratio(self, text: str, upper: str, lower: str) -> None:
@@ -361,6 +411,11 @@ def index_log(folder: Path, kind: str) -> Made:
     return make(folder / f"index-{kind}", kind, INDEX_BYTES)
 
 
+def one_log(folder: Path, kind: str) -> Made:
+    """100 MB of one kind in one segment."""
+    return make(folder / f"dump-{kind}", kind, DUMP_BYTES, segment_bytes=2 * DUMP_BYTES)
+
+
 def main() -> None:
     """Parse the command line, measure, print, keep."""
     parser = argparse.ArgumentParser(prog="python -m tools.bench", description=__doc__)
@@ -369,7 +424,9 @@ def main() -> None:
     parser.add_argument("--half-mb", type=int, default=400, help="a cleaner's offset map must hold its keys")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument(
-        "--only", default="markers,half,two,memory,index,peers", help="parts to run, divided by commas"
+        "--only",
+        default="markers,half,two,memory,index,dump,groups,peers",
+        help="parts to run, divided by commas",
     )
     chosen = parser.parse_args()
     parts = set(chosen.only.split(","))
@@ -389,6 +446,14 @@ def main() -> None:
     steps.append(("memory", bench.memory))
     for kind in ("markers", "records", "lz4"):
         steps.append(("index", lambda kind=kind: bench.regeneration(kind, index_log(chosen.dir, kind))))  # type: ignore[misc]
+    contents = ["--deep-iteration", "--print-data-log"]
+    for kind, ours, theirs in (("markers", ["--batches"], []), ("texts", ["--records"], contents)):
+        steps.append(
+            ("dump", lambda k=kind, o=ours, t=theirs: bench.looking(k, one_log(chosen.dir, k), o, t))
+        )  # type: ignore[misc]
+    steps.append(
+        ("groups", lambda: bench.groups(make(chosen.dir / "commits", "commits", 1 << 30, producers=2000)))
+    )
     for part, step in steps:
         if part in parts:
             step()

@@ -7,6 +7,7 @@ Indexes are left empty: a broker, a cleaner and krepair all make do without.
 from __future__ import annotations
 
 import os
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,30 @@ def records(first_offset: int, count: int, _producers: int) -> bytes:
     return _batches_like(_record_batch(), first_offset, count)
 
 
+def texts(first_offset: int, count: int, _producers: int) -> bytes:
+    """Batches of 16 records of 1 kB of text, as they are."""
+    value = (b'{"customer":"c-0123456789","note":"' + b"what a person wrote, " * 50)[:998] + b'"}'
+    batch = builders.data(0, [builders.Record(b"k" * 16, value) for _ in range(RECORDS_EACH)]).raw
+    return _batches_like(batch, first_offset, count)
+
+
+def commits(first_offset: int, count: int, groups: int) -> bytes:
+    """Offset commits, one a batch, of so many groups in random turns, each of ten partitions."""
+    key = struct.pack(">hh10sh6si", 1, 10, b"g000000000", 6, b"orders", 0)
+    value = struct.pack(">hqihq", 3, 0, -1, 0, NOW_MS)
+    template = builders.data(0, [builders.Record(key, value)]).raw
+    chance = np.random.default_rng(first_offset)
+    offsets = first_offset + np.arange(count)
+    rows = _rows(template, offsets, np.full(count, -1), NOW_MS - 10**9 + offsets)
+    at = template.index(b"g000000000") + 1
+    names = np.char.zfill(chance.integers(0, groups, count).astype(str), 9).astype("S9")
+    rows[:, at : at + 9] = names.view(np.uint8).reshape(count, 9)
+    _put(rows, template.index(b"orders") + 6, chance.integers(0, 10, count), ">i4")
+    _put(rows, template.index(value) + 2, offsets, ">i8")
+    _seal(rows)
+    return rows.tobytes()
+
+
 def lz4_records(first_offset: int, count: int, _producers: int) -> bytes:
     """Batches of 16 records of 1 kB, compressed with lz4 to about half."""
     plain = _record_batch()
@@ -149,7 +174,7 @@ def make(
     Args:
         root: to be made.
         kind: ``markers``, ``half`` (half markers, half batches of 1 kB records), ``records`` or ``lz4`` (batches of
-            16 records of 1 kB, plain or compressed).
+            16 records of 1 kB, plain or compressed), ``texts`` (the same of text), ``commits`` (offset commits).
         total_bytes: of ``.log``, about; less than one batch means ten batches.
         segment_bytes: size of a segment.
         producers: how many producer ids.
@@ -161,6 +186,8 @@ def make(
         "half": (blocks, 15),
         "records": (records, RECORDS_EACH),
         "lz4": (lz4_records, RECORDS_EACH),
+        "texts": (texts, RECORDS_EACH),
+        "commits": (commits, 1),
     }[kind]
     unit = len(make_chunk(0, 1, 1))
     chunk = max(1, CHUNK_BATCHES // unit_batches)

@@ -27,11 +27,13 @@ def report_document(verb: str, report: Any, exit_code: ExitCode) -> bytes:
     return _encode(_head(verb, exit_code) | {"report": _builtins(report)})
 
 
-def error_document(verb: str, message: str, next_command: str, exit_code: int) -> bytes:
-    """The document of a run that was refused or failed."""
+def error_document(
+    verb: str, message: str, next_command: str, exit_code: int, *, one_line: bool = False
+) -> bytes:
+    """The document of a run that was refused or failed; on one line for a verb that writes one object a line."""
     code = ExitCode(exit_code) if exit_code in set(ExitCode) else ExitCode.BUG
     head = _head(verb, code) | {"exit_code": exit_code}
-    return _encode(head | {"error": {"message": message, "next_command": next_command}})
+    return _encode(head | {"error": {"message": message, "next_command": next_command}}, one_line=one_line)
 
 
 def write(document: bytes) -> None:
@@ -66,8 +68,9 @@ def _spell(value: Any) -> Any:
     return value
 
 
-def _encode(document: dict[str, Any]) -> bytes:
-    text = msgspec.json.format(msgspec.json.encode(_spell(document)), indent=2).decode()
+def _encode(document: dict[str, Any], *, one_line: bool = False) -> bytes:
+    encoded = msgspec.json.encode(_spell(document))
+    text = (encoded if one_line else msgspec.json.format(encoded, indent=2)).decode()
     return _STEERS.sub(_escaped, text).encode() + b"\n"
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from krepair.checks.catalogue import CATALOGUE, RULES
 from krepair.checks.recovery_time import duration_text
+from krepair.checks.rule import CHECK
 from krepair.errors import EXIT_CODE_MEANING
 from krepair.ops.reports import (
     ApplyReport,
@@ -24,15 +27,17 @@ def check_view(report: CheckReport) -> View:
     sections: list[Section] = []
     for log_dir in report.log_dirs:
         sections += _log_dir(log_dir)
-    planned = [rule.code for rule in CATALOGUE if rule.planned]
-    sections.append(
-        Section(
-            title="Not looked for",
-            lines=(f"This version does not look for {len(planned)} rules yet: {', '.join(planned)}",),
-        )
-    )
+    sections.append(Section(title="Not looked for", lines=tuple(_not_looked_for())))
     sections += _end(report.engine, report.next_command)
     return View(title="krepair check", sections=tuple(sections))
+
+
+def _not_looked_for() -> Iterator[str]:
+    planned = [rule.code for rule in CATALOGUE if rule.planned]
+    if planned:
+        yield f"This version does not look for {len(planned)} rules yet: {', '.join(planned)}"
+    asked = [f"{rule.code} ({rule.command})" for rule in CATALOGUE if rule.command != CHECK]
+    yield f"Only looked for when asked: {', '.join(asked)}"
 
 
 def _log_dir(report: LogDirReport) -> list[Section]:

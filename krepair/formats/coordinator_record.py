@@ -1,0 +1,119 @@
+"""A record of a coordinator's topic: its key says by its version what it is, the key's and the value's fields follow.
+
+The topics are ``__consumer_offsets``, ``__transaction_state`` and ``__share_group_state``; their tables are in
+``group_metadata``, ``transaction_state`` and ``share_group_state``. Source: ``CoordinatorRecordSerde.java`` and
+``CoordinatorRecordType.java`` (4.3), ``GroupMetadataManager.readMessageKey`` (2.2.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from krepair.formats.damage import Bytes, Damage
+from krepair.formats.message_schema import VERSION_BYTES, Schema, decode, stored_version
+
+
+@dataclass(frozen=True, slots=True)
+class RecordType:
+    """One type of record.
+
+    Attributes:
+        key_version: the number in front of the key, which names the type.
+        name: Kafka's word in snake_case, as ``offset_commit``.
+        key: fields of the key.
+        value: fields of the value; its own version stands in front of it.
+    """
+
+    key_version: int
+    name: str
+    key: Schema
+    value: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorRecord:
+    """What a record says.
+
+    Attributes:
+        type: name of the type, ``unknown`` for a key version that krepair does not know.
+        key_version: number in front of the key, -1 if the key has none.
+        key: fields of the key, empty if they could not be read.
+        value_version: number in front of the value, -1 for a tombstone.
+        value: fields of the value; None for a tombstone, or if they could not be read.
+        tombstone: whether the value is null, which takes the key's earlier values back.
+        problem: what could not be read, or empty: an unknown version is one, and so are bytes that do not fit.
+    """
+
+    type: str
+    key_version: int
+    key: dict[str, Any]
+    value_version: int
+    value: dict[str, Any] | None
+    tombstone: bool
+    problem: str = ""
+
+
+class RecordTable:
+    """The types of one topic, by the version of their keys."""
+
+    def __init__(self, topic: str, types: Iterable[RecordType]) -> None:
+        self.topic = topic
+        self.types = {each.key_version: each for each in types}
+
+    def decode(self, key: Bytes | None, value: Bytes | None) -> CoordinatorRecord:
+        """Read a record; whatever it holds, there is a result."""
+        version = None if key is None else stored_version(key)
+        known = None if version is None else self.types.get(version)
+        value_version = (
+            -1 if value is None else (stored_version(value) if len(value) >= VERSION_BYTES else -1)
+        )
+        if key is None or version is None or known is None:
+            problem = (
+                f"the key has version {version}, which is not known here"
+                if version is not None
+                else ("the key is null" if key is None else "the key is shorter than its version")
+            )
+            return CoordinatorRecord(
+                "unknown",
+                -1 if version is None else version,
+                {},
+                value_version or 0,
+                None,
+                value is None,
+                problem,
+            )
+        fields = decode(known.key, 0, key, VERSION_BYTES)
+        if isinstance(fields, Damage):
+            return CoordinatorRecord(
+                known.name, version, {}, value_version or 0, None, value is None, _problem("key", fields)
+            )
+        if value is None:
+            return CoordinatorRecord(known.name, version, fields, -1, None, tombstone=True)
+        if len(value) < VERSION_BYTES:
+            return CoordinatorRecord(
+                known.name,
+                version,
+                fields,
+                -1,
+                None,
+                tombstone=False,
+                problem="the value is shorter than its version",
+            )
+        found = decode(known.value, value_version or 0, value, VERSION_BYTES)
+        if isinstance(found, Damage):
+            return CoordinatorRecord(
+                known.name,
+                version,
+                fields,
+                value_version or 0,
+                None,
+                tombstone=False,
+                problem=_problem("value", found),
+            )
+        return CoordinatorRecord(known.name, version, fields, value_version or 0, found, tombstone=False)
+
+
+def _problem(part: str, damage: Damage) -> str:
+    return f"{part}, byte {damage.position}: expected {damage.expected}, found {damage.found}"

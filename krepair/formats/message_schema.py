@@ -1,0 +1,338 @@
+"""Messages in Kafka's protocol language: each described once as a list of fields, read and written from that list.
+
+Source: ``generator/.../MessageDataGenerator.java`` and ``ByteBufferAccessor`` (3.9, 4.3), KIP-482 (tagged fields,
+compact lengths). A message starts with its fields; the version comes before it, where it lies on disk.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from krepair.errors import UsageError
+from krepair.formats.damage import Bytes, Damage
+
+LATEST: Final = 2**15 - 1
+NEVER: Final = LATEST + 1
+VERSION_BYTES: Final = 2
+
+Number = struct.Struct
+_NUMBERS: Final = {name: Number(code) for name, code in
+                   (("int8", ">b"), ("int16", ">h"), ("uint16", ">H"), ("int32", ">i"), ("int64", ">q"))}  # fmt: skip
+_INT16: Final = _NUMBERS["int16"]
+_INT32: Final = _NUMBERS["int32"]
+_UUID_BYTES: Final = 16
+_MAX_VARINT_BYTES: Final = 5
+_WORDS: Final = frozenset({"string", "bytes", "uuid", "struct"})
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a message.
+
+    Attributes:
+        name: Kafka's word in snake_case.
+        type: ``int8`` to ``int64``, ``uint16``, ``uuid``, ``string``, ``bytes``, ``struct``; with ``[]`` in front an
+            array of it.
+        note: one line for the documentation.
+        since: first version that has it.
+        until: last version that has it.
+        nullable: first version in which it may be null.
+        tag: of a tagged field, which only flexible versions can have; -1 for a plain one.
+        default: what a reader takes where the field is absent.
+        fields: of a struct.
+    """
+
+    name: str
+    type: str
+    note: str
+    since: int = 0
+    until: int = LATEST
+    nullable: int = NEVER
+    tag: int = -1
+    default: Any = None
+    fields: tuple[Field, ...] = ()
+    kind: str = dataclasses.field(init=False, repr=False)
+    is_array: bool = dataclasses.field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        kind = self.type.removeprefix("[]")
+        assert kind in _NUMBERS or kind in _WORDS, self.type
+        assert (kind == "struct") == bool(self.fields), self.name
+        # asked for at every value that is read
+        object.__setattr__(self, "kind", kind)
+        object.__setattr__(self, "is_array", kind != self.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """One message.
+
+    Attributes:
+        name: for people, as ``offset_commit value``.
+        latest: the highest version that krepair knows; all from 0 on are known.
+        fields: in the order of the bytes.
+        flexible: first version with compact lengths and tagged fields.
+        newer_are_read: whether a version above ``latest`` is read as the latest one, since Kafka promises that only
+            fields at the end are added (the consumer protocol).
+    """
+
+    name: str
+    latest: int
+    fields: tuple[Field, ...]
+    flexible: int = NEVER
+    newer_are_read: bool = False
+
+
+class _CutError(Exception):
+    """The bytes end too early or cannot be; becomes a ``Damage`` before it leaves this module."""
+
+
+def decode(schema: Schema, version: int, buf: Bytes, position: int = 0) -> dict[str, Any] | Damage:
+    r"""Read one message; what follows it is left alone, as Kafka's readers do.
+
+    Args:
+        schema: of the message.
+        version: as it was stored.
+        buf: holds the message up to its end.
+        position: of its first field.
+
+    Returns:
+        Field name to value: numbers, strings (bytes that are no UTF-8 spelled ``\xNN``), ``bytes``, 22-character ids,
+        lists, dicts, None for null; ``unknown_tags`` where there are tagged fields that are not known. Or a ``Damage``,
+        of an unknown version too.
+    """
+    if not 0 <= version <= schema.latest:
+        if version < 0 or not schema.newer_are_read:
+            known = f"version 0 to {schema.latest} of {schema.name}"
+            return Damage(position, len(buf) - position, known, f"version {version}")
+        version = schema.latest
+    reader = _Reader(buf, position, version, flexible=version >= schema.flexible)
+    try:
+        return reader.struct(schema.fields)
+    except _CutError as error:
+        return Damage(reader.position, len(buf) - reader.position, schema.name, str(error))
+
+
+def decode_versioned(schema: Schema, buf: Bytes | None) -> tuple[int, dict[str, Any]] | Damage:
+    """Read a message with its version in front; null is a ``Damage`` (a tombstone is the caller's to know)."""
+    if buf is None:
+        return Damage(0, 0, schema.name, "null")
+    version = stored_version(buf)
+    if version is None:
+        return Damage(0, len(buf), f"the version of {schema.name}", f"{len(buf)} bytes")
+    found = decode(schema, version, buf, VERSION_BYTES)
+    return found if isinstance(found, Damage) else (version, found)
+
+
+def stored_version(buf: Bytes) -> int | None:
+    """The two bytes in front of a stored key or value, None where they are missing."""
+    return int(_NUMBERS["int16"].unpack_from(buf)[0]) if len(buf) >= VERSION_BYTES else None
+
+
+class _Reader:
+    """Walks the bytes of one message."""
+
+    def __init__(self, buf: Bytes, position: int, version: int, *, flexible: bool) -> None:
+        self.buf = buf
+        self.position = position
+        self.version = version
+        self.flexible = flexible
+
+    def struct(self, fields: tuple[Field, ...]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for field in fields:
+            if field.since <= self.version <= field.until:
+                found[field.name] = field.default if field.tag >= 0 else self._value(field)
+        if self.flexible:
+            self._tagged(fields, found)
+        return found
+
+    def _tagged(self, fields: tuple[Field, ...], found: dict[str, Any]) -> None:
+        known = {field.tag: field for field in fields if field.tag >= 0}
+        for _ in range(self._unsigned_varint()):
+            tag, size = self._unsigned_varint(), self._unsigned_varint()
+            end = self.position + self._within(size)
+            if tag in known:
+                found[known[tag].name] = self._value(known[tag])
+            else:
+                found.setdefault("unknown_tags", {})[str(tag)] = self._take(size)
+            if self.position > end:
+                raise _CutError(f"tagged field {tag} is longer than its {size} bytes")
+            self.position = end
+
+    def _value(self, field: Field) -> Any:
+        nullable = self.version >= field.nullable
+        if not field.is_array:
+            return self._one(field, nullable=nullable)
+        count = self._length(self._int32, nullable=nullable, what=field.name)
+        if count is None:
+            return None
+        self._within(count)  # every element has a byte at least
+        if field.type == "[]int32":
+            return list(struct.unpack(f">{count}i", self._take(4 * count)))
+        return [self._one(field, nullable=False) for _ in range(count)]
+
+    def _one(self, field: Field, *, nullable: bool) -> Any:
+        kind = field.kind
+        if kind in _NUMBERS:
+            return self._number(_NUMBERS[kind])
+        if kind == "uuid":
+            return id_text(self._take(_UUID_BYTES))
+        if kind == "struct":
+            if nullable and self._is_null(field):
+                return None
+            return self.struct(field.fields)
+        width = self._int16 if kind == "string" else self._int32
+        size = self._length(width, nullable=nullable, what=field.name)
+        if size is None:
+            return None
+        data = self._take(size)
+        return data.decode("utf-8", "backslashreplace") if kind == "string" else data
+
+    def _is_null(self, field: Field) -> bool:
+        """A byte in front of a structure that may be null: negative for null; as a tagged field, 0 for null."""
+        mark = self._take(1)[0]
+        return mark == 0 if field.tag >= 0 else mark > 127
+
+    def _length(self, plain: Callable[[], int], *, nullable: bool, what: str) -> int | None:
+        length = self._unsigned_varint() - 1 if self.flexible else plain()
+        if length >= 0:
+            return length
+        if nullable:
+            return None
+        raise _CutError(f"null for {what}")
+
+    def _number(self, number: Number) -> int:
+        try:
+            (value,) = number.unpack_from(self.buf, self.position)
+        except struct.error:
+            raise _CutError(
+                f"{len(self.buf) - self.position} bytes where {number.size} are announced"
+            ) from None
+        self.position += number.size
+        return int(value)
+
+    def _int16(self) -> int:
+        return self._number(_INT16)
+
+    def _int32(self) -> int:
+        return self._number(_INT32)
+
+    def _unsigned_varint(self) -> int:
+        value = 0
+        for place in range(_MAX_VARINT_BYTES):
+            byte = self._take(1)[0]
+            value |= (byte & 0x7F) << (7 * place)
+            if byte < 0x80:
+                return value & 0xFFFFFFFF
+        raise _CutError("a length of more than 5 bytes")
+
+    def _within(self, size: int) -> int:
+        left = len(self.buf) - self.position
+        if size > left:
+            raise _CutError(f"{left} bytes where {size} are announced")
+        return size
+
+    def _take(self, size: int) -> bytes:
+        start = self.position
+        self.position += self._within(size)
+        return bytes(self.buf[start : start + size])
+
+
+def id_text(raw: bytes) -> str:
+    """An id as Kafka writes it: 22 characters of URL-safe base 64."""
+    return base64.urlsafe_b64encode(raw).decode("ascii").rstrip("=")
+
+
+def id_bytes(text: str) -> bytes:
+    """The inverse of ``id_text``."""
+    return base64.urlsafe_b64decode(text + "==")
+
+
+def encode(schema: Schema, version: int, values: dict[str, Any]) -> bytes:
+    """The bytes of a message without its version; absent fields take their default, or zero, or nothing.
+
+    Raises:
+        UsageError: an unknown version, or a value that does not fit its field.
+    """
+    if not 0 <= version <= schema.latest:
+        raise UsageError(f"{schema.name} has versions 0 to {schema.latest}, not {version}")
+    try:
+        return _Writer(version, flexible=version >= schema.flexible).struct(schema.fields, values)
+    except struct.error as error:
+        raise UsageError(f"a value does not fit its field of {schema.name}: {error}") from error
+
+
+def encode_versioned(schema: Schema, version: int, values: dict[str, Any]) -> bytes:
+    """As ``encode``, with the version in front as it is stored."""
+    return _NUMBERS["int16"].pack(version) + encode(schema, version, values)
+
+
+class _Writer:
+    """Puts the bytes of one message together."""
+
+    def __init__(self, version: int, *, flexible: bool) -> None:
+        self.version = version
+        self.flexible = flexible
+
+    def struct(self, fields: tuple[Field, ...], values: dict[str, Any]) -> bytes:
+        out, tagged = [], []
+        for field in fields:
+            if not field.since <= self.version <= field.until:
+                continue
+            value = values.get(field.name, field.default)
+            if field.tag < 0:
+                out.append(self._value(field, value))
+            elif value != field.default or field.type == "struct":
+                data = self._value(field, value)
+                tagged.append((field.tag, _unsigned_varint(field.tag) + _unsigned_varint(len(data)) + data))
+        if self.flexible:
+            out += [_unsigned_varint(len(tagged)), *(data for _, data in sorted(tagged))]
+        return b"".join(out)
+
+    def _value(self, field: Field, value: Any) -> bytes:
+        nullable = self.version >= field.nullable
+        if not field.is_array:
+            return self._one(field, value, nullable=nullable)
+        if value is None and nullable:
+            return self._length(None, ">i")
+        items = value or []
+        return self._length(len(items), ">i") + b"".join(
+            self._one(field, item, nullable=False) for item in items
+        )
+
+    def _one(self, field: Field, value: Any, *, nullable: bool) -> bytes:
+        kind = field.kind
+        if kind in _NUMBERS:
+            return _NUMBERS[kind].pack(value or 0)
+        if kind == "uuid":
+            return id_bytes(value) if value else bytes(_UUID_BYTES)
+        if kind == "struct":
+            if not nullable:
+                return self.struct(field.fields, value or {})
+            null = b"\x00" if field.tag >= 0 else b"\xff"
+            return null if value is None else b"\x01" + self.struct(field.fields, value)
+        width = ">h" if kind == "string" else ">i"
+        if value is None and nullable:
+            return self._length(None, width)
+        data = (value or "").encode() if kind == "string" else bytes(value or b"")
+        return self._length(len(data), width) + data
+
+    def _length(self, length: int | None, width: str) -> bytes:
+        if self.flexible:
+            return _unsigned_varint(0 if length is None else length + 1)
+        return struct.pack(width, -1 if length is None else length)
+
+
+def _unsigned_varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

@@ -1,0 +1,323 @@
+"""``krepair dump``: every file of a log directory, readable, in constant memory. Writes nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from krepair import __version__
+from krepair.errors import ExitCode, UnreadableError, UsageError
+from krepair.formats import group_metadata, share_group_state, transaction_state
+from krepair.formats.coordinator_record import RecordTable
+from krepair.formats.damage import Damage, shown
+from krepair.formats.filenames import (
+    CLEAN_SHUTDOWN,
+    LEADER_EPOCH_CHECKPOINT,
+    META_PROPERTIES,
+    FileKind,
+    FolderKind,
+    parse_file_name,
+    parse_folder_name,
+)
+from krepair.logdir.reading import opened_folder, opened_for_reading, why
+from krepair.logdir.view import CHECKPOINTS, shown_path
+from krepair.pipeline.dump_entries import EntryDump, read_text, text_file
+from krepair.pipeline.dump_log import LogDump, WantedLines
+from krepair.pipeline.dump_record import AUTO, DEFAULT_CUT, FORMS, RecordLines
+from krepair.pipeline.dump_style import FORMAT_VERSION, Style, Word
+from krepair.pipeline.regenerate import read_into_from
+
+DECODERS: Final[dict[str, RecordTable]] = {
+    "offsets": group_metadata.RECORDS,
+    "transactions": transaction_state.RECORDS,
+    "share": share_group_state.RECORDS,
+}
+DECODE_NAMES: Final = ("auto", *DECODERS, "none")
+_TOPICS: Final = {table.topic: table for table in DECODERS.values()}
+_KRAFT_SNAPSHOT: Final = re.compile(r"(bootstrap|[0-9]{20}-[0-9]{10})\.checkpoint")
+_MOST_OFFSET: Final = 2**63 - 1
+_ORDER: Final = ("log", "index", "timeindex", "txnindex", "snapshot", "epochs", "partition.metadata", "offsets",
+                 "meta.properties", "text")  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class DumpOptions:
+    """What ``krepair dump`` shows.
+
+    Attributes:
+        batches: headers of batches; with neither this nor ``records`` both are shown.
+        records: records.
+        as_json: one object a line, else words.
+        lowest: offsets below are left out.
+        highest: offsets above are left out.
+        grep: a regular expression; only records with it in key, value or headers, only other lines with it.
+        limit: at most so many lines (those of files and damage not counted), None for all.
+        keys: how keys are shown, see ``FORMS``.
+        values: how values are shown.
+        cut: at most so many bytes of a key or a value.
+        decode: a name of ``DECODE_NAMES``; ``auto`` goes by the topic in the folder's name.
+    """
+
+    batches: bool = False
+    records: bool = False
+    as_json: bool = False
+    lowest: int = 0
+    highest: int = _MOST_OFFSET
+    grep: str = ""
+    limit: int | None = None
+    keys: str = AUTO
+    values: str = AUTO
+    cut: int = DEFAULT_CUT
+    decode: str = "auto"
+
+
+class Target(NamedTuple):
+    """One file to show.
+
+    Attributes:
+        path: absolute.
+        shown: as it was named, or under the folder that was named.
+        kind: what it is by its name.
+        base_offset: of its segment, 0 without one.
+        topic: of the folder it lies in, may be empty.
+    """
+
+    path: str
+    shown: str
+    kind: str
+    base_offset: int
+    topic: str
+
+
+@dataclass
+class Dump:
+    """One run.
+
+    Args:
+        paths: files and folders.
+        options: what is shown.
+
+    Attributes:
+        exit_code: once ``lines`` has come to its end.
+
+    Raises:
+        UsageError: an option that cannot be, or a file that krepair cannot read by its name.
+        UnreadableError: a path that is not there, or a folder that cannot be listed.
+    """
+
+    paths: Sequence[str]
+    options: DumpOptions
+    exit_code: ExitCode = field(default=ExitCode.DONE, init=False)
+
+    def __post_init__(self) -> None:
+        self._style = Style(as_json=self.options.as_json)
+        self._grep = _pattern(self.options)
+        both = not self.options.batches and not self.options.records
+        self._wanted = WantedLines(
+            self._style,
+            cut=self.options.cut,
+            searched=self._grep is not None,
+            batches=self.options.batches or both,
+            records=self.options.records or both,
+            lowest=self.options.lowest,
+            highest=self.options.highest,
+            left=2**62 if self.options.limit is None else self.options.limit,
+        )
+        self._logs_only = not both or self._grep is not None
+        self._skipped: list[str] = []
+        self._targets = [target for path in self.paths for target in self._targets_of(path)]
+
+    def lines(self) -> Iterator[bytes | memoryview]:
+        """Pieces of output, each whole lines; a piece is valid until the next one is asked for."""
+        if self.options.as_json:
+            yield self._style.line("dump", {"format_version": FORMAT_VERSION, "tool_version": __version__})
+        unreadable = 0
+        files = 0
+        for target in self._targets:
+            if self._wanted.left <= 0:
+                break
+            files += 1
+            try:
+                yield from self._file(target)
+            except OSError as error:
+                unreadable += 1
+                yield self._style.line("unreadable", {"file": target.shown, "why": why(error)})
+        self.exit_code = (
+            ExitCode.UNREADABLE if unreadable else ExitCode.FOUND if self._wanted.damages else ExitCode.DONE
+        )
+        yield self._style.line(
+            "end",
+            {
+                "files": files,
+                "batches": self._wanted.batches_read,
+                "damages": self._wanted.damages,
+                "unreadable": unreadable,
+                "limit_reached": self._wanted.left <= 0,
+                "exit_code": int(self.exit_code),
+            },
+        )
+
+    # -- which files ------------------------------------------------------------------------------
+    def _targets_of(self, path: str) -> list[Target]:
+        # links on the way are followed, as a shell would; the file itself must not be one
+        front, name = os.path.split(os.path.abspath(path))
+        whole = os.path.join(os.path.realpath(front), name)
+        try:
+            os.lstat(whole)
+        except OSError as error:
+            raise UnreadableError(f"{shown_path(path)}: could not be read: {why(error)}") from error
+        if os.path.isdir(whole):
+            return self._targets_in(os.path.realpath(whole), path)
+        target = _target(whole, path)
+        if target is None:
+            raise UsageError(
+                f"{shown_path(path)}: not a name of a file that brokers keep in a log directory; expected names as "
+                "00000000000000000000.log, .index, .timeindex, .txnindex, .snapshot (perhaps with .swap, .cleaned or "
+                ".deleted), a checkpoint, meta.properties or partition.metadata"
+            )
+        return [target]
+
+    def _targets_in(self, folder: str, named: str) -> list[Target]:
+        try:
+            with opened_folder(folder) as descriptor:
+                names = [
+                    entry.name for entry in os.scandir(descriptor) if entry.is_file(follow_symlinks=False)
+                ]
+        except OSError as error:
+            raise UnreadableError(f"{shown_path(named)}: could not be listed: {why(error)}") from error
+        found = [
+            target
+            for name in names
+            if (target := _target(f"{folder}/{name}", os.path.join(named, name))) is not None
+        ]
+        if not found:
+            raise UsageError(
+                f"{shown_path(named)}: no file in this folder is one that brokers keep in a log directory; give a "
+                "partition folder, or files"
+            )
+        if self._logs_only:
+            found = [target for target in found if target.kind == "log"]
+        found.sort(key=lambda target: (_ORDER.index(target.kind) > 4, target.base_offset,
+                                       _ORDER.index(target.kind), target.path))  # fmt: skip
+        return found
+
+    # -- one file ---------------------------------------------------------------------------------
+    def _file(self, target: Target) -> Iterator[bytes | memoryview]:
+        with opened_for_reading(target.path) as descriptor:
+            size = os.fstat(descriptor).st_size
+            fields = {"file": target.shown, "kind": Word(target.kind), "size": size}
+            if target.kind in _ORDER[:5]:
+                fields["base_offset"] = target.base_offset
+            yield self._style.line("file", fields)
+            if target.kind == "log":
+                yield from self._log(target, descriptor, size)
+                return
+            for line in self._other(target, descriptor, size):
+                if isinstance(line, Damage):
+                    yield self._wanted.damage(line)
+                elif self._wanted.left > 0 and (self._grep is None or self._grep.search(line)):
+                    self._wanted.left -= 1
+                    yield line
+                if self._wanted.left <= 0:
+                    return
+
+    def _log(self, target: Target, descriptor: int, size: int) -> Iterator[bytes | memoryview]:
+        table = (
+            _TOPICS.get(target.topic) if self.options.decode == "auto" else DECODERS.get(self.options.decode)
+        )
+        self._wanted.lines = RecordLines(
+            self._style, self.options.keys, self.options.values, table, self._grep, self.options.cut
+        )
+        return LogDump(read_into_from(descriptor), size, target.base_offset, self._wanted).lines()
+
+    def _other(self, target: Target, descriptor: int, size: int) -> Iterator[bytes | Damage]:
+        entries = EntryDump(self._style, target.base_offset, self.options.lowest, self.options.highest)
+        walks = {
+            "index": entries.offset_index,
+            "timeindex": entries.time_index,
+            "txnindex": entries.txn_index,
+            "snapshot": entries.snapshot,
+        }
+        if target.kind in walks:
+            return walks[target.kind](descriptor, size)
+        return text_file(
+            self._style, target.kind, os.path.basename(target.path), read_text(target.path), size
+        )
+
+
+def _target(path: str, named: str) -> Target | None:
+    """What a file is by its name; None if it is nothing of a broker's."""
+    folder, name = os.path.split(path)
+    parsed = parse_file_name(name)
+    stem = name.removesuffix(parsed.state.value).removesuffix(".tmp")
+    kinds = {
+        FileKind.LOG: "log",
+        FileKind.OFFSET_INDEX: "index",
+        FileKind.TIME_INDEX: "timeindex",
+        FileKind.TXN_INDEX: "txnindex",
+        FileKind.SNAPSHOT: "snapshot",
+        FileKind.LEADER_EPOCHS: "epochs",
+        FileKind.PARTITION_METADATA: "partition.metadata",
+    }
+    kind = kinds.get(parsed.kind, "")
+    if not kind:
+        kind = (
+            "offsets" if stem in CHECKPOINTS
+            else "epochs" if stem == LEADER_EPOCH_CHECKPOINT
+            else "meta.properties" if stem == META_PROPERTIES
+            else "text" if stem == CLEAN_SHUTDOWN
+            else "log" if _KRAFT_SNAPSHOT.fullmatch(stem)
+            else ""
+        )  # fmt: skip
+    if not kind:
+        return None
+    topic = parse_folder_name(os.path.basename(folder))
+    return Target(
+        path,
+        named,
+        kind,
+        max(parsed.base_offset or 0, 0),
+        "" if topic.kind is FolderKind.FOREIGN else topic.topic,
+    )
+
+
+def _pattern(options: DumpOptions) -> re.Pattern[bytes] | None:
+    for name, form in (("--keys", options.keys), ("--values", options.values)):
+        if form not in FORMS:
+            raise UsageError(f"{name} {form!r}: expected one of {', '.join(FORMS)}")
+    if options.decode not in DECODE_NAMES:
+        raise UsageError(f"--decode {options.decode!r}: expected one of {', '.join(DECODE_NAMES)}")
+    if options.limit is not None and options.limit < 1:
+        raise UsageError(f"--limit {options.limit}: expected a number of lines from 1 on")
+    if options.cut < 1:
+        raise UsageError(f"--cut {options.cut}: expected a number of bytes from 1 on")
+    if options.grep and options.batches and not options.records:
+        raise UsageError("--grep looks into records; leave --batches away, or give --records too")
+    if not options.grep:
+        return None
+    try:
+        return re.compile(os.fsencode(options.grep))
+    except re.error as error:
+        raise UsageError(f"--grep {options.grep!r}: not a regular expression: {shown(str(error))}") from error
+
+
+def parse_offsets(text: str) -> tuple[int, int]:
+    """Read ``--offsets``: ``A..B``, both included; either may be left out, and ``A`` alone is ``A..A``.
+
+    Raises:
+        UsageError: not of that form.
+    """
+    first, dots, last = text.partition("..")
+    numbers = [first, last if dots else first]
+    good = all(
+        not number or (number.isascii() and number.isdigit() and len(number) < 20) for number in numbers
+    )
+    if not good or not (first or last):
+        raise UsageError(f"--offsets {text!r}: expected A..B, as 100..200, 100.. or ..200")
+    lowest, highest = int(numbers[0] or 0), int(numbers[1] or _MOST_OFFSET)
+    if lowest > highest:
+        raise UsageError(f"--offsets {text!r}: {lowest} is above {highest}")
+    return lowest, highest

@@ -1,0 +1,188 @@
+"""``krepair groups``: what ``__consumer_offsets`` says of groups, members and commits. Writes nothing."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from krepair.checks.catalogue import Finding
+from krepair.errors import ExitCode, UnreadableError
+from krepair.formats.damage import shown
+from krepair.formats.group_metadata import TOPIC
+from krepair.logdir.values import LogDir, Partition
+from krepair.logdir.view import read_log_dir
+from krepair.ops.options import Options
+from krepair.ops.progress import Progress, SilentProgress
+from krepair.ops.survey import place_of
+from krepair.pipeline.engine import choose_engine
+from krepair.pipeline.group_model import Group, Member
+from krepair.pipeline.groups import DamagedPart, GroupsItem, GroupsResult
+from krepair.pipeline.jobs import READ_GROUPS
+
+RETURNS_AT_LEAST: Final = 2
+"""How often the subscriptions of a group must come back before that is told: once may be a restart."""
+_MOST_KINDS: Final = 5
+_MOST_TOPICS: Final = 5
+
+
+class PassedOver(Struct, frozen=True, kw_only=True):
+    """Damage that was passed over: what these bytes said is not in the answer.
+
+    Attributes:
+        partition: folder name.
+        part: where, and what was found.
+    """
+
+    partition: str
+    part: DamagedPart
+
+
+class GroupsReport(Struct, frozen=True, kw_only=True):
+    """What ``groups`` found.
+
+    Attributes:
+        log_dir: its path.
+        now_ms: the clock that ages count from.
+        partitions: folders of ``__consumer_offsets`` that were read.
+        groups: by group id; those that were deleted have the state ``Dead``.
+        findings: KR609.
+        damaged: what was passed over.
+        damages: how many such parts there are.
+        unknown: records with a key that krepair does not know.
+        bytes_read: of ``.log``.
+        engine: which engine was used, and why, one line.
+        next_command: what to type next, or empty.
+    """
+
+    log_dir: str
+    now_ms: int
+    partitions: tuple[str, ...] = ()
+    groups: tuple[Group, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    damaged: tuple[PassedOver, ...] = ()
+    damages: int = 0
+    unknown: int = 0
+    bytes_read: int = 0
+    engine: str = ""
+    next_command: str = ""
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """FOUND when there is a finding, or something was passed over."""
+        return ExitCode.FOUND if self.findings or self.damages else ExitCode.DONE
+
+
+def groups(
+    log_dir: str, options: Options, wanted: Sequence[str] = (), progress: Progress | None = None
+) -> GroupsReport:
+    """Read every partition of ``__consumer_offsets`` in a log directory.
+
+    Args:
+        log_dir: its path.
+        options: engine, partitions and clock.
+        wanted: group ids to show; empty for all.
+        progress: told how far it is.
+
+    Raises:
+        NotALogDirError: the path is none.
+        UnreadableError: a partition could not be read.
+    """
+    progress = progress or SilentProgress()
+    view = read_log_dir(log_dir)
+    chosen = [
+        each for each in view.partitions if each.topic == TOPIC and options.wants(each.topic, each.number)
+    ]
+    unreadable = next((each.unreadable for each in chosen if each.unreadable), "")
+    if unreadable:
+        raise UnreadableError(unreadable)
+    items = [_item(view, each, wanted) for each in chosen]
+    sizes = [sum(size for _, size in item.segments) for item in items]
+    engine = choose_engine(options.engine, options.master, sum(sizes))
+    results: dict[int, GroupsResult] = {}
+    progress.start("groups", sum(sizes))
+    try:
+        for index, result in engine.run(READ_GROUPS, items):
+            results[index] = result
+            progress.advance(sizes[index])
+    finally:
+        progress.finish()
+        engine.close()
+    failed = next((result.why for _, result in sorted(results.items()) if result.failure), "")
+    if failed:
+        raise UnreadableError(f"{failed}; the groups cannot be told without it")
+    found = sorted(
+        (group for result in results.values() for group in result.groups), key=lambda group: group.group
+    )
+    findings = tuple(finding for group in found for finding in subscription_findings(group))
+    damaged = tuple(
+        PassedOver(partition=items[index].place.folder, part=part)
+        for index, result in sorted(results.items())
+        for part in result.damaged
+    )
+    return GroupsReport(
+        log_dir=view.path,
+        now_ms=options.now_ms,
+        partitions=tuple(each.folder for each in chosen),
+        groups=tuple(found),
+        findings=findings,
+        damaged=damaged,
+        damages=sum(result.damages for result in results.values()),
+        unknown=sum(result.unknown for result in results.values()),
+        bytes_read=sum(sizes),
+        engine=engine.why,
+        next_command=_next_command(view.path, findings, bool(damaged)),
+    )
+
+
+def _item(view: LogDir, partition: Partition, wanted: Sequence[str]) -> GroupsItem:
+    return GroupsItem(
+        place=place_of(view, partition),
+        segments=tuple((segment.base_offset, segment.log.size) for segment in partition.segments),
+        log_start=view.log_start.offsets.get((partition.topic, partition.number), 0),
+        groups=tuple(wanted),
+    )
+
+
+def _next_command(log_dir: str, findings: tuple[Finding, ...], damaged: bool) -> str:
+    if damaged:
+        return f"krepair check {shlex.quote(log_dir)} --topic {TOPIC}"
+    return f"krepair explain {findings[0].rule}" if findings else ""
+
+
+def subscription_findings(group: Group) -> Iterator[Finding]:
+    """KR609: members of one group that want different topics, now or in turns."""
+    kinds = Counter(_wants(member) for member in group.members if _wants(member))
+    texts = []
+    if len(kinds) > 1:
+        parts = [f"{count} of {topics}" for topics, count in kinds.most_common(_MOST_KINDS)]
+        if len(kinds) > _MOST_KINDS:
+            parts.append(f"{len(kinds) - _MOST_KINDS} more kinds")
+        texts.append(f"{len(group.members)} members subscribe to different topics: {'; '.join(parts)}")
+    history = group.history
+    if history.returns >= RETURNS_AT_LEAST:
+        last = " / ".join(f"[{'; '.join(map(_short, each))}]" for each in history.seen[-2:])
+        texts.append(
+            f"in {history.generations} generations its subscriptions changed {history.changes} times and came back "
+            f"{history.returns} times: {last}"
+        )
+    if texts:
+        yield Finding(
+            rule="KR609",
+            partition=group.partition,
+            evidence=f"group {shown(group.group)}: {'; '.join(texts)}",
+        )
+
+
+def _wants(member: Member) -> str:
+    if member.topic_regex:
+        return f"/{shown(member.topic_regex)}/"
+    more = f" and {len(member.topics) - _MOST_TOPICS} more" if len(member.topics) > _MOST_TOPICS else ""
+    return ", ".join(shown(topic) for topic in member.topics[:_MOST_TOPICS]) + more
+
+
+def _short(topics: str) -> str:
+    return shown(topics)

@@ -1,0 +1,124 @@
+"""Bytes that come in pieces, taken and skipped as a reader wants them; memory does not grow with their source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import overload
+
+from krepair.formats.damage import Damage
+from krepair.formats.varint import INT_BYTES, LONG_BYTES, read_varint, read_varlong
+from krepair.kernels.scan import ReadInto
+
+PIECE_BYTES = 1 << 20
+
+
+class StoredBytes:
+    """A range of a file, read as it is asked for; see ``compression.Stored``.
+
+    Args:
+        read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
+        start: position of its first byte.
+        end: position after its last.
+    """
+
+    def __init__(self, read_into: ReadInto, start: int, end: int) -> None:
+        self._read_into = read_into
+        self._start = start
+        self._size = end - start
+        self._piece = b""
+        self._piece_at = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, place: int, /) -> int: ...
+
+    @overload
+    def __getitem__(self, place: slice, /) -> bytes: ...
+
+    def __getitem__(self, place: int | slice, /) -> int | bytes:
+        if isinstance(place, int):
+            return self[place : place + 1][0]
+        start, stop, _ = place.indices(self._size)
+        if not self._piece_at <= start <= stop <= self._piece_at + len(self._piece):
+            self._piece = self._read(start, max(stop - start, min(PIECE_BYTES, self._size - start)))
+            self._piece_at = start
+        return self._piece[start - self._piece_at : stop - self._piece_at]
+
+    def _read(self, start: int, size: int) -> bytes:
+        piece = bytearray(size)
+        view, done = memoryview(piece), 0
+        while done < size and (got := self._read_into(view[done:], self._start + start + done)):
+            done += got
+        return bytes(view[:done])
+
+
+class ByteStream:
+    """Takes bytes out of pieces.
+
+    Args:
+        pieces: in order; a ``Damage`` ends them.
+
+    Attributes:
+        damage: how the pieces ended, if it was not well.
+    """
+
+    def __init__(self, pieces: Iterator[bytes | Damage]) -> None:
+        self.damage: Damage | None = None
+        self._pieces = pieces
+        self._held = memoryview(b"")
+        self._at_end = False
+
+    def _more(self) -> bool:
+        """Fetch the next piece if none is held; False at the end."""
+        while not self._held and not self._at_end:
+            piece = next(self._pieces, None)
+            if isinstance(piece, Damage):
+                self.damage = piece
+            if piece is None or isinstance(piece, Damage):
+                self._at_end = True
+            else:
+                self._held = memoryview(piece)
+        return bool(self._held)
+
+    def some(self, most: int) -> memoryview:
+        """What is at hand, at most so much; empty only at the end."""
+        self._more()
+        found = self._held[:most]
+        self._held = self._held[most:]
+        return found
+
+    def take(self, size: int) -> bytes:
+        """So many bytes, fewer at the end."""
+        parts = []
+        while size > 0 and (part := self.some(size)):
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def skip(self, size: int) -> int:
+        """Pass over so many bytes; gives how many there were."""
+        done = 0
+        while done < size and (part := self.some(size - done)):
+            done += len(part)
+        return done
+
+    def varint(self) -> int | None:
+        """The next 32-bit varint, None if it is cut or too long."""
+        found = read_varint(data := self._varint_bytes(INT_BYTES), 0, len(data))
+        return None if found is None else found.value
+
+    def varlong(self) -> int | None:
+        """The next 64-bit varint, None if it is cut or too long."""
+        found = read_varlong(data := self._varint_bytes(LONG_BYTES), 0, len(data))
+        return None if found is None else found.value
+
+    def _varint_bytes(self, most: int) -> bytearray:
+        data = bytearray()
+        while len(data) < most:
+            byte = self.take(1)
+            data += byte
+            if not byte or byte[0] < 0x80:
+                break
+        return data

@@ -1,0 +1,128 @@
+"""Task of ``check --deep``: decompress everything that is compressed in one segment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from msgspec import Struct
+
+from krepair.formats import batch_v2
+from krepair.formats.damage import Damage
+from krepair.kernels import dump_rows as r
+from krepair.kernels.scan import ReadInto
+from krepair.logdir.reading import opened_for_reading, why
+from krepair.pipeline.dump_style import Style
+from krepair.pipeline.items import FailureKind, Place
+from krepair.pipeline.log_walk import KR307, LogWalk, Wanted
+from krepair.pipeline.place import reached
+from krepair.pipeline.regenerate import read_into_from
+from krepair.pipeline.tasks import log_name
+
+MOST_PROBLEMS = 100
+
+
+class ContentWalk(LogWalk):
+    """Reads all compressed content of a log and shows nothing of it; iterate ``problems``.
+
+    Args:
+        read_into: as of ``LogWalk``.
+        file_size: bytes of the log.
+        base_offset: of the segment.
+    """
+
+    def __init__(self, read_into: ReadInto, file_size: int, base_offset: int) -> None:
+        super().__init__(read_into, file_size, base_offset, Wanted(Style(as_json=True), batches=False))
+        self._found: list[tuple[int, Damage]] = []
+
+    def problems(self) -> Iterator[tuple[int, Damage]]:
+        """(codec, range) of each content that cannot be read though the batch's checksum is right."""
+        for _ in self.lines():
+            yield from self._found
+            self._found.clear()
+        yield from self._found
+
+    def _together(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
+        yield from ()
+
+    def _one_batch(self, row: Any, origin: int) -> Iterator[bytes | memoryview]:
+        if row[r.B_PROBLEM] != r.BAD_CRC and row[r.B_ATTRIBUTES] & batch_v2.CODEC_MASK:
+            yield from super()._one_batch(row, origin)
+
+    def _damage_of(self, row: Any, found: Damage, rule: str) -> bytes:
+        if rule == KR307:
+            self._found.append((int(row[r.B_ATTRIBUTES]) & batch_v2.CODEC_MASK, found))
+        return b""
+
+
+class ContentItem(Struct, frozen=True, kw_only=True):
+    """One ``.log``.
+
+    Attributes:
+        place: where.
+        base_offset: of the segment.
+        size: bytes of its ``.log`` as it was listed.
+    """
+
+    place: Place
+    base_offset: int
+    size: int
+
+
+class ContentProblem(Struct, frozen=True, kw_only=True):
+    """Content that cannot be read.
+
+    Attributes:
+        position: of its first byte.
+        length: its bytes.
+        codec: see ``krepair.formats.compression.Codec``.
+        expected: what should be there.
+        found: what is there.
+    """
+
+    position: int
+    length: int
+    codec: int
+    expected: str
+    found: str
+
+
+class ContentResult(Struct, frozen=True, kw_only=True):
+    """What reading the content came to.
+
+    Attributes:
+        failure: kind of failure, empty if it could be read.
+        why: of a failure.
+        problems: ascending, at most ``MOST_PROBLEMS``.
+    """
+
+    failure: FailureKind = ""
+    why: str = ""
+    problems: tuple[ContentProblem, ...] = ()
+
+
+def read_contents(item: ContentItem) -> ContentResult:
+    """Decompress and parse every compressed batch and message of one segment."""
+    tree, wrong = reached(item.place)
+    if wrong:
+        return ContentResult(failure="elsewhere", why=wrong)
+    name = log_name(item.base_offset)
+    try:
+        with opened_for_reading(f"{item.place.path}/{name}", tree) as descriptor:
+            walk = ContentWalk(read_into_from(descriptor), item.size, item.base_offset)
+            found = list(islice(walk.problems(), MOST_PROBLEMS))
+    except OSError as error:
+        return ContentResult(failure="unreadable", why=f"{item.place.folder}/{name}: {why(error)}")
+    return ContentResult(
+        problems=tuple(
+            ContentProblem(
+                position=damage.position,
+                length=damage.length,
+                codec=codec,
+                expected=damage.expected,
+                found=damage.found,
+            )
+            for codec, damage in found
+        )
+    )

@@ -1,0 +1,114 @@
+"""Lines of ``krepair dump`` in plain Python: for everything that does not come in millions.
+
+A line is a kind and fields; as JSON one object, for a person words. Neither can steer a terminal. What the kernel
+``krepair.kernels.dump_lines`` writes has the same shape.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from krepair.formats.damage import Damage
+from krepair.plan.view import time_text
+
+FORMAT_VERSION: Final = "1.0"
+TIMES: Final = frozenset({"timestamp", "base_timestamp", "max_timestamp", "delete_horizon_ms"})
+# C1 controls and the marks that turn the direction of text; JSON itself escapes C0.
+_STEERS: Final = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+class Word(str):
+    """Text that a person sees without quotes: a name of ours or of Kafka's."""
+
+    __slots__ = ()
+
+
+class Raw(bytes):
+    """JSON that is written already."""
+
+    __slots__ = ()
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Word):
+        return str(value)
+    raise NotImplementedError(f"{type(value).__name__} in a line of output")
+
+
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=_plain)
+
+
+def json_of(value: Any) -> bytes:
+    """JSON in one line in which nothing steers a terminal; bytes as base64, names that are no UTF-8 spelled out."""
+    try:
+        data = _ENCODER.encode(value)
+    except UnicodeEncodeError:
+        data = _ENCODER.encode(_spelled(value))
+    if data.isascii() and b"\x7f" not in data:
+        return data
+    return _STEERS.sub(lambda found: f"\\u{ord(found[0]):04x}", data.decode()).encode()
+
+
+def _written(value: Any) -> bytes:
+    if type(value) is int:  # most are, and it is three times as fast
+        return b"%d" % value
+    return value if isinstance(value, Raw) else json_of(value)
+
+
+def _spelled(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {_spelled(key): _spelled(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_spelled(item) for item in value]
+    return value
+
+
+class Style:
+    """Writes lines.
+
+    Args:
+        as_json: one object a line, else words for a person.
+    """
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+
+    def line(self, kind: str, fields: Mapping[str, Any]) -> bytes:
+        """One line, with its newline."""
+        if self.as_json:
+            parts = [b'{"type":"', kind.encode(), b'"']
+            for name, value in fields.items():
+                parts += [b',"', name.encode(), b'":', _written(value)]
+            return b"".join((*parts, b"}\n"))
+        front = b"| record" if kind == "record" else kind.encode()
+        words = [b" %b=%b" % (name.encode(), self._for_person(name, value)) for name, value in fields.items()]
+        return b"".join((front, *words, b"\n"))
+
+    def template(self, kind: str, names: tuple[str, ...]) -> bytes:
+        """A line of numbers, to be filled with ``%``."""
+        if self.as_json:
+            return b'{"type":"%b",%b}\n' % (
+                kind.encode(),
+                b",".join(b'"%b":%%d' % name.encode() for name in names),
+            )
+        return b"%b %b\n" % (kind.encode(), b" ".join(b"%b=%%d" % name.encode() for name in names))
+
+    def damage(self, found: Damage, rule: str = "") -> bytes:
+        """The line of a damaged range."""
+        fields = found._asdict()
+        return self.line("damage", fields | {"rule": Word(rule)} if rule else fields)
+
+    def _for_person(self, name: str, value: Any) -> bytes:
+        if isinstance(value, Raw):
+            return value
+        if isinstance(value, Word) and value and value.isascii() and value.isprintable() and " " not in value:
+            return value.encode()
+        if name in TIMES and isinstance(value, int):
+            return time_text(value).encode()
+        return json_of(value)

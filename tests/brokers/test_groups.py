@@ -1,0 +1,134 @@
+"""What ``krepair groups`` says of a log directory is what brokers answer through the group protocol on the same one."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from krepair.ops.groups import GroupsReport, groups
+from krepair.ops.options import Engine, Options
+from tests.brokers.serving import PASSIVE, topics_of
+from tests.fixture_dirs import unpack
+from tests.lab import client
+from tests.lab.broker import Broker, Topic, wait_for
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+BLOAT, TV2 = "offsets-bloat-2.2.0-clean", "offsets-tv2-4.3.1"
+
+
+def ours(log_dir: Path) -> GroupsReport:
+    return groups(str(log_dir), Options(engine=Engine.INLINE))
+
+
+def commits_of(report: GroupsReport) -> dict[str, dict[tuple[str, int], tuple[int, str]]]:
+    return {
+        group.group: {(each.topic, each.partition): (each.offset, each.metadata) for each in group.commits}
+        for group in report.groups
+        if group.state != "Dead"
+    }
+
+
+def described(broker: Broker, names: list[str]) -> dict[str, Any]:
+    admin = client.admin(broker.bootstrap)
+    futures = admin.describe_consumer_groups(names, request_timeout=20)
+    return {name: future.result(30) for name, future in futures.items()}
+
+
+@pytest.mark.parametrize(("fixture", "version"), [(BLOAT, "2.2.1"), (BLOAT, "3.9.2"), (TV2, "4.3.1")])
+def test_groups_and_their_commits_are_what_a_broker_answers(
+    tmp_path: Path, fixture: str, version: str
+) -> None:
+    log_dir = unpack(fixture, tmp_path)
+    report = ours(log_dir)
+    copy = Path(shutil.copytree(log_dir, tmp_path / "copy"))
+    with Broker(version, copy, PASSIVE, topics_of(copy)) as broker:
+        names = sorted(commits_of(report))
+        # until the coordinator has loaded its partitions it knows fewer
+        wait_for(lambda: client.group_ids(broker.bootstrap) == names, timeout_s=60)
+        answered = client.fetch_group_offsets(broker.bootstrap)
+        states = {name: each.state.name for name, each in described(broker, names).items()}
+    assert commits_of(report) == answered
+    assert len(answered) > 5
+    assert sum(len(each) for each in answered.values()) > 8
+    for group in report.groups:
+        # members of the fixture's time are gone: a broker finds that out after their session timeout
+        if group.state == "Empty":
+            assert states[group.group] == "EMPTY"
+        else:
+            assert states[group.group] in {"STABLE", "PREPARING_REBALANCING", "EMPTY"}
+
+
+def joined(broker: Broker, group: str, protocol: str, topics: list[str], name: str) -> Consumer:
+    settings: dict[str, Any] = {
+        "bootstrap.servers": broker.bootstrap, "group.id": group, "client.id": name, "group.protocol": protocol,
+        "enable.auto.commit": False, "auto.offset.reset": "earliest", **client.QUIET,
+    }  # fmt: skip
+    consumer = Consumer(settings)
+    consumer.subscribe(topics)
+    return consumer
+
+
+@pytest.mark.parametrize(
+    ("version", "protocols"), [("4.3.1", ("classic", "consumer")), ("2.2.1", ("classic",))]
+)
+def test_members_subscriptions_and_states_are_what_a_broker_says(
+    tmp_path: Path, version: str, protocols: tuple[str, ...]
+) -> None:
+    consumers: list[Consumer] = []
+    with (
+        Broker(version, tmp_path / "logs", PASSIVE, work_dir=tmp_path / "work") as broker,
+        ExitStack() as leaving,
+    ):
+        client.create_topics(broker.bootstrap, version, {name: Topic(2, {}) for name in ("t-a", "t-b")})
+        for protocol in protocols:
+            for name, topics in (("one", ["t-a"]), ("two", ["t-a", "t-b"])):
+                consumer = joined(broker, f"of-{protocol}", protocol, topics, f"{protocol}-{name}")
+                leaving.callback(consumer.close)
+                consumers.append(consumer)
+        names = [f"of-{protocol}" for protocol in protocols]
+
+        def settled() -> bool:
+            for consumer in consumers:
+                consumer.poll(0.1)
+            try:
+                found = described(broker, names)
+            except KafkaException:  # the coordinator is still loading, or does not know the group yet
+                return False
+            return all(consumer.assignment() for consumer in consumers) and all(
+                each.state.name == "STABLE"
+                and len(each.members) == 2
+                and all(m.assignment.topic_partitions for m in each.members)
+                for each in found.values()
+            )
+
+        wait_for(settled, timeout_s=120)
+        for number, consumer in enumerate(consumers):
+            first = sorted((p.topic, p.partition) for p in consumer.assignment())[0]
+            # without metadata: this client writes a zero byte behind it, and takes it away when it reads
+            consumer.commit(offsets=[TopicPartition(*first, 10 + number)], asynchronous=False)
+        said, answered = described(broker, names), client.fetch_group_offsets(broker.bootstrap, names)
+        shutil.copytree(tmp_path / "logs", tmp_path / "copy")
+    report = ours(tmp_path / "copy")
+    found = {group.group: group for group in report.groups}
+    assert {name: commits_of(report)[name] for name in names} == answered
+    for name in names:
+        group, theirs = found[name], said[name]
+        assert (group.state, group.kind) == ("Stable", name.removeprefix("of-"))
+        assert sorted((m.member_id, m.client_id, m.client_host) for m in group.members) == sorted(
+            (m.member_id, m.client_id, m.host) for m in theirs.members
+        )
+        assert {m.client_id.rpartition("-")[2]: m.topics for m in group.members} == {
+            "one": ("t-a",),
+            "two": ("t-a", "t-b"),
+        }
+        sizes = {m.member_id: sum(map(len, m.assigned.values())) for m in group.members}
+        assert sizes == {m.member_id: len(m.assignment.topic_partitions) for m in theirs.members}
+        if group.kind == "classic":
+            assert group.protocol == theirs.partition_assignor
+    assert {each.evidence.split(":")[0] for each in report.findings} == {f"group {name}" for name in names}

@@ -1,0 +1,261 @@
+"""Records of the coordinators' topics: written and read back, as Kafka's own classes read them, and broken ones."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from krepair.errors import UsageError
+from krepair.formats import group_metadata, share_group_state, transaction_state
+from krepair.formats.coordinator_record import RecordTable
+from krepair.formats.damage import Damage
+from krepair.formats.message_schema import (
+    Field,
+    Schema,
+    decode,
+    decode_versioned,
+    encode,
+    encode_versioned,
+    id_text,
+)
+from tests.lab import jars
+
+JUDGE = Path(__file__).parent / "java" / "RecordJudge.java"
+TABLES = (group_metadata.RECORDS, transaction_state.RECORDS, share_group_state.RECORDS)
+PACKAGES = {
+    group_metadata.TOPIC: "org.apache.kafka.coordinator.group.generated",
+    transaction_state.TOPIC: "org.apache.kafka.coordinator.transaction.generated",
+    share_group_state.TOPIC: "org.apache.kafka.coordinator.share.generated",
+}
+ZERO_ID = id_text(bytes(16))
+NUMBERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+# the record's name in Kafka, where it is not the same
+CLASSES = {"transaction_state": "TransactionLog"}
+
+
+def schemas() -> list[tuple[str, Schema]]:
+    """(name of Kafka's class, schema) of every message of the three topics and of the consumer protocol."""
+    found = [
+        (f"{PACKAGES[table.topic]}.{CLASSES.get(each.name, camel(each.name, first=True))}{part}", schema)
+        for table in TABLES
+        for each in table.types.values()
+        if each.key_version or table.topic != group_metadata.TOPIC
+        for part, schema in (("Key", each.key), ("Value", each.value))
+    ]
+    return [
+        *found,
+        ("org.apache.kafka.common.message.ConsumerProtocolSubscription", group_metadata.SUBSCRIPTION),
+        ("org.apache.kafka.common.message.ConsumerProtocolAssignment", group_metadata.ASSIGNMENT),
+    ]
+
+
+def camel(name: str, *, first: bool = False) -> str:
+    head, *rest = name.split("_")
+    return "".join([head.capitalize() if first else head, *(word.capitalize() for word in rest)])
+
+
+def values_of(fields: tuple[Field, ...], version: int) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(
+        {field.name: value_of(field, version) for field in fields if field.since <= version <= field.until}
+    )
+
+
+def value_of(field: Field, version: int) -> st.SearchStrategy[Any]:
+    kind = field.type.removeprefix("[]")
+    one: st.SearchStrategy[Any]
+    if kind == "uint16":
+        one = st.integers(0, 2**16 - 1)
+    elif kind in NUMBERS:
+        one = st.integers(-(2 ** (NUMBERS[kind] - 1)), 2 ** (NUMBERS[kind] - 1) - 1)
+    elif kind == "uuid":
+        one = st.binary(min_size=16, max_size=16).map(id_text)
+    elif kind == "string":
+        one = st.text(st.characters(codec="utf-8"), max_size=20)
+    elif kind == "bytes":
+        one = st.binary(max_size=20)
+    else:
+        one = values_of(field.fields, version)
+    if field.type.startswith("[]"):
+        one = st.lists(one, max_size=3)
+    return st.none() | one if version >= field.nullable else one
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> tuple[str, Schema, int, dict[str, Any]]:
+    name, schema = draw(st.sampled_from(schemas()))
+    version = draw(st.integers(0, schema.latest))
+    return name, schema, version, draw(values_of(schema.fields, version))
+
+
+@given(messages())
+def test_what_is_written_is_read_back(message: tuple[str, Schema, int, dict[str, Any]]) -> None:
+    _, schema, version, values = message
+    assert decode(schema, version, encode(schema, version, values)) == values
+    assert decode_versioned(schema, encode_versioned(schema, version, values)) == (version, values)
+
+
+@given(messages(), st.data())
+def test_a_message_that_ends_too_early_is_a_value(
+    message: tuple[str, Schema, int, dict[str, Any]], data: st.DataObject
+) -> None:
+    _, schema, version, values = message
+    whole = encode(schema, version, values)
+    cut = data.draw(st.integers(0, len(whole)))
+    found = decode(schema, version, whole[:cut])
+    assert isinstance(found, Damage) == (cut < len(whole))
+
+
+@given(st.sampled_from(TABLES), st.none() | st.binary(max_size=80), st.none() | st.binary(max_size=200))
+def test_any_bytes_have_a_result(table: RecordTable, key: bytes | None, value: bytes | None) -> None:
+    found = table.decode(key, value)
+    assert found.tombstone == (value is None)
+    assert found.problem or (found.key and (found.value is not None or found.tombstone))
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(TABLES), st.data())
+def test_any_bytes_behind_a_known_key_have_a_result(table: RecordTable, data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(sorted(table.types)))
+    key = kind.to_bytes(2, "big") + encode(table.types[kind].key, 0, {})
+    value = data.draw(st.integers(0, 5)).to_bytes(2, "big") + data.draw(st.binary(max_size=100))
+    found = table.decode(key, value)
+    assert found.type == table.types[kind].name
+    assert bool(found.problem) == (found.value is None)
+
+
+@pytest.mark.parametrize("table", TABLES, ids=[table.topic for table in TABLES])
+def test_an_unknown_version_is_named_and_nothing_is_guessed(table: RecordTable) -> None:
+    unknown = table.decode((99).to_bytes(2, "big") + b"x", b"\0\0")
+    assert (unknown.type, unknown.key_version, unknown.key, unknown.value) == ("unknown", 99, {}, None)
+    assert "99" in unknown.problem
+    for kind, each in table.types.items():
+        key = kind.to_bytes(2, "big") + encode(each.key, 0, {})
+        found = table.decode(key, (30_000).to_bytes(2, "big") + bytes(100))
+        assert (found.type, found.value_version, found.value) == (each.name, 30_000, None)
+        assert "30000" in found.problem
+
+
+@given(st.binary(max_size=60) | values_of(group_metadata.OFFSET_COMMIT_KEY.fields, 0).map(
+    lambda values: encode(group_metadata.OFFSET_COMMIT_KEY, 0, values)
+))  # fmt: skip
+def test_the_short_way_to_a_commits_key_gives_the_same(key: bytes) -> None:
+    assert group_metadata.read_commit_key(key) == decode(group_metadata.OFFSET_COMMIT_KEY, 0, key)
+
+
+@given(st.data(), st.integers(0, 4), st.binary(max_size=30))
+def test_the_short_way_to_a_commits_value_gives_the_same(
+    data: st.DataObject, version: int, tail: bytes
+) -> None:
+    schema = group_metadata.OFFSET_COMMIT_VALUE
+    whole = encode_versioned(schema, version, data.draw(values_of(schema.fields, version))) + tail
+    value = whole[: data.draw(st.integers(2, len(whole)))]
+    found = decode_versioned(schema, value)
+    assert group_metadata.read_commit_value(value) == (found if isinstance(found, Damage) else found[1])
+
+
+def test_a_tagged_field_that_is_not_known_is_kept() -> None:
+    written = encode(group_metadata.OFFSET_COMMIT_VALUE, 4, {"offset": 5, "metadata": "m"})
+    with_tag = written[:-1] + bytes([1, 9, 2]) + b"ab"
+    found = decode(group_metadata.OFFSET_COMMIT_VALUE, 4, with_tag)
+    assert not isinstance(found, Damage)
+    assert (found["offset"], found["unknown_tags"]) == (5, {"9": b"ab"})
+
+
+def test_a_member_as_a_broker_of_4_3_1_wrote_it() -> None:
+    value = base64.b64decode("AAAAAA1jb25zdW1lci1vbmULLzEyNy4wLjAuMQIEdC1hAQAEk+AAAQABAA==")
+    key = b"\0\5\0\1g\0\1m"
+    found = group_metadata.RECORDS.decode(key, value)
+    assert (found.type, found.problem) == ("consumer_group_member_metadata", "")
+    assert found.value is not None
+    assert (found.value["subscribed_topic_names"], found.value["classic_member_metadata"]) == (["t-a"], None)
+
+
+def test_a_newer_consumer_protocol_is_read_as_the_latest_that_is_known() -> None:
+    written = encode(group_metadata.SUBSCRIPTION, 3, {"topics": ["b", "a", "b"]})
+    assert group_metadata.subscribed_topics(b"\0\x09" + written + b"more") == ("a", "b")
+    assert group_metadata.subscribed_topics(b"\0\0\0") is None
+    assert group_metadata.assigned_partitions(b"") == {}
+
+
+def test_a_value_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(UsageError, match="does not fit"):
+        encode(group_metadata.OFFSET_COMMIT_VALUE, 3, {"offset": 2**63})
+    with pytest.raises(UsageError, match="versions 0 to 4"):
+        encode(group_metadata.OFFSET_COMMIT_VALUE, 5, {})
+
+
+def in_kafkas_words(fields: tuple[Field, ...], values: dict[str, Any], version: int) -> dict[str, Any]:
+    """The JSON that Kafka's converters write: tagged fields with their default are left out."""
+    out: dict[str, Any] = {}
+    for field in fields:
+        if not field.since <= version <= field.until:
+            continue
+        value = values[field.name]
+        if (
+            field.tag >= 0
+            and field.type != "struct"
+            and (value == field.default or (field.type == "uuid" and value in {None, ZERO_ID}) or value == [])
+        ):
+            continue
+        out[camel(field.name)] = _in_kafkas_words(field, value, version)
+    return out
+
+
+def _in_kafkas_words(field: Field, value: Any, version: int) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return [_in_kafkas_words(field, item, version) for item in value]
+    if isinstance(value, dict):
+        return in_kafkas_words(field.fields, value, version)
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def examples(schema: Schema, version: int) -> list[dict[str, Any]]:
+    """The same few messages each time."""
+    found: list[dict[str, Any]] = []
+
+    @settings(max_examples=6, database=None, derandomize=True)
+    @given(values_of(schema.fields, version))
+    def collect(values: dict[str, Any]) -> None:
+        found.append(values)
+
+    collect()
+    return found
+
+
+@pytest.mark.broker
+def test_kafkas_own_classes_read_the_same(tmp_path: Path) -> None:
+    cases: list[tuple[str, Schema, int, dict[str, Any]]] = []
+
+    for name, schema in schemas():
+        for version in range(schema.latest + 1):
+            cases += [(name, schema, version, values) for values in examples(schema, version)]
+    lines = [
+        f"{name} {version} {encode(schema, version, values).hex()}" for name, schema, version, values in cases
+    ]
+    argv = [
+        "java",
+        "-XX:TieredStopAtLevel=1",
+        "-Dfile.encoding=UTF-8",
+        "-cp",
+        jars.classpath("4.3.1"),
+        str(JUDGE),
+    ]
+    done = subprocess.run(
+        argv, input="\n".join(lines) + "\n", capture_output=True, encoding="utf-8", check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    answers = done.stdout.split("\n")[:-1]  # not at every character that is a line end for Python
+    assert len(answers) == len(cases) >= 200
+    for (name, schema, version, values), answer in zip(cases, answers, strict=True):
+        left, _, text = answer.partition(" ")
+        assert left == "0", (name, version)
+        assert json.loads(text) == in_kafkas_words(schema.fields, values, version), (name, version)
