@@ -184,6 +184,8 @@ class RealDisk:
         """Open a file that is about to be changed, once it is certain to be a file of this tree, and of it alone."""
         with self.tree.opened(path, flags) as descriptor:
             found = os.fstat(descriptor)
+            if found.st_dev != self._device_of_folder(path):
+                raise OSError(errno.EXDEV, "is on another file system than its folder")
             if found.st_nlink != 1:
                 raise OSError(errno.EINVAL, f"has {found.st_nlink} names (hard links), expected one")
             if inode and found.st_ino != inode:
@@ -191,6 +193,11 @@ class RealDisk:
                     errno.EINVAL, f"is another file than it was (inode {found.st_ino}, not {inode})"
                 )
             yield descriptor
+
+    def _device_of_folder(self, path: str) -> int:
+        """A file that is mounted over a name is from elsewhere."""
+        folder = self.tree.status(os.path.dirname(path))
+        return -1 if folder is None else folder.st_dev
 
     @contextlib.contextmanager
     def _new_file(self, path: str) -> Iterator[int]:

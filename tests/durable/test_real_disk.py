@@ -7,6 +7,8 @@ import fcntl
 import os
 import pickle
 import stat
+import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -235,6 +237,29 @@ class TestNames:
             b"old",
             before.st_mtime_ns,
         )
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+    def test_a_file_of_another_file_system_that_is_mounted_over_a_name_is_not_changed(
+        self, disk: Disk, root: str
+    ) -> None:
+        disk.create(f"{root}/a", b"old")
+        with tempfile.NamedTemporaryFile(dir="/dev/shm") as victim:
+            victim.write(b"victim")
+            victim.flush()
+            if subprocess.run(["mount", "--bind", victim.name, f"{root}/a"], check=False).returncode:
+                pytest.skip("this system lets nobody mount")
+            try:
+                for call in (
+                    lambda: disk.write_at(f"{root}/a", 0, [memoryview(b"new")]),
+                    lambda: disk.truncate(f"{root}/a", 0),
+                    lambda: disk.set_attributes(f"{root}/a", Attributes(1, 1, 0o777, 0, {})),
+                ):
+                    with pytest.raises(OSError) as caught:
+                        call()
+                    assert caught.value.errno == errno.EXDEV
+                assert content(victim.name) == b"victim"
+            finally:
+                subprocess.run(["umount", f"{root}/a"], check=True)
 
     def test_another_file_than_the_one_expected_is_not_changed(self, disk: Disk, root: str) -> None:
         disk.create(f"{root}/a", b"old")
