@@ -56,13 +56,15 @@ class KeptFile(NamedTuple):
     Attributes:
         path: relative to the partition folder.
         original: as it was when it was kept.
-        digest: 32 hex digits over its bytes as they were journalled; empty where the plan has a digest of its batches,
-            or where an older krepair kept it.
+        digest: 32 hex digits as they were journalled, see ``digest_content``; empty where the plan has a digest of its
+            batches, or where an older krepair kept it.
+        plain: whether the digest is the plan's, over the bytes one by one: of bytes that were cut.
     """
 
     path: str
     original: FileState
     digest: str
+    plain: bool = False
 
 
 class Action(Protocol[ChangeT_contra, IntentT]):

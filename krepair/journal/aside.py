@@ -14,7 +14,7 @@ from krepair.journal.action import Ground, KeptFile
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import unchanged
 from krepair.journal.record import AsideIntent, Order
-from krepair.logdir.fingerprint import digest_file
+from krepair.logdir.fingerprint import digest_content
 from krepair.plan.model import SetAside
 
 
@@ -42,7 +42,7 @@ class SetSegmentsAside:
             if state is None:
                 raise StalePlanError(f"{folder.at(name)}: is not there")
             states.append(state)
-        digests = {name: digest_file(folder.at(name)) for name in change.names}
+        digests = {name: digest_content(folder.at(name)) for name in change.names}
         return AsideIntent(change_id=change.change_id, files=tuple(states), digests=digests)
 
     def is_committed(self, folder: PartitionFolder, intent: AsideIntent) -> bool:

@@ -73,7 +73,7 @@ class ApplyIntent(Struct, frozen=True, tag="apply", kw_only=True):
         snapshots: names among the originals that are producer snapshots.
         copied: names among the originals that are kept as real copies (known to be damaged).
         merged: the staged files, by their final names.
-        digests: name -> 32 hex digits over the bytes of an original, where the plan has none of its batches.
+        digests: name -> digest of what an original holds, where the plan has none of its batches.
         parts: (bytes, CRC-32C) of what each source gave to the new ``.log``, in order; empty if it was not staged here.
         made: name -> 32 hex digits over the bytes of each new index.
     """
@@ -98,7 +98,7 @@ class ReplaceIntent(Struct, frozen=True, tag="replace", kw_only=True):
         change_id: of the change.
         original: the file as it was, or None if there was none.
         replacement: the staged file, by its final name, or None if the file only goes.
-        digest: 32 hex digits over the bytes of the original; empty if there was none.
+        digest: of what the original holds, see ``digest_content``; empty if there was none.
     """
 
     change_id: str
@@ -137,7 +137,7 @@ class LogIntent(Struct, frozen=True, tag="log", kw_only=True):
         companions: the indexes that are replaced with it.
         front_bytes: how much of the new ``.index`` is also true of the old log.
         last: whether it is the last segment of its partition at that time.
-        digests: name -> 32 hex digits over the bytes of each file that is kept whole.
+        digests: name -> digest of what each file that is kept whole holds.
     """
 
     change_id: str
@@ -157,7 +157,7 @@ class AsideIntent(Struct, frozen=True, tag="aside", kw_only=True):
     Attributes:
         change_id: of the change.
         files: as they were, the ``.log`` first.
-        digests: name -> 32 hex digits over the bytes of each.
+        digests: name -> digest of what each holds.
     """
 
     change_id: str

@@ -20,7 +20,7 @@ from krepair.journal.action import Ground, KeptFile
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh_file, check_no_pending_swap
 from krepair.journal.record import FileState, Order, ReplaceIntent
-from krepair.logdir.fingerprint import digest_file
+from krepair.logdir.fingerprint import digest_content
 from krepair.plan.model import ReplaceFile
 
 
@@ -60,7 +60,7 @@ class ReplaceFiles:
             VerifyFailedError: the staged file is not the plan's.
         """
         original, staged = check_fresh_file(ground.folder, ground.planned, change)
-        digest = "" if original is None else digest_file(ground.folder.at(change.name))
+        digest = "" if original is None else digest_content(ground.folder.at(change.name))
         return ReplaceIntent(change_id=change.change_id, original=original, replacement=staged, digest=digest)
 
     def can_go_on(self, folder: PartitionFolder, intent: ReplaceIntent) -> bool:

@@ -17,7 +17,7 @@ from krepair.journal.steps import (
     segment_file,
     undo_steps,
 )
-from krepair.logdir.fingerprint import digest_file
+from krepair.logdir.fingerprint import digest_content
 from krepair.plan.model import RewriteSegments
 
 
@@ -51,7 +51,7 @@ class RewriteGroups:
         # Of a log that is valid throughout, the plan's digest and the batches' own CRCs say all.
         of_batches = {name for name, file in ground.planned.items() if name.endswith(".log") and file.digest}
         digests = {
-            state.name: digest_file(folder.at(state.name))
+            state.name: digest_content(folder.at(state.name))
             for state in originals
             if state.name not in of_batches or state.name in copied
         }

@@ -26,7 +26,7 @@ from krepair.journal.action import Ground, KeptFile
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_no_pending_swap, staged_file, unchanged
 from krepair.journal.record import CompanionStates, FileState, LogIntent, Order
-from krepair.logdir.fingerprint import DIGEST_BYTES, digest_file
+from krepair.logdir.fingerprint import DIGEST_BYTES, digest_content
 from krepair.plan.model import MendLog
 
 _CHUNK_BYTES = 1 << 20
@@ -86,7 +86,7 @@ class MendLogs:
             companions=companions,
             front_bytes=change.front_bytes,
             last=not _logs_behind(folder, change.name),
-            digests={name: digest_file(folder.at(name)) for name in whole},
+            digests={name: digest_content(folder.at(name)) for name in whole},
         )
 
     def is_committed(self, folder: PartitionFolder, intent: LogIntent) -> bool:
@@ -172,7 +172,7 @@ class MendLogs:
         if intent.replacement is None and self.is_committed(folder, intent):
             size = intent.original.size - intent.size_after
             cut = FileState(name=name + CUT, size=size, mtime_ns=0, inode=0)
-            files.append(KeptFile(folder.names.keep(name + CUT), cut, intent.digest_removed))
+            files.append(KeptFile(folder.names.keep(name + CUT), cut, intent.digest_removed, plain=True))
         return files
 
     def order_of(self, intent: LogIntent) -> Order | None:

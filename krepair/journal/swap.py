@@ -34,7 +34,7 @@ from krepair.journal.steps import (
     staged_extensions,
     take_out_originals,
 )
-from krepair.logdir.fingerprint import digest_file
+from krepair.logdir.fingerprint import digest_content
 from krepair.plan.model import CompleteSwap, FileFingerprint
 
 
@@ -81,7 +81,7 @@ class CompleteSwaps:
                 FileState(name=log, size=pending.size, mtime_ns=pending.mtime_ns, inode=pending.inode),
                 *staged,
             ),
-            digests={state.name: digest_file(folder.at(state.name)) for state in originals},
+            digests={state.name: digest_content(folder.at(state.name)) for state in originals},
         )
         return SwapIntent(change_id=change.change_id, group=group)
 

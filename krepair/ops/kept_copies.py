@@ -16,7 +16,7 @@ from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import Journal
 from krepair.kernels.classes import D_NONE
 from krepair.kernels.scan import INT64_MAX
-from krepair.logdir.fingerprint import digest_file
+from krepair.logdir.fingerprint import digest_content, digest_file
 from krepair.ops.progress import Progress
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.items import Place, ScanItem, ScanResult
@@ -107,7 +107,8 @@ def _file_problem(folder: PartitionFolder, kept: KeptFile) -> str:
     found = folder.state(kept.path)
     if found is None or not kept.digest:
         return ""  # that it is gone, undo itself says; what an older krepair kept has no digest
-    if digest_file(path) != kept.digest:
+    digest = digest_file if kept.plain else digest_content
+    if digest(path) != kept.digest:
         return _bad(path, "its bytes are not those that were kept")
     return ""
 
