@@ -280,8 +280,9 @@ class _Run:
             except (InterruptedAtSafePointError, LockLostError):
                 raise
             except (KrepairError, OSError) as error:
-                # This run has changed nothing of it: the code is that of what stands in the way.
-                return [*self._go_on(able), failed(change.change_id, error, rolled_back=False)]
+                # The code is that of what stands in the way; if all is as before, the next plan can begin anew.
+                back = self.journal.states[change.change_id] == "committing" and self._roll_back(intent)
+                return [*self._go_on(able), failed(change.change_id, error, rolled_back=back)]
         return self._go_on(able)
 
     def _commit(self, batch: Sequence[Change], stage: Callable[[Change], None]) -> list[Outcome]:

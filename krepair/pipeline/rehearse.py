@@ -28,7 +28,7 @@ from krepair.pipeline.place import reached
 from krepair.pipeline.tasks import log_name
 
 _WINDOW_BYTES: Final = 1 << 20
-_SNAPSHOT_AT_MOST_BYTES: Final = 1 << 30
+_SNAPSHOT_AT_MOST_BYTES: Final = 1 << 27  # two million producers; a longer file is none that a broker wrote
 _TXN_INDEX_AT_MOST_BYTES: Final = 1 << 30
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")

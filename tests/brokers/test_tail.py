@@ -188,7 +188,7 @@ def test_offset_that_does_not_fit_keeps_a_broker_from_starting_until_it_is_cut_o
     torn.flip_with(1, torn.places(1)[3] + byte, value)
     (line,) = torn.check(broker_version=version).forecast
     assert line.expected == "refuse"
-    assert "its recovery fails" in line.text
+    assert "it cannot be split" in line.text
     with pytest.raises(JudgeError, match="Split operation is only permitted"):
         loaded(judge(version), torn.folder, tmp_path / "work", clean=False)
     plan = torn.plan(accepted_losses=("KR304:t-0:65",))
