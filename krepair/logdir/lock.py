@@ -156,6 +156,7 @@ def _take(path: str, disk: Disk) -> Lock:
         try:
             _lock_descriptor(path, descriptor)
             if _still_named(path, descriptor, disk.tree):
+                created = created or _take_over(path, descriptor, disk)
                 return Lock(path, descriptor, disk.tree, created=created)
         except OSError as error:
             os.close(descriptor)
@@ -168,6 +169,22 @@ def _take(path: str, disk: Disk) -> Lock:
         os.close(descriptor)
         created = False
     raise RefusedError(f"{shown_path(path)}: was replaced {_TRIES} times while krepair tried to lock it")
+
+
+def _take_over(path: str, descriptor: int, disk: Disk) -> bool:
+    """Take over a ``.lock`` that a krepair left which was killed right after it had made it; returns whether it is one.
+
+    It is empty, ours, and not the log directory's owner's: a broker of that user could not open it.
+    """
+    like = read_attributes(os.path.dirname(path), disk.tree)
+    found = os.fstat(descriptor)
+    owner = (found.st_uid, found.st_gid)
+    if found.st_size or owner != (os.geteuid(), os.getegid()) or owner == (like.uid, like.gid):
+        return False
+    now = read_attributes(path, disk.tree)
+    mode = like.mode & _PERMISSION_BITS_FOR_FILES
+    disk.set_attributes(path, now._replace(uid=like.uid, gid=like.gid, mode=mode), found.st_ino)
+    return True
 
 
 def _create(path: str, disk: Disk) -> bool:

@@ -268,3 +268,25 @@ class TestBadFile:
         before = (log_dir / ".lock").stat()
         assert is_locked(str(log_dir)) is None
         assert (log_dir / ".lock").stat() == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_lock_file_that_a_killed_krepair_left_with_root_as_its_owner_does_not_stay(tmp_path: Path) -> None:
+    """Killed between making the file and giving it away: a broker of another user could not open it."""
+    os.chown(tmp_path, 4242, 4343)
+    (tmp_path / ".lock").touch(0o600)
+    with hold_lock(str(tmp_path), RealDisk(str(tmp_path))) as lock:
+        found = (tmp_path / ".lock").stat()
+        assert (found.st_uid, found.st_gid) == (4242, 4343)
+        lock.check()
+    assert not (tmp_path / ".lock").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_lock_file_of_the_directory_s_owner_stays(tmp_path: Path) -> None:
+    os.chown(tmp_path, 4242, 4343)
+    (tmp_path / ".lock").touch(0o600)
+    os.chown(tmp_path / ".lock", 4242, 4343)
+    with hold_lock(str(tmp_path), RealDisk(str(tmp_path))):
+        pass
+    assert (tmp_path / ".lock").exists()
