@@ -31,7 +31,7 @@ class ExitCode(IntEnum):
 EXIT_CODE_MEANING: dict[ExitCode, str] = {
     ExitCode.DONE: "nothing to do, or everything done and verified",
     ExitCode.BUG: "an error of krepair itself; please report it",
-    ExitCode.FOUND: "findings, damage or changes exist (check, plan, verify, dump, groups)",
+    ExitCode.FOUND: "findings, damage or changes exist (check, plan, verify, dump, groups, transactions)",
     ExitCode.PARTLY: "applied partly; the directory is consistent and apply can continue",
     ExitCode.PERSON_DECIDES: "a person must decide",
     ExitCode.NOT_A_LOG_DIR: "not a log directory",

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from krepair import __version__
-from krepair.cli import apply, check, dump, explain, groups, plan, purge, show, undo, verify
+from krepair.cli import apply, check, dump, explain, groups, plan, purge, show, transactions, undo, verify
 from krepair.cli.outcome import guarded
 
 
@@ -75,6 +75,7 @@ app.command("undo")(undo.undo)
 app.command("purge")(purge.purge)
 app.command("dump")(dump.dump)
 app.command("groups")(groups.groups)
+app.command("transactions")(transactions.transactions)
 app.command("explain")(explain.explain)
 
 

@@ -16,7 +16,19 @@ from krepair.plan.view import View, visible
 
 INTERRUPTED_BY_SIGNAL: Final = 130
 BROKEN_PIPE: Final = 141
-VERBS: Final = ("check", "plan", "show", "apply", "verify", "undo", "purge", "dump", "groups", "explain")
+VERBS: Final = (
+    "check",
+    "plan",
+    "show",
+    "apply",
+    "verify",
+    "undo",
+    "purge",
+    "dump",
+    "groups",
+    "transactions",
+    "explain",
+)
 CHANGING_VERBS: Final = ("apply", "undo", "purge")
 _AGAIN: Final = "run the same command again: it goes on where it stopped"
 NO_FILE: Final = "standard output, or a call that names no file"

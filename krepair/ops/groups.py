@@ -10,35 +10,31 @@ from typing import Final
 from msgspec import Struct
 
 from krepair.checks.catalogue import Finding
-from krepair.errors import ExitCode, UnreadableError
+from krepair.errors import ExitCode
 from krepair.formats.damage import shown
 from krepair.formats.group_metadata import TOPIC
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
+from krepair.ops.coordinator_topic import (
+    PassedOver,
+    log_bytes,
+    partitions_of,
+    passed_over,
+    read_partitions,
+    segments_of,
+)
 from krepair.ops.options import Options
 from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.survey import place_of
 from krepair.pipeline.engine import choose_engine
 from krepair.pipeline.group_model import Group, Member
-from krepair.pipeline.groups import DamagedPart, GroupsItem, GroupsResult
+from krepair.pipeline.groups import GroupsItem
 from krepair.pipeline.jobs import READ_GROUPS
 
 RETURNS_AT_LEAST: Final = 2
 """How often the subscriptions of a group must come back before that is told: once may be a restart."""
 _MOST_KINDS: Final = 5
 _MOST_TOPICS: Final = 5
-
-
-class PassedOver(Struct, frozen=True, kw_only=True):
-    """Damage that was passed over: what these bytes said is not in the answer.
-
-    Attributes:
-        partition: folder name.
-        part: where, and what was found.
-    """
-
-    partition: str
-    part: DamagedPart
 
 
 class GroupsReport(Struct, frozen=True, kw_only=True):
@@ -93,36 +89,17 @@ def groups(
     """
     progress = progress or SilentProgress()
     view = read_log_dir(log_dir)
-    chosen = [
-        each for each in view.partitions if each.topic == TOPIC and options.wants(each.topic, each.number)
-    ]
-    unreadable = next((each.unreadable for each in chosen if each.unreadable), "")
-    if unreadable:
-        raise UnreadableError(unreadable)
-    items = [_item(view, each, wanted) for each in chosen]
-    sizes = [sum(size for _, size in item.segments) for item in items]
-    engine = choose_engine(options.engine, options.master, sum(sizes))
-    results: dict[int, GroupsResult] = {}
-    progress.start("groups", sum(sizes))
+    chosen = partitions_of(view, TOPIC, options.wants)
+    total = sum(map(log_bytes, chosen))
+    engine = choose_engine(options.engine, options.master, total)
     try:
-        for index, result in engine.run(READ_GROUPS, items):
-            results[index] = result
-            progress.advance(sizes[index])
+        items = [_item(view, each, wanted) for each in chosen]
+        results = read_partitions(engine, READ_GROUPS, items, chosen, progress, "groups")
     finally:
-        progress.finish()
         engine.close()
-    failed = next((result.why for _, result in sorted(results.items()) if result.failure), "")
-    if failed:
-        raise UnreadableError(f"{failed}; the groups cannot be told without it")
-    found = sorted(
-        (group for result in results.values() for group in result.groups), key=lambda group: group.group
-    )
+    found = sorted((group for result in results for group in result.groups), key=lambda group: group.group)
     findings = tuple(finding for group in found for finding in subscription_findings(group))
-    damaged = tuple(
-        PassedOver(partition=items[index].place.folder, part=part)
-        for index, result in sorted(results.items())
-        for part in result.damaged
-    )
+    damaged = passed_over(chosen, results)
     return GroupsReport(
         log_dir=view.path,
         now_ms=options.now_ms,
@@ -130,9 +107,9 @@ def groups(
         groups=tuple(found),
         findings=findings,
         damaged=damaged,
-        damages=sum(result.damages for result in results.values()),
-        unknown=sum(result.unknown for result in results.values()),
-        bytes_read=sum(sizes),
+        damages=sum(result.damages for result in results),
+        unknown=sum(result.unknown for result in results),
+        bytes_read=total,
         engine=engine.why,
         next_command=_next_command(view.path, findings, bool(damaged)),
     )
@@ -141,7 +118,7 @@ def groups(
 def _item(view: LogDir, partition: Partition, wanted: Sequence[str]) -> GroupsItem:
     return GroupsItem(
         place=place_of(view, partition),
-        segments=tuple((segment.base_offset, segment.log.size) for segment in partition.segments),
+        segments=segments_of(partition),
         log_start=view.log_start.offsets.get((partition.topic, partition.number), 0),
         groups=tuple(wanted),
     )

@@ -8,7 +8,18 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from krepair.pipeline import contents, damage, groups, indexes, look, rehearse, tasks, txn_indexes, verify
+from krepair.pipeline import (
+    contents,
+    damage,
+    groups,
+    indexes,
+    look,
+    rehearse,
+    tasks,
+    transactions,
+    txn_indexes,
+    verify,
+)
 from krepair.pipeline.contents import ContentItem, ContentResult
 from krepair.pipeline.damage import MapItem, MapResult, MendedItem, MendedResult
 from krepair.pipeline.groups import GroupsItem, GroupsResult
@@ -24,6 +35,7 @@ from krepair.pipeline.items import (
 )
 from krepair.pipeline.look import LookItem, LookResult
 from krepair.pipeline.rehearse import RehearseItem, RehearseResult
+from krepair.pipeline.transactions import TransactionsItem, TransactionsResult
 from krepair.pipeline.txn_indexes import TxnItem, TxnResult
 
 Item = TypeVar("Item")
@@ -54,6 +66,9 @@ REHEARSE = Task("rehearse", RehearseItem, RehearseResult, rehearse.rehearse)
 MAKE_MENDED = Task("make mended", MendedItem, MendedResult, damage.mended)
 READ_CONTENTS = Task("read contents", ContentItem, ContentResult, contents.read_contents)
 READ_GROUPS = Task("read groups", GroupsItem, GroupsResult, groups.read_groups)
+READ_TRANSACTIONS = Task(
+    "read transactions", TransactionsItem, TransactionsResult, transactions.read_transactions
+)
 TASKS: dict[str, Task[Any, Any]] = {
     task.name: task
     for task in (
@@ -71,6 +86,7 @@ TASKS: dict[str, Task[Any, Any]] = {
         MAKE_MENDED,
         READ_CONTENTS,
         READ_GROUPS,
+        READ_TRANSACTIONS,
     )
 }
 

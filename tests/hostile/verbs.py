@@ -110,6 +110,7 @@ def every_verb(log_dir: Path, plan: Path, *options: str) -> list[Ran]:
         run("check", where, "--engine", "inline", *options),
         run("check", where, "--engine", "inline", "--json", *options),
         run("verify", where, "--engine", "inline"),
+        run("transactions", where, "--engine", "inline"),
         run("plan", where, "--fix", ALL_FIXES, "--engine", "inline", "--out", str(plan), *options),
     ]
     for ran in runs:

@@ -17,7 +17,21 @@ from tools import docs
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
-VERBS = ("check", "plan", "show", "apply", "verify", "undo", "purge", "dump", "groups", "explain")
+VERBS = (
+    *[
+        "check",
+        "plan",
+        "show",
+        "apply",
+        "verify",
+        "undo",
+        "purge",
+        "dump",
+        "groups",
+        "transactions",
+        "explain",
+    ],
+)
 
 
 def names(pages: list[Path]) -> list[str]:

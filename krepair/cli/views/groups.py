@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from krepair.ops.coordinator_topic import PassedOver
 from krepair.ops.groups import GroupsReport
 from krepair.pipeline.group_model import Group
 from krepair.plan.view import Section, Table, View, bytes_text, time_text
@@ -53,23 +54,7 @@ def groups_view(report: GroupsReport, *, detailed: bool) -> View:
                 rows=tuple((each.rule, each.partition, each.evidence) for each in report.findings),
             ),
         ),
-        Section(
-            title="Passed over",
-            table=Table(
-                columns=("partition", "file", "position", "bytes", "what"),
-                rows=tuple(
-                    (
-                        each.partition,
-                        each.part.file,
-                        f"{each.part.position:,}",
-                        f"{each.part.length:,}",
-                        each.part.text,
-                    )
-                    for each in report.damaged
-                ),
-                right=frozenset({2, 3}),
-            ),
-        ),
+        passed_over_section(report.damaged),
         Section(title="Engine", lines=(report.engine,) if report.engine else ()),
         Section(title="Next", commands=(report.next_command,) if report.next_command else ()),
     ]
@@ -155,6 +140,27 @@ def _group(group: Group, now_ms: int) -> list[Section]:
             ),
         ),
     ]
+
+
+def passed_over_section(damaged: tuple[PassedOver, ...]) -> Section:
+    """Damage of a coordinator's topic that was passed over."""
+    return Section(
+        title="Passed over",
+        table=Table(
+            columns=("partition", "file", "position", "bytes", "what"),
+            rows=tuple(
+                (
+                    each.partition,
+                    each.part.file,
+                    f"{each.part.position:,}",
+                    f"{each.part.length:,}",
+                    each.part.text,
+                )
+                for each in damaged
+            ),
+            right=frozenset({2, 3}),
+        ),
+    )
 
 
 def age_text(then_ms: int, now_ms: int) -> str:

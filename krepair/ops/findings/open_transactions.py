@@ -40,11 +40,13 @@ class Bounds(NamedTuple):
         at_least_ms: 0 if nothing is known.
         at_most_ms: a very large number if nothing is known.
         told_by: where ``at_least_ms`` comes from.
+        begun_by_ms: when it had begun at the latest, by a broker's clock; a very large number if nothing is known.
     """
 
     at_least_ms: int
     at_most_ms: int
     told_by: str
+    begun_by_ms: int
 
 
 class OpenTransaction(NamedTuple):
@@ -81,25 +83,31 @@ def transaction_findings(
         ((each.partition.topic, facts) for each in surveyed for facts in each.segments), now_ms
     )
     limit_ms = most_ms + COORDINATOR_SLACK_MS
-    found = [one for each in surveyed for one in _open_in(each, written) if one.bounds.at_most_ms > limit_ms]
+    found = [one for each in surveyed for one in open_in(each, written) if one.bounds.at_most_ms > limit_ms]
     states = coordinator_states(views, {one.producer_id for one in found})
     hanging: dict[str, list[tuple[OpenTransaction, str]]] = {}
     unknown: list[OpenTransaction] = []
     for one in found:
-        hangs, text = _judge(one, states.get(one.producer_id), written, limit_ms)
+        hangs, text = judge(one, states.get(one.producer_id), written, limit_ms)
         if hangs:
             hanging.setdefault(one.each.partition.folder, []).append((one, text))
         elif hangs is None:
             unknown.append(one)
     for some in hanging.values():
-        yield _hanging(some)
+        yield hanging_finding(some)
     if unknown:
         yield _not_known(unknown)
 
 
-def _open_in(each: Surveyed, written: LastWrite) -> Iterator[OpenTransaction]:
+def is_known(each: Surveyed) -> bool:
+    """Whether a partition was read whole, and no marker can lie behind damage before its tail."""
     known = each.segments and len(each.segments) == len(each.partition.segments)
-    if not known or any(not facts.summary.is_whole for facts in each.segments[:-1]):
+    return bool(known) and all(facts.summary.is_whole for facts in each.segments[:-1])
+
+
+def open_in(each: Surveyed, written: LastWrite) -> Iterator[OpenTransaction]:
+    """Every transaction without a marker, by first offset; none of a partition of which too little is known."""
+    if not is_known(each):
         return
     states = states_by_scan(each.segments, all_ids(each.segments, ()), INT64_MAX)
     places = np.flatnonzero(states.known & (states.open_first >= 0))
@@ -115,20 +123,23 @@ def _bounds(
 ) -> Bounds:
     """How long a transaction that begins at an offset was open when the broker last wrote."""
     place = max(number for number, facts in enumerate(segments) if facts.base_offset <= first_offset)
-    at_least, at_most, told_by = 0, INT64_MAX, ""
+    at_least, at_most, told_by, begun_by = 0, INT64_MAX, "", INT64_MAX
     if not copied and _times_fit(segments[place], written):
         at_least, told_by = max(written.by_file_ms - segments[place].mtime_ms, 0), _BY_FILES
+        begun_by = segments[place].mtime_ms
         if place > 0:
             at_most = max(written.by_file_ms - segments[place - 1].mtime_ms, 0)
     behind = [markers_in(facts) for facts in segments[place:]]
     later = np.concatenate([each.time_ms[each.first_offset > first_offset] for each in behind])
-    if len(later) and written.by_batch_ms - int(later.min()) > at_least:
-        at_least, told_by = written.by_batch_ms - int(later.min()), _BY_MARKERS
+    if len(later):
+        begun_by = min(begun_by, int(later.min()))
+        if written.by_batch_ms - int(later.min()) > at_least:
+            at_least, told_by = written.by_batch_ms - int(later.min()), _BY_MARKERS
     before = [markers_in(facts).time_ms for facts in segments[:place]]
     newest = max((int(times.max()) for times in before if len(times)), default=-1)
     if newest >= 0 and written.by_batch_ms >= newest:
         at_most = min(at_most, written.by_batch_ms - newest)
-    return Bounds(at_least, max(at_most, at_least), told_by)
+    return Bounds(at_least, max(at_most, at_least), told_by, begun_by)
 
 
 def _times_fit(facts: SegmentFacts, written: LastWrite) -> bool:
@@ -136,10 +147,20 @@ def _times_fit(facts: SegmentFacts, written: LastWrite) -> bool:
     return written.by_batch_ms < 0 or facts.mtime_ms <= written.by_batch_ms + COORDINATOR_SLACK_MS
 
 
-def _judge(
+def judge(
     one: OpenTransaction, state: TransactionValue | None, written: LastWrite, limit_ms: int
 ) -> tuple[bool | None, str]:
-    """Whether nobody will end it, None if that is not known; and how that is known."""
+    """Tell whether nobody will end a transaction.
+
+    Args:
+        one: the transaction.
+        state: the newest that the coordinator's log says of its producer id, None if nothing.
+        written: when the broker last wrote.
+        limit_ms: how long the cluster lets a transaction be open.
+
+    Returns:
+        Whether nobody will end it, None if that is not known; and how that is known.
+    """
     least = one.bounds.at_least_ms
     told = f"for at least {least // _MINUTE_MS} minutes {one.bounds.told_by}"
     if state is None:
@@ -158,16 +179,23 @@ def _judge(
     return None, told
 
 
-def _hanging(some: Sequence[tuple[OpenTransaction, str]]) -> Finding:
+def waiting_bytes(each: Surveyed, first_offset: int, *, active: bool = True) -> int:
+    """Bytes of ``.log`` from the segment of an offset to the end, with the active segment or without."""
+    rows = zip(each.partition.segments, each.segments, strict=True)
+    closed = list(rows) if active else list(rows)[:-1]
+    return sum(segment.log.size for segment, facts in closed if facts.summary.last_offset >= first_offset)
+
+
+def hanging_finding(some: Sequence[tuple[OpenTransaction, str]]) -> Finding:
+    """KR103 of one partition.
+
+    Args:
+        some: transactions of it that nobody will end, and how that is known; at least one.
+    """
     each, first = some[0][0].each, min(one.first_offset for one, _ in some)
     shown = "; ".join(
         f"producer {one.producer_id}, epoch {one.epoch}, open since offset {one.first_offset} {text}"
         for one, text in some[:_SHOWN_AT_MOST]
-    )
-    waiting = sum(
-        segment.log.size
-        for segment, facts in zip(each.partition.segments, each.segments, strict=True)
-        if facts.summary.last_offset >= first
     )
     return Finding(
         rule="KR103",
@@ -176,7 +204,7 @@ def _hanging(some: Sequence[tuple[OpenTransaction, str]]) -> Finding:
             f"{len(some)} transactions without a marker when the broker last wrote: {shown}; first ask the running "
             "cluster: kafka-transactions.sh find-hanging, then describe"
         ),
-        bytes=waiting,
+        bytes=waiting_bytes(each, first),
     )
 
 

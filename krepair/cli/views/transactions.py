@@ -1,0 +1,147 @@
+"""Page of ``krepair transactions``."""
+
+from __future__ import annotations
+
+from krepair.cli.views.groups import age_text, passed_over_section
+from krepair.ops.transactions import OpenInLog, Transaction, TransactionsReport
+from krepair.plan.view import Section, Table, View, bytes_text, time_text
+
+_MOST_PARTITIONS = 5
+_THE_PAST = "A log directory shows the past. Brokers of 3.0 and later answer these; older ones do not."
+_ONLY_THEN = (
+    "__transaction_state here proves that these are over for the coordinator. But if this directory was written a "
+    "while ago, only the answers to the commands above count."
+)
+
+
+def transactions_view(report: TransactionsReport, *, detailed: bool) -> View:
+    """Transactions that go on, those without a marker, and what to type on a live cluster.
+
+    Args:
+        report: what was found.
+        detailed: whether ids are shown that have no open transaction, too.
+    """
+    shown = [each for each in report.transactions if detailed or each.goes_on or each.open_in]
+    aborts = [row for row in report.open if row.abort]
+    return View(
+        title="krepair transactions",
+        sections=(
+            Section(
+                title=f"Transactions in {report.log_dir}",
+                lines=_head(report),
+                table=Table(
+                    columns=("transactional id", "producer id", "epoch", "state", "age", "timeout", "partitions",
+                             "no marker in", "held back"),
+                    rows=tuple(_row(each) for each in shown),
+                    right=frozenset({1, 2, 4, 5, 8}),
+                ),
+            ),
+            Section(
+                title="Without a marker in the logs here",
+                table=Table(
+                    columns=("partition", "since offset", "producer id", "epoch", "transactional id", "state",
+                             "held back", "verdict", "open"),
+                    rows=tuple(_open_row(row) for row in report.open),
+                    right=frozenset({1, 2, 3, 6}),
+                ),
+            ),
+            Section(
+                title="Ask the running cluster first",
+                lines=(_THE_PAST,) if report.live_commands else (),
+                commands=report.live_commands,
+            ),
+            Section(
+                title="Abort what find-hanging still names, and nothing else",
+                lines=(_ONLY_THEN,) if aborts else (),
+                commands=tuple(row.abort for row in aborts),
+            ),
+            Section(
+                title="Not to be aborted on this evidence",
+                table=Table(
+                    columns=("partition", "since offset", "why"),
+                    rows=tuple(
+                        (row.partition, str(row.first_offset), row.no_abort)
+                        for row in report.open
+                        if row.no_abort
+                    ),
+                    right=frozenset({1}),
+                ),
+            ),
+            Section(
+                title="Findings",
+                table=Table(
+                    columns=("rule", "partition", "evidence"),
+                    rows=tuple((each.rule, each.partition, each.evidence) for each in report.findings),
+                ),
+            ),
+            passed_over_section(report.damaged),
+            Section(
+                title="Partitions that could not be judged",
+                table=Table(
+                    columns=("partition", "why"),
+                    rows=tuple((each.partition, each.why) for each in report.not_judged),
+                ),
+            ),
+            Section(title="Engine", lines=(report.engine,) if report.engine else ()),
+            Section(title="Next", commands=(report.next_command,) if report.next_command else ()),
+        ),
+    )  # fmt: skip
+
+
+def _head(report: TransactionsReport) -> tuple[str, ...]:
+    lines = [
+        f"Partitions of __transaction_state: {len(report.partitions)}; {bytes_text(report.bytes_read)} of .log read."
+    ]
+    if not report.partitions:
+        lines.append(
+            "There is no partition of __transaction_state here: what the coordinator knows is not known."
+        )
+    if report.states:
+        counts = ", ".join(f"{count} {state}" for state, count in report.states.items())
+        lines.append(f"Transactional ids by state: {counts}.")
+    if report.last_write_ms >= 0:
+        lines.append(f"A broker last wrote at {time_text(report.last_write_ms)}; ages count to then.")
+    if report.unknown:
+        lines.append(f"Records with a key that this version does not know: {report.unknown}.")
+    if report.damages:
+        lines.append(f"Damaged parts passed over: {report.damages}. The answer may lack what they said.")
+    return tuple(lines)
+
+
+def _row(each: Transaction) -> tuple[str, ...]:
+    state = each.state
+    names = [f"{topic}-{number}" for topic, number in state.partitions]
+    return (
+        state.transactional_id,
+        _number(state.producer_id),
+        _number(state.producer_epoch),
+        state.problem or state.state,
+        "-" if each.age_ms < 0 else age_text(0, each.age_ms),
+        "-" if state.timeout_ms < 0 else age_text(0, state.timeout_ms),
+        _some(names),
+        _some(each.open_in),
+        bytes_text(each.held_back_bytes),
+    )
+
+
+def _open_row(row: OpenInLog) -> tuple[str, ...]:
+    return (
+        row.partition,
+        str(row.first_offset),
+        str(row.producer_id),
+        str(row.producer_epoch),
+        row.transactional_id or "-",
+        row.state or "-",
+        bytes_text(row.held_back_bytes),
+        row.verdict,
+        row.why,
+    )
+
+
+def _number(value: int) -> str:
+    return "-" if value < 0 else str(value)
+
+
+def _some(names: tuple[str, ...] | list[str]) -> str:
+    more = f" and {len(names) - _MOST_PARTITIONS} more" if len(names) > _MOST_PARTITIONS else ""
+    return ", ".join(names[:_MOST_PARTITIONS]) + more or "-"

@@ -1,0 +1,120 @@
+"""Reads every partition of a coordinator's topic in one job: the common part of ``groups`` and ``transactions``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from msgspec import Struct
+
+from krepair.errors import UnreadableError
+from krepair.logdir.values import LogDir, Partition
+from krepair.ops.progress import Progress
+from krepair.pipeline.coordinator_walk import DamagedPart
+from krepair.pipeline.engine import Engine
+from krepair.pipeline.jobs import Task
+
+
+class PassedOver(Struct, frozen=True, kw_only=True):
+    """Damage that was passed over: what these bytes said is not in the answer.
+
+    Attributes:
+        partition: folder name.
+        part: where, and what was found.
+    """
+
+    partition: str
+    part: DamagedPart
+
+
+class PartitionResult(Protocol):
+    """What the task of either verb hands back."""
+
+    @property
+    def failure(self) -> str:
+        """Kind of failure, empty if it could be read."""
+
+    @property
+    def why(self) -> str:
+        """Of a failure."""
+
+    @property
+    def damaged(self) -> tuple[DamagedPart, ...]:
+        """What was passed over."""
+
+
+Item = TypeVar("Item")
+Result = TypeVar("Result", bound=PartitionResult)
+
+
+def partitions_of(view: LogDir, topic: str, wants: Callable[[str, int], bool]) -> list[Partition]:
+    """The partitions of a topic that were asked for.
+
+    Raises:
+        UnreadableError: the folder of one cannot be read.
+    """
+    chosen = [each for each in view.partitions if each.topic == topic and wants(each.topic, each.number)]
+    unreadable = next((each.unreadable for each in chosen if each.unreadable), "")
+    if unreadable:
+        raise UnreadableError(unreadable)
+    return chosen
+
+
+def log_bytes(partition: Partition) -> int:
+    """Bytes of ``.log`` of a partition."""
+    return sum(segment.log.size for segment in partition.segments)
+
+
+def segments_of(partition: Partition) -> tuple[tuple[int, int], ...]:
+    """(Base offset, bytes of the ``.log``) of each segment, as the items of the tasks want them."""
+    return tuple((segment.base_offset, segment.log.size) for segment in partition.segments)
+
+
+def read_partitions(
+    engine: Engine,
+    task: Task[Item, Result],
+    items: Sequence[Item],
+    partitions: Sequence[Partition],
+    progress: Progress,
+    what: str,
+) -> list[Result]:
+    """Run a task on partitions.
+
+    Args:
+        engine: where.
+        task: what is run.
+        items: one a partition.
+        partitions: in the order of the items.
+        progress: told how far it is.
+        what: what cannot be told when a log cannot be read, as ``groups``.
+
+    Returns:
+        The results in the order of the items.
+
+    Raises:
+        UnreadableError: a log could not be read.
+    """
+    results: dict[int, Result] = {}
+    progress.start(what, sum(map(log_bytes, partitions)))
+    try:
+        for index, result in engine.run(task, items):
+            results[index] = result
+            progress.advance(log_bytes(partitions[index]))
+    finally:
+        progress.finish()
+    ordered = [result for _, result in sorted(results.items())]
+    failed = next((result.why for result in ordered if result.failure), "")
+    if failed:
+        raise UnreadableError(f"{failed}; the {what} cannot be told without it")
+    return ordered
+
+
+def passed_over(
+    partitions: Sequence[Partition], results: Sequence[PartitionResult]
+) -> tuple[PassedOver, ...]:
+    """What was passed over in all partitions."""
+    return tuple(
+        PassedOver(partition=partition.folder, part=part)
+        for partition, result in zip(partitions, results, strict=True)
+        for part in result.damaged
+    )

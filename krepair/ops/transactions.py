@@ -1,0 +1,435 @@
+"""``krepair transactions``: what ``__transaction_state`` and the logs say of transactions. Writes nothing."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from msgspec import Struct
+
+from krepair.checks.catalogue import Finding
+from krepair.errors import ExitCode
+from krepair.formats.transaction_state import (
+    IN_PROGRESS,
+    TOPIC,
+    TransactionStatus,
+    TransactionValue,
+    state_name,
+)
+from krepair.kernels.scan import INT64_MAX
+from krepair.logdir.config import Settings, load_settings
+from krepair.logdir.values import LogDir, Partition
+from krepair.logdir.view import read_log_dir
+from krepair.ops.coordinator_topic import (
+    PassedOver,
+    log_bytes,
+    partitions_of,
+    passed_over,
+    read_partitions,
+    segments_of,
+)
+from krepair.ops.findings.abort_command import (
+    CoordinatorLog,
+    abort_command,
+    coordinator_epoch_of,
+    live_commands,
+    why_not_proven,
+)
+from krepair.ops.findings.broker_clock import LastWrite, last_write
+from krepair.ops.findings.open_transactions import (
+    COORDINATOR_SLACK_MS,
+    OpenTransaction,
+    hanging_finding,
+    is_known,
+    judge,
+    open_in,
+    waiting_bytes,
+)
+from krepair.ops.fixes.leftovers import next_version
+from krepair.ops.next_start.refusal import Version
+from krepair.ops.options import Options
+from krepair.ops.progress import Progress, SilentProgress
+from krepair.ops.survey import Surveyed, place_of, scan_partitions, watermark_of
+from krepair.pipeline.engine import Engine, choose_engine
+from krepair.pipeline.jobs import READ_TRANSACTIONS
+from krepair.pipeline.transaction_book import TransactionState
+from krepair.pipeline.transactions import TransactionsItem, TransactionsResult
+from krepair.rules.model import LeftAlone
+
+Verdict = Literal["hangs", "goes on", "not known"]
+_STATUS_OF = {state_name(status): status for status in TransactionStatus}
+_GOING = frozenset(state_name(status) for status in IN_PROGRESS)
+
+
+class OpenInLog(Struct, frozen=True, kw_only=True):
+    """A transaction of one partition that has no marker in the log here.
+
+    Attributes:
+        partition: folder name.
+        first_offset: of its first batch; the last stable offset cannot be higher.
+        producer_id: of its producer.
+        producer_epoch: of its producer.
+        coordinator_epoch: of the last marker of the producer in this log, -1 if there is none.
+        transactional_id: whose producer id it is, empty if that is not known.
+        state: what the coordinator's log says of the transactional id, empty if nothing.
+        at_least_ms: it was open for at least so long when a broker last wrote; 0 if nothing is known.
+        at_most_ms: and for at most so long, -1 if nothing is known.
+        verdict: whether somebody will end it.
+        why: how that is known.
+        held_back_bytes: of closed segments that the cleaner cannot clean before it ends; 0 if nothing is compacted.
+        abort: what is typed on the live cluster, only where ``__transaction_state`` here proves that it is over.
+        no_abort: why there is no such line; only of one that hangs.
+    """
+
+    partition: str
+    first_offset: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    transactional_id: str
+    state: str
+    at_least_ms: int
+    at_most_ms: int
+    verdict: Verdict
+    why: str
+    held_back_bytes: int = 0
+    abort: str = ""
+    no_abort: str = ""
+
+
+class Transaction(Struct, frozen=True, kw_only=True):
+    """One transactional id.
+
+    Attributes:
+        state: its newest record.
+        age_ms: how long its transaction was open when a broker last wrote, -1 if none is open or it is not known.
+        open_in: partitions here in which a transaction of its producer ids has no marker.
+        held_back_bytes: that these keep from being compacted.
+    """
+
+    state: TransactionState
+    age_ms: int = -1
+    open_in: tuple[str, ...] = ()
+    held_back_bytes: int = 0
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the coordinator has yet to end it, as far as its log tells."""
+        return self.state.state in _GOING or bool(self.state.problem)
+
+
+class NotJudged(Struct, frozen=True, kw_only=True):
+    """A partition whose open transactions cannot be told.
+
+    Attributes:
+        partition: folder name.
+        why: what is wrong with it.
+    """
+
+    partition: str
+    why: str
+
+
+class TransactionsReport(Struct, frozen=True, kw_only=True):
+    """What ``transactions`` found.
+
+    Attributes:
+        log_dir: its path.
+        last_write_ms: when a broker last wrote a batch with a time of its own; ages count to then. -1 if not known.
+        partitions: folders of ``__transaction_state`` that were read.
+        states: how many transactional ids are in each state.
+        transactions: by transactional id, those that were asked for.
+        open: transactions without a marker, by partition and offset.
+        live_commands: what to ask a running cluster, before anything is aborted.
+        findings: KR103.
+        damaged: what of ``__transaction_state`` was passed over.
+        damages: how many such parts there are.
+        not_judged: partitions whose open transactions cannot be told.
+        unknown: records of ``__transaction_state`` with a key that krepair does not know.
+        bytes_read: of ``.log``.
+        engine: which engine was used, and why, one line.
+        next_command: what to type next, or empty.
+    """
+
+    log_dir: str
+    last_write_ms: int = -1
+    partitions: tuple[str, ...] = ()
+    states: dict[str, int] = {}
+    transactions: tuple[Transaction, ...] = ()
+    open: tuple[OpenInLog, ...] = ()
+    live_commands: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    damaged: tuple[PassedOver, ...] = ()
+    damages: int = 0
+    not_judged: tuple[NotJudged, ...] = ()
+    unknown: int = 0
+    bytes_read: int = 0
+    engine: str = ""
+    next_command: str = ""
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """FOUND when there is a finding, or something could not be told."""
+        return ExitCode.FOUND if self.findings or self.damages or self.not_judged else ExitCode.DONE
+
+
+class _Seen(NamedTuple):
+    """All that was read."""
+
+    view: LogDir
+    surveyed: Sequence[Surveyed]
+    coordinators: Sequence[Partition]
+    results: Sequence[TransactionsResult]
+    engine: str
+
+
+class _Judging(NamedTuple):
+    """What every open transaction is judged by."""
+
+    owners: Mapping[int, Sequence[TransactionState]]
+    logs: Mapping[str, CoordinatorLog]
+    written: LastWrite
+    limit_ms: int
+    version: Version
+
+
+def transactions(
+    log_dir: str, options: Options, wanted: Sequence[str] = (), progress: Progress | None = None
+) -> TransactionsReport:
+    """Read every partition of ``__transaction_state``, and look for transactions without a marker in every log.
+
+    Args:
+        log_dir: its path.
+        options: configuration, broker version, engine, clock, and the partitions whose logs are looked at.
+        wanted: transactional ids to show; empty for all.
+        progress: told how far it is.
+
+    Raises:
+        NotALogDirError: the path is none.
+        UnreadableError: a partition of ``__transaction_state`` could not be read.
+        UsageError: a configuration file or value is wrong.
+    """
+    settings = load_settings(options.config, options.topic_config, dict(options.settings))
+    seen = _look(read_log_dir(log_dir), settings, options, progress or SilentProgress())
+    written = last_write(
+        ((each.partition.topic, facts) for each in seen.surveyed for facts in each.segments), options.now_ms
+    )
+    judging = _Judging(
+        owners=_owners(seen.results),
+        logs=_logs(seen),
+        written=written,
+        limit_ms=settings.transaction_max_timeout_ms + COORDINATOR_SLACK_MS,
+        version=next_version(seen.view, options),
+    )
+    judged = [
+        (one, _open(one, judging))
+        for each in seen.surveyed
+        for one in open_in(each, written)
+        if not wanted
+        or any(owner.transactional_id in wanted for owner in judging.owners.get(one.producer_id, ()))
+    ]
+    hanging = [(one, row) for one, row in judged if row.verdict == "hangs"]
+    findings = _findings(hanging)
+    damages = sum(result.damages for result in seen.results)
+    not_judged = tuple(_not_judged(seen.surveyed))
+    states = [state for result in seen.results for state in result.states]
+    return TransactionsReport(
+        log_dir=seen.view.path,
+        last_write_ms=written.by_batch_ms,
+        partitions=tuple(partition.folder for partition in seen.coordinators),
+        states=_counted(states),
+        transactions=tuple(
+            _transaction(state, [row for _, row in judged], written)
+            for state in sorted(states, key=lambda state: (state.transactional_id, state.coordinator))
+            if not wanted or state.transactional_id in wanted
+        ),
+        open=tuple(row for _, row in judged),
+        live_commands=live_commands(
+            seen.view.broker_id,
+            settings.transaction_max_timeout_ms,
+            [(one, row.transactional_id) for one, row in hanging],
+        ),
+        findings=findings,
+        damaged=passed_over(seen.coordinators, seen.results),
+        damages=damages,
+        not_judged=not_judged,
+        unknown=sum(result.unknown for result in seen.results),
+        bytes_read=sum(log_bytes(each.partition) for each in seen.surveyed),
+        engine=seen.engine,
+        next_command=_next_command(
+            seen.view.path, damaged=bool(damages or not_judged), hangs=bool(findings), version=judging.version
+        ),
+    )
+
+
+def _look(view: LogDir, settings: Settings, options: Options, progress: Progress) -> _Seen:
+    coordinators = partitions_of(view, TOPIC, lambda *_: True)
+    surveyed = [
+        Surveyed(partition, settings.topic(partition.topic), high_watermark=watermark_of(view, partition))
+        for partition in view.partitions
+        if partition.topic == TOPIC or options.wants(partition.topic, partition.number)
+    ]
+    engine = choose_engine(
+        options.engine, options.master, sum(log_bytes(each.partition) for each in surveyed)
+    )
+    try:
+        scan_partitions(view, surveyed, options, engine, progress)
+        results = _read_states(view, coordinators, options, engine, progress)
+    finally:
+        engine.close()
+    return _Seen(view, surveyed, coordinators, results, engine.why)
+
+
+def _read_states(
+    view: LogDir, coordinators: Sequence[Partition], options: Options, engine: Engine, progress: Progress
+) -> list[TransactionsResult]:
+    items = [
+        TransactionsItem(
+            place=place_of(view, partition),
+            segments=segments_of(partition),
+            log_start=view.log_start.offsets.get((partition.topic, partition.number), 0),
+            high_watermark=watermark_of(view, partition),
+            now_ms=options.now_ms,
+        )
+        for partition in coordinators
+    ]
+    return read_partitions(engine, READ_TRANSACTIONS, items, coordinators, progress, "transactions")
+
+
+def _owners(results: Sequence[TransactionsResult]) -> dict[int, list[TransactionState]]:
+    """The transactional ids that have, or had, each producer id."""
+    owners: dict[int, list[TransactionState]] = {}
+    for result in results:
+        for state in result.states:
+            for producer_id in {state.producer_id, *state.earlier_producer_ids} - {-1}:
+                owners.setdefault(producer_id, []).append(state)
+    return owners
+
+
+def _logs(seen: _Seen) -> dict[str, CoordinatorLog]:
+    return {
+        partition.folder: CoordinatorLog(
+            watermark_of(seen.view, partition), result.newest_ms, result.damages + result.unknown
+        )
+        for partition, result in zip(seen.coordinators, seen.results, strict=True)
+    }
+
+
+def _counted(states: Sequence[TransactionState]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for state in states:
+        counts[state.state] = counts.get(state.state, 0) + 1
+    return dict(sorted(counts.items()))
+
+
+def _open(one: OpenTransaction, judging: _Judging) -> OpenInLog:
+    owners = judging.owners.get(one.producer_id, ())
+    verdict, why = _verdict(one, owners, judging)
+    each = one.each
+    coordinator_epoch = coordinator_epoch_of(each, one.producer_id)
+    abort = no_abort = ""
+    if verdict == "hangs":
+        no_abort = why_not_proven(one, owners, judging.logs)
+        if not no_abort:
+            abort = abort_command(one, coordinator_epoch, judging.version)
+            no_abort = "" if abort else "the broker's version is not known; give it with --broker-version"
+    return OpenInLog(
+        partition=each.partition.folder,
+        first_offset=one.first_offset,
+        producer_id=one.producer_id,
+        producer_epoch=one.epoch,
+        coordinator_epoch=coordinator_epoch,
+        transactional_id=owners[0].transactional_id if len(owners) == 1 else "",
+        state=owners[0].state if len(owners) == 1 else "",
+        at_least_ms=one.bounds.at_least_ms,
+        at_most_ms=one.bounds.at_most_ms if one.bounds.at_most_ms < INT64_MAX else -1,
+        verdict=verdict,
+        why=why,
+        held_back_bytes=_held_back(one),
+        abort=abort,
+        no_abort=no_abort,
+    )
+
+
+def _verdict(
+    one: OpenTransaction, owners: Sequence[TransactionState], judging: _Judging
+) -> tuple[Verdict, str]:
+    """The same judgement as that of KR103."""
+    if one.bounds.at_most_ms <= judging.limit_ms:
+        return (
+            "goes on",
+            f"for at most {one.bounds.at_most_ms // 60_000} minutes, which its producer may need",
+        )
+    state = _value_of(owners[0], one.producer_id) if len(owners) == 1 else None
+    hangs, why = judge(one, state, judging.written, judging.limit_ms)
+    return ("not known" if hangs is None else "hangs" if hangs else "goes on"), why
+
+
+def _value_of(state: TransactionState, producer_id: int) -> TransactionValue | None:
+    """What the rule of KR103 looks at; a transactional id with a new producer id says nothing more of the old one."""
+    status = _STATUS_OF.get(state.state)
+    if status is None:
+        return None
+    if state.producer_id != producer_id:
+        status = TransactionStatus.DEAD
+    return TransactionValue(
+        producer_id,
+        state.producer_epoch,
+        state.timeout_ms,
+        status,
+        frozenset(state.partitions),
+        state.last_update_ms,
+        state.start_ms,
+    )
+
+
+def _held_back(one: OpenTransaction) -> int:
+    return waiting_bytes(one.each, one.first_offset, active=False) if one.each.settings.compacts else 0
+
+
+def _transaction(state: TransactionState, rows: Sequence[OpenInLog], written: LastWrite) -> Transaction:
+    ids = {state.producer_id, *state.earlier_producer_ids} - {-1}
+    mine = [row for row in rows if row.producer_id in ids]
+    most: dict[str, int] = {}
+    for row in mine:
+        most[row.partition] = max(most.get(row.partition, 0), row.held_back_bytes)
+    going = state.state in _GOING and 0 <= state.start_ms <= written.by_batch_ms
+    return Transaction(
+        state=state,
+        age_ms=written.by_batch_ms - state.start_ms if going else -1,
+        open_in=tuple(most),
+        held_back_bytes=sum(most.values()),
+    )
+
+
+def _findings(hanging: Sequence[tuple[OpenTransaction, OpenInLog]]) -> tuple[Finding, ...]:
+    by_partition: dict[str, list[tuple[OpenTransaction, str]]] = {}
+    for one, row in hanging:
+        by_partition.setdefault(row.partition, []).append((one, row.why))
+    return tuple(hanging_finding(some) for some in by_partition.values())
+
+
+def _not_judged(surveyed: Sequence[Surveyed]) -> list[NotJudged]:
+    found = []
+    for each in surveyed:
+        partition = each.partition
+        if partition.unreadable:
+            found.append(NotJudged(partition=partition.folder, why=partition.unreadable))
+        elif partition.segments and not is_known(each):
+            left = each.outcome.why if isinstance(each.outcome, LeftAlone) else ""
+            damaged = next((facts for facts in each.segments[:-1] if not facts.summary.is_whole), None)
+            where = (
+                f"{damaged.base_offset:020d}.log is damaged: {damaged.summary.damage_text}" if damaged else ""
+            )
+            found.append(NotJudged(partition=partition.folder, why=left or where))
+    return found
+
+
+def _next_command(log_dir: str, *, damaged: bool, hangs: bool, version: Version) -> str:
+    where = shlex.quote(log_dir)
+    if damaged:
+        return f"krepair check {where}"
+    if hangs and version is None:
+        return f"krepair transactions {where} --broker-version VERSION"
+    return "krepair explain KR103" if hangs else ""
