@@ -31,7 +31,7 @@ TRANSACTIONS: Final = (
         fix="none",
         lost_if_wrong=NOTHING_CHANGED + ". Abort nothing on this word alone: on the running cluster "
         "kafka-transactions.sh find-hanging and describe say whether it is still alive, and an abort takes the records "
-        "of a live one",
+        "of a live one; krepair transactions writes the commands out",
         source="KIP-664, KAFKA-8351",
         implemented_in=FIRST_VERSION,
     ),

@@ -12,6 +12,10 @@ _ONLY_THEN = (
     "__transaction_state here proves that these are over for the coordinator. But if this directory was written a "
     "while ago, only the answers to the commands above count."
 )
+_OLD_BROKERS = (
+    "For brokers before 3.0 take kafka-transactions.sh of Kafka 3.0 to 3.9: that of 4.0 and later cannot write markers "
+    "to them."
+)
 
 
 def transactions_view(report: TransactionsReport, *, detailed: bool) -> View:
@@ -52,7 +56,7 @@ def transactions_view(report: TransactionsReport, *, detailed: bool) -> View:
             ),
             Section(
                 title="Abort what find-hanging still names, and nothing else",
-                lines=(_ONLY_THEN,) if aborts else (),
+                lines=_on_aborts(aborts),
                 commands=tuple(row.abort for row in aborts),
             ),
             Section(
@@ -86,6 +90,14 @@ def transactions_view(report: TransactionsReport, *, detailed: bool) -> View:
             Section(title="Next", commands=(report.next_command,) if report.next_command else ()),
         ),
     )  # fmt: skip
+
+
+def _on_aborts(aborts: list[OpenInLog]) -> tuple[str, ...]:
+    if not aborts:
+        return ()
+    return (
+        (_ONLY_THEN, _OLD_BROKERS) if any("--producer-id" in row.abort for row in aborts) else (_ONLY_THEN,)
+    )
 
 
 def _head(report: TransactionsReport) -> tuple[str, ...]:

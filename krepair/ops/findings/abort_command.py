@@ -22,7 +22,7 @@ from krepair.ops.survey import Surveyed
 from krepair.pipeline.transaction_book import TransactionState
 
 BY_START_OFFSET_SINCE: Final = (3, 0, 0)
-"""KIP-664; the tool itself comes with 3.0, too, and talks to older brokers."""
+"""KIP-664. The tool of 3.0 to 3.9 writes markers to older brokers, too; that of 4.x does not (KIP-896)."""
 
 TOOL: Final = "kafka-transactions.sh --bootstrap-server HOST:PORT"
 OVER: Final = frozenset(
