@@ -11,6 +11,7 @@ def apply(
     *,
     engine: shared.EngineOption = "auto",
     master: shared.MasterOption = "",
+    metrics: shared.MetricsOption = "",
     json: shared.JsonOption = False,
     quiet: shared.QuietOption = False,
 ) -> None:
@@ -21,4 +22,4 @@ def apply(
     options = shared.common_options(engine=engine, master=master)
     from krepair.ops import apply as ops
 
-    carry_out(plan, ops.apply, options, json=json, quiet=quiet)
+    carry_out(plan, ops.apply, options, json=json, quiet=quiet, metrics=metrics)

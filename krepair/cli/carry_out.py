@@ -9,6 +9,7 @@ from typing import NoReturn
 from msgspec.structs import replace
 
 from krepair.cli.commands import exact, exact_errors
+from krepair.cli.metrics import MetricsOf
 from krepair.cli.outcome import finish
 from krepair.cli.progress import ProgressOf
 from krepair.errors import ExitCode
@@ -25,6 +26,7 @@ def carry_out(
     *,
     json: bool,
     quiet: bool,
+    metrics: str = "",
 ) -> NoReturn:
     """Do to the log directory of a plan what a verb does.
 
@@ -34,6 +36,7 @@ def carry_out(
         options: as typed.
         json: one document instead of a page.
         quiet: neither.
+        metrics: file for what the run came to, or empty.
 
     Raises:
         typer.Exit: always, with the report's exit code, unless there is an error.
@@ -42,10 +45,11 @@ def carry_out(
     from krepair.ops import show
 
     plan = show.load(path)
-    with ProgressOf(quiet=quiet) as progress, exact_errors(plan=path, log_dir=plan.log_dir):
-        report = _with_others(run(plan, options, progress))
-    report = exact(report, plan=path, log_dir=plan.log_dir)
-    finish(report.verb, report, report.exit_code, lambda: apply_view(report), as_json=json, quiet=quiet)
+    with MetricsOf(metrics, "apply", (plan.log_dir,)) as measured:
+        with ProgressOf(quiet=quiet) as progress, exact_errors(plan=path, log_dir=plan.log_dir):
+            report = _with_others(run(plan, options, progress))
+        measured.report = report = exact(report, plan=path, log_dir=plan.log_dir)
+        finish(report.verb, report, report.exit_code, lambda: apply_view(report), as_json=json, quiet=quiet)
 
 
 def _with_others(report: ApplyReport) -> ApplyReport:

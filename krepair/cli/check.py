@@ -8,6 +8,7 @@ import typer
 
 from krepair.cli import options as shared
 from krepair.cli.commands import exact, exact_errors
+from krepair.cli.metrics import MetricsOf
 from krepair.cli.outcome import finish
 from krepair.cli.progress import ProgressOf
 
@@ -29,6 +30,7 @@ def check(
     ] = False,
     engine: shared.EngineOption = "auto",
     master: shared.MasterOption = "",
+    metrics: shared.MetricsOption = "",
     json: shared.JsonOption = False,
     quiet: shared.QuietOption = False,
 ) -> None:
@@ -52,7 +54,8 @@ def check(
     from krepair.ops import check as ops
 
     only = log_dirs[0] if len(log_dirs) == 1 else ""
-    with ProgressOf(quiet=quiet) as progress, exact_errors(log_dir=only, typed=options):
-        report = ops.check(log_dirs, options, progress)
-    report = exact(report, log_dir=only, typed=options)
-    finish("check", report, report.exit_code, lambda: check_view(report), as_json=json, quiet=quiet)
+    with MetricsOf(metrics, "check", log_dirs) as run:
+        with ProgressOf(quiet=quiet) as progress, exact_errors(log_dir=only, typed=options):
+            report = ops.check(log_dirs, options, progress)
+        run.report = report = exact(report, log_dir=only, typed=options)
+        finish("check", report, report.exit_code, lambda: check_view(report), as_json=json, quiet=quiet)

@@ -54,6 +54,14 @@ JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on s
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="No progress, no page; the exit code tells.")
 ]
+MetricsOption = Annotated[
+    str,
+    typer.Option(
+        "--metrics",
+        metavar="FILE.prom",
+        help="At the end write metrics here, for the node exporter's text file collector.",
+    ),
+]
 HorizonOption = Annotated[
     str,
     typer.Option(

@@ -8,6 +8,7 @@ import typer
 
 from krepair.cli import options as shared
 from krepair.cli.commands import exact_errors
+from krepair.cli.metrics import MetricsOf
 from krepair.cli.outcome import finish
 from krepair.cli.progress import ProgressOf
 from krepair.errors import ExitCode, UsageError
@@ -43,6 +44,7 @@ def plan(
     partition: shared.PartitionOption = None,
     engine: shared.EngineOption = "auto",
     master: shared.MasterOption = "",
+    metrics: shared.MetricsOption = "",
     json: shared.JsonOption = False,
     quiet: shared.QuietOption = False,
 ) -> None:
@@ -70,25 +72,26 @@ def plan(
         include_active=include_active,
         accepted_losses=tuple(sorted({parsing.parse_accepted_loss(text) for text in accept_data_loss or ()})),
     )
-    from krepair.ops import show
+    with MetricsOf(metrics, "plan", log_dirs) as run:
+        from krepair.ops import show
 
-    if out is not None:
-        with exact_errors(log_dir=log_dirs[0], typed=options):
-            show.check_place(out, log_dirs[0])
-    from krepair.ops import plan as ops
+        if out is not None:
+            with exact_errors(log_dir=log_dirs[0], typed=options):
+                show.check_place(out, log_dirs[0])
+        from krepair.ops import plan as ops
 
-    with ProgressOf(quiet=quiet) as progress, exact_errors(log_dir=log_dirs[0], typed=options):
-        made = ops.make_plan(log_dirs[0], options, progress)
-    if out is not None:
-        with exact_errors(log_dir=log_dirs[0], typed=options):
-            show.save(out, made)
-    changes = made.root is not None or any(partition.changes for partition in made.partitions)
-    found = made.uncleanable_partitions or changes
-    finish(
-        "plan",
-        made,
-        ExitCode.FOUND if found else ExitCode.DONE,
-        lambda: show.show_view(made, out or "PLAN"),
-        as_json=json,
-        quiet=quiet,
-    )
+        with ProgressOf(quiet=quiet) as progress, exact_errors(log_dir=log_dirs[0], typed=options):
+            run.report = made = ops.make_plan(log_dirs[0], options, progress)
+        if out is not None:
+            with exact_errors(log_dir=log_dirs[0], typed=options):
+                show.save(out, made)
+        changes = made.root is not None or any(partition.changes for partition in made.partitions)
+        found = made.uncleanable_partitions or changes
+        finish(
+            "plan",
+            made,
+            ExitCode.FOUND if found else ExitCode.DONE,
+            lambda: show.show_view(made, out or "PLAN"),
+            as_json=json,
+            quiet=quiet,
+        )

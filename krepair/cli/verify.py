@@ -9,6 +9,7 @@ import typer
 
 from krepair.cli import options as shared
 from krepair.cli.commands import exact, exact_errors
+from krepair.cli.metrics import MetricsOf
 from krepair.cli.outcome import finish
 from krepair.cli.progress import ProgressOf
 
@@ -30,6 +31,7 @@ def verify(
     ] = False,
     engine: shared.EngineOption = "auto",
     master: shared.MasterOption = "",
+    metrics: shared.MetricsOption = "",
     json: shared.JsonOption = False,
     quiet: shared.QuietOption = False,
 ) -> None:
@@ -55,10 +57,11 @@ def verify(
 
     log_dir = target if plan is None else plan.log_dir
     plan_path = "" if plan is None else target
-    with ProgressOf(quiet=quiet) as progress, exact_errors(plan=plan_path, log_dir=log_dir):
-        if plan is None:
-            report = ops.verify_log_dir(target, options, progress)
-        else:
-            report = ops.verify_plan(plan, options, progress)
-    report = exact(report, plan=plan_path, log_dir=log_dir)
-    finish("verify", report, report.exit_code, lambda: verify_view(report), as_json=json, quiet=quiet)
+    with MetricsOf(metrics, "verify", (log_dir,)) as run:
+        with ProgressOf(quiet=quiet) as progress, exact_errors(plan=plan_path, log_dir=log_dir):
+            if plan is None:
+                report = ops.verify_log_dir(target, options, progress)
+            else:
+                report = ops.verify_plan(plan, options, progress)
+        run.report = report = exact(report, plan=plan_path, log_dir=log_dir)
+        finish("verify", report, report.exit_code, lambda: verify_view(report), as_json=json, quiet=quiet)

@@ -1,0 +1,209 @@
+"""``--metrics``: what is written can be parsed by the rules of the text format, whole, and says what the run said."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from krepair.durable.real_disk import RealDisk
+from krepair.errors import ExitCode
+from krepair.ops import metrics
+from tests import builders
+from tests.builders import NOW_MS, commit, data
+from tests.hostile.verbs import CONTROL, picture, run
+
+DOC = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
+NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+SAMPLE = re.compile(rf"({NAME})(?:\{{(.*)\}})? (-?[0-9]+(?:\.[0-9]+)?)")
+LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(,|$)')
+UNESCAPED = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def parsed(raw: bytes) -> Samples:
+    """Text format 0.0.4, strictly: HELP, TYPE, samples of a family in one run, none twice, newline at the end."""
+    text = raw.decode("utf-8")
+    assert text.endswith("\n")
+    samples: Samples = {}
+    described: list[str] = []
+    typed: list[str] = []
+    for line in text[:-1].split("\n"):
+        if line.startswith("# HELP "):
+            described.append(line.split(" ")[2])
+        elif line.startswith("# TYPE "):
+            _, _, name, kind = line.split(" ")
+            assert (described[-1], kind) == (name, "gauge")
+            typed.append(name)
+        elif not line.startswith("#"):
+            found = SAMPLE.fullmatch(line)
+            assert found, line
+            assert found[1] == typed[-1], line
+            labels, place = {}, 0
+            while place < len(found[2]):
+                label = LABEL.match(found[2], place)
+                assert label, line
+                labels[label[1]] = re.sub(r"\\.", lambda each: UNESCAPED[each[0]], label[2])
+                place = label.end()
+            key = found[1], frozenset(labels.items())
+            assert key not in samples
+            samples[key] = float(found[3])
+    assert len(set(typed)) == len(typed) == len(described)
+    return samples
+
+
+def one(samples: Samples, name: str, **labels: str) -> float:
+    [value] = [
+        value
+        for (found, mine), value in samples.items()
+        if found == name and labels.items() <= dict(mine).items()
+    ]
+    return value
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    made = builders.LogDir(tmp_path / "logs")
+    partition = made.partition("__consumer_offsets")
+    old = NOW_MS - 40 * 86_400_000
+    for place in range(0, 40, 2):
+        partition.segment(
+            builders.emptied(place, pid=place, timestamp=old),
+            commit(place + 1, pid=place, timestamp=old),
+            mtime_ms=old,
+        )
+    partition.segment(data(40, 2), mtime_ms=NOW_MS)
+    return made.write()
+
+
+def test_every_verb_writes_what_it_reported(log_dir: Path, tmp_path: Path) -> None:
+    plan, where = str(tmp_path / "plan"), str(log_dir)
+    now = ("--now", str(NOW_MS))
+    runs: dict[str, tuple[str, ...]] = {
+        "check": ("check", where, *now), "plan": ("plan", where, "--out", plan, *now),
+        "apply": ("apply", plan), "verify": ("verify", plan),
+    }  # fmt: skip
+    for verb, words in runs.items():
+        file = tmp_path / f"{verb}.prom"
+        before = picture(log_dir)
+        ran = run(*words, "--engine", "inline", "--json", "--metrics", str(file))
+        assert verb == "apply" or picture(log_dir) == before
+        report: Any = json.loads(ran.out)["report"]
+        samples = parsed(file.read_bytes())
+        assert one(samples, "krepair_last_run_exit_code", verb=verb) == ran.code
+        assert one(samples, "krepair_last_run_duration_seconds", verb=verb) >= 0
+        assert one(samples, "krepair_last_run_timestamp_seconds", verb=verb) > 1.7e9
+        assert stat.S_IMODE(file.stat().st_mode) == 0o644
+        if verb == "check":
+            [one_dir] = report["log_dirs"]
+            counts = Counter(finding["rule"] for finding in one_dir["findings"])
+            assert counts
+            for rule, count in counts.items():
+                assert one(samples, "krepair_findings", rule=rule, log_directory=where) == count
+            wasted = sum(finding["bytes"] for finding in one_dir["findings"] if finding["rule"] == "KR101")
+            assert one(samples, "krepair_reclaimable_bytes", log_directory=where) == wasted > 0
+            assert one(samples, "krepair_uncleanable_bytes") == one_dir["uncleanable_bytes"]
+        elif verb == "plan":
+            freed = report["freed_at_apply"] + report["freed_at_purge"]
+            assert one(samples, "krepair_reclaimable_bytes", log_directory=where) == freed > 0
+        elif verb == "apply":
+            freed = sum(result["bytes_freed"] for result in report["results"])
+            assert one(samples, "krepair_reclaimed_bytes", log_directory=where) == freed
+        else:
+            assert one(samples, "krepair_problems") == 0
+    assert sorted(path.name for path in tmp_path.iterdir() if "tmp" in path.name) == []
+
+
+def test_run_that_fails_says_so_in_place_of_the_old_figures(log_dir: Path, tmp_path: Path) -> None:
+    file = tmp_path / "check.prom"
+    run("check", str(log_dir), "--engine", "inline", "--metrics", str(file))
+    ran = run("check", str(tmp_path / "nothing"), "--metrics", str(file))
+    samples = parsed(file.read_bytes())
+    assert one(samples, "krepair_last_run_exit_code") == ran.code == ExitCode.NOT_A_LOG_DIR
+    assert {name for name, _ in samples} == {
+        f"krepair_last_run_{what}" for what in ("exit_code", "duration_seconds", "timestamp_seconds")
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code"),
+    [
+        ("logs/check.prom", None, ExitCode.REFUSED),
+        ("check.txt", None, ExitCode.USAGE),
+        ("no/such/check.prom", None, ExitCode.USAGE),
+        ("theirs.prom", b"node_up 1\n", ExitCode.REFUSED),
+    ],
+)
+def test_bad_place_is_refused_before_the_work_and_nothing_is_overwritten(
+    log_dir: Path, tmp_path: Path, name: str, content: bytes | None, code: ExitCode
+) -> None:
+    file = tmp_path / name
+    if content is not None:
+        file.write_bytes(content)
+    before = picture(log_dir)
+    ran = run("check", str(log_dir), "--engine", "inline", "--metrics", str(file))
+    assert (ran.code, ran.out) == (code, "")
+    assert picture(log_dir) == before
+    assert (file.read_bytes() if file.exists() else None) == content
+
+
+def test_plan_of_the_same_run_is_not_overwritten_by_its_metrics(log_dir: Path, tmp_path: Path) -> None:
+    file = str(tmp_path / "both.prom")
+    ran = run(
+        "plan", str(log_dir), "--engine", "inline", "--out", file, "--metrics", file, "--now", str(NOW_MS)
+    )
+    assert ran.code == ExitCode.FOUND
+    assert "cannot write the metrics" in ran.err
+    assert run("show", file).code in {ExitCode.DONE, ExitCode.FOUND}
+
+
+def test_metrics_that_cannot_be_written_change_no_exit_code_and_leave_the_old_ones(
+    log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "check.prom"
+    words = ("check", str(log_dir), "--engine", "inline", "--metrics", str(file))
+    first, old = run(*words), file.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(RealDisk, "rename", full)
+    ran = run(*words)
+    assert (ran.code, file.read_bytes()) == (first.code, old)
+    assert "No space left" in ran.err
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".check")] == []
+
+
+@pytest.mark.parametrize("name", ['a"b\\c\nd', "caf\u00e9", "\udcff", "x\x1b[31m"])
+def test_any_name_of_a_log_directory_is_one_label(name: str) -> None:
+    family = metrics.Family("krepair_findings", "x", (({"log_directory": name}, 3),))
+    [(_, labels)] = parsed(metrics.render([family]))
+    shown = dict(labels)["log_directory"]
+    assert shown == (name if name != "\udcff" else "\\udcff")
+
+
+def test_every_metric_that_the_page_names_is_written_and_the_other_way_round(
+    log_dir: Path, tmp_path: Path
+) -> None:
+    written: set[str] = set()
+    plan = str(tmp_path / "plan")
+    for words in (
+        ("check", str(log_dir)),
+        ("plan", str(log_dir), "--out", plan),
+        ("apply", plan),
+        ("verify", plan),
+    ):
+        file = tmp_path / f"{words[0]}.prom"
+        run(*words, "--engine", "inline", "--metrics", str(file))
+        written |= {name for name, _ in parsed(file.read_bytes())}
+    named = set(re.findall(rf"\bkrepair_(?!check){NAME[:-1]}*", DOC.read_text()))
+    assert named == written
+    panel = re.findall(r"```json\n(.*?)```", DOC.read_text(), re.DOTALL)
+    assert [json.loads(each)["type"] for each in panel] == ["timeseries"]
+    assert not CONTROL.search(DOC.read_text())
