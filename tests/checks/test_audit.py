@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from krepair.checks.audit import audit_gathered, audit_window, edges_of
+from krepair.formats.batch_v2 import HEADER
 from krepair.kernels.places import gather_kept
 from tests import builders, old_messages
 from tests.strategies import History, histories
@@ -234,4 +235,27 @@ def test_nothing_kept_is_no_copy() -> None:
     copied[23] ^= 1
     assert audit_gathered(window, edges_of(starts, end), one, copied) == (
         "the kept batch at place 0 was gathered wrongly"
+    )
+
+
+def test_kept_batch_that_was_gathered_wrongly_is_named() -> None:
+    window, starts, end = laid_out([builders.data(n, 2) for n in range(5)])
+    kept = np.ones(5, bool)
+    copied = window[:end].copy()
+    copied[starts[3] + 5] ^= 1
+    assert audit_gathered(window, edges_of(starts, end), kept, copied) == (
+        f"the kept batch at place {starts[3]} was gathered wrongly"
+    )
+
+
+@pytest.mark.parametrize("size", [30, HEADER.size - 1])
+def test_batches_shorter_than_a_header_are_none_though_each_calls_itself_a_marker(size: int) -> None:
+    one = bytearray(size)
+    one[8:12] = (size - 12).to_bytes(4, "big")
+    one[16] = 2
+    one[22] = 0x20
+    window = np.frombuffer(bytes(one) * 9, np.uint8)
+    edges = np.arange(0, 5 * size, size)
+    assert audit_window(window, edges, np.zeros(4, bool)) == (
+        "no batch of the claimed size starts at place 0"
     )

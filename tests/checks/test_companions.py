@@ -221,3 +221,10 @@ def test_old_wrapper_may_begin_right_behind_what_is_before_it() -> None:
     assert told([(3, places[2])], [(70, 4)], [], batches) == [(".index", 0)]
     assert told([], [(60, 1), (70, 4)], [], batches) == []
     assert told([], [(61, 1), (70, 4)], [], batches) == [(".timeindex", 0)]
+
+
+def test_aborted_transactions_out_of_order_are_told_and_no_error() -> None:
+    batches = [builders.data(BASE, 2, pid=1, txn=True), builders.abort(BASE + 2, pid=1)]
+    log = b"".join(batch.raw for batch in batches)
+    found = problems(BASE, log, [], [], [(1, BASE + 99), (1, BASE + 1), (1, BASE + 2)])
+    assert found[0][:2] == (".txnindex", 0)

@@ -305,6 +305,7 @@ def test_time_is_held_against_what_the_log_has_up_to_there() -> None:
 def test_log_whose_offsets_do_not_ascend_says_nothing_of_its_indexes() -> None:
     assert problems_of([(99, 1)], [], (0, 9, 5), (100, 9, 5)) == []
     assert problems_of([(99, 1)], [], (0, 9, 5), (100, 8, 5)) == []
+    assert problems_of([(99, 1)], [], (0, 9, 5), (100, 9, 5), (200, 19, 5)) == []
     assert problems_of([(99, 1)], [(5, 9)], (0, 9, 5), (100, 10, 5)) != []
 
 
@@ -409,3 +410,31 @@ def test_log_without_a_batch_has_no_largest_one() -> None:
     audit = IndexAudit(0, np.empty((0, 2), np.int64), np.empty((0, 2), np.int64))
     assert audit.finish(500, 4096, files([], []), active=False) == []
     assert audit.largest_batch == 0
+
+
+def test_active_segment_is_taken_as_open_unless_it_is_said_to_be_closed() -> None:
+    """A running broker lays out its indexes ahead; a clean stop cuts them."""
+    ahead = [*GOOD_OFFSETS, (250, 90_000)]
+    assert audited(ahead, GOOD_TIMES, active=True) == []
+    audit = IndexAudit(0, np.array(ahead, np.int64), np.array(GOOD_TIMES, np.int64))
+    audit.feed(BATCHES)
+    found = audit.finish(END, 4096, files(ahead, GOOD_TIMES), active=True, closed=True)
+    assert [(each.rule, each.position) for each in found] == [("KR203", 24)]
+
+
+def test_log_is_taken_as_read_from_its_start_unless_it_is_said_otherwise() -> None:
+    batches = np.array([(number * 1000, number, 5) for number in range(4000)], np.int64)
+    entries, times = [(3500, 3_500_000)], [(5, 0)]
+    for told, rules in (({}, ["KR203"]), ({"from_start": False}, [])):
+        audit = IndexAudit(0, np.array(entries, np.int64), np.array(times, np.int64))
+        audit.feed(batches)
+        found = audit.finish(4_000_000, 4096, files(entries, times), active=False, **told)
+        assert [each.rule for each in found] == rules
+
+
+def test_index_as_long_as_a_broker_maps_is_judged_by_its_entries() -> None:
+    audit = IndexAudit(0, np.empty((0, 2), np.int64), np.empty((0, 2), np.int64))
+    audit.feed(np.array([(0, 9, 5), (10**7, 19, 5)], np.int64))
+    longest = IndexFile(2**31 - 1)
+    found = audit.finish(3 * 10**7, 4096, {INDEX: longest, TIME_INDEX: longest}, active=False)
+    assert [each.rule for each in found] == ["KR206", "KR201"]

@@ -16,9 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from krepair.durable import writeback
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Attributes, Disk
 from krepair.durable.real_disk import RealDisk
+from krepair.durable.tree import Tree
 
 OLD_NS = 1_500_000_000_123_456_789
 
@@ -131,6 +133,24 @@ class TestWrite:
         with pytest.raises(FileExistsError):
             disk.reserve(f"{root}/a", 4)
         assert content(f"{root}/a") == b"12345"
+
+    @pytest.mark.parametrize(("size", "told"), [((1 << 20) - 1, False), (1 << 20, True)])
+    def test_the_kernel_is_told_to_begin_with_large_writes(
+        self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch, size: int, told: bool
+    ) -> None:
+        calls: list[tuple[int, ...]] = []
+        monkeypatch.setattr(writeback, "_SYNC_FILE_RANGE", lambda _, *of: calls.append(of))
+        disk.create(f"{root}/a", b"")
+        assert disk.write_at(f"{root}/a", 7, [memoryview(bytes(size))]) == size
+        begin = 2  # SYNC_FILE_RANGE_WRITE: it waits for nothing
+        assert calls == ([(7, size, begin)] if told else [])
+
+    def test_large_writes_do_without_a_kernel_that_cannot_be_told(
+        self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(writeback, "_SYNC_FILE_RANGE", None)
+        disk.create(f"{root}/a", b"")
+        assert disk.write_at(f"{root}/a", 0, [memoryview(bytes(1 << 20))]) == 1 << 20
 
     def test_truncate_cuts(self, disk: Disk, root: str) -> None:
         disk.create(f"{root}/a", b"12345")
@@ -295,6 +315,21 @@ class TestNames:
         disk.remove_dir(f"{root}/p")
         assert os.listdir(root) == []
 
+    def test_a_folder_that_cannot_be_given_away_is_not_left_behind(
+        self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(os, "fchown", raising(errno.EPERM))
+        before = len(os.listdir("/proc/self/fd"))
+        with pytest.raises(PermissionError):
+            disk.make_dir(f"{root}/p", owner=(os.getuid() + 1, os.getgid()))
+        assert os.listdir(root) == []
+        assert len(os.listdir("/proc/self/fd")) <= before + 1  # that of the root
+
+    def test_a_tree_that_is_given_is_the_one_that_is_used(self, root: str) -> None:
+        tree = Tree(root)
+        assert RealDisk(tree).tree is tree
+        assert RealDisk(root).tree.path == root
+
     def test_a_folder_with_a_file_stays(self, disk: Disk, root: str) -> None:
         disk.make_dir(f"{root}/p")
         disk.create(f"{root}/p/a", b"")
@@ -402,9 +437,62 @@ class TestAttributes:
         self, root: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         Path(root, "a").touch()
-        monkeypatch.setattr(os, "listxattr", lambda _: ["security.ima", "user.k"])
+        monkeypatch.setattr(os, "listxattr", lambda _: ["security.ima", "security.evm", "user.k"])
         monkeypatch.setattr(os, "getxattr", lambda _, name: name.encode())
         assert read_attributes(f"{root}/a").xattrs == {"user.k": b"user.k"}
+
+    def test_they_are_read_below_the_directory_that_was_opened(self, root: str) -> None:
+        Path(root, "a").touch()
+        another = Tree(root, os.stat(root).st_ino + 1)
+        with pytest.raises(OSError) as caught:
+            read_attributes(f"{root}/a", another)
+        assert caught.value.errno == errno.ESTALE
+
+    def test_an_extended_attribute_that_goes_meanwhile_is_not_taken_over(
+        self, root: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        Path(root, "a").touch()
+        monkeypatch.setattr(os, "listxattr", lambda _: ["user.k"])
+        monkeypatch.setattr(os, "getxattr", raising(errno.ENODATA))
+        assert read_attributes(f"{root}/a").xattrs == {}
+
+    @pytest.mark.parametrize("name", ["listxattr", "getxattr"])
+    def test_an_extended_attribute_that_cannot_be_read_is_an_error_with_the_name_of_the_file(
+        self, root: str, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        Path(root, "a").touch()
+        monkeypatch.setattr(os, "listxattr", lambda _: ["user.k"])
+        monkeypatch.setattr(os, name, raising(errno.EIO))
+        with pytest.raises(OSError, match="Input/output") as caught:
+            read_attributes(f"{root}/a")
+        assert caught.value.filename == f"{root}/a"
+
+    def test_an_extended_attribute_that_may_not_be_set_is_an_error(
+        self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        disk.create(f"{root}/a", b"x")
+        monkeypatch.setattr(os, "listxattr", lambda _: [])
+        monkeypatch.setattr(os, "setxattr", raising(errno.EPERM))
+        with pytest.raises(PermissionError):
+            disk.set_attributes(f"{root}/a", read_attributes(f"{root}/a")._replace(xattrs={"user.k": b"v"}))
+
+    def test_what_the_new_file_was_born_with_goes_unless_the_system_put_it_there(
+        self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        disk.create(f"{root}/a", b"x")
+        born = {"user.k": b"1", "user.same": b"2", "system.posix_acl_access": b"3", "security.selinux": b"4"}
+        changes: list[tuple[str, ...]] = []
+        monkeypatch.setattr(os, "listxattr", lambda _: list(born))
+        monkeypatch.setattr(os, "getxattr", lambda _, name: born[name])
+        monkeypatch.setattr(os, "removexattr", lambda _, name: changes.append(("gone", name)))
+        monkeypatch.setattr(os, "setxattr", lambda _, name, value: changes.append(("set", name, value)))
+        wanted = {"user.same": b"2", "user.new": b"5", "security.ima": b"6"}
+        disk.set_attributes(f"{root}/a", Attributes(os.getuid(), os.getgid(), 0o600, OLD_NS, wanted))
+        assert sorted(changes) == [
+            ("gone", "system.posix_acl_access"),
+            ("gone", "user.k"),
+            ("set", "user.new", b"5"),
+        ]
 
 
 def give(path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import pickle
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from krepair.durable.tree import Tree
+from krepair.durable import tree as module
+from krepair.durable.tree import Tree, without_links
 
 
 @pytest.fixture(params=[False, True], ids=["openat2", "step by step"])
@@ -122,3 +124,187 @@ def test_a_folder_that_is_exchanged_for_a_link_again_and_again_never_leads_out(t
         attacker.join()
     assert seen <= {None}
     assert codes <= {errno.ELOOP, errno.ENOENT, errno.EAGAIN}
+
+
+# -- descriptors ------------------------------------------------------------------------------------------------------
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_no_call_leaves_a_descriptor_open(tree: Tree) -> None:
+    at = f"{tree.path}/t-0"
+    os.symlink("a.log", f"{at}/link")
+    tree.names(tree.path)  # the directory itself is opened once
+    before = open_descriptors()
+    tree.read(f"{at}/a.log", 9)
+    tree.read(f"{at}/none.log", 9)
+    tree.names(at)
+    tree.names(f"{at}/inner")
+    tree.entries(at)
+    tree.status(f"{at}/inner/none")
+    tree.is_folder(tree.path)
+    for path in (f"{at}/link", f"{at}/inner"):
+        with pytest.raises(OSError):
+            tree.read(path, 9)
+    for call in (tree.names, tree.entries):
+        with pytest.raises(OSError):
+            call(f"{at}/a.log")
+    os.close(tree.open(f"{at}/a.log", os.O_RDONLY))
+    assert open_descriptors() == before
+
+
+def test_another_directory_under_the_name_is_closed_again(tree: Tree) -> None:
+    without_links().names("/")  # it is opened once
+    before = open_descriptors()
+    with pytest.raises(OSError):
+        Tree(tree.path, os.stat(tree.path).st_ino + 1).names(tree.path)
+    assert open_descriptors() == before
+
+
+def test_closing_gives_the_descriptor_back_and_the_next_use_opens_it_again(tree: Tree) -> None:
+    without_links().names("/")
+    before = open_descriptors()
+    tree.close()  # nothing is open yet
+    for _ in range(2):
+        with tree:
+            assert tree.names(tree.path) == ["t-0"]
+            assert open_descriptors() == before + 1
+        assert open_descriptors() == before
+    tree.close()
+    assert open_descriptors() == before
+
+
+def test_descriptor_goes_with_its_tree(tree: Tree) -> None:
+    without_links().names("/")
+    before = open_descriptors()
+    other = Tree(tree.path)
+    other.names(tree.path)
+    del other
+    assert open_descriptors() == before
+
+
+# -- paths ------------------------------------------------------------------------------------------------------------
+def test_slash_behind_the_directory_does_not_matter_and_other_characters_do(tree: Tree) -> None:
+    os.mkdir(f"{tree.path}~")
+    assert Tree(f"{tree.path}/").path == tree.path
+    assert Tree(f"{tree.path}~").names(f"{tree.path}~") == []
+    assert tree.names(f"{tree.path}/") == ["t-0"]
+    assert tree.is_folder(f"{tree.path}/")
+
+
+def test_relative_path_is_refused(tree: Tree) -> None:
+    with pytest.raises(OSError, match="path is not absolute"):
+        tree.status("t-0/a.log")
+
+
+def test_other_file_systems_below_the_directory_are_reached() -> None:
+    for step_by_step in (False, True):
+        with Tree("/", step_by_step=step_by_step) as whole:
+            assert "kernel" in whole.names("/proc/sys")
+
+
+def test_files_that_go_while_a_folder_is_read_are_not_listed(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = f"{tree.path}/t-0"
+    for number in range(9):
+        Path(f"{at}/{number}.log").touch()
+    real = os.scandir
+
+    class Going:
+        """Lists the folder, and removes a file before it can be looked at."""
+
+        def __init__(self, folder: int) -> None:
+            with real(folder) as entries:
+                self.found = sorted(entries, key=lambda entry: entry.name, reverse=True)
+            os.unlink(f"{at}/4.log")
+
+        def __enter__(self) -> list[os.DirEntry[str]]:
+            return self.found
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(os, "scandir", Going)
+    names = [name for name, _ in tree.entries(at)]
+    assert names == [*(f"{number}.log" for number in range(9) if number != 4), "a.log", "inner"]
+
+
+# -- the call of the kernel -------------------------------------------------------------------------------------------
+class Kernel:
+    """Stands in for the C library: gives these error numbers, one a call, then a descriptor of its own."""
+
+    def __init__(self, *codes: int) -> None:
+        self.codes = list(codes)
+        self.calls = 0
+
+    def syscall(self, *_: object) -> int:
+        self.calls += 1
+        if self.codes:
+            ctypes.set_errno(self.codes.pop(0))
+            return -1
+        return os.open("/", os.O_RDONLY)
+
+
+def test_walk_is_one_call_where_the_kernel_has_it(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+    real = Tree._walk
+
+    def walking(self: Tree, below: str, flags: int, mode: int) -> int:
+        steps.append(below)
+        return real(self, below, flags, mode)
+
+    tree.names(tree.path)
+    monkeypatch.setattr(Tree, "_walk", walking)
+    tree.read(f"{tree.path}/t-0/a.log", 9)
+    assert steps == (["t-0/a.log"] if tree._step_by_step or not module._has_openat2() else [])
+
+
+def test_walk_is_done_in_steps_where_the_kernel_has_no_such_call(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, through_os_open: None
+) -> None:
+    kernel = Kernel(*[errno.ENOSYS] * 99)
+    monkeypatch.setattr(module, "_libc", lambda: kernel)
+    assert tree.read(f"{tree.path}/t-0/a.log", 9) == b"abc"
+    assert kernel.calls == 0
+
+
+@pytest.mark.parametrize("codes", [[errno.EAGAIN], [errno.EINTR, errno.EAGAIN], [errno.EAGAIN] * 63])
+def test_call_is_made_again_while_a_folder_on_the_way_is_renamed(
+    codes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = Kernel(*codes)
+    monkeypatch.setattr(module, "_libc", lambda: kernel)
+    os.close(module._openat2(0, "t-0", os.O_RDONLY, 0))
+    assert kernel.calls == len(codes) + 1
+
+
+@pytest.mark.parametrize(
+    ("codes", "code", "calls"), [([errno.ENOENT], errno.ENOENT, 1), ([errno.EAGAIN] * 99, errno.EAGAIN, 64)]
+)
+def test_call_that_fails_is_an_error_with_its_number(
+    codes: list[int], code: int, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = Kernel(*codes)
+    monkeypatch.setattr(module, "_libc", lambda: kernel)
+    with pytest.raises(OSError) as caught:
+        module._openat2(0, "t-0", os.O_RDONLY, 0)
+    assert (caught.value.errno, caught.value.strerror, kernel.calls) == (code, os.strerror(code), calls)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.EPERM, errno.E2BIG, 0])
+def test_kernel_that_does_not_have_the_call_is_asked_once_and_left_no_descriptor(
+    code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = open_descriptors()
+    monkeypatch.setattr(module, "_libc", lambda: Kernel(*[code] if code else []))
+    assert module._has_openat2.__wrapped__() is (code == 0)
+    assert open_descriptors() == before
+
+
+def test_other_failure_of_the_first_call_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = open_descriptors()
+    monkeypatch.setattr(module, "_libc", lambda: Kernel(errno.EMFILE))
+    with pytest.raises(OSError) as caught:
+        module._has_openat2.__wrapped__()
+    assert (caught.value.errno, open_descriptors()) == (errno.EMFILE, before)

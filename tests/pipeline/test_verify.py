@@ -289,6 +289,14 @@ def test_every_problem_of_a_segment_is_told_with_its_file_and_byte(tmp_path: Pat
     assert segment(tmp_path, active=True, **lies).problems == ()
 
 
+def test_segment_on_another_host_is_not_read_here(tmp_path: Path) -> None:
+    write(tmp_path / "t-0", BASE, KEPT)
+    there = replace(place(tmp_path / "t-0"), host="elsewhere.example")
+    found = verify_segment(VerifyItem(place=there, base_offset=BASE, active=False))
+    assert (found.failure, found.batches) == ("elsewhere", 0)
+    assert "the work is on host elsewhere.example" in found.why
+
+
 def test_torn_log_is_told_alone(tmp_path: Path) -> None:
     found = segment(tmp_path, log=joined(KEPT)[:-1])
     position = len(joined(KEPT[:-1]))
