@@ -325,6 +325,24 @@ class TestNames:
         assert os.listdir(root) == []
         assert len(os.listdir("/proc/self/fd")) <= before + 1  # that of the root
 
+    def test_an_owner_that_is_right_already_is_not_given_again(
+        self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Who is not root may not even give a file to himself, on some file systems."""
+        monkeypatch.setattr(os, "fchown", raising(errno.EPERM))
+        found = os.stat(root)
+        disk.make_dir(f"{root}/p", owner=(found.st_uid, found.st_gid))
+        disk.create(f"{root}/a", b"x", owner=(found.st_uid, found.st_gid))
+        assert sorted(os.listdir(root)) == ["a", "p"]
+
+    def test_a_folder_that_cannot_be_synced_is_named(
+        self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(os, "fsync", raising(errno.EIO))
+        with pytest.raises(OSError, match="Input/output") as caught:
+            disk.sync_dir(root)
+        assert caught.value.filename == root
+
     def test_a_tree_that_is_given_is_the_one_that_is_used(self, root: str) -> None:
         tree = Tree(root)
         assert RealDisk(tree).tree is tree
@@ -440,6 +458,13 @@ class TestAttributes:
         monkeypatch.setattr(os, "listxattr", lambda _: ["security.ima", "security.evm", "user.k"])
         monkeypatch.setattr(os, "getxattr", lambda _, name: name.encode())
         assert read_attributes(f"{root}/a").xattrs == {"user.k": b"user.k"}
+
+    def test_reading_them_leaves_no_descriptor_open(self, root: str) -> None:
+        Path(root, "a").touch()
+        read_attributes(f"{root}/a")
+        before = len(os.listdir("/proc/self/fd"))
+        read_attributes(f"{root}/a")
+        assert len(os.listdir("/proc/self/fd")) == before
 
     def test_they_are_read_below_the_directory_that_was_opened(self, root: str) -> None:
         Path(root, "a").touch()

@@ -230,6 +230,11 @@ def test_files_that_go_while_a_folder_is_read_are_not_listed(
     assert names == [*(f"{number}.log" for number in range(9) if number != 4), "a.log", "inner"]
 
 
+def test_root_of_the_file_system_is_a_folder() -> None:
+    assert Tree("/").is_folder("/")
+    assert Tree("/").names("/") == sorted(os.listdir("/"))
+
+
 # -- the call of the kernel -------------------------------------------------------------------------------------------
 class Kernel:
     """Stands in for the C library: gives these error numbers, one a call, then a descriptor of its own."""
@@ -277,6 +282,14 @@ def test_call_is_made_again_while_a_folder_on_the_way_is_renamed(
     monkeypatch.setattr(module, "_libc", lambda: kernel)
     os.close(module._openat2(0, "t-0", os.O_RDONLY, 0))
     assert kernel.calls == len(codes) + 1
+
+
+def test_descriptor_0_is_one_like_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is what an open gives where standard input was closed."""
+    kernel = Kernel()
+    monkeypatch.setattr(kernel, "syscall", lambda *_: 0)
+    monkeypatch.setattr(module, "_libc", lambda: kernel)
+    assert module._openat2(0, "t-0", os.O_RDONLY, 0) == 0
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@
 
     python -m tools.torture.mutants rules --again          those that have survived, after tests were added
     python -m tools.torture.mutants rules --wide           the same by more tests, which take seconds each
+    python -m tools.torture.mutants journal --syncs        those that leave out a sync, by simulated power losses
 
 Why an own runner. cosmic-ray starts the test command anew for each mutant, and mutmut 3 forks but has pytest collect
 anew: here imports, collection and compiled kernels take seconds, for tests that take milliseconds. mutmut 3 changes
@@ -44,7 +45,7 @@ import sys
 import tempfile
 import time
 import types
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,6 +54,9 @@ import pytest
 from hypothesis import Phase, settings
 
 from tools.torture.mutation import MODULE, Mutant, changed_lines, mutants, mutated
+from tools.torture.power_loss import HISTORIES, Case, explore, placed
+from tools.torture.scenes import SCENES, build
+from tools.torture.syncs import MOST, PER_POINT, syncs_of
 
 ROOT = Path(__file__).resolve().parents[2]
 STATE = ROOT / ".torture" / "mutants"
@@ -582,6 +586,42 @@ def pytest_configure() -> None:
     _quick_properties()
 
 
+# -- syncs -----------------------------------------------------------------------------------------------------------
+
+
+def _sync_key(mutant: Mutant) -> str:
+    """How the power-loss programme names the sync that a mutant leaves out; empty if it leaves out none."""
+    site = mutant.site
+    if site.operator != "statement removed" or "sync" not in site.before:
+        return ""
+    line = (ROOT / mutant.path).read_text().splitlines()[site.first - 1].partition("  #")[0].strip()
+    return f"{mutant.path.removeprefix('krepair/')} {site.function}: {line}"
+
+
+def try_by_power_loss(wanted: Sequence[Mutant], state: State, most_s: float) -> None:
+    """Leave out the sync of each mutant in every scene and history, until a power loss shows that it is missed."""
+    keys = {mutant.id: key for mutant in wanted if (key := _sync_key(mutant))}
+    spent: dict[str, float] = defaultdict(float)
+    for name in SCENES:
+        with placed(build(name)) as site:
+            for history in HISTORIES:
+                kill = 0.5 if "kill" in history else 0.0
+                syncs = syncs_of(site, history, kill)
+                for mutant_id, key in list(keys.items()):
+                    mine = tuple(sorted(sync for sync in syncs if sync.rpartition(" [")[0] == key))
+                    if not mine or spent[mutant_id] > most_s:
+                        continue
+                    started = time.monotonic()
+                    case = Case(name, 0, history, kill, PER_POINT)
+                    failed = next(explore(site, case, Counter(), most=MOST, without=mine), None)
+                    spent[mutant_id] += time.monotonic() - started
+                    if failed is not None:
+                        state.note(mutant_id, Result("killed", f"power_loss:{failed[0]}"))
+                        del keys[mutant_id]
+    for mutant_id, key in keys.items():
+        print(f"not missed {mutant_id} {key}: {spent[mutant_id]:.0f} s of power losses", flush=True)
+
+
 # -- the command -----------------------------------------------------------------------------------------------------
 
 
@@ -668,7 +708,7 @@ def _chosen(everything: list[Mutant], state: State, options: argparse.Namespace)
         return [mutant for mutant in everything if mutant.id in options.id]
     if options.sample:
         everything = random.Random(options.seed).sample(everything, min(options.sample, len(everything)))
-    if options.again or options.wide:
+    if options.again or options.wide or options.syncs:
         return [m for m in everything if m.id in state.results and state.results[m.id].outcome not in KILLED]
     return [mutant for mutant in everything if mutant.id not in state.results]
 
@@ -687,6 +727,9 @@ def main() -> int:
         "--wide", action="store_true", help="by the slow tests, those that survived the others"
     )
     parser.add_argument(
+        "--syncs", action="store_true", help="by power losses, those that leave out a sync and survived"
+    )
+    parser.add_argument(
         "--seconds", type=float, default=MOST_TEST_S, help="of tests that a mutant is tried on at most"
     )
     parser.add_argument("--tests", nargs="+", help="judge by these files or folders instead")
@@ -702,7 +745,9 @@ def main() -> int:
             wanted = _chosen(everything, state_of(name), options)
             for mutant in wanted if options.id else []:
                 print("\n".join(changed_lines((ROOT / mutant.path).read_text(), mutant.number)))
-            if wanted:
+            if options.syncs:
+                try_by_power_loss(wanted, state_of(name), options.seconds)
+            elif wanted:
                 print(f"{name}: {len(wanted)} mutants to try")
                 try_mutants(
                     name,
