@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from krepair.errors import RefusedError
-from krepair.journal.fence import Fence, Point, lowered_points
-from tests.durable.disks import FILE_CHANGING, SimulatedCrash, StoppingDisk
+from krepair.journal.fence import Fence, Point, Watch, lowered_points
+from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.journal.scene import LOWERED, MARKER, PLAN_ID, POINTS, Scene, UnsyncedDisk, name, put, tree
 
 POINT = Point("t", 0, 100)
 
 
-def fence(scene: Scene, disk: UnsyncedDisk | StoppingDisk | None = None) -> Fence:
+def fence(scene: Scene, disk: UnsyncedDisk | StoppingDisk | RecordingDisk | None = None) -> Fence:
     folder = scene.folder(disk)
     private = scene.path / f"krepair~{PLAN_ID}"
     private.mkdir(exist_ok=True)
@@ -130,3 +131,73 @@ def test_a_damaged_recovery_point_file_is_refused_and_nothing_is_changed(tmp_pat
     assert was == scene.now()
     assert type(scene.apply()[0]).__name__ == "Failed"
     assert was == scene.now()
+
+
+@pytest.mark.parametrize("path", [f"t-0/{name(600, '.index')}", "meta.properties"])
+def test_a_watched_file_that_somebody_removed_is_taken_for_a_brokers_start(tmp_path: Path, path: str) -> None:
+    scene = Scene(tmp_path / "logs")
+    fence(scene).put_up()
+    (scene.root / path).unlink()
+    assert fence(scene).lift() is True
+    assert roots(scene) == (LOWERED, False)
+
+
+def test_what_is_to_be_given_back_is_on_the_disk_before_the_root_changes_and_after(tmp_path: Path) -> None:
+    """Each name that moves is durable in its new folder before the next one moves."""
+    scene = Scene(tmp_path / "logs")
+    disk = RecordingDisk(UnsyncedDisk())
+    up = fence(scene, disk)
+    up.put_up()
+    up.lift()
+    open_folders: set[str] = set()
+    for call in disk.calls:
+        if call.kind == "sync_dir":
+            open_folders.discard(call.path)
+            continue
+        if call.kind == "rename":
+            leaving_the_fence = os.path.dirname(call.path) == up.place
+            assert not (leaving_the_fence and os.path.dirname(call.path) in open_folders), call
+            assert str(scene.root) not in open_folders, call
+            open_folders |= {os.path.dirname(call.path), os.path.dirname(call.target)}
+        if call.kind in {"link", "create", "unlink", "make_dir", "remove_dir"}:
+            open_folders.add(os.path.dirname(call.target or call.path))
+    assert open_folders <= {up.place}
+
+
+def test_change_of_krepairs_own_is_no_brokers_start_for_another_fence(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "logs")
+    up = fence(scene)
+    up.put_up()
+    path = scene.path / name(600, ".index")
+    disk = RecordingDisk(UnsyncedDisk())
+    with Watch(disk, str(scene.root)).our_own_change([f"t-0/{path.name}"]):
+        path.write_bytes(b"mended")
+    assert [call.kind for call in disk.calls] == ["create", "rename", "sync_dir"] * 2
+    assert fence(scene).lift() is False
+    assert roots(scene) == (POINTS, True)
+
+
+def test_file_that_a_killed_change_left_is_forgotten_by_other_fences(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "logs")
+    up = fence(scene)
+    up.put_up()
+    path = scene.path / name(600, ".index")
+
+    def killed() -> None:
+        with Watch(UnsyncedDisk(), str(scene.root)).our_own_change([f"t-0/{path.name}"]):
+            path.write_bytes(b"half")
+            raise SimulatedCrash
+
+    with pytest.raises(SimulatedCrash):
+        killed()
+    path.unlink()
+    assert fence(scene).lift() is False
+
+
+def test_change_of_a_file_that_no_fence_watches_writes_nothing(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "logs")
+    fence(scene).put_up()
+    disk = RecordingDisk(UnsyncedDisk())
+    with Watch(disk, str(scene.root)).our_own_change([f"t-0/{name(100, '.index')}"]):
+        pass
+    assert disk.calls == []

@@ -8,6 +8,7 @@ import os
 import signal
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from krepair.errors import ExitCode, InterruptedAtSafePointError, LockedError, LockLostError, RefusedError
@@ -412,6 +413,51 @@ def test_an_empty_or_missing_staged_log_is_refused(tmp_path: Path) -> None:
     assert isinstance(failure, Failed)
     assert ExitCode.REFUSED is failure.code
     assert scene.before == scene.now()
+
+
+def test_staged_log_without_bytes_is_refused_even_where_the_plan_expects_none(tmp_path: Path) -> None:
+    """An empty ``.swap`` makes a broker bring the originals back."""
+    scene = Scene(tmp_path / "logs", index_change=False)
+    scene.staged[100][".log"] = b""
+    first, second = scene.partition.changes
+    changes = (msgspec.structs.replace(first, log_bytes=0), second)
+    scene.partition = msgspec.structs.replace(scene.partition, changes=changes)
+    failure = scene.apply()[0]
+    assert isinstance(failure, Failed)
+    assert (failure.code, scene.now()) == (ExitCode.REFUSED, scene.before)
+    assert "has no bytes" in failure.why
+
+
+def test_stale_group_is_refused_before_anything_is_staged_for_it(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "logs", index_change=False)
+    put(scene.path / name(200), b"written since", 5_000)
+    staged: list[str] = []
+    outcomes = scene.apply(stage=lambda change: staged.append(change.change_id))
+    assert [type(outcome) for outcome in outcomes] == [Failed, Skipped]
+    assert staged == []
+
+
+@pytest.mark.parametrize("verb", ["apply", "undo"])
+def test_what_an_interrupted_run_renamed_is_synced_before_the_next_run_changes_anything(
+    tmp_path: Path, verb: str
+) -> None:
+    scene = Scene(tmp_path / "logs")
+    if verb == "undo":
+        scene.apply()
+    with pytest.raises(SimulatedCrash):
+        getattr(scene, verb)(disk=StoppingDisk(UnsyncedDisk(), 25, FILE_CHANGING))
+    disk = RecordingDisk(UnsyncedDisk())
+    getattr(scene, verb)(disk=disk)
+    first = next(
+        number
+        for number, call in enumerate(disk.calls)
+        if call.kind in {"rename", "link", "unlink"} and "/journal" not in call.path
+    )
+    synced = {
+        os.path.relpath(call.path, scene.path) for call in disk.calls[:first] if call.kind == "sync_dir"
+    }
+    private = f"krepair~{PLAN_ID}"
+    assert synced >= {".", private, f"{private}/stage", f"{private}/keep", f"{private}/out"}
 
 
 @pytest.mark.parametrize("commit", [FENCED, P2], ids=["U1", "U2"])

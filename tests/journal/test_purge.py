@@ -1,0 +1,76 @@
+"""What purge removes and what it counts; what it leaves alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from krepair.errors import RefusedError
+from krepair.journal.purge import purge_partition, remove_private_folder
+from tests.durable.disks import RecordingDisk
+from tests.journal.scene import PLAN_ID, Scene, UnsyncedDisk, name, tree
+
+PRIVATE = f"krepair~{PLAN_ID}"
+
+
+def test_folder_without_a_journal_is_removed_and_the_bytes_whose_last_name_went_are_counted(
+    tmp_path: Path,
+) -> None:
+    scene = Scene(tmp_path / "logs")
+    keep = scene.path / PRIVATE / "keep"
+    keep.mkdir(parents=True)
+    os.link(scene.path / name(100), keep / name(100))
+    (keep / "alone").write_bytes(b"x" * 77)
+    assert remove_private_folder(scene.folder()) == 77
+    assert tree(scene.root) == scene.before
+
+
+def test_journal_counts_among_the_bytes_that_went(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "logs")
+    private = scene.path / PRIVATE
+    private.mkdir()
+    (private / "journal").write_bytes(b"j" * 50)
+    (private / "stage").mkdir()
+    (private / "stage" / "left").write_bytes(b"y" * 7)
+    assert remove_private_folder(scene.folder()) == 57
+    assert not private.exists()
+
+
+@pytest.mark.parametrize("verb", [purge_partition, remove_private_folder])
+def test_nothing_goes_while_the_fence_is_up(tmp_path: Path, verb: object) -> None:
+    scene = Scene(tmp_path / "logs")
+    private = scene.path / PRIVATE
+    (private / "fence").mkdir(parents=True)
+    (private / "fence" / ".kafka_cleanshutdown").write_bytes(b"marker")
+    before = tree(scene.root)
+    with pytest.raises(RefusedError, match="the fence is still up") as caught:
+        verb(scene.folder())  # type: ignore[operator]
+    assert caught.value.next_command == "krepair apply PLAN"
+    assert tree(scene.root) == before
+
+
+@pytest.mark.parametrize("verb", [purge_partition, remove_private_folder])
+def test_where_nothing_is_kept_only_the_removal_is_made_durable(tmp_path: Path, verb: object) -> None:
+    """The run that removed the folder may have been killed before its name was durably gone."""
+    scene = Scene(tmp_path / "logs")
+    disk = RecordingDisk(UnsyncedDisk())
+    assert verb(scene.folder(disk)) == 0  # type: ignore[operator]
+    assert [(call.kind, call.path) for call in disk.calls] == [("sync_dir", str(scene.path))]
+
+
+def test_journal_goes_last_and_every_removal_before_it_is_durable(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "logs")
+    scene.apply()
+    disk = RecordingDisk(UnsyncedDisk())
+    assert purge_partition(scene.folder(disk)) > 0
+    calls = [(call.kind, os.path.relpath(call.path, scene.path)) for call in disk.calls]
+    assert calls[-5:] == [
+        ("remove_dir", f"{PRIVATE}/stage"),
+        ("sync_dir", PRIVATE),
+        ("unlink", f"{PRIVATE}/journal"),
+        ("remove_dir", PRIVATE),
+        ("sync_dir", "."),
+    ]
+    assert tree(scene.root, private=False).keys() == tree(scene.root).keys()
