@@ -134,6 +134,7 @@ class MendLogs:
             return
         if not mended:
             if index is not None:
+                _check_kept(folder, index)
                 _put_front(folder, intent, index, folder.names.stage(index.replacement.name))
             _keep_file(folder, intent.original)
             _rename(folder, folder.names.stage(intent.original.name), intent.original.name)
@@ -212,13 +213,19 @@ def _keep_file(folder: PartitionFolder, original: FileState) -> None:
     folder.disk.sync_dir(folder.at(folder.names.keep()))
 
 
+def _check_kept(folder: PartitionFolder, companion: CompanionStates) -> None:
+    """What is not kept is not the original: somebody else wrote it before it could be."""
+    name = companion.replacement.name
+    if companion.original is not None and folder.state(folder.names.keep(name)) != companion.original:
+        raise StalePlanError(f"{folder.at(name)}: changed while the apply was interrupted")
+
+
 def _swap_in(folder: PartitionFolder, companion: CompanionStates) -> None:
     """Renames a staged index over the one that is kept."""
     name = companion.replacement.name
     if folder.state(name) == companion.replacement:
         return
-    if companion.original is not None and folder.state(folder.names.keep(name)) != companion.original:
-        raise StalePlanError(f"{folder.at(name)}: changed while the apply was interrupted")
+    _check_kept(folder, companion)
     if folder.state(folder.names.stage(name)) != companion.replacement:
         raise StalePlanError(f"{folder.at(folder.names.stage(name))}: is not the file that was staged")
     _rename(folder, folder.names.stage(name), name)

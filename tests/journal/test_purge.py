@@ -16,9 +16,9 @@ PRIVATE = f"krepair~{PLAN_ID}"
 
 
 def test_folder_without_a_journal_is_removed_and_the_bytes_whose_last_name_went_are_counted(
-    tmp_path: Path,
+    memory_dir: Path,
 ) -> None:
-    scene = Scene(tmp_path / "logs")
+    scene = Scene(memory_dir / "logs")
     keep = scene.path / PRIVATE / "keep"
     keep.mkdir(parents=True)
     os.link(scene.path / name(100), keep / name(100))
@@ -27,8 +27,8 @@ def test_folder_without_a_journal_is_removed_and_the_bytes_whose_last_name_went_
     assert tree(scene.root) == scene.before
 
 
-def test_journal_counts_among_the_bytes_that_went(tmp_path: Path) -> None:
-    scene = Scene(tmp_path / "logs")
+def test_journal_counts_among_the_bytes_that_went(memory_dir: Path) -> None:
+    scene = Scene(memory_dir / "logs")
     private = scene.path / PRIVATE
     private.mkdir()
     (private / "journal").write_bytes(b"j" * 50)
@@ -39,8 +39,8 @@ def test_journal_counts_among_the_bytes_that_went(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", [purge_partition, remove_private_folder])
-def test_nothing_goes_while_the_fence_is_up(tmp_path: Path, verb: object) -> None:
-    scene = Scene(tmp_path / "logs")
+def test_nothing_goes_while_the_fence_is_up(memory_dir: Path, verb: object) -> None:
+    scene = Scene(memory_dir / "logs")
     private = scene.path / PRIVATE
     (private / "fence").mkdir(parents=True)
     (private / "fence" / ".kafka_cleanshutdown").write_bytes(b"marker")
@@ -52,16 +52,16 @@ def test_nothing_goes_while_the_fence_is_up(tmp_path: Path, verb: object) -> Non
 
 
 @pytest.mark.parametrize("verb", [purge_partition, remove_private_folder])
-def test_where_nothing_is_kept_only_the_removal_is_made_durable(tmp_path: Path, verb: object) -> None:
+def test_where_nothing_is_kept_only_the_removal_is_made_durable(memory_dir: Path, verb: object) -> None:
     """The run that removed the folder may have been killed before its name was durably gone."""
-    scene = Scene(tmp_path / "logs")
+    scene = Scene(memory_dir / "logs")
     disk = RecordingDisk(UnsyncedDisk())
     assert verb(scene.folder(disk)) == 0  # type: ignore[operator]
     assert [(call.kind, call.path) for call in disk.calls] == [("sync_dir", str(scene.path))]
 
 
-def test_journal_goes_last_and_every_removal_before_it_is_durable(tmp_path: Path) -> None:
-    scene = Scene(tmp_path / "logs")
+def test_journal_goes_last_and_every_removal_before_it_is_durable(memory_dir: Path) -> None:
+    scene = Scene(memory_dir / "logs")
     scene.apply()
     disk = RecordingDisk(UnsyncedDisk())
     assert purge_partition(scene.folder(disk)) > 0

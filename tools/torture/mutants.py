@@ -54,9 +54,6 @@ import pytest
 from hypothesis import Phase, settings
 
 from tools.torture.mutation import MODULE, Mutant, changed_lines, mutants, mutated
-from tools.torture.power_loss import HISTORIES, Case, explore, placed
-from tools.torture.scenes import SCENES, build
-from tools.torture.syncs import MOST, PER_POINT, syncs_of
 
 ROOT = Path(__file__).resolve().parents[2]
 STATE = ROOT / ".torture" / "mutants"
@@ -600,6 +597,11 @@ def _sync_key(mutant: Mutant) -> str:
 
 def try_by_power_loss(wanted: Sequence[Mutant], state: State, most_s: float) -> None:
     """Leave out the sync of each mutant in every scene and history, until a power loss shows that it is missed."""
+    # Not above: this file is a plugin, too, and must be there before the module that is changed is imported.
+    from tools.torture.power_loss import HISTORIES, Case, explore, placed
+    from tools.torture.scenes import SCENES, build
+    from tools.torture.syncs import MOST, PER_POINT, syncs_of
+
     keys = {mutant.id: key for mutant in wanted if (key := _sync_key(mutant))}
     spent: dict[str, float] = defaultdict(float)
     for name in SCENES:
