@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from krepair.durable.tree import Tree
 from krepair.errors import RefusedError
-from krepair.journal.fence import Fence, Point, Watch, lowered_points
+from krepair.journal import fence as module
+from krepair.journal.fence import Fence, Point, Watch, lowered_points, standing_fences
+from krepair.journal.folder import PartitionFolder
 from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.journal.scene import LOWERED, MARKER, PLAN_ID, POINTS, Scene, UnsyncedDisk, name, put, tree
 
@@ -201,3 +204,93 @@ def test_change_of_a_file_that_no_fence_watches_writes_nothing(tmp_path: Path) -
     with Watch(disk, str(scene.root)).our_own_change([f"t-0/{name(100, '.index')}"]):
         pass
     assert disk.calls == []
+
+
+def three(scene: Scene) -> list[Fence]:
+    """Fences of three partitions in one run, all up."""
+    watch = Watch(UnsyncedDisk(), str(scene.root))
+    fences = []
+    for topic in ("t", "o", "z"):
+        path = scene.root / f"{topic}-0"
+        path.mkdir(exist_ok=True)
+        (path / f"krepair~{PLAN_ID}").mkdir(exist_ok=True)
+        folder = PartitionFolder(UnsyncedDisk(), str(scene.root), path.name, PLAN_ID)
+        fences.append(Fence(folder, Point(topic, 0, 3), watch))
+    for one in fences:
+        one.put_up()
+    return fences
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_marker_goes_back_with_the_last_of_several_fences(tmp_path: Path, order: tuple[int, ...]) -> None:
+    scene = Scene(tmp_path / "logs")
+    marker = scene.root / ".kafka_cleanshutdown"
+    fences = three(scene)
+    for number, place in enumerate(order):
+        assert not marker.exists()
+        assert fences[place].lift() is False
+        assert marker.exists() == (number == 2)
+    assert marker.read_bytes() == MARKER
+    assert (scene.root / "recovery-point-offset-checkpoint").read_bytes() == POINTS
+
+
+def test_only_a_folder_of_krepairs_own_is_a_fence(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "logs")
+    fence(scene).put_up()
+    (scene.path / "other" / "fence").mkdir(parents=True)
+    (scene.root / "no-partition" / f"krepair~{PLAN_ID}" / "fence").mkdir(parents=True)
+    assert standing_fences(Tree(str(scene.root)), str(scene.root)) == [
+        f"{scene.path}/krepair~{PLAN_ID}/fence"
+    ]
+
+
+def test_fence_that_is_not_up_is_lifted_without_a_call(tmp_path: Path) -> None:
+    disk = RecordingDisk(UnsyncedDisk())
+    assert fence(Scene(tmp_path / "logs"), disk).lift() is False
+    assert disk.calls == []
+
+
+def test_what_a_killed_run_left_of_a_list_is_written_anew(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "logs")
+    fence(scene).put_up()
+    (scene.path / f"krepair~{PLAN_ID}" / "fence" / "seen.json.new").write_bytes(b"half")
+    path = scene.path / name(600, ".index")
+    with Watch(UnsyncedDisk(), str(scene.root)).our_own_change([f"t-0/{path.name}"]):
+        path.write_bytes(b"mended")
+    assert fence(scene).lift() is False
+
+
+def test_only_files_of_the_active_segment_and_of_the_root_are_watched(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "logs")
+    (scene.path / name(600, ".timeindex")).unlink()
+    (scene.path / name(600, ".timeindex")).mkdir()
+    (scene.path / name(700, ".index")).write_bytes(b"without a log")
+    (scene.path / name(700, ".log.swap")).write_bytes(b"pending")
+    assert sorted(Watch(UnsyncedDisk(), str(scene.root)).seen()) == sorted(
+        [
+            "meta.properties",
+            "replication-offset-checkpoint",
+            f"t-0/{name(600)}",
+            f"t-0/{name(600, '.index')}",
+            *(f"o-0/{name(0, end)}" for end in (".log", ".index", ".timeindex")),
+        ]
+    )
+
+
+@pytest.mark.parametrize(("more", "refused"), [(0, False), (1, True)])
+def test_checkpoint_larger_than_any_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: int, refused: bool
+) -> None:
+    scene = Scene(tmp_path / "logs")
+    monkeypatch.setattr(module, "MOST_CHECKPOINT_BYTES", len(POINTS) - more)
+    if refused:
+        with pytest.raises(RefusedError, match=f"larger than {len(POINTS) - 1} bytes"):
+            fence(scene).put_up()
+    else:
+        fence(scene).put_up()
+    assert roots(scene) == ((POINTS, True) if refused else (LOWERED, False))
+
+
+def test_higher_point_of_another_partition_is_not_lowered() -> None:
+    data = b"0\n3\no 0 700\nt 0 660\nt 1 660\n"
+    assert lowered_points(data, POINT, "points") == data.replace(b"t 0 660", b"t 0 100")

@@ -25,6 +25,7 @@ from krepair.journal.record import (
     decode_records,
     encode_record,
 )
+from tests.durable.disks import RecordingDisk
 from tests.journal.scene import UnsyncedDisk
 
 names = st.text(max_size=30)
@@ -154,3 +155,23 @@ def test_record_with_a_right_crc_and_bytes_that_are_no_utf8_is_no_record() -> No
     assert decode_records(line, "journal") == ([], 0)
     with pytest.raises(RefusedError, match="journal: byte 0: expected a journal record"):
         decode_records(line * 2, "journal")
+
+
+def test_record_with_another_byte_in_its_text_is_refused() -> None:
+    lines = encode_record(Done(change_id="t-0/1", state="committed"))
+    after = encode_record(Done(change_id="t-0/2", state="committed"))
+    with pytest.raises(RefusedError, match="byte 0: expected a journal record with a right CRC"):
+        decode_records(lines.replace(b"t-0/1", b"t-0/7") + after, "journal")
+    with pytest.raises(RefusedError, match="byte 0: expected a journal record with a right CRC"):
+        decode_records(lines.replace(b" ", b"_", 1) + after, "journal")
+
+
+def test_record_is_appended_to_a_whole_journal_which_is_not_written_again(tmp_path: Path) -> None:
+    private = tmp_path / "private"
+    private.mkdir()
+    Journal(UnsyncedDisk(), str(private), "p", "t-0").begin_purge(("t-0/1",))
+    disk = RecordingDisk(UnsyncedDisk())
+    journal = Journal(disk, str(private), "p", "t-0")
+    journal.begin_purge(("t-0/1", "t-0/2"))
+    journal.begin_purge(("t-0/1",))
+    assert disk.kinds() == ["append", "append"]
