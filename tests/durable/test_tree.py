@@ -231,6 +231,7 @@ def test_files_that_go_while_a_folder_is_read_are_not_listed(
 
 
 def test_root_of_the_file_system_is_a_folder() -> None:
+    assert Tree().path == "/"
     assert Tree("/").is_folder("/")
     assert Tree("/").names("/") == sorted(os.listdir("/"))
 

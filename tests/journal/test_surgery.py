@@ -434,3 +434,13 @@ def test_index_that_was_touched_by_a_broker_gives_way_to_the_kept_one(torn: Torn
     (torn.path / ABORTED).unlink()
     MENDS.undo(torn.folder(), intent, "P1")
     assert torn.now() == torn.before
+
+
+def test_log_that_is_gone_is_neither_mended_nor_back(torn: Torn) -> None:
+    intent, folder = torn.begin(), torn.folder()
+    (torn.path / LOG).unlink()
+    assert not MENDS.is_committed(folder, intent)
+    assert not MENDS.is_back(folder, intent)
+    assert not MENDS.can_go_on(folder, intent)
+    with pytest.raises(StalePlanError, match="changed while the apply was interrupted"):
+        MENDS.go_on(folder, intent)

@@ -1,0 +1,86 @@
+"""Krepair's own folders, and the new files that are staged in them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
+from krepair.journal.freshness import check_fresh, check_staged
+from krepair.plan.model import RewriteSegments
+from tests.journal.scene import PLAN_ID, Scene, name, put
+
+PRIVATE = f"krepair~{PLAN_ID}"
+
+
+@pytest.fixture
+def scene(memory_dir: Path) -> Scene:
+    made = Scene(memory_dir / "logs", index_change=False)
+    for place in ("stage", "keep", "out", "fence"):
+        (made.path / PRIVATE / place).mkdir(parents=True)
+        (made.path / PRIVATE / place / "file").write_bytes(b"our own")
+    return made
+
+
+def group(scene: Scene) -> RewriteSegments:
+    change = scene.partition.changes[0]
+    assert isinstance(change, RewriteSegments)
+    return change
+
+
+def test_our_own_folders_and_files_are_taken(scene: Scene) -> None:
+    (scene.path / PRIVATE / "journal").write_bytes(b"")
+    scene.folder().check_no_links()
+
+
+@pytest.mark.parametrize("place", ["stage/a", "keep/a", "out/a", "fence/a", "journal"])
+def test_link_among_our_own_files_is_refused(scene: Scene, place: str) -> None:
+    os.symlink(scene.path / name(100), scene.path / PRIVATE / place)
+    with pytest.raises(RefusedError, match="expected a regular file of krepair's own") as caught:
+        scene.folder().check_no_links()
+    assert caught.value.message.startswith(f"{scene.path}/{PRIVATE}/{place}: ")
+
+
+@pytest.mark.parametrize("place", ["", "/stage", "/keep", "/out", "/fence"])
+def test_link_in_the_place_of_our_own_folder_is_refused(scene: Scene, place: str) -> None:
+    os.rename(f"{scene.path}/{PRIVATE}{place}", f"{scene.root}/aside")
+    os.symlink(f"{scene.root}/aside", f"{scene.path}/{PRIVATE}{place}")
+    with pytest.raises((RefusedError, OSError)):
+        scene.folder().check_no_links()
+
+
+def test_staged_index_that_is_not_the_one_that_was_made_is_refused(scene: Scene) -> None:
+    change = group(scene)
+    scene.stage(change)
+    index = name(100, ".index")
+    assert [state.name for state in check_staged(scene.folder(), change)] == [
+        name(100, end) for end in (".log", ".index", ".timeindex", ".txnindex")
+    ]
+    with pytest.raises(VerifyFailedError, match="its bytes are not those that were made"):
+        check_staged(scene.folder(), change, {index: "0" * 32})
+
+
+def test_staged_log_of_one_byte_is_a_log(scene: Scene) -> None:
+    scene.staged[100][".log"] = b"x"
+    change = msgspec.structs.replace(group(scene), log_bytes=1)
+    scene.stage(change)
+    assert check_staged(scene.folder(), change)[0].size == 1
+
+
+def test_snapshot_that_a_broker_set_aside_is_not_the_newest(scene: Scene) -> None:
+    for snapshot in scene.path.glob("*.snapshot"):
+        if snapshot.name > name(300, ".snapshot"):
+            snapshot.unlink()
+    put(scene.path / name(900, ".snapshot.deleted"), b"", 1)
+    with pytest.raises(RefusedError, match="is the newest producer snapshot, which must stay"):
+        check_fresh(scene.folder(), scene.partition, group(scene))
+
+
+def test_folder_in_the_place_of_a_file_is_told(scene: Scene) -> None:
+    (scene.path / name(100)).unlink()
+    (scene.path / name(100)).mkdir()
+    with pytest.raises(StalePlanError, match="expected a regular file"):
+        check_fresh(scene.folder(), scene.partition, group(scene))
