@@ -1,0 +1,290 @@
+"""What a run says of each change when one of them fails, and what it does with the others."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from krepair.errors import ExitCode, InterruptedAtSafePointError, LockLostError, RefusedError, StalePlanError
+from krepair.journal.folder import PartitionFolder
+from krepair.journal.outcome import Committed, Failed, Outcome, Skipped, Undone
+from krepair.journal.record import ApplyIntent, Journal
+from krepair.journal.rewrite import is_group_back
+from krepair.journal.runner import commit_partition, finish_partition
+from krepair.journal.safe_points import SafePoints
+from krepair.journal.steps import PutBack
+from krepair.logdir.fingerprint import digest_bytes
+from krepair.plan.model import Change, KeepOriginal, ReplaceFile
+from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
+from tests.journal.scene import FENCED, FOLDER, P1, PLAN_ID, Scene, UnsyncedDisk, name, put, tree
+
+PRIVATE = f"krepair~{PLAN_ID}"
+TIMES = tuple(name(base, ".timeindex") for base in (0, 100, 200))
+
+
+class FailingRename(UnsyncedDisk):
+    """A disk on which no file can be renamed over, or out of, a path that contains a text."""
+
+    text = ""
+
+    def rename(self, source: str, target: str) -> None:
+        if self.text and self.text in f"{source}\n{target}":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), source)
+        super().rename(source, target)
+
+
+@pytest.fixture
+def scene(memory_dir: Path) -> Scene:
+    return Scene(memory_dir / "logs", index_change=False)
+
+
+@pytest.fixture
+def files(memory_dir: Path) -> Scene:
+    """Three indexes that are replaced together."""
+    made = Scene(memory_dir / "logs", index_change=False)
+    changes = tuple(
+        ReplaceFile(
+            change_id=f"{FOLDER}/{file}",
+            name=file,
+            method="regenerate",
+            rule="KR201",
+            size_before=(made.path / file).stat().st_size,
+            size_after=len(made.new_index),
+            digest_after=digest_bytes(made.new_index),
+            reason="",
+            undo=KeepOriginal(),
+        )
+        for file in TIMES
+    )
+    made.partition = msgspec.structs.replace(made.partition, changes=changes)
+    return made
+
+
+def kinds(outcomes: tuple[Outcome, ...]) -> list[type[Outcome]]:
+    return [type(outcome) for outcome in outcomes]
+
+
+def intent_of(scene: Scene) -> ApplyIntent:
+    journal = Journal(UnsyncedDisk(), f"{scene.path}/{PRIVATE}", PLAN_ID, FOLDER)
+    found = journal.intents[f"{FOLDER}/{100:020d}"]
+    assert isinstance(found, ApplyIntent)
+    return found
+
+
+# -- files that are replaced together --------------------------------------------------------------------
+def test_of_files_replaced_together_those_before_a_failure_stay_and_it_is_taken_back(files: Scene) -> None:
+    disk = FailingRename(str(files.root))
+    disk.text = f"/{TIMES[1]}"
+    outcomes = files.apply(disk=disk)
+    assert kinds(outcomes) == [Committed, Failed, Skipped]
+    failure = outcomes[1]
+    assert isinstance(failure, Failed)
+    assert failure.rolled_back
+    assert "Input/output error" in failure.why
+    assert [(files.path / file).read_bytes() == files.new_index for file in TIMES] == [True, False, False]
+    assert kinds(files.apply()) == [Committed] * 3
+
+
+def test_failure_of_an_earlier_file_comes_before_a_stale_later_one(files: Scene) -> None:
+    put(files.path / TIMES[2], b"by a broker", 9_000)
+    disk = FailingRename(str(files.root))
+    disk.text = f"/{TIMES[0]}"
+    outcomes = files.apply(disk=disk)
+    assert kinds(outcomes) == [Failed, Skipped, Skipped]
+    outcomes = files.apply()
+    assert kinds(outcomes) == [Committed, Committed, Failed]
+    assert TIMES[2] in outcomes[2].why  # type: ignore[union-attr]
+
+
+def test_what_cannot_be_taken_back_either_is_half_done(files: Scene) -> None:
+    class Broken(FailingRename):
+        def append(self, path: str, data: bytes) -> None:
+            if b"rolled back" in data:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+            super().append(path, data)
+
+    disk = Broken(str(files.root))
+    disk.text = f"/{TIMES[1]}"
+    failure = files.apply(disk=disk)[1]
+    assert isinstance(failure, Failed)
+    assert (failure.rolled_back, failure.code) == (False, ExitCode.PARTLY)
+    assert kinds(files.apply()) == [Committed] * 3
+
+
+def test_undo_of_files_stops_before_one_that_was_written_since(files: Scene) -> None:
+    files.apply()
+    put(files.path / TIMES[2], b"by a broker", 9_000)
+    put(files.path / TIMES[1], b"by a broker", 9_000)
+    before = files.now()
+    outcomes = files.undo()
+    assert kinds(outcomes) == [Failed, Skipped, Skipped]
+    assert files.now() == before
+
+
+def test_undo_of_files_comes_as_far_as_it_can(files: Scene) -> None:
+    files.apply()
+    put(files.path / TIMES[0], b"by a broker", 9_000)
+    assert kinds(files.undo()) == [Undone, Undone, Failed]
+
+
+# -- the fence ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("commit", "fenced"), [(FENCED, True), (P1, False)])
+def test_fence_goes_up_only_where_the_plan_says_so_and_once(
+    scene: Scene, commit: object, fenced: bool
+) -> None:
+    disk = RecordingDisk(UnsyncedDisk())
+    scene.apply(commit, disk)  # type: ignore[arg-type]
+    places = [call.path for call in disk.calls if call.kind == "make_dir" and call.path.endswith("/fence")]
+    assert places == ([f"{scene.path}/{PRIVATE}/fence"] if fenced else [])
+
+
+def test_fence_never_goes_up_for_single_files(files: Scene) -> None:
+    disk = RecordingDisk(UnsyncedDisk())
+    files.apply(disk=disk)
+    assert not [call for call in disk.calls if "fence" in call.path]
+
+
+def test_fence_that_cannot_be_taken_down_is_told_by_its_place(scene: Scene) -> None:
+    disk = FailingRename(str(scene.root))
+
+    def stage(change: Change) -> None:
+        scene.stage(change)
+        if change is scene.partition.changes[1]:
+            disk.text = f"{PRIVATE}/fence/.kafka_cleanshutdown\n"
+
+    outcomes = scene.apply(disk=disk, stage=stage)
+    assert kinds(outcomes) == [Committed, Committed, Failed]
+    failure = outcomes[2]
+    assert isinstance(failure, Failed)
+    assert (failure.change_id, failure.code) == (f"{FOLDER}/fence", ExitCode.PARTLY)
+    assert failure.why.startswith("the fence is still up")
+    assert kinds(scene.apply()) == [Committed, Committed]
+    assert not os.path.exists(f"{scene.path}/{PRIVATE}/fence")
+
+
+def test_stop_that_was_asked_for_tells_of_a_fence_that_is_still_up(scene: Scene) -> None:
+    disk, safe_points = FailingRename(str(scene.root)), SafePoints()
+
+    def stage(change: Change) -> None:
+        scene.stage(change)
+        safe_points.request("SIGTERM")
+        disk.text = f"{PRIVATE}/fence/.kafka_cleanshutdown\n"
+
+    with pytest.raises(InterruptedAtSafePointError) as caught:
+        commit_partition(scene.folder(disk), scene.partition, FENCED, scene.guards(safe_points), stage)
+    assert "; the fence is still up" in caught.value.message
+
+
+# -- what was interrupted ------------------------------------------------------------------------------------
+def interrupted(scene: Scene, wanted: Callable[[], bool]) -> None:
+    """Stop an apply at the first call at which something is so."""
+    for stop in range(1, 200):
+        with pytest.raises(SimulatedCrash):
+            scene.apply(disk=StoppingDisk(UnsyncedDisk(), stop, FILE_CHANGING))
+        if wanted():
+            return
+    raise AssertionError("never so")
+
+
+def announced(scene: Scene) -> bool:
+    journal = scene.path / PRIVATE / "journal"
+    return journal.exists() and b"apply" in journal.read_bytes()
+
+
+def test_interrupted_group_whose_staged_files_are_gone_is_begun_anew(scene: Scene) -> None:
+    interrupted(scene, lambda: announced(scene))
+    for file in (scene.path / PRIVATE / "stage").iterdir():
+        file.unlink()
+    assert kinds(scene.apply()) == [Committed, Committed]
+    assert kinds(scene.undo()) == [Undone, Undone]
+    assert tree(scene.root) == scene.before
+
+
+def test_lock_that_is_lost_while_an_interrupted_group_is_finished_stops_the_run(scene: Scene) -> None:
+    interrupted(scene, lambda: announced(scene))
+
+    class LockOnce:
+        left = 1
+
+        def check(self) -> None:
+            self.left -= 1
+            if self.left < 0:
+                raise RefusedError("the lock's file was replaced")
+
+    guards = dataclasses.replace(scene.guards(), lock=LockOnce())
+    before = scene.now()
+    with pytest.raises(LockLostError):
+        finish_partition(scene.folder(), scene.partition, FENCED, guards)
+    assert scene.now() == before
+
+
+def test_committed_group_that_cannot_be_looked_at_is_a_failure(scene: Scene) -> None:
+    scene.apply()
+    (scene.path / name(100)).unlink()
+    (scene.path / name(100)).mkdir()
+    outcomes = scene.apply()
+    assert kinds(outcomes)[0] is Failed
+    assert "expected a regular file" in outcomes[0].why  # type: ignore[union-attr]
+
+
+# -- a group and its files -------------------------------------------------------------------------------------
+def test_digests_of_all_originals_are_journalled(scene: Scene) -> None:
+    data = {path.name: path.read_bytes() for path in scene.path.iterdir()}
+    scene.apply()
+    intent = intent_of(scene)
+    assert intent.digests == {state.name: digest_bytes(data[state.name]) for state in intent.originals}
+    assert len(intent.digests) > 9
+
+
+def test_group_is_back_once_one_of_its_logs_is(scene: Scene) -> None:
+    scene.apply()
+    intent = intent_of(scene)
+    assert not is_group_back(scene.folder(), intent)
+    os.link(scene.path / PRIVATE / "keep" / name(300), scene.path / name(300))
+    assert is_group_back(scene.folder(), intent)
+
+
+def folder_and_group(scene: Scene) -> tuple[PartitionFolder, ApplyIntent]:
+    scene.apply()
+    return scene.folder(), intent_of(scene)
+
+
+def test_log_that_a_broker_made_is_not_put_over(scene: Scene) -> None:
+    folder, group = folder_and_group(scene)
+    put(scene.path / name(200), b"by a broker", 9_000)
+    back = PutBack(folder.names.keep(name(200)), name(200), folder.names.out(name(200)))
+    with pytest.raises(StalePlanError, match="was written since the plan was applied"):
+        folder.run([back], group)
+    assert (scene.path / name(200)).read_bytes() == b"by a broker"
+
+
+def test_only_the_kept_file_itself_is_removed_under_the_name_that_a_broker_gave_it(scene: Scene) -> None:
+    folder, group = folder_and_group(scene)
+    os.link(scene.path / PRIVATE / "keep" / name(200), scene.path / name(200, ".log.deleted"))
+    put(scene.path / name(300, ".log.deleted"), b"another segment", 9_000)
+    folder.remove_set_aside(group)
+    assert not (scene.path / name(200, ".log.deleted")).exists()
+    assert (scene.path / name(300, ".log.deleted")).read_bytes() == b"another segment"
+
+
+@pytest.mark.parametrize(
+    ("extension", "size", "refused"), [(".txnindex", 0, False), (".txnindex", 1, True), (".index", 0, True)]
+)
+def test_only_an_empty_transaction_index_may_be_gone_after_a_brokers_start(
+    memory_dir: Path, extension: str, size: int, refused: bool
+) -> None:
+    scene = Scene(memory_dir / "logs", index_change=False)
+    scene.staged[100][extension] = b"x" * size
+    folder, group = folder_and_group(scene)
+    (scene.path / name(100, extension)).unlink()
+    if refused:
+        with pytest.raises(StalePlanError, match="is gone: removed by a broker started in between"):
+            folder.check_finished(group)
+    else:
+        folder.check_finished(group)
