@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import os
@@ -20,9 +21,9 @@ from krepair.journal.runner import commit_partition, finish_partition
 from krepair.journal.safe_points import SafePoints
 from krepair.journal.steps import PutBack
 from krepair.logdir.fingerprint import digest_bytes
-from krepair.plan.model import Change, KeepOriginal, ReplaceFile
+from krepair.plan.model import Change, Commit, KeepOriginal, ReplaceFile
 from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
-from tests.journal.scene import FENCED, FOLDER, P1, PLAN_ID, Scene, UnsyncedDisk, name, put, tree
+from tests.journal.scene import FENCED, FOLDER, P1, P2, PLAN_ID, Scene, UnsyncedDisk, name, put, tree
 
 PRIVATE = f"krepair~{PLAN_ID}"
 TIMES = tuple(name(base, ".timeindex") for base in (0, 100, 200))
@@ -136,10 +137,10 @@ def test_undo_of_files_comes_as_far_as_it_can(files: Scene) -> None:
 # -- the fence ---------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("commit", "fenced"), [(FENCED, True), (P1, False)])
 def test_fence_goes_up_only_where_the_plan_says_so_and_once(
-    scene: Scene, commit: object, fenced: bool
+    scene: Scene, commit: Commit, fenced: bool
 ) -> None:
     disk = RecordingDisk(UnsyncedDisk())
-    scene.apply(commit, disk)  # type: ignore[arg-type]
+    scene.apply(commit, disk)
     places = [call.path for call in disk.calls if call.kind == "make_dir" and call.path.endswith("/fence")]
     assert places == ([f"{scene.path}/{PRIVATE}/fence"] if fenced else [])
 
@@ -288,3 +289,18 @@ def test_only_an_empty_transaction_index_may_be_gone_after_a_brokers_start(
             folder.check_finished(group)
     else:
         folder.check_finished(group)
+
+
+@pytest.mark.parametrize(("applied", "undone"), [(P1, P2), (P2, P1)])
+def test_committed_group_is_undone_in_the_order_that_is_right_now(
+    scene: Scene, applied: Commit, undone: Commit
+) -> None:
+    """The broker's version may be another one than at apply."""
+    scene.apply(applied)
+    for stop in range(1, 50):
+        with contextlib.suppress(SimulatedCrash):
+            scene.undo(undone, StoppingDisk(UnsyncedDisk(), stop, FILE_CHANGING))
+        undos = Journal(UnsyncedDisk(), f"{scene.path}/{PRIVATE}", PLAN_ID, FOLDER).undos
+        if undos:
+            break
+    assert {undo.order for undo in undos.values()} == {undone.order}

@@ -13,10 +13,11 @@ from msgspec.structs import replace
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError
+from krepair.formats.filenames import root_private_folder
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.plan_copy import Place, PlanKeeper, find_copies, the_copy
+from krepair.journal.plan_copy import Place, PlanKeeper, find_copies, private_folders, the_copy
 from krepair.journal.record import COPY_NAME
-from krepair.plan.model import Plan
+from krepair.plan.model import Plan, RootPlan
 from krepair.plan.planfile import dumps, seal
 from tests.durable.disks import NAME_CHANGING, FailingDisk, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.plan.plans import FOLDER, good_plan, partition
@@ -241,3 +242,13 @@ def test_a_larger_file_than_any_plan_is_refused_unread(plan: Plan):
 def test_a_missing_copy_is_told_apart(plan: Plan):
     with pytest.raises(RefusedError, match="no copy of plan"):
         found(plan)
+
+
+def test_folders_of_a_plan_are_those_of_partitions_that_change_and_that_of_the_root(plan: Plan):
+    unchanged = replace(partition(partition=5, folder="t-5"), changes=())
+    more = replace(plan, partitions=(*plan.partitions, unchanged))
+    own = [f"{plan.log_dir}/{name}/krepair~{plan.plan_id}" for name in (FOLDER, OTHER)]
+    assert private_folders(more) == own
+    root = RootPlan(keeper="t-5", files=(), changes=())
+    of_root = f"{plan.log_dir}/t-5/{root_private_folder(plan.plan_id)}"
+    assert private_folders(replace(more, root=root)) == [*own, of_root]

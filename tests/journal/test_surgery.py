@@ -7,12 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from krepair.errors import KrepairError, RefusedError, StalePlanError
 from krepair.journal import surgery
 from krepair.journal.action import Ground, KeptFile
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import FileState, LogIntent
+from krepair.journal.status import ChangeState, status_in
 from krepair.journal.surgery import CUT, MendLogs
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.plan.model import KeepOriginal, MendLog, NewCompanion, PartitionPlan
@@ -60,9 +62,9 @@ class Torn:
     def folder(self, disk: object = None) -> PartitionFolder:
         return PartitionFolder(disk or UnsyncedDisk(), str(self.root), "t-0", PLAN_ID)  # type: ignore[arg-type]
 
-    def begin(self) -> LogIntent:
+    def change(self) -> MendLog:
         sizes = {INDEX: 9, TIMES: 9, ABORTED: -1}
-        change = MendLog(
+        return MendLog(
             change_id=f"t-0/{LOG}",
             name=LOG,
             base_offset=100,
@@ -84,7 +86,13 @@ class Torn:
             reason="",
             undo=KeepOriginal(),
         )
-        return MENDS.begin(Ground(self.folder(), self.partition, "P1"), change)
+
+    def begin(self) -> LogIntent:
+        return MENDS.begin(Ground(self.folder(), self.partition, "P1"), self.change())
+
+    def status(self) -> ChangeState:
+        partition = replace(self.partition, changes=(self.change(),))
+        return status_in(self.folder(), partition)[f"t-0/{LOG}"]
 
     def bytes_of(self, file: str) -> bytes:
         return (self.path / file).read_bytes()
@@ -444,3 +452,15 @@ def test_log_that_is_gone_is_neither_mended_nor_back(torn: Torn) -> None:
     assert not MENDS.can_go_on(folder, intent)
     with pytest.raises(StalePlanError, match="changed while the apply was interrupted"):
         MENDS.go_on(folder, intent)
+
+
+def test_without_a_journal_the_disk_tells_what_became_of_it(torn: Torn) -> None:
+    assert torn.status() is ChangeState.PLANNED
+    MENDS.go_on(torn.folder(), torn.begin())
+    assert torn.status() is ChangeState.PURGED
+    found = (torn.path / LOG).stat()
+    put(torn.path / LOG, b"x" * found.st_size, 2_000)
+    assert torn.status() is ChangeState.UNKNOWN
+    (torn.path / LOG).unlink()
+    assert torn.status() is ChangeState.UNKNOWN
+    assert ChangeState.UNKNOWN.value == "unknown"
