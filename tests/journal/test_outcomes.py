@@ -15,11 +15,12 @@ import pytest
 from krepair.errors import ExitCode, InterruptedAtSafePointError, LockLostError, RefusedError, StalePlanError
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.outcome import Committed, Failed, Outcome, Skipped, Undone
-from krepair.journal.record import ApplyIntent, Journal
+from krepair.journal.record import ApplyIntent, Journal, Order
 from krepair.journal.rewrite import is_group_back
 from krepair.journal.runner import commit_partition, finish_partition
 from krepair.journal.safe_points import SafePoints
-from krepair.journal.steps import PutBack
+from krepair.journal.steps import PutBack, Rename
+from krepair.journal.swap import completion_steps
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.plan.model import Change, Commit, KeepOriginal, ReplaceFile
 from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
@@ -304,3 +305,25 @@ def test_committed_group_is_undone_in_the_order_that_is_right_now(
         if undos:
             break
     assert {undo.order for undo in undos.values()} == {undone.order}
+
+
+@pytest.mark.parametrize("end", [".log", ".log.swap", ".log.cleaned"])
+def test_log_of_somebody_else_under_a_name_of_the_group_is_told(scene: Scene, end: str) -> None:
+    folder, group = folder_and_group(scene)
+    folder.check_logs(group)
+    put(scene.path / name(200, end), b"by a broker", 9_000)
+    with pytest.raises(StalePlanError, match=f"{name(200, end)}: expected the file that this plan made"):
+        folder.check_logs(group)
+
+
+@pytest.mark.parametrize(("order", "by_way_of_swap"), [("P1", False), ("P2", True)])
+def test_indexes_of_a_completed_swap_come_by_way_of_swap_from_3_0_on(
+    scene: Scene, order: Order, by_way_of_swap: bool
+) -> None:
+    """A broker from 3.0 on renames every ``.swap``; one before has renamed the log alone."""
+    folder, group = folder_and_group(scene)
+    steps = completion_steps(msgspec.structs.replace(group, order=order), folder.names)
+    index = name(100, ".index")
+    staged = folder.names.stage(index)
+    assert (Rename(staged, f"{index}.swap") in steps) is by_way_of_swap
+    assert (Rename(staged, index) in steps) is not by_way_of_swap
