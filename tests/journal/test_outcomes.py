@@ -21,7 +21,7 @@ from krepair.journal.runner import commit_partition, finish_partition
 from krepair.journal.safe_points import SafePoints
 from krepair.journal.steps import PutBack, Rename
 from krepair.journal.swap import completion_steps
-from krepair.logdir.fingerprint import digest_bytes
+from krepair.logdir.fingerprint import digest_bytes, digest_content
 from krepair.plan.model import Change, Commit, KeepOriginal, ReplaceFile
 from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.journal.scene import FENCED, FOLDER, P1, P2, PLAN_ID, Scene, UnsyncedDisk, name, put, tree
@@ -237,10 +237,10 @@ def test_committed_group_that_cannot_be_looked_at_is_a_failure(scene: Scene) -> 
 
 # -- a group and its files -------------------------------------------------------------------------------------
 def test_digests_of_all_originals_are_journalled(scene: Scene) -> None:
-    data = {path.name: path.read_bytes() for path in scene.path.iterdir()}
+    digests = {path.name: digest_content(str(path)) for path in scene.path.iterdir()}
     scene.apply()
     intent = intent_of(scene)
-    assert intent.digests == {state.name: digest_bytes(data[state.name]) for state in intent.originals}
+    assert intent.digests == {state.name: digests[state.name] for state in intent.originals}
     assert len(intent.digests) > 9
 
 

@@ -13,7 +13,7 @@ from krepair.journal.action import Ground, KeptFile
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import ReplaceIntent
 from krepair.journal.replace import ReplaceFiles
-from krepair.logdir.fingerprint import digest_bytes
+from krepair.logdir.fingerprint import digest_bytes, digest_content
 from krepair.plan.model import KeepOriginal, PartitionPlan, ReplaceFile
 from tests.journal.scene import PLAN_ID, UnsyncedDisk, fingerprint, name, put, tree
 
@@ -65,6 +65,7 @@ def site(memory_dir: Path) -> Site:
 
 @pytest.mark.parametrize("file", [OLD, NONE, GOES])
 def test_file_is_replaced_and_comes_back(site: Site, file: str) -> None:
+    digest = digest_content(str(site.path / file)) if file != NONE else ""
     intent, folder = site.begin(file), site.folder()
     assert (FILES.can_go_on(folder, intent), FILES.is_committed(folder, intent)) == (True, False)
     assert FILES.kept(folder, intent) == []
@@ -74,7 +75,6 @@ def test_file_is_replaced_and_comes_back(site: Site, file: str) -> None:
     assert not FILES.is_back(folder, intent)
     if file != NONE:
         assert intent.original is not None
-        digest = digest_bytes({OLD: b"old", GOES: b"gone soon"}[file])
         assert FILES.kept(folder, intent) == [KeptFile(f"{KEEP}/{file}", intent.original, digest)]
     FILES.go_on(folder, intent)
     FILES.check_undo(folder, intent, "committed")
