@@ -672,7 +672,7 @@ def replay(case: str, _workdir: Path) -> list[str]:
 
 
 def arguments_of_survivors() -> dict[str, dict[str, str]]:
-    """Id -> what is said of a survivor: ``kind`` (equivalent, speed, unreachable, words) and ``why``."""
+    """Id -> what is said of a survivor: ``kind`` (equivalent, speed, sync, unreachable, words) and ``why``."""
     known: dict[str, dict[str, str]] = json.loads(SURVIVORS.read_text()) if SURVIVORS.exists() else {}
     return known
 
