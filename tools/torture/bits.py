@@ -349,7 +349,7 @@ def run(seeds: range, workdir: Path, state: Done) -> None:
                     if state.time_is_up():
                         break
                     every = name == SMALL and kind in ("plan", "journal")
-                    tried = KINDS[kind](site, seed, state.samples or (sys.maxsize if every else MOST[kind]))
+                    tried = KINDS[kind](site, seed, state.most(sys.maxsize if every else MOST[kind]))
                     for wrong in tried.wrong:
                         state.wrong(wrong.case, f"{kind}: {wrong.why}\n{wrong.what}")
                     state.keep(f"{name}:{seed}:{kind}", Counter({_WORDS[kind]: tried.cases}))

@@ -176,7 +176,7 @@ def run(seeds: range, workdir: Path, state: Done) -> None:
             unit = f"{version}:{seed}"
             if state.is_done(unit) or state.time_is_up():
                 continue
-            most = state.samples or TREES_PER_SCENE
+            most = state.most(TREES_PER_SCENE)
             trees = [tree for name in SCENES_STARTED for tree in trees_of(name, seed, most, workdir)]
             work = workdir / f"brokers-{version}-{seed}"
             try:

@@ -49,7 +49,7 @@ def compare(seeds: Sequence[int], progress: Callable[[str], None], scratch: Path
 def run(seeds: range, workdir: Path, state: State) -> None:
     """As a part of the programme: ``CASES`` seeds for each of its seeds, or ``state.samples``."""
     for seed in seeds:
-        cases = range(1, int(state.samples or CASES) + 1)
+        cases = range(1, state.most(CASES) + 1)
         for some in chunks([seed * CASES + case for case in cases], CHUNK):
             unit = f"{some[0]}..{some[-1]}"
             if state.is_done(unit) or state.time_is_up():

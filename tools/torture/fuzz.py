@@ -130,7 +130,7 @@ def run(seeds: range, _workdir: Path, state: Any) -> None:
             if state.is_done(unit) or state.time_is_up():
                 continue
             # libFuzzer takes 0 for a seed of its own choice
-            figures = fuzz(decoder.name, state.samples or SECONDS, seed + 1)
+            figures = fuzz(decoder.name, state.most(SECONDS), seed + 1)
             for file in figures.failed:
                 state.wrong(f"{decoder.name}:{file}", f"{decoder.name}: something undocumented happened")
             state.keep(unit, {"inputs": figures.runs, "decoders": 1})

@@ -14,6 +14,7 @@ import hashlib
 import os
 import random
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -250,29 +251,27 @@ def run(seeds: range, workdir: Path, state: Done) -> None:
                     loader = loader_of(site, judges, workdir / "loads")
                     for history in HISTORIES_LOADED:
                         case = Case(name, seed, history, per_point=PER_POINT)
-                        for at, tree in _power_losses(site, case, state.samples):
+                        for at, tree in _power_losses(site, case, state.most(sys.maxsize)):
                             for wrong in loader.check(starts_of_state(tree)):
                                 state.wrong(f"power_loss:{at}", wrong)
                 for case_name, _, log_dir in kills.crash_trees(
                     [name],
                     range(seed, seed + 1),
                     workdir,
-                    min(state.samples or KILLS_PER_SCENE, KILLS_PER_SCENE),
+                    min(state.most(KILLS_PER_SCENE), KILLS_PER_SCENE),
                 ):
                     for wrong in loader.check(starts_of_folder(log_dir)):
                         state.wrong(f"kills:{case_name}", wrong)
                 state.keep(f"{name}:{seed}", loader.figures)
 
 
-def _power_losses(site: Site, case: Case, most: int | None) -> Iterator[tuple[Case, State]]:
+def _power_losses(site: Site, case: Case, most: int) -> Iterator[tuple[Case, State]]:
     recording = site.record(HISTORIES[case.history])
     found = [
         (case._replace(point=trial.point, choice=trial.choice), trial.state)
         for trial in trials(site, recording, seed=case.words, per_point=case.per_point)
     ]
-    return iter(
-        found if most is None or most >= len(found) else random.Random(case.words).sample(found, most)
-    )
+    return iter(found if most >= len(found) else random.Random(case.words).sample(found, most))
 
 
 def replay(text: str, workdir: Path) -> list[str]:

@@ -648,7 +648,7 @@ def run(seeds: range, _workdir: Path, state: Any) -> None:
         if state.is_done(name) or state.time_is_up():
             continue
         command = [sys.executable, "-m", HERE, name, "--seed", str(seeds.start)]
-        command += ["--sample", str(state.samples)] if state.samples else []
+        command += ["--sample", str(state.most(0))] if state.samples else []
         subprocess.run(command, cwd=ROOT, check=False)
         results, argued = state_of(name).results, arguments_of_survivors()
         tried = [mutant for mutant in mutants_of(target) if mutant.id in results]

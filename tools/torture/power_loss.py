@@ -508,7 +508,7 @@ def run(seeds: range, workdir: Path, state: Done) -> None:
                     if state.time_is_up():
                         break
                     figures: Counter[str] = Counter()
-                    for failed, failure in explore(site, case, figures, most=state.samples or MOST_PER_UNIT):
+                    for failed, failure in explore(site, case, figures, most=state.most(MOST_PER_UNIT)):
                         state.wrong(str(failed), str(failure))
                     state.keep(_unit(case), figures)
 

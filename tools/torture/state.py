@@ -106,6 +106,10 @@ class State:
         self._units, self._wrong, self._seconds = kept["units"], kept["wrong"], kept["seconds"]
         self._date = kept["date"]
 
+    def most(self, otherwise: int) -> int:
+        """How many cases of a unit to take at the most, as a whole number; ``otherwise`` if nothing was said."""
+        return max(1, int(self.samples)) if self.samples else otherwise
+
     def is_done(self, unit: str) -> bool:
         """Whether a unit was done, now or in an earlier run on the same source."""
         return unit in self._units
