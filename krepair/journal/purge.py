@@ -33,9 +33,34 @@ def purge_partition(folder: PartitionFolder) -> int:
             f"{folder.private}/fence: the fence is still up", next_command="krepair apply PLAN"
         )
     committed = tuple(change for change, state in journal.states.items() if state == "committed")
+    if not committed and journal.purging is None:
+        check_nothing_kept(folder)
     if committed and journal.purging is None:
         journal.begin_purge(committed)
     return remove_private_folder(folder)
+
+
+def check_nothing_kept(folder: PartitionFolder) -> None:
+    """Checks that no original would go with the private sub-folder: each kept file is also in its place.
+
+    To be asked wherever the journal says that nothing is applied. Its last record may have been damaged on the disk,
+    and looks then like one that was torn by a crash and never happened.
+
+    Raises:
+        RefusedError: a kept file is not in its place; the message names it.
+        OSError: something could not be looked at.
+    """
+    keep = folder.names.keep()
+    if not folder.tree.is_folder(folder.at(keep)):
+        return
+    for name in folder.tree.names(folder.at(keep)):
+        kept, here = folder.state(f"{keep}/{name}"), folder.state(name)
+        if kept is not None and (here is None or here.inode != kept.inode):
+            raise RefusedError(
+                f"{folder.at(keep)}/{name}: is kept and not in its place, but the journal knows of no change; the "
+                "journal may be damaged, and nothing is removed",
+                next_command=f"krepair check {folder.log_dir}",
+            )
 
 
 def remove_private_folder(folder: PartitionFolder) -> int:

@@ -21,13 +21,14 @@ from krepair.errors import (
     RefusedError,
     VerifyFailedError,
 )
+from krepair.formats.filenames import FileState, parse_file_name
 from krepair.journal.action import Ground, StagedGroup
 from krepair.journal.actions import BY_CHANGE, REPLACE, action_of
 from krepair.journal.fence import Fence, Point, Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
 from krepair.journal.outcome import Committed, Failed, Outcome, Skipped, Undone, failed
-from krepair.journal.purge import remove_private_folder
+from krepair.journal.purge import check_nothing_kept, remove_private_folder
 from krepair.journal.record import Done, Intent, Journal, Order, ReplaceIntent, UndoIntent
 from krepair.plan.model import Change, Commit, PartitionPlan
 
@@ -490,6 +491,8 @@ class _Run:
             return []
         try:
             self.guards.hold()
+            check_nothing_kept(self.folder)
+            self._check_no_swap_of_ours()
             remove_private_folder(self.folder)
         except (KrepairError, OSError) as error:
             what = failed(f"{self.folder.folder}/{self.folder.names.private}", error, rolled_back=False)
@@ -498,6 +501,15 @@ class _Run:
             )
             return [what._replace(code=ExitCode.PARTLY, why=why)]
         return []
+
+    def _check_no_swap_of_ours(self) -> None:
+        """A swap that was not there when the plan was made is one of ours of which the journal has lost the record."""
+        for name in map(parse_file_name, self.folder.file_names()):
+            if name.state in {FileState.SWAP, FileState.CLEANED} and name.name not in self.ground.planned:
+                raise RefusedError(
+                    f"{self.folder.at(name.name)}: is there, but the journal knows of no change that made it; the "
+                    "journal may be damaged, and nothing is removed"
+                )
 
 
 def _batches(changes: Sequence[Change]) -> list[list[Change]]:

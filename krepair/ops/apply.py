@@ -22,7 +22,7 @@ from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
 from krepair.journal.outcome import Committed, Failed, Outcome, Undone
 from krepair.journal.plan_copy import PlanKeeper
-from krepair.journal.purge import remove_private_folder
+from krepair.journal.purge import check_nothing_kept, remove_private_folder
 from krepair.journal.runner import commit_partition, finish_partition
 from krepair.journal.safe_points import SafePoints, signals_wait
 from krepair.journal.status import ChangeState, read_status
@@ -346,6 +346,7 @@ class _Apply:
         states = self.states[each.plan.folder].values()
         if all(state in {ChangeState.PLANNED, ChangeState.UNDONE} for state in states):
             try:
+                check_nothing_kept(each.folder)
                 remove_private_folder(each.folder)
             except (OSError, KrepairError):
                 return  # the next apply or undo removes it

@@ -19,7 +19,7 @@ from krepair.errors import (
 )
 from krepair.journal.guards import Guards
 from krepair.journal.outcome import Committed, Failed, Undone
-from krepair.journal.purge import purge_partition, remove_private_folder
+from krepair.journal.purge import check_nothing_kept, purge_partition, remove_private_folder
 from krepair.journal.root import ROOT, RootFolder, as_partition
 from krepair.journal.runner import commit_partition, undo_partition
 from krepair.journal.status import ChangeState, status_in
@@ -111,6 +111,7 @@ class RootRun:
         """What was staged goes again where nothing was replaced; else the next apply or undo removes it."""
         with suppress(KrepairError, OSError):
             if all(state in {ChangeState.PLANNED, ChangeState.UNDONE} for state in self.states().values()):
+                check_nothing_kept(self.folder)
                 remove_private_folder(self.folder)
 
     def _stage(self, change: Change, engine: Engine) -> None:

@@ -536,3 +536,28 @@ def test_signals_only_ask_for_a_stop_and_the_old_handlers_come_back() -> None:
         with pytest.raises(InterruptedAtSafePointError, match="SIGTERM"):
             safe_points.check()
     assert before == signal.getsignal(signal.SIGTERM)
+
+
+@both_orders
+def test_a_lost_last_record_of_the_journal_never_costs_an_original(tmp_path: Path, commit: Commit) -> None:
+    """A damaged last record looks like one that was torn and never happened; what is kept must stay all the same."""
+    refused = 0
+    for stop in range(8, 60, 3):
+        scene = Scene(tmp_path / str(stop))
+        with pytest.raises(SimulatedCrash):
+            scene.apply(commit, StoppingDisk(UnsyncedDisk(), stop, FILE_CHANGING))
+        journal = scene.path / f"krepair~{PLAN_ID}" / "journal"
+        if not journal.exists():
+            continue
+        lines = journal.read_bytes().split(b"\n")
+        journal.write_bytes(b"\n".join(lines[:-2]) + b"\n" + lines[-2][:-1] + b"!\n")
+        outcomes = scene.undo(commit)
+        failed = any(isinstance(outcome, Failed) for outcome in outcomes)
+        refused += failed
+        assert failed or tree(scene.root) == scene.before, stop
+        for shown, row in scene.before.items():
+            kept = scene.path / f"krepair~{PLAN_ID}" / "keep" / Path(shown).name
+            here = scene.root / shown
+            if shown.endswith(".log"):
+                assert row[2] in {path.read_bytes() for path in (here, kept) if path.exists()}, (stop, shown)
+    assert refused
