@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from tests.torture.test_kills import PREFACE
 from tools.torture.failing_calls import taken_for_durable
 from tools.torture.faults import Call, Fault, Kind, Mode, mask
 from tools.torture.runs import MAY_FAIL, MOVES_BYTES, parse_step
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 
 
 def test_failing_calls_are_told_and_the_next_run_ends_right(tmp_path: Path) -> None:

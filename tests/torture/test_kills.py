@@ -19,6 +19,9 @@ from tools.torture.runs import Step, installed_command, parse_step
 from tools.torture.scenes import SCENES, build, look
 from tools.torture.state import State
 
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+
+
 PREFACE = """
 from pathlib import Path
 from tools.torture import faults
