@@ -7,6 +7,7 @@ another file), the new ``.log`` by inode, size and modification time.
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Callable, Iterable
 from enum import Enum
@@ -111,16 +112,19 @@ class PartitionFolder:
             StalePlanError: the folder is gone.
             OSError: it could not be looked at.
         """
+        like = self._like()
+        return like.st_uid, like.st_gid
+
+    def _like(self) -> os.stat_result:
+        """What the partition folder is: krepair's own folders take over its owner and mode."""
         like = self.tree.status(self.holder)
         if like is None:
             raise StalePlanError(f"{self.holder}: is gone since the plan was made")
-        return like.st_uid, like.st_gid
+        return like
 
     def make_private_folders(self) -> None:
         """Creates the private sub-folder and its folders where they are missing, durably."""
-        like = self.tree.status(self.holder)
-        if like is None:
-            raise StalePlanError(f"{self.holder}: is gone since the plan was made")
+        like = self._like()
         mode, owner = stat.S_IMODE(like.st_mode) | 0o700, (like.st_uid, like.st_gid)
         missing = [path for path in self._private_folders() if not self.tree.is_folder(path)]
         for path in missing:

@@ -496,9 +496,7 @@ class _Run:
             remove_private_folder(self.folder)
         except (KrepairError, OSError) as error:
             what = failed(f"{self.folder.folder}/{self.folder.names.private}", error, rolled_back=False)
-            why = (
-                f"the originals are back, but what was kept could not be removed: {what.why}; run undo again"
-            )
+            why = f"what was kept could not be removed: {what.why}; run undo again"
             return [what._replace(code=ExitCode.PARTLY, why=why)]
         return []
 
