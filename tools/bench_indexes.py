@@ -24,9 +24,9 @@ from krepair.errors import ExitCode
 from krepair.formats import batch_v2
 from krepair.ops.apply import apply
 from krepair.ops.check import check
-from krepair.ops.options import Engine, Options
 from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
+from krepair.options import Engine, Options
 from krepair.pipeline.regenerate import regenerate_offset_and_time
 
 PADDED = {".index": 10_485_760, ".timeindex": 10_485_756}

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from krepair.cli.outcome import finish
 from krepair.cli.progress import ProgressOf
 from krepair.errors import ExitCode, KrepairError, UsageError
-from krepair.ops.options import Options
-from krepair.ops.progress import Progress
 from krepair.ops.reports import ApplyReport
+from krepair.options import Options
+from krepair.pipeline.progress import Progress
 
 Verb = Literal["undo", "purge"]
 

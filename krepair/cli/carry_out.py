@@ -13,9 +13,9 @@ from krepair.cli.metrics import MetricsOf
 from krepair.cli.outcome import finish
 from krepair.cli.progress import ProgressOf
 from krepair.errors import ExitCode
-from krepair.ops.options import Options
-from krepair.ops.progress import Progress
 from krepair.ops.reports import ApplyReport
+from krepair.options import Options
+from krepair.pipeline.progress import Progress
 from krepair.plan.model import Plan
 
 

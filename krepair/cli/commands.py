@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from krepair.errors import KrepairError
-from krepair.ops.options import Options
 from krepair.ops.reports import ApplyReport, CheckReport, VerifyReport
+from krepair.options import Options
 
 Report = TypeVar("Report", ApplyReport, CheckReport, VerifyReport)
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from krepair import options as parsing
 from krepair.errors import UsageError
-from krepair.ops import options as parsing
-from krepair.ops.options import Engine, Options
+from krepair.options import Engine, Options
 
 _VERSION: Final = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}(\.[0-9]{1,4}){0,2}([-+][A-Za-z0-9.+-]{1,40})?")
 

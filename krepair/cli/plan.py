@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
+from krepair import options as parsing
 from krepair.cli import options as shared
 from krepair.cli.commands import exact_errors
 from krepair.cli.metrics import MetricsOf
 from krepair.cli.outcome import finish
 from krepair.cli.progress import ProgressOf
 from krepair.errors import ExitCode, UsageError
-from krepair.ops import options as parsing
 
 
 def plan(

@@ -6,7 +6,7 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from krepair.ops.progress import Progress, SilentProgress
+from krepair.pipeline.progress import Progress, SilentProgress
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichBars

@@ -17,6 +17,7 @@ from krepair.errors import (
     RefusedError,
     StalePlanError,
 )
+from krepair.fixes.swaps import not_completed
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
@@ -28,9 +29,6 @@ from krepair.journal.safe_points import SafePoints, signals_wait
 from krepair.journal.status import ChangeState, read_status
 from krepair.logdir.lock import Lock, hold_lock
 from krepair.logdir.space import read_space
-from krepair.ops.fixes.swaps import not_completed
-from krepair.ops.options import Options
-from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
 from krepair.ops.root import RootRun
 from krepair.ops.stage import Stager, Staging
@@ -43,8 +41,10 @@ from krepair.ops.target import (
     view_of,
     why_left_alone,
 )
+from krepair.options import Options
 from krepair.pipeline.engine import Engine, choose_engine
 from krepair.pipeline.jobs import FINISH
+from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.build import apply_order
 from krepair.plan.figures import (
     PRIVATE_FOLDER_BYTES,

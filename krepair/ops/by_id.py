@@ -18,10 +18,10 @@ from krepair.logdir.lock import Lock, hold_lock
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
 from krepair.ops.kept import by_id_command, folder_of, load_kept, nothing_to_undo, place_of, private_of
-from krepair.ops.options import Options
-from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
 from krepair.ops.undo import undo
+from krepair.options import Options
+from krepair.pipeline.progress import Progress, SilentProgress
 
 
 def undo_by_id(

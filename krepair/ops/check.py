@@ -8,6 +8,31 @@ from typing import NamedTuple
 
 from krepair.checks.catalogue import Finding
 from krepair.checks.retention import Deletions
+from krepair.fixes.checkpoints import checkpoint_findings, log_ends, see_checkpoints
+from krepair.fixes.damage import damage_findings, look_at_damage
+from krepair.fixes.epochs import epoch_findings, look_at_epochs
+from krepair.fixes.indexes import (
+    deletion_findings,
+    deletions_of,
+    index_findings,
+    look_at_txn_indexes,
+    scan_and_look,
+)
+from krepair.fixes.leftovers import (
+    freed_at_start,
+    leftover_findings,
+    leftovers_mend,
+    look_at_leftovers,
+    next_version,
+)
+from krepair.fixes.snapshots import look_at_snapshots, snapshot_findings
+from krepair.fixes.survey import (
+    Surveyed,
+    cannot_touch,
+    decide_surveyed,
+    log_end_of,
+    watermark_of,
+)
 from krepair.kernels import classes as c
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.lock import is_locked
@@ -25,41 +50,16 @@ from krepair.ops.findings.open_transactions import transaction_findings
 from krepair.ops.findings.ownership import nodes_of, ownership_findings
 from krepair.ops.findings.partitions import MARKER_CLASSES, partition_findings, root_findings, sum_tallies
 from krepair.ops.findings.stuck import cleaner_findings
-from krepair.ops.fixes.checkpoints import checkpoint_findings, log_ends, see_checkpoints
-from krepair.ops.fixes.damage import damage_findings, look_at_damage
-from krepair.ops.fixes.epochs import epoch_findings, look_at_epochs
-from krepair.ops.fixes.indexes import (
-    deletion_findings,
-    deletions_of,
-    index_findings,
-    look_at_txn_indexes,
-    scan_and_look,
-)
-from krepair.ops.fixes.leftovers import (
-    freed_at_start,
-    leftover_findings,
-    leftovers_mend,
-    look_at_leftovers,
-    next_version,
-)
-from krepair.ops.fixes.snapshots import look_at_snapshots, snapshot_findings
 from krepair.ops.kept import kept_originals
 from krepair.ops.next_start.findings import recovery_findings, refusal_findings, retention_findings
 from krepair.ops.next_start.forecast import RootFacts, forecast
 from krepair.ops.next_start.refusal import Version
 from krepair.ops.next_start.rehearsal import look_at_starts
 from krepair.ops.next_start.start_space import StartSpace, space_findings, start_space
-from krepair.ops.options import Options
-from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.reports import CheckReport, ForecastLine, KeptPlan, LogDirReport, PartitionSummary
-from krepair.ops.survey import (
-    Surveyed,
-    cannot_touch,
-    decide_surveyed,
-    log_end_of,
-    watermark_of,
-)
+from krepair.options import Options
 from krepair.pipeline.engine import Engine, choose_engine
+from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.rules.model import LeftAlone
 
 PLAN_FIXES = frozenset({"KR101"})

@@ -9,10 +9,10 @@ from msgspec import Struct
 
 from krepair.errors import UnreadableError
 from krepair.logdir.values import LogDir, Partition
-from krepair.ops.progress import Progress
 from krepair.pipeline.coordinator_walk import DamagedPart
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.jobs import Task
+from krepair.pipeline.progress import Progress
 
 
 class PassedOver(Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from krepair.checks.catalogue import Finding
 from krepair.errors import ExitCode
+from krepair.fixes.survey import place_of
 from krepair.formats.damage import shown
 from krepair.formats.group_metadata import TOPIC
 from krepair.logdir.values import LogDir, Partition
@@ -23,13 +24,12 @@ from krepair.ops.coordinator_topic import (
     read_partitions,
     segments_of,
 )
-from krepair.ops.options import Options
-from krepair.ops.progress import Progress, SilentProgress
-from krepair.ops.survey import place_of
+from krepair.options import Options
 from krepair.pipeline.engine import choose_engine
 from krepair.pipeline.group_model import Group, Member
 from krepair.pipeline.groups import GroupsItem
 from krepair.pipeline.jobs import READ_GROUPS
+from krepair.pipeline.progress import Progress, SilentProgress
 
 RETURNS_AT_LEAST: Final = 2
 """How often the subscriptions of a group must come back before that is told: once may be a restart."""

@@ -10,6 +10,20 @@ from msgspec.structs import replace
 
 from krepair.checks.tail import LOOK_AT_MOST_BYTES, holds_whole_batch
 from krepair.errors import LockedError, NotALogDirError
+from krepair.fixes.checkpoints import CHECKPOINTS_FIX, keeper_of, log_ends, root_plan, see_checkpoints
+from krepair.fixes.epochs import EPOCHS_FIX, epoch_changes, look_at_epochs
+from krepair.fixes.indexes import (
+    depth_of,
+    index_changes,
+    look_at_indexes,
+    look_at_txn_indexes,
+    why_untouched,
+)
+from krepair.fixes.leftovers import LEFTOVERS_FIX, leftover_changes, look_at_leftovers, told_version
+from krepair.fixes.snapshots import SNAPSHOTS_FIX, look_at_snapshots, snapshot_changes
+from krepair.fixes.survey import Surveyed, TailDecision, log_end_of, scan_partitions, survey
+from krepair.fixes.swaps import log_swaps
+from krepair.fixes.tail import check_asked, decide_tails, way_of
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.journal.choose import DamagedSegment, choose_commit
 from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
@@ -22,24 +36,10 @@ from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.findings.kept import kept_text
 from krepair.ops.findings.trouble import cleaner_stands_still, mtimes_look_copied
-from krepair.ops.fixes.checkpoints import CHECKPOINTS_FIX, keeper_of, log_ends, root_plan, see_checkpoints
-from krepair.ops.fixes.epochs import EPOCHS_FIX, epoch_changes, look_at_epochs
-from krepair.ops.fixes.indexes import (
-    depth_of,
-    index_changes,
-    look_at_indexes,
-    look_at_txn_indexes,
-    why_untouched,
-)
-from krepair.ops.fixes.leftovers import LEFTOVERS_FIX, leftover_changes, look_at_leftovers, told_version
-from krepair.ops.fixes.snapshots import SNAPSHOTS_FIX, look_at_snapshots, snapshot_changes
-from krepair.ops.fixes.swaps import log_swaps
-from krepair.ops.fixes.tail import check_asked, decide_tails, way_of
 from krepair.ops.kept import kept_originals
-from krepair.ops.options import Options
-from krepair.ops.progress import Progress, SilentProgress
-from krepair.ops.survey import Surveyed, TailDecision, log_end_of, scan_partitions, survey
+from krepair.options import Options
 from krepair.pipeline.engine import Engine, choose_engine
+from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.build import LogDirFacts, build_plan
 from krepair.plan.model import (
     Commit,

@@ -13,11 +13,11 @@ from krepair.journal.safe_points import SafePoints
 from krepair.journal.status import ChangeState, read_status
 from krepair.logdir.lock import hold_lock
 from krepair.ops.apply import failed_partition
-from krepair.ops.options import Options
-from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.reports import ApplyReport, ChangeResult
 from krepair.ops.root import RootRun
 from krepair.ops.target import check_ground, check_target, disk_of, journal_folder, why_left_alone
+from krepair.options import Options
+from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.model import PartitionPlan, Plan
 
 

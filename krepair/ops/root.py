@@ -17,6 +17,7 @@ from krepair.errors import (
     RefusedError,
     StalePlanError,
 )
+from krepair.fixes.checkpoints import log_ends, see_checkpoints
 from krepair.journal.guards import Guards
 from krepair.journal.outcome import Committed, Failed, Undone
 from krepair.journal.purge import check_nothing_kept, purge_partition, remove_private_folder
@@ -26,7 +27,6 @@ from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.view import read_log_dir
-from krepair.ops.fixes.checkpoints import log_ends, see_checkpoints
 from krepair.ops.kept_copies import BadCopies
 from krepair.ops.reports import ChangeOutcome, ChangeResult, Problem
 from krepair.pipeline.engine import Engine

@@ -16,23 +16,23 @@ from krepair.errors import (
     UnreadableError,
     VerifyFailedError,
 )
+from krepair.fixes.epochs import log_start_of, made_anew, see_epochs
+from krepair.fixes.snapshot_state import see_snapshots, state_rules, target_of
+from krepair.fixes.snapshots import is_snapshot, made_from_log
+from krepair.fixes.survey import facts_of, newest_snapshot
+from krepair.fixes.swaps import stage_swap
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.journal.action import StagedGroup
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir, Partition
-from krepair.ops.fixes.epochs import log_start_of, made_anew, see_epochs
-from krepair.ops.fixes.snapshot_state import see_snapshots, state_rules, target_of
-from krepair.ops.fixes.snapshots import is_snapshot, made_from_log
-from krepair.ops.fixes.swaps import stage_swap
-from krepair.ops.progress import Progress, SilentProgress
-from krepair.ops.survey import facts_of, newest_snapshot
 from krepair.pipeline.damage import MendedItem, MendedResult
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.indexes import MendItem
 from krepair.pipeline.items import FinishItem, Place, ScanItem, ScanResult, StageItem
 from krepair.pipeline.jobs import FINISH, MAKE_MENDED, MEND, SCAN, STAGE
+from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.figures import setting
 from krepair.plan.model import (
     Change,

@@ -10,6 +10,8 @@ from msgspec import Struct
 
 from krepair.checks.catalogue import Finding
 from krepair.errors import ExitCode
+from krepair.fixes.leftovers import next_version
+from krepair.fixes.survey import Surveyed, place_of, scan_partitions, watermark_of
 from krepair.formats.transaction_state import (
     IN_PROGRESS,
     TOPIC,
@@ -46,13 +48,11 @@ from krepair.ops.findings.open_transactions import (
     open_in,
     waiting_bytes,
 )
-from krepair.ops.fixes.leftovers import next_version
 from krepair.ops.next_start.refusal import Version
-from krepair.ops.options import Options
-from krepair.ops.progress import Progress, SilentProgress
-from krepair.ops.survey import Surveyed, place_of, scan_partitions, watermark_of
+from krepair.options import Options
 from krepair.pipeline.engine import Engine, choose_engine
 from krepair.pipeline.jobs import READ_TRANSACTIONS
+from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.pipeline.transaction_book import TransactionState
 from krepair.pipeline.transactions import TransactionsItem, TransactionsResult
 from krepair.rules.model import LeftAlone

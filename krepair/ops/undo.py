@@ -17,12 +17,12 @@ from krepair.journal.status import ChangeState, read_status
 from krepair.logdir.lock import hold_lock
 from krepair.ops.apply import failed_partition, freed_by, result_of
 from krepair.ops.kept_copies import BadCopies, bad_copies, bytes_of_kept_logs
-from krepair.ops.options import Options
-from krepair.ops.progress import Progress, SilentProgress
 from krepair.ops.reports import ApplyReport, ChangeResult
 from krepair.ops.root import RootRun
 from krepair.ops.target import check_ground, check_target, disk_of, journal_folder, why_left_alone
+from krepair.options import Options
 from krepair.pipeline.engine import choose_engine
+from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.figures import sizes_by_name
 from krepair.plan.model import Change, PartitionPlan, Plan
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from krepair.ops.check import check
-from krepair.ops.options import Engine, Options
+from krepair.options import Engine, Options
 from tests import builders
 from tests.brokers.test_start_space import small_disk
 from tests.builders import NOW_MS, abort, data

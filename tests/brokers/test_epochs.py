@@ -14,8 +14,8 @@ from krepair.errors import ExitCode
 from krepair.formats.checkpoint import EpochEntry, decode_epochs
 from krepair.ops.apply import apply
 from krepair.ops.check import check
-from krepair.ops.options import Engine, Options
 from krepair.ops.plan import make_plan
+from krepair.options import Engine, Options
 from tests.fixture_dirs import unpack
 from tests.lab.broker import Broker, BrokerError, Topic, wait_for
 from tests.lab.judge import Judge, JudgeError

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from krepair.ops.groups import GroupsReport, groups
-from krepair.ops.options import Engine, Options
+from krepair.options import Engine, Options
 from tests.brokers.serving import PASSIVE, topics_of
 from tests.fixture_dirs import unpack
 from tests.lab import client

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from krepair.ops.check import check
-from krepair.ops.options import Engine, Options
 from krepair.ops.reports import LogDirReport
+from krepair.options import Engine, Options
 from tests.fixture_dirs import unpack
 from tests.lab.broker import Broker, BrokerError, Topic
 from tests.lab.judge import Judge, JudgeError

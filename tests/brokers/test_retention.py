@@ -13,9 +13,9 @@ import pytest
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.check import check
-from krepair.ops.options import Engine, Options
 from krepair.ops.plan import make_plan
 from krepair.ops.reports import CheckReport
+from krepair.options import Engine, Options
 from tests.fixture_dirs import unpack
 from tests.lab.broker import Broker, Topic
 

@@ -15,8 +15,8 @@ from krepair.formats import producer_snapshot
 from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
 from krepair.ops.apply import apply
 from krepair.ops.check import check
-from krepair.ops.options import Engine, Options
 from krepair.ops.plan import make_plan
+from krepair.options import Engine, Options
 from tests.builders import NOW_MS, LogDir, Partition, Replay
 from tests.lab.judge import Judge
 from tests.strategies import Shape, history

@@ -17,8 +17,8 @@ from krepair.formats import producer_snapshot
 from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
 from krepair.ops.apply import apply
 from krepair.ops.check import check
-from krepair.ops.options import Engine, Options
 from krepair.ops.plan import make_plan
+from krepair.options import Engine, Options
 from tests.brokers.serving import OF_THE_LAB, PASSIVE
 from tests.lab import client
 from tests.lab.broker import Broker, BrokerError, Topic

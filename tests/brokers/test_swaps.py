@@ -12,9 +12,9 @@ import pytest
 
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
-from krepair.ops.options import Options
 from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
+from krepair.options import Options
 from krepair.plan.model import CompleteSwap, Plan
 from tests.journal.scene import tree
 from tests.journal.test_commit_broker import StatesDisk, load, verdict, verdicts

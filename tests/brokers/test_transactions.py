@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from krepair.ops.options import Engine, Options
 from krepair.ops.transactions import OpenInLog, TransactionsReport, transactions
+from krepair.options import Engine, Options
 from tests import builders, naive
 from tests.brokers.serving import PASSIVE
 from tests.lab import client

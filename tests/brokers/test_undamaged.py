@@ -14,8 +14,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from krepair.checks.catalogue import counts
 from krepair.ops.check import check
-from krepair.ops.options import Engine, Options
 from krepair.ops.reports import LogDirReport
+from krepair.options import Engine, Options
 from tests.lab import client
 from tests.lab.broker import Broker, Topic
 

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 import pytest
 
 from krepair.checks.catalogue import CATALOGUE, FIRST_VERSION, RULES, Finding, Rule, Severity, counts
-from krepair.ops.options import FIX_NAMES
+from krepair.options import FIX_NAMES
 
 
 def test_codes_are_unique_and_ascending():

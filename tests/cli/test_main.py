@@ -19,8 +19,6 @@ import krepair.ops
 from krepair import errors
 from krepair.checks.catalogue import Finding
 from krepair.cli.main import app
-from krepair.ops.options import Engine, Options
-from krepair.ops.progress import Progress
 from krepair.ops.reports import (
     ApplyReport,
     ChangeResult,
@@ -31,6 +29,8 @@ from krepair.ops.reports import (
     Problem,
     VerifyReport,
 )
+from krepair.options import Engine, Options
+from krepair.pipeline.progress import Progress
 from krepair.plan.model import Plan
 from krepair.plan.planfile import dumps, read_plan, seal
 from tests.plan.plans import good_plan, left_alone, nothing

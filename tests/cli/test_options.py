@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from krepair.errors import UsageError
-from krepair.ops.options import (
+from krepair.options import (
     BUILT_FIXES,
     INDEX_FIXES,
     TAIL_FIXES,

@@ -7,8 +7,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from krepair.ops.check import check
-from krepair.ops.options import Engine, Options
 from krepair.ops.reports import LogDirReport
+from krepair.options import Engine, Options
 from tests.builders import NOW_MS
 from tests.corpus.bases import BASES, Made
 from tests.corpus.case import VERSIONS, Case

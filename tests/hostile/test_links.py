@@ -23,7 +23,7 @@ from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
-from krepair.ops.options import Engine, Options
+from krepair.options import Engine, Options
 from krepair.plan.planfile import read_plan
 from tests.durable.disks import SimulatedCrash, StoppingDisk
 from tests.hostile import small

@@ -18,10 +18,10 @@ from krepair.logdir.config import load_settings
 from krepair.logdir.view import read_log_dir
 from krepair.ops.check import look_at_everything
 from krepair.ops.next_start.forecast import forecast
-from krepair.ops.options import Engine, Options
-from krepair.ops.progress import SilentProgress
 from krepair.ops.reports import ForecastLine
+from krepair.options import Engine, Options
 from krepair.pipeline.engine import InlineEngine
+from krepair.pipeline.progress import SilentProgress
 from tests import builders
 from tests.builders import NOW_MS
 from tests.fixture_dirs import unpack

@@ -10,7 +10,7 @@ import pytest
 
 from krepair.checks.catalogue import CATALOGUE
 from krepair.errors import EXIT_CODE_MEANING, ExitCode, KrepairError
-from krepair.ops.options import BUILT_FIXES
+from krepair.options import BUILT_FIXES
 from krepair.plan.objection import OBJECTIONS
 from krepair.rules.reasons import REASONS
 from tools import docs

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from krepair.formats import txn_index
-from krepair.ops.options import Engine, Options
+from krepair.options import Engine, Options
 from tests.builders import indexes
 from tests.journal import txfixture
 

@@ -12,10 +12,10 @@ import msgspec
 
 from krepair.durable.disk import Disk
 from krepair.ops.apply import apply
-from krepair.ops.options import Engine, Options
 from krepair.ops.plan import make_plan
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
+from krepair.options import Engine, Options
 from krepair.plan.model import PartitionPlan, Plan, RewriteSegments
 from tests import naive
 from tests.fixture_dirs import unpack

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 from krepair.durable.real_disk import RealDisk
 from krepair.ops.apply import apply
-from krepair.ops.options import Options
 from krepair.ops.undo import undo
+from krepair.options import Options
 from krepair.plan.model import Plan
 from tests.durable.disks import SimulatedCrash, StoppingDisk
 

@@ -10,9 +10,9 @@ import pytest
 
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
-from krepair.ops.options import Options
 from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
+from krepair.options import Options
 from tests import builders
 
 

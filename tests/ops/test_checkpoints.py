@@ -12,13 +12,13 @@ from krepair.errors import ExitCode
 from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
 from krepair.ops.check import check
-from krepair.ops.options import Engine, Options
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.reports import LogDirReport
 from krepair.ops.show import show_view
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
+from krepair.options import Engine, Options
 from krepair.plan import planfile
 from krepair.plan.model import Plan
 from krepair.plan.review import review

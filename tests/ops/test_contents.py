@@ -9,7 +9,7 @@ import pytest
 from krepair.formats import batch_v2, compression, message_set, record
 from krepair.formats.compression import Codec
 from krepair.ops.check import check
-from krepair.ops.options import Engine, Options
+from krepair.options import Engine, Options
 from tests import builders
 
 RECORDS = record.encode([record.Record(key=b"k", value=b"v" * 400)])

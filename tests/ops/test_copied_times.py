@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from krepair.ops.check import check
-from krepair.ops.options import Engine, Options
+from krepair.options import Engine, Options
 from tests import builders
 from tests.builders import NOW_MS, Batch, commit, data
 

@@ -18,10 +18,10 @@ import pytest
 
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
-from krepair.ops.options import Options
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.undo import undo
+from krepair.options import Options
 from krepair.plan.model import Plan
 from tests.durable.disks import Call, RecordingDisk
 from tests.journal.scene import UnsyncedDisk

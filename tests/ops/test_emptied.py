@@ -16,8 +16,8 @@ from krepair.ops.findings.emptied import emptied_findings
 from krepair.ops.findings.ownership import Node, nodes_of
 from krepair.ops.next_start import start_space
 from krepair.ops.next_start.start_space import StartSpace
-from krepair.ops.options import Engine, Options
 from krepair.ops.reports import ForecastLine
+from krepair.options import Engine, Options
 from tests import builders
 from tests.builders import NOW_MS, data
 

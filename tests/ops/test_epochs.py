@@ -11,11 +11,11 @@ import pytest
 from krepair.errors import ExitCode, KrepairError
 from krepair.ops.apply import apply
 from krepair.ops.check import check
-from krepair.ops.options import Engine, Options
 from krepair.ops.plan import make_plan
 from krepair.ops.reports import LogDirReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
+from krepair.options import Engine, Options
 from krepair.plan.model import PartitionPlan, Plan
 from tests.fixture_dirs import unpack
 from tests.ops.scene import tree

@@ -8,7 +8,7 @@ import pytest
 
 from krepair.checks import fetch_size
 from krepair.ops.check import check
-from krepair.ops.options import Engine, Options
+from krepair.options import Engine, Options
 from tests.ops.scene import TV2, scene
 
 

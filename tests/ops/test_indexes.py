@@ -15,12 +15,12 @@ from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.check import check
-from krepair.ops.options import Engine, Options
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.reports import LogDirReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
+from krepair.options import Engine, Options
 from krepair.pipeline.indexes import InspectItem
 from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import INSPECT, INSPECT_TXN, Task, run_encoded

@@ -11,11 +11,11 @@ import pytest
 from krepair.errors import ExitCode, PersonDecidesError
 from krepair.ops.apply import apply
 from krepair.ops.check import check
-from krepair.ops.options import Options
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
+from krepair.options import Options
 from krepair.plan.model import CompleteSwap, Plan, ReplaceFile
 from tests.durable.disks import FILE_CHANGING, SimulatedCrash, StoppingDisk
 from tests.journal import txfixture

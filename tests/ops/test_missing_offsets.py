@@ -12,10 +12,10 @@ from krepair.checks.catalogue import counts
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.check import check
-from krepair.ops.options import Engine, Options
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.undo import undo
+from krepair.options import Engine, Options
 from tests import builders
 from tests.builders import NOW_MS, commit, data
 

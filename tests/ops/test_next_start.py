@@ -11,8 +11,8 @@ import pytest
 from krepair.logdir.space import Space
 from krepair.ops.check import check
 from krepair.ops.next_start import start_space
-from krepair.ops.options import Engine, Options
 from krepair.ops.reports import ForecastLine, LogDirReport
+from krepair.options import Engine, Options
 from tests import builders
 from tests.builders import NOW_MS, data
 from tests.fixture_dirs import unpack

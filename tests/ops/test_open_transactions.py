@@ -11,8 +11,8 @@ import pytest
 from krepair.checks.catalogue import counts
 from krepair.ops.check import check
 from krepair.ops.findings import coordinator
-from krepair.ops.options import Engine, Options
 from krepair.ops.reports import LogDirReport
+from krepair.options import Engine, Options
 from tests import builders
 from tests.builders import NOW_MS, Record, commit, data
 

@@ -17,18 +17,18 @@ import pytest
 from krepair.checks import catalogue
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, KrepairError
+from krepair.fixes import snapshot_state
 from krepair.formats import producer_snapshot
 from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
 from krepair.logdir.values import Snapshot
 from krepair.ops.apply import apply
 from krepair.ops.check import check
-from krepair.ops.fixes import snapshot_state
-from krepair.ops.options import Engine, Options
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.reports import LogDirReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir, verify_plan
+from krepair.options import Engine, Options
 from krepair.plan.model import Plan
 from krepair.rules.snapshots import SnapshotFile
 from tests.builders import NOW_MS, LogDir, abort, commit, data

@@ -12,17 +12,17 @@ import msgspec
 import pytest
 
 from krepair.errors import ExitCode, KrepairError, UsageError
+from krepair.fixes.survey import place_of
 from krepair.kernels.classes import D_CRC
 from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
 from krepair.ops.check import check
-from krepair.ops.options import Engine, Options
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.reports import LogDirReport
-from krepair.ops.survey import place_of
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir, verify_plan
+from krepair.options import Engine, Options
 from krepair.pipeline.damage import MapItem, MapResult, MendedItem, MendedResult, ValidRange
 from krepair.pipeline.jobs import run_encoded
 from krepair.plan.model import MendLog, Plan, RewriteSegments, SetAside

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from krepair.ops.options import Engine, Options
 from krepair.ops.transactions import OpenInLog, TransactionsReport, transactions
+from krepair.options import Engine, Options
 from tests import builders
 from tests.builders import NOW_MS, Record, abort, commit, data
 from tests.pipeline.test_transactions import key_of, value_of

@@ -23,7 +23,7 @@ from pathlib import Path
 from krepair.checks.walk import walk
 from krepair.ops.apply import apply
 from krepair.ops.check import check
-from krepair.ops.options import Engine, Options
+from krepair.options import Engine, Options
 from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_log_dir, verify_plan
 from krepair.pipeline.regenerate import regenerate_offset_and_time

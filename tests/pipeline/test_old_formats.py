@@ -12,9 +12,9 @@ import pytest
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.check import check
-from krepair.ops.options import Engine, Options
 from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_log_dir, verify_plan
+from krepair.options import Engine, Options
 from tests.builders import NOW_MS, LogDir
 from tests.lab.judge import Judge
 from tests.old_messages import mixed_log

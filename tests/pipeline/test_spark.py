@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from krepair.errors import ExitCode
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.view import read_log_dir
-from krepair.ops.options import Engine
+from krepair.options import Engine
 from krepair.pipeline.engine import InlineEngine
 from krepair.pipeline.items import ScanItem
 from krepair.pipeline.jobs import SCAN
@@ -35,7 +35,7 @@ def small_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def scan_items(one: Scene, folder: str) -> list[ScanItem]:
     """One item per segment of a partition, as a plan makes them."""
-    from krepair.ops.survey import place_of
+    from krepair.fixes.survey import place_of
 
     view = read_log_dir(str(one.path))
     partition = next(each for each in view.partitions if each.folder == folder)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
-from krepair.ops.options import Engine, Options
 from krepair.ops.plan import make_plan
+from krepair.options import Engine, Options
 from krepair.plan.model import PartitionPlan, Plan, RewriteSegments
 from tests import naive
 from tests.builders import NOW_MS, LogDir

@@ -20,9 +20,9 @@ from unittest import mock
 import crc32c
 
 from krepair.ops.apply import apply
-from krepair.ops.options import Engine as EngineName
-from krepair.ops.options import Options
 from krepair.ops.plan import make_plan
+from krepair.options import Engine as EngineName
+from krepair.options import Options
 from krepair.pipeline import engine, tasks
 from krepair.pipeline.items import Place, ScanItem
 from krepair.pipeline.jobs import Task

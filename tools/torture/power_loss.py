@@ -31,9 +31,9 @@ from typing import NamedTuple
 
 from krepair.errors import ExitCode, KrepairError
 from krepair.ops.apply import apply
-from krepair.ops.options import Options
 from krepair.ops.purge import purge
 from krepair.ops.undo import undo
+from krepair.options import Options
 from krepair.plan.model import Plan
 from tools.torture.disk_model import State, Volume
 from tools.torture.ground import Ground, Tree, differences, has_private, public_tree, read_state

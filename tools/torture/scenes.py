@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from krepair.ops.options import Engine, Options
 from krepair.ops.plan import make_plan
+from krepair.options import Engine, Options
 from krepair.plan import planfile
 from krepair.plan.model import FileFingerprint, Plan
 from tests import builders

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from krepair.checks.catalogue import Finding
 from krepair.checks.fetch_size import MOST_RESPONSE_BYTES, fetch_overflows
-from krepair.ops.survey import Surveyed
+from krepair.fixes.survey import Surveyed
 
 
 def fetch_findings(surveyed: Sequence[Surveyed]) -> Iterator[Finding]:

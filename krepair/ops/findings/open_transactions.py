@@ -14,13 +14,13 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from krepair.checks.catalogue import Finding
+from krepair.fixes.survey import Surveyed
 from krepair.formats.transaction_state import IN_PROGRESS, TransactionValue
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir
 from krepair.ops.findings.broker_clock import LastWrite, last_write, markers_in
 from krepair.ops.findings.coordinator import coordinator_states
 from krepair.ops.findings.trouble import mtimes_look_copied
-from krepair.ops.survey import Surveyed
 from krepair.rules.model import SegmentFacts
 from krepair.rules.producers import all_ids, states_by_scan
 

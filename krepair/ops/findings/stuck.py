@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from krepair.checks.catalogue import Finding
+from krepair.fixes.survey import Surveyed
 from krepair.kernels import classes as c
 from krepair.logdir.values import LogDir
 from krepair.ops.next_start.refusal import Version
-from krepair.ops.survey import Surveyed
 from krepair.rules.model import SegmentFacts
 
 READS_LARGE_BATCHES_SINCE: Final = (2, 0, 0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from krepair.fixes.survey import Surveyed
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir
 from krepair.ops.findings.broker_clock import newest_broker_time
-from krepair.ops.survey import Surveyed
 from krepair.rules.model import SegmentFacts
 
 COPIED_WITHIN_MS = 10 * 60 * 1000

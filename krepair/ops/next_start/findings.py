@@ -8,12 +8,12 @@ from typing import Final
 from krepair.checks.catalogue import Finding
 from krepair.checks.recovery_time import duration_text
 from krepair.checks.retention import Deletions
+from krepair.fixes.survey import Surveyed
 from krepair.logdir.values import LogDir
 from krepair.ops.next_start.forecast import RootFacts
 from krepair.ops.next_start.refusal import Cause, Version, causes_of_refusal
-from krepair.ops.options import Options
 from krepair.ops.reports import ForecastLine
-from krepair.ops.survey import Surveyed
+from krepair.options import Options
 
 PROVEN_VERSIONS: Final = ((2, 2, 1), (3, 9, 2), (4, 3, 1))
 """The brokers whose starts were watched; without ``--broker-version`` the forecast is told for each."""

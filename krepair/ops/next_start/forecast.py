@@ -9,18 +9,18 @@ from msgspec.structs import replace
 
 from krepair.checks.recovery_time import duration_text, recovery_seconds
 from krepair.checks.retention import Deletions
+from krepair.fixes.checkpoints import SeenCheckpoint
+from krepair.fixes.damage import recovered_bases
+from krepair.fixes.leftovers import swap_forecast
+from krepair.fixes.snapshots import snapshot_forecast
+from krepair.fixes.survey import Surveyed
 from krepair.formats.filenames import LOG_START_CHECKPOINT
 from krepair.logdir.values import LogDir
 from krepair.ops.findings.identity import Metadata
 from krepair.ops.findings.marked import marked_forecast
-from krepair.ops.fixes.checkpoints import SeenCheckpoint
-from krepair.ops.fixes.damage import recovered_bases
-from krepair.ops.fixes.leftovers import swap_forecast
-from krepair.ops.fixes.snapshots import snapshot_forecast
 from krepair.ops.next_start.refusal import Version, forgotten_epochs, refusal, reservations
 from krepair.ops.next_start.rehearsal import cut_segments, outcome_for, outcome_text
 from krepair.ops.reports import ForecastLine
-from krepair.ops.survey import Surveyed
 from krepair.pipeline.rehearse import Rehearsed
 from krepair.rules.checkpoints import LineDecision
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from krepair.checks.index_findings import LARGEST_INDEX_BYTES
+from krepair.fixes.survey import Surveyed
 from krepair.formats.checkpoint import ends_unchecked
 from krepair.formats.damage import Damage, shown
 from krepair.formats.filenames import (
@@ -20,7 +21,6 @@ from krepair.logdir.values import LogDir, OffsetCheckpoint
 from krepair.ops.findings.identity import PARTITION_METADATA, Metadata
 from krepair.ops.findings.marked import marked_refusals
 from krepair.ops.next_start.odd_names import names_without_an_offset
-from krepair.ops.survey import Surveyed
 from krepair.rules.epochs import EpochReason
 
 Version = tuple[int, int, int] | None

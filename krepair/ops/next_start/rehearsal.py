@@ -9,15 +9,15 @@ from collections.abc import Iterator, Sequence
 
 from krepair.checks.index_findings import ENTRY_SIZES, LARGEST_INDEX_BYTES, TIME_INDEX
 from krepair.checks.rehearsal.behaviour import JUDGED_VERSIONS, VersionNumber, behaviour_of
+from krepair.fixes.damage import broker_loss, unmapped
+from krepair.fixes.survey import Surveyed, log_end_of, place_of
 from krepair.formats import producer_snapshot
 from krepair.logdir.config import Settings
 from krepair.logdir.values import LogDir, Segment
-from krepair.ops.fixes.damage import broker_loss, unmapped
-from krepair.ops.options import Options
-from krepair.ops.progress import Progress
-from krepair.ops.survey import Surveyed, log_end_of, place_of
+from krepair.options import Options
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.jobs import REHEARSE
+from krepair.pipeline.progress import Progress
 from krepair.pipeline.rehearse import Rehearsed, RehearsedSegment, RehearsedVersion, RehearseItem
 from krepair.rules.snapshots import expiry_of
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from krepair.checks.catalogue import Finding
+from krepair.fixes.survey import Surveyed
 from krepair.formats import offset_index, producer_snapshot, time_index, txn_index
 from krepair.logdir.space import Space, read_space
 from krepair.logdir.values import FileRef, LogDir
 from krepair.ops.reports import ForecastLine
-from krepair.ops.survey import Surveyed
 from krepair.rules.grouping import index_entries_at_most
 
 _BLOCK_BYTES: Final = 4096

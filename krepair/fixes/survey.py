@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from krepair.checks.rehearsal.behaviour import VersionNumber
+from krepair.fixes.swaps import SeenLeftovers
 from krepair.formats import producer_snapshot, txn_index
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import FileKind, parse_file_name
@@ -16,14 +17,13 @@ from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.config import Settings, TopicSettings
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition, Segment, Snapshot
-from krepair.ops.fixes.swaps import SeenLeftovers
-from krepair.ops.options import Options
-from krepair.ops.progress import Progress
+from krepair.options import Options
 from krepair.pipeline.damage import MapResult
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.indexes import InspectResult
 from krepair.pipeline.items import Place, ScanItem, ScanResult
 from krepair.pipeline.jobs import SCAN
+from krepair.pipeline.progress import Progress
 from krepair.pipeline.rehearse import Rehearsed
 from krepair.pipeline.txn_indexes import TxnResult
 from krepair.pipeline.wire import decode_summary

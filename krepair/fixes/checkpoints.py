@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from krepair.checks.catalogue import Finding
+from krepair.fixes.survey import NEVER_TOUCHED, Surveyed, facts_of, place_of
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.values import FileRef, LogDir, OffsetCheckpoint, Partition
-from krepair.ops.survey import NEVER_TOUCHED, Surveyed, facts_of, place_of
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.items import ScanItem
 from krepair.pipeline.jobs import SCAN

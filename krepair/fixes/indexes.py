@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 
 from krepair.checks.catalogue import Finding
 from krepair.checks.retention import Deletions, SegmentClock, deletions
+from krepair.fixes.survey import NEVER_TOUCHED, Scanned, Surveyed, place_of, scan_item
 from krepair.logdir.config import TopicSettings
 from krepair.logdir.values import LogDir, Partition, Segment
-from krepair.ops.options import Options
-from krepair.ops.progress import Progress
-from krepair.ops.survey import NEVER_TOUCHED, Scanned, Surveyed, place_of, scan_item
+from krepair.options import Options
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.indexes import Depth, InspectItem
 from krepair.pipeline.jobs import INSPECT, INSPECT_TXN, LOOK
 from krepair.pipeline.look import LookItem
+from krepair.pipeline.progress import Progress
 from krepair.pipeline.txn_indexes import TxnItem
 from krepair.plan.build import version_of
 from krepair.plan.model import KeepOriginal, ReplaceFile

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from krepair.errors import UsageError
+from krepair.fixes.damage import Damaged, Loss, damages_of, look_at_damage, prices, unmapped, valid_ranges
+from krepair.fixes.indexes import why_untouched
+from krepair.fixes.survey import Surveyed, TailDecision, place_of, scan_partitions
 from krepair.logdir.values import FileRef, LogDir, Partition
-from krepair.ops.fixes.damage import Damaged, Loss, damages_of, look_at_damage, prices, unmapped, valid_ranges
-from krepair.ops.fixes.indexes import why_untouched
-from krepair.ops.options import Options
-from krepair.ops.progress import Progress
-from krepair.ops.survey import Surveyed, TailDecision, place_of, scan_partitions
+from krepair.options import Options
 from krepair.pipeline.damage import MendedItem, MendedResult
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.jobs import MAKE_MENDED
+from krepair.pipeline.progress import Progress
 from krepair.plan.model import KeepOriginal, MendLog, NewCompanion, RemovedRange, SetAside
 from krepair.rules.model import LeftAlone
 

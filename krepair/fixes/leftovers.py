@@ -8,13 +8,8 @@ from typing import Final, Literal
 from krepair.checks.catalogue import Finding
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import RefusedError
-from krepair.formats.filenames import ROOT_SUFFIX, FileKind, parse_file_name
-from krepair.journal.record import Journal
-from krepair.kernels.classes import D_NONE
-from krepair.logdir.reading import read_whole, why
-from krepair.logdir.values import FileRef, Leftover, LogDir, Partition
-from krepair.logdir.view import shown_path
-from krepair.ops.fixes.swaps import (
+from krepair.fixes.survey import NEVER_TOUCHED, Surveyed, scan_partitions
+from krepair.fixes.swaps import (
     SWAP,
     Removal,
     SeenLeftovers,
@@ -23,10 +18,15 @@ from krepair.ops.fixes.swaps import (
     new_files,
     read_swap,
 )
-from krepair.ops.options import Options
-from krepair.ops.progress import Progress
-from krepair.ops.survey import NEVER_TOUCHED, Surveyed, scan_partitions
+from krepair.formats.filenames import ROOT_SUFFIX, FileKind, parse_file_name
+from krepair.journal.record import Journal
+from krepair.kernels.classes import D_NONE
+from krepair.logdir.reading import read_whole, why
+from krepair.logdir.values import FileRef, Leftover, LogDir, Partition
+from krepair.logdir.view import shown_path
+from krepair.options import Options
 from krepair.pipeline.engine import Engine
+from krepair.pipeline.progress import Progress
 from krepair.pipeline.tasks import TXN_INDEX_AT_MOST_BYTES
 from krepair.plan.build import version_of
 from krepair.plan.model import Change, CompleteSwap, KeepOriginal, NewFile, ReplaceFile

@@ -8,18 +8,18 @@ import numpy as np
 
 from krepair.checks.catalogue import Finding
 from krepair.errors import StalePlanError
+from krepair.fixes.indexes import why_untouched
+from krepair.fixes.snapshot_state import read_snapshot_file, see_snapshots, state_rules, target_of
+from krepair.fixes.survey import Surveyed, place_of
 from krepair.formats import producer_snapshot
 from krepair.formats.filenames import FileKind, parse_file_name
 from krepair.logdir.config import Settings
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import why
 from krepair.logdir.values import LogDir, Partition
-from krepair.ops.fixes.indexes import why_untouched
-from krepair.ops.fixes.snapshot_state import read_snapshot_file, see_snapshots, state_rules, target_of
-from krepair.ops.options import Options
-from krepair.ops.progress import Progress
-from krepair.ops.survey import Surveyed, place_of
+from krepair.options import Options
 from krepair.pipeline.engine import Engine
+from krepair.pipeline.progress import Progress
 from krepair.plan.model import KeepOriginal, ReplaceFile
 from krepair.plan.view import time_text
 from krepair.rules.snapshots import (

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from krepair.fixes.survey import facts_of
 from krepair.formats import producer_snapshot
 from krepair.formats.damage import shown
 from krepair.formats.filenames import FileKind, FileState, parse_file_name
@@ -18,11 +19,10 @@ from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
 from krepair.kernels.scan import INT64_MAX, Int64s
 from krepair.logdir.reading import opened_for_reading, read_whole, why
 from krepair.logdir.values import LogDir, Partition, Snapshot
-from krepair.ops.progress import Progress
-from krepair.ops.survey import facts_of
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.items import Place, ScanItem, ScanResult
 from krepair.pipeline.jobs import SCAN
+from krepair.pipeline.progress import Progress
 from krepair.plan.build import version_of
 from krepair.rules.model import SegmentFacts
 from krepair.rules.snapshots import (

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from krepair.checks.catalogue import Finding
+from krepair.fixes.survey import Surveyed, place_of
 from krepair.kernels import classes as c
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir
-from krepair.ops.progress import Progress
-from krepair.ops.survey import Surveyed, place_of
 from krepair.pipeline.damage import DamagedRange, MapItem, ValidRange
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.jobs import MAP_DAMAGE
+from krepair.pipeline.progress import Progress
 from krepair.rules.model import SegmentFacts
 
 TORN_TAIL = "KR301"

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 from krepair.checks.catalogue import Finding
 from krepair.durable.tree import Tree
 from krepair.errors import StalePlanError
+from krepair.fixes.indexes import why_untouched
+from krepair.fixes.survey import Surveyed, scan_partitions
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition
-from krepair.ops.fixes.indexes import why_untouched
-from krepair.ops.options import Options
-from krepair.ops.progress import Progress
-from krepair.ops.survey import Surveyed, scan_partitions
+from krepair.options import Options
 from krepair.pipeline.engine import Engine
+from krepair.pipeline.progress import Progress
 from krepair.plan.build import version_of
 from krepair.plan.model import KeepOriginal, ReplaceFile
 from krepair.rules import epochs
