@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from krepair.checks.catalogue import Finding
-from krepair.fixes.survey import NEVER_TOUCHED, Surveyed, facts_of, place_of
+from krepair.fixes.survey import NEVER_TOUCHED, Survey, facts_of, place_of
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.values import FileRef, LogDir, OffsetCheckpoint, Partition
@@ -36,15 +36,15 @@ class SeenCheckpoint(NamedTuple):
     left: str = ""
 
 
-def log_ends(view: LogDir, engine: Engine, surveyed: Iterable[Surveyed] = ()) -> dict[Key, int | None]:
+def log_ends(view: LogDir, engine: Engine, surveys: Iterable[Survey] = ()) -> dict[Key, int | None]:
     """Log end offset of each partition that is there, None where it cannot be told.
 
     Args:
         view: the log directory.
         engine: scans the last segments that are not known yet.
-        surveyed: partitions that were scanned already.
+        surveys: partitions that were scanned already.
     """
-    last = {each.partition.folder: each.segments[-1] for each in surveyed if each.segments}
+    last = {each.partition.folder: each.segments[-1] for survey in surveys if each.segments}
     to_scan = [
         each for each in view.partitions if _can_tell(each) and not _is_last(each, last.get(each.folder))
     ]

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from krepair.checks.catalogue import Finding
-from krepair.fixes.survey import Surveyed, place_of
+from krepair.fixes.ground import Ground, place_of
+from krepair.fixes.survey import Sight, Survey
 from krepair.kernels import classes as c
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir
-from krepair.pipeline.damage import DamagedRange, MapItem, ValidRange
-from krepair.pipeline.engine import Engine
+from krepair.pipeline.damage import DamagedRange, MapItem, MapResult, ValidRange
 from krepair.pipeline.jobs import MAP_DAMAGE
-from krepair.pipeline.progress import Progress
 from krepair.rules.model import SegmentFacts
 
+DAMAGE_SEEN: Sight[dict[int, MapResult]] = Sight("damage")
 TORN_TAIL = "KR301"
 _INT32_MAX = 2**31 - 1
 _RULE = {c.D_OFFSET_ORDER: "KR303", c.D_OFFSET_RANGE: "KR304", c.D_ZEROS: "KR305"}
@@ -88,38 +88,48 @@ class Damaged(NamedTuple):
     recovery: str
 
 
-def look_at_damage(log_dir: LogDir, surveyed: Sequence[Surveyed], engine: Engine, progress: Progress) -> None:
-    """Map every damaged log of partitions that were scanned; the maps are put into ``surveyed``."""
+def maps_of(survey: Survey) -> Mapping[int, MapResult]:
+    """Maps of the damaged logs of a partition, by base offset."""
+    return survey.seen(DAMAGE_SEEN) or {}
+
+
+def look_at_damage(ground: Ground, surveys: Sequence[Survey]) -> None:
+    """Map every damaged log of partitions that were read."""
     work = [
-        (each, number)
-        for each in surveyed
-        for number, facts in enumerate(each.segments)
+        (survey, number)
+        for survey in surveys
+        for number, facts in enumerate(survey.segments)
         if facts.summary.damage
     ]
     if not work:
         return
-    items = [_item(log_dir, each, number) for each, number in work]
-    progress.start("damage", sum(item.size for item in items))
-    for index, result in engine.run(MAP_DAMAGE, items):
-        each, number = work[index]
-        progress.advance(items[index].size)
-        each.damage[each.segments[number].base_offset] = result
-    progress.finish()
+    items = [_item(ground.view, survey, number) for survey, number in work]
+    maps: dict[str, dict[int, MapResult]] = {}
+    ground.progress.start("damage", sum(item.size for item in items))
+    for index, result in ground.engine.run(MAP_DAMAGE, items):
+        survey, number = work[index]
+        ground.progress.advance(items[index].size)
+        base_offset = survey.segments[number].base_offset
+        maps.setdefault(survey.partition.folder, {})[base_offset] = result
+    ground.progress.finish()
+    for survey in surveys:
+        if survey.partition.folder in maps:
+            survey.put(DAMAGE_SEEN, maps[survey.partition.folder])
 
 
-def _item(log_dir: LogDir, each: Surveyed, number: int) -> MapItem:
-    facts = each.segments[number]
-    bases = [segment.base_offset for segment in each.partition.segments]
+def _item(log_dir: LogDir, survey: Survey, number: int) -> MapItem:
+    facts = survey.segments[number]
+    bases = [segment.base_offset for segment in survey.partition.segments]
     later = [base for base in bases if base > facts.base_offset]
     return MapItem(
-        place=place_of(log_dir, each.partition),
+        place=place_of(log_dir, survey.partition),
         base_offset=facts.base_offset,
         size=facts.summary.file_size,
         first=_valid_front(facts),
         damage=facts.summary.damage,
         text=facts.summary.damage_text,
         highest=min(facts.base_offset + _INT32_MAX, later[0] - 1 if later else INT64_MAX),
-        interval_bytes=each.settings.index_interval_bytes,
+        interval_bytes=survey.settings.index_interval_bytes,
         next_base=later[0] if later else -1,
     )
 
@@ -137,44 +147,44 @@ def _valid_front(facts: SegmentFacts) -> ValidRange:
     )
 
 
-def unmapped(each: Surveyed) -> str:
+def unmapped(survey: Survey) -> str:
     """Why the damage of a partition is not known to its end, or empty."""
-    for base_offset, found in sorted(each.damage.items()):
+    for base_offset, found in sorted(maps_of(survey).items()):
         if found.failure:
             return found.why
         if not found.complete:
             text = "the search behind its damage was given up: too many places look like batches"
             return f"{base_offset:020d}.log: {text}"
-    if len(each.segments) != len(each.partition.segments):
+    if len(survey.segments) != len(survey.partition.segments):
         return "not all of its segments could be read"
     return ""
 
 
-def valid_ranges(each: Surveyed, facts: SegmentFacts) -> tuple[ValidRange, ...]:
+def valid_ranges(survey: Survey, facts: SegmentFacts) -> tuple[ValidRange, ...]:
     """What is valid in a segment."""
-    found = each.damage.get(facts.base_offset)
+    found = maps_of(survey).get(facts.base_offset)
     if found is not None:
         return found.valid
     return (_valid_front(facts),) if facts.summary.batches else ()
 
 
-def damages_of(log_dir: LogDir, each: Surveyed) -> tuple[Damaged, ...]:
+def damages_of(log_dir: LogDir, survey: Survey) -> tuple[Damaged, ...]:
     """Every damaged range of a partition that could be mapped, ascending."""
-    if unmapped(each):
+    if unmapped(survey):
         return ()
-    flushed = _flushed_to(log_dir, each)
+    flushed = _flushed_to(log_dir, survey)
     found = []
-    for number, facts in enumerate(each.segments):
-        mapped = each.damage.get(facts.base_offset)
+    for number, facts in enumerate(survey.segments):
+        mapped = maps_of(survey).get(facts.base_offset)
         if mapped is None:
             continue
-        active = number == len(each.segments) - 1
+        active = number == len(survey.segments) - 1
         for one in mapped.damaged:
             torn = active and _is_torn(one, flushed)
             rule = _RULE.get(one.damage, TORN_TAIL if torn else "KR302")
             harmless = torn or (rule == "KR304" and mapped.recovery == "splits")
-            consent = "" if harmless else f"{rule}:{each.partition.folder}:{one.first_lost}"
-            broker = broker_loss(each, number, one.start)
+            consent = "" if harmless else f"{rule}:{survey.partition.folder}:{one.first_lost}"
+            broker = broker_loss(survey, number, one.start)
             found.append(
                 Damaged(
                     base_offset=facts.base_offset,
@@ -182,26 +192,26 @@ def damages_of(log_dir: LogDir, each: Surveyed) -> tuple[Damaged, ...]:
                     rule=rule,
                     torn=torn,
                     consent=consent,
-                    excised=_excised(each, number, one),
+                    excised=_excised(survey, number, one),
                     broker=broker,
-                    recovery=_recovery(each, number, one, rule, broker),
+                    recovery=_recovery(survey, number, one, rule, broker),
                 )
             )
     return tuple(found)
 
 
-def _recovery(each: Surveyed, number: int, one: DamagedRange, rule: str, broker: Loss) -> str:
+def _recovery(survey: Survey, number: int, one: DamagedRange, rule: str, broker: Loss) -> str:
     """What a broker's recovery does that comes to a damage."""
     if rule not in _WRONG_OFFSETS:
         return f"a broker's recovery cuts here: {broker.text()} are lost"
-    mapped = each.damage[each.segments[number].base_offset]
+    mapped = maps_of(survey)[survey.segments[number].base_offset]
     if mapped.recovery == "splits":
         return "a broker's recovery splits the segment there and loses nothing"
     if mapped.recovery == "empties":
         why = "a broker's recovery comes to an index entry that goes back and empties the segment"
-        return f"{why}: {broker_loss(each, number, 0).text()} are lost"
+        return f"{why}: {broker_loss(survey, number, 0).text()} are lost"
     if not mapped.recovery and one.start < mapped.cut < one.end:
-        loss = broker_loss(each, number, mapped.cut)
+        loss = broker_loss(survey, number, mapped.cut)
         return f"a broker's recovery does not notice it, and cuts at position {mapped.cut}: {loss.text()} are lost"
     what = {
         "strays": "a broker's recovery splits the segment, and the log end jumps there",
@@ -210,11 +220,11 @@ def _recovery(each: Surveyed, number: int, one: DamagedRange, rule: str, broker:
     return f"{what.get(mapped.recovery, _UNNOTICED)}; cutting here costs {broker.text()}"
 
 
-def _flushed_to(log_dir: LogDir, each: Surveyed) -> int:
+def _flushed_to(log_dir: LogDir, survey: Survey) -> int:
     """Offsets below it were on disk when the broker stopped, so no power cut has torn them."""
     if log_dir.clean_shutdown:
         return INT64_MAX
-    return log_dir.recovery_point.offsets.get((each.partition.topic, each.partition.number), 0)
+    return log_dir.recovery_point.offsets.get((survey.partition.topic, survey.partition.number), 0)
 
 
 def _is_torn(one: DamagedRange, flushed: int) -> bool:
@@ -236,11 +246,11 @@ def _records_of(one: DamagedRange, last: int) -> tuple[int, bool]:
     return (0, False) if one.zeros else (-1, True)
 
 
-def _excised(each: Surveyed, number: int, one: DamagedRange) -> Loss:
+def _excised(survey: Survey, number: int, one: DamagedRange) -> Loss:
     """What is lost without the damaged bytes alone."""
-    following = [ran for ran in valid_ranges(each, each.segments[number]) if ran.start >= one.end]
-    for facts in each.segments[number + 1 :]:
-        following += valid_ranges(each, facts)[:1]
+    following = [ran for ran in valid_ranges(survey, survey.segments[number]) if ran.start >= one.end]
+    for facts in survey.segments[number + 1 :]:
+        following += valid_ranges(survey, facts)[:1]
     if not following:
         records, at_most = _records_of(one, one.last_lost)
         return Loss(one.bytes, one.first_lost, one.last_lost, records, at_most)
@@ -249,28 +259,28 @@ def _excised(each: Surveyed, number: int, one: DamagedRange) -> Loss:
     return Loss(one.bytes, one.first_lost, last, records, at_most, last_at_most=following[0].first_is_old)
 
 
-def broker_loss(each: Surveyed, number: int, start: int, *, alone: bool = False) -> Loss:
+def broker_loss(survey: Survey, number: int, start: int, *, alone: bool = False) -> Loss:
     """What is lost when a broker cuts a segment and deletes all later ones.
 
     Args:
-        each: mapped.
+        survey: mapped.
         number: of the segment.
         start: position of the cut.
         alone: whether later segments stay, as where only this one is recovered for its missing index.
 
     Source: LogSegment.recover, Log.recoverLog (2.2.1), LogLoader.recoverLog (3.9).
     """
-    facts = each.segments[number]
-    later = () if alone else each.segments[number + 1 :]
+    facts = survey.segments[number]
+    later = () if alone else survey.segments[number + 1 :]
     size = facts.summary.file_size - start + sum(one.summary.file_size for one in later)
-    here = each.damage[facts.base_offset]
+    here = maps_of(survey)[facts.base_offset]
     kept = [ran for ran in here.valid if ran.end <= start]
     valid = [ran for ran in here.valid if ran.end > start]
     gaps = [gap for gap in here.damaged if gap.start >= start]
     within = any(gap.start < start < gap.end for gap in here.damaged)
     for one in later:
-        valid += valid_ranges(each, one)
-        gaps += each.damage[one.base_offset].damaged if one.base_offset in each.damage else ()
+        valid += valid_ranges(survey, one)
+        gaps += maps_of(survey)[one.base_offset].damaged if one.base_offset in maps_of(survey) else ()
     first = kept[-1].last_offset + 1 if kept else facts.base_offset
     last = max([ran.last_offset for ran in valid] + [gap.last_lost for gap in gaps], default=-1)
     records, at_most, at_least = sum(ran.records for ran in valid), False, within
@@ -284,24 +294,24 @@ def broker_loss(each: Surveyed, number: int, start: int, *, alone: bool = False)
     return Loss(size, first, last, records, at_most, len(later), at_least=at_least)
 
 
-def recovered_bases(each: Surveyed, point: int) -> list[int]:
+def recovered_bases(survey: Survey, point: int) -> list[int]:
     """Base offsets of the segments that hold offsets at or above the recovery point, ascending."""
-    return [segment.base_offset for segment, end in each.partition.segments_with_ends() if end > point]
+    return [segment.base_offset for segment, end in survey.partition.segments_with_ends() if end > point]
 
 
-def damage_findings(log_dir: LogDir, each: Surveyed) -> Iterator[Finding]:
-    """Every damaged range with the price of each way out."""
-    folder = each.partition.folder
-    why = unmapped(each) if each.damage else ""
-    for base_offset, found in sorted(each.damage.items()):
+def damage_findings(log_dir: LogDir, survey: Survey) -> Iterator[Finding]:
+    """Every damaged range with the price of survey way out."""
+    folder = survey.partition.folder
+    why = unmapped(survey) if maps_of(survey) else ""
+    for base_offset, found in sorted(maps_of(survey).items()):
         if found.failure == "unreadable":
             yield Finding(rule="KR308", partition=folder, file=f"{base_offset:020d}.log", evidence=found.why)
     if why:
-        for facts in each.segments:
+        for facts in survey.segments:
             if facts.summary.damage:
-                yield _unmapped_finding(each, facts, why)
+                yield _unmapped_finding(survey, facts, why)
         return
-    for one in damages_of(log_dir, each):
+    for one in damages_of(log_dir, survey):
         yield Finding(
             rule=one.rule,
             partition=folder,
@@ -312,11 +322,11 @@ def damage_findings(log_dir: LogDir, each: Surveyed) -> Iterator[Finding]:
         )
 
 
-def _unmapped_finding(each: Surveyed, facts: SegmentFacts, why: str) -> Finding:
+def _unmapped_finding(survey: Survey, facts: SegmentFacts, why: str) -> Finding:
     rest = facts.summary.file_size - facts.summary.valid_bytes
     return Finding(
         rule=_RULE.get(facts.summary.damage, "KR302"),
-        partition=each.partition.folder,
+        partition=survey.partition.folder,
         file=f"{facts.base_offset:020d}.log",
         position=facts.summary.valid_bytes,
         evidence=f"{facts.summary.damage_text}; {rest} bytes from here to the end of the file; {why}",

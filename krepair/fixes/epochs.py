@@ -5,43 +5,107 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from krepair.checks.catalogue import Finding
-from krepair.durable.tree import Tree
 from krepair.errors import StalePlanError
-from krepair.fixes.indexes import why_untouched
-from krepair.fixes.survey import Surveyed, scan_partitions
+from krepair.fixes.files import file_it_is_like, not_as_planned, put_staged
+from krepair.fixes.fix import Fix, Proposal, Purpose
+from krepair.fixes.gates import why_untouched
+from krepair.fixes.ground import Ground
+from krepair.fixes.logs import parts_after, read_logs
+from krepair.fixes.staging import Staging, Work
+from krepair.fixes.survey import Sight, Survey
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition
-from krepair.options import Options
-from krepair.pipeline.engine import Engine
-from krepair.pipeline.progress import Progress
 from krepair.plan.build import version_of
-from krepair.plan.model import KeepOriginal, ReplaceFile
+from krepair.plan.model import Change, KeepOriginal, ReplaceFile
 from krepair.rules import epochs
 from krepair.rules.epochs import EpochDecision, EpochReason, SeenEpochs
 from krepair.rules.model import SegmentFacts
 
-EPOCHS_FIX = "epochs"
+EPOCHS_SEEN: Sight[SeenEpochs] = Sight("leader epochs")
 _SHOWN_AT_MOST = 20
 _FEW = 3
 
 
-def look_at_epochs(
-    log_dir: LogDir, surveyed: Sequence[Surveyed], options: Options, engine: Engine, progress: Progress
-) -> None:
-    """Hold the checkpoints against the logs, which are scanned where they are not yet; see ``Surveyed.epochs``."""
-    touched = [each for each in surveyed if not why_untouched(each.partition, each.settings)]
-    scan_partitions(log_dir, [each for each in touched if not each.segments], options, engine, progress)
-    for each in touched:
-        each.epochs = see_epochs(
-            each.partition,
-            each.segments,
-            log_start_of(log_dir, each.partition, each.segments),
-            compacts=each.settings.compacts,
-            broker_version=options.broker_version,
-        )
+class Epochs(Fix):
+    """``leader-epoch-checkpoint``, rebuilt by merging what it says with what the log shows."""
+
+    name = "epochs"
+    after = ("tail",)
+    mends = frozenset({"KR401", "KR402"})
+
+    def reads_whole(self, partition: Partition, way: str) -> bool:
+        """Every batch has its epoch in its header."""
+        del way
+        return bool(partition.segments)
+
+    def look(self, ground: Ground, surveys: Sequence[Survey], purpose: Purpose) -> None:
+        """Hold the checkpoints against the logs, which are scanned where they are not yet."""
+        del purpose
+        touched = [one for one in surveys if not why_untouched(one.partition, one.settings)]
+        read_logs(ground, touched)
+        for survey in touched:
+            expected = len(parts_after(survey.partition, survey.changes))
+            seen = see_epochs(
+                survey.partition,
+                survey.segments_after,
+                log_start_of(ground.view, survey.partition, survey.segments_after),
+                compacts=survey.settings.compacts,
+                broker_version=ground.options.broker_version,
+                expected=expected,
+            )
+            survey.put(EPOCHS_SEEN, seen)
+            if seen.digest:
+                survey.digests[LEADER_EPOCH_CHECKPOINT] = seen.digest
+
+    def findings(self, ground: Ground, survey: Survey) -> Iterator[Finding]:
+        """KR401 and KR402."""
+        del ground
+        return epoch_findings(survey)
+
+    def propose(self, ground: Ground, survey: Survey) -> Proposal:
+        """The checkpoint to replace, if it has to be."""
+        del ground
+        changes, notes = epoch_changes(survey)
+        return Proposal(changes=changes, notes=notes)
+
+    def owns(self, change: Change) -> bool:
+        """The checkpoint, whoever replaces it."""
+        return isinstance(change, ReplaceFile) and change.name == LEADER_EPOCH_CHECKPOINT
+
+    def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
+        """The entries are worked out anew from the log."""
+        for staging in stagings:
+            with staging.taking_problems():
+                for change in staging.changes:
+                    assert isinstance(change, ReplaceFile)
+                    staging.folder.make_private_folders()
+                    segments = work.all_facts(staging)
+                    policy = work.setting(staging, "cleanup.policy")
+                    seen = see_epochs(
+                        staging.listed,
+                        segments,
+                        log_start_of(work.view, staging.listed, segments),
+                        compacts="compact" in {word.strip() for word in policy.split(",")},
+                        broker_version=work.plan.policy.broker_version,
+                        expected=len(segments),
+                    )
+                    data = made_anew(seen, change, staging.folder.at(change.name))
+                    like = file_it_is_like(staging.folder, staging.listed, change.name)
+                    put_staged(work, staging, change.name, data, like)
+
+    def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
+        """The plan's bytes."""
+        for staging in stagings:
+            for change in staging.changes:
+                assert isinstance(change, ReplaceFile)
+                path = staging.folder.at(change.name)
+                work.found(staging, change, not_as_planned(path, change, work.disk.tree))
+
+
+EPOCHS = Epochs()
 
 
 def log_start_of(log_dir: LogDir, partition: Partition, segments: Sequence[SegmentFacts]) -> int:
@@ -61,8 +125,9 @@ def see_epochs(
     *,
     compacts: bool,
     broker_version: str,
+    expected: int,
 ) -> SeenEpochs:
-    """Merge what is on disk with what the scanned segments show."""
+    """Merge what is on disk with what the scanned segments show; ``expected``: how many segments there will be."""
     left = ""
     data: bytes | None = None
     file = partition.leader_epoch_checkpoint
@@ -77,7 +142,7 @@ def see_epochs(
     if data is not None and len(data) > epochs.MOST_BYTES:
         damage = Damage(0, file.size if file else 0, f"at most {epochs.MOST_BYTES} bytes", "more")
         recorded = epochs.Recorded(exists=True, damage=(damage,), broker_reads=False)
-    if len(segments) != len(partition.segments) or not segments:
+    if len(segments) != expected or not segments:
         left = left or "not all of its segments could be read"
     elif epochs.clears_history(segments):
         left = left or "messages of v0 or v1 follow batches of v2, which makes a broker clear the history"
@@ -91,9 +156,9 @@ def rule_of(seen: SeenEpochs) -> str:
     return "KR402" if seen.recorded.intact else "KR401"
 
 
-def epoch_findings(each: Surveyed) -> Iterator[Finding]:
+def epoch_findings(survey: Survey) -> Iterator[Finding]:
     """What is wrong with the leader epochs of one partition."""
-    seen = each.epochs
+    seen = survey.seen(EPOCHS_SEEN)
     if seen is None:
         return
     recorded, merged = seen.recorded, seen.merged
@@ -101,7 +166,7 @@ def epoch_findings(each: Surveyed) -> Iterator[Finding]:
         first = recorded.damage[0] if recorded.damage else None
         yield Finding(
             rule="KR401",
-            partition=each.partition.folder,
+            partition=survey.partition.folder,
             file=LEADER_EPOCH_CHECKPOINT,
             position=first.position if first else -1,
             evidence=f"{_state_of(seen)}; {_summary(seen)}{_left(seen)}",
@@ -113,7 +178,7 @@ def epoch_findings(each: Surveyed) -> Iterator[Finding]:
         text = "; ".join(one.text for one in [*told, *missing, *folded][:_FEW]) or _summary(seen)
         yield Finding(
             rule="KR402",
-            partition=each.partition.folder,
+            partition=survey.partition.folder,
             file=LEADER_EPOCH_CHECKPOINT,
             evidence=f"{len(told)} contradictions, {len(missing)} epochs missing: {text}{_left(seen)}",
         )
@@ -154,15 +219,15 @@ def _summary(seen: SeenEpochs) -> str:
     return text
 
 
-def epoch_changes(each: Surveyed) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:
-    """The checkpoint to replace, if it has to be, and what the reviewer must know of each entry."""
-    seen = each.epochs
+def epoch_changes(survey: Survey) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:
+    """The checkpoint to replace, if it has to be, and what the reviewer must know of survey entry."""
+    seen = survey.seen(EPOCHS_SEEN)
     if seen is None:
         return (), ()
     notes = tuple(f"leader epochs: {text}" for text in _notes(seen))
     if not seen.mends:
         return (), (*notes, f"its leader epochs are left alone: {seen.left}") if seen.left else notes
-    folder, file, data = each.partition.folder, each.partition.leader_epoch_checkpoint, seen.merged.data
+    folder, file, data = survey.partition.folder, survey.partition.leader_epoch_checkpoint, seen.merged.data
     change = ReplaceFile(
         change_id=f"{folder}/{LEADER_EPOCH_CHECKPOINT}",
         name=LEADER_EPOCH_CHECKPOINT,
@@ -208,14 +273,3 @@ def made_anew(seen: SeenEpochs, change: ReplaceFile, where: str) -> bytes:
     if seen.left or (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
         raise StalePlanError(f"{where}: the entries worked out anew are not the plan's {seen.left}".rstrip())
     return data
-
-
-def not_as_planned(path: str, change: ReplaceFile, tree: Tree | None = None) -> str:
-    """What is wrong with a replaced checkpoint, or empty."""
-    try:
-        data = read_whole(path, change.size_after + 1, tree)
-    except OSError as error:
-        return f"could not be read: {why(error)}"
-    if (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
-        return f"is not the file of {change.size_after} bytes that the plan makes"
-    return ""

@@ -8,7 +8,7 @@ from typing import Final, Literal
 from krepair.checks.catalogue import Finding
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import RefusedError
-from krepair.fixes.survey import NEVER_TOUCHED, Surveyed, scan_partitions
+from krepair.fixes.survey import NEVER_TOUCHED, Survey, scan_partitions
 from krepair.fixes.swaps import (
     SWAP,
     Removal,
@@ -69,35 +69,35 @@ def holds_leftovers(partition: Partition) -> bool:
 
 
 def look_at_leftovers(
-    view: LogDir, surveyed: Sequence[Surveyed], options: Options, engine: Engine, progress: Progress
+    view: LogDir, surveys: Sequence[Survey], options: Options, engine: Engine, progress: Progress
 ) -> None:
-    """Look at what is left behind; the result is put into ``Surveyed.leftovers``.
+    """Look at what is left behind; the result is put into ``Survey.leftovers``.
 
     The segments of partitions with a ``.log.swap`` are scanned, where they are not yet, and each swap is read whole.
     """
     version = next_version(view, options)
-    touched = [each for each in surveyed if holds_leftovers(each.partition) and not _never(each)]
+    touched = [each for survey in surveys if holds_leftovers(each.partition) and not _never(each)]
     with_swaps = [each for each in touched if log_swaps(each.partition)]
     scan_partitions(view, [each for each in with_swaps if not each.segments], options, engine, progress)
     for each in touched:
         each.leftovers = _see(each, version)
 
 
-def _never(each: Surveyed) -> bool:
-    return each.partition.topic == NEVER_TOUCHED or each.settings.remote_storage_enable
+def _never(survey: Survey) -> bool:
+    return survey.partition.topic == NEVER_TOUCHED or survey.settings.remote_storage_enable
 
 
-def _see(each: Surveyed, version: Version) -> SeenLeftovers:
-    partition = each.partition
+def _see(survey: Survey, version: Version) -> SeenLeftovers:
+    partition = survey.partition
     swaps = log_swaps(partition)
     makes: dict[int, tuple[NewFile, ...]] = {}
     decision, damaged = SwapDecision(), frozenset[int]()
     if swaps:
-        live = _live(each)
+        live = _live(survey)
         damaged = frozenset(one.base_offset for one in live if one.damaged)
         pending = []
         for swap in swaps:
-            interval = each.settings.index_interval_bytes
+            interval = survey.settings.index_interval_bytes
             found, made = read_swap(partition.path, swap.base_offset, swap.file.size, interval)
             pending.append(_held_against_segments(partition, found))
             makes[swap.base_offset] = new_files(made)
@@ -120,8 +120,8 @@ def _held_against_segments(partition: Partition, swap: PendingSwap) -> PendingSw
         return swap._replace(problem=f"it could not be held against the segments: {why(error)}")
 
 
-def _live(each: Surveyed) -> list[LiveSegment]:
-    sizes = {segment.base_offset: segment.log.size for segment in each.partition.segments}
+def _live(survey: Survey) -> list[LiveSegment]:
+    sizes = {segment.base_offset: segment.log.size for segment in survey.partition.segments}
     return [
         LiveSegment(
             base_offset=facts.base_offset,
@@ -130,7 +130,7 @@ def _live(each: Surveyed) -> list[LiveSegment]:
             batches=facts.summary.batches,
             damaged=facts.summary.damage != D_NONE,
         )
-        for facts in each.segments
+        for facts in survey.segments
     ]
 
 
@@ -225,33 +225,33 @@ def _alone(version: Version) -> str:
 # -- changes
 
 
-def leftover_changes(each: Surveyed) -> tuple[tuple[Change, ...], tuple[str, ...]]:
+def leftover_changes(survey: Survey) -> tuple[tuple[Change, ...], tuple[str, ...]]:
     """The changes that finish and remove what is left behind, and what the reviewer must know."""
-    seen = each.leftovers
+    seen = survey.leftovers
     if seen is None:
         return (), ()
     sides = tuple(f"leftovers: {side}" for side in seen.swaps.sides)
     if seen.left:
         return (), (*sides, f"its leftovers are left alone: {seen.left}")
-    completions = tuple(_completion(each, seen, one) for one in seen.swaps.completions)
-    removals = tuple(_removal(each.partition, one) for one in seen.removals)
+    completions = tuple(_completion(survey, seen, one) for one in seen.swaps.completions)
+    removals = tuple(_removal(survey.partition, one) for one in seen.removals)
     return (*completions, *removals), sides
 
 
-def _completion(each: Surveyed, seen: SeenLeftovers, one: Completion) -> CompleteSwap:
+def _completion(survey: Survey, seen: SeenLeftovers, one: Completion) -> CompleteSwap:
     swap, replaced = one
     bases = {swap.base_offset, *(segment.base_offset for segment in replaced)}
     goes = [
         file.name
-        for file in each.partition.files()
+        for file in survey.partition.files()
         if _stem_base(file.name) in bases
         and parse_file_name(file.name).kind in {FileKind.LOG, *_INDEX_KINDS}
         and not parse_file_name(file.name).state
     ]
     own = {f"{swap.base_offset:020d}{suffix}{SWAP}" for suffix in _INDEX_SUFFIXES}
-    goes += [leftover.file.name for leftover in each.partition.leftovers if leftover.file.name in own]
+    goes += [leftover.file.name for leftover in survey.partition.leftovers if leftover.file.name in own]
     return CompleteSwap(
-        change_id=f"{each.partition.folder}/{swap.name}",
+        change_id=f"{survey.partition.folder}/{swap.name}",
         base_offset=swap.base_offset,
         rule=RULE,
         log_bytes=swap.log_bytes,
@@ -294,27 +294,27 @@ def leftovers_mend(finding: Finding) -> bool:
     return orphan or (finding.rule == RULE and _LEFT_ALONE not in finding.evidence)
 
 
-def leftover_findings(each: Surveyed) -> Iterator[Finding]:
+def leftover_findings(survey: Survey) -> Iterator[Finding]:
     """What is left behind in one partition, and what the next start does with it."""
-    for leftover in each.partition.leftovers:
+    for leftover in survey.partition.leftovers:
         if leftover.kind != "foreign":
             yield Finding(
                 rule=RULE,
-                partition=each.partition.folder,
+                partition=survey.partition.folder,
                 file=leftover.file.name,
-                evidence=_evidence(each, leftover),
+                evidence=_evidence(survey, leftover),
                 bytes=leftover.file.size,
             )
 
 
-def _evidence(each: Surveyed, leftover: Leftover) -> str:
+def _evidence(survey: Survey, leftover: Leftover) -> str:
     """A line that begins with the size of the file; that of a ``.log.swap`` has it already."""
-    size, fate = f"{leftover.file.size} bytes", _fate(each, leftover)
+    size, fate = f"{leftover.file.size} bytes", _fate(survey, leftover)
     return fate if fate.startswith(f"{size},") else f"{size}; {fate}"
 
 
-def _fate(each: Surveyed, leftover: Leftover) -> str:
-    seen = each.leftovers
+def _fate(survey: Survey, leftover: Leftover) -> str:
+    seen = survey.leftovers
     if seen is None:
         return f"{_LEFT_ALONE}: krepair never changes this topic"
     if leftover.kind != "swap":
@@ -335,10 +335,10 @@ def _fate(each: Surveyed, leftover: Leftover) -> str:
     return f"{side}; {fate}"
 
 
-def swap_forecast(each: Surveyed) -> str:
+def swap_forecast(survey: Survey) -> str:
     """What the next start does with the swaps of a partition, or empty."""
-    seen = each.leftovers
-    if seen is None or not any(leftover.kind == "swap" for leftover in each.partition.leftovers):
+    seen = survey.leftovers
+    if seen is None or not any(leftover.kind == "swap" for leftover in survey.partition.leftovers):
         return ""
     if seen.left:
         return f"a .swap is finished first, and versions differ or records are lost: {seen.left}"
@@ -353,7 +353,7 @@ def swap_forecast(each: Surveyed) -> str:
     return "; ".join(texts)
 
 
-def freed_at_start(surveyed: Iterable[Surveyed], deleted_folders: Iterable[Partition]) -> Finding | None:
+def freed_at_start(surveys: Iterable[Survey], deleted_folders: Iterable[Partition]) -> Finding | None:
     """Space that the broker itself frees at its next start, if it comes that far (KR701)."""
     counts: dict[str, tuple[int, int]] = {}
 
@@ -363,7 +363,7 @@ def freed_at_start(surveyed: Iterable[Surveyed], deleted_folders: Iterable[Parti
             count, size = counts.get(what, (0, 0))
             counts[what] = (count + len(known), size + sum(known))
 
-    for each in surveyed:
+    for survey in surveys:
         for kind in ("deleted", "cleaned"):
             add(f".{kind}", (one.file.size for one in each.partition.leftovers if one.kind == kind))
         add("indexes without a log", (file.size for file in each.partition.orphan_indexes))

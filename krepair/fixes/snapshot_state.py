@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from krepair.fixes.survey import facts_of
+from krepair.fixes.logs import LogPart, facts_of, parts_after
 from krepair.formats import producer_snapshot
 from krepair.formats.damage import shown
 from krepair.formats.filenames import FileKind, FileState, parse_file_name
@@ -24,6 +24,8 @@ from krepair.pipeline.items import Place, ScanItem, ScanResult
 from krepair.pipeline.jobs import SCAN
 from krepair.pipeline.progress import Progress
 from krepair.plan.build import version_of
+from krepair.plan.effects import names_gone_with_segments
+from krepair.plan.model import Change
 from krepair.rules.model import SegmentFacts
 from krepair.rules.snapshots import (
     JudgedFiles,
@@ -46,20 +48,46 @@ class Target(NamedTuple):
     Attributes:
         partition: as listed.
         place: of its files.
+        parts: its logs as they are, or as they will be once the plan's changes are made.
+        snapshots: its snapshots, without those that go with a segment.
         known: facts of segments that were scanned already, by base offset.
         log_start: what ``log-start-offset-checkpoint`` says, -1 if nothing.
     """
 
     partition: Partition
     place: Place
+    parts: tuple[LogPart, ...]
+    snapshots: tuple[Snapshot, ...]
     known: Mapping[int, SegmentFacts]
     log_start: int
 
 
-def target_of(log_dir: LogDir, partition: Partition, place: Place, known: Iterable[SegmentFacts]) -> Target:
-    """A partition of a log directory as a target."""
+def target_of(
+    log_dir: LogDir,
+    partition: Partition,
+    place: Place,
+    known: Iterable[SegmentFacts],
+    changes: Sequence[Change] = (),
+) -> Target:
+    """A partition of a log directory as a target.
+
+    Args:
+        log_dir: where it is.
+        partition: as listed.
+        place: of its files.
+        known: facts of its logs as they will be after the changes.
+        changes: that are made before its snapshots are read by a broker.
+    """
     recorded = log_dir.log_start.offsets.get((partition.topic, partition.number), -1)
-    return Target(partition, place, {facts.base_offset: facts for facts in known}, recorded)
+    gone = {name for change in changes for name in names_gone_with_segments(change)}
+    return Target(
+        partition=partition,
+        place=place,
+        parts=parts_after(partition, changes),
+        snapshots=tuple(one for one in partition.snapshots if one.file.name not in gone),
+        known={facts.base_offset: facts for facts in known},
+        log_start=recorded,
+    )
 
 
 def state_rules(
@@ -89,7 +117,7 @@ def see_snapshots(
         clean: whether the broker was cleanly stopped.
         always: work the state out although nothing may be wrong: some of it may be mended already.
     """
-    looks = [_Look(each) if each.partition.segments else None for each in targets]
+    looks = [_Look(target) if target.parts else None for target in targets]
     there = [look for look in looks if look is not None]
     _scan([(look, look.bases[-1]) for look in there if look.bases[-1] not in look.facts], engine, progress)
     for look in there:
@@ -117,7 +145,7 @@ class _Look:
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self.bases = tuple(segment.base_offset for segment in target.partition.segments)
+        self.bases = tuple(part.base_offset for part in target.parts)
         self.facts = dict(target.known)
         self.failed: dict[int, str] = {}
         self.start = -1
@@ -126,11 +154,12 @@ class _Look:
 
     def item(self, base_offset: int) -> ScanItem:
         """The work item that scans a segment, or the end of it from the start of the replay on."""
-        segment = self.target.partition.segments[self.bases.index(base_offset)]
+        part = self.target.parts[self.bases.index(base_offset)]
         return ScanItem(
             place=self.target.place,
             base_offset=base_offset,
-            size=segment.log.size,
+            size=part.segment.log.size,
+            without=part.without,
             now_ms=0,
             high_watermark=INT64_MAX,
             from_offset=self.start if self.start > base_offset else -1,
@@ -141,7 +170,7 @@ class _Look:
         if result.failure:
             self.failed[base_offset] = result.why
             return
-        segment = self.target.partition.segments[self.bases.index(base_offset)]
+        segment = self.target.parts[self.bases.index(base_offset)].segment
         self.facts[base_offset] = facts_of(segment, result)
 
     # -- the end of the log, and the files
@@ -154,7 +183,7 @@ class _Look:
         log_start = recorded if first < recorded <= log_end else first
         self.seen = self.seen._replace(log_start=log_start, log_end=log_end, left=left)
         try:
-            files = tuple(read_snapshot_file(one) for one in self.target.partition.snapshots)
+            files = tuple(read_snapshot_file(one) for one in self.target.snapshots)
         except OSError as error:
             name = os.path.basename(str(error.filename or ""))
             text = f"could not be read: {why(error)}"

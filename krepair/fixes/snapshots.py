@@ -8,19 +8,22 @@ import numpy as np
 
 from krepair.checks.catalogue import Finding
 from krepair.errors import StalePlanError
-from krepair.fixes.indexes import why_untouched
+from krepair.fixes.files import file_it_is_like, not_as_planned, not_removed, put_staged
+from krepair.fixes.fix import Fix, Proposal, Purpose
+from krepair.fixes.gates import why_untouched
+from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.snapshot_state import read_snapshot_file, see_snapshots, state_rules, target_of
-from krepair.fixes.survey import Surveyed, place_of
+from krepair.fixes.staging import Staging, Work
+from krepair.fixes.survey import Sight, Survey
 from krepair.formats import producer_snapshot
 from krepair.formats.filenames import FileKind, parse_file_name
-from krepair.logdir.config import Settings
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import why
-from krepair.logdir.values import LogDir, Partition
-from krepair.options import Options
-from krepair.pipeline.engine import Engine
-from krepair.pipeline.progress import Progress
-from krepair.plan.model import KeepOriginal, ReplaceFile
+from krepair.logdir.values import Partition
+from krepair.pipeline.progress import SilentProgress
+from krepair.plan.effects import names_gone
+from krepair.plan.figures import setting
+from krepair.plan.model import Change, KeepOriginal, ReplaceFile
 from krepair.plan.view import time_text
 from krepair.rules.snapshots import (
     REMOVES_STRAYS,
@@ -31,7 +34,7 @@ from krepair.rules.snapshots import (
     lost_with_strays,
 )
 
-SNAPSHOTS_FIX = "snapshots"
+SNAPSHOTS_SEEN: Sight[SeenSnapshots | None] = Sight("producer snapshots")
 _UNKNOWN = (
     "producer snapshots: no valid one is left, and the log was compacted or cut at its start: of producers whose "
     "batches are all gone nothing can be known, so a repeat of their last batch would be taken twice"
@@ -44,37 +47,102 @@ _RULES = {
 }
 
 
-def look_at_snapshots(
-    log_dir: LogDir,
-    surveyed: Sequence[Surveyed],
-    settings: Settings,
-    options: Options,
-    engine: Engine,
-    progress: Progress,
-) -> None:
-    """Hold the snapshots against the ends of the logs; see ``Surveyed.snapshots``.
+class Snapshots(Fix):
+    """Producer snapshots: those that are wrong go, and one at the log end is made from the log."""
 
-    Where one is wrong the log is read from the newest valid one on, as far as it was not scanned already.
-    """
-    touched = [each for each in surveyed if not why_untouched(each.partition, each.settings)]
-    rules = state_rules(
-        options.broker_version,
-        options.now_ms,
-        settings.producer_id_expiration_ms,
-        settings.transactional_id_expiration_ms,
-    )
-    targets = [
-        target_of(
-            log_dir,
-            each.partition,
-            place_of(log_dir, each.partition),
-            each.segments,
+    name = "snapshots"
+    after = ("markers", "tail")
+    mends = frozenset({"KR501", "KR502", "KR503"})
+
+    def look(self, ground: Ground, surveys: Sequence[Survey], purpose: Purpose) -> None:
+        """Hold the snapshots against the ends of the logs.
+
+        Where one is wrong the log is read from the newest valid one on, as far as it was not scanned already.
+        """
+        del purpose
+        touched = [one for one in surveys if not why_untouched(one.partition, one.settings)]
+        settings = ground.settings
+        rules = state_rules(
+            ground.options.broker_version,
+            ground.options.now_ms,
+            settings.producer_id_expiration_ms,
+            settings.transactional_id_expiration_ms,
         )
-        for each in touched
-    ]
-    found = see_snapshots(targets, rules, engine, progress, clean=log_dir.clean_shutdown)
-    for each, seen in zip(touched, found, strict=True):
-        each.snapshots = seen
+        targets = [
+            target_of(
+                ground.view,
+                survey.partition,
+                place_of(ground.view, survey.partition),
+                survey.segments_after,
+                survey.changes,
+            )
+            for survey in touched
+        ]
+        found = see_snapshots(targets, rules, ground.engine, ground.progress, clean=ground.view.clean_shutdown)
+        for survey, seen in zip(touched, found, strict=True):
+            survey.put(SNAPSHOTS_SEEN, seen)
+
+    def findings(self, ground: Ground, survey: Survey) -> Iterator[Finding]:
+        """KR501 to KR504."""
+        del ground
+        return snapshot_findings(survey)
+
+    def propose(self, ground: Ground, survey: Survey) -> Proposal:
+        """The snapshot to make, and those that go."""
+        del ground
+        seen = survey.seen(SNAPSHOTS_SEEN)
+        changes, notes = snapshot_changes(survey, names_gone(survey.changes))
+        return Proposal(changes=changes, notes=notes, log_end=0 if seen is None else seen.log_end)
+
+    def owns(self, change: Change) -> bool:
+        """A snapshot, made or removed."""
+        return isinstance(change, ReplaceFile) and is_snapshot(change.name)
+
+    def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
+        """The producers at the log end are worked out anew from the log."""
+        for staging in stagings:
+            with staging.taking_problems():
+                for change in staging.changes:
+                    assert isinstance(change, ReplaceFile)
+                    staging.folder.make_private_folders()
+                    if change.method == "regenerate":
+                        self._make(work, staging, change)
+
+    def _make(self, work: Work, staging: Staging, change: ReplaceFile) -> None:
+        policy = work.plan.policy
+        target = target_of(
+            work.view,
+            staging.listed,
+            work.place(staging),
+            staging.facts.values(),
+            staging.plan.changes,
+        )
+        rules = state_rules(
+            policy.broker_version,
+            policy.now_ms,
+            int(setting(policy, "", "producer.id.expiration.ms")),
+            int(setting(policy, "", "transactional.id.expiration.ms")),
+        )
+        (seen,) = see_snapshots(
+            [target], rules, work.engine, SilentProgress(), clean=work.view.clean_shutdown, always=True
+        )
+        data = made_from_log(seen, change, staging.folder.at(change.name))
+        like = file_it_is_like(staging.folder, staging.listed, change.name)
+        put_staged(work, staging, change.name, data, like)
+
+    def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
+        """The plan's bytes; what goes is gone."""
+        for staging in stagings:
+            for change in staging.changes:
+                assert isinstance(change, ReplaceFile)
+                if change.method == "remove":
+                    wrong = not_removed(work, staging, change.name)
+                else:
+                    wrong = not_as_planned(staging.folder.at(change.name), change, work.disk.tree)
+                work.found(staging, change, wrong)
+
+
+SNAPSHOTS = Snapshots()
 
 
 def is_snapshot(name: str) -> bool:
@@ -85,12 +153,12 @@ def is_snapshot(name: str) -> bool:
 # -- findings
 
 
-def snapshot_findings(each: Surveyed) -> Iterator[Finding]:
+def snapshot_findings(survey: Survey) -> Iterator[Finding]:
     """What is wrong with the snapshots of one partition."""
-    seen = each.snapshots
+    seen = survey.seen(SNAPSHOTS_SEEN)
     if seen is None:
         return
-    folder = each.partition.folder
+    folder = survey.partition.folder
     name, text = seen.unread
     if name:
         yield Finding(rule="KR308", partition=folder, file=name, evidence=text)
@@ -121,7 +189,7 @@ def snapshot_findings(each: Surveyed) -> Iterator[Finding]:
             partition=folder,
             file=strays[0].name,
             evidence=f"{len(strays)} snapshots below the last two segments are named after no segment: {shown}; a "
-            "broker leaves one at each clean stop and each recovery, and removes it later",
+            "broker leaves one at survey clean stop and survey recovery, and removes it later",
             bytes=sum(file.size for file in strays),
         )
     if seen.forgets:
@@ -170,16 +238,16 @@ def snapshot_problems(partition: Partition) -> Iterator[tuple[str, int, str]]:
 # -- forecast
 
 
-def snapshot_forecast(each: Surveyed, version: Version, recovered_from: int) -> str:
+def snapshot_forecast(survey: Survey, version: Version, recovered_from: int) -> str:
     """What the next start does with the snapshots that are wrong, in words to add to its line, or empty.
 
     Args:
-        each: the partition, looked at.
+        survey: the partition, looked at.
         version: of the broker that is to start, None if not known.
         recovered_from: base offset of the first segment that is recovered, -1 after a clean stop. A recovery begins
             with the state at that offset and makes all later snapshots anew.
     """
-    seen = each.snapshots
+    seen = survey.seen(SNAPSHOTS_SEEN)
     if seen is None or seen.left:
         return ""
     if seen.forgets:
@@ -218,30 +286,30 @@ def _names(offsets: Sequence[int]) -> str:
 
 
 def snapshot_changes(
-    each: Surveyed, taken: Collection[str]
+    survey: Survey, taken: Collection[str]
 ) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:
     """The snapshot to make and those to set aside, and what the reviewer must know.
 
     Args:
-        each: the partition, looked at.
+        survey: the partition, looked at.
         taken: names that another change removes.
     """
-    seen = each.snapshots
+    seen = survey.seen(SNAPSHOTS_SEEN)
     if seen is None:
         return (), ()
     wrong = seen.judged.wrong
     if seen.left:
         return (), (f"its producer snapshots are left alone: {seen.left}",) if wrong or not seen.files else ()
-    changes = [_made(each, seen)] if seen.makes else []
+    changes = [_made(survey, seen)] if seen.makes else []
     changes += [
-        _set_aside(each, file, reason)
+        _set_aside(survey, file, reason)
         for file, reason in wrong
         if file.name not in taken and not (seen.makes and file.name == seen.name_at_end)
     ]
-    return tuple(changes), _notes(each, seen) if seen.makes else ()
+    return tuple(changes), _notes(survey, seen) if seen.makes else ()
 
 
-def _notes(each: Surveyed, seen: SeenSnapshots) -> tuple[str, ...]:
+def _notes(survey: Survey, seen: SeenSnapshots) -> tuple[str, ...]:
     """What is not known, and whom consumers of committed records will wait for."""
     table = producer_snapshot.table(seen.data or b"")
     opened = table[table[:, -1] >= 0]
@@ -252,16 +320,16 @@ def _notes(each: Surveyed, seen: SeenSnapshots) -> tuple[str, ...]:
     ]
     if len(opened) > _FEW:
         lines.append(f"producer snapshots: {len(opened) - _FEW} more have a transaction open")
-    if seen.judged.base is None and (each.settings.compacts or seen.log_start > 0):
+    if seen.judged.base is None and (survey.settings.compacts or seen.log_start > 0):
         lines.append(_UNKNOWN)
     return tuple(lines)
 
 
-def _made(each: Surveyed, seen: SeenSnapshots) -> ReplaceFile:
+def _made(survey: Survey, seen: SeenSnapshots) -> ReplaceFile:
     data = seen.data or b""
     before = next((file for file in seen.files if file.offset == seen.log_end), None)
     return ReplaceFile(
-        change_id=f"{each.partition.folder}/{seen.name_at_end}",
+        change_id=f"{survey.partition.folder}/{seen.name_at_end}",
         name=seen.name_at_end,
         method="regenerate",
         rule=_first_rule(seen),
@@ -273,9 +341,9 @@ def _made(each: Surveyed, seen: SeenSnapshots) -> ReplaceFile:
     )
 
 
-def _set_aside(each: Surveyed, file: SnapshotFile, reason: SnapshotReason) -> ReplaceFile:
+def _set_aside(survey: Survey, file: SnapshotFile, reason: SnapshotReason) -> ReplaceFile:
     return ReplaceFile(
-        change_id=f"{each.partition.folder}/{file.name}",
+        change_id=f"{survey.partition.folder}/{file.name}",
         name=file.name,
         method="remove",
         rule=_RULES[reason],

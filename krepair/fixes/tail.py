@@ -3,74 +3,213 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
+from krepair.checks.catalogue import Finding
 from krepair.errors import UsageError
-from krepair.fixes.damage import Damaged, Loss, damages_of, look_at_damage, prices, unmapped, valid_ranges
-from krepair.fixes.indexes import why_untouched
-from krepair.fixes.survey import Surveyed, TailDecision, place_of, scan_partitions
+from krepair.fixes.damage import (
+    Damaged,
+    Loss,
+    damage_findings,
+    damages_of,
+    look_at_damage,
+    maps_of,
+    prices,
+    unmapped,
+    valid_ranges,
+)
+from krepair.fixes.fix import Fix, Proposal, Purpose
+from krepair.fixes.gates import why_untouched
+from krepair.fixes.ground import Ground, place_of
+from krepair.fixes.logs import read_logs
+from krepair.fixes.staging import Staging, Work, error_of
+from krepair.fixes.survey import Sight, Survey
+from krepair.logdir.reading import status_of
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.options import Options
 from krepair.pipeline.damage import MendedItem, MendedResult
-from krepair.pipeline.engine import Engine
 from krepair.pipeline.jobs import MAKE_MENDED
-from krepair.pipeline.progress import Progress
-from krepair.plan.model import KeepOriginal, MendLog, NewCompanion, RemovedRange, SetAside
+from krepair.plan.model import Change, KeepOriginal, MendLog, NewCompanion, RemovedRange, SetAside
 from krepair.rules.model import LeftAlone
 
-TAIL_FIX = "tail"
+TAIL_SEEN: Sight[TailDecision] = Sight("what becomes of damage")
 _SHOWN_AT_MOST = 20
 _FEW = 5
 
 
-def way_of(fixes: Sequence[str]) -> str:
-    """What ``--fix tail`` does with damage that a consent is given for: ``excise``, ``broker``; empty without it."""
-    chosen = [fix for fix in fixes if fix.partition("=")[0] == TAIL_FIX]
-    return (chosen[0].partition("=")[2] or "excise") if chosen else ""
+class TailDecision(NamedTuple):
+    """What is planned for the damage of a partition.
 
-
-def check_asked(options: Options) -> None:
-    """Refuse a consent that nothing asks for.
-
-    Raises:
-        UsageError: there is one, and no ``--fix tail``.
+    Attributes:
+        changes: in the order in which they are carried out.
+        notes: for the reviewer.
+        left: what is left for want of a consent, None if nothing is.
     """
-    if options.accepted_losses and not way_of(options.fixes):
-        raise UsageError(
-            f"--accept-data-loss {options.accepted_losses[0]}: means nothing without --fix tail",
-            next_command="krepair plan LOGDIR --fix tail --accept-data-loss RULE:TOPIC-PARTITION:OFFSET --out PLAN",
-        )
+
+    changes: tuple[MendLog | SetAside, ...] = ()
+    notes: tuple[str, ...] = ()
+    left: LeftAlone | None = None
 
 
-def decide_tails(
-    log_dir: LogDir, surveyed: Sequence[Surveyed], options: Options, engine: Engine, progress: Progress
-) -> None:
-    """Decide on the damage of partitions; the decisions are put into ``surveyed``.
+class Tail(Fix):
+    """Damaged logs: a torn tail is cut; anything else is cut out, or cut off as a broker would, by consent."""
 
-    Raises:
-        UsageError: a consent does not name a damage that is there.
-    """
-    touched = [each for each in surveyed if not why_untouched(each.partition, each.settings)]
-    scan_partitions(log_dir, [each for each in touched if not each.segments], options, engine, progress)
-    look_at_damage(log_dir, touched, engine, progress)
-    found = {each.partition.folder: damages_of(log_dir, each) for each in touched}
-    _check_consents(options, found)
+    name = "tail"
+    ways = ("excise", "broker")
+    after = ("leftovers",)
+    mends = frozenset({"KR301", "KR302", "KR303", "KR304", "KR305"})
+
+    def check_options(self, options: Options) -> None:
+        """A consent means nothing where this fix is not asked for.
+
+        Raises:
+            UsageError: there is one, and no ``--fix tail``.
+        """
+        if options.accepted_losses and not self.is_asked(options.fixes):
+            raise UsageError(
+                f"--accept-data-loss {options.accepted_losses[0]}: means nothing without --fix tail",
+                next_command="krepair plan LOGDIR --fix tail --accept-data-loss RULE:TOPIC-PARTITION:OFFSET "
+                "--out PLAN",
+            )
+
+    def reads_whole(self, partition: Partition, way: str) -> bool:
+        """Damage may be anywhere."""
+        del way
+        return bool(partition.segments)
+
+    def look(self, ground: Ground, surveys: Sequence[Survey], purpose: Purpose) -> None:
+        """Map the damage; for a plan, also work out the files that the logs become.
+
+        Raises:
+            UsageError: a consent does not name a damage that is there.
+        """
+        if purpose == "check":
+            look_at_damage(ground, surveys)
+            return
+        touched = [one for one in surveys if not why_untouched(one.partition, one.settings)]
+        read_logs(ground, touched)
+        look_at_damage(ground, touched)
+        _decide(ground, touched)
+        for survey in surveys:
+            why = why_untouched(survey.partition, survey.settings)
+            if why:
+                survey.put(TAIL_SEEN, TailDecision(notes=(f"its logs are left alone: {why}",)))
+
+    def findings(self, ground: Ground, survey: Survey) -> Iterator[Finding]:
+        """KR301 to KR305, with the price of each way out."""
+        return damage_findings(ground.view, survey)
+
+    def propose(self, ground: Ground, survey: Survey) -> Proposal:
+        """What was decided."""
+        del ground
+        seen = survey.seen(TAIL_SEEN) or TailDecision()
+        return Proposal(changes=seen.changes, notes=seen.notes, left=seen.left)
+
+    def owns(self, change: Change) -> bool:
+        """A log without its damage, and segments behind a cut."""
+        return isinstance(change, MendLog | SetAside)
+
+    def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
+        """Make the logs without their damage again; nothing is staged for a segment that is set aside."""
+        jobs: list[tuple[Staging, MendLog, MendedItem]] = []
+        for staging in stagings:
+            logs = [change for change in staging.changes if isinstance(change, MendLog)]
+            if logs:
+                with staging.taking_problems():
+                    staging.folder.make_private_folders()
+                    jobs += [
+                        (staging, change, mended_item(work, staging, change, staging.stage_folder))
+                        for change in logs
+                    ]
+        if not jobs:
+            return
+        work.progress.start("damage", sum(item.size for _, _, item in jobs))
+        for index, result in work.engine.run(MAKE_MENDED, [item for _, _, item in jobs]):
+            staging, change, item = jobs[index]
+            work.progress.advance(item.size)
+            wrong = result.why if result.failure else _not_as_planned(change, result)
+            if wrong:
+                staging.problem = staging.problem or error_of(result.failure or "changed", wrong)
+        work.progress.finish()
+
+    def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
+        """Logs are valid from end to end and have the plan's bytes; what is set aside is gone."""
+        jobs: list[tuple[Staging, MendLog]] = []
+        for staging in stagings:
+            for change in staging.changes:
+                if isinstance(change, MendLog):
+                    jobs.append((staging, change))
+                elif isinstance(change, SetAside):
+                    there = [name for name in change.names if work.disk.tree.is_there(staging.folder.at(name))]
+                    if there:
+                        text = f"{there[0]} is there, although the plan sets it aside"
+                        work.found(staging, change, text)
+        items = [mended_item(work, staging, change, "") for staging, change in jobs]
+        for index, result in work.engine.run(MAKE_MENDED, items):
+            staging, change = jobs[index]
+            work.segments += 1
+            for text in _problems_of(work, staging, change, result):
+                work.found(staging, change, text)
+
+
+def mended_item(work: Work, staging: Staging, change: MendLog, target: str) -> MendedItem:
+    """The item that makes a log without its damage, and its indexes; without a target it only reads the new one."""
+    return MendedItem(
+        place=work.place(staging),
+        base_offset=change.base_offset,
+        size=change.size_before if target else change.size_after,
+        without=tuple((one.start, one.end) for one in change.removed) if target else (),
+        interval_bytes=work.index_interval_bytes(staging),
+        target=target,
+        with_log=bool(target) and change.method == "excise",
+    )
+
+
+def _not_as_planned(change: MendLog, made: MendedResult) -> str:
+    """How what was worked out anew differs from the plan, or empty."""
+    companions = {f"{change.base_offset:020d}{one.suffix}": one for one in made.companions if not one.same}
+    planned = {one.name: (one.size_before, one.size_after, one.digest_after) for one in change.companions}
+    again = {name: (one.size_before, one.size_after, one.digest_after) for name, one in companions.items()}
+    log = (made.size, made.digest, made.digest_gone, made.last_offset)
+    if log != (change.size_after, change.digest_after, change.digest_removed, change.last_offset):
+        return f"{change.change_id}: the bytes that go and stay are not those of the plan"
+    if planned != again:
+        return f"{change.change_id}: its indexes worked out anew are not those of the plan"
+    return ""
+
+
+def _problems_of(work: Work, staging: Staging, change: MendLog, made: MendedResult) -> Iterator[str]:
+    """What is wrong with a log that was mended: its bytes, its modification time, its indexes."""
+    if made.failure:
+        yield made.why
+    elif (made.size, made.digest) != (change.size_after, change.digest_after):
+        yield f"is not the log of {change.size_after} bytes that the plan makes"
+    elif status_of(staging.folder.at(change.name), work.disk.tree).st_mtime_ns != change.mtime_ns:
+        yield "does not have the modification time that the plan says"
+    wrong = [one.suffix for one in made.companions if not one.same and one.suffix != ".txnindex"]
+    if wrong and any(new.name.endswith(tuple(wrong)) for new in change.companions):
+        yield f"{change.base_offset:020d}{wrong[0]} is not what the log gives"
+
+
+TAIL = Tail()
+
+
+def _decide(ground: Ground, touched: Sequence[Survey]) -> None:
+    found = {survey.partition.folder: damages_of(ground.view, survey) for survey in touched}
+    _check_consents(ground.options, found)
     drafts = []
-    for each in touched:
-        decision = _Draft(log_dir, each, found[each.partition.folder], options)
-        each.tail = TailDecision((), tuple(decision.notes), frozenset(), decision.left)
-        if decision.without:
-            drafts.append(decision)
-    work = [(draft, base, without) for draft in drafts for base, without in sorted(draft.without.items())]
-    items = [draft.item(base, without) for draft, base, without in work]
-    for index, result in engine.run(MAKE_MENDED, items):
-        draft, base, _ = work[index]
+    for survey in touched:
+        draft = _Draft(ground.view, survey, found[survey.partition.folder], ground.options)
+        survey.put(TAIL_SEEN, TailDecision(notes=tuple(draft.notes), left=draft.left))
+        if draft.without:
+            drafts.append(draft)
+    jobs = [(draft, base, without) for draft in drafts for base, without in sorted(draft.without.items())]
+    items = [draft.item(base, without) for draft, base, without in jobs]
+    for index, result in ground.engine.run(MAKE_MENDED, items):
+        draft, base, _ = jobs[index]
         draft.made[base] = result
     for draft in drafts:
-        draft.each.tail = draft.decision()
-    for each in surveyed:
-        if each not in touched:
-            why = why_untouched(each.partition, each.settings)
-            each.tail = TailDecision((), (f"its logs are left alone: {why}",), frozenset())
+        draft.survey.put(TAIL_SEEN, draft.decision())
 
 
 def _check_consents(options: Options, found: dict[str, tuple[Damaged, ...]]) -> None:
@@ -95,11 +234,11 @@ class _Draft:
     """What becomes of one partition's damage, before the new files are worked out."""
 
     def __init__(
-        self, log_dir: LogDir, each: Surveyed, damages: tuple[Damaged, ...], options: Options
+        self, log_dir: LogDir, survey: Survey, damages: tuple[Damaged, ...], options: Options
     ) -> None:
         self.log_dir = log_dir
-        self.each = each
-        self.partition: Partition = each.partition
+        self.survey = survey
+        self.partition: Partition = survey.partition
         self.accepted = frozenset(options.accepted_losses)
         self.notes: list[str] = []
         self.without: dict[int, tuple[Damaged, ...]] = {}
@@ -107,12 +246,12 @@ class _Draft:
         self.aside_for: Damaged | None = None
         self.made: dict[int, MendedResult] = {}
         self.left: LeftAlone | None = None
-        why = unmapped(each) if each.damage or not each.segments else ""
+        why = unmapped(survey) if maps_of(survey) or not survey.segments else ""
         if why and self.partition.segments:
             self.left = LeftAlone("damage", f"its damage is left alone: {why}", damaged=True)
             return
         self._tell(damages)
-        if way_of(options.fixes) == "broker":
+        if TAIL.way(options.fixes) == "broker":
             self._as_the_broker(damages)
         else:
             self._excise(damages)
@@ -207,7 +346,7 @@ class _Draft:
             base_offset=base_offset,
             size=self._log_of(base_offset).size,
             without=self._bounds(base_offset, ranges),
-            interval_bytes=self.each.settings.index_interval_bytes,
+            interval_bytes=self.survey.settings.index_interval_bytes,
         )
 
     def decision(self) -> TailDecision:
@@ -215,19 +354,18 @@ class _Draft:
         failed = next(((base, one) for base, one in sorted(self.made.items()) if one.failure), None)
         if failed is not None:
             left = LeftAlone(failed[1].failure, f"{failed[0]:020d}.log: {failed[1].why}", damaged=True)
-            return TailDecision((), tuple(self.notes), frozenset(), left)
+            return TailDecision(notes=tuple(self.notes), left=left)
         changes: list[MendLog | SetAside] = [self._set_aside(base) for base in self.aside]
         for base_offset, ranges in sorted(self.without.items()):
             changes.append(self._mend(base_offset, ranges))
         self.notes.extend(self._what_follows())
         consented = any(not one.torn for ranges in self.without.values() for one in ranges)
-        if consented and any(len(facts.summary.rows) for facts in self.each.segments):
+        if consented and any(len(facts.summary.rows) for facts in self.survey.segments):
             self.notes.append(
                 "producers write to it: if a marker was among the lost bytes, its transaction never ends and "
                 "read_committed consumers wait there; krepair check tells (KR103)"
             )
-        bases = frozenset({*self.without, *self.aside})
-        return TailDecision(tuple(changes), tuple(self.notes), bases, self.left)
+        return TailDecision(tuple(changes), tuple(self.notes), self.left)
 
     def _mend(self, base_offset: int, ranges: tuple[Damaged, ...]) -> MendLog:
         made, log = self.made[base_offset], self._log_of(base_offset)
@@ -281,7 +419,7 @@ class _Draft:
     def _set_aside(self, base_offset: int) -> SetAside:
         assert self.aside_for is not None
         segment = next(one for one in self.partition.segments if one.base_offset == base_offset)
-        facts = next(one for one in self.each.segments if one.base_offset == base_offset)
+        facts = next(one for one in self.survey.segments if one.base_offset == base_offset)
         files = [
             *segment.files(),
             *(one.file for one in self.partition.snapshots if one.offset == base_offset),
@@ -291,7 +429,7 @@ class _Draft:
             base_offset=base_offset,
             names=tuple(file.name for file in files),
             bytes=sum(file.size for file in files),
-            records=sum(one.records for one in valid_ranges(self.each, facts)),
+            records=sum(one.records for one in valid_ranges(self.survey, facts)),
             rule=self.aside_for.rule,
             consent=self.aside_for.consent,
             reason=f"it lies behind the cut in {self.aside_for.base_offset:020d}.log",

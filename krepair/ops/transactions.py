@@ -11,7 +11,7 @@ from msgspec import Struct
 from krepair.checks.catalogue import Finding
 from krepair.errors import ExitCode
 from krepair.fixes.leftovers import next_version
-from krepair.fixes.survey import Surveyed, place_of, scan_partitions, watermark_of
+from krepair.fixes.survey import Survey, place_of, scan_partitions, watermark_of
 from krepair.formats.transaction_state import (
     IN_PROGRESS,
     TOPIC,
@@ -178,7 +178,7 @@ class _Seen(NamedTuple):
     """All that was read."""
 
     view: LogDir
-    surveyed: Sequence[Surveyed]
+    surveys: Sequence[Survey]
     coordinators: Sequence[Partition]
     results: Sequence[TransactionsResult]
     engine: str
@@ -213,7 +213,7 @@ def transactions(
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     seen = _look(read_log_dir(log_dir), settings, options, progress or SilentProgress())
     written = last_write(
-        ((each.partition.topic, facts) for each in seen.surveyed for facts in each.segments), options.now_ms
+        ((each.partition.topic, facts) for each in seen.surveys for facts in each.segments), options.now_ms
     )
     judging = _Judging(
         owners=_owners(seen.results),
@@ -224,7 +224,7 @@ def transactions(
     )
     judged = [
         (one, _open(one, judging))
-        for each in seen.surveyed
+        for each in seen.surveys
         for one in open_in(each, written)
         if not wanted
         or any(owner.transactional_id in wanted for owner in judging.owners.get(one.producer_id, ()))
@@ -232,7 +232,7 @@ def transactions(
     hanging = [(one, row) for one, row in judged if row.verdict == "hangs"]
     findings = _findings(hanging)
     damages = sum(result.damages for result in seen.results)
-    not_judged = tuple(_not_judged(seen.surveyed))
+    not_judged = tuple(_not_judged(seen.surveys))
     states = [state for result in seen.results for state in result.states]
     return TransactionsReport(
         log_dir=seen.view.path,
@@ -255,7 +255,7 @@ def transactions(
         damages=damages,
         not_judged=not_judged,
         unknown=sum(result.unknown for result in seen.results),
-        bytes_read=sum(log_bytes(each.partition) for each in seen.surveyed),
+        bytes_read=sum(log_bytes(each.partition) for each in seen.surveys),
         engine=seen.engine,
         next_command=_next_command(
             seen.view.path, damaged=bool(damages or not_judged), hangs=bool(findings), version=judging.version
@@ -265,20 +265,20 @@ def transactions(
 
 def _look(view: LogDir, settings: Settings, options: Options, progress: Progress) -> _Seen:
     coordinators = partitions_of(view, TOPIC, lambda *_: True)
-    surveyed = [
-        Surveyed(partition, settings.topic(partition.topic), high_watermark=watermark_of(view, partition))
+    surveys = [
+        Survey(partition, settings.topic(partition.topic), high_watermark=watermark_of(view, partition))
         for partition in view.partitions
         if partition.topic == TOPIC or options.wants(partition.topic, partition.number)
     ]
     engine = choose_engine(
-        options.engine, options.master, sum(log_bytes(each.partition) for each in surveyed)
+        options.engine, options.master, sum(log_bytes(survey.partition) for survey in surveys)
     )
     try:
-        scan_partitions(view, surveyed, options, engine, progress)
+        scan_partitions(view, surveys, options, engine, progress)
         results = _read_states(view, coordinators, options, engine, progress)
     finally:
         engine.close()
-    return _Seen(view, surveyed, coordinators, results, engine.why)
+    return _Seen(view, surveys, coordinators, results, engine.why)
 
 
 def _read_states(
@@ -385,7 +385,7 @@ def _value_of(state: TransactionState, producer_id: int) -> TransactionValue | N
 
 
 def _held_back(one: OpenTransaction) -> int:
-    return waiting_bytes(one.each, one.first_offset, active=False) if one.each.settings.compacts else 0
+    return waiting_bytes(one.each, one.first_offset, active=False) if one.survey.settings.compacts else 0
 
 
 def _transaction(state: TransactionState, rows: Sequence[OpenInLog], written: LastWrite) -> Transaction:
@@ -410,15 +410,15 @@ def _findings(hanging: Sequence[tuple[OpenTransaction, OpenInLog]]) -> tuple[Fin
     return tuple(hanging_finding(some) for some in by_partition.values())
 
 
-def _not_judged(surveyed: Sequence[Surveyed]) -> list[NotJudged]:
+def _not_judged(surveys: Sequence[Survey]) -> list[NotJudged]:
     found = []
-    for each in surveyed:
-        partition = each.partition
+    for survey in surveys:
+        partition = survey.partition
         if partition.unreadable:
             found.append(NotJudged(partition=partition.folder, why=partition.unreadable))
-        elif partition.segments and not is_known(each):
-            left = each.outcome.why if isinstance(each.outcome, LeftAlone) else ""
-            damaged = next((facts for facts in each.segments[:-1] if not facts.summary.is_whole), None)
+        elif partition.segments and not is_known(survey):
+            left = survey.outcome.why if isinstance(survey.outcome, LeftAlone) else ""
+            damaged = next((facts for facts in survey.segments[:-1] if not facts.summary.is_whole), None)
             where = (
                 f"{damaged.base_offset:020d}.log is damaged: {damaged.summary.damage_text}" if damaged else ""
             )

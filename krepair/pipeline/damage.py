@@ -28,6 +28,7 @@ from krepair.kernels.scan import ReadInto, ScanInputs, scan_segment
 from krepair.kernels.scan_window import INT32_MAX
 from krepair.logdir.fingerprint import DIGEST_BYTES, digest_bytes
 from krepair.logdir.reading import opened_for_reading, why
+from krepair.pipeline.byte_ranges import kept_ranges, reader_without
 from krepair.pipeline.items import FailureKind, Place
 from krepair.pipeline.place import reached
 from krepair.pipeline.regenerate import packed, read_into_from
@@ -514,30 +515,6 @@ class MendedResult(Struct, frozen=True, kw_only=True):
     last_offset: int = -1
     batches: int = 0
     companions: tuple[MendedCompanion, ...] = ()
-
-
-def kept_ranges(size: int, without: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """(start, end) of what stays of a file."""
-    kept, position = [], 0
-    for start, end in without:
-        kept.append((position, start))
-        position = end
-    return tuple((start, end) for start, end in [*kept, (position, size)] if start < end)
-
-
-def reader_without(read_into: ReadInto, kept: tuple[tuple[int, int], ...]) -> ReadInto:
-    """Reads a file as if only the kept ranges were in it."""
-    starts = np.cumsum([0, *(end - start for start, end in kept)])
-
-    def read(buffer: memoryview, position: int) -> int:
-        number = int(np.searchsorted(starts, position, side="right")) - 1
-        if number >= len(kept):
-            return 0
-        start, end = kept[number]
-        at = start + position - int(starts[number])
-        return read_into(buffer[: min(len(buffer), end - at)], at)
-
-    return read
 
 
 class _Reader:

@@ -49,6 +49,7 @@ class ScanItem(Struct, frozen=True, kw_only=True):
         protected: sorted (producer id, epoch) whose markers stay.
         check_crc: whether every CRC is checked.
         from_offset: only the batch that holds this offset and those after it are scanned; -1: all.
+        without: ranges of bytes that are passed over as if they were not there, ascending.
     """
 
     place: Place
@@ -59,6 +60,7 @@ class ScanItem(Struct, frozen=True, kw_only=True):
     protected: tuple[tuple[int, int], ...] = ()
     check_crc: bool = True
     from_offset: int = -1
+    without: tuple[tuple[int, int], ...] = ()
 
 
 class ScanResult(Struct, frozen=True, kw_only=True):

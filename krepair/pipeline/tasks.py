@@ -16,6 +16,7 @@ from krepair.kernels.header_walk import HeaderWalk
 from krepair.kernels.scan import Int64s, ReadInto, ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_whole, why
+from krepair.pipeline.byte_ranges import kept_ranges, reader_without
 from krepair.pipeline.index_files import index_bytes_needed
 from krepair.pipeline.items import (
     FailureKind,
@@ -73,16 +74,20 @@ def scan(item: ScanItem) -> ScanResult:
         if damage:
             entries = b""
         with opened_for_reading(f"{item.place.path}/{name}", tree) as descriptor:
+            kept = kept_ranges(item.size, item.without)
             read_into = read_into_from(descriptor)
+            if item.without:
+                read_into = reader_without(read_into, kept)
+            size = sum(end - start for start, end in kept)
             inputs = ScanInputs(
                 base_offset=item.base_offset,
-                file_size=item.size,
+                file_size=size,
                 now_ms=item.now_ms,
                 high_watermark=item.high_watermark,
                 check_crc=item.check_crc,
                 entries=entry_pairs(entries),
                 protected=pairs(item.protected),
-                start_position=_position_of(item, read_into),
+                start_position=_position_of(item, read_into, size),
             )
             summary = scan_segment(inputs, read_into)
     except OSError as error:
@@ -96,11 +101,11 @@ def scan(item: ScanItem) -> ScanResult:
     return ScanResult(summary=encode_summary(summary), entries=entries, txn_damage=text)
 
 
-def _position_of(item: ScanItem, read_into: ReadInto) -> int:
+def _position_of(item: ScanItem, read_into: ReadInto, size: int) -> int:
     """Position of the batch that holds ``item.from_offset``, or of the first one after it; else the file's end."""
     if item.from_offset <= item.base_offset:
         return 0
-    walk = HeaderWalk(read_into, item.size)
+    walk = HeaderWalk(read_into, size)
     for rows in walk:
         at = np.flatnonzero(rows[:, 1] >= item.from_offset)
         if len(at):

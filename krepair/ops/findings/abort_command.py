@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from krepair.fixes.survey import Surveyed
+from krepair.fixes.survey import Survey
 from krepair.formats.transaction_state import TransactionStatus, state_name
 from krepair.kernels import classes as c
 from krepair.ops.findings.open_transactions import COORDINATOR_SLACK_MS, OpenTransaction
@@ -61,8 +61,8 @@ def why_not_proven(
         owners: states of all transactional ids that had its producer id.
         logs: by folder of ``__transaction_state``.
     """
-    if not one.each.segments[-1].summary.is_whole:
-        return f"the tail of {one.each.partition.folder} is damaged; a marker may be in it"
+    if not one.survey.segments[-1].summary.is_whole:
+        return f"the tail of {one.survey.partition.folder} is damaged; a marker may be in it"
     if len(owners) != 1:
         count = "no transactional id" if not owners else f"{len(owners)} transactional ids"
         return f"__transaction_state here names {count} for producer {one.producer_id}"
@@ -107,7 +107,7 @@ def abort_command(one: OpenTransaction, coordinator_epoch: int, version: Version
     """
     if version is None:
         return ""
-    where = f"--topic {word(one.each.partition.topic)} --partition {one.each.partition.number}"
+    where = f"--topic {word(one.survey.partition.topic)} --partition {one.survey.partition.number}"
     if version >= BY_START_OFFSET_SINCE:
         return f"{TOOL} abort {where} --start-offset {one.first_offset}"
     return (
@@ -116,9 +116,9 @@ def abort_command(one: OpenTransaction, coordinator_epoch: int, version: Version
     )
 
 
-def coordinator_epoch_of(each: Surveyed, producer_id: int) -> int:
+def coordinator_epoch_of(survey: Survey, producer_id: int) -> int:
     """Coordinator epoch of the last marker of a producer in a partition, -1 if the log has none."""
-    for facts in reversed(each.segments):
+    for facts in reversed(survey.segments):
         rows = facts.summary.rows
         row = rows[(rows[:, c.P_ID] == producer_id) & (rows[:, c.P_MARKERS] > 0)]
         if len(row):
@@ -141,14 +141,14 @@ def live_commands(
     minutes = max(-(-max_timeout_ms // 60_000), 1)
     find = f"{TOOL} find-hanging --max-transaction-timeout {minutes}"
     partitions = dict.fromkeys(
-        f"--topic {word(one.each.partition.topic)} --partition {one.each.partition.number}"
+        f"--topic {word(one.survey.partition.topic)} --partition {one.survey.partition.number}"
         for one, _ in hanging
     )
     commands = [f"{find} --broker-id {broker_id}"] if broker_id.isdigit() else []
     commands = commands or [f"{find} {where}" for where in partitions]
     commands += [f"{TOOL} describe --transactional-id {word(name)}" for name in _ids(hanging)]
     nameless = dict.fromkeys(
-        f"--topic {word(one.each.partition.topic)} --partition {one.each.partition.number}"
+        f"--topic {word(one.survey.partition.topic)} --partition {one.survey.partition.number}"
         for one, name in hanging
         if not name
     )

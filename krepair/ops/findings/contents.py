@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from krepair.checks.catalogue import Finding
-from krepair.fixes.survey import Surveyed, place_of
+from krepair.fixes.survey import Survey, place_of
 from krepair.formats.compression import Codec
 from krepair.logdir.values import LogDir
 from krepair.options import Options
@@ -16,17 +16,17 @@ from krepair.pipeline.progress import Progress
 
 
 def content_findings(
-    view: LogDir, surveyed: Sequence[Surveyed], options: Options, engine: Engine, progress: Progress
+    view: LogDir, surveys: Sequence[Survey], options: Options, engine: Engine, progress: Progress
 ) -> Iterator[Finding]:
     """Findings of all partitions; nothing without ``--deep``. A log that cannot be read has a finding of its own."""
     if not options.deep:
         return
     items = [
         ContentItem(
-            place=place_of(view, each.partition), base_offset=segment.base_offset, size=segment.log.size
+            place=place_of(view, survey.partition), base_offset=segment.base_offset, size=segment.log.size
         )
-        for each in surveyed
-        for segment in each.partition.segments
+        for survey in surveys
+        for segment in survey.partition.segments
     ]
     progress.start("content", sum(item.size for item in items))
     found: dict[int, list[Finding]] = {}

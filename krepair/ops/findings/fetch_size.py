@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 
 from krepair.checks.catalogue import Finding
 from krepair.checks.fetch_size import MOST_RESPONSE_BYTES, fetch_overflows
-from krepair.fixes.survey import Surveyed
+from krepair.fixes.survey import Survey
 
 
-def fetch_findings(surveyed: Sequence[Surveyed]) -> Iterator[Finding]:
+def fetch_findings(surveys: Sequence[Survey]) -> Iterator[Finding]:
     """One finding per topic, from the largest batch that the scans met."""
     largest: dict[str, list[int]] = {}
-    for each in surveyed:
-        sizes = [facts.summary.largest_batch for facts in each.segments]
-        largest.setdefault(each.partition.topic, []).append(max(sizes, default=0))
+    for survey in surveys:
+        sizes = [facts.summary.largest_batch for facts in survey.segments]
+        largest.setdefault(survey.partition.topic, []).append(max(sizes, default=0))
     for one in fetch_overflows(largest):
         yield Finding(
             rule="KR309",

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from krepair.checks.catalogue import Finding
 from krepair.fixes.epochs import log_start_of
-from krepair.fixes.survey import NEVER_TOUCHED, Surveyed
+from krepair.fixes.survey import NEVER_TOUCHED, Survey
 from krepair.formats.filenames import FileKind, base_offset_of, segment_file
 from krepair.journal.steps import Names
 from krepair.kernels import classes as c
@@ -53,24 +53,24 @@ class Gap(NamedTuple):
     base_offset: int = -1
 
 
-def missing_findings(view: LogDir, each: Surveyed) -> Iterator[Finding]:
+def missing_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
     """KR310 where the topic is known not to be compacted, KR311 where that is not known.
 
     Nothing is said of a topic that is compacted, nor of one that is not known but stands in
     ``cleaner-offset-checkpoint``: only a cleaner writes there.
     """
-    partition = each.partition
-    if partition.topic == NEVER_TOUCHED or each.settings.remote_storage_enable or each.settings.compacts:
+    partition = survey.partition
+    if partition.topic == NEVER_TOUCHED or survey.settings.remote_storage_enable or survey.settings.compacts:
         return
-    if len(each.segments) != len(partition.segments):
+    if len(survey.segments) != len(partition.segments):
         return
-    gaps = gaps_of(each.segments, log_start_of(view, partition, each.segments))
+    gaps = gaps_of(survey.segments, log_start_of(view, partition, survey.segments))
     gaps = _unexplained(partition, gaps) if gaps else gaps
     if not gaps:
         return
-    policy = next(one for one in each.settings.settings if one.key == _POLICY)
+    policy = next(one for one in survey.settings.settings if one.key == _POLICY)
     cleaned_to = view.cleaner.offsets.get((partition.topic, partition.number), -1)
-    known = each.settings.policy_is_known
+    known = survey.settings.policy_is_known
     if not known and cleaned_to >= 0:
         return
     if known and cleaned_to >= gaps[-1].end:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from krepair.checks.catalogue import Finding
-from krepair.fixes.survey import Surveyed
+from krepair.fixes.survey import Survey
 from krepair.formats.transaction_state import IN_PROGRESS, TransactionValue
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir
@@ -53,14 +53,14 @@ class OpenTransaction(NamedTuple):
     """A transaction of one partition that has no marker.
 
     Attributes:
-        each: the partition.
+        survey: the partition.
         producer_id: of its producer.
         epoch: of its producer.
         first_offset: of its first batch.
         bounds: how long it was open.
     """
 
-    each: Surveyed
+    survey: Survey
     producer_id: int
     epoch: int
     first_offset: int
@@ -68,29 +68,29 @@ class OpenTransaction(NamedTuple):
 
 
 def transaction_findings(
-    views: Sequence[LogDir], surveyed: Sequence[Surveyed], now_ms: int, most_ms: int
+    views: Sequence[LogDir], surveys: Sequence[Survey], now_ms: int, most_ms: int
 ) -> Iterator[Finding]:
     """KR103 for each partition with transactions that nobody will end, KR107 once for those that may be such.
 
     Args:
         views: all log directories that were given, for what the coordinator's log says.
-        surveyed: the partitions of one of them. One that was not read whole is not judged, nor one with damage before
+        surveys: the partitions of one of them. One that was not read whole is not judged, nor one with damage before
             its tail, behind which a marker may lie.
         now_ms: the clock.
         most_ms: ``transaction.max.timeout.ms``.
     """
     written = last_write(
-        ((each.partition.topic, facts) for each in surveyed for facts in each.segments), now_ms
+        ((survey.partition.topic, facts) for survey in surveys for facts in survey.segments), now_ms
     )
     limit_ms = most_ms + COORDINATOR_SLACK_MS
-    found = [one for each in surveyed for one in open_in(each, written) if one.bounds.at_most_ms > limit_ms]
+    found = [one for survey in surveys for one in open_in(survey, written) if one.bounds.at_most_ms > limit_ms]
     states = coordinator_states(views, {one.producer_id for one in found})
     hanging: dict[str, list[tuple[OpenTransaction, str]]] = {}
     unknown: list[OpenTransaction] = []
     for one in found:
         hangs, text = judge(one, states.get(one.producer_id), written, limit_ms)
         if hangs:
-            hanging.setdefault(one.each.partition.folder, []).append((one, text))
+            hanging.setdefault(one.survey.partition.folder, []).append((one, text))
         elif hangs is None:
             unknown.append(one)
     for some in hanging.values():
@@ -99,23 +99,23 @@ def transaction_findings(
         yield _not_known(unknown)
 
 
-def is_known(each: Surveyed) -> bool:
+def is_known(survey: Survey) -> bool:
     """Whether a partition was read whole, and no marker can lie behind damage before its tail."""
-    known = each.segments and len(each.segments) == len(each.partition.segments)
-    return bool(known) and all(facts.summary.is_whole for facts in each.segments[:-1])
+    known = survey.segments and len(survey.segments) == len(survey.partition.segments)
+    return bool(known) and all(facts.summary.is_whole for facts in survey.segments[:-1])
 
 
-def open_in(each: Surveyed, written: LastWrite) -> Iterator[OpenTransaction]:
+def open_in(survey: Survey, written: LastWrite) -> Iterator[OpenTransaction]:
     """Every transaction without a marker, by first offset; none of a partition of which too little is known."""
-    if not is_known(each):
+    if not is_known(survey):
         return
-    states = states_by_scan(each.segments, all_ids(each.segments, ()), INT64_MAX)
+    states = states_by_scan(survey.segments, all_ids(survey.segments, ()), INT64_MAX)
     places = np.flatnonzero(states.known & (states.open_first >= 0))
-    copied = mtimes_look_copied(each.segments, each.partition.topic)
+    copied = mtimes_look_copied(survey.segments, survey.partition.topic)
     for place in places[np.argsort(states.open_first[places], kind="stable")].tolist():
         first = int(states.open_first[place])
-        bounds = _bounds(each.segments, first, written, copied=copied)
-        yield OpenTransaction(each, int(states.ids[place]), int(states.epoch[place]), first, bounds)
+        bounds = _bounds(survey.segments, first, written, copied=copied)
+        yield OpenTransaction(survey, int(states.ids[place]), int(states.epoch[place]), first, bounds)
 
 
 def _bounds(
@@ -165,7 +165,7 @@ def judge(
     told = f"for at least {least // _MINUTE_MS} minutes {one.bounds.told_by}"
     if state is None:
         return (True if least > limit_ms else None), told
-    partition = one.each.partition
+    partition = one.survey.partition
     if state.status in IN_PROGRESS and (partition.topic, partition.number) in state.partitions:
         age = written.by_batch_ms - state.start_ms
         overdue = state.start_ms >= 0 and age > state.timeout_ms + COORDINATOR_SLACK_MS
@@ -179,9 +179,9 @@ def judge(
     return None, told
 
 
-def waiting_bytes(each: Surveyed, first_offset: int, *, active: bool = True) -> int:
+def waiting_bytes(survey: Survey, first_offset: int, *, active: bool = True) -> int:
     """Bytes of ``.log`` from the segment of an offset to the end, with the active segment or without."""
-    rows = zip(each.partition.segments, each.segments, strict=True)
+    rows = zip(survey.partition.segments, survey.segments, strict=True)
     closed = list(rows) if active else list(rows)[:-1]
     return sum(segment.log.size for segment, facts in closed if facts.summary.last_offset >= first_offset)
 
@@ -209,9 +209,9 @@ def hanging_finding(some: Sequence[tuple[OpenTransaction, str]]) -> Finding:
 
 
 def _not_known(some: Sequence[OpenTransaction]) -> Finding:
-    folders = len({one.each.partition.folder for one in some})
+    folders = len({one.survey.partition.folder for one in some})
     shown = ", ".join(
-        f"{one.each.partition.folder} since offset {one.first_offset} (producer {one.producer_id})"
+        f"{one.survey.partition.folder} since offset {one.first_offset} (producer {one.producer_id})"
         for one in some[:_SHOWN_AT_MOST]
     )
     more = f" and {len(some) - _SHOWN_AT_MOST} more" if len(some) > _SHOWN_AT_MOST else ""

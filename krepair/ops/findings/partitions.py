@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from krepair.checks.catalogue import Finding
-from krepair.fixes.survey import NEVER_TOUCHED, Surveyed
+from krepair.fixes.survey import NEVER_TOUCHED, Survey
 from krepair.kernels import classes as c
 from krepair.logdir.lock import Holder
 from krepair.logdir.values import LogDir, Partition, Special
@@ -50,23 +50,23 @@ def _way_out(name: str) -> str:
     return "move it out of the log directory"
 
 
-def partition_findings(view: LogDir, each: Surveyed) -> Iterator[Finding]:
+def partition_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
     """Everything that one partition's survey says."""
-    partition = each.partition
+    partition = survey.partition
     if partition.unreadable:
         rule = "KR606" if partition.is_link else "KR308"
         yield Finding(rule=rule, partition=partition.folder, evidence=partition.unreadable)
         return
-    if partition.topic == NEVER_TOUCHED or each.settings.remote_storage_enable:
+    if partition.topic == NEVER_TOUCHED or survey.settings.remote_storage_enable:
         yield Finding(rule="KR607", partition=partition.folder, evidence=_never_touched(partition))
     yield from (special_finding(entry, partition.folder) for entry in partition.specials)
-    yield from _log_findings(each)
-    yield from _bloat(each)
-    if isinstance(each.outcome, LeftAlone):
-        yield from _left_alone(partition, each.outcome)
-    if cleaner_stands_still(view, each):
-        yield _stands_still(view, each)
-    if mtimes_look_copied(each.segments, each.partition.topic):
+    yield from _log_findings(survey)
+    yield from _bloat(survey)
+    if isinstance(survey.outcome, LeftAlone):
+        yield from _left_alone(partition, survey.outcome)
+    if cleaner_stands_still(view, survey):
+        yield _stands_still(view, survey)
+    if mtimes_look_copied(survey.segments, survey.partition.topic):
         yield Finding(
             rule="KR106",
             partition=partition.folder,
@@ -80,33 +80,33 @@ def _never_touched(partition: Partition) -> str:
     return "the topic is tiered (remote.storage.enable=true): read only"
 
 
-def _log_findings(each: Surveyed) -> Iterator[Finding]:
-    old = next((facts for facts in each.segments if facts.summary.old_format), None)
+def _log_findings(survey: Survey) -> Iterator[Finding]:
+    old = next((facts for facts in survey.segments if facts.summary.old_format), None)
     if old is not None:
         yield Finding(
             rule="KR306",
-            partition=each.partition.folder,
+            partition=survey.partition.folder,
             file=f"{old.base_offset:020d}.log",
             position=old.summary.old_position,
             evidence="message format v0 or v1 begins here",
         )
 
 
-def _bloat(each: Surveyed) -> Iterator[Finding]:
-    if not isinstance(each.outcome, PartitionDecision):
+def _bloat(survey: Survey) -> Iterator[Finding]:
+    if not isinstance(survey.outcome, PartitionDecision):
         return
-    unlimited = next((choice for choice in each.outcome.horizons if choice.name == "unlimited"), None)
-    before = sum(outcome.log_bytes for outcome in each.outcome.outcomes)
-    now = sum(outcome.kept_bytes for outcome in each.outcome.outcomes)
+    unlimited = next((choice for choice in survey.outcome.horizons if choice.name == "unlimited"), None)
+    before = sum(outcome.log_bytes for outcome in survey.outcome.outcomes)
+    now = sum(outcome.kept_bytes for outcome in survey.outcome.outcomes)
     most = before - unlimited.log_bytes_after if unlimited is not None else before - now
     if most <= 0:
         return
-    tallies = sum_tallies(each.segments)
+    tallies = sum_tallies(survey.segments)
     markers = sum(int(tallies[number, c.T_BATCHES]) for number in MARKER_CLASSES)
     emptied = int(tallies[c.EMPTIED, c.T_BATCHES])
     yield Finding(
         rule="KR101",
-        partition=each.partition.folder,
+        partition=survey.partition.folder,
         evidence=(
             f"{markers} markers and {emptied} emptied batches; {before - now} of {before} bytes can go by the "
             f"chosen horizon, {most} in all"
@@ -141,17 +141,17 @@ def _left_alone(partition: Partition, outcome: LeftAlone) -> Iterator[Finding]:
         yield Finding(rule="KR308", partition=partition.folder, evidence=outcome.why)
 
 
-def _stands_still(view: LogDir, each: Surveyed) -> Finding:
-    first_dirty = view.cleaner.offsets.get((each.partition.topic, each.partition.number), -1)
+def _stands_still(view: LogDir, survey: Survey) -> Finding:
+    first_dirty = view.cleaner.offsets.get((survey.partition.topic, survey.partition.number), -1)
     dirty = sum(
         segment.log.size
-        for segment in each.partition.segments[:-1]
+        for segment in survey.partition.segments[:-1]
         if segment.base_offset >= max(first_dirty, 0)
     )
     where = f"stands at offset {first_dirty}" if first_dirty >= 0 else "has no line for it"
     return Finding(
         rule="KR104",
-        partition=each.partition.folder,
+        partition=survey.partition.folder,
         evidence=f"cleaner-offset-checkpoint {where}; {dirty} bytes behind it wait to be cleaned",
         bytes=dirty,
     )

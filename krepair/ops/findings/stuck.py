@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from krepair.checks.catalogue import Finding
-from krepair.fixes.survey import Surveyed
+from krepair.fixes.survey import Survey
 from krepair.kernels import classes as c
 from krepair.logdir.values import LogDir
 from krepair.ops.next_start.refusal import Version
@@ -22,27 +22,27 @@ _UNSTEPPABLE: Final = frozenset({c.D_LENGTH, c.D_PAST_END, c.D_ZEROS, c.D_TORN, 
 """Damage at which the cleaner finds no next batch; of a wrong CRC alone it takes no notice."""
 
 
-def cleaner_findings(view: LogDir, each: Surveyed, version: Version) -> Iterator[Finding]:
-    """KR105: what of a compacted partition ends a pass of the cleaner each time."""
-    if not each.settings.compacts:
+def cleaner_findings(view: LogDir, survey: Survey, version: Version) -> Iterator[Finding]:
+    """KR105: what of a compacted partition ends a pass of the cleaner survey time."""
+    if not survey.settings.compacts:
         return
-    first_dirty = view.cleaner.offsets.get((each.partition.topic, each.partition.number), -1)
-    for facts in each.segments[:-1]:
-        position, text = _stops_cleaner(each, facts, version)
+    first_dirty = view.cleaner.offsets.get((survey.partition.topic, survey.partition.number), -1)
+    for facts in survey.segments[:-1]:
+        position, text = _stops_cleaner(survey, facts, version)
         if text:
             where = (
                 "in what it cleans next" if facts.summary.last_offset >= first_dirty else "in its clean part"
             )
             yield Finding(
                 rule="KR105",
-                partition=each.partition.folder,
+                partition=survey.partition.folder,
                 file=f"{facts.base_offset:020d}.log",
                 position=position,
                 evidence=f"{text}; {where}",
             )
 
 
-def _stops_cleaner(each: Surveyed, facts: SegmentFacts, version: Version) -> tuple[int, str]:
+def _stops_cleaner(survey: Survey, facts: SegmentFacts, version: Version) -> tuple[int, str]:
     """Position and words, empty if nothing does."""
     summary = facts.summary
     if summary.damage in _UNSTEPPABLE:
@@ -50,7 +50,7 @@ def _stops_cleaner(each: Surveyed, facts: SegmentFacts, version: Version) -> tup
     overflows = summary.damage == c.D_OFFSET_RANGE
     if overflows and version is not None and version < SPLITS_OVERFLOWED_SEGMENTS_SINCE:
         return summary.valid_bytes, f"offsets too far from the base offset: {summary.damage_text}"
-    most = each.settings.max_message_bytes
+    most = survey.settings.max_message_bytes
     large = version is not None and version < READS_LARGE_BATCHES_SINCE
     if large and summary.largest_batch > most:
         return -1, f"a batch of {summary.largest_batch} bytes, above max.message.bytes={most}"

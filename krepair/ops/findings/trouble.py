@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from krepair.fixes.survey import Surveyed
+from krepair.fixes.survey import Survey
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir
 from krepair.ops.findings.broker_clock import newest_broker_time
@@ -38,14 +38,14 @@ def mtimes_look_copied(segments: Sequence[SegmentFacts], topic: str) -> bool:
     return (together and spread) or far
 
 
-def cleaner_stands_still(view: LogDir, each: Surveyed) -> bool:
+def cleaner_stands_still(view: LogDir, survey: Survey) -> bool:
     """Whether many segments lie between the cleaner's checkpoint and the active segment, or it has none."""
-    if not each.settings.compacts or len(each.partition.segments) <= STANDS_STILL_SEGMENTS:
+    if not survey.settings.compacts or len(survey.partition.segments) <= STANDS_STILL_SEGMENTS:
         return False
-    first_dirty = view.cleaner.offsets.get((each.partition.topic, each.partition.number), -1)
+    first_dirty = view.cleaner.offsets.get((survey.partition.topic, survey.partition.number), -1)
     dirty = [
         segment
-        for segment in each.partition.segments[:-1]
+        for segment in survey.partition.segments[:-1]
         if segment.base_offset >= max(first_dirty, 0) and first_dirty < INT64_MAX
     ]
     return len(dirty) > STANDS_STILL_SEGMENTS

@@ -8,7 +8,7 @@ from typing import Final
 from krepair.checks.catalogue import Finding
 from krepair.checks.recovery_time import duration_text
 from krepair.checks.retention import Deletions
-from krepair.fixes.survey import Surveyed
+from krepair.fixes.survey import Survey
 from krepair.logdir.values import LogDir
 from krepair.ops.next_start.forecast import RootFacts
 from krepair.ops.next_start.refusal import Cause, Version, causes_of_refusal
@@ -42,13 +42,13 @@ def recovery_findings(lines: Sequence[ForecastLine]) -> Iterator[Finding]:
 
 
 def refusal_findings(
-    view: LogDir, surveyed: Sequence[Surveyed], root: RootFacts, version: Version
+    view: LogDir, surveys: Sequence[Survey], root: RootFacts, version: Version
 ) -> Iterator[Finding]:
     """KR803: each file that keeps a broker from starting, with the versions that it does so to."""
     versions = (version,) if version is not None else PROVEN_VERSIONS
     refused: dict[Cause, list[str]] = {}
     for one in versions:
-        for cause in causes_of_refusal(view, surveyed, root.metadata, one):
+        for cause in causes_of_refusal(view, surveys, root.metadata, one):
             refused.setdefault(cause, []).append(".".join(map(str, one)))
     for cause, names in refused.items():
         yield Finding(
@@ -61,24 +61,24 @@ def refusal_findings(
         )
 
 
-def retention_findings(each: Surveyed, going: Deletions, options: Options) -> Iterator[Finding]:
+def retention_findings(survey: Survey, going: Deletions, options: Options) -> Iterator[Finding]:
     """KR702: segments whose time is over, where the retention is known and not Kafka's default."""
-    if not going.due or not _retention_is_known(each, options):
+    if not going.due or not _retention_is_known(survey, options):
         return
     bases = set(going.due)
-    size = sum(segment.log.size for segment in each.partition.segments if segment.base_offset in bases)
-    youngest = max(found.largest for base, found in each.indexes.items() if base in bases)
+    size = sum(segment.log.size for segment in survey.partition.segments if segment.base_offset in bases)
+    youngest = max(found.largest for base, found in survey.indexes.items() if base in bases)
     yield Finding(
         rule="KR702",
-        partition=each.partition.folder,
+        partition=survey.partition.folder,
         evidence=(
             f"{len(bases)} segments from {going.due[0]:020d} to {going.due[-1]:020d}, {size} bytes: their youngest "
-            f"record is of {youngest} ms, retention.ms={each.settings.retention_ms}; the next start deletes them"
+            f"record is of {youngest} ms, retention.ms={survey.settings.retention_ms}; the next start deletes them"
         ),
         bytes=size,
     )
 
 
-def _retention_is_known(each: Surveyed, options: Options) -> bool:
-    source = next(one.source for one in each.settings.settings if one.key == "retention.ms")
+def _retention_is_known(survey: Survey, options: Options) -> bool:
+    source = next(one.source for one in survey.settings.settings if one.key == "retention.ms")
     return source != "default" or options.config is not None

@@ -13,7 +13,7 @@ from krepair.fixes.checkpoints import SeenCheckpoint
 from krepair.fixes.damage import recovered_bases
 from krepair.fixes.leftovers import swap_forecast
 from krepair.fixes.snapshots import snapshot_forecast
-from krepair.fixes.survey import Surveyed
+from krepair.fixes.survey import Survey
 from krepair.formats.filenames import LOG_START_CHECKPOINT
 from krepair.logdir.values import LogDir
 from krepair.ops.findings.identity import Metadata
@@ -50,7 +50,7 @@ class RootFacts(NamedTuple):
 
 def forecast(
     view: LogDir,
-    surveyed: Sequence[Surveyed],
+    surveys: Sequence[Survey],
     going: Mapping[str, Deletions],
     root: RootFacts,
     version: Version,
@@ -59,27 +59,27 @@ def forecast(
 
     Args:
         view: the log directory.
-        surveyed: its partitions.
+        surveys: its partitions.
         going: folder -> what retention by time deletes.
         root: what was seen in the root.
         version: of the broker that is to start, None if not known.
     """
-    refused = refusal(view, surveyed, root.metadata, version)
+    refused = refusal(view, surveys, root.metadata, version)
     reserved = reservations(view, version)
     emptied = {f"{line.topic}-{line.partition}": line for line in root.log_starts_past_end()}
-    for each in surveyed:
+    for survey in surveys:
         if refused:
-            yield refusal_line(each, refused)
+            yield refusal_line(survey, refused)
             continue
-        line = _line(view, each, version)
+        line = _line(view, survey, version)
         recovered_from = line.segments[0] if line.segments and not view.clean_shutdown else -1
-        forgotten = snapshot_forecast(each, version, recovered_from)
-        for more in (forgotten_epochs(view, each), forgotten, reserved):
+        forgotten = snapshot_forecast(survey, version, recovered_from)
+        for more in (forgotten_epochs(view, survey), forgotten, reserved):
             line = replace(line, text=f"{line.text}; {more}") if more else line
-        if each.partition.folder in emptied and not each.rehearsed:
-            yield _emptied(line, emptied[each.partition.folder])
+        if survey.partition.folder in emptied and not survey.rehearsed:
+            yield _emptied(line, emptied[survey.partition.folder])
             continue
-        deleted = going.get(each.partition.folder)
+        deleted = going.get(survey.partition.folder)
         yield _with_deletions(line, deleted) if deleted and deleted.expected else line
     if not refused:
         for folder, expected, text in marked_forecast(view, version):
@@ -105,56 +105,56 @@ def _with_deletions(line: ForecastLine, going: Deletions) -> ForecastLine:
     return replace(line, expected=expected, text=text)
 
 
-def refusal_line(each: Surveyed, why: str) -> ForecastLine:
+def refusal_line(survey: Survey, why: str) -> ForecastLine:
     """The line of a partition that is not even loaded."""
     return ForecastLine(
-        partition=each.partition.folder, expected="refuse", text=f"the broker does not start: {why}"
+        partition=survey.partition.folder, expected="refuse", text=f"the broker does not start: {why}"
     )
 
 
-def _line(view: LogDir, each: Surveyed, version: Version) -> ForecastLine:
-    partition = each.partition
+def _line(view: LogDir, survey: Survey, version: Version) -> ForecastLine:
+    partition = survey.partition
     if partition.unreadable:
         return ForecastLine(partition=partition.folder, expected="unknown", text=partition.unreadable)
-    swaps = swap_forecast(each)
-    if swaps and each.leftovers is not None and each.leftovers.left:
+    swaps = swap_forecast(survey)
+    if swaps and survey.leftovers is not None and survey.leftovers.left:
         return ForecastLine(partition=partition.folder, expected="unknown", text=swaps)
-    line = _loaded(view, each, version)
+    line = _loaded(view, survey, version)
     return replace(line, text=f"{swaps}; then: {line.text}") if swaps else line
 
 
-def _loaded(view: LogDir, each: Surveyed, version: Version) -> ForecastLine:
+def _loaded(view: LogDir, survey: Survey, version: Version) -> ForecastLine:
     """The line of a partition once its swaps are finished."""
-    partition = each.partition
+    partition = survey.partition
     if not partition.segments:
         text = "no .log: the broker begins an empty one"
         return ForecastLine(partition=partition.folder, expected="start", text=text)
-    if each.rehearsed and version is None:
-        return _by_version(view, each)
-    outcome = outcome_for(each, version)
+    if survey.rehearsed and version is None:
+        return _by_version(view, survey)
+    outcome = outcome_for(survey, version)
     if outcome is not None:
-        return _rehearsed(view, each, outcome)
+        return _rehearsed(view, survey, outcome)
     if view.clean_shutdown:
-        return _after_clean_stop(each)
+        return _after_clean_stop(survey)
     point = view.recovery_point.offsets.get((partition.topic, partition.number), 0)
-    bases = recovered_bases(each, point)
+    bases = recovered_bases(survey, point)
     said = f"not cleanly stopped: {len(bases)} segments from the recovery point {point} on are read"
-    return _recovered(each, bases, said)
+    return _recovered(survey, bases, said)
 
 
-def _after_clean_stop(each: Surveyed) -> ForecastLine:
+def _after_clean_stop(survey: Survey) -> ForecastLine:
     """Nothing is read of a partition in which nothing is wrong."""
-    return ForecastLine(partition=each.partition.folder, expected="start", text=_NOT_READ)
+    return ForecastLine(partition=survey.partition.folder, expected="start", text=_NOT_READ)
 
 
-def _recovered(each: Surveyed, bases: Sequence[int], said: str) -> ForecastLine:
+def _recovered(survey: Survey, bases: Sequence[int], said: str) -> ForecastLine:
     """Of a partition of which segments are read."""
     chosen = set(bases)
-    facts = [one for one in each.segments if one.base_offset in chosen]
-    read = sum(segment.log.size for segment in each.partition.segments if segment.base_offset in chosen)
+    facts = [one for one in survey.segments if one.base_offset in chosen]
+    read = sum(segment.log.size for segment in survey.partition.segments if segment.base_offset in chosen)
     seconds = recovery_seconds(read, sum(one.summary.batches for one in facts))
     return ForecastLine(
-        partition=each.partition.folder,
+        partition=survey.partition.folder,
         expected="recover",
         text=f"{said}, {duration_text(seconds)}",
         bytes_read=read,
@@ -163,24 +163,24 @@ def _recovered(each: Surveyed, bases: Sequence[int], said: str) -> ForecastLine:
     )
 
 
-def _rehearsed(view: LogDir, each: Surveyed, outcome: Rehearsed) -> ForecastLine:
+def _rehearsed(view: LogDir, survey: Survey, outcome: Rehearsed) -> ForecastLine:
     """Of a partition whose start was played through for one version."""
     if outcome.failure:
-        return refusal_line(each, f"{each.partition.folder}/{outcome.file}: {outcome.failure}")
+        return refusal_line(survey, f"{survey.partition.folder}/{outcome.file}: {outcome.failure}")
     if not outcome.recovered:
-        line = ForecastLine(partition=each.partition.folder, expected="start", text=_NOT_READ)
+        line = ForecastLine(partition=survey.partition.folder, expected="start", text=_NOT_READ)
     elif view.clean_shutdown:
         reasons = "have no .index, or one that contradicts itself: these are read"
         said = f"cleanly stopped, but {len(outcome.recovered)} segments {reasons}"
-        line = _recovered(each, outcome.recovered, said)
+        line = _recovered(survey, outcome.recovered, said)
     else:
-        point = view.recovery_point.offsets.get((each.partition.topic, each.partition.number), 0)
+        point = view.recovery_point.offsets.get((survey.partition.topic, survey.partition.number), 0)
         said = (
             f"not cleanly stopped: {len(outcome.recovered)} segments are read, the recovery point is {point}"
         )
-        line = _recovered(each, outcome.recovered, said)
-    cut, gone = cut_segments(each, outcome)
-    text = outcome_text(each, outcome)
+        line = _recovered(survey, outcome.recovered, said)
+    cut, gone = cut_segments(survey, outcome)
+    text = outcome_text(survey, outcome)
     text = f"{line.text}; {text}" if text else line.text
     line = replace(line, text=text, log_bytes=outcome.sizes, log_end=outcome.log_end)
     if gone and not cut:
@@ -188,13 +188,13 @@ def _rehearsed(view: LogDir, each: Surveyed, outcome: Rehearsed) -> ForecastLine
     return replace(line, expected="truncate") if cut else line
 
 
-def _by_version(view: LogDir, each: Surveyed) -> ForecastLine:
+def _by_version(view: LogDir, survey: Survey) -> ForecastLine:
     """Of a partition whose start was played through, and the version is not known: the newest's, and who differs."""
-    outcomes = [each.rehearsed[one] for one in sorted(each.rehearsed)]
-    line = _rehearsed(view, each, outcomes[-1])
+    outcomes = [survey.rehearsed[one] for one in sorted(survey.rehearsed)]
+    line = _rehearsed(view, survey, outcomes[-1])
     others = []
     for outcome in outcomes[:-1]:
-        other = _rehearsed(view, each, outcome)
+        other = _rehearsed(view, survey, outcome)
         if (other.expected, other.log_bytes) != (line.expected, line.log_bytes):
             others.append(f"{_name_of(outcome.version)}: {other.expected}: {other.text}")
     if not others:

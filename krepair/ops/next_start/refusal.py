@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from krepair.checks.index_findings import LARGEST_INDEX_BYTES
-from krepair.fixes.survey import Surveyed
+from krepair.fixes.survey import Survey
 from krepair.formats.checkpoint import ends_unchecked
 from krepair.formats.damage import Damage, shown
 from krepair.formats.filenames import (
@@ -53,35 +53,35 @@ class Cause(NamedTuple):
     text: str
 
 
-def refusal(view: LogDir, surveyed: Sequence[Surveyed], metadata: Metadata, version: Version) -> str:
+def refusal(view: LogDir, surveys: Sequence[Survey], metadata: Metadata, version: Version) -> str:
     """Why no broker of the version starts on this directory alone, or empty; see ``causes_of_refusal``."""
-    return next((cause.text for cause in causes_of_refusal(view, surveyed, metadata, version)), "")
+    return next((cause.text for cause in causes_of_refusal(view, surveys, metadata, version)), "")
 
 
 def causes_of_refusal(
-    view: LogDir, surveyed: Sequence[Surveyed], metadata: Metadata, version: Version
+    view: LogDir, surveys: Sequence[Survey], metadata: Metadata, version: Version
 ) -> Iterator[Cause]:
     """Everything that keeps a broker of the version from starting on this directory alone; of an unknown one: any.
 
     Args:
         view: the log directory. A broker with others goes on without it.
-        surveyed: its partitions.
+        surveys: its partitions.
         metadata: their ``partition.metadata``.
         version: of the broker that is to start.
     """
     yield from _causes_in_root(view, metadata, version)
-    for each in surveyed:
-        for name in names_without_an_offset(each.partition):
+    for survey in surveys:
+        for name in names_without_an_offset(survey.partition):
             yield Cause(
-                each.partition.folder,
+                survey.partition.folder,
                 name,
-                f"{each.partition.folder}/{shown(name)} is named like a broker's own file, but without an offset",
+                f"{survey.partition.folder}/{shown(name)} is named like a broker's own file, but without an offset",
             )
-        text = _epochs_refused(each, version)
+        text = _epochs_refused(survey, version)
         if text:
-            yield Cause(each.partition.folder, LEADER_EPOCH_CHECKPOINT, text)
-        yield from _indexes_refused(view, each, version)
-        yield from _start_fails(each, version)
+            yield Cause(survey.partition.folder, LEADER_EPOCH_CHECKPOINT, text)
+        yield from _indexes_refused(view, survey, version)
+        yield from _start_fails(survey, version)
     if version is None or version >= METADATA_SINCE:
         for name, said in metadata.items():
             if isinstance(said, Damage):
@@ -117,21 +117,21 @@ def _meta_refused(view: LogDir, metadata: Metadata, version: Version) -> str:
     return ""
 
 
-def _epochs_refused(each: Surveyed, version: Version) -> str:
-    if each.epochs is None:
+def _epochs_refused(survey: Survey, version: Version) -> str:
+    if survey.epochs is None:
         return ""
-    where = f"{each.partition.folder}/{LEADER_EPOCH_CHECKPOINT}"
-    if not each.epochs.recorded.broker_reads:
+    where = f"{survey.partition.folder}/{LEADER_EPOCH_CHECKPOINT}"
+    if not survey.epochs.recorded.broker_reads:
         return f"{where} cannot be read by a broker"
-    negative = any(one.reason is EpochReason.NEGATIVE for one in each.epochs.merged.decisions)
+    negative = any(one.reason is EpochReason.NEGATIVE for one in survey.epochs.merged.decisions)
     if negative and (version is None or version >= CHECKS_EPOCHS_ON_LOADING):
         return f"{where} has a negative number, which a broker since 2.8 does not load"
     return ""
 
 
-def _indexes_refused(view: LogDir, each: Surveyed, version: Version) -> Iterator[Cause]:
+def _indexes_refused(view: LogDir, survey: Survey, version: Version) -> Iterator[Cause]:
     """Index files that cannot be mapped; from 2.3 on only those of segments that are recovered or appended to are."""
-    partition = each.partition
+    partition = survey.partition
     point = view.recovery_point.offsets.get((partition.topic, partition.number), 0)
     for segment, end in partition.segments_with_ends():
         is_last = segment is partition.segments[-1]
@@ -143,14 +143,14 @@ def _indexes_refused(view: LogDir, each: Surveyed, version: Version) -> Iterator
                 yield Cause(partition.folder, file.name, text)
 
 
-def _start_fails(each: Surveyed, version: Version) -> Iterator[Cause]:
+def _start_fails(survey: Survey, version: Version) -> Iterator[Cause]:
     """What ends the start that was played through; of an unknown version the first of those that end."""
-    outcomes = [each.rehearsed[version]] if version in each.rehearsed else []
+    outcomes = [survey.rehearsed[version]] if version in survey.rehearsed else []
     if version is None:
-        outcomes = [each.rehearsed[one] for one in sorted(each.rehearsed)]
+        outcomes = [survey.rehearsed[one] for one in sorted(survey.rehearsed)]
     failed = next((one for one in outcomes if one.failure), None)
     if failed is not None:
-        folder = each.partition.folder
+        folder = survey.partition.folder
         yield Cause(folder, failed.file, f"{folder}/{failed.file}: {failed.failure}")
 
 
@@ -169,9 +169,9 @@ def reservations(view: LogDir, version: Version) -> str:
     return "; ".join(texts)
 
 
-def forgotten_epochs(view: LogDir, each: Surveyed) -> str:
+def forgotten_epochs(view: LogDir, survey: Survey) -> str:
     """What becomes of a leader epoch history that is not on disk, or empty."""
-    seen = each.epochs
+    seen = survey.epochs
     if seen is None or seen.left or seen.recorded.entries or not seen.merged.entries:
         return ""
     count = len(seen.merged.entries)

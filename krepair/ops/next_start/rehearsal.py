@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from krepair.checks.index_findings import ENTRY_SIZES, LARGEST_INDEX_BYTES, TIME_INDEX
 from krepair.checks.rehearsal.behaviour import JUDGED_VERSIONS, VersionNumber, behaviour_of
 from krepair.fixes.damage import broker_loss, unmapped
-from krepair.fixes.survey import Surveyed, log_end_of, place_of
+from krepair.fixes.survey import Survey, log_end_of, place_of
 from krepair.formats import producer_snapshot
 from krepair.logdir.config import Settings
 from krepair.logdir.values import LogDir, Segment
@@ -26,18 +26,18 @@ Version = VersionNumber | None
 
 def look_at_starts(
     view: LogDir,
-    surveyed: Sequence[Surveyed],
+    surveys: Sequence[Survey],
     settings: Settings,
     options: Options,
     version: Version,
     engine: Engine,
     progress: Progress,
 ) -> None:
-    """Play the start through where something is wrong; the outcomes are put into ``Surveyed.rehearsed``.
+    """Play the start through where something is wrong; the outcomes are put into ``Survey.rehearsed``.
 
     Args:
         view: the log directory.
-        surveyed: its partitions, looked at.
+        surveys: its partitions, looked at.
         settings: of the broker.
         options: the clock.
         version: of the broker that is to start; of an unknown one each of ``JUDGED_VERSIONS`` is played.
@@ -48,7 +48,7 @@ def look_at_starts(
     stops_at_gaps = any(behaviour_of(one).looks_in_one_segment for one in versions)
     chosen = [
         each
-        for each in surveyed
+        for survey in surveys
         if _can_be_played(each)
         and (_something_is_wrong(view, each) or (stops_at_gaps and _is_missing_a_beginning(each)))
     ]
@@ -72,8 +72,8 @@ def look_at_starts(
     progress.finish()
 
 
-def _item(view: LogDir, each: Surveyed, now_ms: int, brokers: tuple[RehearsedVersion, ...]) -> RehearseItem:
-    partition = each.partition
+def _item(view: LogDir, survey: Survey, now_ms: int, brokers: tuple[RehearsedVersion, ...]) -> RehearseItem:
+    partition = survey.partition
     key = (partition.topic, partition.number)
     return RehearseItem(
         place=place_of(view, partition),
@@ -91,72 +91,72 @@ def _item(view: LogDir, each: Surveyed, now_ms: int, brokers: tuple[RehearsedVer
         clean=view.clean_shutdown,
         recovery_point=view.recovery_point.offsets.get(key, 0),
         log_start=view.log_start.offsets.get(key, 0),
-        interval_bytes=each.settings.index_interval_bytes,
-        index_bytes=each.settings.segment_index_bytes,
+        interval_bytes=survey.settings.index_interval_bytes,
+        index_bytes=survey.settings.segment_index_bytes,
         now_ms=now_ms,
         versions=brokers,
     )
 
 
-def _can_be_played(each: Surveyed) -> bool:
+def _can_be_played(survey: Survey) -> bool:
     """Whether a start of it can be played through: no swap is pending, and every index can be mapped."""
-    partition = each.partition
-    if partition.unreadable or not partition.segments or (each.leftovers is not None and each.leftovers.left):
+    partition = survey.partition
+    if partition.unreadable or not partition.segments or (survey.leftovers is not None and survey.leftovers.left):
         return False
     sizes = (file.size for segment in partition.segments for file in segment.files())
     return all(size <= LARGEST_INDEX_BYTES for size in sizes)
 
 
-def _something_is_wrong(view: LogDir, each: Surveyed) -> bool:
+def _something_is_wrong(view: LogDir, survey: Survey) -> bool:
     """Whether anything of a partition is not as a broker leaves it, as far as its start may come to it."""
-    partition = each.partition
-    damaged = len(each.segments) != len(partition.segments) or any(
-        one.summary.damage for one in each.segments
+    partition = survey.partition
+    damaged = len(survey.segments) != len(partition.segments) or any(
+        one.summary.damage for one in survey.segments
     )
     return (
         damaged
-        or (not view.clean_shutdown and any(_may_fill_its_index(each, one) for one in partition.segments))
-        or _snapshots_are_wrong(view, each)
-        or any(_index_is_wrong(view, each, segment) for segment in partition.segments)
+        or (not view.clean_shutdown and any(_may_fill_its_index(survey, one) for one in partition.segments))
+        or _snapshots_are_wrong(view, survey)
+        or any(_index_is_wrong(view, survey, segment) for segment in partition.segments)
     )
 
 
-def _is_missing_a_beginning(each: Surveyed) -> bool:
+def _is_missing_a_beginning(survey: Survey) -> bool:
     """Whether offsets between two segments are gone, and there are producers: a transaction may begin there."""
-    partition = each.partition
+    partition = survey.partition
     if not any(one.file.size > producer_snapshot.HEADER_SIZE for one in partition.snapshots):
         return False
-    following = each.segments[1:]
+    following = survey.segments[1:]
     return any(
         one.summary.last_offset + 1 < later.base_offset
-        for one, later in zip(each.segments, following, strict=False)
+        for one, later in zip(survey.segments, following, strict=False)
     )
 
 
-def _may_fill_its_index(each: Surveyed, segment: Segment) -> bool:
+def _may_fill_its_index(survey: Survey, segment: Segment) -> bool:
     """Whether a recovery may want more time entries than there is room for: ``segment.index.bytes`` was lowered."""
-    room = each.settings.segment_index_bytes // ENTRY_SIZES[TIME_INDEX] - 1
-    return segment.log.size // max(each.settings.index_interval_bytes, 1) >= room
+    room = survey.settings.segment_index_bytes // ENTRY_SIZES[TIME_INDEX] - 1
+    return segment.log.size // max(survey.settings.index_interval_bytes, 1) >= room
 
 
-def _snapshots_are_wrong(view: LogDir, each: Surveyed) -> bool:
+def _snapshots_are_wrong(view: LogDir, survey: Survey) -> bool:
     """Whether one is, or none is at the log end, so that producers are read from the log."""
-    seen, there = each.snapshots, each.partition.snapshots
+    seen, there = survey.snapshots, survey.partition.snapshots
     if seen is None or seen.left or seen.judged.wrong or not there:
         return True
-    return view.clean_shutdown and there[-1].offset != log_end_of(each.segments)
+    return view.clean_shutdown and there[-1].offset != log_end_of(survey.segments)
 
 
-def _index_is_wrong(view: LogDir, each: Surveyed, segment: Segment) -> bool:
+def _index_is_wrong(view: LogDir, survey: Survey, segment: Segment) -> bool:
     base_offset = segment.base_offset
-    found = each.indexes.get(base_offset)
+    found = survey.indexes.get(base_offset)
     if found is None or found.problems or found.torn or not found.has_index or segment.time_index is None:
         return True
-    if segment.txn_index is not None and base_offset not in each.txn_entries:
+    if segment.txn_index is not None and base_offset not in survey.txn_entries:
         return True
-    if segment is not each.partition.segments[-1]:
+    if segment is not survey.partition.segments[-1]:
         return found.padded
-    most = each.settings.segment_index_bytes
+    most = survey.settings.segment_index_bytes
     too_long = any(file.size > most for file in (segment.index, segment.time_index) if file is not None)
     return too_long or (found.padded and view.clean_shutdown)
 
@@ -164,17 +164,17 @@ def _index_is_wrong(view: LogDir, each: Surveyed, segment: Segment) -> bool:
 # -- what came of it
 
 
-def outcome_for(each: Surveyed, version: Version) -> Rehearsed | None:
+def outcome_for(survey: Survey, version: Version) -> Rehearsed | None:
     """What the start of a version comes to; of an unknown one the newest that was played; None if none was."""
     if version is not None:
-        return each.rehearsed.get(version)
-    return each.rehearsed[max(each.rehearsed)] if each.rehearsed else None
+        return survey.rehearsed.get(version)
+    return survey.rehearsed[max(survey.rehearsed)] if survey.rehearsed else None
 
 
-def cut_segments(each: Surveyed, outcome: Rehearsed) -> tuple[dict[int, int], tuple[int, ...]]:
-    """What a start takes away: base offset -> bytes that stay of each cut log, and the segments that go whole."""
+def cut_segments(survey: Survey, outcome: Rehearsed) -> tuple[dict[int, int], tuple[int, ...]]:
+    """What a start takes away: base offset -> bytes that stay of survey cut log, and the segments that go whole."""
     left = dict(outcome.sizes)
-    before = {segment.base_offset: segment.log.size for segment in each.partition.segments}
+    before = {segment.base_offset: segment.log.size for segment in survey.partition.segments}
     total_new = sum(size for base, size in left.items() if base not in before)
     cut = {base: left[base] for base, size in before.items() if base in left and left[base] < size}
     gone = tuple(base for base in before if base not in left)
@@ -183,34 +183,34 @@ def cut_segments(each: Surveyed, outcome: Rehearsed) -> tuple[dict[int, int], tu
     return cut, gone
 
 
-def outcome_text(each: Surveyed, outcome: Rehearsed) -> str:
+def outcome_text(survey: Survey, outcome: Rehearsed) -> str:
     """What a start takes away or moves, in words, or empty."""
-    cut, gone = cut_segments(each, outcome)
-    before = {segment.base_offset for segment in each.partition.segments}
+    cut, gone = cut_segments(survey, outcome)
+    before = {segment.base_offset for segment in survey.partition.segments}
     new = [base for base, _ in outcome.sizes if base not in before]
-    texts = list(_cut_texts(each, cut, gone))
+    texts = list(_cut_texts(survey, cut, gone))
     if gone and not cut:
         texts.append(f"log start {outcome.log_end} is past the log end: every segment is deleted")
     elif new:
         names = ", ".join(f"{base:020d}" for base in new)
         texts.append(f"recovery splits a segment and makes {names}")
-    whole = log_end_of(each.segments)
-    if not cut and not gone and not new and each.segments and outcome.log_end != whole:
+    whole = log_end_of(survey.segments)
+    if not cut and not gone and not new and survey.segments and outcome.log_end != whole:
         texts.append(
             f"the broker takes {outcome.log_end} for the log end, by its index: the last batch ends with {whole - 1}"
         )
     return "; ".join(texts)
 
 
-def _cut_texts(each: Surveyed, cut: dict[int, int], gone: tuple[int, ...]) -> Iterator[str]:
-    numbers = {facts.base_offset: number for number, facts in enumerate(each.segments)}
+def _cut_texts(survey: Survey, cut: dict[int, int], gone: tuple[int, ...]) -> Iterator[str]:
+    numbers = {facts.base_offset: number for number, facts in enumerate(survey.segments)}
     for base_offset, size in sorted(cut.items()):
         where = f"recovery cuts {base_offset:020d}.log at position {size}"
-        if unmapped(each) or base_offset not in each.damage:
+        if unmapped(survey) or base_offset not in survey.damage:
             drops = f" and drops {len(gone)} later segments" if gone else ""
             yield where + drops
             continue
-        loss = broker_loss(each, numbers[base_offset], size, alone=not gone)
-        later = base_offset != each.partition.segments[-1].base_offset
+        loss = broker_loss(survey, numbers[base_offset], size, alone=not gone)
+        later = base_offset != survey.partition.segments[-1].base_offset
         stay = "; later segments stay, behind a gap" if later and not gone else ""
         yield f"{where}: {loss.text()} are lost{stay}"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from krepair.checks.catalogue import Finding
-from krepair.fixes.survey import Surveyed
+from krepair.fixes.survey import Survey
 from krepair.formats import offset_index, producer_snapshot, time_index, txn_index
 from krepair.logdir.space import Space, read_space
 from krepair.logdir.values import FileRef, LogDir
@@ -39,17 +39,17 @@ class StartSpace(NamedTuple):
     largest: str
 
 
-def start_space(view: LogDir, surveyed: Sequence[Surveyed], lines: Mapping[str, ForecastLine]) -> StartSpace:
+def start_space(view: LogDir, surveys: Sequence[Survey], lines: Mapping[str, ForecastLine]) -> StartSpace:
     """Work out what the start that ``lines`` forecast takes.
 
     Args:
         view: the log directory.
-        surveyed: its partitions.
+        surveys: its partitions.
         lines: folder -> forecast.
     """
     space = _space_of(view)
     block = space.block_bytes if space else _BLOCK_BYTES
-    started = [each for each in surveyed if each.segments and not each.partition.unreadable]
+    started = [each for survey in surveys if each.segments and not each.partition.unreadable]
     kinds = {
         "indexes that are rebuilt": sum(
             _whole(size, block) for each in started for size in _rebuilt(each, lines)
@@ -92,26 +92,26 @@ def _whole(size: int, block: int) -> int:
     return -(-size // block) * block
 
 
-def _rebuilt(each: Surveyed, lines: Mapping[str, ForecastLine]) -> Iterator[int]:
+def _rebuilt(survey: Survey, lines: Mapping[str, ForecastLine]) -> Iterator[int]:
     """Sizes of the index files that are made anew, at most."""
-    recovered = set(lines[each.partition.folder].segments)
-    for facts in each.segments:
+    recovered = set(lines[survey.partition.folder].segments)
+    for facts in survey.segments:
         if facts.base_offset not in recovered:
             continue
         summary = facts.summary
-        entries = index_entries_at_most(summary.valid_bytes, each.settings.index_interval_bytes)
+        entries = index_entries_at_most(summary.valid_bytes, survey.settings.index_interval_bytes)
         entries = min(entries, summary.batches + 1)
         yield entries * offset_index.ENTRY_SIZE
         yield entries * time_index.ENTRY_SIZE
         yield len(facts.entries) * txn_index.ENTRY_SIZE
 
 
-def _snapshots(each: Surveyed, lines: Mapping[str, ForecastLine]) -> tuple[int, int]:
+def _snapshots(survey: Survey, lines: Mapping[str, ForecastLine]) -> tuple[int, int]:
     """How many snapshots are written, and the size of one at most."""
-    producers = max((len(facts.summary.rows) for facts in each.segments), default=0)
-    newest = each.partition.snapshots[-1].file.size if each.partition.snapshots else 0
+    producers = max((len(facts.summary.rows) for facts in survey.segments), default=0)
+    newest = survey.partition.snapshots[-1].file.size if survey.partition.snapshots else 0
     size = max(producer_snapshot.HEADER_SIZE + producers * producer_snapshot.ENTRY_SIZE, newest)
-    recovered = len(lines[each.partition.folder].segments)
+    recovered = len(lines[survey.partition.folder].segments)
     return (recovered + 1 if recovered else 0), size
 
 
@@ -121,10 +121,10 @@ def _checkpoints(view: LogDir, block: int) -> int:
     return 4 * _whole(lines, block) + 2 * block
 
 
-def _reserved(each: Surveyed) -> int:
+def _reserved(survey: Survey) -> int:
     """By how much the indexes of the active segment are extended."""
-    segment = each.partition.segments[-1]
-    most = each.settings.segment_index_bytes
+    segment = survey.partition.segments[-1]
+    most = survey.settings.segment_index_bytes
     return sum(
         max(most - most % entry - _size(file), 0)
         for file, entry in (

@@ -1,0 +1,56 @@
+"""Small derived files that the driver makes itself: staged like the file they replace, and compared with the plan."""
+
+from __future__ import annotations
+
+from krepair.durable.attributes import read_attributes
+from krepair.durable.tree import Tree
+from krepair.fixes.staging import Staging, Work
+from krepair.journal.folder import PartitionFolder
+from krepair.logdir.fingerprint import digest_bytes
+from krepair.logdir.reading import read_whole, why
+from krepair.logdir.values import Partition
+from krepair.plan.model import ReplaceFile
+
+
+def put_staged(work: Work, staging: Staging, name: str, data: bytes, like: str) -> None:
+    """Write a staged file that takes over owner, mode and times of another.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    staged = f"{staging.stage_folder}/{name}"
+    if work.disk.tree.is_there(staged):
+        work.disk.unlink(staged)
+    work.disk.create(staged, data, read_attributes(like, work.disk.tree))
+    staging.unsynced = True
+
+
+def file_it_is_like(folder: PartitionFolder, partition: Partition, name: str) -> str:
+    """The file whose owner, mode and times a new one takes over: the original, else its log, else the last log."""
+    for path in (f"{folder.private}/keep/{name}", f"{folder.path}/{name}"):
+        if folder.tree.is_there(path):
+            return path
+    log = f"{name.partition('.')[0]}.log"
+    logs = [segment.log.name for segment in partition.segments]
+    return f"{folder.path}/{log if log in logs or not logs else logs[-1]}"
+
+
+def not_as_planned(path: str, change: ReplaceFile, tree: Tree | None = None) -> str:
+    """What is wrong with a replaced file, by the plan's digest; or empty."""
+    try:
+        data = read_whole(path, change.size_after + 1, tree)
+    except OSError as error:
+        return f"could not be read: {why(error)}"
+    if (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
+        return f"is not the file of {change.size_after} bytes that the plan makes"
+    return ""
+
+
+def not_removed(work: Work, staging: Staging, name: str) -> str:
+    """What is wrong with a file that the plan removes, or empty.
+
+    Raises:
+        OSError: it could not be looked at.
+    """
+    there = work.disk.tree.is_there(staging.folder.at(name))
+    return "is there, although the plan removes it" if there else ""

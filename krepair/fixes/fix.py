@@ -1,0 +1,151 @@
+"""One fix: what it looks at, what it finds, what it proposes, how its bytes are made again, how they are verified.
+
+A fix is one module beside this one and one line in ``krepair.fixes.table``. What a change *is*, how much space it takes,
+how it is reviewed, committed and taken back, is not its business: see ``krepair.plan.actions`` and
+``krepair.journal.actions``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from krepair.checks.catalogue import Finding
+from krepair.fixes.ground import Ground
+from krepair.fixes.staging import Staging, Work
+from krepair.fixes.survey import Survey
+from krepair.logdir.values import LogDir, Partition
+from krepair.options import Options
+from krepair.plan.model import Change
+from krepair.rules.model import LeftAlone
+
+Purpose = Literal["check", "plan"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """What one fix wants of one partition.
+
+    Attributes:
+        changes: in the order in which they are carried out.
+        notes: for the reviewer.
+        left: why the partition is left as it is by this fix, None if it is not.
+        left_note: a note that says so, where another fix changes the partition.
+        log_end: the log end offset, as far as this fix knows it; else 0.
+        fields: fields of ``PartitionPlan`` that only this fix knows, by name.
+    """
+
+    changes: tuple[Change, ...] = ()
+    notes: tuple[str, ...] = ()
+    left: LeftAlone | None = None
+    left_note: str = ""
+    log_end: int = 0
+    fields: dict[str, Any] | None = None
+
+
+class Fix(ABC):
+    """One name that ``--fix`` takes.
+
+    Attributes:
+        name: as typed.
+        ways: what may be typed after ``=``; the first is meant where nothing is typed. Empty: nothing may be.
+        level: whether it mends files of partitions or of the root.
+        after: names of the fixes whose changes it has to know.
+        mends: rules of the findings that it answers.
+    """
+
+    name: ClassVar[str]
+    ways: ClassVar[tuple[str, ...]] = ()
+    level: ClassVar[Literal["partition", "root"]] = "partition"
+    after: ClassVar[tuple[str, ...]] = ()
+    mends: ClassVar[frozenset[str]] = frozenset()
+
+    def way(self, asked: Collection[str]) -> str:
+        """How it was asked for: a word of ``ways``, ``""`` if it has none; see ``is_asked``."""
+        typed = next((word.partition("=")[2] for word in asked if word.partition("=")[0] == self.name), "")
+        return typed or (self.ways[0] if self.ways else "")
+
+    def is_asked(self, asked: Collection[str]) -> bool:
+        """Whether it is among the words given to ``--fix``."""
+        return any(word.partition("=")[0] == self.name for word in asked)
+
+    def answers(self, finding: Finding) -> bool:
+        """Whether it has something for a finding."""
+        return finding.rule in self.mends
+
+    def best_way(self, surveys: Sequence[Survey]) -> str:
+        """What ``check`` advises to type for it."""
+        del surveys
+        return self.name
+
+    def check_options(self, options: Options) -> None:
+        """Refuse options that make no sense.
+
+        Raises:
+            UsageError: they do not.
+        """
+        del options
+
+    def wants(self, ground: Ground, partition: Partition) -> bool:
+        """Whether ``plan`` has it look at a partition that the command line lets in."""
+        del ground, partition
+        return True
+
+    def reads_whole(self, partition: Partition, way: str) -> bool:
+        """Whether ``plan`` has to read the logs of a partition for it: more of that calls for a larger engine."""
+        del partition, way
+        return False
+
+    @abstractmethod
+    def look(self, ground: Ground, surveys: Sequence[Survey], purpose: Purpose) -> None:
+        """Look at partitions, in as few jobs as possible, and put what was seen into their surveys."""
+
+    def findings(self, ground: Ground, survey: Survey) -> Iterator[Finding]:
+        """What is wrong with one partition, of what was seen."""
+        del ground, survey
+        return iter(())
+
+    @abstractmethod
+    def propose(self, ground: Ground, survey: Survey) -> Proposal:
+        """What to change in one partition; ``survey.changes`` are those of the fixes before it. Reads nothing."""
+
+    @abstractmethod
+    def owns(self, change: Change) -> bool:
+        """Whether a change is one that this fix makes the bytes of."""
+
+    @abstractmethod
+    def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
+        """Make the bytes of the changes again, stage and sync them; a partition's problem is put into its staging."""
+
+    @abstractmethod
+    def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
+        """Read what was made once more, by code that did not make it; problems are put into ``work``."""
+
+
+class RootFix(Fix, ABC):
+    """A fix of the checkpoint files in the root of the log directory.
+
+    It looks at all partitions, and proposes once, for the root.
+    """
+
+    level = "root"
+
+    def propose(self, ground: Ground, survey: Survey) -> Proposal:
+        """Nothing, in a partition."""
+        del ground, survey
+        return Proposal()
+
+    @abstractmethod
+    def propose_root(self, ground: Ground) -> Proposal:
+        """What to change in the root."""
+
+    @abstractmethod
+    def root_findings(self, ground: Ground) -> Iterator[Finding]:
+        """What is wrong in the root."""
+
+
+def named_or_all(view: LogDir, options: Options) -> list[Partition]:
+    """Partitions that the command line lets in."""
+    return [partition for partition in view.partitions if options.wants(partition.topic, partition.number)]

@@ -1,0 +1,86 @@
+"""What every look stands on: one log directory, the settings and options, and the engine that runs the jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from krepair.logdir.config import Settings
+from krepair.logdir.values import LogDir, Partition
+from krepair.options import Options
+from krepair.pipeline.engine import Engine
+from krepair.pipeline.items import Place
+from krepair.pipeline.progress import Progress
+from krepair.plan.build import version_of
+from krepair.fixes.survey import Survey
+
+Version = tuple[int, int, int] | None
+DIRECTORY_ID_SINCE: Final = "3.7.0"
+
+
+@dataclass(eq=False)
+class Ground:
+    """One log directory while it is looked at.
+
+    Attributes:
+        view: the log directory as listed.
+        settings: of the broker and its topics.
+        options: as typed.
+        engine: runs jobs.
+        progress: told of bytes.
+        surveys: folder -> survey, of every partition that any look came to.
+    """
+
+    view: LogDir
+    settings: Settings
+    options: Options
+    engine: Engine
+    progress: Progress
+    surveys: dict[str, Survey] = field(default_factory=dict)
+
+    def survey(self, partition: Partition) -> Survey:
+        """The survey of a partition; the same one whoever asks."""
+        known = self.surveys.get(partition.folder)
+        if known is None:
+            known = Survey(
+                partition,
+                self.settings.topic(partition.topic),
+                high_watermark=watermark_of(self.view, partition),
+            )
+            self.surveys[partition.folder] = known
+        return known
+
+    def survey_all(self, partitions: Iterable[Partition]) -> list[Survey]:
+        """One survey per partition."""
+        return [self.survey(partition) for partition in partitions]
+
+    @property
+    def version(self) -> Version:
+        """Version of the broker that is to start: as given, else the oldest that the directory tells of, else None."""
+        return next_version(self.view, self.options)
+
+
+def place_of(view: LogDir, partition: Partition) -> Place:
+    """Where a partition's files are, as work items name it."""
+    return Place(host=view.host, log_dir=view.path, log_dir_inode=view.inode, folder=partition.folder)
+
+
+def watermark_of(view: LogDir, partition: Partition) -> int:
+    """The high watermark that is recorded for a partition, -1 if none is."""
+    return view.high_watermark.offsets.get((partition.topic, partition.number), -1)
+
+
+def recorded(offsets: Mapping[tuple[str, int], int], partition: Partition, missing: int) -> int:
+    """A partition's line in a checkpoint."""
+    return offsets.get((partition.topic, partition.number), missing)
+
+
+def next_version(view: LogDir, options: Options) -> Version:
+    """Version of the broker that is to start: as given, else the oldest that the directory tells of, else None."""
+    return version_of(options.broker_version or told_version(view))
+
+
+def told_version(view: LogDir) -> str:
+    """The oldest version whose broker made the directory, where it tells; else empty (KIP-858: ``directory.id``)."""
+    return DIRECTORY_ID_SINCE if view.directory_id else ""

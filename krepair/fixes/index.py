@@ -1,0 +1,408 @@
+"""The index files of a log directory: looked at on the engine, turned into findings, and into changes of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
+
+from krepair.checks.catalogue import Finding
+from krepair.checks.retention import Deletions, SegmentClock, deletions
+from krepair.durable.attributes import read_attributes
+from krepair.errors import KrepairError, StalePlanError
+from krepair.fixes.files import file_it_is_like
+from krepair.fixes.fix import Fix, Proposal, Purpose
+from krepair.fixes.gates import why_untouched
+from krepair.fixes.ground import Ground, place_of
+from krepair.fixes.logs import Scanned, scan_item
+from krepair.fixes.markers import transaction_indexes_disagree
+from krepair.fixes.staging import Staging, Work, error_of
+from krepair.fixes.survey import Sight, Survey
+from krepair.logdir.values import LogDir, Partition, Segment
+from krepair.options import Options
+from krepair.pipeline.indexes import Depth, InspectItem, InspectResult, MendItem
+from krepair.pipeline.jobs import INSPECT, INSPECT_TXN, LOOK, MEND, VERIFY_MENDED
+from krepair.pipeline.look import LookItem
+from krepair.pipeline.txn_indexes import TxnItem, TxnResult
+from krepair.plan.build import version_of
+from krepair.plan.effects import bases_with_new_indexes
+from krepair.plan.model import Change, KeepOriginal, ReplaceFile
+
+INDEXES_SEEN: Sight[dict[int, InspectResult]] = Sight("indexes")
+TRANSACTION_INDEXES_SEEN: Sight[TxnResult] = Sight("transaction indexes")
+
+
+class Index(Fix):
+    """``.index``, ``.timeindex`` and ``.txnindex``: cut where they are padded or torn, else made anew from the log."""
+
+    name = "index"
+    ways = ("auto", "truncate", "regenerate")
+    after = ("leftovers", "markers", "tail")
+    mends = frozenset({"KR201", "KR202", "KR203", "KR204", "KR206", "KR207", "KR802"})
+
+    def answers(self, finding: Finding) -> bool:
+        """An index without a log (KR205) is the broker's to delete; a position tells the other kind."""
+        return super().answers(finding) or (finding.rule == "KR205" and finding.position >= 0)
+
+    def best_way(self, surveys: Sequence[Survey]) -> str:
+        """Cutting is not enough for every file."""
+        for survey in surveys:
+            if transaction_indexes_of(survey).problems or any(
+                found.needs_reading for found in indexes_of(survey).values()
+            ):
+                return f"{self.name}=regenerate"
+        return self.name
+
+    def reads_whole(self, partition: Partition, way: str) -> bool:
+        """Only where they are made anew."""
+        return way == "regenerate" and bool(partition.segments)
+
+    def look(self, ground: Ground, surveys: Sequence[Survey], purpose: Purpose) -> None:
+        """Look at the files of each segment in one job, then at transaction indexes; ``check`` did the first already."""
+        depth: Depth = "check"
+        touched = list(surveys)
+        if purpose == "plan":
+            depth = cast("Depth", self.way(ground.options.fixes))
+            touched = [one for one in surveys if not why_untouched(one.partition, one.settings)]
+            look_at_indexes(ground, touched, depth, include_active=ground.options.include_active)
+        look_at_transaction_indexes(ground, touched, depth)
+
+    def findings(self, ground: Ground, survey: Survey) -> Iterator[Finding]:
+        """KR201 to KR207."""
+        del ground
+        return index_findings(survey)
+
+    def propose(self, ground: Ground, survey: Survey) -> Proposal:
+        """The files to replace, but for those of segments that get fresh ones anyway."""
+        del ground
+        changes, notes = index_changes(survey, bases_with_new_indexes(survey.changes))
+        why = why_untouched(survey.partition, survey.settings)
+        if why:
+            notes = (*notes, f"its indexes are left alone: {why}")
+        return Proposal(changes=changes, notes=notes)
+
+    def owns(self, change: Change) -> bool:
+        """An index that is cut or made anew."""
+        return (
+            isinstance(change, ReplaceFile)
+            and change.method != "remove"
+            and change.name.endswith((".index", ".timeindex", ".txnindex"))
+        )
+
+    def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
+        """One task per file."""
+        jobs: list[tuple[Staging, MendItem]] = []
+        for staging in stagings:
+            with staging.taking_problems():
+                staging.folder.make_private_folders()
+                staging.unsynced = True
+                jobs += [
+                    (staging, item) for item in mend_items(work, staging, f"{staging.folder.private}/stage")
+                ]
+        if not jobs:
+            return
+        work.progress.start("indexes", len(jobs))
+        for index, result in work.engine.run(MEND, [item for _, item in jobs]):
+            staging, _ = jobs[index]
+            work.progress.advance(1)
+            if result.failure:
+                staging.problem = staging.problem or error_of(result.failure, result.why)
+        work.progress.finish()
+
+    def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
+        """One task per file, which holds it against the log."""
+        jobs: list[tuple[Staging, MendItem]] = []
+        for staging in stagings:
+            try:
+                jobs += [(staging, item) for item in mend_items(work, staging, staging.folder.path)]
+            except (KrepairError, OSError) as error:
+                work.found_all(staging, error)
+        for index, result in work.engine.run(VERIFY_MENDED, [item for _, item in jobs]):
+            staging, item = jobs[index]
+            work.segments += 1
+            work.found(staging, item.change, result.why if result.failure else "")
+
+
+INDEX = Index()
+
+
+def mend_items(work: Work, staging: Staging, target: str) -> list[MendItem]:
+    """The items that make, or verify, replaced index files.
+
+    Args:
+        work: what they are made with.
+        staging: whose changes are meant.
+        target: absolute path of the folder of the new files.
+
+    Raises:
+        StalePlanError: a segment is gone.
+        OSError: the file whose owner and mode one takes over cannot be looked at.
+    """
+    logs = {segment.base_offset: segment.log.size for segment in staging.listed.segments}
+    items = []
+    for change in staging.changes:
+        assert isinstance(change, ReplaceFile)
+        base_offset = int(change.name.partition(".")[0])
+        if base_offset not in logs:
+            raise StalePlanError(
+                f"{staging.folder.at(change.name)}: its .log is gone since the plan was made"
+            )
+        like = file_it_is_like(staging.folder, staging.listed, change.name)
+        items.append(
+            MendItem(
+                place=work.place(staging),
+                change=change,
+                base_offset=base_offset,
+                log_bytes=logs[base_offset],
+                interval_bytes=work.index_interval_bytes(staging),
+                target=f"{target}/{change.name}",
+                attributes=read_attributes(like, staging.folder.tree),
+                segments=tuple(sorted(logs.items())) if change.name.endswith(".txnindex") else (),
+            )
+        )
+    return items
+
+
+def indexes_of(survey: Survey) -> Mapping[int, InspectResult]:
+    """What looking at offset and time indexes came to, by base offset; empty if nobody looked."""
+    return survey.seen(INDEXES_SEEN) or {}
+
+
+def transaction_indexes_of(survey: Survey) -> TxnResult:
+    """What looking at the transaction indexes came to."""
+    return survey.seen(TRANSACTION_INDEXES_SEEN) or TxnResult()
+
+
+def look_at_indexes(
+    ground: Ground, surveys: Sequence[Survey], depth: Depth, *, include_active: bool = False
+) -> None:
+    """Look at the offset and time indexes of partitions in one job.
+
+    Padded indexes of the active segment are normal and stay, unless ``include_active``.
+    """
+    work = [
+        (survey, segment)
+        for survey in surveys
+        if not survey.partition.unreadable
+        for segment in survey.partition.segments
+    ]
+    items = [_inspect_item(ground, *one, depth, include_active=include_active) for one in work]
+    found: dict[str, dict[int, InspectResult]] = {}
+    ground.progress.start("indexes", sum(item.log_bytes for item in items))
+    for index, result in ground.engine.run(INSPECT, items):
+        survey, segment = work[index]
+        ground.progress.advance(segment.log.size)
+        found.setdefault(survey.partition.folder, {})[segment.base_offset] = result
+    ground.progress.finish()
+    for survey in surveys:
+        survey.put(INDEXES_SEEN, found.get(survey.partition.folder, {}))
+
+
+def _inspect_item(
+    ground: Ground, survey: Survey, segment: Segment, depth: Depth, *, include_active: bool = False
+) -> InspectItem:
+    return InspectItem(
+        place=place_of(ground.view, survey.partition),
+        base_offset=segment.base_offset,
+        log_bytes=segment.log.size,
+        interval_bytes=survey.settings.index_interval_bytes,
+        active=segment is survey.partition.segments[-1] and not include_active,
+        depth=depth,
+        clean=ground.view.clean_shutdown,
+    )
+
+
+def read_logs_and_indexes(ground: Ground, surveys: Sequence[Survey]) -> None:
+    """Scan every segment and look at its indexes in one go, so that a log larger than memory is read once."""
+    readable = [survey for survey in surveys if not survey.partition.unreadable]
+    work = [(survey, segment) for survey in readable for segment in survey.partition.segments]
+    items = [
+        LookItem(scan=scan_item(ground, *one), inspect=_inspect_item(ground, *one, "check")) for one in work
+    ]
+    ground.progress.start("scan", sum(segment.log.size for _, segment in work))
+    scanned = Scanned()
+    found: dict[str, dict[int, InspectResult]] = {}
+    for index, result in ground.engine.run(LOOK, items):
+        survey, segment = work[index]
+        ground.progress.advance(segment.log.size)
+        scanned.take(survey, segment, result.scan)
+        found.setdefault(survey.partition.folder, {})[segment.base_offset] = result.inspect
+    ground.progress.finish()
+    scanned.put_into(readable)
+    for survey in readable:
+        survey.put(INDEXES_SEEN, found.get(survey.partition.folder, {}))
+
+
+def look_at_transaction_indexes(ground: Ground, surveys: Sequence[Survey], depth: Depth) -> None:
+    """Hold transaction indexes against a replay of their logs, where that may tell something.
+
+    Only a reading of the whole partition can tell. So ``auto`` does it where the markers' own reading found them in
+    contradiction, and in compacted partitions with entries; ``check`` where there are producers or entries;
+    ``regenerate`` everywhere.
+    """
+    chosen = [one for one in surveys if one.partition.segments and _replay_pays(one, depth)]
+    items = [
+        TxnItem(
+            place=place_of(ground.view, one.partition),
+            segments=tuple((segment.base_offset, segment.log.size) for segment in one.partition.segments),
+            present=tuple(segment.base_offset for segment in one.partition.segments if segment.txn_index),
+        )
+        for one in chosen
+    ]
+    if not items:
+        return
+    sizes = [sum(size for _, size in item.segments) for item in items]
+    ground.progress.start("transactions", sum(sizes))
+    for index, result in ground.engine.run(INSPECT_TXN, items):
+        ground.progress.advance(sizes[index])
+        chosen[index].put(TRANSACTION_INDEXES_SEEN, result)
+    ground.progress.finish()
+
+
+def _replay_pays(survey: Survey, depth: Depth) -> bool:
+    if survey.partition.unreadable or depth == "truncate":
+        return False
+    entries = any(segment.txn_index and segment.txn_index.size for segment in survey.partition.segments)
+    if depth == "auto":
+        return transaction_indexes_disagree(survey) or (entries and survey.settings.compacts)
+    if depth == "regenerate":
+        return True
+    return entries or any(len(facts.summary.rows) for facts in survey.segments)
+
+
+def index_findings(survey: Survey) -> Iterator[Finding]:
+    """What is wrong with the index files of one partition."""
+    for base_offset, found in sorted(indexes_of(survey).items()):
+        if found.failure:
+            yield Finding(rule="KR308", partition=survey.partition.folder, evidence=found.why)
+        for suffix, rule, position, text in found.problems:
+            yield Finding(
+                rule=rule,
+                partition=survey.partition.folder,
+                file=f"{base_offset:020d}{suffix}",
+                position=position,
+                evidence=text,
+            )
+    if transaction_indexes_of(survey).failure:
+        yield Finding(rule="KR308", partition=survey.partition.folder, evidence=transaction_indexes_of(survey).why)
+    for problem in transaction_indexes_of(survey).problems:
+        yield Finding(
+            rule="KR204",
+            partition=survey.partition.folder,
+            file=f"{problem.base_offset:020d}.txnindex",
+            position=problem.position,
+            evidence=f"{problem.text}; read_committed consumers see aborted records, or miss committed ones",
+        )
+    for orphan in survey.partition.orphan_indexes:
+        yield Finding(
+            rule="KR205",
+            partition=survey.partition.folder,
+            file=orphan.name,
+            evidence=f"{orphan.size} bytes without a .log of that base offset; the next start deletes it",
+            bytes=orphan.size,
+        )
+
+
+def index_changes(survey: Survey, rewritten: set[int]) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:
+    """The files of one partition to replace, and notes on what is left.
+
+    Args:
+        survey: looked at.
+        rewritten: base offsets of segments that get fresh indexes anyway.
+    """
+    folder = survey.partition.folder
+    changes: list[ReplaceFile] = []
+    notes: list[str] = []
+    for base_offset, found in sorted(indexes_of(survey).items()):
+        if base_offset in rewritten:
+            continue
+        if found.failure or found.unmended:
+            notes.append(f"index left as it is: {found.why or found.unmended}")
+        if found.padded and not found.mends and survey.partition.segments[-1].base_offset == base_offset:
+            notes.append(
+                f"{base_offset:020d} is the active segment (the last one): "
+                "its preallocated indexes are normal and are left"
+            )
+        for mend in found.mends:
+            name = f"{base_offset:020d}{mend.suffix}"
+            changes.append(
+                ReplaceFile(
+                    change_id=f"{folder}/{name}",
+                    name=name,
+                    method=mend.method,
+                    rule=mend.rule,
+                    size_before=mend.size_before,
+                    size_after=mend.size_after,
+                    digest_after=mend.digest_after,
+                    reason=mend.reason,
+                    undo=KeepOriginal(),
+                )
+            )
+    if transaction_indexes_of(survey).failure:
+        notes.append(f"transaction indexes left as they are: {transaction_indexes_of(survey).why}")
+    for problem in transaction_indexes_of(survey).problems:
+        if problem.base_offset not in rewritten:
+            name = f"{problem.base_offset:020d}.txnindex"
+            changes.append(
+                ReplaceFile(
+                    change_id=f"{folder}/{name}",
+                    name=name,
+                    method="regenerate",
+                    rule="KR204",
+                    size_before=problem.size_before,
+                    size_after=problem.size_after,
+                    digest_after=problem.digest_after,
+                    reason=problem.text,
+                    undo=KeepOriginal(),
+                )
+            )
+    return tuple(sorted(changes, key=lambda change: change.name)), tuple(notes)
+
+
+def deletions_of(view: LogDir, survey: Survey, options: Options) -> Deletions:
+    """What retention by time deletes of one partition at the next start, and what it should."""
+    settings, partition = survey.settings, survey.partition
+    if "delete" not in settings.cleanup_policy or why_untouched(partition, settings):
+        return Deletions((), ())
+    point = view.recovery_point.offsets.get((partition.topic, partition.number), 0)
+    clocks = []
+    for segment, end in partition.segments_with_ends():
+        found = indexes_of(survey).get(segment.base_offset)
+        if found is None or found.failure:
+            return Deletions((), ())
+        clocks.append(
+            SegmentClock(
+                base_offset=segment.base_offset,
+                log_bytes=segment.log.size,
+                mtime_ms=segment.log.mtime_ns // 1_000_000,
+                has_index=found.has_index,
+                first_timestamp=found.first_timestamp,
+                last_timestamp=found.last_timestamp,
+                torn=found.torn,
+                recovered=not view.clean_shutdown and end > point,
+                largest=found.largest,
+            )
+        )
+    version = version_of(options.broker_version)
+    return deletions(clocks, retention_ms=settings.retention_ms, now_ms=options.now_ms, version=version)
+
+
+def deletion_findings(survey: Survey, going: Deletions, options: Options) -> Iterator[Finding]:
+    """Segments that retention would delete before their time (KR802)."""
+    who = f"broker {options.broker_version}" if options.broker_version else "a broker of 2.3 or later"
+    refs = {segment.base_offset: segment for segment in survey.partition.segments}
+    for base_offset in going.too_early:
+        found = indexes_of(survey)[base_offset]
+        read = (
+            found.last_timestamp if found.last_timestamp >= 0 else refs[base_offset].log.mtime_ns // 1_000_000
+        )
+        size = refs[base_offset].log.size
+        yield Finding(
+            rule="KR802",
+            partition=survey.partition.folder,
+            file=f"{base_offset:020d}.log",
+            evidence=(
+                f"{who} reads {read} ms as its largest timestamp, the log has {found.largest}; "
+                f"retention.ms={survey.settings.retention_ms} deletes it at the next start"
+            ),
+            bytes=size,
+        )

@@ -1,0 +1,207 @@
+"""Reads the logs of partitions, once for all fixes: as they are, and as they will be after the changes proposed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from krepair.fixes.ground import Ground, place_of
+from krepair.fixes.survey import LogFacts, Survey
+from krepair.formats import txn_index
+from krepair.kernels.scan import INT64_MAX
+from krepair.logdir.values import Partition, Segment
+from krepair.pipeline.items import ScanItem, ScanResult
+from krepair.pipeline.jobs import SCAN
+from krepair.pipeline.wire import decode_summary
+from krepair.plan.effects import log_effect
+from krepair.plan.model import Change
+from krepair.rules.model import LeftAlone, SegmentFacts
+
+Ranges = tuple[tuple[int, int], ...]
+
+
+class LogPart(NamedTuple):
+    """One ``.log`` as it is, or will be: the file without some ranges.
+
+    Attributes:
+        segment: as listed.
+        without: ranges of bytes that are left out, ascending.
+    """
+
+    segment: Segment
+    without: Ranges = ()
+
+    @property
+    def base_offset(self) -> int:
+        """Of the segment."""
+        return self.segment.base_offset
+
+    @property
+    def size(self) -> int:
+        """Bytes that are left."""
+        return self.segment.log.size - sum(end - start for start, end in self.without)
+
+
+def parts_after(partition: Partition, changes: Iterable[Change]) -> tuple[LogPart, ...]:
+    """The logs of a partition once changes are made to it; a change that is made already changes nothing more."""
+    without: dict[int, Ranges] = {}
+    gone: set[int] = set()
+    sizes = {segment.base_offset: segment.log.size for segment in partition.segments}
+    for change in changes:
+        effect = log_effect(change)
+        gone |= set(effect.segments_gone)
+        for base_offset, (size_before, ranges) in effect.ranges_gone.items():
+            if sizes.get(base_offset) == size_before:
+                without[base_offset] = ranges
+    return tuple(
+        LogPart(segment, without.get(segment.base_offset, ()))
+        for segment in partition.segments
+        if segment.base_offset not in gone
+    )
+
+
+def read_logs(ground: Ground, surveys: Sequence[Survey], *, check_crc: bool = True) -> None:
+    """Scan the logs of partitions that were not read yet, in one job; see ``Survey.log``."""
+    unread = [survey for survey in surveys if survey.log is None]
+    work = [(survey, segment) for survey in unread for segment in survey.partition.segments]
+    items = [scan_item(ground, survey, segment, check_crc=check_crc) for survey, segment in work]
+    ground.progress.start("scan", sum(item.size for item in items))
+    scanned = Scanned()
+    for index, result in ground.engine.run(SCAN, items):
+        ground.progress.advance(items[index].size)
+        scanned.take(*work[index], result)
+    ground.progress.finish()
+    scanned.put_into(unread)
+
+
+def read_last_logs(ground: Ground, surveys: Sequence[Survey]) -> list[tuple[Survey, SegmentFacts]]:
+    """Facts of the active segment of each partition, without reading the others; what cannot be read is left out."""
+    found = [(survey, survey.segments[-1]) for survey in surveys if _knows_last(survey)]
+    work = [
+        (survey, survey.partition.segments[-1])
+        for survey in surveys
+        if survey.partition.segments and not _knows_last(survey)
+    ]
+    items = [scan_item(ground, survey, segment) for survey, segment in work]
+    ground.progress.start("scan", sum(item.size for item in items))
+    for index, result in ground.engine.run(SCAN, items):
+        ground.progress.advance(items[index].size)
+        survey, segment = work[index]
+        if not result.failure:
+            found.append((survey, facts_of(segment, result)))
+    ground.progress.finish()
+    return found
+
+
+def _knows_last(survey: Survey) -> bool:
+    last = survey.partition.segments[-1].base_offset if survey.partition.segments else None
+    return bool(survey.segments) and survey.segments[-1].base_offset == last
+
+
+def read_logs_after(ground: Ground, surveys: Sequence[Survey]) -> None:
+    """Scan what the changes proposed so far will make of the logs, where they change any; see ``Survey.log_after``."""
+    work: list[tuple[Survey, LogPart]] = []
+    changing = [survey for survey in surveys if survey.log is not None and _log_changes(survey)]
+    for survey in changing:
+        parts = parts_after(survey.partition, survey.changes)
+        work += [(survey, part) for part in parts if part.without]
+    items = [
+        scan_item(ground, survey, part.segment, check_crc=False, without=part.without)
+        for survey, part in work
+    ]
+    scanned = Scanned()
+    for index, result in ground.engine.run(SCAN, items):
+        survey, part = work[index]
+        scanned.take(survey, part.segment, result)
+    for survey in changing:
+        survey.log_after = _after(survey, scanned)
+
+
+def _log_changes(survey: Survey) -> bool:
+    return any(part.without for part in parts_after(survey.partition, survey.changes)) or any(
+        log_effect(change).segments_gone for change in survey.changes
+    )
+
+
+def _after(survey: Survey, scanned: Scanned) -> LogFacts:
+    bases = {part.base_offset: part for part in parts_after(survey.partition, survey.changes)}
+    segments = tuple(
+        scanned.facts.get((survey.partition.folder, facts.base_offset), facts)
+        for facts in survey.segments
+        if facts.base_offset in bases
+    )
+    return LogFacts(segments)
+
+
+class Scanned:
+    """Collects the results of scans as they come, in any order."""
+
+    def __init__(self) -> None:
+        self.facts: dict[tuple[str, int], SegmentFacts] = {}
+        self._entries: dict[str, dict[int, bytes]] = {}
+        self._problems: dict[str, LeftAlone] = {}
+
+    def take(self, survey: Survey, segment: Segment, result: ScanResult) -> None:
+        """One result."""
+        folder = survey.partition.folder
+        problem = scan_problem(result)
+        if problem is not None:
+            self._problems.setdefault(folder, problem)
+        if result.failure:
+            return
+        # What the log says is known, whatever its transaction index is worth.
+        if not result.txn_damage:
+            self._entries.setdefault(folder, {})[segment.base_offset] = result.entries
+        self.facts[folder, segment.base_offset] = facts_of(segment, result)
+
+    def put_into(self, surveys: Sequence[Survey]) -> None:
+        """The facts of each partition, ascending."""
+        for survey in surveys:
+            folder = survey.partition.folder
+            found = (self.facts.get((folder, segment.base_offset)) for segment in survey.partition.segments)
+            survey.log = LogFacts(
+                tuple(facts for facts in found if facts is not None),
+                self._entries.get(folder, {}),
+                self._problems.get(folder),
+            )
+
+
+def scan_problem(result: ScanResult) -> LeftAlone | None:
+    """Why a scanned partition cannot be decided on, or None."""
+    if result.failure:
+        return LeftAlone(result.failure, result.why, damaged=True)
+    if result.txn_damage:
+        return LeftAlone(
+            "txnindex-damage", result.txn_damage, "krepair plan LOGDIR --fix index --out PLAN", damaged=True
+        )
+    return None
+
+
+def scan_item(
+    ground: Ground, survey: Survey, segment: Segment, *, check_crc: bool = True, without: Ranges = ()
+) -> ScanItem:
+    """The scan of one segment."""
+    assumed = ground.options.assume_high_watermark or survey.high_watermark < 0
+    return ScanItem(
+        place=place_of(ground.view, survey.partition),
+        base_offset=segment.base_offset,
+        size=segment.log.size,
+        now_ms=ground.options.now_ms,
+        high_watermark=INT64_MAX if assumed else survey.high_watermark,
+        check_crc=check_crc,
+        without=without,
+    )
+
+
+def facts_of(segment: Segment, result: ScanResult) -> SegmentFacts:
+    """What the rules see of a scanned segment."""
+    view = txn_index.view(result.entries)
+    columns = [view[name] for name in ("producer_id", "first_offset", "last_offset", "last_stable_offset")]
+    return SegmentFacts(
+        base_offset=segment.base_offset,
+        mtime_ms=segment.log.mtime_ns // 1_000_000,
+        summary=decode_summary(result.summary),
+        entries=np.column_stack(columns).astype(np.int64),
+    )

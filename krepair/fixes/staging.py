@@ -1,0 +1,206 @@
+"""Changes on their way: what a fix is given to make their bytes again at ``apply``, and to verify them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from krepair.durable.disk import Disk
+from krepair.errors import (
+    ExitCode,
+    KrepairError,
+    RefusedError,
+    StalePlanError,
+    UnreadableError,
+    VerifyFailedError,
+)
+from krepair.fixes.logs import facts_of, parts_after
+from krepair.journal.action import StagedGroup
+from krepair.journal.folder import PartitionFolder
+from krepair.kernels.scan import INT64_MAX
+from krepair.logdir.values import LogDir, Partition
+from krepair.pipeline.engine import Engine
+from krepair.pipeline.items import Place, ScanItem, ScanResult
+from krepair.pipeline.jobs import SCAN
+from krepair.pipeline.progress import Progress
+from krepair.plan.figures import setting
+from krepair.plan.model import Change, PartitionPlan, Plan
+from krepair.rules.model import SegmentFacts
+
+_CODE_OF_FAILURE = {
+    "unreadable": ExitCode.UNREADABLE,
+    "elsewhere": ExitCode.STALE_PLAN,
+    "changed": ExitCode.STALE_PLAN,
+    "verify": ExitCode.VERIFY_FAILED,
+    "disk": ExitCode.REFUSED,
+}
+_ERROR_OF_CODE: dict[ExitCode, type[KrepairError]] = {
+    ExitCode.UNREADABLE: UnreadableError,
+    ExitCode.STALE_PLAN: StalePlanError,
+    ExitCode.VERIFY_FAILED: VerifyFailedError,
+}
+
+
+def error_of(failure: str, why: str) -> KrepairError:
+    """The error that a task's failure stands for."""
+    return _ERROR_OF_CODE.get(_CODE_OF_FAILURE.get(failure, ExitCode.REFUSED), RefusedError)(why)
+
+
+@dataclass(eq=False)
+class Staging:
+    """Changes of one partition, or of the root, on their way.
+
+    Attributes:
+        plan: its part of the plan; of the root, see ``krepair.journal.root.as_partition``.
+        partition: as listed now; None of the root.
+        folder: for the journal.
+        changes: those that have to be staged, or verified.
+        facts: of its segments, from the scans made while staging; ranges that the plan removes are left out.
+        staged: change id -> how the new files of a group are known.
+        unsynced: whether names were put into ``stage/`` that are not durable yet.
+        problem: why it stops, or None.
+    """
+
+    plan: PartitionPlan
+    partition: Partition | None
+    folder: PartitionFolder
+    changes: tuple[Change, ...]
+    facts: dict[int, SegmentFacts] = field(default_factory=dict)
+    staged: dict[str, StagedGroup] = field(default_factory=dict)
+    unsynced: bool = False
+    problem: KrepairError | None = None
+
+    @property
+    def listed(self) -> Partition:
+        """The partition, of changes that are not the root's."""
+        assert self.partition is not None, "asked of the root"
+        return self.partition
+
+    @property
+    def stage_folder(self) -> str:
+        """Absolute path of what is staged."""
+        return f"{self.folder.private}/stage"
+
+    def only(self, *changes: Change) -> Staging:
+        """The same, with these changes alone."""
+        return Staging(self.plan, self.partition, self.folder, changes, staged=dict(self.staged))
+
+    @contextmanager
+    def taking_problems(self) -> Iterator[None]:
+        """What goes wrong inside is its problem, and stops nobody else."""
+        try:
+            yield
+        except KrepairError as error:
+            self.problem = self.problem or error
+        except OSError as error:
+            why = f"{error.filename or self.folder.path}: {error.strerror or error}"
+            self.problem = self.problem or RefusedError(why)
+
+
+class Wrong(NamedTuple):
+    """One thing that a verification found.
+
+    Attributes:
+        folder: of the partition; ``.`` of the root.
+        change_id: of the change.
+        text: what was expected and what is there.
+        name: of the file, or empty.
+    """
+
+    folder: str
+    change_id: str
+    text: str
+    name: str = ""
+
+
+@dataclass(eq=False)
+class Work:
+    """What changes are staged and verified with.
+
+    Attributes:
+        plan: reviewed.
+        view: the log directory now.
+        engine: where tasks run.
+        disk: what writes.
+        progress: told of bytes.
+        originals: whether new files are held against the kept originals too.
+        wrong: what verifications found.
+        segments: files that were verified.
+        batches: that were verified.
+        bytes_read: of ``.log``.
+    """
+
+    plan: Plan
+    view: LogDir
+    engine: Engine
+    disk: Disk
+    progress: Progress
+    originals: bool = False
+    wrong: list[Wrong] = field(default_factory=list)
+    segments: int = 0
+    batches: int = 0
+    bytes_read: int = 0
+
+    def found(self, staging: Staging, change: Change, text: str) -> None:
+        """Something is wrong with a change; nothing, if the text is empty."""
+        if text:
+            self.wrong.append(Wrong(staging.plan.folder, change.change_id, text))
+
+    def place(self, staging: Staging) -> Place:
+        """Where a partition's files are, as work items name it."""
+        return Place(
+            host=self.plan.host,
+            log_dir=self.plan.log_dir,
+            log_dir_inode=self.plan.log_dir_inode,
+            folder=staging.plan.folder,
+        )
+
+    def setting(self, staging: Staging, key: str) -> str:
+        """A topic setting as the plan has it."""
+        return setting(self.plan.policy, staging.plan.topic, key)
+
+    def index_interval_bytes(self, staging: Staging) -> int:
+        """``index.interval.bytes`` as the plan has it."""
+        return int(self.setting(staging, "index.interval.bytes"))
+
+    def scan_watermark(self, staging: Staging) -> int:
+        """The high watermark that scans are told."""
+        assumed = self.plan.policy.assume_high_watermark or staging.plan.high_watermark < 0
+        return INT64_MAX if assumed else staging.plan.high_watermark
+
+    def take_facts(self, staging: Staging, base_offset: int, result: ScanResult) -> None:
+        """Facts of one segment; a failure is the partition's problem."""
+        if result.failure or result.txn_damage:
+            error = error_of(result.failure or "changed", result.why or result.txn_damage)
+            staging.problem = staging.problem or error
+            return
+        segment = next(one for one in staging.listed.segments if one.base_offset == base_offset)
+        staging.facts[base_offset] = facts_of(segment, result)
+
+    def all_facts(self, staging: Staging) -> list[SegmentFacts]:
+        """Facts of every segment, as the logs will be after the plan; scans what is missing.
+
+        Raises:
+            KrepairError: a log could not be read.
+        """
+        parts = parts_after(staging.listed, staging.plan.changes)
+        missing = [part for part in parts if part.base_offset not in staging.facts]
+        items = [
+            ScanItem(
+                place=self.place(staging),
+                base_offset=part.base_offset,
+                size=part.segment.log.size,
+                now_ms=self.plan.policy.now_ms,
+                high_watermark=self.scan_watermark(staging),
+                check_crc=False,
+                without=part.without,
+            )
+            for part in missing
+        ]
+        for index, result in self.engine.run(SCAN, items):
+            self.take_facts(staging, missing[index].base_offset, result)
+        if staging.problem is not None:
+            raise staging.problem
+        return [staging.facts[part.base_offset] for part in parts]
