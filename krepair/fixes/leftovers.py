@@ -8,33 +8,25 @@ from typing import Final, Literal
 from krepair.checks.catalogue import Finding
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import RefusedError
-from krepair.fixes.survey import NEVER_TOUCHED, Surveyed, scan_partitions
-from krepair.fixes.swaps import (
-    SWAP,
-    Removal,
-    SeenLeftovers,
-    log_swaps,
-    missing_batches,
-    new_files,
-    read_swap,
-)
+from krepair.fixes.survey import NEVER_TOUCHED, Surveyed, place_of, scan_partitions
+from krepair.fixes.swaps import Removal, SeenLeftovers, SeenSwap, log_swaps, look_at_swaps, swap_item
 from krepair.formats.filenames import ROOT_SUFFIX, FileKind, parse_file_name
 from krepair.journal.record import Journal
 from krepair.kernels.classes import D_NONE
-from krepair.logdir.reading import read_whole, why
+from krepair.logdir.reading import read_whole
 from krepair.logdir.values import FileRef, Leftover, LogDir, Partition
 from krepair.logdir.view import shown_path
 from krepair.options import Options
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.progress import Progress
+from krepair.pipeline.swaps import SWAP
 from krepair.pipeline.tasks import TXN_INDEX_AT_MOST_BYTES
 from krepair.plan.build import version_of
-from krepair.plan.model import Change, CompleteSwap, KeepOriginal, NewFile, ReplaceFile
+from krepair.plan.model import Change, CompleteSwap, KeepOriginal, ReplaceFile
 from krepair.rules.leftovers import (
     RENAMES_SINCE,
     Completion,
     LiveSegment,
-    PendingSwap,
     SwapDecision,
     Version,
     decide_swaps,
@@ -79,45 +71,34 @@ def look_at_leftovers(
     touched = [each for each in surveyed if holds_leftovers(each.partition) and not _never(each)]
     with_swaps = [each for each in touched if log_swaps(each.partition)]
     scan_partitions(view, [each for each in with_swaps if not each.segments], options, engine, progress)
+    items = [
+        swap_item(place_of(view, each.partition), each.partition, swap, each.settings.index_interval_bytes)
+        for each in with_swaps
+        for swap in log_swaps(each.partition)
+    ]
+    read = look_at_swaps(items, engine, progress)
     for each in touched:
-        each.leftovers = _see(each, version)
+        each.leftovers = _see(each, read.get(each.partition.folder, []), version)
 
 
 def _never(each: Surveyed) -> bool:
     return each.partition.topic == NEVER_TOUCHED or each.settings.remote_storage_enable
 
 
-def _see(each: Surveyed, version: Version) -> SeenLeftovers:
+def _see(each: Surveyed, swaps: Sequence[SeenSwap], version: Version) -> SeenLeftovers:
     partition = each.partition
-    swaps = log_swaps(partition)
-    makes: dict[int, tuple[NewFile, ...]] = {}
+    makes = {swap.pending.base_offset: swap.makes for swap in swaps}
     decision, damaged = SwapDecision(), frozenset[int]()
     if swaps:
         live = _live(each)
         damaged = frozenset(one.base_offset for one in live if one.damaged)
-        pending = []
-        for swap in swaps:
-            interval = each.settings.index_interval_bytes
-            found, made = read_swap(partition.path, swap.base_offset, swap.file.size, interval)
-            pending.append(_held_against_segments(partition, found))
-            makes[swap.base_offset] = new_files(made)
-        decision = decide_swaps(pending, live, _cleaned(partition), version)
+        decision = decide_swaps([swap.pending for swap in swaps], live, _cleaned(partition), version)
         if not decision.left and len(live) != len(partition.segments):
             decision = SwapDecision(left="not all of its segments could be read", sides=decision.sides)
     odd = _half_done(partition) or _odd(partition) or _txn_swap_alone(partition)
     left = odd or decision.left
     removals = () if left else tuple(_removals(partition, decision, version))
     return SeenLeftovers(decision, makes, removals, left, damaged)
-
-
-def _held_against_segments(partition: Partition, swap: PendingSwap) -> PendingSwap:
-    """A swap that a ``.cleaned`` makes void is read beside the segments: is there anything that only it has?"""
-    if swap.problem or all(base > swap.base_offset for base in _cleaned(partition)):
-        return swap
-    try:
-        return swap._replace(missing=missing_batches(partition, swap.base_offset))
-    except OSError as error:
-        return swap._replace(problem=f"it could not be held against the segments: {why(error)}")
 
 
 def _live(each: Surveyed) -> list[LiveSegment]:

@@ -15,6 +15,7 @@ from krepair.pipeline import (
     indexes,
     look,
     rehearse,
+    swaps,
     tasks,
     transactions,
     txn_indexes,
@@ -35,6 +36,7 @@ from krepair.pipeline.items import (
 )
 from krepair.pipeline.look import LookItem, LookResult
 from krepair.pipeline.rehearse import RehearseItem, RehearseResult
+from krepair.pipeline.swaps import StageSwapItem, SwapItem, SwapOutcome, SwapResult, VerifySwapItem
 from krepair.pipeline.transactions import TransactionsItem, TransactionsResult
 from krepair.pipeline.txn_indexes import TxnItem, TxnResult
 
@@ -69,6 +71,9 @@ READ_GROUPS = Task("read groups", GroupsItem, GroupsResult, groups.read_groups)
 READ_TRANSACTIONS = Task(
     "read transactions", TransactionsItem, TransactionsResult, transactions.read_transactions
 )
+LOOK_AT_SWAP = Task("look at swap", SwapItem, SwapResult, swaps.look_at_swap)
+STAGE_SWAP = Task("stage swap", StageSwapItem, SwapOutcome, swaps.stage_swap)
+VERIFY_SWAP = Task("verify swap", VerifySwapItem, SwapOutcome, swaps.verify_swap)
 TASKS: dict[str, Task[Any, Any]] = {
     task.name: task
     for task in (
@@ -87,6 +92,9 @@ TASKS: dict[str, Task[Any, Any]] = {
         READ_CONTENTS,
         READ_GROUPS,
         READ_TRANSACTIONS,
+        LOOK_AT_SWAP,
+        STAGE_SWAP,
+        VERIFY_SWAP,
     )
 }
 
