@@ -8,41 +8,45 @@ from typing import Final, Literal
 from krepair.checks.catalogue import Finding
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import RefusedError
-from krepair.fixes.survey import NEVER_TOUCHED, Survey, scan_partitions
+from krepair.fixes.files import not_removed
+from krepair.fixes.fix import Fix, Proposal, Purpose
+from krepair.fixes.gates import NEVER_TOUCHED
+from krepair.fixes.ground import Ground, place_of
+from krepair.fixes.logs import read_logs
+from krepair.fixes.snapshots import is_snapshot
+from krepair.fixes.staging import Staging, Work
+from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.swaps import (
-    SWAP,
     Removal,
     SeenLeftovers,
+    SeenSwap,
     log_swaps,
-    missing_batches,
-    new_files,
-    read_swap,
+    look_at_swaps,
+    not_completed,
+    stage_swaps,
+    swap_item,
 )
 from krepair.formats.filenames import ROOT_SUFFIX, FileKind, parse_file_name
 from krepair.journal.record import Journal
 from krepair.kernels.classes import D_NONE
-from krepair.logdir.reading import read_whole, why
-from krepair.logdir.values import FileRef, Leftover, LogDir, Partition
+from krepair.logdir.reading import read_whole
+from krepair.logdir.values import FileRef, Leftover, Partition
 from krepair.logdir.view import shown_path
-from krepair.options import Options
-from krepair.pipeline.engine import Engine
-from krepair.pipeline.progress import Progress
+from krepair.pipeline.swaps import SWAP
 from krepair.pipeline.tasks import TXN_INDEX_AT_MOST_BYTES
-from krepair.plan.build import version_of
-from krepair.plan.model import Change, CompleteSwap, KeepOriginal, NewFile, ReplaceFile
+from krepair.plan.model import Change, CompleteSwap, KeepOriginal, ReplaceFile
 from krepair.rules.leftovers import (
     RENAMES_SINCE,
     Completion,
     LiveSegment,
-    PendingSwap,
     SwapDecision,
     Version,
     decide_swaps,
 )
+from krepair.rules.model import LeftAlone
 
-LEFTOVERS_FIX = "leftovers"
+LEFTOVERS_SEEN: Sight[SeenLeftovers] = Sight("leftovers")
 RULE = "KR601"
-DIRECTORY_ID_SINCE = "3.7.0"
 _LEFT_ALONE = "left alone"
 _INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 _INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
@@ -52,14 +56,85 @@ _LEFT_BEHIND: Final[tuple[tuple[Literal["deleted", "cleaned"], str], ...]] = (
 )
 
 
-def next_version(view: LogDir, options: Options) -> Version:
-    """Version of the broker that is to start: as given, else the oldest that the directory tells of, else None."""
-    return version_of(options.broker_version or told_version(view))
+class Leftovers(Fix):
+    """What brokers left in partition folders: a swap that can be finished is; what a start deletes is removed."""
+
+    name = "leftovers"
+    mends = frozenset({RULE, "KR205"})
+
+    def answers(self, finding: Finding) -> bool:
+        """An index without a log (KR205) has no position; of KR601 some are left alone."""
+        if finding.rule == "KR205":
+            return finding.position < 0
+        return finding.rule == RULE and _LEFT_ALONE not in finding.evidence
+
+    def reads_whole(self, partition: Partition, way: str) -> bool:
+        """Where a swap is pending."""
+        del way
+        return bool(log_swaps(partition))
+
+    def look(self, ground: Ground, surveys: Sequence[Survey], purpose: Purpose) -> None:
+        """Look at what is left behind.
+
+        The segments of partitions with a ``.log.swap`` are scanned, where they are not yet, and each swap is read whole.
+        """
+        del purpose
+        touched = [one for one in surveys if holds_leftovers(one.partition) and not _never(one)]
+        with_swaps = [one for one in touched if log_swaps(one.partition)]
+        read_logs(ground, with_swaps)
+        items = [
+            swap_item(
+                place_of(ground.view, one.partition), one.partition, swap, one.settings.index_interval_bytes
+            )
+            for one in with_swaps
+            for swap in log_swaps(one.partition)
+        ]
+        read = look_at_swaps(items, ground.engine, ground.progress)
+        for survey in touched:
+            swaps = read.get(survey.partition.folder, [])
+            survey.put(LEFTOVERS_SEEN, _see(survey, swaps, ground.version))
+
+    def findings(self, ground: Ground, survey: Survey) -> Iterator[Finding]:
+        """KR601."""
+        del ground
+        return leftover_findings(survey)
+
+    def propose(self, ground: Ground, survey: Survey) -> Proposal:
+        """Swaps to finish, and files to remove."""
+        del ground
+        seen = survey.seen(LEFTOVERS_SEEN)
+        changes, notes = leftover_changes(survey)
+        left = LeftAlone("leftovers", seen.left, damaged=True) if seen is not None and seen.left else None
+        return Proposal(changes=changes, notes=notes, left=left)
+
+    def owns(self, change: Change) -> bool:
+        """Swaps, and removed files that are no snapshots."""
+        removed = isinstance(change, ReplaceFile) and change.method == "remove"
+        return isinstance(change, CompleteSwap) or (removed and not is_snapshot(change.name))
+
+    def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
+        """The indexes of swaps are made again; nothing is staged for a removal."""
+        for staging in stagings:
+            with staging.taking_problems():
+                staging.folder.make_private_folders()
+                swaps = [change for change in staging.changes if isinstance(change, CompleteSwap)]
+                if swaps:
+                    interval = work.index_interval_bytes(staging)
+                    stage_swaps(work.engine, work.place(staging), staging.stage_folder, swaps, interval)
+
+    def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
+        """The log and the indexes of a finished swap are read whole; what goes is gone."""
+        for staging in stagings:
+            for change in staging.changes:
+                if isinstance(change, CompleteSwap):
+                    wrong = not_completed(work.engine, work.place(staging), staging.plan, change)
+                else:
+                    assert isinstance(change, ReplaceFile)
+                    wrong = not_removed(work, staging, change.name)
+                work.found(staging, change, wrong)
 
 
-def told_version(view: LogDir) -> str:
-    """The oldest version whose broker made the directory, where it tells; else empty (KIP-858: ``directory.id``)."""
-    return DIRECTORY_ID_SINCE if view.directory_id else ""
+LEFTOVERS = Leftovers()
 
 
 def holds_leftovers(partition: Partition) -> bool:
@@ -68,56 +143,24 @@ def holds_leftovers(partition: Partition) -> bool:
     return not partition.unreadable and (left or bool(partition.orphan_indexes))
 
 
-def look_at_leftovers(
-    view: LogDir, surveys: Sequence[Survey], options: Options, engine: Engine, progress: Progress
-) -> None:
-    """Look at what is left behind; the result is put into ``Survey.leftovers``.
-
-    The segments of partitions with a ``.log.swap`` are scanned, where they are not yet, and each swap is read whole.
-    """
-    version = next_version(view, options)
-    touched = [each for survey in surveys if holds_leftovers(each.partition) and not _never(each)]
-    with_swaps = [each for each in touched if log_swaps(each.partition)]
-    scan_partitions(view, [each for each in with_swaps if not each.segments], options, engine, progress)
-    for each in touched:
-        each.leftovers = _see(each, version)
-
-
 def _never(survey: Survey) -> bool:
     return survey.partition.topic == NEVER_TOUCHED or survey.settings.remote_storage_enable
 
 
-def _see(survey: Survey, version: Version) -> SeenLeftovers:
+def _see(survey: Survey, swaps: Sequence[SeenSwap], version: Version) -> SeenLeftovers:
     partition = survey.partition
-    swaps = log_swaps(partition)
-    makes: dict[int, tuple[NewFile, ...]] = {}
+    makes = {swap.pending.base_offset: swap.makes for swap in swaps}
     decision, damaged = SwapDecision(), frozenset[int]()
     if swaps:
         live = _live(survey)
         damaged = frozenset(one.base_offset for one in live if one.damaged)
-        pending = []
-        for swap in swaps:
-            interval = survey.settings.index_interval_bytes
-            found, made = read_swap(partition.path, swap.base_offset, swap.file.size, interval)
-            pending.append(_held_against_segments(partition, found))
-            makes[swap.base_offset] = new_files(made)
-        decision = decide_swaps(pending, live, _cleaned(partition), version)
+        decision = decide_swaps([swap.pending for swap in swaps], live, _cleaned(partition), version)
         if not decision.left and len(live) != len(partition.segments):
             decision = SwapDecision(left="not all of its segments could be read", sides=decision.sides)
     odd = _half_done(partition) or _odd(partition) or _txn_swap_alone(partition)
     left = odd or decision.left
     removals = () if left else tuple(_removals(partition, decision, version))
     return SeenLeftovers(decision, makes, removals, left, damaged)
-
-
-def _held_against_segments(partition: Partition, swap: PendingSwap) -> PendingSwap:
-    """A swap that a ``.cleaned`` makes void is read beside the segments: is there anything that only it has?"""
-    if swap.problem or all(base > swap.base_offset for base in _cleaned(partition)):
-        return swap
-    try:
-        return swap._replace(missing=missing_batches(partition, swap.base_offset))
-    except OSError as error:
-        return swap._replace(problem=f"it could not be held against the segments: {why(error)}")
 
 
 def _live(survey: Survey) -> list[LiveSegment]:
@@ -227,7 +270,7 @@ def _alone(version: Version) -> str:
 
 def leftover_changes(survey: Survey) -> tuple[tuple[Change, ...], tuple[str, ...]]:
     """The changes that finish and remove what is left behind, and what the reviewer must know."""
-    seen = survey.leftovers
+    seen = survey.seen(LEFTOVERS_SEEN)
     if seen is None:
         return (), ()
     sides = tuple(f"leftovers: {side}" for side in seen.swaps.sides)
@@ -288,12 +331,6 @@ def _removal(partition: Partition, one: Removal) -> ReplaceFile:
 # -- findings
 
 
-def leftovers_mend(finding: Finding) -> bool:
-    """Whether ``--fix leftovers`` has something for a finding."""
-    orphan = finding.rule == "KR205" and finding.position < 0
-    return orphan or (finding.rule == RULE and _LEFT_ALONE not in finding.evidence)
-
-
 def leftover_findings(survey: Survey) -> Iterator[Finding]:
     """What is left behind in one partition, and what the next start does with it."""
     for leftover in survey.partition.leftovers:
@@ -314,7 +351,7 @@ def _evidence(survey: Survey, leftover: Leftover) -> str:
 
 
 def _fate(survey: Survey, leftover: Leftover) -> str:
-    seen = survey.leftovers
+    seen = survey.seen(LEFTOVERS_SEEN)
     if seen is None:
         return f"{_LEFT_ALONE}: krepair never changes this topic"
     if leftover.kind != "swap":
@@ -337,7 +374,7 @@ def _fate(survey: Survey, leftover: Leftover) -> str:
 
 def swap_forecast(survey: Survey) -> str:
     """What the next start does with the swaps of a partition, or empty."""
-    seen = survey.leftovers
+    seen = survey.seen(LEFTOVERS_SEEN)
     if seen is None or not any(leftover.kind == "swap" for leftover in survey.partition.leftovers):
         return ""
     if seen.left:

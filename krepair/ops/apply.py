@@ -248,7 +248,8 @@ class _Apply:
                             (staging, self.stager.finish_item(staging, change, stage=path, make=False))
                         )
                     elif isinstance(change, CompleteSwap):
-                        self._note_stale(staging, not_completed(staging.folder, staging.plan, change))
+                        place = self.stager.place(staging)
+                        self._note_stale(staging, not_completed(self.engine, place, staging.plan, change))
                 except OSError as error:
                     self._note_stale(staging, f"{error.filename}: {error.strerror}")
         for index, result in self.engine.run(FINISH, [item for _, item in work]):

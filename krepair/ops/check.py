@@ -130,6 +130,7 @@ class _Seen(NamedTuple):
     forecast: tuple[ForecastLine, ...]
     space: StartSpace
     kept: tuple[KeptPlan, ...]
+    engine: Engine
 
 
 def _check_one(
@@ -157,6 +158,7 @@ def _check_one(
         forecast=lines,
         space=start_space(view, surveyed, {line.partition: line for line in lines}),
         kept=kept_originals(view, options.now_ms),
+        engine=engine,
     )
     uncleanable = [each for each in surveyed if isinstance(each.outcome, LeftAlone) and each.outcome.damaged]
     return LogDirReport(
@@ -219,7 +221,8 @@ def _findings(seen: _Seen, settings: Settings, options: Options) -> Iterator[Fin
     for each in seen.surveyed:
         yield from _findings_of_partition(seen, each, options)
     views = (seen.view, *seen.others)
-    yield from transaction_findings(views, seen.surveyed, options.now_ms, settings.transaction_max_timeout_ms)
+    longest_ms = settings.transaction_max_timeout_ms
+    yield from transaction_findings(views, seen.surveyed, options.now_ms, longest_ms, seen.engine)
     yield from fetch_findings(seen.surveyed)
     yield from recovery_findings(seen.forecast)
     yield from refusal_findings(seen.view, seen.surveyed, seen.root, seen.version)
@@ -236,7 +239,7 @@ def _findings_of_root(seen: _Seen, options: Options) -> Iterator[Finding]:
     yield from checkpoint_findings(view, seen.root.checkpoints)
     yield from metadata_findings(view, seen.root.metadata)
     yield from marked_findings(view, seen.version)
-    yield from duplicate_findings(view, seen.others)
+    yield from duplicate_findings(view, seen.others, seen.engine)
     yield from ownership_findings(view, nodes_of(view))
     freed = freed_at_start(seen.surveyed, [each for each in view.marked if each.role == "delete"])
     if freed is not None:

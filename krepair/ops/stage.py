@@ -20,7 +20,7 @@ from krepair.fixes.epochs import log_start_of, made_anew, see_epochs
 from krepair.fixes.snapshot_state import see_snapshots, state_rules, target_of
 from krepair.fixes.snapshots import is_snapshot, made_from_log
 from krepair.fixes.survey import facts_of, newest_snapshot
-from krepair.fixes.swaps import stage_swap
+from krepair.fixes.swaps import stage_swaps
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.journal.action import StagedGroup
 from krepair.journal.folder import PartitionFolder
@@ -214,7 +214,7 @@ class Stager:
         for number, source in enumerate(change.sources):
             items.append(
                 StageItem(
-                    place=self._place(each),
+                    place=self.place(each),
                     change=change,
                     source=number,
                     target=target,
@@ -227,7 +227,8 @@ class Stager:
             position += source.kept_bytes
         return items
 
-    def _place(self, each: Staging) -> Place:
+    def place(self, each: Staging) -> Place:
+        """Where a partition's files are."""
         return Place(
             host=self.plan.host,
             log_dir=self.plan.log_dir,
@@ -314,7 +315,7 @@ class Stager:
         missing = [segment for segment in each.partition.segments if segment.base_offset not in each.facts]
         items = [
             ScanItem(
-                place=self._place(each),
+                place=self.place(each),
                 base_offset=segment.base_offset,
                 size=segment.log.size,
                 now_ms=self.plan.policy.now_ms,
@@ -354,7 +355,7 @@ class Stager:
             mtime_ns=change.mtime_ns
         )
         return FinishItem(
-            place=self._place(each),
+            place=self.place(each),
             change=change,
             stage=stage or f"{each.folder.private}/stage",
             attributes=attributes,
@@ -394,7 +395,7 @@ class Stager:
     def mended_item(self, each: Staging, change: MendLog, target: str) -> MendedItem:
         """The item that makes a log without its damage, and its indexes; without a target it only reads the new one."""
         return MendedItem(
-            place=self._place(each),
+            place=self.place(each),
             base_offset=change.base_offset,
             size=change.size_before if target else change.size_after,
             without=tuple((one.start, one.end) for one in change.removed) if target else (),
@@ -408,10 +409,11 @@ class Stager:
     def _make_swaps(self, each: Staging) -> None:
         """Stages the indexes of the swaps of a partition; what goes wrong is put into it."""
         try:
-            for change in each.swaps:
+            if each.swaps:
                 each.folder.make_private_folders()
                 interval = int(setting(self.plan.policy, each.plan.topic, "index.interval.bytes"))
-                stage_swap(self.disk, each.folder, change, interval)
+                stage = f"{each.folder.private}/stage"
+                stage_swaps(self.engine, self.place(each), stage, each.swaps, interval)
         except KrepairError as error:
             each.problem = error
         except OSError as error:
@@ -491,7 +493,7 @@ class Stager:
             return
         policy = self.plan.policy
         (seen,) = see_snapshots(
-            [target_of(self.view, each.partition, self._place(each), each.facts.values())],
+            [target_of(self.view, each.partition, self.place(each), each.facts.values())],
             state_rules(
                 policy.broker_version,
                 policy.now_ms,
@@ -526,7 +528,7 @@ class Stager:
                 f"{each.folder.path}/{change.name}: its .log is gone since the plan was made"
             )
         return MendItem(
-            place=self._place(each),
+            place=self.place(each),
             change=change,
             base_offset=base_offset,
             log_bytes=logs[base_offset],

@@ -193,7 +193,7 @@ class _VerifyPlan:
                 elif isinstance(change, RewriteSegments):
                     items.append(stager.finish_item(staging, change, stage=folder.path, make=False))
                 elif isinstance(change, CompleteSwap):
-                    wrong = not_completed(folder, plan, change)
+                    wrong = not_completed(self.engine, stager.place(staging), plan, change)
                     if wrong:
                         self._note(plan, change.change_id, wrong)
                 elif isinstance(change, SetAside | MendLog):

@@ -10,17 +10,21 @@ import msgspec
 
 from krepair.pipeline import (
     contents,
+    coordinator_states,
     damage,
     groups,
     indexes,
     look,
     rehearse,
+    swaps,
     tasks,
     transactions,
+    two_logs,
     txn_indexes,
     verify,
 )
 from krepair.pipeline.contents import ContentItem, ContentResult
+from krepair.pipeline.coordinator_states import StatesItem, StatesResult
 from krepair.pipeline.damage import MapItem, MapResult, MendedItem, MendedResult
 from krepair.pipeline.groups import GroupsItem, GroupsResult
 from krepair.pipeline.indexes import InspectItem, InspectResult, MendItem, MendResult
@@ -35,7 +39,9 @@ from krepair.pipeline.items import (
 )
 from krepair.pipeline.look import LookItem, LookResult
 from krepair.pipeline.rehearse import RehearseItem, RehearseResult
+from krepair.pipeline.swaps import StageSwapItem, SwapItem, SwapOutcome, SwapResult, VerifySwapItem
 from krepair.pipeline.transactions import TransactionsItem, TransactionsResult
+from krepair.pipeline.two_logs import TwoLogsItem, TwoLogsResult
 from krepair.pipeline.txn_indexes import TxnItem, TxnResult
 
 Item = TypeVar("Item")
@@ -69,6 +75,11 @@ READ_GROUPS = Task("read groups", GroupsItem, GroupsResult, groups.read_groups)
 READ_TRANSACTIONS = Task(
     "read transactions", TransactionsItem, TransactionsResult, transactions.read_transactions
 )
+LOOK_AT_SWAP = Task("look at swap", SwapItem, SwapResult, swaps.look_at_swap)
+STAGE_SWAP = Task("stage swap", StageSwapItem, SwapOutcome, swaps.stage_swap)
+VERIFY_SWAP = Task("verify swap", VerifySwapItem, SwapOutcome, swaps.verify_swap)
+COMPARE_TWO_LOGS = Task("compare two logs", TwoLogsItem, TwoLogsResult, two_logs.compare_two_logs)
+FIND_STATES = Task("find states", StatesItem, StatesResult, coordinator_states.find_states)
 TASKS: dict[str, Task[Any, Any]] = {
     task.name: task
     for task in (
@@ -87,6 +98,11 @@ TASKS: dict[str, Task[Any, Any]] = {
         READ_CONTENTS,
         READ_GROUPS,
         READ_TRANSACTIONS,
+        LOOK_AT_SWAP,
+        STAGE_SWAP,
+        VERIFY_SWAP,
+        COMPARE_TWO_LOGS,
+        FIND_STATES,
     )
 }
 

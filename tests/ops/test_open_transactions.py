@@ -10,9 +10,9 @@ import pytest
 
 from krepair.checks.catalogue import counts
 from krepair.ops.check import check
-from krepair.ops.findings import coordinator
 from krepair.ops.reports import LogDirReport
 from krepair.options import Engine, Options
+from krepair.pipeline import coordinator_states
 from tests import builders
 from tests.builders import NOW_MS, Record, commit, data
 
@@ -211,7 +211,7 @@ def test_coordinator_log_is_read_window_by_window_and_damage_in_it_says_nothing(
     batches = [data(offset, [Record(b"k", one)], timestamp=LAST) for offset, one in enumerate(values)]
     directory.partition("__transaction_state").segment(*batches, mtime_ms=LAST)
     log_dir = directory.write()
-    monkeypatch.setattr(coordinator, "WINDOW_BYTES", 2 * len(batches[0].raw) + 50)
+    monkeypatch.setattr(coordinator_states, "WINDOW_BYTES", 2 * len(batches[0].raw) + 50)
     assert said(log_dir) == []
     log = log_dir / "__transaction_state-0" / f"{0:020d}.log"
     content = bytearray(log.read_bytes())

@@ -5,50 +5,67 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from krepair.checks.catalogue import Finding
-from krepair.checks.side_by_side import SideBySide, batches_of, side_by_side
-from krepair.kernels.scan import ReadInto
-from krepair.logdir.reading import opened_for_reading, why
+from krepair.checks.side_by_side import SideBySide
+from krepair.fixes.survey import place_of
 from krepair.logdir.values import LogDir, Partition
-from krepair.pipeline.regenerate import read_into_from
+from krepair.pipeline.engine import Engine
+from krepair.pipeline.jobs import COMPARE_TWO_LOGS
+from krepair.pipeline.two_logs import LogAt, TwoLogsItem
 
 _REFUSED = "a broker with both log directories does not start: move one of the two folders out"
 
 
-def duplicate_findings(view: LogDir, others: Sequence[LogDir]) -> Iterator[Finding]:
+def duplicate_findings(view: LogDir, others: Sequence[LogDir], engine: Engine) -> Iterator[Finding]:
     """Partitions of a log directory that another one has too, both read and held against each other.
 
     Args:
         view: the log directory.
         others: the other ones that were given.
+        engine: where both logs are read.
     """
+    twins: list[_Twins] = []
     for other in others:
-        if other.path == view.path:
-            continue
-        there = {(each.topic, each.number): each for each in other.partitions}
-        for here in view.partitions:
-            twin = there.get((here.topic, here.number))
-            if twin is not None:
-                yield Finding(
-                    rule="KR603", partition=here.folder, evidence=f"{_told(here, twin)}; {_REFUSED}"
-                )
+        if other.path != view.path:
+            there = {(partition.topic, partition.number): partition for partition in other.partitions}
+            twins += [
+                (view, here, other, there[here.topic, here.number])
+                for here in view.partitions
+                if (here.topic, here.number) in there
+            ]
+    for (_, here, _, _), evidence in zip(twins, _told(twins, engine), strict=True):
+        yield Finding(rule="KR603", partition=here.folder, evidence=f"{evidence}; {_REFUSED}")
 
 
-def _told(here: Partition, there: Partition) -> str:
-    bad = next((each.unreadable for each in (here, there) if each.unreadable), "")
-    if bad:
-        return f"also {there.path}, which cannot be held against it: {bad}"
-    try:
-        seen = side_by_side(batches_of(_logs(here)), batches_of(_logs(there)))
-    except OSError as error:
-        return f"also {there.path}, which cannot be held against it: {error.filename}: {why(error)}"
-    ends = f"also {there.path}: the log here ends at {seen.first_end}, there at {seen.second_end}"
-    return f"{ends}; {said(seen)}"
+_Twins = tuple[LogDir, Partition, LogDir, Partition]
 
 
-def _logs(partition: Partition) -> Iterator[tuple[ReadInto, int]]:
-    for segment in partition.segments:
-        with opened_for_reading(segment.log.path) as descriptor:
-            yield read_into_from(descriptor), segment.log.size
+def _told(twins: Sequence[_Twins], engine: Engine) -> list[str]:
+    told: dict[int, str] = {}
+    to_read = []
+    for number, (_, here, _, there) in enumerate(twins):
+        bad = here.unreadable or there.unreadable
+        if bad:
+            told[number] = f"also {there.path}, which cannot be held against it: {bad}"
+        else:
+            to_read.append(number)
+    items = [
+        TwoLogsItem(first=_log(twins[number][0], twins[number][1]), second=_log(*twins[number][2:]))
+        for number in to_read
+    ]
+    for index, result in engine.run(COMPARE_TWO_LOGS, items):
+        there = twins[to_read[index]][3]
+        if result.failure:
+            told[to_read[index]] = f"also {there.path}, which cannot be held against it: {result.why}"
+        else:
+            seen = result.seen
+            ends = f"also {there.path}: the log here ends at {seen.first_end}, there at {seen.second_end}"
+            told[to_read[index]] = f"{ends}; {said(seen)}"
+    return [told[number] for number in range(len(twins))]
+
+
+def _log(view: LogDir, partition: Partition) -> LogAt:
+    segments = tuple((segment.base_offset, segment.log.size) for segment in partition.segments)
+    return LogAt(place=place_of(view, partition), segments=segments)
 
 
 def said(seen: SideBySide) -> str:

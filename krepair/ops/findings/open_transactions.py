@@ -21,6 +21,7 @@ from krepair.logdir.values import LogDir
 from krepair.ops.findings.broker_clock import LastWrite, last_write, markers_in
 from krepair.ops.findings.coordinator import coordinator_states
 from krepair.ops.findings.trouble import mtimes_look_copied
+from krepair.pipeline.engine import Engine
 from krepair.rules.model import SegmentFacts
 from krepair.rules.producers import all_ids, states_by_scan
 
@@ -68,7 +69,7 @@ class OpenTransaction(NamedTuple):
 
 
 def transaction_findings(
-    views: Sequence[LogDir], surveys: Sequence[Survey], now_ms: int, most_ms: int
+    views: Sequence[LogDir], surveys: Sequence[Survey], now_ms: int, most_ms: int, engine: Engine
 ) -> Iterator[Finding]:
     """KR103 for each partition with transactions that nobody will end, KR107 once for those that may be such.
 
@@ -78,13 +79,14 @@ def transaction_findings(
             its tail, behind which a marker may lie.
         now_ms: the clock.
         most_ms: ``transaction.max.timeout.ms``.
+        engine: where ``__transaction_state`` is searched.
     """
     written = last_write(
         ((survey.partition.topic, facts) for survey in surveys for facts in survey.segments), now_ms
     )
     limit_ms = most_ms + COORDINATOR_SLACK_MS
     found = [one for survey in surveys for one in open_in(survey, written) if one.bounds.at_most_ms > limit_ms]
-    states = coordinator_states(views, {one.producer_id for one in found})
+    states = coordinator_states(views, {one.producer_id for one in found}, engine)
     hanging: dict[str, list[tuple[OpenTransaction, str]]] = {}
     unknown: list[OpenTransaction] = []
     for one in found:

@@ -1,0 +1,73 @@
+"""Task: hold the same partition in two log directories against each other, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from krepair.checks.side_by_side import SideBySide, batches_of, side_by_side
+from krepair.durable.tree import Tree
+from krepair.kernels.scan import ReadInto
+from krepair.logdir.reading import opened_for_reading, why
+from krepair.pipeline.items import FailureKind, Place
+from krepair.pipeline.place import reached
+from krepair.pipeline.regenerate import read_into_from
+from krepair.pipeline.tasks import log_name
+
+
+class LogAt(Struct, frozen=True, kw_only=True):
+    """One log.
+
+    Attributes:
+        place: of the partition.
+        segments: (base offset, bytes of the ``.log``), ascending.
+    """
+
+    place: Place
+    segments: tuple[tuple[int, int], ...]
+
+
+class TwoLogsItem(Struct, frozen=True, kw_only=True):
+    """Two logs of one partition."""
+
+    first: LogAt
+    second: LogAt
+
+
+class TwoLogsResult(Struct, frozen=True, kw_only=True):
+    """What they have in common.
+
+    Attributes:
+        failure: kind of failure, empty if both could be read.
+        why: of a failure.
+        seen: both, side by side.
+    """
+
+    failure: FailureKind = ""
+    why: str = ""
+    seen: SideBySide = SideBySide()
+
+
+def compare_two_logs(item: TwoLogsItem) -> TwoLogsResult:
+    """Read two logs in windows, every CRC checked, up to the first damage of each."""
+    trees = []
+    for log in (item.first, item.second):
+        tree, wrong = reached(log.place)
+        if wrong:
+            return TwoLogsResult(failure="elsewhere", why=wrong)
+        trees.append(tree)
+    try:
+        first, second = (
+            batches_of(_segments(log, tree))
+            for log, tree in zip((item.first, item.second), trees, strict=True)
+        )
+        return TwoLogsResult(seen=side_by_side(first, second))
+    except OSError as error:
+        return TwoLogsResult(failure="unreadable", why=f"{error.filename}: {why(error)}")
+
+
+def _segments(log: LogAt, tree: Tree) -> Iterator[tuple[ReadInto, int]]:
+    for base_offset, size in log.segments:
+        with opened_for_reading(f"{log.place.path}/{log_name(base_offset)}", tree) as descriptor:
+            yield read_into_from(descriptor), size

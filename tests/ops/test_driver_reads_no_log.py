@@ -1,0 +1,115 @@
+"""Whole logs are read by tasks, where the engine runs them, and never by the driver.
+
+The journal reads what it keeps, for its digest, at the moment of the commit: that is the committing process's own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import msgspec
+import pytest
+
+from krepair.errors import ExitCode
+from krepair.formats.transaction_state import TransactionStatus
+from krepair.ops.apply import apply
+from krepair.ops.check import check
+from krepair.ops.plan import make_plan
+from krepair.ops.verify import verify_plan
+from krepair.pipeline.engine import InlineEngine
+from krepair.pipeline.jobs import Task, run_encoded
+from tests.ops import pending
+from tests.ops.pending import BASE, name, options
+from tests.ops.test_open_transactions import LAST, MINUTE, rules, value, with_coordinator
+
+
+class DriverReads:
+    """Bytes of logs that were read outside of any task, by name of the file."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bytes: dict[str, int] = {}
+        self.tasks: set[str] = set()
+        self._in_task = False
+        monkeypatch.setattr(InlineEngine, "run", self._run)
+        for call in ("read", "pread", "preadv"):
+            monkeypatch.setattr(os, call, self._watching(getattr(os, call)))
+
+    def _watching(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(descriptor: int, *rest: Any) -> Any:
+            got = real(descriptor, *rest)
+            if not self._in_task and not _commits():
+                file = os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}"))
+                if ".log" in file:
+                    count = got if isinstance(got, int) else len(got)
+                    self.bytes[file] = self.bytes.get(file, 0) + count
+            return got
+
+        return call
+
+    def _run(self, task: Task[Any, Any], items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        for index, item in enumerate(items):
+            self._in_task = True
+            self.tasks.add(task.name)
+            try:
+                # As on Spark: what does not travel is not there.
+                result = run_encoded(task.name, msgspec.msgpack.encode(item))
+            finally:
+                self._in_task = False
+            yield index, msgspec.msgpack.decode(result, type=task.result)
+
+
+def _commits() -> bool:
+    """Whether the call comes from the journal."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith("krepair.journal."):
+            return True
+        frame = frame.f_back
+    return False
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> DriverReads:
+    return DriverReads(monkeypatch)
+
+
+def test_a_swap_is_looked_at_completed_and_verified_by_tasks(tmp_path: Path, reads: DriverReads) -> None:
+    root = pending.write(tmp_path / "logs")
+    chosen = options()
+    assert "KR601" in {finding.rule for finding in check([str(root)], chosen).log_dirs[0].findings}
+    plan = make_plan(str(root), chosen)
+    assert apply(plan, chosen).exit_code == ExitCode.DONE
+    assert not verify_plan(plan, chosen).problems
+    assert {"look at swap", "stage swap", "verify swap"} <= reads.tasks
+    assert reads.bytes == {}
+
+
+def test_a_void_swap_is_held_against_the_segments_by_a_task(tmp_path: Path, reads: DriverReads) -> None:
+    root = pending.write(tmp_path / "logs", gone=(200, 300))
+    (root / pending.FOLDER / name(BASE, ".log.cleaned")).write_bytes(b"")
+    (partition,) = (one for one in make_plan(str(root), options()).partitions if one.folder == pending.FOLDER)
+    assert "only copy" in partition.why
+    assert reads.bytes == {}
+
+
+def test_two_copies_of_a_partition_are_compared_by_a_task(tmp_path: Path, reads: DriverReads) -> None:
+    one = pending.write(tmp_path / "one")
+    shutil.copytree(one, tmp_path / "other")
+    report = check([str(one), str(tmp_path / "other")], options())
+    assert "KR603" in {finding.rule for finding in report.log_dirs[0].findings}
+    assert "compare two logs" in reads.tasks
+    assert reads.bytes == {}
+
+
+def test_the_coordinators_log_is_searched_by_a_task(tmp_path: Path, reads: DriverReads) -> None:
+    one = value(7, TransactionStatus.ONGOING, (("s", 3),), LAST - MINUTE)
+    root = with_coordinator(tmp_path / "logs", one, file_age=6)
+    assert rules(root) == ["KR103"]
+    assert "find states" in reads.tasks
+    assert reads.bytes == {}
