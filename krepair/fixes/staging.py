@@ -148,6 +148,11 @@ class Work:
         if text:
             self.wrong.append(Wrong(staging.plan.folder, change.change_id, text))
 
+    def found_all(self, staging: Staging, error: KrepairError | OSError) -> None:
+        """None of the changes of a partition could be verified."""
+        text = error.message if isinstance(error, KrepairError) else f"{error.filename}: {error.strerror}"
+        self.wrong.append(Wrong(staging.plan.folder, "", text))
+
     def place(self, staging: Staging) -> Place:
         """Where a partition's files are, as work items name it."""
         return Place(

@@ -1,0 +1,361 @@
+"""Marker-only spans: transaction markers and emptied batches that no reader needs any more go (KAFKA-8335)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from krepair.checks.catalogue import Finding
+from krepair.fixes.fix import Fix, Proposal, Purpose
+from krepair.fixes.gates import cannot_compact
+from krepair.fixes.ground import Ground, place_of, recorded
+from krepair.fixes.logs import facts_of, read_logs, scan_item, scan_problem
+from krepair.fixes.markers_staging import stage_groups, verify_groups
+from krepair.fixes.producers_at_end import newest_snapshot
+from krepair.fixes.staging import Staging, Work
+from krepair.fixes.survey import Sight, Survey, log_end_of
+from krepair.kernels import classes as c
+from krepair.kernels.scan import INT64_MAX
+from krepair.logdir.reading import why
+from krepair.logdir.values import Partition
+from krepair.pipeline.items import ScanItem
+from krepair.pipeline.jobs import SCAN
+from krepair.plan.build import version_of
+from krepair.plan.model import (
+    Change,
+    HorizonChoice,
+    KeepOriginal,
+    ReasonTally,
+    RewriteSegments,
+    SourceSegment,
+    Span,
+)
+from krepair.rules.grouping import index_bytes_at_most
+from krepair.rules.markers import decide
+from krepair.rules.model import (
+    GroupDecision,
+    LeftAlone,
+    MarkerPolicy,
+    NeedsRescan,
+    PartitionDecision,
+    SegmentFacts,
+    SegmentOutcome,
+)
+
+STAMPS_SINCE = (3, 1, 0)
+TXN_CODES = frozenset({"txnindex-disagrees", "txnindex-damage"})
+MARKER_CLASSES = (
+    c.MARKER_DATA_REMAINS,
+    c.MARKER_UNSTAMPED,
+    c.MARKER_STAMP_TO_COME,
+    c.MARKER_STAMP_PAST,
+    c.MARKER_EPOCH,
+)
+
+
+class SeenMarkers(NamedTuple):
+    """What was decided on one partition.
+
+    Attributes:
+        decision: for each segment; None if it is left alone.
+        left: why, else None.
+    """
+
+    decision: PartitionDecision | None
+    left: LeftAlone | None
+
+
+MARKERS_SEEN: Sight[SeenMarkers] = Sight("markers")
+
+
+class Markers(Fix):
+    """Segments are written anew without the markers and emptied batches that go, neighbours merged."""
+
+    name = "markers"
+    after = ("leftovers",)
+    mends = frozenset({"KR101"})
+
+    def wants(self, ground: Ground, partition: Partition) -> bool:
+        """Where nothing was named: every partition that the cleaner would compact."""
+        options = ground.options
+        named = bool(options.topics or options.partitions)
+        return named or ground.settings.topic(partition.topic).compacts or bool(partition.unreadable)
+
+    def reads_whole(self, partition: Partition, way: str) -> bool:
+        """Every batch is decided on."""
+        del way
+        return bool(partition.segments)
+
+    def look(self, ground: Ground, surveys: Sequence[Survey], purpose: Purpose) -> None:
+        """Decide on each; one partition's failure never stops the others (KIP-346)."""
+        del purpose
+        gates = {one.partition.folder: cannot_compact(one.partition, one.settings) for one in surveys}
+        read_logs(ground, [one for one in surveys if gates[one.partition.folder] is None])
+        for survey in surveys:
+            left = gates[survey.partition.folder]
+            if left is None and survey.log is not None:
+                left = survey.log.problem
+            survey.put(MARKERS_SEEN, SeenMarkers(None, left) if left else _decide(ground, survey))
+
+    def findings(self, ground: Ground, survey: Survey) -> Iterator[Finding]:
+        """KR101."""
+        del ground
+        return bloat_findings(survey)
+
+    def propose(self, ground: Ground, survey: Survey) -> Proposal:
+        """Each group of segments that changes."""
+        del ground
+        seen = survey.seen(MARKERS_SEEN)
+        if seen is None:
+            return Proposal()
+        if seen.decision is None:
+            assert seen.left is not None
+            note = f"its markers are left alone ({seen.left.code}): {seen.left.why}"
+            return Proposal(left=seen.left, left_note=note)
+        return _proposal(survey, seen.decision)
+
+    def owns(self, change: Change) -> bool:
+        """Segments that are written anew."""
+        return isinstance(change, RewriteSegments)
+
+    def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
+        """Copy what stays; the decisions are made again and must be the plan's."""
+        stage_groups(work, stagings)
+
+    def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
+        """Every batch and every index entry of the new segments, by an independent reading."""
+        verify_groups(work, stagings)
+
+
+MARKERS = Markers()
+
+
+def decision_of(survey: Survey) -> PartitionDecision | None:
+    """What was decided, None if nothing was."""
+    seen = survey.seen(MARKERS_SEEN)
+    return None if seen is None else seen.decision
+
+
+def left_alone(survey: Survey) -> LeftAlone | None:
+    """Why no decision can be made on a partition: its log, or what the rules say; None if one was made, or none asked."""
+    if survey.log is not None and survey.log.problem is not None:
+        return survey.log.problem
+    seen = survey.seen(MARKERS_SEEN)
+    return None if seen is None else seen.left
+
+
+def transaction_indexes_disagree(survey: Survey) -> bool:
+    """Whether reading the logs found a transaction index that is damaged, or that the markers contradict."""
+    left = left_alone(survey)
+    return left is not None and left.code in TXN_CODES
+
+
+# -- decisions
+
+
+def _decide(ground: Ground, survey: Survey) -> SeenMarkers:
+    if survey.high_watermark < 0 and not ground.options.assume_high_watermark:
+        return SeenMarkers(
+            None,
+            LeftAlone(
+                "no-high-watermark",
+                "replication-offset-checkpoint has no line for it, so it is not known what is replicated",
+                "krepair plan LOGDIR --assume-high-watermark log-end --out PLAN",
+            ),
+        )
+    try:
+        policy = marker_policy(ground, survey)
+    except OSError as error:
+        text = f"{survey.partition.folder}: {why(error)}"
+        return SeenMarkers(None, LeftAlone("unreadable", text, damaged=True))
+    outcome = decide(survey.segments, policy)
+    if isinstance(outcome, NeedsRescan):
+        outcome = _scan_again(ground, survey, policy, outcome)
+    return SeenMarkers(outcome, None) if isinstance(outcome, PartitionDecision) else SeenMarkers(None, outcome)
+
+
+def _scan_again(
+    ground: Ground, survey: Survey, policy: MarkerPolicy, needed: NeedsRescan
+) -> PartitionDecision | LeftAlone:
+    """Scan segments again, now that it is known whose markers stay."""
+    assert survey.log is not None
+    segments = {segment.base_offset: segment for segment in survey.partition.segments}
+    items = [_protecting(ground, survey, policy, needed, base) for base in needed.base_offsets]
+    again = {}
+    for index, result in ground.engine.run(SCAN, items):
+        problem = scan_problem(result)
+        if problem is not None:
+            return problem
+        base_offset = items[index].base_offset
+        again[base_offset] = facts_of(segments[base_offset], result)
+    facts = tuple(again.get(one.base_offset, one) for one in survey.segments)
+    survey.log = survey.log._replace(segments=facts)
+    outcome = decide(facts, policy, needed.protected)
+    if isinstance(outcome, NeedsRescan):
+        why_left = "the partition changed while it was read"
+        return LeftAlone("changed", why_left, "krepair plan LOGDIR --out PLAN")
+    return outcome
+
+
+def _protecting(
+    ground: Ground, survey: Survey, policy: MarkerPolicy, needed: NeedsRescan, base_offset: int
+) -> ScanItem:
+    segment = next(one for one in survey.partition.segments if one.base_offset == base_offset)
+    return replace(
+        scan_item(ground, survey, segment, check_crc=False),
+        high_watermark=policy.high_watermark,
+        protected=tuple((int(pid), int(epoch)) for pid, epoch in needed.protected),
+    )
+
+
+def marker_policy(ground: Ground, survey: Survey) -> MarkerPolicy:
+    """Inputs of marker-only compaction for a partition that was read.
+
+    Raises:
+        OSError: a producer snapshot cannot be read.
+    """
+    topic, options = survey.settings, ground.options
+    log_end = log_end_of(survey.segments)
+    snapshot_offset, snapshot = newest_snapshot(survey.partition.snapshots, log_end)
+    version = version_of(options.broker_version)
+    stamped = any(facts.summary.stamped for facts in survey.segments)
+    high_watermark = survey.high_watermark
+    if options.assume_high_watermark == "log-end":
+        high_watermark = max(high_watermark, log_end)
+    return MarkerPolicy(
+        now_ms=options.now_ms,
+        horizon=options.delete_horizon,
+        delete_retention_ms=topic.delete_retention_ms,
+        min_compaction_lag_ms=topic.min_compaction_lag_ms,
+        segment_bytes=topic.segment_bytes,
+        segment_index_bytes=topic.segment_index_bytes,
+        index_interval_bytes=topic.index_interval_bytes,
+        producer_expiry_ms=ground.settings.producer_expiry_ms,
+        high_watermark=high_watermark,
+        first_dirty_offset=recorded(ground.view.cleaner.offsets, survey.partition, -1),
+        stamps=stamped or (version is not None and version >= STAMPS_SINCE),
+        merge=options.merge,
+        snapshot_offset=snapshot_offset,
+        snapshot=snapshot,
+    )
+
+
+# -- findings
+
+
+def bloat_findings(survey: Survey) -> Iterator[Finding]:
+    """KR101: what compaction of markers would free."""
+    decision = decision_of(survey)
+    if decision is None:
+        return
+    unlimited = next((choice for choice in decision.horizons if choice.name == "unlimited"), None)
+    before = sum(outcome.log_bytes for outcome in decision.outcomes)
+    now = sum(outcome.kept_bytes for outcome in decision.outcomes)
+    most = before - unlimited.log_bytes_after if unlimited is not None else before - now
+    if most <= 0:
+        return
+    tallies = sum_tallies(survey.segments)
+    markers = sum(int(tallies[number, c.T_BATCHES]) for number in MARKER_CLASSES)
+    emptied = int(tallies[c.EMPTIED, c.T_BATCHES])
+    yield Finding(
+        rule="KR101",
+        partition=survey.partition.folder,
+        evidence=(
+            f"{markers} markers and {emptied} emptied batches; {before - now} of {before} bytes can go by the "
+            f"chosen horizon, {most} in all"
+        ),
+        bytes=most,
+    )
+
+
+def sum_tallies(segments: Sequence[SegmentFacts]) -> c.Tallies:
+    """Tallies of all segments together."""
+    total = c.no_tallies()
+    for facts in segments:
+        total += facts.summary.tallies
+    return total
+
+
+# -- plan
+
+
+def _proposal(survey: Survey, decision: PartitionDecision) -> Proposal:
+    span = decision.span
+    return Proposal(
+        changes=tuple(_change(survey, group) for group in decision.groups if group.changes),
+        notes=(*decision.notes, f"{decision.active_producers} active producers at the log end"),
+        fields={
+            "log_end_offset": decision.log_end_offset,
+            "span": Span(
+                start_offset=span.start_offset,
+                end_offset=span.end_offset,
+                limit=span.limit,
+                limit_text=span.limit_text,
+            ),
+            "horizon_ms": decision.horizon_ms,
+            "horizons": tuple(
+                HorizonChoice(
+                    name=choice.name,
+                    horizon_ms=choice.horizon_ms,
+                    log_bytes_after=choice.log_bytes_after,
+                    markers_dropped=choice.markers_dropped,
+                    chosen=choice.chosen,
+                )
+                for choice in decision.horizons
+            ),
+            "kept_last": decision.kept_last,
+        },
+    )
+
+
+def _change(survey: Survey, group: GroupDecision) -> RewriteSegments:
+    sources = group.sources
+    refs = {segment.base_offset: segment for segment in survey.partition.segments}
+    aborted = sum(len(source.aborted_kept) for source in sources)
+    log_bytes = group.kept_bytes
+    filled = [source for source in sources if source.batches]
+    return RewriteSegments(
+        change_id=f"{survey.partition.folder}/{sources[0].base_offset:020d}",
+        base_offset=sources[0].base_offset,
+        sources=tuple(_source(source) for source in sources),
+        log_bytes=log_bytes,
+        index_bytes_at_most=index_bytes_at_most(log_bytes, survey.settings.index_interval_bytes, aborted),
+        batches=sum(source.kept_batches for source in sources),
+        mtime_ns=refs[sources[-1].base_offset].log.mtime_ns,
+        last_offset=filled[-1].last_offset if filled else -1,
+        removes_snapshots=_merged_away_snapshots(survey.partition, sources),
+        freed_at_purge=0,
+        peak_extra_bytes=0,
+        undo=KeepOriginal(),
+    )
+
+
+def _merged_away_snapshots(partition: Partition, sources: Sequence[SegmentOutcome]) -> tuple[str, ...]:
+    """Snapshots named after segments that are merged away go, as on 2.8+ (KAFKA-9393); the newest never does."""
+    gone = {source.base_offset for source in sources[1:]}
+    return tuple(snapshot.file.name for snapshot in partition.snapshots[:-1] if snapshot.offset in gone)
+
+
+def _source(source: SegmentOutcome) -> SourceSegment:
+    return SourceSegment(
+        base_offset=source.base_offset,
+        log_bytes=source.log_bytes,
+        batches=source.batches,
+        kept_bytes=source.kept_bytes,
+        kept_batches=source.kept_batches,
+        kept_records=source.kept_records,
+        kept_markers=source.kept_markers,
+        reasons=tuple(
+            ReasonTally(reason=reason.value, batches=tally.batches, bytes=tally.bytes)
+            for reason, tally in source.reasons.items()
+        ),
+        drop_unstamped=source.drop_unstamped,
+        carried_open=source.carried_open,
+        keep_positions=source.keep_positions,
+        protected=source.protected,
+        last_position=source.last_position,
+        decisions=f"{source.decisions & (2**64 - 1):016x}",
+        aborted_kept=source.aborted_kept,
+    )

@@ -1,0 +1,254 @@
+"""Segments written anew: copied on the engine, decided again, finished, and read once more before any swap."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from krepair.durable.attributes import read_attributes
+from krepair.errors import KrepairError, StalePlanError, UnreadableError
+from krepair.fixes.producers_at_end import newest_snapshot
+from krepair.fixes.staging import Staging, Work, error_of
+from krepair.journal.action import StagedGroup
+from krepair.journal.folder import PartitionFolder
+from krepair.journal.freshness import check_fresh
+from krepair.pipeline.compare import compare_with_sources
+from krepair.pipeline.items import FinishItem, StageItem
+from krepair.pipeline.jobs import FINISH, STAGE
+from krepair.plan.figures import setting
+from krepair.plan.model import RewriteSegments
+from krepair.rules.markers import stage_inputs
+from krepair.rules.model import MarkerPolicy, SegmentFacts
+
+
+def groups_of(staging: Staging) -> list[RewriteSegments]:
+    """The groups of segments among its changes."""
+    return [change for change in staging.changes if isinstance(change, RewriteSegments)]
+
+
+def stage_groups(work: Work, stagings: Sequence[Staging]) -> None:
+    """Copy, recheck, finish and verify; each partition's problem is put into its ``Staging``."""
+    _copy(work, stagings)
+    for staging in stagings:
+        if staging.problem is None:
+            with staging.taking_problems():
+                _recheck(work, staging)
+    _finish(work, stagings)
+
+
+def verify_groups(work: Work, stagings: Sequence[Staging]) -> None:
+    """Hold new segments against the plan; with ``work.originals`` also against the kept originals."""
+    jobs: list[tuple[Staging, FinishItem]] = []
+    for staging in stagings:
+        try:
+            path = staging.folder.path
+            jobs += [
+                (staging, finish_item(work, staging, group, path, make=False)) for group in groups_of(staging)
+            ]
+        except (KrepairError, OSError) as error:
+            work.found_all(staging, error)
+    work.progress.start("verify", sum(item.change.log_bytes for _, item in jobs))
+    for index, result in work.engine.run(FINISH, [item for _, item in jobs]):
+        staging, item = jobs[index]
+        work.progress.advance(item.change.log_bytes)
+        work.batches += result.batches
+        work.bytes_read += result.bytes
+        work.segments += 1
+        wrong = result.why or (_against_originals(work, staging, item) if work.originals else "")
+        work.found(staging, item.change, wrong)
+    work.progress.finish()
+
+
+def _against_originals(work: Work, staging: Staging, item: FinishItem) -> str:
+    keep = f"{staging.folder.private}/keep"
+    try:
+        if not work.disk.tree.is_folder(keep):
+            return ""
+    except OSError as error:
+        return f"{keep}: {error.strerror}"
+    return compare_with_sources(item.change, item.stage, keep, work.disk.tree)
+
+
+# -- copy
+
+
+def _copy(work: Work, stagings: Sequence[Staging]) -> None:
+    jobs = [
+        (staging, item)
+        for staging in stagings
+        if staging.problem is None
+        for item in _prepared(work, staging)
+    ]
+    items = [item for _, item in jobs]
+    work.progress.start("stage", sum(item.change.sources[item.source].log_bytes for item in items))
+    crcs: dict[tuple[str, int], int] = {}
+    for index, result in work.engine.run(STAGE, items):
+        staging, item = jobs[index]
+        source = item.change.sources[item.source]
+        work.progress.advance(source.log_bytes)
+        work.take_facts(staging, source.base_offset, result)
+        crcs[item.change.change_id, item.source] = result.written_crc
+    for staging in stagings:
+        for group in groups_of(staging):
+            parts = tuple(
+                (source.kept_bytes, crcs.get((group.change_id, number), 0))
+                for number, source in enumerate(group.sources)
+            )
+            staging.staged[group.change_id] = StagedGroup(parts)
+    work.progress.finish()
+
+
+def _prepared(work: Work, staging: Staging) -> list[StageItem]:
+    """Folders and files that the copies are written into, and the items that write them."""
+    items: list[StageItem] = []
+    with staging.taking_problems():
+        for group in groups_of(staging):
+            check_fresh(staging.folder, staging.plan, group)
+        staging.folder.make_private_folders()
+        for group in groups_of(staging):
+            items.extend(_stage_items(work, staging, group))
+    return items if staging.problem is None else []
+
+
+def _stage_items(work: Work, staging: Staging, group: RewriteSegments) -> list[StageItem]:
+    target = f"{staging.stage_folder}/{group.base_offset:020d}.log"
+    if work.disk.tree.is_there(target):
+        work.disk.unlink(target)
+    work.disk.reserve(target, group.log_bytes)
+    digests = {file.name: file.digest for file in staging.plan.files}
+    items = []
+    position = 0
+    for number, source in enumerate(group.sources):
+        items.append(
+            StageItem(
+                place=work.place(staging),
+                change=group,
+                source=number,
+                target=target,
+                out_position=position,
+                headers=digests.get(f"{source.base_offset:020d}.log", ""),
+                now_ms=work.plan.policy.now_ms,
+                high_watermark=work.scan_watermark(staging),
+            )
+        )
+        position += source.kept_bytes
+    return items
+
+
+# -- recheck
+
+
+def _recheck(work: Work, staging: Staging) -> None:
+    """Work out from fresh scans what the rewrites were told, and compare with the plan.
+
+    Raises:
+        StalePlanError: it is not the same.
+        UnreadableError: a producer snapshot could not be read.
+    """
+    facts = work.all_facts(staging)
+    try:
+        found = stage_inputs(facts, _policy(work, staging, facts), dict(staging.plan.kept_last))
+    except OSError as error:
+        raise UnreadableError(f"{staging.plan.folder}: {error}") from error
+    for group in groups_of(staging):
+        for source in group.sources:
+            now = found.get(source.base_offset)
+            planned = (
+                source.carried_open,
+                source.keep_positions,
+                source.protected,
+                source.drop_unstamped,
+            )
+            if (
+                now is None
+                or (now.carried_open, now.keep_positions, now.protected, now.drop_unstamped) != planned
+            ):
+                raise StalePlanError(
+                    f"{staging.plan.folder}/{source.base_offset:020d}.log: the decisions made anew are not the plan's",
+                    next_command=f"krepair plan {shlex.quote(work.plan.log_dir)} --out PLAN",
+                )
+
+
+def _policy(work: Work, staging: Staging, facts: Sequence[SegmentFacts]) -> MarkerPolicy:
+    policy, topic = work.plan.policy, staging.plan.topic
+    log_end = max(one.summary.last_offset + 1 for one in facts)
+    snapshot_offset, snapshot = newest_snapshot(staging.listed.snapshots, log_end)
+    high_watermark = staging.plan.high_watermark
+    if policy.assume_high_watermark == "log-end":
+        high_watermark = max(high_watermark, log_end)
+
+    def number(key: str, scope: str = topic) -> int:
+        return int(setting(policy, scope, key))
+
+    return MarkerPolicy(
+        now_ms=policy.now_ms,
+        horizon=str(staging.plan.horizon_ms),
+        delete_retention_ms=number("delete.retention.ms"),
+        min_compaction_lag_ms=number("min.compaction.lag.ms"),
+        segment_bytes=number("segment.bytes"),
+        segment_index_bytes=number("segment.index.bytes"),
+        index_interval_bytes=number("index.interval.bytes"),
+        producer_expiry_ms=max(
+            number("producer.id.expiration.ms", ""), number("transactional.id.expiration.ms", "")
+        ),
+        high_watermark=high_watermark,
+        first_dirty_offset=-1,
+        stamps=False,
+        merge=policy.merge,
+        snapshot_offset=snapshot_offset,
+        snapshot=snapshot,
+    )
+
+
+# -- finish
+
+
+def _finish(work: Work, stagings: Sequence[Staging]) -> None:
+    jobs: list[tuple[Staging, FinishItem]] = []
+    for staging in stagings:
+        if staging.problem is None:
+            with staging.taking_problems():
+                jobs += [
+                    (staging, finish_item(work, staging, group, staging.stage_folder))
+                    for group in groups_of(staging)
+                ]
+    work.progress.start("verify", sum(item.change.log_bytes for _, item in jobs))
+    for index, result in work.engine.run(FINISH, [item for _, item in jobs]):
+        staging, item = jobs[index]
+        work.progress.advance(item.change.log_bytes)
+        if result.failure:
+            staging.problem = staging.problem or error_of(result.failure, result.why)
+        known = staging.staged.get(item.change.change_id, StagedGroup())
+        staging.staged[item.change.change_id] = known._replace(made=result.made)
+    work.progress.finish()
+
+
+def finish_item(
+    work: Work, staging: Staging, group: RewriteSegments, folder: str, *, make: bool = True
+) -> FinishItem:
+    """The item that finishes a group in a folder, or only verifies it there.
+
+    Raises:
+        OSError: the file whose owner and mode the new ones take over cannot be looked at.
+    """
+    known = staging.staged.get(group.change_id, StagedGroup())
+    like = read_attributes(_like(staging.folder, group), staging.folder.tree)
+    return FinishItem(
+        place=work.place(staging),
+        change=group,
+        stage=folder,
+        attributes=like._replace(mtime_ns=group.mtime_ns),
+        index_interval_bytes=work.index_interval_bytes(staging),
+        make=make,
+        parts=known.parts,
+        made=dict(known.made),
+    )
+
+
+def _like(folder: PartitionFolder, group: RewriteSegments) -> str:
+    """The file whose owner, mode and attributes the new ones take over: the last original, kept or in place."""
+    name = f"{group.sources[-1].base_offset:020d}.log"
+    for path in (f"{folder.private}/keep/{name}", f"{folder.path}/{name}"):
+        if folder.tree.is_there(path):
+            return path
+    return f"{folder.path}/{group.base_offset:020d}.log"  # purged: only the new one is left

@@ -1,0 +1,42 @@
+"""The producer snapshot that a broker would load for a log that ends at an offset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from krepair.formats import producer_snapshot
+from krepair.formats.damage import Damage
+from krepair.logdir.reading import read_whole
+from krepair.logdir.values import Snapshot
+from krepair.rules.model import ProducerSnapshotState
+
+SNAPSHOT_AT_MOST_BYTES: Final = 1 << 30
+
+
+def newest_snapshot(
+    snapshots: Sequence[Snapshot], log_end: int
+) -> tuple[int, tuple[ProducerSnapshotState, ...]]:
+    """The snapshot that a broker would load: the newest valid one not past the log end; (-1, ()) if none is.
+
+    Raises:
+        OSError: one cannot be read.
+    """
+    for snapshot in reversed(snapshots):
+        if snapshot.offset > log_end:
+            continue
+        decoded = producer_snapshot.decode(read_whole(snapshot.file.path, SNAPSHOT_AT_MOST_BYTES))
+        if isinstance(decoded, Damage):
+            continue
+        states = (
+            ProducerSnapshotState(
+                producer_id=entry.producer_id,
+                epoch=entry.producer_epoch,
+                last_data_offset=entry.last_offset,
+                timestamp=entry.timestamp,
+                open_first_offset=entry.current_txn_first_offset,
+            )
+            for entry in decoded.entries
+        )
+        return snapshot.offset, tuple(states)
+    return -1, ()
