@@ -10,13 +10,14 @@ from typing import Any, Final
 import msgspec
 
 from krepair import __version__
-from krepair.plan.figures import expected_seconds, loses_by_consent, plan_peak_bytes, setting, with_figures
+from krepair.plan.actions.action import ANOTHER_REPLICA, EVERY_REPLICA, LAGGING_REPLICA
+from krepair.plan.facts import setting
+from krepair.plan.figures import expected_seconds, plan_peak_bytes, risks_of, with_figures
 from krepair.plan.model import (
     Commit,
     PartitionPlan,
     Plan,
     Policy,
-    RewriteSegments,
     Risk,
     RootPlan,
 )
@@ -139,7 +140,7 @@ _KEEP_INPLACE: Final = Risk(
 )
 
 _ANOTHER_REPLICA: Final = Risk(
-    code="another-replica",
+    code=ANOTHER_REPLICA,
     text="If another replica of the partition is in sync, it has what is lost here: move this partition folder "
     "away and let the broker fetch it anew. A replica that was cut or freed of damage differs from the "
     "others from there on.",
@@ -154,23 +155,20 @@ def _risks(
     *,
     with_root: bool,
 ) -> tuple[Risk, ...]:
-    changing = [
-        partition
-        for partition in partitions
-        if any(isinstance(change, RewriteSegments) for change in partition.changes)
-    ]
+    told = [(partition, risks_of(partition)) for partition in partitions]
+    changing = [partition for partition, codes in told if EVERY_REPLICA in codes]
     kept = policy.keep == "inplace" and (with_root or any(partition.changes for partition in partitions))
-    of_losses = (_ANOTHER_REPLICA,) if loses_by_consent(partitions) else ()
+    of_losses = (_ANOTHER_REPLICA,) if any(ANOTHER_REPLICA in codes for _, codes in told) else ()
     if not changing:
         return (*of_losses, _KEEP_INPLACE) if kept else of_losses
     risks = [
         *of_losses,
         Risk(
-            code="every-replica",
+            code=EVERY_REPLICA,
             text="This plan is for one replica. Each replica is done for itself, with a plan of its own.",
         ),
         Risk(
-            code="lagging-replica",
+            code=LAGGING_REPLICA,
             text="A replica that was further behind than delete.retention.ms before this apply must be "
             "rebuilt "
             "(delete its folder and let it fetch anew): it may have met an emptied batch without its "

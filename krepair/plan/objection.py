@@ -49,7 +49,7 @@ OBJECTIONS: Final[dict[str, str]] = {
     "RV27": "change that changes nothing",
     "RV28": "change of a file in the root that cannot be",
     "RV29": "data that would go without the consent that names it",
-    "RV30": "cut of a log, or segment set aside, that cannot be",
+    "RV30": "cut of a log, or segment set aside, that cannot be; or a file that two changes touch",
     "RV31": "swap that no broker would complete so",
 }
 """Code to what it objects to."""

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from krepair.plan.actions.listing import LISTINGS
+from krepair.plan.actions.table import action_of, by_kind
 from krepair.plan.figures import add_tallies
 from krepair.plan.markdown import markdown
-from krepair.plan.model import (
-    Change,
-    CompleteSwap,
-    KeepOriginal,
-    MendLog,
-    PartitionPlan,
-    Plan,
-    ReplaceFile,
-    RewriteSegments,
-    SetAside,
-)
+from krepair.plan.model import Change, KeepOriginal, PartitionPlan, Plan
 from krepair.plan.planfile import dumps
 from krepair.plan.view import Section, Table, View, bytes_text, share_bar, time_text
 from krepair.rules.reasons import REASONS, Reason
 
 _FEW_PARTITIONS = 5
-_MOST_FILES = 200
+_MOST_ROWS = 200
 _NO_BOUND_MS = 2**63 - 1
 
 
@@ -47,9 +39,7 @@ def plan_view(plan: Plan, plan_path: str = "PLAN") -> View:
     sections = (
         _summary(plan),
         _what_happens(plan),
-        _losses(plan),
-        _swaps(plan),
-        _files(plan),
+        *_listings(plan),
         _partitions(plan),
         _left_alone(plan),
         _reasons(plan),
@@ -74,14 +64,6 @@ def _changes_of(plan: Plan) -> list[Change]:
     """Every change, those of the root first."""
     of_root = plan.root.changes if plan.root is not None else ()
     return [*of_root, *(change for partition in plan.partitions for change in partition.changes)]
-
-
-def _replaced(plan: Plan) -> list[ReplaceFile]:
-    return [change for change in _changes_of(plan) if isinstance(change, ReplaceFile)]
-
-
-def _swaps_of(plan: Plan) -> list[CompleteSwap]:
-    return [change for change in _changes_of(plan) if isinstance(change, CompleteSwap)]
 
 
 def _summary(plan: Plan) -> Section:
@@ -144,133 +126,25 @@ def _minutes(seconds: float) -> str:
 
 
 def _what_happens(plan: Plan) -> Section:
-    rewrites = [
-        change
-        for partition in plan.partitions
-        for change in partition.changes
-        if isinstance(change, RewriteSegments)
-    ]
-    replaced = _replaced(plan)
-    lines = []
-    if rewrites:
-        sources = sum(len(change.sources) for change in rewrites)
-        removed = sum(len(change.removes_snapshots) for change in rewrites)
-        lines.append(
-            f"{sources} segments become {len(rewrites)}. Batches with records are carried over byte for "
-            f"byte; "
-            "log start, log end and leader epochs stay."
-        )
-        if removed:
-            lines.append(
-                f"{removed} producer snapshots of segments that are merged away go; never the newest."
-            )
-    swaps = _swaps_of(plan)
-    if swaps:
-        gone = sum(len(change.replaces) for change in swaps)
-        lines.append(
-            f"{len(swaps)} swaps that a broker did not finish are completed as every broker would: {gone} segments "
-            "that they replace go; no batch changes."
-        )
-    removed = sum(change.method == "remove" for change in replaced)
-    mended = [change for change in _changes_of(plan) if isinstance(change, MendLog)]
-    if mended:
-        lines.append(f"{len(mended)} logs lose damaged bytes, which are kept; their indexes follow.")
-    aside = sum(isinstance(change, SetAside) for change in _changes_of(plan))
-    if aside:
-        lines.append(f"{aside} whole segments are set aside, and kept until purge.")
-    if len(replaced) > removed:
-        lines.append(f"{len(replaced) - removed} files that are made from others are replaced.")
-    if removed:
-        lines.append(f"{removed} files go; they are kept until purge.")
+    lines = [line for action, changes in by_kind(_changes_of(plan)) for line in action.summary(changes)]
     return Section(title="What will happen", lines=tuple(lines))
 
 
-def _swaps(plan: Plan) -> Section:
-    rows = tuple(
-        (
-            change.change_id,
-            f"{change.log_bytes:,}",
-            f"{change.base_offset} to {change.last_offset}",
-            ", ".join(map(str, change.replaces)) or "none that is left",
-            change.reason,
-        )
-        for change in _swaps_of(plan)
-    )
-    return Section(
-        title="Swaps to complete (bytes)",
-        table=Table(
-            columns=("file", "size", "offsets", "replaces the segments", "why"),
-            rows=rows,
-            right=frozenset({1}),
-        ),
-    )
-
-
-def _files(plan: Plan) -> Section:
-    replaced = _replaced(plan)
-    rows = tuple(
-        (
-            change.change_id,
-            change.rule,
-            change.method,
-            "missing" if change.size_before < 0 else f"{change.size_before:,}",
-            "gone" if change.size_after < 0 else f"{change.size_after:,}",
-            change.reason,
-        )
-        for change in replaced[:_MOST_FILES]
-    )
-    more = len(replaced) - len(rows)
-    return Section(
-        title="Files to replace or remove (bytes)",
-        lines=(f"The first {len(rows)}; {more} more are in the plan file.",) if more else (),
-        table=Table(
-            columns=("file", "rule", "how", "before", "after", "why"), rows=rows, right=frozenset({3, 4})
-        ),
-    )
-
-
-def _losses(plan: Plan) -> Section:
-    """What data goes, range by range; a torn tail has no consent."""
-    rows: list[tuple[str, ...]] = []
-    for partition in plan.partitions:
-        for change in partition.changes:
-            if isinstance(change, MendLog):
-                rows += [
-                    (
-                        change.change_id,
-                        one.rule,
-                        change.method,
-                        f"{one.start:,}",
-                        f"{one.end - one.start:,}",
-                        f"{one.first_lost} to {one.last_lost}" if one.last_lost >= one.first_lost else "-",
-                        f"{one.records:,}" if one.records >= 0 else "?",
-                        one.consent or "none needed",
-                    )
-                    for one in change.removed
-                ]
-            elif isinstance(change, SetAside):
-                rows.append(
-                    (
-                        change.change_id,
-                        change.rule,
-                        "set aside",
-                        "all",
-                        f"{change.bytes:,}",
-                        "-",
-                        f"{change.records:,}",
-                        change.consent,
-                    )
-                )
-    shown = rows[:_MOST_FILES]
-    lines = ["Cut bytes and segments set aside are kept until purge; undo puts them back."] if rows else []
-    if len(rows) > len(shown):
-        lines.append(f"The first {len(shown)}; {len(rows) - len(shown)} more are in the plan file.")
-    columns = ("log", "rule", "how", "from position", "bytes", "offsets lost", "records", "consent")
-    return Section(
-        title="Data that goes",
-        lines=tuple(lines),
-        table=Table(columns=columns, rows=tuple(shown), right=frozenset({3, 4, 6})),
-    )
+def _listings(plan: Plan) -> Iterator[Section]:
+    """The tables that have rows for single changes."""
+    for listing in LISTINGS:
+        rows = [
+            row
+            for change in _changes_of(plan)
+            if (action := action_of(change)).listing is listing
+            for row in action.rows(change)
+        ]
+        shown = tuple(rows[:_MOST_ROWS])
+        lines = [listing.note] if rows and listing.note else []
+        if len(rows) > len(shown):
+            lines.append(f"The first {len(shown)}; {len(rows) - len(shown)} more are in the plan file.")
+        table = Table(columns=listing.columns, rows=shown, right=listing.right)
+        yield Section(title=listing.title, lines=tuple(lines), table=table)
 
 
 def _partitions(plan: Plan) -> Section:

@@ -9,43 +9,34 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from krepair.checks.catalogue import RULES
-from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
-from krepair.plan import figures, review_rewrite
+from krepair.plan import figures
+from krepair.plan.actions.table import action_of, by_kind
 from krepair.plan.build import version_of
+from krepair.plan.facts import HEX_32, LOG_NAME, SNAPSHOT_NAME, PartitionFacts, setting
 from krepair.plan.model import (
     FORMAT_VERSION,
-    CompleteSwap,
     FileFingerprint,
     KeepOriginal,
     PartitionPlan,
     Plan,
     Policy,
-    ReplaceFile,
-    RewriteSegments,
     RootPlan,
 )
 from krepair.plan.objection import OBJECTIONS, Objection, is_plain_name
 from krepair.plan.planfile import PLAN_ID_DIGITS, digest_of
-from krepair.plan.review_loss import review_losses
-from krepair.plan.review_remove import review_removal
-from krepair.plan.review_snapshots import SNAPSHOT_NAME, review_made, review_what_stays
-from krepair.plan.review_swap import review_swap
 from krepair.rules.checkpoints import KIND_OF
 
 __all__ = ["OBJECTIONS", "Objection", "review"]
 
-_HEX_32: Final = re.compile(r"[0-9a-f]{32}")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _FOLDER: Final = re.compile(r"[A-Za-z0-9._-]{1,249}-[0-9]{1,10}")
 _EMPTY_CHECKPOINT: Final = b"0\n0\n"
 _NEVER: Final = frozenset({"__cluster_metadata"})
 _P2_SINCE: Final = (3, 0, 0)
-_RISKS_NEEDED: Final = ("every-replica", "lagging-replica")
-_INDEX_NAME: Final = re.compile(r"[0-9]{20}\.(?:index|timeindex|txnindex)")
 _LARGEST: Final = 2**63 - 1
 
 
@@ -109,14 +100,10 @@ def _sums(plan: Plan) -> Iterator[Objection]:
     for name, value in expected.items():
         if getattr(plan, name) != value:
             yield Objection("RV06", "", f"{name} is {getattr(plan, name)}, its parts give {value}")
-    codes = {risk.code for risk in plan.risks}
-    missing = [code for code in _RISKS_NEEDED if code not in codes]
-    if missing and any(
-        isinstance(change, RewriteSegments) for partition in partitions for change in partition.changes
-    ):
-        yield Objection("RV07", "", f"risks are missing: {', '.join(missing)}")
-    if "another-replica" not in codes and figures.loses_by_consent(partitions):
-        yield Objection("RV07", "", "risk is missing: another-replica")
+    told = {risk.code for risk in plan.risks}
+    needed = frozenset().union(*map(figures.risks_of, partitions))
+    if needed - told:
+        yield Objection("RV07", "", f"risks are missing: {', '.join(sorted(needed - told))}")
 
 
 def _peak(plan: Plan) -> int:
@@ -181,7 +168,7 @@ def _files(partition: PartitionPlan) -> Iterator[Objection]:
     if names != sorted(set(names)):
         yield Objection("RV11", where, "fingerprints are not by name, each once")
     for file in partition.files:
-        if file.digest and not _HEX_32.fullmatch(file.digest):
+        if file.digest and not HEX_32.fullmatch(file.digest):
             yield Objection("RV11", where, f"{file.name}: digest is not 32 hex digits")
         if min(file.size, file.mtime_ns, file.inode) < 0 or file.size > _LARGEST:
             yield Objection("RV11", where, f"{file.name}: size, mtime or inode cannot be")
@@ -193,7 +180,7 @@ def _files(partition: PartitionPlan) -> Iterator[Objection]:
 
 
 def _log_bytes(files: Iterable[FileFingerprint]) -> int:
-    return sum(file.size for file in files if figures.LOG_NAME.fullmatch(file.name))
+    return sum(file.size for file in files if LOG_NAME.fullmatch(file.name))
 
 
 def _partition_figures(partition: PartitionPlan) -> Iterator[Objection]:
@@ -205,10 +192,8 @@ def _partition_figures(partition: PartitionPlan) -> Iterator[Objection]:
             text = "do not add up" if name == "reasons" else f"is {has}, its changes give {expected}"
             yield Objection("RV12", where, f"{name} {text}")
     for change, expected_change in zip(partition.changes, right.changes, strict=True):
-        if isinstance(change, RewriteSegments) and change != expected_change:
-            yield Objection(
-                "RV12", change.change_id, "freed_at_purge or peak_extra_bytes do not follow from the sizes"
-            )
+        if change != expected_change:
+            yield Objection("RV12", change.change_id, "its figures do not follow from the sizes")
     counters = (partition.log_bytes_before, partition.log_bytes_after, partition.uncleanable_bytes)
     if min(counters) < 0 or partition.partition < 0 or partition.log_start_offset < 0:
         yield Objection("RV12", where, "a count, size or offset is negative")
@@ -218,104 +203,43 @@ def _may_change(policy: Policy, partition: PartitionPlan) -> Iterator[Objection]
     where, topic = partition.folder, partition.topic
     if topic in _NEVER:
         yield Objection("RV13", where, f"{topic} is never changed")
-    if figures.setting(policy, topic, "remote.storage.enable").strip().lower() == "true":
+    if setting(policy, topic, "remote.storage.enable").strip().lower() == "true":
         yield Objection("RV13", where, f"{topic} is tiered (remote.storage.enable): never changed")
-    rewrites = any(isinstance(change, RewriteSegments) for change in partition.changes)
-    policies = {word.strip() for word in figures.setting(policy, topic, "cleanup.policy").split(",")}
-    if rewrites and "compact" not in policies:
-        yield Objection("RV14", where, f"{topic} is not compacted (cleanup.policy)")
-    if rewrites and "markers" not in policy.fixes:
-        yield Objection("RV14", where, "segments are rewritten, but markers is not among the fixes")
 
 
 def _changes(policy: Policy, partition: PartitionPlan) -> Iterator[Objection]:
-    rewrites = [change for change in partition.changes if isinstance(change, RewriteSegments)]
-    yield from _order(partition, rewrites)
-    yield from review_what_stays(partition)
-    if rewrites:
-        yield from _span(policy, partition, rewrites)
-    facts = review_rewrite.FolderFacts.of(policy, partition)
-    sizes = figures.sizes_by_name(partition.files)
+    facts = PartitionFacts.of(policy, partition)
+    for action, changes in by_kind(partition.changes):
+        yield from action.review_all(facts, changes)
+    yield from _what_stays(facts)
     for change in partition.changes:
         if not isinstance(change.undo, KeepOriginal) and policy.keep == "inplace":
             yield Objection("RV05", change.change_id, "keep is inplace, but the originals would not be kept")
-        if isinstance(change, RewriteSegments):
-            yield from review_rewrite.review_rewrite(facts, change)
-        elif isinstance(change, CompleteSwap):
-            yield from review_swap(policy, partition, change)
-        elif isinstance(change, ReplaceFile):
-            yield from _replacement(policy, partition, change, sizes)
-    yield from review_losses(policy, partition)
+        yield from action_of(change).review(facts, change)
+    yield from _touched_once(partition)
 
 
-def _order(partition: PartitionPlan, rewrites: Sequence[RewriteSegments]) -> Iterator[Objection]:
-    previous = -1
-    for change in rewrites:
-        bases = [source.base_offset for source in change.sources]
-        if bases and bases[0] <= previous:
-            yield Objection("RV15", change.change_id, "groups are not ascending and disjoint")
-        previous = max([previous, *bases])
-        if change.change_id != f"{partition.folder}/{change.base_offset:020d}":
-            yield Objection("RV09", change.change_id, "change_id is not folder and base offset")
+def _what_stays(facts: PartitionFacts) -> Iterator[Objection]:
+    """A partition that had snapshots is not left with none: a clean start would then forget every producer."""
+    removed: set[str] = set()
+    made: set[str] = set()
+    for change in facts.partition.changes:
+        action = action_of(change)
+        if not action.may_move_log_end(change, facts.bases):  # what lies behind the new end has to go
+            touched = action.touches(change)
+            removed.update(filter(SNAPSHOT_NAME.fullmatch, touched.removes))
+            made.update(filter(SNAPSHOT_NAME.fullmatch, touched.makes))
+    left = set(filter(SNAPSHOT_NAME.fullmatch, facts.files)) - removed | made
+    empty = facts.partition.log_end_offset <= facts.partition.log_start_offset
+    if removed and not empty and not left:
+        yield Objection("RV23", facts.partition.folder, "no producer snapshot would be left")
 
 
-def _span(
-    policy: Policy, partition: PartitionPlan, rewrites: Sequence[RewriteSegments]
-) -> Iterator[Objection]:
-    where, span = partition.folder, partition.span
-    if span is None:
-        yield Objection("RV16", where, "there are changes, but no span")
-        return
-    if not 0 <= span.start_offset < span.end_offset <= partition.log_end_offset:
-        yield Objection("RV16", where, f"span {span.start_offset} to {span.end_offset} cannot be")
-    if not policy.assume_high_watermark and span.end_offset > partition.high_watermark:
-        yield Objection(
-            "RV16",
-            where,
-            f"span ends at {span.end_offset}, past the high watermark {partition.high_watermark}",
-        )
-    for change in rewrites:
-        if not span.start_offset <= change.base_offset <= change.last_offset < span.end_offset:
-            yield Objection(
-                "RV16",
-                change.change_id,
-                f"offsets {change.base_offset} to {change.last_offset} leave the span "
-                f"{span.start_offset} to {span.end_offset}",
-            )
-
-
-def _replacement(
-    policy: Policy, partition: PartitionPlan, change: ReplaceFile, sizes: dict[str, int]
-) -> Iterator[Objection]:
-    where = change.change_id
-    rule = RULES.get(change.rule)
-    if rule is None or rule.fix not in {fix.partition("=")[0] for fix in policy.fixes}:
-        yield Objection("RV25", where, f"{change.rule!r} is no rule that the chosen fixes mend")
-    if not is_plain_name(change.name) or change.change_id != f"{partition.folder}/{change.name}":
-        yield Objection("RV09", where, f"file {change.name!r} is not a plain name of this folder")
-    if change.method == "remove":
-        yield from review_removal(partition, change, "" if rule is None else rule.fix)
-        return
-    yield from _replaced_name(partition, change, "" if rule is None else rule.fix)
-    size = sizes.get(change.name, -1)
-    if change.size_before != size or change.size_after < 0:
-        yield Objection("RV25", where, f"size_before is {change.size_before}, the file has {size}")
-    if change.method == "truncate" and change.size_after > change.size_before:
-        yield Objection("RV25", where, "a file that is truncated would grow")
-    if not _HEX_32.fullmatch(change.digest_after):
-        yield Objection("RV25", where, "digest_after is not 32 hex digits")
-
-
-def _replaced_name(partition: PartitionPlan, change: ReplaceFile, fix: str) -> Iterator[Objection]:
-    if change.name == LEADER_EPOCH_CHECKPOINT:
-        if fix != "epochs" or change.method != "regenerate":
-            yield Objection(
-                "RV25", change.change_id, "leader epochs are regenerated, and only by --fix epochs"
-            )
-    elif SNAPSHOT_NAME.fullmatch(change.name):
-        yield from review_made(partition, change, fix)
-    elif not _INDEX_NAME.fullmatch(change.name) or fix not in {"", "index"}:
-        yield Objection("RV25", change.change_id, f"{change.name!r} is no file that this version replaces")
+def _touched_once(partition: PartitionPlan) -> Iterator[Objection]:
+    times = Counter(name for change in partition.changes for name in action_of(change).touches(change).names)
+    twice = sorted(name for name, count in times.items() if count > 1)
+    if twice:
+        yield Objection("RV30", partition.folder, f"{twice[0]} is touched by two changes")
 
 
 def _root(policy: Policy, root: RootPlan) -> Iterator[Objection]:
@@ -335,7 +259,7 @@ def _root(policy: Policy, root: RootPlan) -> Iterator[Objection]:
             yield Objection(
                 "RV28", where, f"{change.name!r} is no checkpoint of the root that {change.rule} is about"
             )
-        if change.method != "regenerate" or not _HEX_32.fullmatch(change.digest_after):
+        if change.method != "regenerate" or not HEX_32.fullmatch(change.digest_after):
             yield Objection("RV28", where, "a checkpoint is regenerated, and its digest has 32 hex digits")
         file = files.get(change.name)
         if file is None or min(file.size, file.mtime_ns, file.inode) < 0:

@@ -97,18 +97,7 @@ class Target(NamedTuple):
 TARGETS = {
     "rules": Target(("krepair/rules",), ("tests/rules",), ("tests/plan", "tests/checks", "tests/ops")),
     "review": Target(
-        tuple(
-            f"krepair/plan/{name}.py"
-            for name in (
-                "review",
-                "review_loss",
-                "review_remove",
-                "review_rewrite",
-                "review_snapshots",
-                "review_swap",
-                "planfile",
-            )
-        ),
+        ("krepair/plan/actions", "krepair/plan/review.py", "krepair/plan/planfile.py"),
         ("tests/plan",),
         ("tests/ops", "tests/hostile"),
     ),

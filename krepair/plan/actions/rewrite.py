@@ -1,22 +1,37 @@
-"""Review of one rewritten group of segments: see ``krepair.plan.review``."""
+"""A group of segments is rewritten as one: what the plan layer knows of it."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
-from krepair.plan.figures import EMPTIED_BATCH_BYTES, SMALLEST_MESSAGE_BYTES, segment_bases, setting
-from krepair.plan.model import FileFingerprint, PartitionPlan, Policy, RewriteSegments, SourceSegment
+from msgspec.structs import replace
+
+from krepair.plan.actions.action import (
+    EVERY_REPLICA,
+    LAGGING_REPLICA,
+    ROUNDING_BYTES,
+    Action,
+    Space,
+    Touched,
+    Work,
+)
+from krepair.plan.facts import SNAPSHOT_NAME, SOURCE_SUFFIXES, PartitionFacts, segment_name, setting
+from krepair.plan.model import ReasonTally, RewriteSegments, SourceSegment
 from krepair.plan.objection import Objection
 from krepair.rules.reasons import REASONS, Reason, Verdict
 
+EMPTIED_BATCH_BYTES: Final = 61
+"""A v2 batch header without records (``DefaultRecordBatch.RECORD_BATCH_OVERHEAD``)."""
+
+SMALLEST_MESSAGE_BYTES: Final = 26
+"""A message of v0 without key and value."""
+
 _INT32_MAX: Final = 2**31 - 1
 _HEX_16: Final = re.compile(r"[0-9a-f]{16}")
-_SNAPSHOT: Final = re.compile(r"([0-9]{20})\.snapshot")
 _TXN_INDEX_ENTRY_BYTES: Final = 34
 _MARKERS_KEPT: Final = (
     Reason.MARKER_DATA_REMAINS,
@@ -26,54 +41,129 @@ _MARKERS_KEPT: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FolderFacts:
-    """What the review of a group needs of its partition.
+class Rewrite(Action[RewriteSegments]):
+    """Implements ``Action`` for ``RewriteSegments``. The active segment is never rewritten, so the log end stays."""
 
-    Attributes:
-        files: fingerprints by name.
-        bases: base offsets of all segments, ascending; the last one is active.
-        segment_bytes: the topic's ``segment.bytes``, 0 if the setting is no number.
-        newest_snapshot: name of the newest producer snapshot, or empty.
-    """
+    def touches(self, change: RewriteSegments) -> Touched:
+        """The new segment's files, those of the segments merged away, and their producer snapshots."""
+        bases = tuple(source.base_offset for source in change.sources)
+        makes = tuple(segment_name(change.base_offset, suffix) for suffix in SOURCE_SUFFIXES)
+        merged = tuple(segment_name(base, suffix) for base in bases[1:] for suffix in SOURCE_SUFFIXES)
+        return Touched(bases, makes, (*merged, *change.removes_snapshots))
 
-    files: dict[str, FileFingerprint]
-    bases: list[int]
-    segment_bytes: int
-    newest_snapshot: str
-
-    @classmethod
-    def of(cls, policy: Policy, partition: PartitionPlan) -> FolderFacts:
-        """The facts of a partition."""
-        text = setting(policy, partition.topic, "segment.bytes")
-        snapshots = [file.name for file in partition.files if _SNAPSHOT.fullmatch(file.name)]
-        return cls(
-            files={file.name: file for file in partition.files},
-            bases=segment_bases(partition.files),
-            segment_bytes=int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0,
-            newest_snapshot=max(snapshots, default=""),
+    def space(self, change: RewriteSegments, sizes: Mapping[str, int]) -> Space:
+        """The new segment, its indexes at their upper bound; the old ones once they are purged."""
+        made = change.log_bytes + change.index_bytes_at_most
+        segments = sum(
+            sizes.get(segment_name(source.base_offset, suffix), 0)
+            for source in change.sources
+            for suffix in SOURCE_SUFFIXES
+        )
+        return Space(
+            made=made,
+            taken_out=segments + sum(sizes.get(name, 0) for name in change.removes_snapshots),
+            peak=made + len(SOURCE_SUFFIXES) * ROUNDING_BYTES,
+            log_shrinks=_source_bytes(change) - change.log_bytes,
         )
 
+    def work(self, change: RewriteSegments) -> Work:
+        """Sources are read twice (rewrite, verify), the new log once more."""
+        read = _source_bytes(change)
+        return Work(stage=read, verify=change.log_bytes, apply=2 * read + change.log_bytes)
 
-def review_rewrite(facts: FolderFacts, change: RewriteSegments) -> Iterator[Objection]:
-    """Everything that speaks against one group."""
-    where = change.change_id
-    if not change.sources:
-        yield Objection("RV17", where, "a group without sources")
+    def with_figures(self, change: RewriteSegments, sizes: Mapping[str, int]) -> RewriteSegments:
+        """With what it frees and its peak."""
+        space = self.space(change, sizes)
+        return replace(change, freed_at_purge=space.taken_out - space.made, peak_extra_bytes=space.peak)
+
+    def tallies(self, change: RewriteSegments) -> Iterator[ReasonTally]:
+        """Those of its sources."""
+        return (tally for source in change.sources for tally in source.reasons)
+
+    def risks(self, change: RewriteSegments) -> tuple[str, ...]:
+        """Batches go that other replicas still have."""
+        return (EVERY_REPLICA, LAGGING_REPLICA)
+
+    def review(self, facts: PartitionFacts, change: RewriteSegments) -> Iterator[Objection]:
+        """Everything that speaks against one group."""
+        where = change.change_id
+        if not change.sources:
+            yield Objection("RV17", where, "a group without sources")
+            return
+        yield from _group(facts, change)
+        yield from _new_segment(facts, change)
+        yield from _snapshots(facts, change)
+        for source in change.sources:
+            place = f"{where} source {source.base_offset}"
+            yield from _fingerprint(facts, source, place)
+            yield from _tallies(source, place)
+            yield from _kept(source, place)
+            yield from _decisions(source, place)
+        yield from _last_batch(change)
+
+    def review_all(self, facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Iterator[Objection]:
+        """The topic is compacted, the groups ascend, and all lie in the span that may be compacted."""
+        where, topic = facts.partition.folder, facts.partition.topic
+        policies = {word.strip() for word in setting(facts.policy, topic, "cleanup.policy").split(",")}
+        if "compact" not in policies:
+            yield Objection("RV14", where, f"{topic} is not compacted (cleanup.policy)")
+        if "markers" not in facts.fixes:
+            yield Objection("RV14", where, "segments are rewritten, but markers is not among the fixes")
+        yield from _order(facts, changes)
+        yield from _span(facts, changes)
+
+    def summary(self, changes: Sequence[RewriteSegments]) -> Iterator[str]:
+        """How many segments become how many, and how many snapshots go with them."""
+        sources = sum(len(change.sources) for change in changes)
+        yield (
+            f"{sources} segments become {len(changes)}. Batches with records are carried over byte for byte; "
+            "log start, log end and leader epochs stay."
+        )
+        removed = sum(len(change.removes_snapshots) for change in changes)
+        if removed:
+            yield f"{removed} producer snapshots of segments that are merged away go; never the newest."
+
+
+def _source_bytes(change: RewriteSegments) -> int:
+    return sum(source.log_bytes for source in change.sources)
+
+
+def _order(facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Iterator[Objection]:
+    previous = -1
+    for change in changes:
+        bases = [source.base_offset for source in change.sources]
+        if bases and bases[0] <= previous:
+            yield Objection("RV15", change.change_id, "groups are not ascending and disjoint")
+        previous = max([previous, *bases])
+        if change.change_id != f"{facts.partition.folder}/{change.base_offset:020d}":
+            yield Objection("RV09", change.change_id, "change_id is not folder and base offset")
+
+
+def _span(facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Iterator[Objection]:
+    partition = facts.partition
+    where, span = partition.folder, partition.span
+    if span is None:
+        yield Objection("RV16", where, "there are changes, but no span")
         return
-    yield from _group(facts, change)
-    yield from _new_segment(facts, change)
-    yield from _snapshots(facts, change)
-    for source in change.sources:
-        place = f"{where} source {source.base_offset}"
-        yield from _fingerprint(facts, source, place)
-        yield from _tallies(source, place)
-        yield from _kept(source, place)
-        yield from _decisions(source, place)
-    yield from _last_batch(change)
+    if not 0 <= span.start_offset < span.end_offset <= partition.log_end_offset:
+        yield Objection("RV16", where, f"span {span.start_offset} to {span.end_offset} cannot be")
+    if not facts.policy.assume_high_watermark and span.end_offset > partition.high_watermark:
+        yield Objection(
+            "RV16",
+            where,
+            f"span ends at {span.end_offset}, past the high watermark {partition.high_watermark}",
+        )
+    for change in changes:
+        if not span.start_offset <= change.base_offset <= change.last_offset < span.end_offset:
+            yield Objection(
+                "RV16",
+                change.change_id,
+                f"offsets {change.base_offset} to {change.last_offset} leave the span "
+                f"{span.start_offset} to {span.end_offset}",
+            )
 
 
-def _group(facts: FolderFacts, change: RewriteSegments) -> Iterator[Objection]:
+def _group(facts: PartitionFacts, change: RewriteSegments) -> Iterator[Objection]:
     where = change.change_id
     bases = [source.base_offset for source in change.sources]
     if change.base_offset != bases[0]:
@@ -85,7 +175,7 @@ def _group(facts: FolderFacts, change: RewriteSegments) -> Iterator[Objection]:
         yield Objection("RV18", where, f"segment {facts.bases[-1]} is the last one: a broker writes to it")
 
 
-def _new_segment(facts: FolderFacts, change: RewriteSegments) -> Iterator[Objection]:
+def _new_segment(facts: PartitionFacts, change: RewriteSegments) -> Iterator[Objection]:
     where = change.change_id
     if change.batches < 1 or change.log_bytes < SMALLEST_MESSAGE_BYTES:
         yield Objection("RV21", where, "nothing would be left; a group keeps at least one batch")
@@ -111,20 +201,20 @@ def _new_segment(facts: FolderFacts, change: RewriteSegments) -> Iterator[Object
         yield Objection(
             "RV22", where, f"merged to {change.log_bytes} bytes, segment.bytes is {facts.segment_bytes}"
         )
-    last_log = facts.files.get(f"{last_base:020d}.log")
+    last_log = facts.files.get(segment_name(last_base, ".log"))
     if last_log is not None and last_log.mtime_ns != change.mtime_ns:
         yield Objection("RV24", where, "modification time is not that of its last source")
     if len(change.sources) == 1 and change.log_bytes == change.sources[0].log_bytes:
         yield Objection("RV27", where, "one source, and not a byte less")
 
 
-def _snapshots(facts: FolderFacts, change: RewriteSegments) -> Iterator[Objection]:
+def _snapshots(facts: PartitionFacts, change: RewriteSegments) -> Iterator[Objection]:
     where = change.change_id
     merged_away = {source.base_offset for source in change.sources[1:]}
     if list(change.removes_snapshots) != sorted(set(change.removes_snapshots)):
         yield Objection("RV23", where, "snapshots are not ascending, each once")
     for name in change.removes_snapshots:
-        match = _SNAPSHOT.fullmatch(name)
+        match = SNAPSHOT_NAME.fullmatch(name)
         if match is None or name not in facts.files:
             yield Objection("RV23", where, f"{name!r} is no producer snapshot of this partition")
         elif name == facts.newest_snapshot:
@@ -135,8 +225,8 @@ def _snapshots(facts: FolderFacts, change: RewriteSegments) -> Iterator[Objectio
             yield Objection("RV23", where, f"{name} does not belong to a segment that is merged away")
 
 
-def _fingerprint(facts: FolderFacts, source: SourceSegment, where: str) -> Iterator[Objection]:
-    log = facts.files.get(f"{source.base_offset:020d}.log")
+def _fingerprint(facts: PartitionFacts, source: SourceSegment, where: str) -> Iterator[Objection]:
+    log = facts.files.get(segment_name(source.base_offset, ".log"))
     if log is None:
         yield Objection("RV24", where, "its .log has no fingerprint")
         return
@@ -144,7 +234,7 @@ def _fingerprint(facts: FolderFacts, source: SourceSegment, where: str) -> Itera
         yield Objection("RV24", where, f"{source.log_bytes} bytes, its fingerprint says {log.size}")
     if not log.digest:
         yield Objection("RV24", where, "the digest of its .log is missing")
-    entries = facts.files.get(f"{source.base_offset:020d}.txnindex")
+    entries = facts.files.get(segment_name(source.base_offset, ".txnindex"))
     room = entries.size // _TXN_INDEX_ENTRY_BYTES if entries is not None else 0
     if source.aborted_kept and not (_ascends(source.aborted_kept) and 0 <= source.aborted_kept[-1] < room):
         yield Objection(

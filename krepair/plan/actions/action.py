@@ -1,0 +1,156 @@
+"""What a kind of change tells the plan layer: one interface, implemented once per kind in the modules beside it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from krepair.plan.actions.listing import Listing
+from krepair.plan.facts import PartitionFacts
+from krepair.plan.model import Change, ReasonTally
+from krepair.plan.objection import Objection
+
+ROUNDING_BYTES: Final = 4096
+"""What a new file may take beyond its size: one block."""
+
+REMOVAL_BYTES: Final = 1024
+"""What removing a file takes: its two records in the journal and a folder entry for the kept one."""
+
+EVERY_REPLICA: Final = "every-replica"
+LAGGING_REPLICA: Final = "lagging-replica"
+ANOTHER_REPLICA: Final = "another-replica"
+
+ChangeT_contra = TypeVar("ChangeT_contra", contravariant=True)
+
+
+class Touched(NamedTuple):
+    """What a change touches in the partition folder.
+
+    Attributes:
+        segments: base offsets of the segments whose ``.log`` it changes, replaces or takes out, ascending.
+        makes: names of the files that hold its bytes afterwards, whether or not they were there before.
+        removes: names of the files that are gone afterwards. One that was never there does no harm.
+    """
+
+    segments: tuple[int, ...]
+    makes: tuple[str, ...]
+    removes: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every file that the change touches, each once."""
+        return tuple(dict.fromkeys((*self.makes, *self.removes)))
+
+
+class Space(NamedTuple):
+    """What a change costs and frees, in bytes.
+
+    Attributes:
+        made: its new files take so much, at most.
+        taken_out: the files that it takes out of the folder have so much.
+        peak: needed on top while it is applied, each new file rounded up to a block.
+        log_shrinks: the ``.log`` files of the partition lose so much; negative if they grow.
+    """
+
+    made: int
+    taken_out: int
+    peak: int
+    log_shrinks: int
+
+
+class Work(NamedTuple):
+    """What has to be read for a change, in bytes.
+
+    Attributes:
+        stage: of the partition's logs, to make the new files.
+        verify: of the new logs, to verify them once.
+        apply: in all of apply, every second reading counted. The estimate of a plan is made from it.
+    """
+
+    stage: int
+    verify: int
+    apply: int
+
+
+class Action(Protocol[ChangeT_contra]):
+    """One kind of change, as a plan prices, reviews and shows it. Pure: nothing is read but the plan.
+
+    A new kind must say everything that is abstract here. The rest has an answer that is right for most kinds.
+
+    Attributes:
+        listing: the table of the page that its rows go into; None if it has none of its own.
+    """
+
+    listing: Listing | None = None
+
+    # -- what it does
+
+    @abstractmethod
+    def touches(self, change: ChangeT_contra) -> Touched:
+        """The segments and files that it touches. No file may be touched by two changes of a plan."""
+
+    def may_move_log_end(self, change: ChangeT_contra, bases: Sequence[int]) -> bool:
+        """Whether the log may end at another offset afterwards.
+
+        Args:
+            change: the change.
+            bases: base offsets of all segments of the partition, ascending.
+        """
+        return False
+
+    # -- what it costs
+
+    @abstractmethod
+    def space(self, change: ChangeT_contra, sizes: Mapping[str, int]) -> Space:
+        """The space that it takes and frees.
+
+        Args:
+            change: the change.
+            sizes: of the partition's files, by name.
+        """
+
+    @abstractmethod
+    def work(self, change: ChangeT_contra) -> Work:
+        """The bytes that have to be read for it."""
+
+    def with_figures(self, change: ChangeT_contra, sizes: Mapping[str, int]) -> Change:
+        """The change with those of its fields filled in that follow from the others."""
+        return change  # type: ignore[return-value]
+
+    def tallies(self, change: ChangeT_contra) -> Iterator[ReasonTally]:
+        """How many of its batches stay or go, by reason."""
+        return iter(())
+
+    def risks(self, change: ChangeT_contra) -> tuple[str, ...]:
+        """Codes of the risks that a plan with this change has to tell."""
+        return ()
+
+    # -- what speaks against it
+
+    @abstractmethod
+    def review(self, facts: PartitionFacts, change: ChangeT_contra) -> Iterator[Objection]:
+        """Everything that speaks against this one change."""
+
+    def review_all(self, facts: PartitionFacts, changes: Sequence[ChangeT_contra]) -> Iterator[Objection]:
+        """Everything that speaks against all changes of this kind in one partition together.
+
+        Args:
+            facts: of the partition.
+            changes: in the plan's order, at least one.
+        """
+        return iter(())
+
+    # -- how it is shown
+
+    @abstractmethod
+    def summary(self, changes: Sequence[ChangeT_contra]) -> Iterator[str]:
+        """One line or two for the reader: what all changes of this kind in a plan do together.
+
+        Args:
+            changes: of all partitions and the root, at least one.
+        """
+
+    def rows(self, change: ChangeT_contra) -> Iterator[tuple[str, ...]]:
+        """Its rows in the table ``listing``."""
+        return iter(())

@@ -1,0 +1,103 @@
+"""A whole segment behind a cut is set aside: what the plan layer knows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from krepair.plan.actions.action import ANOTHER_REPLICA, REMOVAL_BYTES, Action, Space, Touched, Work
+from krepair.plan.actions.listing import DATA_THAT_GOES
+from krepair.plan.actions.mend import BY_CONSENT, TAIL_FIX
+from krepair.plan.facts import SOURCE_SUFFIXES, PartitionFacts, segment_name
+from krepair.plan.model import Change, MendLog, SetAside
+from krepair.plan.objection import Objection
+
+_OF_A_SEGMENT: Final = (*SOURCE_SUFFIXES, ".snapshot")
+
+
+class Aside(Action[SetAside]):
+    """Implements ``Action`` for ``SetAside``."""
+
+    listing = DATA_THAT_GOES
+
+    def touches(self, change: SetAside) -> Touched:
+        """The files of the segment."""
+        return Touched((change.base_offset,), (), change.names)
+
+    def may_move_log_end(self, change: SetAside, bases: Sequence[int]) -> bool:
+        """Always: the log ends where the cut before it is."""
+        return True
+
+    def space(self, change: SetAside, sizes: Mapping[str, int]) -> Space:
+        """Nothing is made; the files are only moved."""
+        return Space(
+            made=0,
+            taken_out=sum(sizes.get(name, 0) for name in change.names),
+            peak=REMOVAL_BYTES * len(change.names),
+            log_shrinks=sizes.get(segment_name(change.base_offset, ".log"), 0),
+        )
+
+    def work(self, change: SetAside) -> Work:
+        """Nothing is read."""
+        return Work(stage=0, verify=0, apply=0)
+
+    def risks(self, change: SetAside) -> tuple[str, ...]:
+        """Another replica may have what is lost here."""
+        return (ANOTHER_REPLICA,)
+
+    def review(self, facts: PartitionFacts, change: SetAside) -> Iterator[Objection]:
+        """Its files are those of one segment, and somebody consented to the loss."""
+        where, stem = change.change_id, segment_name(change.base_offset, "")
+        expected = [stem + suffix for suffix in _OF_A_SEGMENT if stem + suffix in facts.files]
+        if where != f"{facts.partition.folder}/{stem}" or list(change.names) != expected:
+            yield Objection("RV30", where, f"the files of segment {change.base_offset} are {expected}")
+        if change.bytes != sum(facts.sizes.get(name, 0) for name in change.names):
+            yield Objection("RV30", where, "bytes are not those of its files")
+        if change.consent not in facts.policy.accepted_losses or change.rule not in BY_CONSENT:
+            yield Objection("RV29", where, f"a segment goes without consent ({change.consent!r})")
+
+    def review_all(self, facts: PartitionFacts, changes: Sequence[SetAside]) -> Iterator[Objection]:
+        """All segments behind one cut go, by the consent of that cut, the highest first and before the cut."""
+        folder, consent = facts.partition.folder, changes[0].consent
+        if TAIL_FIX not in facts.fixes:
+            yield Objection("RV29", folder, "segments go, but tail is not among the fixes")
+        cut = _cut(facts.partition.changes, consent)
+        if cut is None or any(change.consent != consent for change in changes):
+            yield Objection("RV30", folder, "segments are set aside without a cut of the same consent")
+            return
+        behind = [base for base in facts.bases if base > cut.base_offset]
+        if [change.base_offset for change in changes] != behind[::-1]:
+            text = "not all segments behind the cut are set aside, the highest first"
+            yield Objection("RV30", folder, text)
+        order = [change.change_id for change in facts.partition.changes if change in (*changes, cut)]
+        if order != [*(change.change_id for change in changes), cut.change_id]:
+            yield Objection("RV30", folder, "segments behind a cut are set aside after it")
+
+    def summary(self, changes: Sequence[SetAside]) -> Iterator[str]:
+        """How many segments."""
+        yield f"{len(changes)} whole segments are set aside, and kept until purge."
+
+    def rows(self, change: SetAside) -> Iterator[tuple[str, ...]]:
+        """One row: the whole segment."""
+        yield (
+            change.change_id,
+            change.rule,
+            "set aside",
+            "all",
+            f"{change.bytes:,}",
+            "-",
+            f"{change.records:,}",
+            change.consent,
+        )
+
+
+def _cut(changes: Sequence[Change], consent: str) -> MendLog | None:
+    """The cut that somebody consented to with these words; None if no log is cut for it."""
+    for change in changes:
+        if isinstance(change, MendLog) and change.method == "cut" and _consent_of(change) == consent:
+            return change
+    return None
+
+
+def _consent_of(cut: MendLog) -> str | None:
+    return cut.removed[0].consent if cut.removed else None

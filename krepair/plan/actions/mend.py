@@ -1,0 +1,146 @@
+"""Damaged bytes leave a log: what the plan layer knows of it. None go without the consent that names them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from krepair.plan.actions.action import ANOTHER_REPLICA, ROUNDING_BYTES, Action, Space, Touched, Work
+from krepair.plan.actions.listing import DATA_THAT_GOES
+from krepair.plan.facts import HEX_32, INDEX_SUFFIXES, PartitionFacts, segment_name
+from krepair.plan.model import MendLog, RemovedRange
+from krepair.plan.objection import Objection
+
+TAIL_FIX: Final = "tail"
+BY_CONSENT: Final = frozenset({"KR302", "KR303", "KR304", "KR305"})
+"""Damage that a person must name before bytes go for it."""
+
+_TORN: Final = frozenset({"KR301", "KR305"})
+_INDEX_ENTRY_BYTES: Final = 8
+
+
+class Mend(Action[MendLog]):
+    """Implements ``Action`` for ``MendLog``."""
+
+    listing = DATA_THAT_GOES
+
+    def touches(self, change: MendLog) -> Touched:
+        """The log, and those of its indexes that change."""
+        names = (change.name, *(companion.name for companion in change.companions))
+        return Touched((change.base_offset,), names, ())
+
+    def may_move_log_end(self, change: MendLog, bases: Sequence[int]) -> bool:
+        """Where bytes go at the end of the last log. What lies behind a cut is set aside, and says so itself."""
+        at_the_end = any(removed.end == change.size_before for removed in change.removed)
+        return at_the_end and change.base_offset >= max(bases, default=-1)
+
+    def space(self, change: MendLog, sizes: Mapping[str, int]) -> Space:
+        """A log that is cut stays in place, and only the cut bytes are copied; else a whole new log is written."""
+        in_place = change.method == "cut"
+        gone = change.size_before - change.size_after
+        indexes = sum(companion.size_after for companion in change.companions)
+        made = indexes + (0 if in_place else change.size_after)
+        old_indexes = sum(max(companion.size_before, 0) for companion in change.companions)
+        return Space(
+            made=made,
+            taken_out=old_indexes + (gone if in_place else change.size_before),
+            peak=made + (gone if in_place else 0) + (len(change.companions) + 2) * ROUNDING_BYTES,
+            log_shrinks=gone,
+        )
+
+    def work(self, change: MendLog) -> Work:
+        """The log is read to mend it, and once more before it is swapped in."""
+        return Work(stage=change.size_before, verify=change.size_after, apply=2 * change.size_before)
+
+    def risks(self, change: MendLog) -> tuple[str, ...]:
+        """Where more goes than a torn tail, another replica may have what is lost here."""
+        return (ANOTHER_REPLICA,) if any(removed.consent for removed in change.removed) else ()
+
+    def review(self, facts: PartitionFacts, change: MendLog) -> Iterator[Objection]:
+        """Ranges, sizes and digests fit together, and somebody consented to the loss of each range."""
+        yield from _log(facts, change)
+        yield from _indexes(facts, change)
+        for removed in change.removed:
+            yield from _consent(facts, change, removed)
+
+    def review_all(self, facts: PartitionFacts, changes: Sequence[MendLog]) -> Iterator[Objection]:
+        """Only the fix that was asked for takes bytes away."""
+        if TAIL_FIX not in facts.fixes:
+            yield Objection("RV29", facts.partition.folder, "data goes, but tail is not among the fixes")
+
+    def summary(self, changes: Sequence[MendLog]) -> Iterator[str]:
+        """How many logs."""
+        yield f"{len(changes)} logs lose damaged bytes, which are kept; their indexes follow."
+
+    def rows(self, change: MendLog) -> Iterator[tuple[str, ...]]:
+        """One row per range; a torn tail has no consent."""
+        for removed in change.removed:
+            lost = f"{removed.first_lost} to {removed.last_lost}"
+            yield (
+                change.change_id,
+                removed.rule,
+                change.method,
+                f"{removed.start:,}",
+                f"{removed.end - removed.start:,}",
+                lost if removed.last_lost >= removed.first_lost else "-",
+                f"{removed.records:,}" if removed.records >= 0 else "?",
+                removed.consent or "none needed",
+            )
+
+
+def _log(facts: PartitionFacts, change: MendLog) -> Iterator[Objection]:
+    where, file = change.change_id, facts.files.get(change.name)
+    if (
+        change.name != segment_name(change.base_offset, ".log")
+        or where != f"{facts.partition.folder}/{change.name}"
+    ):
+        yield Objection("RV09", where, f"{change.name!r} is not the log of segment {change.base_offset}")
+    if file is None or (change.size_before, change.mtime_ns) != (file.size, file.mtime_ns):
+        yield Objection("RV30", where, "size or modification time is not that of its fingerprint")
+    places = [place for removed in change.removed for place in (removed.start, removed.end)]
+    if not places or places != sorted(set(places)) or places[0] < 0 or places[-1] > change.size_before:
+        yield Objection("RV30", where, "the ranges that go are not ascending and inside of the file")
+    gone = sum(removed.end - removed.start for removed in change.removed)
+    missing = change.size_before - change.size_after
+    if gone != missing or change.size_after < 0:
+        yield Objection("RV30", where, f"{gone} bytes go, {missing} are missing after")
+    at_the_end = len(change.removed) == 1 and change.removed[0].end == change.size_before
+    if (change.method == "cut") != at_the_end:
+        yield Objection("RV30", where, f"method {change.method!r} does not fit the ranges that go")
+    if not HEX_32.fullmatch(change.digest_after) or not HEX_32.fullmatch(change.digest_removed):
+        yield Objection("RV30", where, "a digest is not 32 hex digits")
+
+
+def _indexes(facts: PartitionFacts, change: MendLog) -> Iterator[Objection]:
+    where = change.change_id
+    names = [companion.name for companion in change.companions]
+    own = {segment_name(change.base_offset, suffix) for suffix in INDEX_SUFFIXES}
+    if len(set(names)) != len(names) or not set(names) <= own:
+        yield Objection("RV30", where, "a replaced index is not one of this segment")
+    for companion in change.companions:
+        name = companion.name
+        if companion.size_before != facts.sizes.get(name, -1) or companion.size_after < 0:
+            yield Objection("RV30", where, f"{name}: size_before is not that of its fingerprint")
+        if not HEX_32.fullmatch(companion.digest_after):
+            yield Objection("RV30", where, f"{name}: digest_after is not 32 hex digits")
+        if name.endswith(".index") and not 0 <= change.front_bytes <= companion.size_after:
+            yield Objection("RV30", where, f"{name}: its front is larger than itself")
+    if change.front_bytes % _INDEX_ENTRY_BYTES:
+        yield Objection("RV30", where, "the front of the index ends within an entry")
+
+
+def _consent(facts: PartitionFacts, change: MendLog, removed: RemovedRange) -> Iterator[Objection]:
+    where = change.change_id
+    if not removed.consent:
+        of_last = change.base_offset == max(facts.bases, default=-1)
+        if not of_last or removed.end != change.size_before or removed.rule not in _TORN:
+            yield Objection(
+                "RV29", where, f"bytes from {removed.start} go without consent, and are no torn tail"
+            )
+        return
+    expected = f"{removed.rule}:{facts.partition.folder}:{removed.first_lost}"
+    if removed.consent != expected or removed.rule not in BY_CONSENT:
+        text = f"consent {removed.consent!r} is not the one for this damage, {expected!r}"
+        yield Objection("RV29", where, text)
+    elif removed.consent not in facts.policy.accepted_losses:
+        yield Objection("RV29", where, f"consent {removed.consent!r} is not among those that were given")

@@ -1,0 +1,136 @@
+"""One file is replaced or removed: what the plan layer knows of it. A log never goes this way, whatever a plan says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from krepair.checks.catalogue import RULES
+from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
+from krepair.plan.actions.action import REMOVAL_BYTES, ROUNDING_BYTES, Action, Space, Touched, Work
+from krepair.plan.actions.listing import FILES
+from krepair.plan.facts import HEX_32, SNAPSHOT_NAME, PartitionFacts
+from krepair.plan.model import FileFingerprint, ReplaceFile
+from krepair.plan.objection import Objection, is_plain_name
+
+_INDEX: Final = re.compile(r"([0-9]{20})\.(?:index|timeindex|txnindex)")
+_BASE: Final = re.compile(r"([0-9]{20})\.")
+_LEFT_BEHIND: Final = (".cleaned", ".deleted")
+_SWAP: Final = ".swap"
+
+
+class Replace(Action[ReplaceFile]):
+    """Implements ``Action`` for ``ReplaceFile``."""
+
+    listing = FILES
+
+    def touches(self, change: ReplaceFile) -> Touched:
+        """The one file."""
+        removed = change.method == "remove"
+        return Touched((), () if removed else (change.name,), (change.name,) if removed else ())
+
+    def space(self, change: ReplaceFile, sizes: Mapping[str, int]) -> Space:
+        """The new file, and the old one once it is purged."""
+        made = max(change.size_after, 0)
+        return Space(
+            made=made,
+            taken_out=max(change.size_before, 0),
+            peak=REMOVAL_BYTES if change.method == "remove" else made + ROUNDING_BYTES,
+            log_shrinks=0,
+        )
+
+    def work(self, change: ReplaceFile) -> Work:
+        """Not counted: what a file is made from is read together with the other files of the partition."""
+        return Work(stage=0, verify=0, apply=0)
+
+    def review(self, facts: PartitionFacts, change: ReplaceFile) -> Iterator[Objection]:
+        """The file is one that a chosen fix may replace or remove, and its sizes fit."""
+        where, rule = change.change_id, RULES.get(change.rule)
+        fix = "" if rule is None else rule.fix
+        if rule is None or fix not in facts.fixes:
+            yield Objection("RV25", where, f"{change.rule!r} is no rule that the chosen fixes mend")
+        if not is_plain_name(change.name) or where != f"{facts.partition.folder}/{change.name}":
+            yield Objection("RV09", where, f"file {change.name!r} is not a plain name of this folder")
+        size = facts.sizes.get(change.name, -1)
+        if change.method == "remove":
+            yield from _removal(facts, change, fix, size)
+            return
+        yield from _replaced_name(facts, change, fix)
+        if change.size_before != size or change.size_after < 0:
+            yield Objection("RV25", where, f"size_before is {change.size_before}, the file has {size}")
+        if change.method == "truncate" and change.size_after > change.size_before:
+            yield Objection("RV25", where, "a file that is truncated would grow")
+        if not HEX_32.fullmatch(change.digest_after):
+            yield Objection("RV25", where, "digest_after is not 32 hex digits")
+
+    def summary(self, changes: Sequence[ReplaceFile]) -> Iterator[str]:
+        """How many files are replaced, and how many go."""
+        removed = sum(change.method == "remove" for change in changes)
+        if len(changes) > removed:
+            yield f"{len(changes) - removed} files that are made from others are replaced."
+        if removed:
+            yield f"{removed} files go; they are kept until purge."
+
+    def rows(self, change: ReplaceFile) -> Iterator[tuple[str, ...]]:
+        """One row."""
+        yield (
+            change.change_id,
+            change.rule,
+            change.method,
+            "missing" if change.size_before < 0 else f"{change.size_before:,}",
+            "gone" if change.size_after < 0 else f"{change.size_after:,}",
+            change.reason,
+        )
+
+
+def _replaced_name(facts: PartitionFacts, change: ReplaceFile, fix: str) -> Iterator[Objection]:
+    where, name = change.change_id, change.name
+    if name == LEADER_EPOCH_CHECKPOINT:
+        if fix != "epochs" or change.method != "regenerate":
+            yield Objection("RV25", where, "leader epochs are regenerated, and only by --fix epochs")
+    elif SNAPSHOT_NAME.fullmatch(name):
+        if fix != "snapshots" or change.method != "regenerate":
+            yield Objection("RV25", where, "producer snapshots are regenerated, and only by --fix snapshots")
+        if name != f"{facts.partition.log_end_offset:020d}.snapshot":
+            yield Objection("RV25", where, f"the log ends at offset {facts.partition.log_end_offset}")
+    elif not _INDEX.fullmatch(name) or fix not in {"", "index"}:
+        yield Objection("RV25", where, f"{name!r} is no file that this version replaces")
+
+
+def _removal(facts: PartitionFacts, change: ReplaceFile, fix: str, size: int) -> Iterator[Objection]:
+    where, name = change.change_id, change.name
+    if not _may_go(facts.files, name, fix):
+        yield Objection("RV25", where, f"{name!r} is no file that {fix or 'a fix'} removes")
+    if size < 0 or change.size_before != size:
+        yield Objection("RV25", where, f"size_before is {change.size_before}, the file has {size}")
+    if change.size_after != -1 or change.digest_after:
+        yield Objection("RV25", where, "a file that goes has no size and no digest afterwards")
+
+
+def _may_go(files: Mapping[str, FileFingerprint], name: str, fix: str) -> bool:
+    if fix == "snapshots":
+        return SNAPSHOT_NAME.fullmatch(name) is not None
+    if fix != "leftovers":
+        return False
+    if name.endswith(_LEFT_BEHIND):
+        return True
+    if name.endswith(_SWAP):
+        return _is_void(files, name) or _is_index_alone(files, name)
+    index = _INDEX.fullmatch(name)
+    return index is not None and not any(f"{index[1]}.log{suffix}" in files for suffix in ("", _SWAP))
+
+
+def _is_void(files: Mapping[str, FileFingerprint], name: str) -> bool:
+    """Whether every broker throws a ``.swap`` away: a ``.cleaned`` at or below its base offset tells a swap undone."""
+    base = _BASE.match(name)
+    cleaned = [
+        int(match[1]) for other in files if other.endswith(".cleaned") and (match := _BASE.match(other))
+    ]
+    return base is not None and any(one <= int(base[1]) for one in cleaned)
+
+
+def _is_index_alone(files: Mapping[str, FileFingerprint], name: str) -> bool:
+    """Whether a ``.swap`` is an index without its log: it can be made anew, and holds no records."""
+    index = _INDEX.fullmatch(name.removesuffix(_SWAP))
+    return index is not None and f"{index[1]}.log{_SWAP}" not in files

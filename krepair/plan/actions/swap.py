@@ -1,0 +1,111 @@
+"""A swap that a broker began is completed: what the plan layer knows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from krepair.plan.actions.action import ROUNDING_BYTES, Action, Space, Touched, Work
+from krepair.plan.actions.listing import SWAPS
+from krepair.plan.facts import HEX_32, INDEX_SUFFIXES, SOURCE_SUFFIXES, PartitionFacts, segment_name
+from krepair.plan.model import CompleteSwap
+from krepair.plan.objection import Objection
+
+_LARGEST_OFFSET = 2**63 - 1
+_LEFTOVERS_FIX = "leftovers"
+_RULE = "KR601"
+
+
+class Swap(Action[CompleteSwap]):
+    """Implements ``Action`` for ``CompleteSwap``."""
+
+    listing = SWAPS
+
+    def touches(self, change: CompleteSwap) -> Touched:
+        """The new segment's files, those of the segments replaced, and the files of the swap."""
+        log = segment_name(change.base_offset, ".log")
+        makes = (log, *(made.name for made in change.makes))
+        gone = tuple(name for name in change.goes if name not in makes)
+        return Touched(tuple(sorted({change.base_offset, *change.replaces})), makes, (f"{log}.swap", *gone))
+
+    def may_move_log_end(self, change: CompleteSwap, bases: Sequence[int]) -> bool:
+        """Where no segment follows the swap."""
+        return change.last_offset >= max(bases, default=-1)
+
+    def space(self, change: CompleteSwap, sizes: Mapping[str, int]) -> Space:
+        """Its log only changes its name; indexes are made, and damaged segments are kept as real copies."""
+        made = sum(file.size for file in change.makes)
+        copies = _segment_bytes(change.copied, SOURCE_SUFFIXES, sizes)
+        return Space(
+            made=made,
+            taken_out=sum(sizes.get(name, 0) for name in change.goes),
+            peak=copies + made + len(SOURCE_SUFFIXES) * ROUNDING_BYTES,
+            log_shrinks=_segment_bytes(change.replaces, (".log",), sizes) - change.log_bytes,
+        )
+
+    def work(self, change: CompleteSwap) -> Work:
+        """Its log is read to make the indexes, and again when the segment is verified."""
+        return Work(stage=change.log_bytes, verify=change.log_bytes, apply=change.log_bytes)
+
+    def review(self, facts: PartitionFacts, change: CompleteSwap) -> Iterator[Objection]:
+        """It is there, it is not void, and it replaces exactly what every broker would replace."""
+        where, base = change.change_id, change.base_offset
+        log = segment_name(base, ".log.swap")
+        file = facts.files.get(log)
+        if _LEFTOVERS_FIX not in facts.fixes or change.rule != _RULE:
+            yield Objection("RV31", where, f"a swap is completed by --fix leftovers alone, for {_RULE}")
+        in_place = where == f"{facts.partition.folder}/{log}"
+        if not 0 <= base <= change.last_offset < _LARGEST_OFFSET or not in_place:
+            yield Objection("RV31", where, "offsets or change_id cannot be")
+        if file is None or file.size != change.log_bytes or change.log_bytes <= 0 or change.batches <= 0:
+            yield Objection(
+                "RV31", where, f"{log} is not there with {change.log_bytes} bytes, or has no batch"
+            )
+        if any(_base_of(name) <= base for name in facts.files if name.endswith(".cleaned")):
+            yield Objection("RV31", where, "a .cleaned at or below it makes the swap void for every broker")
+        yield from _replaced(facts, change)
+        names = [made.name for made in change.makes]
+        own = {segment_name(base, suffix) for suffix in INDEX_SUFFIXES}
+        if names != sorted(set(names)) or not set(names) <= own:
+            yield Objection("RV31", where, "it makes other files than its own indexes")
+        if any(made.size < 0 or not HEX_32.fullmatch(made.digest) for made in change.makes):
+            yield Objection("RV31", where, "size or digest of an index cannot be")
+
+    def summary(self, changes: Sequence[CompleteSwap]) -> Iterator[str]:
+        """How many swaps, and how many segments go for them."""
+        gone = sum(len(change.replaces) for change in changes)
+        yield (
+            f"{len(changes)} swaps that a broker did not finish are completed as every broker would: {gone} segments "
+            "that they replace go; no batch changes."
+        )
+
+    def rows(self, change: CompleteSwap) -> Iterator[tuple[str, ...]]:
+        """One row."""
+        yield (
+            change.change_id,
+            f"{change.log_bytes:,}",
+            f"{change.base_offset} to {change.last_offset}",
+            ", ".join(map(str, change.replaces)) or "none that is left",
+            change.reason,
+        )
+
+
+def _segment_bytes(bases: Sequence[int], suffixes: Sequence[str], sizes: Mapping[str, int]) -> int:
+    return sum(sizes.get(segment_name(base, suffix), 0) for base in bases for suffix in suffixes)
+
+
+def _base_of(name: str) -> int:
+    digits = name.partition(".")[0]
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 20 else -1
+
+
+def _replaced(facts: PartitionFacts, change: CompleteSwap) -> Iterator[Objection]:
+    where, base = change.change_id, change.base_offset
+    covered = tuple(one for one in facts.bases if base <= one <= change.last_offset)
+    if change.replaces != covered:
+        yield Objection("RV31", where, f"replaces {change.replaces}, every broker replaces {covered}")
+    names = [segment_name(one, suffix) for one in sorted({base, *covered}) for suffix in SOURCE_SUFFIXES]
+    names += [segment_name(base, f"{suffix}.swap") for suffix in INDEX_SUFFIXES]
+    if change.goes != tuple(sorted(name for name in names if name in facts.files)):
+        yield Objection("RV31", where, "the files that go are not those of the segments replaced")
+    if not set(change.copied) <= set(change.replaces):
+        yield Objection("RV31", where, "a segment is copied that is not replaced")

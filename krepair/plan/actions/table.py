@@ -1,0 +1,36 @@
+"""The one table of the plan layer: which action tells about which kind of change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from krepair.plan.actions.action import Action
+from krepair.plan.actions.aside import Aside
+from krepair.plan.actions.mend import Mend
+from krepair.plan.actions.replace import Replace
+from krepair.plan.actions.rewrite import Rewrite
+from krepair.plan.actions.swap import Swap
+from krepair.plan.model import Change, CompleteSwap, MendLog, ReplaceFile, RewriteSegments, SetAside
+
+ACTIONS: Final[dict[type[Change], Action[Any]]] = {
+    RewriteSegments: Rewrite(),
+    CompleteSwap: Swap(),
+    MendLog: Mend(),
+    SetAside: Aside(),
+    ReplaceFile: Replace(),
+}
+"""In the order in which a reader is told of them."""
+
+
+def action_of(change: Change) -> Action[Any]:
+    """What tells about a change."""
+    return ACTIONS[type(change)]
+
+
+def by_kind(changes: Iterable[Change]) -> Iterator[tuple[Action[Any], list[Change]]]:
+    """Each action with the changes of its kind, in the order of the table; kinds without a change are left out."""
+    of_kind: dict[type[Change], list[Change]] = {kind: [] for kind in ACTIONS}
+    for change in changes:
+        of_kind[type(change)].append(change)
+    return ((ACTIONS[kind], found) for kind, found in of_kind.items() if found)

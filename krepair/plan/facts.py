@@ -1,0 +1,91 @@
+"""What is known of a partition from its part of a plan: names, sizes, segments, settings. One place for all readers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from krepair.plan.model import FileFingerprint, PartitionPlan, Policy
+
+SOURCE_SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex")
+INDEX_SUFFIXES: Final = SOURCE_SUFFIXES[1:]
+LOG_NAME: Final = re.compile(r"([0-9]{20})\.log")
+SNAPSHOT_NAME: Final = re.compile(r"([0-9]{20})\.snapshot")
+HEX_32: Final = re.compile(r"[0-9a-f]{32}")
+
+_DEFAULTS: Final = {"segment.bytes": "1073741824", "delete.retention.ms": "86400000"}
+_COMPACT_BY_DEFAULT: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+
+
+def segment_name(base_offset: int, suffix: str) -> str:
+    """Name of a segment's file; of an offset that cannot be, a name that no file has."""
+    return f"{base_offset:020d}{suffix}"
+
+
+def sizes_by_name(files: Iterable[FileFingerprint]) -> dict[str, int]:
+    """File name to size."""
+    return {file.name: file.size for file in files}
+
+
+def segment_bases(files: Iterable[FileFingerprint]) -> list[int]:
+    """Base offsets of the ``.log`` files, ascending."""
+    return sorted(int(match[1]) for file in files if (match := LOG_NAME.fullmatch(file.name)))
+
+
+def setting(policy: Policy, topic: str, key: str) -> str:
+    """The value used for a topic: its own, else the broker's, else Kafka's default, else empty."""
+    for scope in (topic, ""):
+        for row in policy.settings.get(scope, ()):
+            if row.key == key:
+                return row.value
+    if key == "cleanup.policy":
+        return "compact" if topic in _COMPACT_BY_DEFAULT else "delete"
+    return _DEFAULTS.get(key, "")
+
+
+def fix_names(policy: Policy) -> frozenset[str]:
+    """The fixes of a plan without their ways: ``tail`` for ``tail=excise``."""
+    return frozenset(fix.partition("=")[0] for fix in policy.fixes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartitionFacts:
+    """What the review of a change needs of its partition, worked out once for all of its changes.
+
+    Attributes:
+        policy: of the plan.
+        partition: the partition.
+        fixes: see ``fix_names``.
+        files: fingerprints by name.
+        sizes: sizes by name.
+        bases: base offsets of all segments, ascending; the last one is active.
+        segment_bytes: the topic's ``segment.bytes``, 0 if the setting is no number.
+        newest_snapshot: name of the newest producer snapshot, or empty.
+    """
+
+    policy: Policy
+    partition: PartitionPlan
+    fixes: frozenset[str]
+    files: dict[str, FileFingerprint]
+    sizes: dict[str, int]
+    bases: list[int]
+    segment_bytes: int
+    newest_snapshot: str
+
+    @classmethod
+    def of(cls, policy: Policy, partition: PartitionPlan) -> PartitionFacts:
+        """The facts of a partition."""
+        text = setting(policy, partition.topic, "segment.bytes")
+        snapshots = [file.name for file in partition.files if SNAPSHOT_NAME.fullmatch(file.name)]
+        return cls(
+            policy=policy,
+            partition=partition,
+            fixes=fix_names(policy),
+            files={file.name: file for file in partition.files},
+            sizes=sizes_by_name(partition.files),
+            bases=segment_bases(partition.files),
+            segment_bytes=int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0,
+            newest_snapshot=max(snapshots, default=""),
+        )
