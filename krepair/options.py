@@ -10,27 +10,6 @@ from typing import Final
 
 from krepair.errors import UsageError
 
-FIX_NAMES: Final = (
-    "markers",
-    "compact",
-    "index",
-    "epochs",
-    "checkpoints",
-    "snapshots",
-    "leftovers",
-    "tail",
-)
-"""Every name that ``--fix`` will ever take."""
-
-INDEX_FIXES: Final = ("index", "index=auto", "index=truncate", "index=regenerate")
-"""Ways to mend indexes; ``index`` alone is ``index=auto``."""
-
-TAIL_FIXES: Final = ("tail", "tail=excise", "tail=broker")
-"""What becomes of damage that a consent is given for: ``tail`` alone is ``tail=excise``, which loses least."""
-
-BUILT_FIXES: Final = ("markers", *INDEX_FIXES, "epochs", "checkpoints", "snapshots", "leftovers", *TAIL_FIXES)
-"""Those of them that this version can plan."""
-
 LOSS_RULES: Final = ("KR302", "KR303", "KR304", "KR305")
 """Rules whose ways out lose data, so that each needs a consent of its own."""
 
@@ -198,31 +177,6 @@ def parse_setting(text: str) -> tuple[str, str]:
     if not equals or not key.strip():
         raise UsageError(f"--set {text!r}: expected key=value, as delete.retention.ms=86400000")
     return key.strip(), value.strip()
-
-
-def parse_fixes(text: str) -> tuple[str, ...]:
-    """Read ``--fix``: names divided by commas.
-
-    Returns:
-        The names, sorted, each once.
-
-    Raises:
-        UsageError: an unknown name, or one that is not built yet.
-    """
-    names = sorted({name.strip() for name in text.split(",") if name.strip()})
-    for name in names:
-        base = name.partition("=")[0]
-        if base not in FIX_NAMES:
-            raise UsageError(f"--fix {name!r}: unknown; the names are {', '.join(FIX_NAMES)}")
-        if name not in BUILT_FIXES:
-            raise UsageError(f"--fix {name!r}: not built yet; this version has {', '.join(BUILT_FIXES)}")
-    if sum(name in INDEX_FIXES for name in names) > 1:
-        raise UsageError(f"--fix {text!r}: one way to mend indexes at a time")
-    if sum(name in TAIL_FIXES for name in names) > 1:
-        raise UsageError(f"--fix {text!r}: one way out of damage at a time")
-    if not names:
-        raise UsageError(f"--fix needs at least one of {', '.join(BUILT_FIXES)}")
-    return tuple(names)
 
 
 def parse_keep(text: str) -> str:

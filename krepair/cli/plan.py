@@ -54,6 +54,8 @@ def plan(
     """
     if len(log_dirs) != 1:
         raise UsageError(f"{len(log_dirs)} log directories: a plan is of one; run krepair plan once for each")
+    from krepair.fixes.table import parse_fixes
+
     options = shared.common_options(
         config=config,
         topic_config=topic_config,
@@ -64,7 +66,7 @@ def plan(
         partitions=partition,
         engine=engine,
         master=master,
-        fixes=parsing.DEFAULT_FIXES if fix is None else parsing.parse_fixes(fix),
+        fixes=parsing.DEFAULT_FIXES if fix is None else parse_fixes(fix),
         delete_horizon=parsing.parse_delete_horizon(delete_horizon),
         keep=parsing.parse_keep(keep),
         merge=not no_merge,

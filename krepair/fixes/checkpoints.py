@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from krepair.checks.catalogue import Finding
-from krepair.fixes.survey import NEVER_TOUCHED, Survey, facts_of, place_of
+from krepair.errors import StalePlanError
+from krepair.fixes.files import not_as_planned, put_staged
+from krepair.fixes.fix import Proposal, Purpose, RootFix
+from krepair.fixes.gates import NEVER_TOUCHED
+from krepair.fixes.ground import Ground, place_of
+from krepair.fixes.logs import facts_of
+from krepair.fixes.staging import Staging, Work
+from krepair.fixes.survey import Sight, Survey
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.values import FileRef, LogDir, OffsetCheckpoint, Partition
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.items import ScanItem
 from krepair.pipeline.jobs import SCAN
-from krepair.plan.model import FileFingerprint, KeepOriginal, ReplaceFile, RootPlan
-from krepair.rules.checkpoints import KINDS, CheckpointKind, Key, LineReason, MendedOffsets, mend_offsets
+from krepair.plan.model import Change, KeepOriginal, ReplaceFile
+from krepair.rules.checkpoints import (
+    KIND_OF,
+    KINDS,
+    CheckpointKind,
+    Key,
+    LineReason,
+    MendedOffsets,
+    mend_offsets,
+)
 from krepair.rules.model import SegmentFacts
 
-CHECKPOINTS_FIX = "checkpoints"
 _SHOWN_AT_MOST = 20
 _FEW = 3
 
@@ -36,37 +51,110 @@ class SeenCheckpoint(NamedTuple):
     left: str = ""
 
 
-def log_ends(view: LogDir, engine: Engine, surveys: Iterable[Survey] = ()) -> dict[Key, int | None]:
+CHECKPOINTS_SEEN: Sight[tuple[SeenCheckpoint, ...]] = Sight("checkpoints of the root")
+
+
+class Checkpoints(RootFix):
+    """The four offset checkpoints of the root: lines that a broker would trust, and that cannot be true, are mended."""
+
+    name = "checkpoints"
+    after = ("tail",)
+    mends = frozenset({"KR403", "KR404", "KR405", "KR410"})
+
+    def look(self, ground: Ground, surveys: Sequence[Survey], purpose: Purpose) -> None:
+        """Hold the files against the ends of the logs, as they will be after the changes of earlier fixes."""
+        del surveys, purpose
+        ends = log_ends(ground.view, ground.engine, ground.surveys)
+        ground.root.put(CHECKPOINTS_SEEN, see_checkpoints(ground.view, ends))
+
+    def root_findings(self, ground: Ground) -> Iterator[Finding]:
+        """KR403 to KR406, and KR410."""
+        seen = ground.root.seen(CHECKPOINTS_SEEN) or ()
+        return checkpoint_findings(ground.view, seen)
+
+    def propose_root(self, ground: Ground) -> Proposal:
+        """The files to replace."""
+        seen = ground.root.seen(CHECKPOINTS_SEEN) or ()
+        mends = sorted(
+            (one for one in seen if one.mended.needed and not one.left), key=lambda one: one.file.name
+        )
+        return Proposal(
+            changes=tuple(_change(one) for one in mends),
+            notes=tuple(f"{one.file.name}: {text}" for one in mends for text in _notes(one.mended)),
+        )
+
+    def owns(self, change: Change) -> bool:
+        """One of the four files."""
+        return isinstance(change, ReplaceFile) and change.name in KIND_OF
+
+    def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
+        """The lines are worked out anew, from the logs as they are by then."""
+        for staging in stagings:
+            with staging.taking_problems():
+                seen = see_checkpoints(work.view, log_ends(work.view, work.engine, {}))
+                made = {one.file.name: one.mended.data for one in seen if not one.left}
+                for change in staging.changes:
+                    assert isinstance(change, ReplaceFile)
+                    path, data = staging.folder.at(change.name), made.get(change.name, b"")
+                    if (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
+                        raise StalePlanError(
+                            f"{path}: the lines worked out anew are not the plan's",
+                            next_command=f"krepair plan {shlex.quote(work.plan.log_dir)} --fix checkpoints "
+                            "--out PLAN",
+                        )
+                    put_staged(work, staging, change.name, data, path)
+
+    def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
+        """The plan's bytes."""
+        for staging in stagings:
+            for change in staging.changes:
+                assert isinstance(change, ReplaceFile)
+                work.segments += 1
+                path = staging.folder.at(change.name)
+                work.found(staging, change, not_as_planned(path, change, work.disk.tree))
+
+
+CHECKPOINTS = Checkpoints()
+
+
+def log_ends(view: LogDir, engine: Engine, surveys: Mapping[str, Survey]) -> dict[Key, int | None]:
     """Log end offset of each partition that is there, None where it cannot be told.
 
     Args:
         view: the log directory.
         engine: scans the last segments that are not known yet.
-        surveys: partitions that were scanned already.
+        surveys: folder -> survey, of partitions that were looked at.
     """
-    last = {each.partition.folder: each.segments[-1] for survey in surveys if each.segments}
-    to_scan = [
-        each for each in view.partitions if _can_tell(each) and not _is_last(each, last.get(each.folder))
-    ]
+    last: dict[str, SegmentFacts] = {}
+    to_scan = []
+    for partition in view.partitions:
+        known = surveys.get(partition.folder)
+        if known is not None and known.log_after is not None and known.segments_after:
+            last[partition.folder] = known.segments_after[-1]
+        elif known is not None and known.segments and _is_last(partition, known.segments[-1]):
+            last[partition.folder] = known.segments[-1]
+        elif _can_tell(partition):
+            to_scan.append(partition)
     items = [
         ScanItem(
-            place=place_of(view, each),
-            base_offset=each.segments[-1].base_offset,
-            size=each.segments[-1].log.size,
+            place=place_of(view, partition),
+            base_offset=partition.segments[-1].base_offset,
+            size=partition.segments[-1].log.size,
             now_ms=0,
             high_watermark=INT64_MAX,
         )
-        for each in to_scan
+        for partition in to_scan
     ]
     for index, result in engine.run(SCAN, items):
         partition = to_scan[index]
         if not result.failure:
             last[partition.folder] = facts_of(partition.segments[-1], result)
-    ends: dict[Key, int | None] = {(each.topic, each.number): None for each in view.marked}
-    for each in view.partitions:
-        facts = last.get(each.folder)
-        known = facts if _can_tell(each) and _is_last(each, facts) else None
-        ends[each.topic, each.number] = None if known is None else _end_of(known)
+    ends: dict[Key, int | None] = {(folder.topic, folder.number): None for folder in view.marked}
+    for partition in view.partitions:
+        facts = last.get(partition.folder)
+        ends[partition.topic, partition.number] = (
+            _end_of(facts) if facts is not None and _can_tell(partition) else None
+        )
     return ends
 
 
@@ -78,8 +166,8 @@ def _can_tell(partition: Partition) -> bool:
     return usable and bool(partition.segments) and not pending and not odd
 
 
-def _is_last(partition: Partition, facts: SegmentFacts | None) -> bool:
-    return facts is not None and facts.base_offset == partition.segments[-1].base_offset
+def _is_last(partition: Partition, facts: SegmentFacts) -> bool:
+    return bool(partition.segments) and facts.base_offset == partition.segments[-1].base_offset
 
 
 def _end_of(facts: SegmentFacts) -> int | None:
@@ -169,33 +257,6 @@ def keeper_of(view: LogDir, changing: Sequence[str] = ()) -> str:
     """
     usable = [each.folder for each in view.partitions if not each.unreadable and each.topic != NEVER_TOUCHED]
     return next((folder for folder in usable if folder in changing), usable[0] if usable else "")
-
-
-def root_plan(seen: Sequence[SeenCheckpoint], keeper: str) -> RootPlan | None:
-    """The changes of the root's files, None if there are none.
-
-    Args:
-        seen: the files.
-        keeper: see ``keeper_of``.
-    """
-    mends = sorted((one for one in seen if one.mended.needed and not one.left), key=lambda one: one.file.name)
-    if not mends or not keeper:
-        return None
-    return RootPlan(
-        keeper=keeper,
-        files=tuple(
-            FileFingerprint(
-                name=one.file.name,
-                size=one.file.size,
-                mtime_ns=one.file.mtime_ns,
-                inode=one.file.inode,
-                digest="",
-            )
-            for one in mends
-        ),
-        changes=tuple(_change(one) for one in mends),
-        notes=tuple(f"{one.file.name}: {text}" for one in mends for text in _notes(one.mended)),
-    )
 
 
 def _change(one: SeenCheckpoint) -> ReplaceFile:

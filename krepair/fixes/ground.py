@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from krepair.fixes.survey import Sights, Survey
 from krepair.logdir.config import Settings
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
@@ -13,7 +14,6 @@ from krepair.pipeline.engine import Engine
 from krepair.pipeline.items import Place
 from krepair.pipeline.progress import Progress
 from krepair.plan.build import version_of
-from krepair.fixes.survey import Survey
 
 Version = tuple[int, int, int] | None
 DIRECTORY_ID_SINCE: Final = "3.7.0"
@@ -30,6 +30,7 @@ class Ground:
         engine: runs jobs.
         progress: told of bytes.
         surveys: folder -> survey, of every partition that any look came to.
+        root: what was seen in the root.
     """
 
     view: LogDir
@@ -38,6 +39,7 @@ class Ground:
     engine: Engine
     progress: Progress
     surveys: dict[str, Survey] = field(default_factory=dict)
+    root: Sights = field(default_factory=Sights)
 
     def survey(self, partition: Partition) -> Survey:
         """The survey of a partition; the same one whoever asks."""

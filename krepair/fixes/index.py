@@ -24,7 +24,7 @@ from krepair.pipeline.jobs import INSPECT, INSPECT_TXN, LOOK, MEND, VERIFY_MENDE
 from krepair.pipeline.look import LookItem
 from krepair.pipeline.txn_indexes import TxnItem, TxnResult
 from krepair.plan.build import version_of
-from krepair.plan.effects import bases_with_new_indexes
+from krepair.plan.effects import bases_touched
 from krepair.plan.model import Change, KeepOriginal, ReplaceFile
 
 INDEXES_SEEN: Sight[dict[int, InspectResult]] = Sight("indexes")
@@ -57,7 +57,7 @@ class Index(Fix):
         return way == "regenerate" and bool(partition.segments)
 
     def look(self, ground: Ground, surveys: Sequence[Survey], purpose: Purpose) -> None:
-        """Look at the files of each segment in one job, then at transaction indexes; ``check`` did the first already."""
+        """Look at the files of each segment in one job, then at transaction indexes; ``check`` did the former."""
         depth: Depth = "check"
         touched = list(surveys)
         if purpose == "plan":
@@ -74,7 +74,7 @@ class Index(Fix):
     def propose(self, ground: Ground, survey: Survey) -> Proposal:
         """The files to replace, but for those of segments that get fresh ones anyway."""
         del ground
-        changes, notes = index_changes(survey, bases_with_new_indexes(survey.changes))
+        changes, notes = index_changes(survey, bases_touched(survey.changes))
         why = why_untouched(survey.partition, survey.settings)
         if why:
             notes = (*notes, f"its indexes are left alone: {why}")
@@ -283,7 +283,9 @@ def index_findings(survey: Survey) -> Iterator[Finding]:
                 evidence=text,
             )
     if transaction_indexes_of(survey).failure:
-        yield Finding(rule="KR308", partition=survey.partition.folder, evidence=transaction_indexes_of(survey).why)
+        yield Finding(
+            rule="KR308", partition=survey.partition.folder, evidence=transaction_indexes_of(survey).why
+        )
     for problem in transaction_indexes_of(survey).problems:
         yield Finding(
             rule="KR204",

@@ -76,7 +76,7 @@ class Leftovers(Fix):
     def look(self, ground: Ground, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Look at what is left behind.
 
-        The segments of partitions with a ``.log.swap`` are scanned, where they are not yet, and each swap is read whole.
+        The segments of partitions with a ``.log.swap`` are scanned where they are not yet. Each swap is read whole.
         """
         del purpose
         touched = [one for one in surveys if holds_leftovers(one.partition) and not _never(one)]
@@ -109,8 +109,9 @@ class Leftovers(Fix):
 
     def owns(self, change: Change) -> bool:
         """Swaps, and removed files that are no snapshots."""
-        removed = isinstance(change, ReplaceFile) and change.method == "remove"
-        return isinstance(change, CompleteSwap) or (removed and not is_snapshot(change.name))
+        if isinstance(change, ReplaceFile):
+            return change.method == "remove" and not is_snapshot(change.name)
+        return isinstance(change, CompleteSwap)
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """The indexes of swaps are made again; nothing is staged for a removal."""

@@ -51,8 +51,8 @@ def parts_after(partition: Partition, changes: Iterable[Change]) -> tuple[LogPar
     sizes = {segment.base_offset: segment.log.size for segment in partition.segments}
     for change in changes:
         effect = log_effect(change)
-        gone |= set(effect.segments_gone)
-        for base_offset, (size_before, ranges) in effect.ranges_gone.items():
+        gone |= set(effect.segments)
+        for base_offset, (size_before, ranges) in effect.ranges.items():
             if sizes.get(base_offset) == size_before:
                 without[base_offset] = ranges
     return tuple(
@@ -121,7 +121,7 @@ def read_logs_after(ground: Ground, surveys: Sequence[Survey]) -> None:
 
 def _log_changes(survey: Survey) -> bool:
     return any(part.without for part in parts_after(survey.partition, survey.changes)) or any(
-        log_effect(change).segments_gone for change in survey.changes
+        log_effect(change).segments for change in survey.changes
     )
 
 

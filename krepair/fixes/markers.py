@@ -10,14 +10,13 @@ from msgspec.structs import replace
 from krepair.checks.catalogue import Finding
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import cannot_compact
-from krepair.fixes.ground import Ground, place_of, recorded
+from krepair.fixes.ground import Ground, recorded
 from krepair.fixes.logs import facts_of, read_logs, scan_item, scan_problem
 from krepair.fixes.markers_staging import stage_groups, verify_groups
 from krepair.fixes.producers_at_end import newest_snapshot
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey, log_end_of
 from krepair.kernels import classes as c
-from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.reading import why
 from krepair.logdir.values import Partition
 from krepair.pipeline.items import ScanItem
@@ -139,7 +138,7 @@ def decision_of(survey: Survey) -> PartitionDecision | None:
 
 
 def left_alone(survey: Survey) -> LeftAlone | None:
-    """Why no decision can be made on a partition: its log, or what the rules say; None if one was made, or none asked."""
+    """Why no decision can be made on a partition: its log, or the rules; None if one was made, or none asked."""
     if survey.log is not None and survey.log.problem is not None:
         return survey.log.problem
     seen = survey.seen(MARKERS_SEEN)
@@ -173,7 +172,9 @@ def _decide(ground: Ground, survey: Survey) -> SeenMarkers:
     outcome = decide(survey.segments, policy)
     if isinstance(outcome, NeedsRescan):
         outcome = _scan_again(ground, survey, policy, outcome)
-    return SeenMarkers(outcome, None) if isinstance(outcome, PartitionDecision) else SeenMarkers(None, outcome)
+    return (
+        SeenMarkers(outcome, None) if isinstance(outcome, PartitionDecision) else SeenMarkers(None, outcome)
+    )
 
 
 def _scan_again(

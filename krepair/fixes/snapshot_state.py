@@ -24,7 +24,7 @@ from krepair.pipeline.items import Place, ScanItem, ScanResult
 from krepair.pipeline.jobs import SCAN
 from krepair.pipeline.progress import Progress
 from krepair.plan.build import version_of
-from krepair.plan.effects import names_gone_with_segments
+from krepair.plan.effects import names_removed
 from krepair.plan.model import Change
 from krepair.rules.model import SegmentFacts
 from krepair.rules.snapshots import (
@@ -79,7 +79,7 @@ def target_of(
         changes: that are made before its snapshots are read by a broker.
     """
     recorded = log_dir.log_start.offsets.get((partition.topic, partition.number), -1)
-    gone = {name for change in changes for name in names_gone_with_segments(change)}
+    gone = names_removed(changes)
     return Target(
         partition=partition,
         place=place,

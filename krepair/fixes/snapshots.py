@@ -21,7 +21,7 @@ from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import why
 from krepair.logdir.values import Partition
 from krepair.pipeline.progress import SilentProgress
-from krepair.plan.effects import names_gone
+from krepair.plan.effects import names_removed
 from krepair.plan.figures import setting
 from krepair.plan.model import Change, KeepOriginal, ReplaceFile
 from krepair.plan.view import time_text
@@ -78,7 +78,9 @@ class Snapshots(Fix):
             )
             for survey in touched
         ]
-        found = see_snapshots(targets, rules, ground.engine, ground.progress, clean=ground.view.clean_shutdown)
+        found = see_snapshots(
+            targets, rules, ground.engine, ground.progress, clean=ground.view.clean_shutdown
+        )
         for survey, seen in zip(touched, found, strict=True):
             survey.put(SNAPSHOTS_SEEN, seen)
 
@@ -91,7 +93,7 @@ class Snapshots(Fix):
         """The snapshot to make, and those that go."""
         del ground
         seen = survey.seen(SNAPSHOTS_SEEN)
-        changes, notes = snapshot_changes(survey, names_gone(survey.changes))
+        changes, notes = snapshot_changes(survey, names_removed(survey.changes))
         return Proposal(changes=changes, notes=notes, log_end=0 if seen is None else seen.log_end)
 
     def owns(self, change: Change) -> bool:

@@ -84,8 +84,8 @@ class Staging:
         return f"{self.folder.private}/stage"
 
     def only(self, *changes: Change) -> Staging:
-        """The same, with these changes alone."""
-        return Staging(self.plan, self.partition, self.folder, changes, staged=dict(self.staged))
+        """The same, with these changes alone; what is known of logs and staged files is shared."""
+        return Staging(self.plan, self.partition, self.folder, changes, self.facts, self.staged)
 
     @contextmanager
     def taking_problems(self) -> Iterator[None]:

@@ -15,7 +15,6 @@ from krepair.plan.model import Change
 from krepair.rules.model import LeftAlone, SegmentFacts
 
 Value = TypeVar("Value")
-NOT_READ = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +38,27 @@ class LogFacts(NamedTuple):
     """
 
     segments: tuple[SegmentFacts, ...] = ()
-    txn_entries: Mapping[int, bytes] = {}  # noqa: RUF012
+    txn_entries: Mapping[int, bytes] = {}
     problem: LeftAlone | None = None
 
 
 @dataclass(eq=False)
-class Survey:
+class Sights:
+    """What looks saw, each under its own name and type."""
+
+    _sights: dict[Sight[object], object] = field(default_factory=dict, kw_only=True)
+
+    def put(self, sight: Sight[Value], value: Value) -> None:
+        """Keep what a look saw."""
+        self._sights[cast("Sight[object]", sight)] = value
+
+    def seen(self, sight: Sight[Value]) -> Value | None:
+        """What a look saw, None if it did not look here."""
+        return cast("Value | None", self._sights.get(cast("Sight[object]", sight)))
+
+
+@dataclass(eq=False)
+class Survey(Sights):
     """One partition, looked at.
 
     Attributes:
@@ -64,15 +78,6 @@ class Survey:
     log_after: LogFacts | None = None
     changes: list[Change] = field(default_factory=list)
     digests: dict[str, str] = field(default_factory=dict)
-    _sights: dict[Sight[object], object] = field(default_factory=dict)
-
-    def put(self, sight: Sight[Value], value: Value) -> None:
-        """Keep what a look saw."""
-        self._sights[cast("Sight[object]", sight)] = value
-
-    def seen(self, sight: Sight[Value]) -> Value | None:
-        """What a look saw, None if it did not look here."""
-        return cast("Value | None", self._sights.get(cast("Sight[object]", sight)))
 
     @property
     def segments(self) -> tuple[SegmentFacts, ...]:

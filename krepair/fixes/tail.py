@@ -140,7 +140,9 @@ class Tail(Fix):
                 if isinstance(change, MendLog):
                     jobs.append((staging, change))
                 elif isinstance(change, SetAside):
-                    there = [name for name in change.names if work.disk.tree.is_there(staging.folder.at(name))]
+                    there = [
+                        name for name in change.names if work.disk.tree.is_there(staging.folder.at(name))
+                    ]
                     if there:
                         text = f"{there[0]} is there, although the plan sets it aside"
                         work.found(staging, change, text)

@@ -17,7 +17,8 @@ from krepair.errors import (
     RefusedError,
     StalePlanError,
 )
-from krepair.fixes.swaps import not_completed
+from krepair.fixes.carry_out import stage_all, verify_all
+from krepair.fixes.staging import Staging, Work
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
@@ -26,44 +27,34 @@ from krepair.journal.plan_copy import PlanKeeper
 from krepair.journal.purge import check_nothing_kept, remove_private_folder
 from krepair.journal.runner import commit_partition, finish_partition
 from krepair.journal.safe_points import SafePoints, signals_wait
-from krepair.journal.status import ChangeState, read_status
+from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.lock import Lock, hold_lock
 from krepair.logdir.space import read_space
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
-from krepair.ops.root import RootRun
-from krepair.ops.stage import Stager, Staging
 from krepair.ops.target import (
     check_ground,
+    check_no_fence,
     check_target,
     disk_of,
+    is_root,
     journal_folder,
     listed,
+    targets_of,
     view_of,
     why_left_alone,
 )
 from krepair.options import Options
 from krepair.pipeline.engine import Engine, choose_engine
-from krepair.pipeline.jobs import FINISH
 from krepair.pipeline.progress import Progress, SilentProgress
-from krepair.plan.build import apply_order
+from krepair.plan.actions.table import action_of
 from krepair.plan.figures import (
     PRIVATE_FOLDER_BYTES,
     freed_at_apply,
     peak_bytes,
     plan_copy_bytes,
-    root_peak_bytes,
     sizes_by_name,
 )
-from krepair.plan.model import (
-    Change,
-    CompleteSwap,
-    MendLog,
-    PartitionPlan,
-    Plan,
-    ReplaceFile,
-    RewriteSegments,
-    SetAside,
-)
+from krepair.plan.model import Change, PartitionPlan, Plan
 
 _FINISHED = {ChangeState.COMMITTED, ChangeState.PURGED}
 
@@ -85,29 +76,22 @@ def apply(
         StalePlanError: the plan is for another host or directory.
     """
     check_target(plan)
-    partitions = apply_order(plan)
-    if not partitions and plan.root is None:
+    targets = targets_of(plan)
+    if not targets:
         return ApplyReport(verb="apply", plan_id=plan.plan_id, log_dir=plan.log_dir, engine="nothing to do")
     with contextlib.ExitStack() as stack:
         writes = stack.enter_context(disk_of(plan, disk))
         check_ground(plan, writes)
         lock = stack.enter_context(hold_lock(plan.log_dir, writes))
         safe_points = stack.enter_context(signals_wait(SafePoints()))
-        engine = choose_engine(options.engine, options.master, _bytes_to_read(partitions))
+        engine = choose_engine(options.engine, options.master, _bytes_to_read(targets))
         stack.callback(engine.close)
         run = _Apply(plan, engine, writes, lock, safe_points, progress or SilentProgress())
-        return run.report(partitions)
+        return run.report(targets)
 
 
-def _bytes_to_read(partitions: Sequence[PartitionPlan]) -> int:
-    changes = [change for each in partitions for change in each.changes]
-    rewritten = sum(
-        source.log_bytes
-        for change in changes
-        if isinstance(change, RewriteSegments)
-        for source in change.sources
-    )
-    return rewritten + sum(change.size_before for change in changes if isinstance(change, MendLog))
+def _bytes_to_read(targets: Sequence[PartitionPlan]) -> int:
+    return sum(action_of(change).work(change).stage for target in targets for change in target.changes)
 
 
 class _Apply:
@@ -127,53 +111,53 @@ class _Apply:
         )
         self.states: dict[str, dict[str, ChangeState]] = {}
         self.finished: dict[str, set[str]] = {}
+        self.work: Work
 
-    def report(self, partitions: Sequence[PartitionPlan]) -> ApplyReport:
+    def report(self, targets: Sequence[PartitionPlan]) -> ApplyReport:
         results: list[ChangeResult] = []
         interrupted = False
         try:
-            self._carry_out(partitions, results)
+            self._carry_out(targets, results)
         except InterruptedAtSafePointError:
             interrupted = True
         except LockLostError as error:
-            results += self._all_missing(partitions, results, error)
+            results += self._all_missing(targets, results, error)
         order = {partition.folder: number for number, partition in enumerate(self.plan.partitions)}
         results.sort(key=lambda result: (order.get(result.partition, -1), result.change_id))
         failed = {result.partition for result in results if result.outcome in ("failed", "skipped")}
+        failed_bytes = [one.log_bytes_before for one in self.plan.partitions if one.folder in failed]
         return ApplyReport(
             verb="apply",
             plan_id=self.plan.plan_id,
             log_dir=self.plan.log_dir,
             results=tuple(results),
             engine=self.engine.why,
-            uncleanable_partitions=self.plan.uncleanable_partitions + len(failed),
-            uncleanable_bytes=self.plan.uncleanable_bytes
-            + sum(each.log_bytes_before for each in self.plan.partitions if each.folder in failed),
+            uncleanable_partitions=self.plan.uncleanable_partitions + len(failed_bytes),
+            uncleanable_bytes=self.plan.uncleanable_bytes + sum(failed_bytes),
             interrupted=interrupted,
             next_command="krepair apply PLAN" if interrupted else "krepair verify PLAN",
         )
 
-    def _carry_out(self, partitions: Sequence[PartitionPlan], results: list[ChangeResult]) -> None:
-        """What was interrupted first, in all partitions; then the root, since fences need its files; then the rest."""
-        able = [partition for partition in partitions if self._finish(partition, results)]
-        self.view = view_of(self.plan)
-        self.stager = Stager(self.plan, self.view, self.engine, self.disk, self.progress)
-        stagings = [self._staging(partition, results) for partition in able]
+    def _carry_out(self, targets: Sequence[PartitionPlan], results: list[ChangeResult]) -> None:
+        """What was interrupted first, in all targets; then everything is staged; then one target after the other."""
+        able = [target for target in targets if self._finish(target, results)]
+        view = view_of(self.plan)
+        self.work = Work(self.plan, view, self.engine, self.disk, self.progress)
+        stagings = [self._staging(target, results) for target in able]
         ready = [staging for staging in stagings if staging is not None]
         self._prove_purged(ready)
         self._check_total_space(ready)
-        self.stager.stage([staging for staging in ready if staging.problem is None])
-        if self.plan.root is not None:
-            results.extend(RootRun(self.plan, self.plan.root, self.disk).apply(self.engine, self.guards))
+        stage_all(self.work, [staging for staging in ready if not is_root(staging.plan)])
         for staging in ready:
             results.extend(self._commit(staging))
 
     def _finish(self, partition: PartitionPlan, results: list[ChangeResult]) -> bool:
-        """Finishes what an interrupted run left half done; returns whether the partition can go on."""
+        """Finishes what an interrupted run left half done; returns whether the target can go on."""
         folder = journal_folder(self.disk, self.plan, partition)
         try:
             if not self.disk.tree.is_folder(folder.private):
                 return True
+            check_no_fence(partition, self.guards.watch)
             outcomes = finish_partition(folder, partition, self.plan.commit, self.guards)
         except (InterruptedAtSafePointError, LockLostError):
             raise
@@ -189,92 +173,72 @@ class _Apply:
         return False
 
     def _all_missing(
-        self, partitions: Sequence[PartitionPlan], results: Sequence[ChangeResult], error: LockLostError
+        self, targets: Sequence[PartitionPlan], results: Sequence[ChangeResult], error: LockLostError
     ) -> list[ChangeResult]:
-        """Every partition of which nothing was said yet: from here on nothing was touched."""
+        """Every target of which nothing was said yet: from here on nothing was touched."""
         known = {result.partition for result in results}
-        return [
-            failed_partition(partition, error) for partition in partitions if partition.folder not in known
-        ]
+        return [failed_partition(target, error) for target in targets if target.folder not in known]
 
-    def _staging(self, plan: PartitionPlan, results: list[ChangeResult]) -> Staging | None:
-        """What has to be staged for a partition; its refusal goes into the results."""
-        partition = listed(self.view, plan)
-        folder = journal_folder(self.disk, self.plan, plan)
+    def _staging(self, target: PartitionPlan, results: list[ChangeResult]) -> Staging | None:
+        """What has to be staged for a target; its refusal goes into the results."""
+        partition = listed(self.work.view, target)
+        folder = journal_folder(self.disk, self.plan, target)
         try:
-            if partition is None or partition.unreadable:
-                gone = why_left_alone(folder)
-                raise StalePlanError(
-                    gone or f"{folder.path}: {partition.unreadable if partition else 'is gone'}"
-                )
-            states = read_status(self.disk, self.plan.log_dir, self.plan.plan_id, plan)
+            gone = why_left_alone(folder)
+            if gone:
+                raise StalePlanError(gone)
+            if not is_root(target) and (partition is None or partition.unreadable):
+                why = partition.unreadable if partition is not None else "is gone"
+                raise StalePlanError(f"{folder.path}: {why}")
+            states = status_in(folder, target)
             unknown = next((change for change, state in states.items() if state is ChangeState.UNKNOWN), "")
             if unknown:
                 raise StalePlanError(
-                    _why_unknown(folder, plan, unknown),
+                    _why_unknown(folder, target, unknown),
                     next_command=f"krepair plan {shlex.quote(self.plan.log_dir)} --out PLAN",
                 )
         except (KrepairError, OSError) as error:
-            results.append(failed_partition(plan, error))
+            results.append(failed_partition(target, error))
             return None
-        self.states[plan.folder] = states
-        todo = [
+        self.states[target.folder] = states
+        todo = (
             change
-            for change in plan.changes
+            for change in target.changes
             if states[change.change_id] in {ChangeState.PLANNED, ChangeState.UNDONE}
-        ]
-        return Staging(
-            plan,
-            partition,
-            folder,
-            tuple(change for change in todo if isinstance(change, RewriteSegments)),
-            tuple(change for change in todo if isinstance(change, ReplaceFile)),
-            tuple(change for change in todo if isinstance(change, MendLog)),
-            tuple(change for change in todo if isinstance(change, SetAside)),
-            tuple(change for change in todo if isinstance(change, CompleteSwap)),
         )
+        return Staging(target, partition, folder, tuple(todo))
 
     def _prove_purged(self, stagings: Sequence[Staging]) -> None:
         """Reads what looks like the work of an apply that was purged: size and time alone do not make it so."""
-        work = []
-        for staging in stagings:
-            for change in staging.plan.changes:
-                if self.states[staging.plan.folder][change.change_id] is not ChangeState.PURGED:
-                    continue
-                try:
-                    if isinstance(change, RewriteSegments):
-                        path = staging.folder.path
-                        work.append(
-                            (staging, self.stager.finish_item(staging, change, stage=path, make=False))
-                        )
-                    elif isinstance(change, CompleteSwap):
-                        place = self.stager.place(staging)
-                        self._note_stale(staging, not_completed(self.engine, place, staging.plan, change))
-                except OSError as error:
-                    self._note_stale(staging, f"{error.filename}: {error.strerror}")
-        for index, result in self.engine.run(FINISH, [item for _, item in work]):
-            self._note_stale(work[index][0], result.why)
-
-    def _note_stale(self, staging: Staging, wrong: str) -> None:
-        if wrong and staging.problem is None:
-            staging.problem = StalePlanError(
-                f"{wrong}; it is neither what the plan was made of nor what it makes",
-                next_command=f"krepair plan {shlex.quote(self.plan.log_dir)} --out PLAN",
+        looks_purged = [
+            staging.only(
+                *(
+                    change
+                    for change in staging.plan.changes
+                    if self.states[staging.plan.folder][change.change_id] is ChangeState.PURGED
+                )
             )
+            for staging in stagings
+        ]
+        proof = Work(self.plan, self.work.view, self.engine, self.disk, self.progress)
+        verify_all(proof, looks_purged)
+        wrong = {one.folder: one for one in reversed(proof.wrong)}
+        for staging in stagings:
+            found = wrong.get(staging.plan.folder)
+            if found is not None:
+                staging.problem = StalePlanError(
+                    f"{found.change_id}: {found.text}; it is neither what the plan was made of nor what it makes",
+                    next_command=f"krepair plan {shlex.quote(self.plan.log_dir)} --out PLAN",
+                )
 
     # -- space
 
     def _check_total_space(self, stagings: Sequence[Staging]) -> None:
-        needed = (
-            (plan_copy_bytes(self.plan) if any(each.to_stage for each in stagings) else 0)
-            + root_peak_bytes(self.plan.root)
-            + sum(
-                PRIVATE_FOLDER_BYTES
-                + sum(peak_bytes(change, sizes_by_name(each.plan.files)) for change in each.to_stage)
-                for each in stagings
-                if each.to_stage
-            )
-        )
+        needed = plan_copy_bytes(self.plan) if any(staging.changes for staging in stagings) else 0
+        for staging in stagings:
+            sizes = sizes_by_name(staging.plan.files)
+            if staging.changes:
+                needed += PRIVATE_FOLDER_BYTES + sum(peak_bytes(change, sizes) for change in staging.changes)
         space = read_space(self.plan.log_dir, self.disk.tree)
         if space.mounted_read_only:
             raise RefusedError(f"{self.plan.log_dir}: the file system is mounted read-only")
@@ -293,48 +257,62 @@ class _Apply:
 
     # -- commit
 
-    def _commit(self, each: Staging) -> list[ChangeResult]:
-        if each.problem is not None:
-            self._drop_stage(each)
-            return [failed_partition(each.plan, each.problem)]
-        staged = {change.change_id for change in each.to_stage}
+    def _commit(self, staging: Staging) -> list[ChangeResult]:
+        target, before = staging.plan, self.states[staging.plan.folder]
+        if staging.problem is not None:
+            self._drop_stage(staging)
+            return [failed_partition(target, staging.problem)]
+        left = tuple(
+            change for change in target.changes if before[change.change_id] is not ChangeState.PURGED
+        )
+        purged = [
+            ChangeResult(change_id=change.change_id, partition=target.folder, outcome="already")
+            for change in target.changes
+            if change not in left
+        ]
+        if not left:
+            return purged
+        outcomes = self._commit_changes(staging, left)
+        if isinstance(outcomes, ChangeResult):
+            return [*purged, outcomes]
+        if not any(isinstance(outcome, Committed) for outcome in outcomes):
+            self._drop_stage(staging)
+        sizes = sizes_by_name(target.files)
+        changes = {change.change_id: change for change in target.changes}
+        return purged + [
+            result_of(
+                target.folder,
+                outcome,
+                already=self._was_done(target.folder, outcome.change_id),
+                freed=freed_by(changes, outcome.change_id, sizes),
+            )
+            for outcome in outcomes
+        ]
+
+    def _commit_changes(self, staging: Staging, left: Sequence[Change]) -> Sequence[Outcome] | ChangeResult:
+        staged = set() if is_root(staging.plan) else {change.change_id for change in staging.changes}
 
         def stage(change: Change) -> None:
             if change.change_id in staged:
                 staged.discard(change.change_id)
                 return
-            self.stager.stage_change(each, change)
+            again = staging.only(change)
+            stage_all(self.work, [again])
+            if again.problem is not None:
+                raise again.problem
 
-        before = self.states[each.plan.folder]
-        left = tuple(
-            change for change in each.plan.changes if before[change.change_id] is not ChangeState.PURGED
-        )
-        purged = [
-            ChangeResult(change_id=change.change_id, partition=each.plan.folder, outcome="already")
-            for change in each.plan.changes
-            if change not in left
-        ]
-        if not left:
-            return purged
-        outcomes = commit_partition(
-            each.folder,
-            replace(each.plan, changes=left),
+        try:
+            check_no_fence(staging.plan, self.guards.watch)
+        except (KrepairError, OSError) as error:
+            return failed_partition(staging.plan, error)
+        return commit_partition(
+            staging.folder,
+            replace(staging.plan, changes=tuple(left)),
             self.plan.commit,
             self.guards,
             stage,
-            staged=each.staged,
+            staged=staging.staged,
         )
-        sizes = sizes_by_name(each.plan.files)
-        changes = {change.change_id: change for change in each.plan.changes}
-        return purged + [
-            result_of(
-                each.plan.folder,
-                outcome,
-                already=self._was_done(each.plan.folder, outcome.change_id),
-                freed=freed_by(changes, outcome.change_id, sizes),
-            )
-            for outcome in outcomes
-        ]
 
     def _was_done(self, folder: str, change_id: str) -> bool:
         """Whether an earlier run has done it, and not only begun it."""
@@ -342,15 +320,15 @@ class _Apply:
             return False
         return self.states[folder].get(change_id) in _FINISHED
 
-    def _drop_stage(self, each: Staging) -> None:
-        """What was staged for a partition that is refused goes again, unless the journal holds something."""
-        states = self.states[each.plan.folder].values()
-        if all(state in {ChangeState.PLANNED, ChangeState.UNDONE} for state in states):
-            try:
-                check_nothing_kept(each.folder)
-                remove_private_folder(each.folder)
-            except (OSError, KrepairError):
-                return  # the next apply or undo removes it
+    def _drop_stage(self, staging: Staging) -> None:
+        """What was staged for a target that is refused goes again, unless the journal holds something."""
+        try:
+            states = status_in(staging.folder, staging.plan).values()
+            if all(state in {ChangeState.PLANNED, ChangeState.UNDONE} for state in states):
+                check_nothing_kept(staging.folder)
+                remove_private_folder(staging.folder)
+        except (OSError, KrepairError):
+            return  # the next apply or undo removes it
 
 
 def freed_by(changes: Mapping[str, Change], change_id: str, sizes: dict[str, int]) -> int:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from krepair.checks.catalogue import Finding
 from krepair.errors import ExitCode
-from krepair.fixes.survey import place_of
+from krepair.fixes.ground import place_of
 from krepair.formats.damage import shown
 from krepair.formats.group_metadata import TOPIC
 from krepair.logdir.values import LogDir, Partition

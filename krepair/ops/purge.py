@@ -10,12 +10,18 @@ from krepair.errors import ExitCode, KrepairError, LockLostError, RefusedError, 
 from krepair.journal.guards import Guards
 from krepair.journal.purge import purge_partition
 from krepair.journal.safe_points import SafePoints
-from krepair.journal.status import ChangeState, read_status
+from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.lock import hold_lock
 from krepair.ops.apply import failed_partition
 from krepair.ops.reports import ApplyReport, ChangeResult
-from krepair.ops.root import RootRun
-from krepair.ops.target import check_ground, check_target, disk_of, journal_folder, why_left_alone
+from krepair.ops.target import (
+    check_ground,
+    check_target,
+    disk_of,
+    journal_folder,
+    targets_of,
+    why_left_alone,
+)
 from krepair.options import Options
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.model import PartitionPlan, Plan
@@ -56,11 +62,9 @@ def purge(
 
 def _check_no_undo(plan: Plan, disk: Disk) -> None:
     """Half of a plan taken back and the other half purged is what nobody wants: the undo has to end first."""
-    for partition in plan.partitions:
-        if not partition.changes:
-            continue
+    for target in targets_of(plan):
         with contextlib.suppress(OSError, StalePlanError):  # that partition's purge says what is wrong
-            for change, state in read_status(disk, plan.log_dir, plan.plan_id, partition).items():
+            for change, state in status_in(journal_folder(disk, plan, target), target).items():
                 if state is ChangeState.UNDOING:
                     raise RefusedError(
                         f"{change}: its undo was interrupted; nothing is purged of the whole plan",
@@ -69,20 +73,17 @@ def _check_no_undo(plan: Plan, disk: Disk) -> None:
 
 
 def _purge_all(plan: Plan, disk: Disk, guards: Guards, progress: Progress) -> list[ChangeResult]:
-    partitions = [partition for partition in plan.partitions if partition.changes]
-    progress.start("purge", sum(partition.log_bytes_before for partition in partitions))
+    targets = targets_of(plan)
+    progress.start("purge", sum(target.log_bytes_before for target in targets))
     results: list[ChangeResult] = []
     try:
-        for partition in partitions:
+        for target in targets:
             guards.hold()
-            results.append(_purge_one(plan, partition, disk))
+            results.append(_purge_one(plan, target, disk))
             guards.begun = True
-            progress.advance(partition.log_bytes_before)
-        if plan.root is not None:
-            guards.hold()
-            results.append(RootRun(plan, plan.root, disk).purge())
+            progress.advance(target.log_bytes_before)
     except LockLostError as error:
-        results += [failed_partition(partition, error) for partition in partitions[len(results) :]]
+        results += [failed_partition(target, error) for target in targets[len(results) :]]
     progress.finish()
     return results
 

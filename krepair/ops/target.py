@@ -13,12 +13,14 @@ from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError, StalePlanError, UnreadableError
+from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.permission import check_may_change, check_may_change_root
-from krepair.journal.root import RootFolder
+from krepair.journal.root import ROOT, RootFolder, as_partition
 from krepair.logdir.reading import kind_of, status_of, why
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
+from krepair.plan.build import apply_order
 from krepair.plan.model import PartitionPlan, Plan
 from krepair.plan.review import review
 
@@ -68,9 +70,7 @@ def check_ground(plan: Plan, disk: Disk) -> None:
             may not change what the plan changes.
         UnreadableError: something could not be looked at.
     """
-    folders = [journal_folder(disk, plan, partition) for partition in plan.partitions if partition.changes]
-    if plan.root is not None:
-        folders.append(RootFolder(disk, plan.log_dir, plan.root.keeper, plan.plan_id))
+    folders = [journal_folder(disk, plan, target) for target in targets_of(plan)]
     try:
         check_may_change_root(disk.tree, plan.log_dir)
         for folder in folders:
@@ -101,14 +101,44 @@ def view_of(plan: Plan) -> LogDir:
     return read_log_dir(plan.log_dir)
 
 
-def listed(view: LogDir, partition: PartitionPlan) -> Partition | None:
+def targets_of(plan: Plan) -> list[PartitionPlan]:
+    """Everything that the plan changes, in the order of ``apply``: partitions, then the root as one more.
+
+    The root comes last: a fence lowers a line of one of its files, so all fences have to be down.
+    """
+    root = [] if plan.root is None else [as_partition(plan.root)]
+    return [*apply_order(plan), *root]
+
+
+def is_root(target: PartitionPlan) -> bool:
+    """Whether a target is the root of the log directory."""
+    return target.folder == ROOT
+
+
+def check_no_fence(target: PartitionPlan, watch: Watch | None) -> None:
+    """Files of the root wait until every fence is down: it has lowered a line of one of them, and watches the others.
+
+    Raises:
+        RefusedError: the target is the root, and a fence is up.
+    """
+    places = watch.places() if watch is not None and is_root(target) else []
+    if places:
+        raise RefusedError(
+            f"{places[0]}: this fence is still up; the files in the root wait until it is down",
+            next_command="krepair apply PLAN",
+        )
+
+
+def listed(view: LogDir, target: PartitionPlan) -> Partition | None:
     """The partition as it is listed now, None if its folder is gone."""
-    return next((each for each in view.partitions if each.folder == partition.folder), None)
+    return next((one for one in view.partitions if one.folder == target.folder), None)
 
 
-def journal_folder(disk: Disk, plan: Plan, partition: PartitionPlan) -> PartitionFolder:
-    """The partition's folder as the journal wants it."""
-    return PartitionFolder(disk, plan.log_dir, partition.folder, plan.plan_id)
+def journal_folder(disk: Disk, plan: Plan, target: PartitionPlan) -> PartitionFolder:
+    """The folder of a partition, or of the root, as the journal wants it."""
+    if is_root(target) and plan.root is not None:
+        return RootFolder(disk, plan.log_dir, plan.root.keeper, plan.plan_id)
+    return PartitionFolder(disk, plan.log_dir, target.folder, plan.plan_id)
 
 
 def why_left_alone(folder: PartitionFolder) -> str:
@@ -117,9 +147,9 @@ def why_left_alone(folder: PartitionFolder) -> str:
     Raises:
         OSError: it could not be looked at.
     """
-    found = folder.tree.status(folder.path)
+    found = folder.tree.status(folder.holder)
     if found is None:
-        return f"{folder.path}: is gone; the partition is left as it is"
+        return f"{folder.holder}: is gone; the partition is left as it is"
     if not stat.S_ISDIR(found.st_mode):
-        return f"{folder.path}: expected a folder, found a {kind_of(found.st_mode)}; the partition is left as it is"
+        return f"{folder.holder}: expected a folder, found a {kind_of(found.st_mode)}; the partition is left as it is"
     return ""

@@ -10,8 +10,9 @@ from msgspec import Struct
 
 from krepair.checks.catalogue import Finding
 from krepair.errors import ExitCode
-from krepair.fixes.leftovers import next_version
-from krepair.fixes.survey import Survey, place_of, scan_partitions, watermark_of
+from krepair.fixes.ground import Ground, next_version, place_of, watermark_of
+from krepair.fixes.logs import read_logs
+from krepair.fixes.survey import Survey
 from krepair.formats.transaction_state import (
     IN_PROGRESS,
     TOPIC,
@@ -55,7 +56,6 @@ from krepair.pipeline.jobs import READ_TRANSACTIONS
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.pipeline.transaction_book import TransactionState
 from krepair.pipeline.transactions import TransactionsItem, TransactionsResult
-from krepair.rules.model import LeftAlone
 
 Verdict = Literal["hangs", "goes on", "not known"]
 _STATUS_OF = {state_name(status): status for status in TransactionStatus}
@@ -213,7 +213,8 @@ def transactions(
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     seen = _look(read_log_dir(log_dir), settings, options, progress or SilentProgress())
     written = last_write(
-        ((each.partition.topic, facts) for each in seen.surveys for facts in each.segments), options.now_ms
+        ((survey.partition.topic, facts) for survey in seen.surveys for facts in survey.segments),
+        options.now_ms,
     )
     judging = _Judging(
         owners=_owners(seen.results),
@@ -224,8 +225,8 @@ def transactions(
     )
     judged = [
         (one, _open(one, judging))
-        for each in seen.surveys
-        for one in open_in(each, written)
+        for survey in seen.surveys
+        for one in open_in(survey, written)
         if not wanted
         or any(owner.transactional_id in wanted for owner in judging.owners.get(one.producer_id, ()))
     ]
@@ -255,7 +256,7 @@ def transactions(
         damages=damages,
         not_judged=not_judged,
         unknown=sum(result.unknown for result in seen.results),
-        bytes_read=sum(log_bytes(each.partition) for each in seen.surveys),
+        bytes_read=sum(log_bytes(survey.partition) for survey in seen.surveys),
         engine=seen.engine,
         next_command=_next_command(
             seen.view.path, damaged=bool(damages or not_judged), hangs=bool(findings), version=judging.version
@@ -265,16 +266,16 @@ def transactions(
 
 def _look(view: LogDir, settings: Settings, options: Options, progress: Progress) -> _Seen:
     coordinators = partitions_of(view, TOPIC, lambda *_: True)
-    surveys = [
-        Survey(partition, settings.topic(partition.topic), high_watermark=watermark_of(view, partition))
+    partitions = [
+        partition
         for partition in view.partitions
         if partition.topic == TOPIC or options.wants(partition.topic, partition.number)
     ]
-    engine = choose_engine(
-        options.engine, options.master, sum(log_bytes(survey.partition) for survey in surveys)
-    )
+    engine = choose_engine(options.engine, options.master, sum(map(log_bytes, partitions)))
     try:
-        scan_partitions(view, surveys, options, engine, progress)
+        ground = Ground(view, settings, options, engine, progress)
+        surveys = ground.survey_all(partitions)
+        read_logs(ground, surveys)
         results = _read_states(view, coordinators, options, engine, progress)
     finally:
         engine.close()
@@ -326,8 +327,8 @@ def _counted(states: Sequence[TransactionState]) -> dict[str, int]:
 def _open(one: OpenTransaction, judging: _Judging) -> OpenInLog:
     owners = judging.owners.get(one.producer_id, ())
     verdict, why = _verdict(one, owners, judging)
-    each = one.each
-    coordinator_epoch = coordinator_epoch_of(each, one.producer_id)
+    survey = one.survey
+    coordinator_epoch = coordinator_epoch_of(survey, one.producer_id)
     abort = no_abort = ""
     if verdict == "hangs":
         no_abort = why_not_proven(one, owners, judging.logs)
@@ -335,7 +336,7 @@ def _open(one: OpenTransaction, judging: _Judging) -> OpenInLog:
             abort = abort_command(one, coordinator_epoch, judging.version)
             no_abort = "" if abort else "the broker's version is not known; give it with --broker-version"
     return OpenInLog(
-        partition=each.partition.folder,
+        partition=survey.partition.folder,
         first_offset=one.first_offset,
         producer_id=one.producer_id,
         producer_epoch=one.epoch,
@@ -385,7 +386,7 @@ def _value_of(state: TransactionState, producer_id: int) -> TransactionValue | N
 
 
 def _held_back(one: OpenTransaction) -> int:
-    return waiting_bytes(one.each, one.first_offset, active=False) if one.survey.settings.compacts else 0
+    return waiting_bytes(one.survey, one.first_offset, active=False) if one.survey.settings.compacts else 0
 
 
 def _transaction(state: TransactionState, rows: Sequence[OpenInLog], written: LastWrite) -> Transaction:
@@ -417,7 +418,8 @@ def _not_judged(surveys: Sequence[Survey]) -> list[NotJudged]:
         if partition.unreadable:
             found.append(NotJudged(partition=partition.folder, why=partition.unreadable))
         elif partition.segments and not is_known(survey):
-            left = survey.outcome.why if isinstance(survey.outcome, LeftAlone) else ""
+            problem = None if survey.log is None else survey.log.problem
+            left = "" if problem is None else problem.why
             damaged = next((facts for facts in survey.segments[:-1] if not facts.summary.is_whole), None)
             where = (
                 f"{damaged.base_offset:020d}.log is damaged: {damaged.summary.damage_text}" if damaged else ""

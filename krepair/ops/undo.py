@@ -10,16 +10,23 @@ from krepair.errors import ExitCode, InterruptedAtSafePointError, KrepairError, 
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
-from krepair.journal.root import ROOT, RootFolder, as_partition
 from krepair.journal.runner import undo_partition
 from krepair.journal.safe_points import SafePoints, signals_wait
-from krepair.journal.status import ChangeState, read_status
+from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.lock import hold_lock
 from krepair.ops.apply import failed_partition, freed_by, result_of
 from krepair.ops.kept_copies import BadCopies, bad_copies, bytes_of_kept_logs
 from krepair.ops.reports import ApplyReport, ChangeResult
-from krepair.ops.root import RootRun
-from krepair.ops.target import check_ground, check_target, disk_of, journal_folder, why_left_alone
+from krepair.ops.target import (
+    check_ground,
+    check_no_fence,
+    check_target,
+    disk_of,
+    is_root,
+    journal_folder,
+    targets_of,
+    why_left_alone,
+)
 from krepair.options import Options
 from krepair.pipeline.engine import choose_engine
 from krepair.pipeline.progress import Progress, SilentProgress
@@ -65,37 +72,35 @@ def _undo_all(
     plan: Plan, options: Options, disk: Disk, guards: Guards, progress: Progress
 ) -> tuple[list[ChangeResult], bool]:
     """What became of each partition and of the root, and whether it was interrupted."""
-    folders = [
-        (partition, journal_folder(disk, plan, partition))
-        for partition in reversed(plan.partitions)
-        if partition.changes
-    ]
-    kept = list(folders)
-    if plan.root is not None:
-        kept.append((as_partition(plan.root), RootFolder(disk, plan.log_dir, plan.root.keeper, plan.plan_id)))
+    # The root comes last here too: while a partition is half undone, its fence holds one of the root's files.
+    targets = sorted(targets_of(plan), key=lambda target: (is_root(target), _place_in(plan, target)))
+    kept = [(target, journal_folder(disk, plan, target)) for target in targets]
     engine = choose_engine(options.engine, options.master, bytes_of_kept_logs(kept))
     try:
         bad = bad_copies(plan, kept, engine, progress)
     finally:
         engine.close()
     results: list[ChangeResult] = []
-    progress.start("undo", sum(partition.log_bytes_before for partition, _ in folders))
+    progress.start("undo", sum(target.log_bytes_before for target in targets))
     try:
-        for partition, folder in folders:
-            results.extend(_undo_one(plan, partition, folder, guards, bad.get(partition.folder, {})))
-            progress.advance(partition.log_bytes_before)
-        # Last: while a partition is half undone, its fence holds one of the root's files.
-        if plan.root is not None and not any(result.outcome == "failed" for result in results):
-            results.extend(RootRun(plan, plan.root, disk).undo(guards, bad.get(ROOT, {})))
+        for target, folder in kept:
+            if is_root(target) and any(result.outcome == "failed" for result in results):
+                continue
+            results.extend(_undo_one(plan, target, folder, guards, bad.get(target.folder, {})))
+            progress.advance(target.log_bytes_before)
     except InterruptedAtSafePointError:
         return results, True
     except LockLostError as error:
         known = {result.partition for result in results}
-        results += [
-            failed_partition(partition, error) for partition, _ in folders if partition.folder not in known
-        ]
+        results += [failed_partition(target, error) for target in targets if target.folder not in known]
     progress.finish()
     return results, False
+
+
+def _place_in(plan: Plan, target: PartitionPlan) -> int:
+    """Last partition of the plan first."""
+    folders = [partition.folder for partition in plan.partitions]
+    return -folders.index(target.folder) if target.folder in folders else 0
 
 
 def _undo_one(
@@ -107,9 +112,10 @@ def _undo_one(
         gone = why_left_alone(folder)
         if gone:
             return [_failed(partition, gone, ExitCode.STALE_PLAN)]
-        states = read_status(folder.disk, plan.log_dir, plan.plan_id, partition)
+        check_no_fence(partition, guards.watch)
+        states = status_in(folder, partition)
         if ChangeState.PURGED in states.values():
-            why = f"{folder.path}: its originals were purged; there is nothing to put back"
+            why = f"{folder.holder}: its originals were purged; there is nothing to put back"
             return [_failed(partition, why, ExitCode.REFUSED)]
         outcomes = undo_partition(folder, partition, plan.commit, guards, bad_copies=bad)
     except OSError as error:

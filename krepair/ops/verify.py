@@ -3,39 +3,28 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator
 
-from krepair.durable.disk import Disk
 from krepair.errors import KrepairError, StalePlanError
-from krepair.fixes.epochs import not_as_planned
+from krepair.fixes.carry_out import verify_all
+from krepair.fixes.ground import place_of
 from krepair.fixes.snapshots import snapshot_problems
-from krepair.fixes.survey import place_of
-from krepair.fixes.swaps import not_completed
-from krepair.journal.status import ChangeState, read_status, staged_groups
-from krepair.logdir.reading import status_of, why
+from krepair.fixes.staging import Staging, Work
+from krepair.journal.root import ROOT
+from krepair.journal.status import ChangeState, staged_groups, status_in
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.reports import Problem, VerifyReport
-from krepair.ops.root import RootRun
-from krepair.ops.stage import Stager, Staging, is_made_here
-from krepair.ops.target import check_target, disk_of, journal_folder, listed, view_of
+from krepair.ops.target import check_target, disk_of, is_root, journal_folder, listed, targets_of, view_of
 from krepair.options import Options
-from krepair.pipeline.compare import compare_with_sources
-from krepair.pipeline.damage import mended
-from krepair.pipeline.engine import Engine, choose_engine
-from krepair.pipeline.indexes import MendItem
-from krepair.pipeline.items import FinishItem, VerifyItem
-from krepair.pipeline.jobs import FINISH, VERIFY, VERIFY_MENDED
+from krepair.pipeline.engine import choose_engine
+from krepair.pipeline.items import VerifyItem
+from krepair.pipeline.jobs import VERIFY
 from krepair.pipeline.progress import Progress, SilentProgress
-from krepair.plan.model import (
-    CompleteSwap,
-    MendLog,
-    PartitionPlan,
-    Plan,
-    ReplaceFile,
-    RewriteSegments,
-    SetAside,
-)
+from krepair.plan.actions.table import action_of
+from krepair.plan.model import PartitionPlan, Plan
+
+_APPLIED = {ChangeState.COMMITTED, ChangeState.PURGED}
 
 
 def verify_log_dir(path: str, options: Options, progress: Progress | None = None) -> VerifyReport:
@@ -110,162 +99,59 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
         RefusedError: the review objects.
     """
     check_target(plan)
-    progress = progress or SilentProgress()
     view = view_of(plan)
-    partitions = [each for each in plan.partitions if each.changes]
-    total = sum(
-        change.log_bytes
-        for each in partitions
-        for change in each.changes
-        if isinstance(change, RewriteSegments)
-    )
+    targets = targets_of(plan)
+    total = sum(action_of(change).work(change).verify for target in targets for change in target.changes)
     engine = choose_engine(options.engine, options.master, total)
     try:
         with disk_of(plan) as disk:
-            run = _VerifyPlan(plan, view, engine, disk, progress, originals=options.originals)
-            return run.report(partitions)
+            work = Work(plan, view, engine, disk, progress or SilentProgress(), originals=options.originals)
+            verify_all(work, [staging for target in targets for staging in _applied(work, target)])
     finally:
         engine.close()
-
-
-class _VerifyPlan:
-    def __init__(
-        self, plan: Plan, view: LogDir, engine: Engine, disk: Disk, progress: Progress, *, originals: bool
-    ) -> None:
-        self.plan = plan
-        self.disk = disk
-        self.view = view
-        self.engine = engine
-        self.progress = progress
-        self.originals = originals
-        self.problems: list[Problem] = []
-        self.mended: list[tuple[PartitionPlan, MendItem]] = []
-
-    def report(self, partitions: Sequence[PartitionPlan]) -> VerifyReport:
-        work = [(each, item) for each in partitions for item in self._items(each)]
-        batches = read = segments = 0
-        self.progress.start("verify", sum(item.change.log_bytes for _, item in work))
-        for index, result in self.engine.run(FINISH, [item for _, item in work]):
-            each, item = work[index]
-            self.progress.advance(item.change.log_bytes)
-            batches += result.batches
-            read += result.bytes
-            segments += 1
-            problem = result.why or (self._against_originals(each, item) if self.originals else "")
-            if problem:
-                self._note(each, item.change.change_id, problem)
-        self.progress.finish()
-        segments += self._files(partitions)
-        if self.plan.root is not None:
-            self.problems.extend(RootRun(self.plan, self.plan.root, self.disk).verify())
-            segments += len(self.plan.root.changes)
-        return VerifyReport(
-            target=self.plan.log_dir,
-            plan_id=self.plan.plan_id,
-            problems=tuple(self.problems),
-            partitions=len(partitions),
-            segments=segments,
-            batches=batches,
-            bytes_read=read,
-            engine=self.engine.why,
-            next_command="krepair undo PLAN"
-            if self.problems
-            else "krepair purge PLAN   (when the brokers are well)",
+    problems = [
+        Problem(
+            partition="" if one.folder == ROOT else one.folder,
+            file="",
+            position=-1,
+            text=one.text,
+            change_id=one.change_id,
         )
+        for one in work.wrong
+    ]
+    return VerifyReport(
+        target=plan.log_dir,
+        plan_id=plan.plan_id,
+        problems=tuple(problems),
+        partitions=sum(not is_root(target) for target in targets),
+        segments=work.segments,
+        batches=work.batches,
+        bytes_read=work.bytes_read,
+        engine=engine.why,
+        next_command="krepair undo PLAN" if problems else "krepair purge PLAN   (when the brokers are well)",
+    )
 
-    def _items(self, plan: PartitionPlan) -> list[FinishItem]:
-        partition = listed(self.view, plan)
-        folder = journal_folder(self.disk, self.plan, plan)
-        stager = Stager(self.plan, self.view, self.engine, self.disk, self.progress)
-        items = []
-        try:
-            if partition is None:
-                raise StalePlanError(f"{folder.path}: is gone")
-            if partition.unreadable:
-                raise StalePlanError(partition.unreadable)
-            states = read_status(self.disk, self.plan.log_dir, self.plan.plan_id, plan)
-            staging = Staging(plan, partition, folder, (), staged=staged_groups(folder))
-            logs = {segment.base_offset: segment.log.size for segment in partition.segments}
-            for change in plan.changes:
-                state = states[change.change_id]
-                if state not in {ChangeState.COMMITTED, ChangeState.PURGED}:
-                    self._note(plan, change.change_id, f"is not applied: its state is {state.value}")
-                elif isinstance(change, RewriteSegments):
-                    items.append(stager.finish_item(staging, change, stage=folder.path, make=False))
-                elif isinstance(change, CompleteSwap):
-                    wrong = not_completed(self.engine, stager.place(staging), plan, change)
-                    if wrong:
-                        self._note(plan, change.change_id, wrong)
-                elif isinstance(change, SetAside | MendLog):
-                    self._verify_loss(plan, staging, stager, change)
-                else:
-                    self._verify_file(plan, staging, stager, change, logs)
-        except (KrepairError, OSError) as error:
-            text = error.message if isinstance(error, KrepairError) else f"{error.filename}: {error.strerror}"
-            self._note(plan, "", text)
-        return items
 
-    def _verify_file(
-        self, plan: PartitionPlan, staging: Staging, stager: Stager, change: ReplaceFile, logs: dict[int, int]
-    ) -> None:
-        """A replaced file; an index is left for the engine, see ``_files``."""
-        target = f"{staging.folder.path}/{change.name}"
-        if change.method == "remove":
-            if self.disk.tree.is_there(target):
-                self._note(plan, change.change_id, "is there, although the plan removes it")
-        elif is_made_here(change.name):
-            wrong = not_as_planned(target, change, self.disk.tree)
-            if wrong:
-                self._note(plan, change.change_id, wrong)
+def _applied(work: Work, target: PartitionPlan) -> Iterator[Staging]:
+    """A target with those of its changes that are applied; what is not, is a problem."""
+    partition = listed(work.view, target)
+    folder = journal_folder(work.disk, work.plan, target)
+    staging = Staging(target, partition, folder, ())
+    try:
+        if not is_root(target) and partition is None:
+            raise StalePlanError(f"{folder.path}: is gone")
+        if partition is not None and partition.unreadable:
+            raise StalePlanError(partition.unreadable)
+        states = status_in(folder, target)
+        staging.staged |= staged_groups(folder)
+    except (KrepairError, OSError) as error:
+        work.found_all(staging, error)
+        return
+    applied = []
+    for change in target.changes:
+        state = states[change.change_id]
+        if state in _APPLIED:
+            applied.append(change)
         else:
-            self.mended.append((plan, stager.mend_item(staging, change, logs, target)))
-
-    def _verify_loss(
-        self, plan: PartitionPlan, staging: Staging, stager: Stager, change: SetAside | MendLog
-    ) -> None:
-        if isinstance(change, MendLog):
-            self._verify_log(plan, staging, stager, change)
-            return
-        there = [name for name in change.names if self.disk.tree.is_there(f"{staging.folder.path}/{name}")]
-        if there:
-            self._note(plan, change.change_id, f"{there[0]} is there, although the plan sets it aside")
-
-    def _verify_log(self, plan: PartitionPlan, staging: Staging, stager: Stager, change: MendLog) -> None:
-        """The log valid from end to end, the plan's bytes, its modification time, and its indexes true of it."""
-        result = mended(stager.mended_item(staging, change, ""))
-        path = f"{staging.folder.path}/{change.name}"
-        if result.failure:
-            self._note(plan, change.change_id, result.why)
-        elif (result.size, result.digest) != (change.size_after, change.digest_after):
-            self._note(
-                plan, change.change_id, f"is not the log of {change.size_after} bytes that the plan makes"
-            )
-        elif status_of(path, self.disk.tree).st_mtime_ns != change.mtime_ns:
-            self._note(plan, change.change_id, "does not have the modification time that the plan says")
-        wrong = [one.suffix for one in result.companions if not one.same and one.suffix != ".txnindex"]
-        if wrong and any(new.name.endswith(tuple(wrong)) for new in change.companions):
-            text = f"{change.base_offset:020d}{wrong[0]} is not what the log gives"
-            self._note(plan, change.change_id, text)
-
-    def _files(self, partitions: Sequence[PartitionPlan]) -> int:
-        """Verify the replaced files; how many there are."""
-        items = [item for _, item in self.mended]
-        for index, result in self.engine.run(VERIFY_MENDED, items):
-            plan, item = self.mended[index]
-            if result.failure:
-                self._note(plan, item.change.change_id, result.why)
-        return len(items)
-
-    def _against_originals(self, plan: PartitionPlan, item: FinishItem) -> str:
-        keep = f"{journal_folder(self.disk, self.plan, plan).private}/keep"
-        try:
-            if not self.disk.tree.is_folder(keep):
-                return ""
-        except OSError as error:
-            return f"{keep}: {why(error)}"
-        return compare_with_sources(item.change, item.stage, keep, self.disk.tree)
-
-    def _note(self, plan: PartitionPlan, change_id: str, text: str) -> None:
-        self.problems.append(
-            Problem(partition=plan.folder, file="", position=-1, text=text, change_id=change_id)
-        )
+            work.found(staging, change, f"is not applied: its state is {state.value}")
+    yield staging.only(*applied)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 from msgspec import Struct
 
 from krepair.durable.attributes import read_attributes

@@ -5,36 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from krepair.checks.catalogue import Finding
-from krepair.fixes.survey import Survey, place_of
+from krepair.fixes.ground import Ground, place_of
+from krepair.fixes.survey import Survey
 from krepair.formats.compression import Codec
-from krepair.logdir.values import LogDir
-from krepair.options import Options
 from krepair.pipeline.contents import ContentItem, ContentProblem
-from krepair.pipeline.engine import Engine
 from krepair.pipeline.jobs import READ_CONTENTS
-from krepair.pipeline.progress import Progress
 
 
-def content_findings(
-    view: LogDir, surveys: Sequence[Survey], options: Options, engine: Engine, progress: Progress
-) -> Iterator[Finding]:
+def content_findings(ground: Ground, surveys: Sequence[Survey]) -> Iterator[Finding]:
     """Findings of all partitions; nothing without ``--deep``. A log that cannot be read has a finding of its own."""
-    if not options.deep:
+    if not ground.options.deep:
         return
     items = [
         ContentItem(
-            place=place_of(view, survey.partition), base_offset=segment.base_offset, size=segment.log.size
+            place=place_of(ground.view, survey.partition),
+            base_offset=segment.base_offset,
+            size=segment.log.size,
         )
         for survey in surveys
         for segment in survey.partition.segments
     ]
-    progress.start("content", sum(item.size for item in items))
+    ground.progress.start("content", sum(item.size for item in items))
     found: dict[int, list[Finding]] = {}
-    for index, result in engine.run(READ_CONTENTS, items):
+    for index, result in ground.engine.run(READ_CONTENTS, items):
         item = items[index]
         found[index] = [_finding(item, problem) for problem in result.problems]
-        progress.advance(item.size)
-    progress.finish()
+        ground.progress.advance(item.size)
+    ground.progress.finish()
     for index in sorted(found):
         yield from found[index]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from krepair.fixes.survey import place_of
+from krepair.fixes.ground import place_of
 from krepair.formats.transaction_state import TransactionValue
 from krepair.logdir.config import TRANSACTIONS_TOPIC
 from krepair.logdir.values import LogDir

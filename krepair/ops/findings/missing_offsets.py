@@ -14,14 +14,15 @@ from typing import Final, NamedTuple
 
 from krepair.checks.catalogue import Finding
 from krepair.fixes.epochs import log_start_of
-from krepair.fixes.survey import NEVER_TOUCHED, Survey
+from krepair.fixes.gates import NEVER_TOUCHED
+from krepair.fixes.markers import MARKER_CLASSES
+from krepair.fixes.survey import Survey
 from krepair.formats.filenames import FileKind, base_offset_of, segment_file
 from krepair.journal.steps import Names
 from krepair.kernels import classes as c
 from krepair.logdir.config import Setting
 from krepair.logdir.reading import opened_folder
 from krepair.logdir.values import LogDir, Partition
-from krepair.ops.findings.partitions import MARKER_CLASSES
 from krepair.rules.model import SegmentFacts
 
 _SHOWN_AT_MOST: Final = 3

@@ -85,7 +85,9 @@ def transaction_findings(
         ((survey.partition.topic, facts) for survey in surveys for facts in survey.segments), now_ms
     )
     limit_ms = most_ms + COORDINATOR_SLACK_MS
-    found = [one for survey in surveys for one in open_in(survey, written) if one.bounds.at_most_ms > limit_ms]
+    found = [
+        one for survey in surveys for one in open_in(survey, written) if one.bounds.at_most_ms > limit_ms
+    ]
     states = coordinator_states(views, {one.producer_id for one in found}, engine)
     hanging: dict[str, list[tuple[OpenTransaction, str]]] = {}
     unknown: list[OpenTransaction] = []
@@ -194,19 +196,19 @@ def hanging_finding(some: Sequence[tuple[OpenTransaction, str]]) -> Finding:
     Args:
         some: transactions of it that nobody will end, and how that is known; at least one.
     """
-    each, first = some[0][0].each, min(one.first_offset for one, _ in some)
+    survey, first = some[0][0].survey, min(one.first_offset for one, _ in some)
     shown = "; ".join(
         f"producer {one.producer_id}, epoch {one.epoch}, open since offset {one.first_offset} {text}"
         for one, text in some[:_SHOWN_AT_MOST]
     )
     return Finding(
         rule="KR103",
-        partition=each.partition.folder,
+        partition=survey.partition.folder,
         evidence=(
             f"{len(some)} transactions without a marker when the broker last wrote: {shown}; first ask the running "
             "cluster: kafka-transactions.sh find-hanging, then describe"
         ),
-        bytes=waiting_bytes(each, first),
+        bytes=waiting_bytes(survey, first),
     )
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from krepair.checks.catalogue import Finding
-from krepair.fixes.survey import NEVER_TOUCHED, Survey
-from krepair.kernels import classes as c
+from krepair.fixes.gates import NEVER_TOUCHED
+from krepair.fixes.markers import left_alone
+from krepair.fixes.survey import Survey
 from krepair.logdir.lock import Holder
 from krepair.logdir.values import LogDir, Partition, Special
 from krepair.ops.findings.trouble import cleaner_stands_still, mtimes_look_copied
-from krepair.rules.model import LeftAlone, PartitionDecision, SegmentFacts
+from krepair.rules.model import LeftAlone
 
 
 def root_findings(view: LogDir, holder: Holder | None) -> Iterator[Finding]:
@@ -61,9 +62,9 @@ def partition_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
         yield Finding(rule="KR607", partition=partition.folder, evidence=_never_touched(partition))
     yield from (special_finding(entry, partition.folder) for entry in partition.specials)
     yield from _log_findings(survey)
-    yield from _bloat(survey)
-    if isinstance(survey.outcome, LeftAlone):
-        yield from _left_alone(partition, survey.outcome)
+    left = left_alone(survey)
+    if left is not None:
+        yield from _left_alone(partition, left)
     if cleaner_stands_still(view, survey):
         yield _stands_still(view, survey)
     if mtimes_look_copied(survey.segments, survey.partition.topic):
@@ -90,46 +91,6 @@ def _log_findings(survey: Survey) -> Iterator[Finding]:
             position=old.summary.old_position,
             evidence="message format v0 or v1 begins here",
         )
-
-
-def _bloat(survey: Survey) -> Iterator[Finding]:
-    if not isinstance(survey.outcome, PartitionDecision):
-        return
-    unlimited = next((choice for choice in survey.outcome.horizons if choice.name == "unlimited"), None)
-    before = sum(outcome.log_bytes for outcome in survey.outcome.outcomes)
-    now = sum(outcome.kept_bytes for outcome in survey.outcome.outcomes)
-    most = before - unlimited.log_bytes_after if unlimited is not None else before - now
-    if most <= 0:
-        return
-    tallies = sum_tallies(survey.segments)
-    markers = sum(int(tallies[number, c.T_BATCHES]) for number in MARKER_CLASSES)
-    emptied = int(tallies[c.EMPTIED, c.T_BATCHES])
-    yield Finding(
-        rule="KR101",
-        partition=survey.partition.folder,
-        evidence=(
-            f"{markers} markers and {emptied} emptied batches; {before - now} of {before} bytes can go by the "
-            f"chosen horizon, {most} in all"
-        ),
-        bytes=most,
-    )
-
-
-MARKER_CLASSES = (
-    c.MARKER_DATA_REMAINS,
-    c.MARKER_UNSTAMPED,
-    c.MARKER_STAMP_TO_COME,
-    c.MARKER_STAMP_PAST,
-    c.MARKER_EPOCH,
-)
-
-
-def sum_tallies(segments: Sequence[SegmentFacts]) -> c.Tallies:
-    """Tallies of all segments together."""
-    total = c.no_tallies()
-    for facts in segments:
-        total += facts.summary.tallies
-    return total
 
 
 def _left_alone(partition: Partition, outcome: LeftAlone) -> Iterator[Finding]:

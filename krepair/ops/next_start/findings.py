@@ -8,6 +8,7 @@ from typing import Final
 from krepair.checks.catalogue import Finding
 from krepair.checks.recovery_time import duration_text
 from krepair.checks.retention import Deletions
+from krepair.fixes.index import indexes_of
 from krepair.fixes.survey import Survey
 from krepair.logdir.values import LogDir
 from krepair.ops.next_start.forecast import RootFacts
@@ -67,7 +68,7 @@ def retention_findings(survey: Survey, going: Deletions, options: Options) -> It
         return
     bases = set(going.due)
     size = sum(segment.log.size for segment in survey.partition.segments if segment.base_offset in bases)
-    youngest = max(found.largest for base, found in survey.indexes.items() if base in bases)
+    youngest = max(found.largest for base, found in indexes_of(survey).items() if base in bases)
     yield Finding(
         rule="KR702",
         partition=survey.partition.folder,

@@ -11,7 +11,7 @@ from krepair.checks.recovery_time import duration_text, recovery_seconds
 from krepair.checks.retention import Deletions
 from krepair.fixes.checkpoints import SeenCheckpoint
 from krepair.fixes.damage import recovered_bases
-from krepair.fixes.leftovers import swap_forecast
+from krepair.fixes.leftovers import LEFTOVERS_SEEN, swap_forecast
 from krepair.fixes.snapshots import snapshot_forecast
 from krepair.fixes.survey import Survey
 from krepair.formats.filenames import LOG_START_CHECKPOINT
@@ -19,7 +19,7 @@ from krepair.logdir.values import LogDir
 from krepair.ops.findings.identity import Metadata
 from krepair.ops.findings.marked import marked_forecast
 from krepair.ops.next_start.refusal import Version, forgotten_epochs, refusal, reservations
-from krepair.ops.next_start.rehearsal import cut_segments, outcome_for, outcome_text
+from krepair.ops.next_start.rehearsal import cut_segments, outcome_for, outcome_text, rehearsed_of
 from krepair.ops.reports import ForecastLine
 from krepair.pipeline.rehearse import Rehearsed
 from krepair.rules.checkpoints import LineDecision
@@ -76,7 +76,7 @@ def forecast(
         forgotten = snapshot_forecast(survey, version, recovered_from)
         for more in (forgotten_epochs(view, survey), forgotten, reserved):
             line = replace(line, text=f"{line.text}; {more}") if more else line
-        if survey.partition.folder in emptied and not survey.rehearsed:
+        if survey.partition.folder in emptied and not rehearsed_of(survey):
             yield _emptied(line, emptied[survey.partition.folder])
             continue
         deleted = going.get(survey.partition.folder)
@@ -117,7 +117,8 @@ def _line(view: LogDir, survey: Survey, version: Version) -> ForecastLine:
     if partition.unreadable:
         return ForecastLine(partition=partition.folder, expected="unknown", text=partition.unreadable)
     swaps = swap_forecast(survey)
-    if swaps and survey.leftovers is not None and survey.leftovers.left:
+    leftovers = survey.seen(LEFTOVERS_SEEN)
+    if swaps and leftovers is not None and leftovers.left:
         return ForecastLine(partition=partition.folder, expected="unknown", text=swaps)
     line = _loaded(view, survey, version)
     return replace(line, text=f"{swaps}; then: {line.text}") if swaps else line
@@ -129,7 +130,7 @@ def _loaded(view: LogDir, survey: Survey, version: Version) -> ForecastLine:
     if not partition.segments:
         text = "no .log: the broker begins an empty one"
         return ForecastLine(partition=partition.folder, expected="start", text=text)
-    if survey.rehearsed and version is None:
+    if rehearsed_of(survey) and version is None:
         return _by_version(view, survey)
     outcome = outcome_for(survey, version)
     if outcome is not None:
@@ -190,7 +191,7 @@ def _rehearsed(view: LogDir, survey: Survey, outcome: Rehearsed) -> ForecastLine
 
 def _by_version(view: LogDir, survey: Survey) -> ForecastLine:
     """Of a partition whose start was played through, and the version is not known: the newest's, and who differs."""
-    outcomes = [survey.rehearsed[one] for one in sorted(survey.rehearsed)]
+    outcomes = [played for _, played in sorted(rehearsed_of(survey).items())]
     line = _rehearsed(view, survey, outcomes[-1])
     others = []
     for outcome in outcomes[:-1]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from krepair.checks.index_findings import LARGEST_INDEX_BYTES
+from krepair.fixes.epochs import EPOCHS_SEEN
 from krepair.fixes.survey import Survey
 from krepair.formats.checkpoint import ends_unchecked
 from krepair.formats.damage import Damage, shown
@@ -21,6 +22,7 @@ from krepair.logdir.values import LogDir, OffsetCheckpoint
 from krepair.ops.findings.identity import PARTITION_METADATA, Metadata
 from krepair.ops.findings.marked import marked_refusals
 from krepair.ops.next_start.odd_names import names_without_an_offset
+from krepair.ops.next_start.rehearsal import rehearsed_of
 from krepair.rules.epochs import EpochReason
 
 Version = tuple[int, int, int] | None
@@ -118,12 +120,13 @@ def _meta_refused(view: LogDir, metadata: Metadata, version: Version) -> str:
 
 
 def _epochs_refused(survey: Survey, version: Version) -> str:
-    if survey.epochs is None:
+    seen = survey.seen(EPOCHS_SEEN)
+    if seen is None:
         return ""
     where = f"{survey.partition.folder}/{LEADER_EPOCH_CHECKPOINT}"
-    if not survey.epochs.recorded.broker_reads:
+    if not seen.recorded.broker_reads:
         return f"{where} cannot be read by a broker"
-    negative = any(one.reason is EpochReason.NEGATIVE for one in survey.epochs.merged.decisions)
+    negative = any(one.reason is EpochReason.NEGATIVE for one in seen.merged.decisions)
     if negative and (version is None or version >= CHECKS_EPOCHS_ON_LOADING):
         return f"{where} has a negative number, which a broker since 2.8 does not load"
     return ""
@@ -145,9 +148,10 @@ def _indexes_refused(view: LogDir, survey: Survey, version: Version) -> Iterator
 
 def _start_fails(survey: Survey, version: Version) -> Iterator[Cause]:
     """What ends the start that was played through; of an unknown version the first of those that end."""
-    outcomes = [survey.rehearsed[version]] if version in survey.rehearsed else []
+    played = rehearsed_of(survey)
+    outcomes = [played[version]] if version is not None and version in played else []
     if version is None:
-        outcomes = [survey.rehearsed[one] for one in sorted(survey.rehearsed)]
+        outcomes = [played[one] for one in sorted(played)]
     failed = next((one for one in outcomes if one.failure), None)
     if failed is not None:
         folder = survey.partition.folder
@@ -171,7 +175,7 @@ def reservations(view: LogDir, version: Version) -> str:
 
 def forgotten_epochs(view: LogDir, survey: Survey) -> str:
     """What becomes of a leader epoch history that is not on disk, or empty."""
-    seen = survey.epochs
+    seen = survey.seen(EPOCHS_SEEN)
     if seen is None or seen.left or seen.recorded.entries or not seen.merged.entries:
         return ""
     count = len(seen.merged.entries)

@@ -5,55 +5,48 @@ Of a partition in which nothing is wrong the forecast is known without: its unfl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from krepair.checks.index_findings import ENTRY_SIZES, LARGEST_INDEX_BYTES, TIME_INDEX
 from krepair.checks.rehearsal.behaviour import JUDGED_VERSIONS, VersionNumber, behaviour_of
-from krepair.fixes.damage import broker_loss, unmapped
-from krepair.fixes.survey import Survey, log_end_of, place_of
+from krepair.fixes.damage import broker_loss, maps_of, unmapped
+from krepair.fixes.ground import Ground, place_of
+from krepair.fixes.index import indexes_of
+from krepair.fixes.leftovers import LEFTOVERS_SEEN
+from krepair.fixes.snapshots import SNAPSHOTS_SEEN
+from krepair.fixes.survey import Sight, Survey, log_end_of
 from krepair.formats import producer_snapshot
-from krepair.logdir.config import Settings
 from krepair.logdir.values import LogDir, Segment
-from krepair.options import Options
-from krepair.pipeline.engine import Engine
 from krepair.pipeline.jobs import REHEARSE
-from krepair.pipeline.progress import Progress
 from krepair.pipeline.rehearse import Rehearsed, RehearsedSegment, RehearsedVersion, RehearseItem
 from krepair.rules.snapshots import expiry_of
 
 Version = VersionNumber | None
+REHEARSED: Sight[dict[VersionNumber, Rehearsed]] = Sight("next start")
 
 
-def look_at_starts(
-    view: LogDir,
-    surveys: Sequence[Survey],
-    settings: Settings,
-    options: Options,
-    version: Version,
-    engine: Engine,
-    progress: Progress,
-) -> None:
-    """Play the start through where something is wrong; the outcomes are put into ``Survey.rehearsed``.
+def rehearsed_of(survey: Survey) -> Mapping[VersionNumber, Rehearsed]:
+    """What the next start comes to, by version; empty where nothing is wrong."""
+    return survey.seen(REHEARSED) or {}
 
-    Args:
-        view: the log directory.
-        surveys: its partitions, looked at.
-        settings: of the broker.
-        options: the clock.
-        version: of the broker that is to start; of an unknown one each of ``JUDGED_VERSIONS`` is played.
-        engine: runs them.
-        progress: told of bytes.
+
+def look_at_starts(ground: Ground, surveys: Sequence[Survey]) -> None:
+    """Play the start through where something is wrong; see ``rehearsed_of``.
+
+    Of an unknown version each of ``JUDGED_VERSIONS`` is played.
     """
+    view, version = ground.view, ground.version
     versions = (version,) if version is not None else JUDGED_VERSIONS
     stops_at_gaps = any(behaviour_of(one).looks_in_one_segment for one in versions)
     chosen = [
-        each
+        survey
         for survey in surveys
-        if _can_be_played(each)
-        and (_something_is_wrong(view, each) or (stops_at_gaps and _is_missing_a_beginning(each)))
+        if _can_be_played(survey)
+        and (_something_is_wrong(view, survey) or (stops_at_gaps and _is_missing_a_beginning(survey)))
     ]
     if not chosen:
         return
+    settings = ground.settings
     brokers = tuple(
         RehearsedVersion(
             version=one,
@@ -63,13 +56,13 @@ def look_at_starts(
         )
         for one in versions
     )
-    items = [_item(view, each, options.now_ms, brokers) for each in chosen]
+    items = [_item(view, survey, ground.options.now_ms, brokers) for survey in chosen]
     sizes = [sum(segment.log_bytes for segment in item.segments) for item in items]
-    progress.start("next start", sum(sizes))
-    for index, result in engine.run(REHEARSE, items):
-        progress.advance(sizes[index])
-        chosen[index].rehearsed = {one.version: one for one in result.outcomes}
-    progress.finish()
+    ground.progress.start("next start", sum(sizes))
+    for index, result in ground.engine.run(REHEARSE, items):
+        ground.progress.advance(sizes[index])
+        chosen[index].put(REHEARSED, {one.version: one for one in result.outcomes})
+    ground.progress.finish()
 
 
 def _item(view: LogDir, survey: Survey, now_ms: int, brokers: tuple[RehearsedVersion, ...]) -> RehearseItem:
@@ -101,10 +94,15 @@ def _item(view: LogDir, survey: Survey, now_ms: int, brokers: tuple[RehearsedVer
 def _can_be_played(survey: Survey) -> bool:
     """Whether a start of it can be played through: no swap is pending, and every index can be mapped."""
     partition = survey.partition
-    if partition.unreadable or not partition.segments or (survey.leftovers is not None and survey.leftovers.left):
+    if partition.unreadable or not partition.segments or _is_left(survey):
         return False
     sizes = (file.size for segment in partition.segments for file in segment.files())
     return all(size <= LARGEST_INDEX_BYTES for size in sizes)
+
+
+def _is_left(survey: Survey) -> bool:
+    seen = survey.seen(LEFTOVERS_SEEN)
+    return seen is not None and bool(seen.left)
 
 
 def _something_is_wrong(view: LogDir, survey: Survey) -> bool:
@@ -141,7 +139,7 @@ def _may_fill_its_index(survey: Survey, segment: Segment) -> bool:
 
 def _snapshots_are_wrong(view: LogDir, survey: Survey) -> bool:
     """Whether one is, or none is at the log end, so that producers are read from the log."""
-    seen, there = survey.snapshots, survey.partition.snapshots
+    seen, there = survey.seen(SNAPSHOTS_SEEN), survey.partition.snapshots
     if seen is None or seen.left or seen.judged.wrong or not there:
         return True
     return view.clean_shutdown and there[-1].offset != log_end_of(survey.segments)
@@ -149,10 +147,10 @@ def _snapshots_are_wrong(view: LogDir, survey: Survey) -> bool:
 
 def _index_is_wrong(view: LogDir, survey: Survey, segment: Segment) -> bool:
     base_offset = segment.base_offset
-    found = survey.indexes.get(base_offset)
+    found = indexes_of(survey).get(base_offset)
     if found is None or found.problems or found.torn or not found.has_index or segment.time_index is None:
         return True
-    if segment.txn_index is not None and base_offset not in survey.txn_entries:
+    if segment.txn_index is not None and (survey.log is None or base_offset not in survey.log.txn_entries):
         return True
     if segment is not survey.partition.segments[-1]:
         return found.padded
@@ -167,8 +165,9 @@ def _index_is_wrong(view: LogDir, survey: Survey, segment: Segment) -> bool:
 def outcome_for(survey: Survey, version: Version) -> Rehearsed | None:
     """What the start of a version comes to; of an unknown one the newest that was played; None if none was."""
     if version is not None:
-        return survey.rehearsed.get(version)
-    return survey.rehearsed[max(survey.rehearsed)] if survey.rehearsed else None
+        return rehearsed_of(survey).get(version)
+    played = rehearsed_of(survey)
+    return played[max(played)] if played else None
 
 
 def cut_segments(survey: Survey, outcome: Rehearsed) -> tuple[dict[int, int], tuple[int, ...]]:
@@ -206,7 +205,7 @@ def _cut_texts(survey: Survey, cut: dict[int, int], gone: tuple[int, ...]) -> It
     numbers = {facts.base_offset: number for number, facts in enumerate(survey.segments)}
     for base_offset, size in sorted(cut.items()):
         where = f"recovery cuts {base_offset:020d}.log at position {size}"
-        if unmapped(survey) or base_offset not in survey.damage:
+        if unmapped(survey) or base_offset not in maps_of(survey):
             drops = f" and drops {len(gone)} later segments" if gone else ""
             yield where + drops
             continue

@@ -49,20 +49,20 @@ def start_space(view: LogDir, surveys: Sequence[Survey], lines: Mapping[str, For
     """
     space = _space_of(view)
     block = space.block_bytes if space else _BLOCK_BYTES
-    started = [each for survey in surveys if each.segments and not each.partition.unreadable]
+    started = [one for one in surveys if one.segments and not one.partition.unreadable]
     kinds = {
         "indexes that are rebuilt": sum(
-            _whole(size, block) for each in started for size in _rebuilt(each, lines)
+            _whole(size, block) for survey in started for size in _rebuilt(survey, lines)
         ),
         "producer snapshots": sum(
-            count * _whole(size, block) for each in started for count, size in (_snapshots(each, lines),)
+            count * _whole(size, block) for survey in started for count, size in (_snapshots(survey, lines),)
         ),
         "checkpoints": _checkpoints(view, block),
     }
     kind, size = max(kinds.items(), key=lambda pair: pair[1])
     return StartSpace(
         needs_bytes=sum(kinds.values()),
-        reserves_bytes=sum(_reserved(each) for each in started),
+        reserves_bytes=sum(_reserved(survey) for survey in started),
         free_bytes=space.free_bytes if space else -1,
         largest=f"{kind} {size} bytes",
     )

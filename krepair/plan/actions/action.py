@@ -73,6 +73,18 @@ class Work(NamedTuple):
     apply: int
 
 
+class LogEffect(NamedTuple):
+    """What a change takes out of the logs of a partition that a reader could see.
+
+    Attributes:
+        segments: base offsets of segments that go whole.
+        ranges: base offset -> (size of its log before, ranges of bytes that go, ascending).
+    """
+
+    segments: tuple[int, ...] = ()
+    ranges: Mapping[int, tuple[int, tuple[tuple[int, int], ...]]] = {}
+
+
 class Action(Protocol[ChangeT_contra]):
     """One kind of change, as a plan prices, reviews and shows it. Pure: nothing is read but the plan.
 
@@ -98,6 +110,10 @@ class Action(Protocol[ChangeT_contra]):
             bases: base offsets of all segments of the partition, ascending.
         """
         return False
+
+    def log_effect(self, change: ChangeT_contra) -> LogEffect:
+        """What it takes out of the logs. Compaction takes out nothing that a reader could see."""
+        return LogEffect()
 
     # -- what it costs
 

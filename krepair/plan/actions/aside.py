@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from krepair.plan.actions.action import ANOTHER_REPLICA, REMOVAL_BYTES, Action, Space, Touched, Work
+from krepair.plan.actions.action import (
+    ANOTHER_REPLICA,
+    REMOVAL_BYTES,
+    Action,
+    LogEffect,
+    Space,
+    Touched,
+    Work,
+)
 from krepair.plan.actions.listing import DATA_THAT_GOES
 from krepair.plan.actions.mend import BY_CONSENT, TAIL_FIX
 from krepair.plan.facts import SOURCE_SUFFIXES, PartitionFacts, segment_name
@@ -27,6 +35,10 @@ class Aside(Action[SetAside]):
     def may_move_log_end(self, change: SetAside, bases: Sequence[int]) -> bool:
         """Always: the log ends where the cut before it is."""
         return True
+
+    def log_effect(self, change: SetAside) -> LogEffect:
+        """The whole segment."""
+        return LogEffect(segments=(change.base_offset,))
 
     def space(self, change: SetAside, sizes: Mapping[str, int]) -> Space:
         """Nothing is made; the files are only moved."""

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from krepair.plan.actions.action import ANOTHER_REPLICA, ROUNDING_BYTES, Action, Space, Touched, Work
+from krepair.plan.actions.action import (
+    ANOTHER_REPLICA,
+    ROUNDING_BYTES,
+    Action,
+    LogEffect,
+    Space,
+    Touched,
+    Work,
+)
 from krepair.plan.actions.listing import DATA_THAT_GOES
 from krepair.plan.facts import HEX_32, INDEX_SUFFIXES, PartitionFacts, segment_name
 from krepair.plan.model import MendLog, RemovedRange
@@ -33,6 +41,11 @@ class Mend(Action[MendLog]):
         """Where bytes go at the end of the last log. What lies behind a cut is set aside, and says so itself."""
         at_the_end = any(removed.end == change.size_before for removed in change.removed)
         return at_the_end and change.base_offset >= max(bases, default=-1)
+
+    def log_effect(self, change: MendLog) -> LogEffect:
+        """The damaged ranges."""
+        ranges = tuple((one.start, one.end) for one in change.removed)
+        return LogEffect(ranges={change.base_offset: (change.size_before, ranges)})
 
     def space(self, change: MendLog, sizes: Mapping[str, int]) -> Space:
         """A log that is cut stays in place, and only the cut bytes are copied; else a whole new log is written."""

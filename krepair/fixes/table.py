@@ -1,0 +1,76 @@
+"""Every fix, in the order in which they depend on each other. A new fix is one module and one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from krepair.checks.catalogue import Finding
+from krepair.errors import UsageError
+from krepair.fixes.checkpoints import CHECKPOINTS
+from krepair.fixes.epochs import EPOCHS
+from krepair.fixes.fix import Fix, RootFix
+from krepair.fixes.index import INDEX
+from krepair.fixes.leftovers import LEFTOVERS
+from krepair.fixes.markers import MARKERS
+from krepair.fixes.snapshots import SNAPSHOTS
+from krepair.fixes.tail import TAIL
+from krepair.plan.model import Change
+
+FIXES: Final[tuple[Fix, ...]] = (LEFTOVERS, MARKERS, TAIL, EPOCHS, SNAPSHOTS, INDEX, CHECKPOINTS)
+
+# Small derived files go first: each state in between is one that a broker mends. What a broker left behind goes last,
+# since a removal may be what keeps a swap void.
+COMMIT_ORDER: Final[tuple[Fix, ...]] = (EPOCHS, SNAPSHOTS, MARKERS, INDEX, TAIL, LEFTOVERS)
+
+ROOT_FIXES: Final[tuple[RootFix, ...]] = tuple(fix for fix in FIXES if isinstance(fix, RootFix))
+
+
+def asked(words: Iterable[str]) -> tuple[Fix, ...]:
+    """The fixes that were asked for, in the order of the table."""
+    known = tuple(words)
+    return tuple(fix for fix in FIXES if fix.is_asked(known))
+
+
+def fix_of(change: Change) -> Fix:
+    """The fix that makes the bytes of a change."""
+    return next(fix for fix in FIXES if fix.owns(change))
+
+
+def words_of(fix: Fix) -> tuple[str, ...]:
+    """What may be typed for a fix."""
+    return (fix.name, *(f"{fix.name}={way}" for way in fix.ways))
+
+
+def parse_fixes(text: str) -> tuple[str, ...]:
+    """Read ``--fix``: names divided by commas.
+
+    Returns:
+        The names, sorted, each once.
+
+    Raises:
+        UsageError: an unknown name, or two ways of one fix.
+    """
+    names = sorted({name.strip() for name in text.split(",") if name.strip()})
+    known = [word for fix in sorted(FIXES, key=lambda fix: fix.name) for word in words_of(fix)]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"--fix {name!r}: unknown; the names are {', '.join(known)}")
+    for fix in FIXES:
+        if sum(name in words_of(fix) for name in names) > 1:
+            raise UsageError(f"--fix {text!r}: one way of {fix.name} at a time")
+    if not names:
+        raise UsageError(f"--fix needs at least one of {', '.join(known)}")
+    return tuple(names)
+
+
+def command_for(findings: Iterable[Finding], best_ways: dict[str, str]) -> str:
+    """What to type after ``--fix`` for what was found, or empty.
+
+    Args:
+        findings: of one log directory.
+        best_ways: name of a fix -> the way that is advised, see ``Fix.best_way``.
+    """
+    found = list(findings)
+    wanted = [fix for fix in FIXES if any(fix.answers(finding) for finding in found)]
+    return ",".join(best_ways.get(fix.name, fix.name) for fix in wanted)

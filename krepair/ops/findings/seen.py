@@ -1,0 +1,43 @@
+"""All that was seen of one log directory: what every row of ``krepair.ops.findings.table`` is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from krepair.checks.retention import Deletions
+from krepair.fixes.ground import Ground
+from krepair.fixes.survey import Survey
+from krepair.logdir.values import LogDir
+from krepair.ops.next_start.forecast import RootFacts
+from krepair.ops.next_start.start_space import StartSpace
+from krepair.ops.reports import ForecastLine, KeptPlan
+
+
+class Seen(NamedTuple):
+    """One log directory, looked at.
+
+    Attributes:
+        ground: where, with settings and options.
+        others: the other log directories that were given.
+        surveys: its partitions.
+        root: what was seen in the root.
+        going: folder -> what retention by time deletes at the next start.
+        forecast: what the next start does to each partition.
+        space: what it needs on the disk.
+        kept: what applied plans keep.
+    """
+
+    ground: Ground
+    others: Sequence[LogDir]
+    surveys: Sequence[Survey]
+    root: RootFacts
+    going: Mapping[str, Deletions]
+    forecast: tuple[ForecastLine, ...]
+    space: StartSpace
+    kept: tuple[KeptPlan, ...]
+
+    @property
+    def view(self) -> LogDir:
+        """As listed."""
+        return self.ground.view

@@ -1,0 +1,113 @@
+"""Every row of findings, in the order in which they are told. Fixes have rows of their own; these no fix mends.
+
+A row is a small function from what was seen to findings. A new one is one line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from krepair.checks.catalogue import Finding
+from krepair.fixes.index import deletion_findings
+from krepair.fixes.leftovers import freed_at_start
+from krepair.fixes.survey import Survey
+from krepair.fixes.table import FIXES, ROOT_FIXES
+from krepair.logdir.lock import is_locked
+from krepair.ops.findings.contents import content_findings
+from krepair.ops.findings.duplicates import duplicate_findings
+from krepair.ops.findings.emptied import emptied_findings
+from krepair.ops.findings.fetch_size import fetch_findings
+from krepair.ops.findings.identity import configured_id, meta_findings, metadata_findings
+from krepair.ops.findings.kept import kept_findings
+from krepair.ops.findings.marked import marked_findings
+from krepair.ops.findings.missing_offsets import missing_findings
+from krepair.ops.findings.open_transactions import transaction_findings
+from krepair.ops.findings.ownership import nodes_of, ownership_findings
+from krepair.ops.findings.partitions import partition_findings, root_findings
+from krepair.ops.findings.seen import Seen
+from krepair.ops.findings.stuck import cleaner_findings
+from krepair.ops.next_start.findings import recovery_findings, refusal_findings, retention_findings
+from krepair.ops.next_start.start_space import space_findings
+
+Row = Callable[[Seen], Iterator[Finding]]
+PartitionRow = Callable[[Seen, Survey], Iterator[Finding]]
+
+
+def all_findings(seen: Seen) -> Iterator[Finding]:
+    """The root first, then partition by partition, then what the next start makes of it."""
+    for row in OF_THE_ROOT:
+        yield from row(seen)
+    for survey in seen.surveys:
+        for partition_row in OF_A_PARTITION:
+            yield from partition_row(seen, survey)
+    for row in OF_ALL_TOGETHER:
+        yield from row(seen)
+
+
+def _root_fixes(seen: Seen) -> Iterator[Finding]:
+    for fix in ROOT_FIXES:
+        yield from fix.root_findings(seen.ground)
+
+
+def _fixes(seen: Seen, survey: Survey) -> Iterator[Finding]:
+    for fix in FIXES:
+        yield from fix.findings(seen.ground, survey)
+
+
+def _freed(seen: Seen) -> Iterator[Finding]:
+    deleted = [folder for folder in seen.view.marked if folder.role == "delete"]
+    freed = freed_at_start(seen.surveys, deleted)
+    if freed is not None:
+        yield freed
+
+
+def _transactions(seen: Seen) -> Iterator[Finding]:
+    ground = seen.ground
+    return transaction_findings(
+        (seen.view, *seen.others),
+        seen.surveys,
+        ground.options.now_ms,
+        ground.settings.transaction_max_timeout_ms,
+        ground.engine,
+    )
+
+
+def _emptied(seen: Seen) -> Iterator[Finding]:
+    # A directory tells only that its broker is not older than a version.
+    told = seen.ground.version if seen.ground.options.broker_version else None
+    return emptied_findings(seen.view, seen.forecast, seen.space, nodes_of(seen.view), told)
+
+
+OF_THE_ROOT: Final[tuple[Row, ...]] = (
+    lambda seen: root_findings(seen.view, is_locked(seen.view.path)),
+    lambda seen: meta_findings(
+        seen.view, seen.others, seen.root.metadata, configured_id(seen.ground.options.config)
+    ),
+    _root_fixes,
+    lambda seen: metadata_findings(seen.view, seen.root.metadata),
+    lambda seen: marked_findings(seen.view, seen.ground.version),
+    lambda seen: duplicate_findings(seen.view, seen.others, seen.ground.engine),
+    lambda seen: ownership_findings(seen.view, nodes_of(seen.view)),
+    _freed,
+)
+
+OF_A_PARTITION: Final[tuple[PartitionRow, ...]] = (
+    lambda seen, survey: partition_findings(seen.view, survey),
+    lambda seen, survey: missing_findings(seen.view, survey),
+    _fixes,
+    lambda seen, survey: cleaner_findings(seen.view, survey, seen.ground.version),
+    lambda seen, survey: deletion_findings(survey, seen.going[survey.partition.folder], seen.ground.options),
+    lambda seen, survey: retention_findings(survey, seen.going[survey.partition.folder], seen.ground.options),
+)
+
+OF_ALL_TOGETHER: Final[tuple[Row, ...]] = (
+    _transactions,
+    lambda seen: fetch_findings(seen.surveys),
+    lambda seen: recovery_findings(seen.forecast),
+    lambda seen: refusal_findings(seen.view, seen.surveys, seen.root, seen.ground.version),
+    lambda seen: space_findings(seen.space),
+    _emptied,
+    lambda seen: kept_findings(seen.view, seen.kept),
+    lambda seen: content_findings(seen.ground, seen.surveys),
+)
