@@ -296,6 +296,8 @@ class _Apply:
             if change.change_id in staged:
                 staged.discard(change.change_id)
                 return
+            if is_root(staging.plan):
+                self.work.view = view_of(self.plan)  # the partitions have changed by now
             again = staging.only(change)
             stage_all(self.work, [again])
             if again.problem is not None:

@@ -299,7 +299,9 @@ def partition_plan(survey: Survey, proposals: Proposals) -> PartitionPlan:
     partition = survey.partition
     in_order = [proposals[fix.name] for fix in COMMIT_ORDER if fix.name in proposals]
     changes = tuple(change for proposal in in_order for change in proposal.changes)
-    lefts = [proposal for proposal in in_order if proposal.left is not None]
+    lefts = [proposal.left for proposal in in_order if proposal.left is not None]
+    if survey.log is not None and survey.log.problem is not None:
+        lefts.insert(0, survey.log.problem)
     log_end = log_end_of(survey.segments_after)
     plan = PartitionPlan(
         topic=partition.topic,
@@ -315,12 +317,10 @@ def partition_plan(survey: Survey, proposals: Proposals) -> PartitionPlan:
     )
     for proposal in in_order:
         plan = replace(plan, **(proposal.fields or {}))
-    left_notes = [proposal.left_note for proposal in lefts if proposal.left_note and changes]
+    left_notes = [proposal.left_note for proposal in in_order if proposal.left_note and changes]
     notes = [note for proposal in in_order for note in proposal.notes]
     plan = replace(plan, notes=(*_private_notes(partition), *left_notes, *notes))
-    if lefts and not changes and lefts[0].left is not None:
-        return _left_alone(plan, lefts[0].left)
-    return plan
+    return _left_alone(plan, lefts[0]) if lefts and not changes else plan
 
 
 def _left_alone(plan: PartitionPlan, left: LeftAlone) -> PartitionPlan:

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 import pytest
 
 from krepair.checks.catalogue import CATALOGUE, FIRST_VERSION, RULES, Finding, Rule, Severity, counts
-from krepair.options import FIX_NAMES
+from krepair.fixes.table import FIXES
 
 
 def test_codes_are_unique_and_ascending():
@@ -33,7 +33,7 @@ def test_every_field_is_filled_and_is_one_line(rule: Rule):
 
 @pytest.mark.parametrize("rule", CATALOGUE, ids=lambda rule: rule.code)
 def test_every_fix_is_a_name_that_fix_takes(rule: Rule):
-    assert rule.fix == "none" or rule.fix in FIX_NAMES
+    assert rule.fix == "none" or rule.fix in {fix.name for fix in FIXES}
 
 
 def test_rules_that_users_know_by_number_keep_their_meaning():

@@ -10,14 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from krepair.errors import UsageError
+from krepair.fixes.table import parse_fixes
 from krepair.options import (
-    BUILT_FIXES,
-    INDEX_FIXES,
-    TAIL_FIXES,
     Options,
     parse_assume_high_watermark,
     parse_delete_horizon,
-    parse_fixes,
     parse_keep,
     parse_partition,
     parse_setting,
@@ -95,17 +92,9 @@ def test_settings_are_key_and_value():
 
 def test_fixes_are_sorted_and_each_once():
     assert parse_fixes("markers, markers") == ("markers",)
-    assert (
-        "markers",
-        *INDEX_FIXES,
-        "epochs",
-        "checkpoints",
-        "snapshots",
-        "leftovers",
-        *TAIL_FIXES,
-    ) == BUILT_FIXES
-    with pytest.raises(UsageError, match="not built yet"):
-        parse_fixes("markers,compact")
+    assert parse_fixes("tail=broker,epochs,index") == ("epochs", "index", "tail=broker")
+    with pytest.raises(UsageError, match="unknown; the names are checkpoints, epochs, index, index=auto"):
+        parse_fixes("markers,compat")
 
 
 def test_indexes_are_mended_in_one_way_at_a_time():

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from krepair.logdir.config import load_settings
 from krepair.logdir.view import read_log_dir
+from krepair.fixes.ground import Ground
 from krepair.ops.check import look_at_everything
 from krepair.ops.next_start.forecast import forecast
 from krepair.ops.reports import ForecastLine
@@ -206,12 +207,13 @@ def forecasts(root: Path, settings: dict[str, int]) -> dict[str, dict[tuple[int,
     )
     known = load_settings(None, None, dict(options.settings))
     view = read_log_dir(str(root))
-    surveyed, facts = look_at_everything(view, known, options, InlineEngine("test"), SilentProgress())
+    ground = Ground(view, known, options, InlineEngine("test"), SilentProgress())
+    surveys, facts = look_at_everything(ground)
     return {
-        each.partition.folder: {
-            version: next(iter(forecast(view, [each], {}, facts, version))) for version in VERSIONS
+        survey.partition.folder: {
+            version: next(iter(forecast(view, [survey], {}, facts, version))) for version in VERSIONS
         }
-        for each in surveyed
+        for survey in surveys
     }
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from krepair.checks.catalogue import CATALOGUE
 from krepair.errors import EXIT_CODE_MEANING, ExitCode, KrepairError
-from krepair.options import BUILT_FIXES
+from krepair.fixes.table import FIXES
 from krepair.plan.objection import OBJECTIONS
 from krepair.rules.reasons import REASONS
 from tools import docs
@@ -159,4 +159,4 @@ def test_every_code_of_a_partition_left_alone_is_in_the_rules() -> None:
 def test_the_readme_names_every_fix_that_is_built() -> None:
     limits = (ROOT / "README.md").read_text().partition("## What is not there yet")[2].partition("\n## ")[0]
     sentence = limits.partition("Fixes other than ")[2].partition(":")[0]
-    assert set(re.findall(r"`(\w+)`", sentence)) == {name.partition("=")[0] for name in BUILT_FIXES}
+    assert set(re.findall(r"`(\w+)`", sentence)) == {fix.name for fix in FIXES}

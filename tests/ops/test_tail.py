@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from krepair.errors import ExitCode, KrepairError, UsageError
-from krepair.fixes.survey import place_of
+from krepair.fixes.ground import place_of
 from krepair.kernels.classes import D_CRC
 from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
