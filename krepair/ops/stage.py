@@ -22,7 +22,7 @@ from krepair.fixes.snapshots import is_snapshot, made_from_log
 from krepair.fixes.survey import facts_of, newest_snapshot
 from krepair.fixes.swaps import stage_swap
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
-from krepair.journal.action import StagedGroup
+from krepair.journal.actions.action import StagedGroup
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh
 from krepair.kernels.scan import INT64_MAX
