@@ -328,11 +328,6 @@ class Journal:
 
     def _take(self, record: Record) -> None:
         match record:
-            case ApplyIntent() | ReplaceIntent() | LogIntent() | AsideIntent() | SwapIntent():
-                self.intents[record.change_id] = record
-                self.states[record.change_id] = "committing"
-                self.undos.pop(record.change_id, None)
-                self._half_done[record.change_id] = None
             case UndoIntent():
                 self.undos[record.change_id] = record
                 self.states[record.change_id] = "undoing"
@@ -347,6 +342,11 @@ class Journal:
                 self.purging = record
             case Header():
                 raise RefusedError(f"{self.path}: a second header; nothing was changed")
+            case _:
+                self.intents[record.change_id] = record
+                self.states[record.change_id] = "committing"
+                self.undos.pop(record.change_id, None)
+                self._half_done[record.change_id] = None
 
     def append(self, *records: Step) -> None:
         """Appends records, durably and with one fsync: after a crash all of them are there, or none.

@@ -6,21 +6,11 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from krepair.durable.disk import Disk
-from krepair.journal.action import StagedGroup
+from krepair.journal.actions.action import Found, StagedGroup
+from krepair.journal.actions.table import action_for, action_of
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.record import ApplyIntent, Journal
-from krepair.journal.steps import SWAP, segment_file
-from krepair.logdir.fingerprint import digest_file
-from krepair.plan.model import (
-    Change,
-    CompleteSwap,
-    FileFingerprint,
-    MendLog,
-    PartitionPlan,
-    ReplaceFile,
-    RewriteSegments,
-    SetAside,
-)
+from krepair.journal.record import FileState, Journal
+from krepair.plan.model import Change, FileFingerprint, PartitionPlan
 
 
 class ChangeState(StrEnum):
@@ -66,8 +56,8 @@ def staged_groups(folder: PartitionFolder) -> dict[str, StagedGroup]:
         OSError: it could not be read.
     """
     journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
-    groups = [intent for intent in journal.intents.values() if isinstance(intent, ApplyIntent)]
-    return {group.change_id: StagedGroup(group.parts, group.made) for group in groups}
+    staged = {name: action_of(intent).staged(intent) for name, intent in journal.intents.items()}
+    return {name: group for name, group in staged.items() if group is not None}
 
 
 def status_in(folder: PartitionFolder, partition: PartitionPlan) -> dict[str, ChangeState]:
@@ -89,62 +79,19 @@ def status_in(folder: PartitionFolder, partition: PartitionPlan) -> dict[str, Ch
 def _without_journal(
     folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: Change
 ) -> ChangeState:
-    names = _names(change)
-    found = {name: folder.state(name) for name in names}
+    action = action_for(change)
+    here = {name: folder.state(name) for name in action.told_by(change)}
     if all(
-        (state is None and name not in planned)
-        or (
-            state is not None
-            and name in planned
-            and (state.size, state.mtime_ns) == (planned[name].size, planned[name].mtime_ns)
-            # A file made anew may have the old one's size, and has its time.
-            and (isinstance(change, RewriteSegments | CompleteSwap) or state.inode == planned[name].inode)
-        )
-        for name, state in found.items()
+        _is_planned(state, planned.get(name), by_inode=action.inode_tells) for name, state in here.items()
     ):
         return ChangeState.PLANNED
-    first = found[names[0]]
-    if isinstance(change, SetAside):
-        made = all(state is None for state in found.values())
-    elif isinstance(change, MendLog):
-        made = (
-            first is not None
-            and (first.size, first.mtime_ns) == (change.size_after, change.mtime_ns)
-            and digest_file(folder.at(change.name)) == change.digest_after
-        )
-    elif isinstance(change, ReplaceFile):
-        made = (-1 if first is None else first.size) == change.size_after and (
-            first is None or digest_file(folder.at(change.name)) == change.digest_after
-        )
-    elif isinstance(change, CompleteSwap):
-        # The segment has the swap's size and time; its inode is of no use here: a restored copy has another.
-        pending = planned.get(segment_file(change.base_offset, ".log") + SWAP)
-        log = folder.state(segment_file(change.base_offset, ".log"))
-        gone = all(
-            found[name] is None for name in change.goes if not name.startswith(f"{change.base_offset:020d}")
-        )
-        made = (
-            gone
-            and first is None
-            and pending is not None
-            and log is not None
-            and (log.size, log.mtime_ns) == (pending.size, pending.mtime_ns)
-        )
-    else:
-        alone = all(state is None for state in list(found.values())[1:])
-        made = (
-            first is not None
-            and alone
-            and (first.size, first.mtime_ns) == (change.log_bytes, change.mtime_ns)
-        )
+    made = action.is_made(folder, change, Found(planned, here))
     return ChangeState.PURGED if made else ChangeState.UNKNOWN
 
 
-def _names(change: Change) -> list[str]:
-    if isinstance(change, RewriteSegments):
-        return [segment_file(source.base_offset, ".log") for source in change.sources]
-    if isinstance(change, SetAside):
-        return list(change.names)
-    if isinstance(change, CompleteSwap):
-        return [segment_file(change.base_offset, ".log") + SWAP, *change.goes]
-    return [change.name]
+def _is_planned(here: FileState | None, planned: FileFingerprint | None, *, by_inode: bool) -> bool:
+    """A file made anew may have the old one's size and time; its inode is another."""
+    if here is None or planned is None:
+        return here is None and planned is None
+    same = (here.size, here.mtime_ns) == (planned.size, planned.mtime_ns)
+    return same and (not by_inode or here.inode == planned.inode)

@@ -17,7 +17,7 @@ from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.errors import KrepairError, StalePlanError
 from krepair.formats.filenames import ROOT_SUFFIX, private_folder
-from krepair.journal.actions import action_of
+from krepair.journal.actions.table import action_of
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.plan_copy import Place, find_copies, the_copy
 from krepair.journal.record import JOURNAL_NAME, Intent, Journal

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from krepair.errors import KrepairError
-from krepair.journal.action import KeptFile
-from krepair.journal.actions import action_of
+from krepair.journal.actions.action import KeptFile
+from krepair.journal.actions.table import action_of
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import Journal
 from krepair.kernels.classes import D_NONE

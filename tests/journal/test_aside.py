@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import StalePlanError
-from krepair.journal.action import Ground
-from krepair.journal.aside import SetSegmentsAside
+from krepair.journal.actions.action import Ground
+from krepair.journal.actions.aside import SetSegmentsAside
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import AsideIntent
 from krepair.plan.model import KeepOriginal, PartitionPlan, SetAside

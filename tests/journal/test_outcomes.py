@@ -13,14 +13,14 @@ import msgspec
 import pytest
 
 from krepair.errors import ExitCode, InterruptedAtSafePointError, LockLostError, RefusedError, StalePlanError
+from krepair.journal.actions.rewrite import is_group_back
+from krepair.journal.actions.swap import completion_steps
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.outcome import Committed, Failed, Outcome, Skipped, Undone
 from krepair.journal.record import ApplyIntent, Journal, Order
-from krepair.journal.rewrite import is_group_back
 from krepair.journal.runner import commit_partition, finish_partition
 from krepair.journal.safe_points import SafePoints
 from krepair.journal.steps import PutBack, Rename
-from krepair.journal.swap import completion_steps
 from krepair.logdir.fingerprint import digest_bytes, digest_content
 from krepair.plan.model import Change, Commit, KeepOriginal, ReplaceFile
 from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk

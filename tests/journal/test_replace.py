@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
-from krepair.journal.action import Ground, KeptFile
+from krepair.journal.actions.action import Ground, KeptFile
+from krepair.journal.actions.replace import ReplaceFiles
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import ReplaceIntent
-from krepair.journal.replace import ReplaceFiles
 from krepair.logdir.fingerprint import digest_bytes, digest_content
 from krepair.plan.model import KeepOriginal, PartitionPlan, ReplaceFile
 from tests.journal.scene import PLAN_ID, UnsyncedDisk, fingerprint, name, put, tree

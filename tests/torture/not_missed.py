@@ -19,32 +19,31 @@ _FOR_BROKERS = "krepair comes to the same end without it; a broker that is start
 _FENCE_GOES = "the fence is down by then; what comes back of its folder is cleared by the next run"
 _SAME_FOLDER = "the next record, or the next file of the same folder, syncs the folder, too"
 
-_SURGERY = "journal/surgery.py"
-_OPEN = "journal/runner.py _Run._open: folder.sync_all()"
+_REPLACE = "journal/actions/replace.py ReplaceFiles.go_on_all"
+_MEND = "journal/actions/mend.py"
+_OPEN = "journal/run.py Run._open: folder.sync_all()"
 _MAKE = "journal/folder.py PartitionFolder.make_private_folders"
 HOLDER = f"{_MAKE}: self.disk.sync_dir(self.holder) [partition folder]"
 OPENED = f"{_OPEN} [partition folder]"
-SOURCE = f"{_SURGERY} _rename: folder.disk.sync_dir(os.path.dirname(folder.at(source)))"
+SOURCE = f"{_MEND} _rename: folder.disk.sync_dir(os.path.dirname(folder.at(source)))"
 CLEARED = "journal/fence.py Fence._clear: self._disk.sync_dir(self.place) [fence]"
 FENCE_SOURCE = "journal/fence.py Fence._move: self._disk.sync_dir(os.path.dirname(source))"
 FENCE_TARGET = "journal/fence.py Fence._move: self._disk.sync_dir(os.path.dirname(target))"
-TARGET = f"{_SURGERY} _rename: folder.disk.sync_dir(os.path.dirname(folder.at(target)))"
+TARGET = f"{_MEND} _rename: folder.disk.sync_dir(os.path.dirname(folder.at(target)))"
 
 NOT_MISSED: dict[str, str] = {
     "durable/real_disk.py RealDisk.create: os.fsync(target) [stage]": _LATER,
     HOLDER: _AT_OPENING,
     f"{_MAKE}: self.disk.sync_dir(self.private) [private folder]": _AT_OPENING,
     "journal/purge.py remove_private_folder: folder.disk.sync_dir(folder.private) [private folder]": _ONLY_LITTER,
-    "journal/replace.py ReplaceFiles.go_on_all: folder.disk.sync_dir(folder.at(folder.names.stage())) [stage]": (
-        _OTHER_FOLDER
-    ),
+    f"{_REPLACE}: folder.disk.sync_dir(folder.at(folder.names.stage())) [stage]": _OTHER_FOLDER,
     f"{_OPEN} [keep]": _AT_MAKING,
     OPENED: _AT_MAKING,
     f"{_OPEN} [private folder]": _AT_MAKING,
     f"{_OPEN} [stage]": _AT_MAKING,
     f"{_OPEN} [out]": _AT_MAKING,
-    "journal/aside.py put_segment_back: disk.sync_dir(folder.path) [partition folder]": _FOR_BROKERS,
-    "journal/aside.py set_aside: disk.sync_dir(folder.path) [partition folder]": _FOR_BROKERS,
+    "journal/actions/aside.py put_segment_back: disk.sync_dir(folder.path) [partition folder]": _FOR_BROKERS,
+    "journal/actions/aside.py set_aside: disk.sync_dir(folder.path) [partition folder]": _FOR_BROKERS,
     "journal/fence.py Fence._clear: self._disk.sync_dir(self._folder.private) [private folder]": _FENCE_GOES,
     CLEARED: _FENCE_GOES,
     f"{FENCE_SOURCE} [fence]": _OTHER_FOLDER,
@@ -56,7 +55,7 @@ NOT_MISSED: dict[str, str] = {
     "journal/folder.py PartitionFolder.run: self._sync(step.path) [stage]": _OTHER_FOLDER,
     "journal/plan_copy.py PlanKeeper._keep_in: self._disk.sync_dir(folder.private) [private folder]": _SAME_FOLDER,
     "pipeline/tasks.py _make_companions: disk.sync_dir(item.stage) [stage]": _STAGED_NAME,
-    f"{_SURGERY} _give_bytes_back: folder.disk.sync_file(folder.at(name)) [file]": (
+    f"{_MEND} _give_bytes_back: folder.disk.sync_file(folder.at(name)) [file]": (
         "the same file is synced again once its time is right; what is read back in between has to be on the disk"
     ),
     f"{SOURCE} [out]": _OTHER_FOLDER,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from krepair.errors import StalePlanError
-from krepair.journal.action import Ground, KeptFile, StagedGroup
+from krepair.journal.actions.action import Action, Found, Ground, KeptFile, StagedGroup
 from krepair.journal.folder import PartitionFolder, Whereabouts
 from krepair.journal.freshness import check_fresh, check_staged
 from krepair.journal.record import ApplyIntent, Order
@@ -21,10 +21,11 @@ from krepair.logdir.fingerprint import digest_content
 from krepair.plan.model import RewriteSegments
 
 
-class RewriteGroups:
-    """Implements ``krepair.journal.action.Action`` for rewritten groups."""
+class RewriteGroups(Action[RewriteSegments, ApplyIntent]):
+    """Implements ``Action`` for rewritten groups."""
 
     fenced = True
+    inode_tells = False
 
     def recovers_from(self, change: RewriteSegments) -> int | None:
         """Its base offset."""
@@ -147,6 +148,20 @@ class RewriteGroups:
     def touches(self, intent: ApplyIntent) -> tuple[str, ...]:
         """Every original and every new file."""
         return (*(state.name for state in intent.originals), *(state.name for state in intent.merged))
+
+    def staged(self, intent: ApplyIntent) -> StagedGroup:
+        """What each source gave, and the digests of the new indexes."""
+        return StagedGroup(intent.parts, intent.made)
+
+    def told_by(self, change: RewriteSegments) -> tuple[str, ...]:
+        """The logs of its sources, that of the new segment first."""
+        return tuple(segment_file(source.base_offset, ".log") for source in change.sources)
+
+    def is_made(self, folder: PartitionFolder, change: RewriteSegments, found: Found) -> bool:
+        """Whether the new log is alone and has the size and time of the plan."""
+        log, *others = found.here.values()
+        known = (change.log_bytes, change.mtime_ns)
+        return log is not None and (log.size, log.mtime_ns) == known and not any(others)
 
 
 def _check_originals(folder: PartitionFolder, intent: ApplyIntent) -> None:

@@ -1,11 +1,13 @@
-"""What the runner asks of each kind of change: one interface, one implementation beside it per kind."""
+"""What a kind of change tells the journal: one interface, implemented once per kind in the modules beside it."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
+from krepair.errors import KrepairError
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import FileState, Order
 from krepair.plan.model import FileFingerprint, PartitionPlan
@@ -28,7 +30,7 @@ class StagedGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class Ground:
-    """What a change stands on.
+    """The partition in which a change is carried out.
 
     Attributes:
         folder: the partition folder.
@@ -67,25 +69,63 @@ class KeptFile(NamedTuple):
     plain: bool = False
 
 
+class Came(NamedTuple):
+    """How far a number of changes came.
+
+    Attributes:
+        done: so many of them, from the first on, are done, durably.
+        error: what stopped the next one, or None.
+    """
+
+    done: int
+    error: KrepairError | OSError | None = None
+
+
+class Found(NamedTuple):
+    """The files of a partition, as a plan knows them and as they are.
+
+    Attributes:
+        planned: fingerprints of the plan, by name.
+        here: the files that were looked at, by name; None where there is none.
+    """
+
+    planned: Mapping[str, FileFingerprint]
+    here: Mapping[str, FileState | None]
+
+
 class Action(Protocol[ChangeT_contra, IntentT]):
     """One kind of change, carried out and taken back. Every call may be repeated after a crash at any instant.
 
+    A new kind must say everything that is abstract here. The rest has an answer that is right for most kinds.
+
     Attributes:
         fenced: whether the fence is up meanwhile; else it is down.
+        together: whether neighbouring changes of this kind are carried out at once, behind one set of barriers. Each
+            is still committed, or not, by itself.
+        inode_tells: whether a file with another inode is another file. It is not where a restored copy will do.
     """
 
-    fenced: bool
+    fenced: bool = False
+    together: bool = False
+    inode_tells: bool = True
+
+    # -- before
 
     def recovers_from(self, change: ChangeT_contra) -> int | None:
         """Of a fenced change the offset from which a broker that is started meanwhile must recover; else None."""
+        return None
 
     def check_before(self, ground: Ground, changes: Sequence[ChangeT_contra]) -> None:
         """Checks, before anything is staged for changes that are carried out together, that they are not stale.
 
+        Nothing is checked where ``begin`` looks at every file anyway.
+
         Raises:
             StalePlanError: a file changed, came or went since the plan was made; the message names it.
         """
+        return
 
+    @abstractmethod
     def begin(self, ground: Ground, change: ChangeT_contra) -> IntentT:
         """The intent of a change, once every file is found as it was planned.
 
@@ -95,6 +135,9 @@ class Action(Protocol[ChangeT_contra, IntentT]):
             OSError: a file could not be looked at.
         """
 
+    # -- forward
+
+    @abstractmethod
     def can_go_on(self, folder: PartitionFolder, intent: IntentT) -> bool:
         """Whether an interrupted change is committed, or has all that it needs to be.
 
@@ -102,9 +145,11 @@ class Action(Protocol[ChangeT_contra, IntentT]):
             StalePlanError: it can neither go on nor be taken back: somebody else wrote one of its files.
         """
 
+    @abstractmethod
     def is_committed(self, folder: PartitionFolder, intent: IntentT) -> bool:
         """Whether a change has passed its commit: then undo takes it back, and ``forget`` no longer does."""
 
+    @abstractmethod
     def go_on(self, folder: PartitionFolder, intent: IntentT) -> None:
         """Carries a change out, or continues it.
 
@@ -113,12 +158,32 @@ class Action(Protocol[ChangeT_contra, IntentT]):
             OSError: a call failed.
         """
 
+    def go_on_all(self, folder: PartitionFolder, intents: Sequence[IntentT]) -> Came:
+        """Carries out changes that belong together; more than one only where ``together`` says so.
+
+        Raises:
+            KrepairError, OSError: it is not known how far they came.
+        """
+        for intent in intents:
+            self.go_on(folder, intent)
+        return Came(len(intents))
+
+    # -- back
+
+    @abstractmethod
     def forget(self, folder: PartitionFolder, intent: IntentT) -> None:
         """Takes back a change that has not passed its commit: every file is as before."""
 
+    def forget_all(self, folder: PartitionFolder, intents: Sequence[IntentT]) -> None:
+        """As ``forget``, of changes that belong together."""
+        for intent in intents:
+            self.forget(folder, intent)
+
+    @abstractmethod
     def is_back(self, folder: PartitionFolder, intent: IntentT) -> bool:
         """Whether any of the originals is in its place: of a committed change a sign that an undo was begun."""
 
+    @abstractmethod
     def check_undo(self, folder: PartitionFolder, intent: IntentT, state: str) -> None:
         """Checks, before the first step of an undo, that nobody wrote since and that the originals can come back.
 
@@ -131,14 +196,51 @@ class Action(Protocol[ChangeT_contra, IntentT]):
             StalePlanError: somebody wrote a file, or an original is gone; the message names it.
         """
 
+    @abstractmethod
     def undo(self, folder: PartitionFolder, intent: IntentT, order: Order) -> None:
         """Puts the originals back, or continues to."""
 
-    def kept(self, folder: PartitionFolder, intent: IntentT) -> list[KeptFile]:
-        """The originals that undo would put back; those that are in their places already are not among them."""
+    def undo_all(self, folder: PartitionFolder, intents: Sequence[IntentT], order: Order) -> Came:
+        """As ``undo``, of changes that belong together.
+
+        Raises:
+            KrepairError, OSError: it is not known how far they came.
+        """
+        for intent in intents:
+            self.undo(folder, intent, order)
+        return Came(len(intents))
 
     def order_of(self, intent: IntentT) -> Order | None:
         """The only order of renames in which a half-done change can be taken back; None if any will do."""
+        return None
 
+    # -- what it has and what it makes
+
+    @abstractmethod
+    def kept(self, folder: PartitionFolder, intent: IntentT) -> list[KeptFile]:
+        """The originals that undo would put back; those that are in their places already are not among them."""
+
+    @abstractmethod
     def touches(self, intent: IntentT) -> tuple[str, ...]:
         """Names of the files that it changes in the partition folder."""
+
+    def staged(self, intent: IntentT) -> StagedGroup | None:
+        """How the staged files are known that nobody knew when the plan was made; None if the plan knows all."""
+        return None
+
+    @abstractmethod
+    def told_by(self, change: ChangeT_contra) -> tuple[str, ...]:
+        """Names of the files that tell, where there is no journal, whether a change was made; at least one."""
+
+    @abstractmethod
+    def is_made(self, folder: PartitionFolder, change: ChangeT_contra, found: Found) -> bool:
+        """Whether the files that ``told_by`` names are as the change makes them.
+
+        Args:
+            folder: the partition folder.
+            change: the change.
+            found: these files as they were planned and as they are.
+
+        Raises:
+            OSError: a file could not be looked at.
+        """

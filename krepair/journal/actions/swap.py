@@ -8,16 +8,16 @@ backwards, and stops where the swap is pending again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from krepair.errors import StalePlanError
 from krepair.formats.filenames import FileKind, parse_file_name
 from krepair.formats.filenames import FileState as NameState
-from krepair.journal.action import Ground, KeptFile
+from krepair.journal.actions.action import Action, Found, Ground, KeptFile
+from krepair.journal.actions.rewrite import check_group_undo, is_group_back, kept_of_group
 from krepair.journal.folder import PartitionFolder, Whereabouts
 from krepair.journal.freshness import check_staged_files, unchanged
 from krepair.journal.record import ApplyIntent, FileState, Order, SwapIntent
-from krepair.journal.rewrite import check_group_undo, is_group_back, kept_of_group
 from krepair.journal.steps import (
     INDEX_EXTENSIONS,
     SWAP,
@@ -38,17 +38,15 @@ from krepair.logdir.fingerprint import digest_content
 from krepair.plan.model import CompleteSwap, FileFingerprint
 
 
-class CompleteSwaps:
-    """Implements ``krepair.journal.action.Action`` for swaps that a broker began."""
+class CompleteSwaps(Action[CompleteSwap, SwapIntent]):
+    """Implements ``Action`` for swaps that a broker began."""
 
     fenced = True
+    inode_tells = False
 
     def recovers_from(self, change: CompleteSwap) -> int | None:
         """Its base offset."""
         return change.base_offset
-
-    def check_before(self, ground: Ground, changes: Sequence[CompleteSwap]) -> None:
-        """Nothing: ``begin`` looks at every file."""
 
     def begin(self, ground: Ground, change: CompleteSwap) -> SwapIntent:
         """What a completion begins with, every file looked at once more.
@@ -159,6 +157,20 @@ class CompleteSwaps:
             *(state.name for state in intent.group.originals),
             *(state.name for state in intent.group.merged),
         )
+
+    def told_by(self, change: CompleteSwap) -> tuple[str, ...]:
+        """The ``.log.swap``, and every file that goes."""
+        return (segment_file(change.base_offset, ".log") + SWAP, *change.goes)
+
+    def is_made(self, folder: PartitionFolder, change: CompleteSwap, found: Found) -> bool:
+        """Whether the segment is there with the size and time of the swap, and what it replaces is gone."""
+        name = segment_file(change.base_offset, ".log")
+        pending, log = found.planned.get(name + SWAP), folder.state(name)
+        own = segment_file(change.base_offset, "")
+        gone = (found.here[file] is None for file in change.goes if not file.startswith(own))
+        if pending is None or log is None or found.here[name + SWAP] is not None or not all(gone):
+            return False
+        return (log.size, log.mtime_ns) == (pending.size, pending.mtime_ns)
 
 
 def _check_others(

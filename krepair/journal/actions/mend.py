@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -22,11 +22,11 @@ from krepair.durable.attributes import read_attributes
 from krepair.errors import RefusedError, StalePlanError
 from krepair.formats.filenames import FileKind, parse_file_name
 from krepair.formats.filenames import FileState as NameState
-from krepair.journal.action import Ground, KeptFile
+from krepair.journal.actions.action import Action, Found, Ground, KeptFile
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_no_pending_swap, staged_file, unchanged
 from krepair.journal.record import CompanionStates, FileState, LogIntent, Order
-from krepair.logdir.fingerprint import DIGEST_BYTES, digest_content
+from krepair.logdir.fingerprint import DIGEST_BYTES, digest_content, digest_file
 from krepair.plan.model import MendLog
 
 _CHUNK_BYTES = 1 << 20
@@ -35,17 +35,8 @@ CUT = ".cut"
 """Ends the name under which the cut bytes of a log are kept."""
 
 
-class MendLogs:
-    """Implements ``krepair.journal.action.Action`` for damaged logs."""
-
-    fenced = False
-
-    def recovers_from(self, change: MendLog) -> int | None:
-        """It needs no fence."""
-        return None
-
-    def check_before(self, ground: Ground, changes: Sequence[MendLog]) -> None:
-        """Nothing: ``begin`` looks at every file."""
+class MendLogs(Action[MendLog, LogIntent]):
+    """Implements ``Action`` for damaged logs."""
 
     def begin(self, ground: Ground, change: MendLog) -> LogIntent:
         """The intent, once every file is found as it was planned, and staged as it was planned.
@@ -176,13 +167,20 @@ class MendLogs:
             files.append(KeptFile(folder.names.keep(name + CUT), cut, intent.digest_removed, plain=True))
         return files
 
-    def order_of(self, intent: LogIntent) -> Order | None:
-        """Any: there is only one."""
-        return None
-
     def touches(self, intent: LogIntent) -> tuple[str, ...]:
         """The log and its indexes."""
         return (intent.original.name, *(companion.replacement.name for companion in intent.companions))
+
+    def told_by(self, change: MendLog) -> tuple[str, ...]:
+        """The log."""
+        return (change.name,)
+
+    def is_made(self, folder: PartitionFolder, change: MendLog, found: Found) -> bool:
+        """Whether the log has the bytes and the modification time of the plan."""
+        log = found.here[change.name]
+        if log is None or (log.size, log.mtime_ns) != (change.size_after, change.mtime_ns):
+            return False
+        return digest_file(folder.at(change.name)) == change.digest_after
 
 
 def _logs_behind(folder: PartitionFolder, name: str) -> list[str]:

@@ -7,10 +7,8 @@ first, so that no state has a gap.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from krepair.errors import StalePlanError
-from krepair.journal.action import Ground, KeptFile
+from krepair.journal.actions.action import Action, Found, Ground, KeptFile
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import unchanged
 from krepair.journal.record import AsideIntent, Order
@@ -18,17 +16,8 @@ from krepair.logdir.fingerprint import digest_content
 from krepair.plan.model import SetAside
 
 
-class SetSegmentsAside:
-    """Implements ``krepair.journal.action.Action`` for segments that are taken out."""
-
-    fenced = False
-
-    def recovers_from(self, change: SetAside) -> int | None:
-        """It needs no fence."""
-        return None
-
-    def check_before(self, ground: Ground, changes: Sequence[SetAside]) -> None:
-        """Nothing: ``begin`` looks at every file."""
+class SetSegmentsAside(Action[SetAside, AsideIntent]):
+    """Implements ``Action`` for segments that are taken out."""
 
     def begin(self, ground: Ground, change: SetAside) -> AsideIntent:
         """The intent, once every file is found as it was planned.
@@ -84,13 +73,17 @@ class SetSegmentsAside:
             if folder.state(state.name) != state
         ]
 
-    def order_of(self, intent: AsideIntent) -> Order | None:
-        """Any: there is only one."""
-        return None
-
     def touches(self, intent: AsideIntent) -> tuple[str, ...]:
         """The files of the segment."""
         return tuple(state.name for state in intent.files)
+
+    def told_by(self, change: SetAside) -> tuple[str, ...]:
+        """The files of the segment."""
+        return change.names
+
+    def is_made(self, folder: PartitionFolder, change: SetAside, found: Found) -> bool:
+        """Whether all of them are gone."""
+        return not any(found.here.values())
 
 
 def set_aside(folder: PartitionFolder, intent: AsideIntent) -> None:

@@ -13,37 +13,20 @@ of these states is right.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
-from krepair.journal.action import Ground, KeptFile
+from krepair.journal.actions.action import Action, Came, Found, Ground, KeptFile
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh_file, check_no_pending_swap
 from krepair.journal.record import FileState, Order, ReplaceIntent
-from krepair.logdir.fingerprint import digest_content
+from krepair.logdir.fingerprint import digest_content, digest_file
 from krepair.plan.model import ReplaceFile
 
 
-class Replaced(NamedTuple):
-    """How far a number of files came.
+class ReplaceFiles(Action[ReplaceFile, ReplaceIntent]):
+    """Implements ``Action`` for files that are replaced or removed."""
 
-    Attributes:
-        done: so many of them, from the first on, are replaced, durably.
-        error: what stopped the next one, or None.
-    """
-
-    done: int
-    error: KrepairError | OSError | None
-
-
-class ReplaceFiles:
-    """Implements ``krepair.journal.action.Action`` for files that are replaced or removed."""
-
-    fenced = False
-
-    def recovers_from(self, change: ReplaceFile) -> int | None:
-        """It needs no fence."""
-        return None
+    together = True
 
     def check_before(self, ground: Ground, changes: Sequence[ReplaceFile]) -> None:
         """Where a file is replaced, no swap may be pending in the folder."""
@@ -80,11 +63,9 @@ class ReplaceFiles:
 
     def go_on(self, folder: PartitionFolder, intent: ReplaceIntent) -> None:
         """As ``go_on_all``, of one; what stops it is raised."""
-        came = self.go_on_all(folder, [intent])
-        if came.error is not None:
-            raise came.error
+        _raise(self.go_on_all(folder, [intent]))
 
-    def go_on_all(self, folder: PartitionFolder, intents: Sequence[ReplaceIntent]) -> Replaced:
+    def go_on_all(self, folder: PartitionFolder, intents: Sequence[ReplaceIntent]) -> Came:
         """Keeps the originals, renames the staged files over them or removes their names; may be repeated.
 
         Raises:
@@ -92,7 +73,7 @@ class ReplaceFiles:
         """
         kept = _until_an_error(intents, lambda intent: _keep(folder, intent))
         if kept.error is not None:
-            return Replaced(0, kept.error)
+            return Came(0, kept.error)
         folder.disk.sync_dir(folder.at(folder.names.keep()))
         replaced = _until_an_error(intents, lambda intent: _replace(folder, intent))
         folder.disk.sync_dir(folder.path)
@@ -100,9 +81,14 @@ class ReplaceFiles:
         return replaced
 
     def forget(self, folder: PartitionFolder, intent: ReplaceIntent) -> None:
-        """As ``undo``; a file that others removed before it was kept needs nothing."""
-        if not self.is_gone_by_others(folder, intent):
-            self.undo(folder, intent, "P1")
+        """As ``forget_all``, of one."""
+        self.forget_all(folder, [intent])
+
+    def forget_all(self, folder: PartitionFolder, intents: Sequence[ReplaceIntent]) -> None:
+        """As ``undo_all``; a file that others removed before it was kept needs nothing."""
+        here = [intent for intent in intents if not self.is_gone_by_others(folder, intent)]
+        if here:
+            _raise(self.undo_all(folder, here, "P1"))
 
     def is_gone_by_others(self, folder: PartitionFolder, intent: ReplaceIntent) -> bool:
         """Whether a file that was to go went before it was kept: a broker that was started in between deleted it."""
@@ -127,11 +113,9 @@ class ReplaceFiles:
 
     def undo(self, folder: PartitionFolder, intent: ReplaceIntent, order: Order) -> None:
         """As ``undo_all``, of one; what stops it is raised."""
-        came = self.undo_all(folder, [intent])
-        if came.error is not None:
-            raise came.error
+        _raise(self.undo_all(folder, [intent], order))
 
-    def undo_all(self, folder: PartitionFolder, intents: Sequence[ReplaceIntent]) -> Replaced:
+    def undo_all(self, folder: PartitionFolder, intents: Sequence[ReplaceIntent], order: Order) -> Came:
         """Renames the kept originals over the new files; may be repeated, also before any was replaced.
 
         Raises:
@@ -151,22 +135,34 @@ class ReplaceFiles:
             return []
         return [KeptFile(folder.names.keep(intent.name), intent.original, intent.digest)]
 
-    def order_of(self, intent: ReplaceIntent) -> Order | None:
-        """Any: there is only one."""
-        return None
-
     def touches(self, intent: ReplaceIntent) -> tuple[str, ...]:
         """Names of the files that it changes in the partition folder."""
         return (intent.name,)
 
+    def told_by(self, change: ReplaceFile) -> tuple[str, ...]:
+        """The one file."""
+        return (change.name,)
 
-def _until_an_error(intents: Sequence[ReplaceIntent], do: Callable[[ReplaceIntent], None]) -> Replaced:
+    def is_made(self, folder: PartitionFolder, change: ReplaceFile, found: Found) -> bool:
+        """Whether it has the bytes of the plan; of a file that goes: whether it is gone."""
+        here = found.here[change.name]
+        if here is None:
+            return change.size_after < 0
+        return here.size == change.size_after and digest_file(folder.at(change.name)) == change.digest_after
+
+
+def _raise(came: Came) -> None:
+    if came.error is not None:
+        raise came.error
+
+
+def _until_an_error(intents: Sequence[ReplaceIntent], do: Callable[[ReplaceIntent], None]) -> Came:
     for number, intent in enumerate(intents):
         try:
             do(intent)
         except (KrepairError, OSError) as error:
-            return Replaced(number, error)
-    return Replaced(len(intents), None)
+            return Came(number, error)
+    return Came(len(intents))
 
 
 def _keep(folder: PartitionFolder, intent: ReplaceIntent) -> None:

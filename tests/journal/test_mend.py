@@ -10,12 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.errors import KrepairError, RefusedError, StalePlanError
-from krepair.journal import surgery
-from krepair.journal.action import Ground, KeptFile
+from krepair.journal.actions import mend
+from krepair.journal.actions.action import Ground, KeptFile
+from krepair.journal.actions.mend import CUT, MendLogs
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import FileState, LogIntent
 from krepair.journal.status import ChangeState, status_in
-from krepair.journal.surgery import CUT, MendLogs
 from krepair.logdir.fingerprint import digest_bytes, digest_content
 from krepair.plan.model import KeepOriginal, MendLog, NewCompanion, PartitionPlan
 from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
@@ -242,7 +242,7 @@ def test_cut_bytes_are_kept_whole_before_anything_goes(memory_dir: Path) -> None
 def test_bytes_are_copied_piece_by_piece(
     memory_dir: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
-    monkeypatch.setattr(surgery, "_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(mend, "_CHUNK_BYTES", chunk)
     torn = Torn(memory_dir / "logs", "cut")
     intent = torn.begin()
     MENDS.go_on(torn.folder(), intent)

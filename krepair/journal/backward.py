@@ -1,0 +1,129 @@
+"""Undo of one partition: the originals of every change are put back, the last change first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from krepair.errors import (
+    ExitCode,
+    InterruptedAtSafePointError,
+    KrepairError,
+    LockLostError,
+    RefusedError,
+    VerifyFailedError,
+)
+from krepair.formats.filenames import FileState, parse_file_name
+from krepair.journal.actions.table import action_of
+from krepair.journal.outcome import Failed, Outcome, Skipped, Undone, failed
+from krepair.journal.purge import check_nothing_kept, remove_private_folder
+from krepair.journal.record import Done, Intent, Order, UndoIntent
+from krepair.journal.run import Run, in_batches
+from krepair.plan.model import Change
+
+_APPLIED = frozenset({"committing", "committed", "undoing"})
+
+
+class Backward(Run):
+    """Puts the originals of one partition back, and removes what is no longer needed for it."""
+
+    def undo_all(self, bad_copies: Mapping[str, str]) -> Iterator[Outcome]:
+        """Last change first; the first failure stops it."""
+        stopped = False
+        for batch in in_batches(self.changes[::-1]):
+            outcomes = list(self.skipped(batch)) if stopped else self._undo(batch, bad_copies)
+            yield from outcomes
+            stopped = stopped or any(isinstance(outcome, Failed) for outcome in outcomes)
+
+    def _undo(self, batch: Sequence[Change], bad_copies: Mapping[str, str]) -> list[Outcome]:
+        ready: list[Intent] = []
+        outcomes: dict[str, Outcome] = {}
+        for change in batch:
+            if self.journal.states.get(change.change_id) not in _APPLIED:
+                outcomes[change.change_id] = Skipped(change.change_id, "is not applied")
+                continue
+            intent = self.journal.intents[change.change_id]
+            try:
+                self.guards.safe_points.check()
+                self.guards.hold()
+                if self._was_never_committed(intent):
+                    self.forget([intent])
+                    outcomes[change.change_id] = Undone(change.change_id)
+                    continue
+                if change.change_id in bad_copies:
+                    raise VerifyFailedError(bad_copies[change.change_id])
+                action_of(intent).check_undo(self.folder, intent, self.journal.states[change.change_id])
+                ready.append(intent)
+            except (InterruptedAtSafePointError, LockLostError):
+                raise
+            except (KrepairError, OSError) as error:
+                untouched = self.journal.states[change.change_id] == "committed"
+                outcomes[change.change_id] = self.failure(change.change_id, error, rolled_back=untouched)
+                break
+        outcomes |= {outcome.change_id: outcome for outcome in self._put_back(ready)}
+        missing = [change for change in batch if change.change_id not in outcomes]
+        outcomes |= {outcome.change_id: outcome for outcome in self.skipped(missing)}
+        return [outcomes[change.change_id] for change in batch]
+
+    def _was_never_committed(self, intent: Intent) -> bool:
+        half_done = self.journal.states[intent.change_id] == "committing"
+        return half_done and not action_of(intent).is_committed(self.folder, intent)
+
+    def _put_back(self, intents: Sequence[Intent]) -> list[Outcome]:
+        if not intents:
+            return []
+        action = action_of(intents[0])
+        try:
+            orders = {intent.change_id: self._undo_order(intent) for intent in intents}
+            new = [one for one in intents if self.journal.states[one.change_id] != "undoing"]
+            self.set_fence(fenced=action.fenced)
+            self.append(*(UndoIntent(change_id=one.change_id, order=orders[one.change_id]) for one in new))
+            with self.ours(intents):
+                came = action.undo_all(self.folder, intents, orders[intents[0].change_id])
+            done, left = intents[: came.done], intents[came.done :]
+            self.append(*(Done(change_id=intent.change_id, state="undone") for intent in done))
+        except (KrepairError, OSError) as failure:
+            return [self._undo_failed(intent, failure) for intent in intents]
+        outcomes: list[Outcome] = [Undone(intent.change_id) for intent in done]
+        if came.error is not None:
+            outcomes += [self._undo_failed(intent, came.error) for intent in left]
+        return outcomes
+
+    def _undo_failed(self, intent: Intent, error: KrepairError | OSError) -> Failed:
+        untouched = self.journal.states[intent.change_id] == "committed"
+        return self.failure(intent.change_id, error, rolled_back=untouched)
+
+    def _undo_order(self, intent: Intent) -> Order:
+        """The state of a half-done swap is one of its own order only."""
+        state = self.journal.states[intent.change_id]
+        if state == "undoing":
+            return self.journal.undos[intent.change_id].order
+        own = action_of(intent).order_of(intent) if state == "committing" else None
+        return own or self.ground.order
+
+    def clean_up(self) -> list[Outcome]:
+        """Removes the private sub-folder once all originals are back.
+
+        Returns:
+            A failure if some of it is left, else nothing.
+        """
+        if self.journal.unfinished() or "committed" in self.journal.states.values():
+            return []
+        try:
+            self.guards.hold()
+            check_nothing_kept(self.folder)
+            self._check_no_swap_of_ours()
+            remove_private_folder(self.folder)
+        except (KrepairError, OSError) as error:
+            what = failed(f"{self.folder.folder}/{self.folder.names.private}", error, rolled_back=False)
+            why = f"what was kept could not be removed: {what.why}; run undo again"
+            return [what._replace(code=ExitCode.PARTLY, why=why)]
+        return []
+
+    def _check_no_swap_of_ours(self) -> None:
+        """A swap that was not there when the plan was made is one of ours of which the journal has lost the record."""
+        for name in map(parse_file_name, self.folder.file_names()):
+            if name.state in {FileState.SWAP, FileState.CLEANED} and name.name not in self.ground.planned:
+                raise RefusedError(
+                    f"{self.folder.at(name.name)}: is there, but the journal knows of no change that made it; the "
+                    "journal may be damaged, and nothing is removed"
+                )

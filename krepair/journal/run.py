@@ -1,0 +1,157 @@
+"""What apply and undo of one partition have in common: the journal, the fence, and what is done with the half done."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from krepair.errors import ExitCode, InterruptedAtSafePointError, KrepairError, LockLostError, RefusedError
+from krepair.journal.actions.action import Ground, StagedGroup
+from krepair.journal.actions.table import action_for, action_of
+from krepair.journal.fence import Fence, Point, Watch
+from krepair.journal.folder import PartitionFolder
+from krepair.journal.guards import Guards
+from krepair.journal.outcome import Failed, Outcome, Skipped, failed
+from krepair.journal.record import Done, Intent, Journal, UndoIntent
+from krepair.plan.model import Change, Commit, PartitionPlan
+
+
+class Run:
+    """The changes of one partition, its journal and its fence, for one call of apply or undo.
+
+    Args:
+        folder: the partition folder.
+        partition: its part of the plan.
+        commit: order of the renames, and whether under the fence.
+        guards: asked before each change.
+        damaged: base offsets of segments known to be damaged.
+        staged: change id -> how the staged files of a rewritten group are known.
+    """
+
+    def __init__(
+        self,
+        folder: PartitionFolder,
+        partition: PartitionPlan,
+        commit: Commit,
+        guards: Guards,
+        damaged: frozenset[int] = frozenset(),
+        staged: Mapping[str, StagedGroup] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.changes = partition.changes
+        self.guards = guards
+        self.ground = Ground(folder, partition, commit.order, damaged, staged or {})
+        self.watch = guards.watch or Watch(folder.disk, folder.log_dir)
+        offsets = [action_for(change).recovers_from(change) for change in self.changes]
+        bases = [offset for offset in offsets if offset is not None]
+        point = Point(partition.topic, partition.partition, min(bases, default=0))
+        self.fence = Fence(folder, point, self.watch)
+        self.fenced = commit.fence and bool(bases)
+        self.fence_is_up = False
+        self.undo_begun = False
+        self.journal: Journal
+
+    def through(self, work: Callable[[], Iterator[Outcome]]) -> Iterator[Outcome]:
+        """Opens the journal, does the work, and takes the fence down."""
+        refused = self._open()
+        if refused is not None:
+            yield refused
+            yield from self.skipped(self.changes[1:])
+            return
+        try:
+            yield from work()
+        except InterruptedAtSafePointError as error:
+            left = self._close()
+            if left is not None:
+                error.message += f"; {left.why}"
+            raise
+        left = self._close()
+        if left is not None:
+            yield left
+
+    def _open(self) -> Failed | None:
+        self.guards.hold()
+        try:
+            folder = self.folder
+            self.journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder, folder.owner())
+            if self.journal.purging is not None:
+                raise RefusedError(
+                    f"{self.journal.path}: the kept originals are being purged; run purge again",
+                    next_command="krepair purge PLAN",
+                )
+            if folder.tree.is_folder(folder.private):
+                self.journal.settle()
+                folder.sync_all()
+        except (KrepairError, OSError) as error:
+            return failed(self.changes[0].change_id if self.changes else "", error, rolled_back=True)
+        return None
+
+    def _close(self) -> Failed | None:
+        """Lifts the fence, unless a change is half done and needs it until the next run."""
+        try:
+            if not self.journal.unfinished() and not self.undo_begun and self.fence.is_up():
+                self.guards.hold()
+                self.fence.lift()
+        except LockLostError:
+            raise
+        except (KrepairError, OSError) as error:
+            what = failed(f"{self.folder.folder}/fence", error, rolled_back=False)
+            return what._replace(
+                code=ExitCode.PARTLY,
+                why=f"the fence is still up, and a broker's start would recover this partition: {what.why}; "
+                "run the same command again",
+            )
+        return None
+
+    def append(self, *records: Intent | UndoIntent | Done) -> None:
+        """Writes to the journal."""
+        self.guards.begun = True
+        self.journal.append(*records)
+
+    def set_fence(self, *, fenced: bool) -> None:
+        """Up for a swap. Down for all else: what those change of an active segment looks like a broker's work."""
+        self.guards.begun = True
+        if fenced and self.fenced and not self.fence_is_up:
+            self.fence.put_up()
+            self.fence_is_up = True
+        elif not fenced and self.fence.is_up():
+            self.fence.lift()
+            self.fence_is_up = False
+
+    def failure(self, change_id: str, error: KrepairError | OSError, *, rolled_back: bool) -> Failed:
+        """While a change is half done, whatever stopped it: the directory is changed partly."""
+        what = failed(change_id, error, rolled_back=rolled_back)
+        return what if rolled_back else what._replace(code=ExitCode.PARTLY)
+
+    @staticmethod
+    def skipped(changes: Sequence[Change]) -> Iterator[Outcome]:
+        """Nothing is done for these."""
+        for change in changes:
+            yield Skipped(change.change_id, "an earlier change of this partition failed")
+
+    def ours(self, intents: Sequence[Intent]) -> contextlib.AbstractContextManager[None]:
+        """Other partitions' fences watch active segments, which only a change without a fence touches."""
+        names = {
+            name
+            for intent in intents
+            if not action_of(intent).fenced
+            for name in action_of(intent).touches(intent)
+        }
+        if not names:
+            return contextlib.nullcontext()
+        return self.watch.our_own_change(self.folder.relative(name) for name in names)
+
+    def forget(self, intents: Sequence[Intent]) -> None:
+        """Ends changes that belong together and never committed: every file is as before them."""
+        action_of(intents[0]).forget_all(self.folder, intents)
+        self.append(*(Done(change_id=intent.change_id, state="rolled back") for intent in intents))
+
+
+def in_batches(changes: Sequence[Change]) -> list[list[Change]]:
+    """Neighbours that are carried out together; every other change by itself."""
+    batches: list[list[Change]] = []
+    for action, run in itertools.groupby(changes, action_for):
+        group = list(run)
+        batches += [group] if action.together else [[change] for change in group]
+    return batches
