@@ -24,9 +24,7 @@ from krepair.pipeline.jobs import SCAN
 from krepair.plan.build import version_of
 from krepair.plan.model import (
     Change,
-    HorizonChoice,
     KeepOriginal,
-    ReasonTally,
     RewriteSegments,
     SourceSegment,
     Span,
@@ -40,7 +38,6 @@ from krepair.rules.model import (
     NeedsRescan,
     PartitionDecision,
     SegmentFacts,
-    SegmentOutcome,
 )
 
 STAMPS_SINCE = (3, 1, 0)
@@ -296,16 +293,7 @@ def _proposal(survey: Survey, decision: PartitionDecision) -> Proposal:
                 limit_text=span.limit_text,
             ),
             "horizon_ms": decision.horizon_ms,
-            "horizons": tuple(
-                HorizonChoice(
-                    name=choice.name,
-                    horizon_ms=choice.horizon_ms,
-                    log_bytes_after=choice.log_bytes_after,
-                    markers_dropped=choice.markers_dropped,
-                    chosen=choice.chosen,
-                )
-                for choice in decision.horizons
-            ),
+            "horizons": decision.horizons,
             "kept_last": decision.kept_last,
         },
     )
@@ -316,16 +304,15 @@ def _change(survey: Survey, group: GroupDecision) -> RewriteSegments:
     refs = {segment.base_offset: segment for segment in survey.partition.segments}
     aborted = sum(len(source.aborted_kept) for source in sources)
     log_bytes = group.kept_bytes
-    filled = [source for source in sources if source.batches]
     return RewriteSegments(
         change_id=f"{survey.partition.folder}/{sources[0].base_offset:020d}",
         base_offset=sources[0].base_offset,
-        sources=tuple(_source(source) for source in sources),
+        sources=sources,
         log_bytes=log_bytes,
         index_bytes_at_most=index_bytes_at_most(log_bytes, survey.settings.index_interval_bytes, aborted),
         batches=sum(source.kept_batches for source in sources),
         mtime_ns=refs[sources[-1].base_offset].log.mtime_ns,
-        last_offset=filled[-1].last_offset if filled else -1,
+        last_offset=group.last_offset,
         removes_snapshots=_merged_away_snapshots(survey.partition, sources),
         freed_at_purge=0,
         peak_extra_bytes=0,
@@ -333,30 +320,7 @@ def _change(survey: Survey, group: GroupDecision) -> RewriteSegments:
     )
 
 
-def _merged_away_snapshots(partition: Partition, sources: Sequence[SegmentOutcome]) -> tuple[str, ...]:
+def _merged_away_snapshots(partition: Partition, sources: Sequence[SourceSegment]) -> tuple[str, ...]:
     """Snapshots named after segments that are merged away go, as on 2.8+ (KAFKA-9393); the newest never does."""
     gone = {source.base_offset for source in sources[1:]}
     return tuple(snapshot.file.name for snapshot in partition.snapshots[:-1] if snapshot.offset in gone)
-
-
-def _source(source: SegmentOutcome) -> SourceSegment:
-    return SourceSegment(
-        base_offset=source.base_offset,
-        log_bytes=source.log_bytes,
-        batches=source.batches,
-        kept_bytes=source.kept_bytes,
-        kept_batches=source.kept_batches,
-        kept_records=source.kept_records,
-        kept_markers=source.kept_markers,
-        reasons=tuple(
-            ReasonTally(reason=reason.value, batches=tally.batches, bytes=tally.bytes)
-            for reason, tally in source.reasons.items()
-        ),
-        drop_unstamped=source.drop_unstamped,
-        carried_open=source.carried_open,
-        keep_positions=source.keep_positions,
-        protected=source.protected,
-        last_position=source.last_position,
-        decisions=f"{source.decisions & (2**64 - 1):016x}",
-        aborted_kept=source.aborted_kept,
-    )

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from krepair.errors import UsageError
 from krepair.formats.damage import shown
 from krepair.formats.java_numbers import parse_java_integer
@@ -29,8 +32,8 @@ _UNBOUNDED = -(2**63)
 _POLICIES = frozenset({"compact", "delete"})
 
 
-class Setting(NamedTuple):
-    """One configuration value and where it came from; of the same form as the plan's.
+class Setting(Struct, frozen=True):
+    """One configuration value and where it came from; a plan records it in this form.
 
     Attributes:
         key: Kafka's own topic-level name, as ``delete.retention.ms``, or a broker-wide one.
@@ -254,7 +257,7 @@ class Settings:
             if key == "cleanup.policy":
                 return Setting(key, "compact", "default")
             if key == "segment.bytes":
-                return self._broker_setting(_SEGMENT_BYTES_OF[topic])._replace(key=key)
+                return replace(self._broker_setting(_SEGMENT_BYTES_OF[topic]), key=key)
         return self._server.get(key) or Setting(key, _TOPIC_KEYS[key].default, "default")
 
 

@@ -19,7 +19,6 @@ from krepair.fixes.table import COMMIT_ORDER, asked
 from krepair.journal.actions import BY_CHANGE
 from krepair.journal.choose import DamagedSegment, choose_commit
 from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
-from krepair.logdir.config import Setting as ConfigSetting
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.lock import is_locked
@@ -34,7 +33,7 @@ from krepair.pipeline.engine import choose_engine
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.actions.table import action_of
 from krepair.plan.build import LogDirFacts, build_plan
-from krepair.plan.model import Commit, FileFingerprint, PartitionPlan, Plan, Policy, RootPlan, Setting
+from krepair.plan.model import Commit, FileFingerprint, PartitionPlan, Plan, Policy, RootPlan
 from krepair.rules.markers import RULES
 from krepair.rules.model import LeftAlone, SegmentFacts
 
@@ -269,10 +268,10 @@ def policy_of(surveys: Sequence[Survey], settings: Settings, options: Options) -
     """The policy as the plan records it, with each setting's source."""
     topics = {survey.partition.topic: survey.settings for survey in surveys}
     recorded = {
-        topic: tuple(_recorded(one) for one in values.settings if one.key in _TOPIC_KEYS_USED)
+        topic: tuple(setting for setting in values.settings if setting.key in _TOPIC_KEYS_USED)
         for topic, values in sorted(topics.items())
     }
-    recorded[""] = tuple(_recorded(one) for one in settings.broker if one.key in _BROKER_KEYS_USED)
+    recorded[""] = tuple(setting for setting in settings.broker if setting.key in _BROKER_KEYS_USED)
     return Policy(
         rules=RULES,
         fixes=options.fixes,
@@ -285,10 +284,6 @@ def policy_of(surveys: Sequence[Survey], settings: Settings, options: Options) -
         settings=recorded,
         accepted_losses=options.accepted_losses,
     )
-
-
-def _recorded(setting: ConfigSetting) -> Setting:
-    return Setting(key=setting.key, value=setting.value, source=setting.source)
 
 
 # -- one partition

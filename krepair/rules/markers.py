@@ -11,7 +11,7 @@ KAFKA-13727, KAFKA-14055 and KAFKA-17076, and KIP-534 stamps; see ``docs/rules.m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,16 +23,14 @@ from krepair.rules import span as spans
 from krepair.rules.grouping import group
 from krepair.rules.model import (
     GroupDecision,
-    HorizonResult,
     Int64s,
     LeftAlone,
     MarkerPolicy,
     NeedsRescan,
     PartitionDecision,
     SegmentFacts,
-    SegmentOutcome,
-    Tally,
 )
+from krepair.rules.outcome import HorizonChoice, ReasonTally, SourceSegment
 from krepair.rules.producers import (
     INT64_MAX,
     ProducerNeeds,
@@ -329,7 +327,7 @@ def _kept_bytes(tallies: Int64s, *, drop_unstamped: bool) -> int:
 
 def _horizon_result(
     corrected: Sequence[_Corrected], name: str, horizon_ms: int, chosen: bool
-) -> HorizonResult:
+) -> HorizonChoice:
     after = 0
     dropped = 0
     for one in corrected:
@@ -337,12 +335,18 @@ def _horizon_result(
         after += _kept_bytes(one.tallies, drop_unstamped=passed)
         dropped += int(one.tallies[c.MARKER_STAMP_PAST, c.T_BATCHES])
         dropped += int(one.tallies[c.MARKER_UNSTAMPED, c.T_BATCHES]) if passed else 0
-    return HorizonResult(name, min(horizon_ms, INT64_MAX), after, dropped, chosen)
+    return HorizonChoice(
+        name=name,
+        horizon_ms=min(horizon_ms, INT64_MAX),
+        log_bytes_after=after,
+        markers_dropped=dropped,
+        chosen=chosen,
+    )
 
 
 def _outcomes(
     corrected: Sequence[_Corrected], horizon_ms: int, policy: MarkerPolicy
-) -> tuple[tuple[SegmentOutcome, ...], tuple[GroupDecision, ...], dict[int, int]]:
+) -> tuple[tuple[SourceSegment, ...], tuple[GroupDecision, ...], dict[int, int]]:
     """Outcomes and groups; the last batch of the span, and of a group with nothing left, stays.
 
     Returns:
@@ -353,7 +357,8 @@ def _outcomes(
     if filled:
         _keep_last(filled[-1], drop_unstamped=filled[-1].facts.mtime_ms <= horizon_ms)
     outcomes = [_outcome(one, drop_unstamped=one.facts.mtime_ms <= horizon_ms) for one in corrected]
-    groups = group(outcomes, policy)
+    last_offsets = {one.facts.base_offset: one.facts.summary.last_offset for one in corrected}
+    groups = group(outcomes, last_offsets, policy)
     by_base = {one.facts.base_offset: one for one in corrected}
     last_data: dict[int, int] = {}
     for each in groups:
@@ -374,9 +379,12 @@ def _ends_with_producer_data(one: _Corrected) -> bool:
     return bool((rows[:, c.P_LAST_DATA_POSITION] == one.facts.summary.last_position).any())
 
 
-def _same_groups(groups: Sequence[GroupDecision], outcomes: Sequence[SegmentOutcome]) -> list[GroupDecision]:
+def _same_groups(groups: Sequence[GroupDecision], outcomes: Sequence[SourceSegment]) -> list[GroupDecision]:
     by_base = {outcome.base_offset: outcome for outcome in outcomes}
-    return [GroupDecision(tuple(by_base[source.base_offset] for source in each.sources)) for each in groups]
+    return [
+        replace(group, sources=tuple(by_base[source.base_offset] for source in group.sources))
+        for group in groups
+    ]
 
 
 def _keep_last(one: _Corrected, *, drop_unstamped: bool) -> None:
@@ -406,23 +414,21 @@ def _class_of_last(one: _Corrected) -> int:
     return summary.last_class
 
 
-def _outcome(one: _Corrected, *, drop_unstamped: bool) -> SegmentOutcome:
+def _outcome(one: _Corrected, *, drop_unstamped: bool) -> SourceSegment:
     summary = one.facts.summary
     kept_batches = kept_markers = 0
-    reasons: dict[Reason, Tally] = {}
+    tallies: dict[Reason, tuple[int, int]] = {}
     for batch_class in range(c.CLASS_COUNT):
         batches = int(one.tallies[batch_class, c.T_BATCHES])
         if batches == 0:
             continue
         reason = reason_of(batch_class, drop_unstamped=drop_unstamped)
-        before = reasons.get(reason, Tally(0, 0))
-        reasons[reason] = Tally(
-            before.batches + batches, before.bytes + int(one.tallies[batch_class, c.T_BYTES])
-        )
+        before = tallies.get(reason, (0, 0))
+        tallies[reason] = (before[0] + batches, before[1] + int(one.tallies[batch_class, c.T_BYTES]))
         if stays(batch_class, drop_unstamped=drop_unstamped):
             kept_batches += batches
             kept_markers += batches if batch_class in _MARKER_CLASSES else 0
-    return SegmentOutcome(
+    return SourceSegment(
         base_offset=one.facts.base_offset,
         log_bytes=summary.file_size,
         batches=summary.batches,
@@ -430,14 +436,17 @@ def _outcome(one: _Corrected, *, drop_unstamped: bool) -> SegmentOutcome:
         kept_batches=kept_batches,
         kept_records=int(one.tallies[c.RECORDS, c.T_RECORDS]),
         kept_markers=kept_markers,
-        reasons={reason: reasons[reason] for reason in Reason if reason in reasons},
+        reasons=tuple(
+            ReasonTally(reason=reason.value, batches=tallies[reason][0], bytes=tallies[reason][1])
+            for reason in Reason
+            if reason in tallies
+        ),
         drop_unstamped=drop_unstamped,
         carried_open=one.carried_open,
         keep_positions=one.keep_positions,
         protected=one.protected,
         last_position=one.last_position,
-        last_offset=summary.last_offset,
-        decisions=one.decisions,
+        decisions=f"{one.decisions & (2**64 - 1):016x}",
         aborted_kept=tuple(np.flatnonzero(one.entry_flags == c.ENTRY_DATA).tolist()),
     )
 

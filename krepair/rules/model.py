@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from krepair.kernels.scan import SegmentSummary
-from krepair.rules.reasons import Reason
+from krepair.rules.outcome import HorizonChoice, SourceSegment
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -104,45 +104,16 @@ class LeftAlone:
 
 
 @dataclass(frozen=True)
-class Tally:
-    """Batches and bytes of one reason."""
-
-    batches: int
-    bytes: int
-
-
-@dataclass(frozen=True)
-class SegmentOutcome:
-    """What the rules decided for one segment of the span; see ``plan.model.SourceSegment`` for the fields."""
-
-    base_offset: int
-    log_bytes: int
-    batches: int
-    kept_bytes: int
-    kept_batches: int
-    kept_records: int
-    kept_markers: int
-    reasons: dict[Reason, Tally]
-    drop_unstamped: bool
-    carried_open: tuple[int, ...]
-    keep_positions: tuple[int, ...]
-    protected: tuple[tuple[int, int], ...]
-    last_position: int
-    last_offset: int
-    decisions: int
-    aborted_kept: tuple[int, ...]
-
-    @property
-    def changes(self) -> bool:
-        """Whether a batch goes or is emptied."""
-        return self.kept_bytes != self.log_bytes
-
-
-@dataclass(frozen=True)
 class GroupDecision:
-    """Neighbouring segments that become one."""
+    """Neighbouring segments that become one.
 
-    sources: tuple[SegmentOutcome, ...]
+    Attributes:
+        sources: the segments, ascending.
+        last_offset: of the last batch in them, -1 if there is none.
+    """
+
+    sources: tuple[SourceSegment, ...]
+    last_offset: int
 
     @property
     def kept_bytes(self) -> int:
@@ -167,17 +138,6 @@ class SpanDecision:
 
 
 @dataclass(frozen=True)
-class HorizonResult:
-    """What one horizon would give; see ``plan.model.HorizonChoice``."""
-
-    name: str
-    horizon_ms: int
-    log_bytes_after: int
-    markers_dropped: int
-    chosen: bool
-
-
-@dataclass(frozen=True)
 class PartitionDecision:
     """All decisions for one partition.
 
@@ -196,8 +156,8 @@ class PartitionDecision:
     log_end_offset: int
     span: SpanDecision
     horizon_ms: int
-    horizons: tuple[HorizonResult, ...]
-    outcomes: tuple[SegmentOutcome, ...]
+    horizons: tuple[HorizonChoice, ...]
+    outcomes: tuple[SourceSegment, ...]
     groups: tuple[GroupDecision, ...]
     active_producers: int
     kept_last: tuple[tuple[int, int], ...] = ()

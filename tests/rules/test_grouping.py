@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from krepair.rules.grouping import group, index_bytes_at_most, index_entries_at_most
-from krepair.rules.model import MarkerPolicy, SegmentOutcome
+from krepair.rules.model import MarkerPolicy
+from krepair.rules.outcome import SourceSegment
 from tests.rules.facts import POLICY
 
 
-def outcome(base: int, kept: int, last: int | None = None) -> SegmentOutcome:
-    return SegmentOutcome(
+def outcome(base: int, kept: int) -> SourceSegment:
+    return SourceSegment(
         base_offset=base,
         log_bytes=1000,
         batches=5,
@@ -20,20 +22,25 @@ def outcome(base: int, kept: int, last: int | None = None) -> SegmentOutcome:
         kept_batches=1,
         kept_records=1,
         kept_markers=0,
-        reasons={},
+        reasons=(),
         drop_unstamped=False,
         carried_open=(),
         keep_positions=(),
         protected=(),
         last_position=-1,
-        last_offset=base + 9 if last is None else last,
-        decisions=0,
+        decisions="0" * 16,
         aborted_kept=(),
     )
 
 
-def grouped(policy: MarkerPolicy, *outcomes: SegmentOutcome) -> list[tuple[int, ...]]:
-    return [tuple(source.base_offset for source in one.sources) for one in group(outcomes, policy)]
+def grouped(policy: MarkerPolicy, *outcomes: SourceSegment, last: int | None = None) -> list[tuple[int, ...]]:
+    """Base offsets of each group; a segment ends 9 offsets past its base, the last one at ``last``."""
+    ends = {outcome.base_offset: outcome.base_offset + 9 for outcome in outcomes}
+    if last is not None:
+        ends[outcomes[-1].base_offset] = last
+    groups = group(outcomes, ends, policy)
+    assert [made.last_offset for made in groups] == [ends[made.sources[-1].base_offset] for made in groups]
+    return [tuple(source.base_offset for source in made.sources) for made in groups]
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(500, [(0, 10)]), (499, [(0,), (10,)])])
@@ -66,9 +73,9 @@ def test_time_index_of_a_group_fits_segment_index_bytes(limit: int, expected: li
 
 @pytest.mark.parametrize(("last", "expected"), [(2**31 - 1, [(0, 10)]), (2**31, [(0,), (10,)])])
 def test_offsets_of_a_group_fit_32_bits(last: int, expected: list[tuple[int, ...]]) -> None:
-    assert grouped(POLICY, outcome(0, 1), outcome(10, 1, last)) == expected
+    assert grouped(POLICY, outcome(0, 1), outcome(10, 1), last=last) == expected
     shifted = [tuple(base + 7 for base in bases) for bases in expected]
-    assert grouped(POLICY, outcome(7, 1), outcome(17, 1, last + 7)) == shifted
+    assert grouped(POLICY, outcome(7, 1), outcome(17, 1), last=last + 7) == shifted
 
 
 @pytest.mark.parametrize(
@@ -80,3 +87,11 @@ def test_index_has_an_entry_after_more_than_the_interval_and_one_that_closes_it(
     assert index_entries_at_most(log_bytes, interval) == entries
     assert index_bytes_at_most(log_bytes, interval) == 20 * entries
     assert index_bytes_at_most(log_bytes, interval, 3) == 20 * entries + 102
+
+
+def test_group_ends_with_its_last_segment_that_has_batches() -> None:
+    empty = structs.replace(outcome(10, 0), batches=0)
+    (made,) = group([outcome(0, 1), empty], {0: 9, 10: 9}, POLICY)
+    assert made.last_offset == 9
+    (made,) = group([empty], {10: 9}, POLICY)
+    assert made.last_offset == -1
