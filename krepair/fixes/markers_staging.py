@@ -9,7 +9,7 @@ from krepair.durable.attributes import read_attributes
 from krepair.errors import KrepairError, StalePlanError, UnreadableError
 from krepair.fixes.producers_at_end import newest_snapshot
 from krepair.fixes.staging import Staging, Work, error_of
-from krepair.journal.action import StagedGroup
+from krepair.journal.actions.action import StagedGroup
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh
 from krepair.pipeline.compare import compare_with_sources

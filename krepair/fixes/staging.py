@@ -17,7 +17,7 @@ from krepair.errors import (
     VerifyFailedError,
 )
 from krepair.fixes.logs import facts_of, parts_after
-from krepair.journal.action import StagedGroup
+from krepair.journal.actions.action import StagedGroup
 from krepair.journal.folder import PartitionFolder
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir, Partition

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from krepair.fixes.ground import Ground
 from krepair.logdir.config import load_settings
 from krepair.logdir.view import read_log_dir
-from krepair.fixes.ground import Ground
 from krepair.ops.check import look_at_everything
 from krepair.ops.next_start.forecast import forecast
 from krepair.ops.reports import ForecastLine
