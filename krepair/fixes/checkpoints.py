@@ -88,8 +88,9 @@ class Checkpoints(RootFix):
 
     def owns(self, change: Change) -> bool:
         """One of the four files."""
-        of_root = isinstance(change, ReplaceFile | ChangeLines) and change.name in KIND_OF
-        return of_root and KIND_OF[change.name].rule == change.rule
+        if not isinstance(change, ReplaceFile | ChangeLines) or change.name not in KIND_OF:
+            return False
+        return KIND_OF[change.name].rule == change.rule
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Damaged files are made anew from the logs; of intact ones the lines are changed on the disk as it is."""

@@ -239,10 +239,18 @@ def test_wrong_use_ends_with_64_and_one_line(arguments: tuple[str, ...]):
 
 def test_unknown_name_of_a_fix_is_answered_with_the_names_there_are():
     refused = run("plan", "/d", "--fix", "marker")
-    assert refused.exit_code == ExitCode.USAGE
+    assert refused.exit_code == errors.ExitCode.USAGE
     assert "unknown; the names are checkpoints, epochs, index" in refused.stderr
 
 
+ERRORS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, errors.KrepairError) and kind is not errors.KrepairError
+]
+
+
+@pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.__name__)
 def test_each_error_ends_with_its_own_code_message_and_next_command(
     fakes: Fakes, kind: type[errors.KrepairError]
 ):
