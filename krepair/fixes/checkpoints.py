@@ -12,16 +12,19 @@ from krepair.fixes.files import not_as_planned, put_staged
 from krepair.fixes.fix import Proposal, Purpose, RootFix
 from krepair.fixes.gates import NEVER_TOUCHED
 from krepair.fixes.ground import Ground, place_of
-from krepair.fixes.logs import facts_of
+from krepair.fixes.logs import LogPart, facts_of, parts_after
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
+from krepair.journal.actions.lines import LARGEST_BYTES, lines_of
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.fingerprint import digest_bytes
+from krepair.logdir.reading import read_whole
 from krepair.logdir.values import FileRef, LogDir, OffsetCheckpoint, Partition
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.items import ScanItem
 from krepair.pipeline.jobs import SCAN
-from krepair.plan.model import Change, KeepOriginal, ReplaceFile
+from krepair.plan.model import Change, ChangedLine, ChangeLines, KeepOriginal, ReplaceFile
+from krepair.rules.checkpoint_lines import has_new_lines, lines_between, with_lines
 from krepair.rules.checkpoints import (
     KIND_OF,
     KINDS,
@@ -79,82 +82,124 @@ class Checkpoints(RootFix):
             (one for one in seen if one.mended.needed and not one.left), key=lambda one: one.file.name
         )
         return Proposal(
-            changes=tuple(_change(one) for one in mends),
+            root_changes=tuple(_change(one) for one in mends),
             notes=tuple(f"{one.file.name}: {text}" for one in mends for text in _notes(one.mended)),
         )
 
     def owns(self, change: Change) -> bool:
         """One of the four files."""
-        return isinstance(change, ReplaceFile) and change.name in KIND_OF
+        if not isinstance(change, ReplaceFile | ChangeLines) or change.name not in KIND_OF:
+            return False
+        return KIND_OF[change.name].rule == change.rule
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """The lines are worked out anew, from the logs as they are by then."""
+        """Damaged files are made anew from the logs; of intact ones the lines are changed on the disk as it is."""
         for staging in stagings:
             with staging.taking_problems():
-                seen = see_checkpoints(work.view, log_ends(work.view, work.engine, {}))
-                made = {one.file.name: one.mended.data for one in seen if not one.left}
+                staging.folder.make_private_folders()
                 for change in staging.changes:
-                    assert isinstance(change, ReplaceFile)
-                    path, data = staging.folder.at(change.name), made.get(change.name, b"")
-                    if (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
-                        raise StalePlanError(
-                            f"{path}: the lines worked out anew are not the plan's",
-                            next_command=f"krepair plan {shlex.quote(work.plan.log_dir)} --fix checkpoints "
-                            "--out PLAN",
-                        )
-                    put_staged(work, staging, change.name, data, path)
+                    assert isinstance(change, ReplaceFile | ChangeLines)
+                    made = _with_new_lines if isinstance(change, ChangeLines) else _made_whole
+                    path = staging.folder.at(change.name)
+                    put_staged(work, staging, change.name, made(work, staging, change), path)
 
     def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """The plan's bytes."""
+        """A file made anew has the plan's bytes; the lines that change are as they become."""
         for staging in stagings:
             for change in staging.changes:
-                assert isinstance(change, ReplaceFile)
+                assert isinstance(change, ReplaceFile | ChangeLines)
                 work.segments += 1
                 path = staging.folder.at(change.name)
-                work.found(staging, change, not_as_planned(path, change, work.disk.tree))
+                if isinstance(change, ChangeLines):
+                    data = read_whole(path, LARGEST_BYTES, work.disk.tree)
+                    wrong = (
+                        "" if has_new_lines(data, lines_of(change)) else "its lines are not those of the plan"
+                    )
+                else:
+                    wrong = not_as_planned(path, change, work.disk.tree)
+                work.found(staging, change, wrong)
+
+
+def _made_whole(work: Work, staging: Staging, change: Change) -> bytes:
+    assert isinstance(change, ReplaceFile)
+    planned = {partition.folder: partition.changes for partition in work.plan.partitions}
+    seen = see_checkpoints(work.view, log_ends(work.view, work.engine, changes=planned))
+    data = next((one.mended.data for one in seen if one.file.name == change.name and not one.left), b"")
+    if (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
+        raise _stale(work, staging, change.name, "the lines worked out anew are not the plan's")
+    return data
+
+
+def _with_new_lines(work: Work, staging: Staging, change: Change) -> bytes:
+    assert isinstance(change, ChangeLines)
+    data = read_whole(staging.folder.at(change.name), LARGEST_BYTES, work.disk.tree)
+    made = with_lines(data, lines_of(change))
+    if made is not None:
+        # What is past the log end is decided again, by the logs as they are by now.
+        mended = mend_offsets(KIND_OF[change.name], data, log_ends(work.view, work.engine))
+        if not set(lines_of(change)) <= set(lines_between(mended.before, mended.entries)):
+            raise _stale(work, staging, change.name, "the lines worked out anew are not the plan's")
+    if made is None:
+        raise _stale(work, staging, change.name, "its lines are not those that the plan changes")
+    return made
+
+
+def _stale(work: Work, staging: Staging, name: str, why: str) -> StalePlanError:
+    return StalePlanError(
+        f"{staging.folder.at(name)}: {why}",
+        next_command=f"krepair plan {shlex.quote(work.plan.log_dir)} --fix checkpoints --out PLAN",
+    )
 
 
 CHECKPOINTS = Checkpoints()
 
 
-def log_ends(view: LogDir, engine: Engine, surveys: Mapping[str, Survey]) -> dict[Key, int | None]:
+def log_ends(
+    view: LogDir,
+    engine: Engine,
+    surveys: Mapping[str, Survey] = {},
+    *,
+    changes: Mapping[str, Sequence[Change]] = {},
+) -> dict[Key, int | None]:
     """Log end offset of each partition that is there, None where it cannot be told.
 
     Args:
         view: the log directory.
         engine: scans the last segments that are not known yet.
-        surveys: folder -> survey, of partitions that were looked at.
+        surveys: folder -> survey, of partitions that were looked at: their logs are known, and what changes of them.
+        changes: folder -> changes after which the logs end where they end.
     """
     last: dict[str, SegmentFacts] = {}
-    to_scan = []
+    to_scan: list[tuple[Partition, LogPart]] = []
     for partition in view.partitions:
+        if not _can_tell(partition):
+            continue
         known = surveys.get(partition.folder)
-        if known is not None and known.log_after is not None and known.segments_after:
-            last[partition.folder] = known.segments_after[-1]
-        elif known is not None and known.segments and _is_last(partition, known.segments[-1]):
-            last[partition.folder] = known.segments[-1]
-        elif _can_tell(partition):
-            to_scan.append(partition)
+        parts = parts_after(partition, changes.get(partition.folder, () if known is None else known.changes))
+        facts = known.segments_after[-1] if known is not None and known.segments_after else None
+        if facts is not None and parts and facts.base_offset == parts[-1].base_offset:
+            last[partition.folder] = facts
+        elif parts:
+            to_scan.append((partition, parts[-1]))
     items = [
         ScanItem(
             place=place_of(view, partition),
-            base_offset=partition.segments[-1].base_offset,
-            size=partition.segments[-1].log.size,
+            base_offset=part.base_offset,
+            size=part.segment.log.size,
             now_ms=0,
             high_watermark=INT64_MAX,
+            without=part.without,
         )
-        for partition in to_scan
+        for partition, part in to_scan
     ]
     for index, result in engine.run(SCAN, items):
-        partition = to_scan[index]
+        partition, part = to_scan[index]
         if not result.failure:
-            last[partition.folder] = facts_of(partition.segments[-1], result)
+            last[partition.folder] = facts_of(part.segment, result)
     ends: dict[Key, int | None] = {(folder.topic, folder.number): None for folder in view.marked}
     for partition in view.partitions:
         facts = last.get(partition.folder)
-        ends[partition.topic, partition.number] = (
-            _end_of(facts) if facts is not None and _can_tell(partition) else None
-        )
+        ends[partition.topic, partition.number] = None if facts is None else _end_of(facts)
     return ends
 
 
@@ -164,10 +209,6 @@ def _can_tell(partition: Partition) -> bool:
     odd = any(special.name.endswith(".log") for special in partition.specials)
     usable = not partition.unreadable and partition.topic != NEVER_TOUCHED
     return usable and bool(partition.segments) and not pending and not odd
-
-
-def _is_last(partition: Partition, facts: SegmentFacts) -> bool:
-    return bool(partition.segments) and facts.base_offset == partition.segments[-1].base_offset
 
 
 def _end_of(facts: SegmentFacts) -> int | None:
@@ -259,20 +300,35 @@ def keeper_of(view: LogDir, changing: Sequence[str] = ()) -> str:
     return next((folder for folder in usable if folder in changing), usable[0] if usable else "")
 
 
-def _change(one: SeenCheckpoint) -> ReplaceFile:
-    data = one.mended.data
-    parts = [damage_text(one.mended)] if one.mended.damage else []
-    if one.mended.decisions:
-        parts.append(f"{len(one.mended.decisions)} lines that cannot be true")
-    parts.append(f"{len(one.mended.entries)} lines stay")
+def _change(one: SeenCheckpoint) -> ReplaceFile | ChangeLines:
+    """A damaged file is made anew; of an intact one only the wrong lines change."""
+    mended = one.mended
+    lines = () if mended.damage else lines_between(mended.before, mended.entries)
+    parts = [damage_text(mended)] if mended.damage else []
+    if mended.decisions:
+        parts.append(f"{len(mended.decisions)} lines that cannot be true")
+    parts.append(f"{len(mended.entries)} lines stay")
+    if lines and all(line.topic.isprintable() for line in lines):
+        return ChangeLines(
+            change_id=f"./{one.file.name}",
+            name=one.file.name,
+            rule=mended.kind.rule,
+            lines=tuple(
+                ChangedLine(topic=line.topic, partition=line.partition, old=line.old, new=line.new)
+                for line in lines
+            ),
+            size_before=one.file.size,
+            reason="; ".join(parts),
+            undo=KeepOriginal(),
+        )
     return ReplaceFile(
         change_id=f"./{one.file.name}",
         name=one.file.name,
         method="regenerate",
-        rule=one.mended.kind.rule,
+        rule=mended.kind.rule,
         size_before=one.file.size,
-        size_after=len(data),
-        digest_after=digest_bytes(data),
+        size_after=len(mended.data),
+        digest_after=digest_bytes(mended.data),
         reason="; ".join(parts),
         undo=KeepOriginal(),
     )

@@ -18,7 +18,7 @@ from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Survey
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
-from krepair.plan.model import Change
+from krepair.plan.model import Change, ChangeLines, ReplaceFile
 from krepair.rules.model import LeftAlone
 
 Purpose = Literal["check", "plan"]
@@ -30,6 +30,7 @@ class Proposal:
 
     Attributes:
         changes: in the order in which they are carried out.
+        root_changes: of files of the root, by name.
         notes: for the reviewer.
         left: why the partition is left as it is by this fix, None if it is not.
         left_note: a note that says so, where another fix changes the partition.
@@ -38,6 +39,7 @@ class Proposal:
     """
 
     changes: tuple[Change, ...] = ()
+    root_changes: tuple[ReplaceFile | ChangeLines, ...] = ()
     notes: tuple[str, ...] = ()
     left: LeftAlone | None = None
     left_note: str = ""

@@ -37,11 +37,11 @@ class Index(Fix):
     name = "index"
     ways = ("auto", "truncate", "regenerate")
     after = ("leftovers", "markers", "tail")
-    mends = frozenset({"KR201", "KR202", "KR203", "KR204", "KR206", "KR207", "KR802"})
+    mends = frozenset({"KR201", "KR202", "KR203", "KR204", "KR205", "KR206", "KR207", "KR802"})
 
     def answers(self, finding: Finding) -> bool:
         """An index without a log (KR205) is the broker's to delete; a position tells the other kind."""
-        return super().answers(finding) or (finding.rule == "KR205" and finding.position >= 0)
+        return super().answers(finding) and (finding.rule != "KR205" or finding.position >= 0)
 
     def best_way(self, surveys: Sequence[Survey]) -> str:
         """Cutting is not enough for every file."""

@@ -60,10 +60,10 @@ class Leftovers(Fix):
     """What brokers left in partition folders: a swap that can be finished is; what a start deletes is removed."""
 
     name = "leftovers"
-    mends = frozenset({RULE, "KR205"})
+    mends = frozenset({RULE, "KR205", "KR701"})
 
     def answers(self, finding: Finding) -> bool:
-        """An index without a log (KR205) has no position; of KR601 some are left alone."""
+        """An index without a log (KR205) has no position; of KR601 some are left alone; KR701 only sums up."""
         if finding.rule == "KR205":
             return finding.position < 0
         return finding.rule == RULE and _LEFT_ALONE not in finding.evidence

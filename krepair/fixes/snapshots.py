@@ -52,7 +52,7 @@ class Snapshots(Fix):
 
     name = "snapshots"
     after = ("markers", "tail")
-    mends = frozenset({"KR501", "KR502", "KR503"})
+    mends = frozenset({"KR501", "KR502", "KR503", "KR504"})
 
     def look(self, ground: Ground, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Hold the snapshots against the ends of the logs.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from krepair.checks.catalogue import Finding
+from krepair.checks.catalogue import Finding, counts
 from krepair.errors import UsageError
 from krepair.fixes.checkpoints import CHECKPOINTS
 from krepair.fixes.epochs import EPOCHS
@@ -71,6 +71,6 @@ def command_for(findings: Iterable[Finding], best_ways: dict[str, str]) -> str:
         findings: of one log directory.
         best_ways: name of a fix -> the way that is advised, see ``Fix.best_way``.
     """
-    found = list(findings)
+    found = [finding for finding in findings if counts(finding)]
     wanted = [fix for fix in FIXES if any(fix.answers(finding) for finding in found)]
     return ",".join(best_ways.get(fix.name, fix.name) for fix in wanted)

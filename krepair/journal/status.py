@@ -9,7 +9,7 @@ from krepair.durable.disk import Disk
 from krepair.journal.actions.action import Found, StagedGroup
 from krepair.journal.actions.table import action_for, action_of
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.record import FileState, Journal
+from krepair.journal.record import Journal
 from krepair.plan.model import Change, FileFingerprint, PartitionPlan
 
 
@@ -80,18 +80,7 @@ def _without_journal(
     folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: Change
 ) -> ChangeState:
     action = action_for(change)
-    here = {name: folder.state(name) for name in action.told_by(change)}
-    if all(
-        _is_planned(state, planned.get(name), by_inode=action.inode_tells) for name, state in here.items()
-    ):
+    found = Found(planned, {name: folder.state(name) for name in action.told_by(change)})
+    if action.is_planned(folder, change, found):
         return ChangeState.PLANNED
-    made = action.is_made(folder, change, Found(planned, here))
-    return ChangeState.PURGED if made else ChangeState.UNKNOWN
-
-
-def _is_planned(here: FileState | None, planned: FileFingerprint | None, *, by_inode: bool) -> bool:
-    """A file made anew may have the old one's size and time; its inode is another."""
-    if here is None or planned is None:
-        return here is None and planned is None
-    same = (here.size, here.mtime_ns) == (planned.size, planned.mtime_ns)
-    return same and (not by_inode or here.inode == planned.inode)
+    return ChangeState.PURGED if action.is_made(folder, change, found) else ChangeState.UNKNOWN

@@ -35,6 +35,7 @@ from krepair.ops.target import (
     check_ground,
     check_no_fence,
     check_target,
+    commit_order,
     disk_of,
     is_root,
     journal_folder,
@@ -140,10 +141,10 @@ class _Apply:
 
     def _carry_out(self, targets: Sequence[PartitionPlan], results: list[ChangeResult]) -> None:
         """What was interrupted first, in all targets; then everything is staged; then one target after the other."""
-        able = [target for target in targets if self._finish(target, results)]
+        able = [target for target in sorted(targets, key=is_root) if self._finish(target, results)]
         view = view_of(self.plan)
         self.work = Work(self.plan, view, self.engine, self.disk, self.progress)
-        stagings = [self._staging(target, results) for target in able]
+        stagings = [self._staging(part, results) for part in commit_order(able)]
         ready = [staging for staging in stagings if staging is not None]
         self._prove_purged(ready)
         self._check_total_space(ready)
@@ -200,7 +201,7 @@ class _Apply:
         except (KrepairError, OSError) as error:
             results.append(failed_partition(target, error))
             return None
-        self.states[target.folder] = states
+        self.states.setdefault(target.folder, {}).update(states)
         todo = (
             change
             for change in target.changes

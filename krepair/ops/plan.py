@@ -16,7 +16,7 @@ from krepair.fixes.ground import Ground, told_version
 from krepair.fixes.logs import read_last_logs, read_logs_after
 from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import COMMIT_ORDER, asked
-from krepair.journal.actions import BY_CHANGE
+from krepair.journal.actions.table import action_for
 from krepair.journal.choose import DamagedSegment, choose_commit
 from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
 from krepair.logdir.config import Settings, load_settings
@@ -164,7 +164,7 @@ def plan_of(ground: Ground, fixes: Sequence[Fix], proposals: Mapping[str, Propos
 def _root_plan(ground: Ground, fixes: Sequence[Fix], partitions: Sequence[PartitionPlan]) -> RootPlan | None:
     """The changes of the root's files, None if there are none."""
     proposals = [fix.propose_root(ground) for fix in fixes if isinstance(fix, RootFix)]
-    changes = tuple(change for proposal in proposals for change in proposal.changes)
+    changes = tuple(change for proposal in proposals for change in proposal.root_changes)
     keeper = keeper_of(ground.view, [partition.folder for partition in partitions if partition.changes])
     if not changes or not keeper:
         return None
@@ -201,7 +201,7 @@ def keeper_of(view: LogDir, changing: Sequence[str] = ()) -> str:
 def _commit(ground: Ground, partitions: Sequence[PartitionPlan], *, with_root: bool) -> Commit:
     lowest: dict[str, int] = {}
     for partition in partitions:
-        froms = [BY_CHANGE[type(change)].recovers_from(change) for change in partition.changes]
+        froms = [action_for(change).recovers_from(change) for change in partition.changes]
         bases = [base for base in froms if base is not None]
         if bases:
             lowest[partition.folder] = min(bases)

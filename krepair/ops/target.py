@@ -6,13 +6,16 @@ import contextlib
 import shlex
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
+
+from msgspec.structs import replace
 
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError, StalePlanError, UnreadableError
+from krepair.journal.actions.table import action_for
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.permission import check_may_change, check_may_change_root
@@ -108,6 +111,18 @@ def targets_of(plan: Plan) -> list[PartitionPlan]:
     """
     root = [] if plan.root is None else [as_partition(plan.root)]
     return [*apply_order(plan), *root]
+
+
+def commit_order(targets: Sequence[PartitionPlan]) -> list[PartitionPlan]:
+    """Targets as they are committed: damaged files of the root, which fences must read; partitions; then its lines."""
+    partitions = [target for target in targets if not is_root(target)]
+    first, last = [], []
+    for root in targets:
+        if is_root(root):
+            late = [change for change in root.changes if action_for(change).after_fences]
+            first.append(replace(root, changes=tuple(one for one in root.changes if one not in late)))
+            last.append(replace(root, changes=tuple(late)))
+    return [target for target in (*first, *partitions, *last) if target.changes]
 
 
 def is_root(target: PartitionPlan) -> bool:

@@ -321,7 +321,45 @@ class CompleteSwap(Struct, frozen=True, tag="complete swap", kw_only=True):
     undo: Undo
 
 
-Change = RewriteSegments | ReplaceFile | MendLog | SetAside | CompleteSwap
+class ChangedLine(Struct, frozen=True, kw_only=True):
+    """One line of a checkpoint of the root.
+
+    Attributes:
+        topic: of the line.
+        partition: its number.
+        old: offset as it was, None if there was no such line.
+        new: offset that it becomes, None if the line goes.
+    """
+
+    topic: str
+    partition: int
+    old: int | None
+    new: int | None
+
+
+class ChangeLines(Struct, frozen=True, tag="change lines", kw_only=True):
+    """Action: some lines of a checkpoint of the root change; every other line stays as it is on the disk by then.
+
+    Attributes:
+        change_id: ``./<file name>``, unique in the plan.
+        name: file name in the log directory root.
+        rule: the finding it answers, ``KRnnn``.
+        lines: the lines that change, in the order of the file.
+        size_before: bytes of the file.
+        reason: one line for the reviewer.
+        undo: how it is taken back.
+    """
+
+    change_id: str
+    name: str
+    rule: str
+    lines: tuple[ChangedLine, ...]
+    size_before: int
+    reason: str
+    undo: Undo
+
+
+Change = RewriteSegments | ReplaceFile | MendLog | SetAside | CompleteSwap | ChangeLines
 
 
 class Span(Struct, frozen=True, kw_only=True):
@@ -404,13 +442,14 @@ class RootPlan(Struct, frozen=True, kw_only=True):
         keeper: partition folder in whose private sub-folder they are staged and kept, since a broker takes every
             folder in the root for a partition.
         files: fingerprints of the files that are replaced, by name.
-        changes: by name; their ``change_id`` is ``./<file name>``.
+        changes: by name; their ``change_id`` is ``./<file name>``. A damaged file is replaced whole, before anything
+            else, since a fence has to read it. Lines of an intact one change after all fences are down.
         notes: lines for the reviewer.
     """
 
     keeper: str
     files: tuple[FileFingerprint, ...]
-    changes: tuple[ReplaceFile, ...]
+    changes: tuple[ReplaceFile | ChangeLines, ...]
     notes: tuple[str, ...] = ()
 
 

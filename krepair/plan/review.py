@@ -33,7 +33,6 @@ __all__ = ["OBJECTIONS", "Objection", "review"]
 
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _FOLDER: Final = re.compile(r"[A-Za-z0-9._-]{1,249}-[0-9]{1,10}")
-_EMPTY_CHECKPOINT: Final = b"0\n0\n"
 _NEVER: Final = frozenset({"__cluster_metadata"})
 _P2_SINCE: Final = (3, 0, 0)
 _LARGEST: Final = 2**63 - 1
@@ -260,12 +259,10 @@ def _root(policy: Policy, root: RootPlan) -> Iterator[Objection]:
             yield Objection(
                 "RV28", where, f"{change.name!r} is no checkpoint of the root that {change.rule} is about"
             )
-        if change.method != "regenerate" or not HEX_32.fullmatch(change.digest_after):
-            yield Objection("RV28", where, "a checkpoint is regenerated, and its digest has 32 hex digits")
         file = files.get(change.name)
         if file is None or min(file.size, file.mtime_ns, file.inode) < 0:
             yield Objection("RV28", where, "the file has no fingerprint, or one that is out of range")
-        elif change.size_before != file.size or change.size_after < len(_EMPTY_CHECKPOINT):
-            yield Objection("RV28", where, f"size_before is {change.size_before}, the file has {file.size}")
+        else:
+            yield from action_of(change).review_in_root(change, file)
         if not isinstance(change.undo, KeepOriginal):
             yield Objection("RV28", where, "the original would not be kept")

@@ -132,6 +132,7 @@ class MendedOffsets(NamedTuple):
 
     Attributes:
         kind: which.
+        before: entries of the file as it was.
         entries: of the new file.
         decisions: lines that are not as they were.
         damage: what is wrong with the file itself.
@@ -141,6 +142,7 @@ class MendedOffsets(NamedTuple):
     """
 
     kind: CheckpointKind
+    before: tuple[OffsetEntry, ...]
     entries: tuple[OffsetEntry, ...]
     decisions: tuple[LineDecision, ...]
     damage: tuple[Damage, ...]
@@ -187,7 +189,9 @@ def mend_offsets(kind: CheckpointKind, data: bytes, ends: Mapping[Key, int | Non
     entries = tuple(kept.values())
     without = tuple(sorted(set(ends) - set(kept))) if found.damage and kind.of_each else ()
     needed = bool(found.damage) or entries != found.entries
-    return MendedOffsets(kind, entries, tuple(decisions), found.damage, found.broker_reads, without, needed)
+    return MendedOffsets(
+        kind, found.entries, entries, tuple(decisions), found.damage, found.broker_reads, without, needed
+    )
 
 
 def _mended(

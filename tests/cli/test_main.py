@@ -237,9 +237,10 @@ def test_wrong_use_ends_with_64_and_one_line(arguments: tuple[str, ...]):
     assert "Traceback" not in result.stderr
 
 
-def test_names_of_fixes_that_are_not_built_are_told_from_unknown_ones():
-    assert "not built yet" in run("plan", "/d", "--fix", "compact").stderr
-    assert "unknown" in run("plan", "/d", "--fix", "bogus").stderr
+def test_unknown_name_of_a_fix_is_answered_with_the_names_there_are():
+    refused = run("plan", "/d", "--fix", "marker")
+    assert refused.exit_code == errors.ExitCode.USAGE
+    assert "unknown; the names are checkpoints, epochs, index" in refused.stderr
 
 
 ERRORS = [

@@ -272,7 +272,7 @@ def test_check_ends_with_the_command_that_mends_all_of_it(log_dir: Path) -> None
     (log_dir / RECOVERY).write_bytes(b"garbage\n")
     (log_dir / "e-all-0" / "leader-epoch-checkpoint").write_bytes(b"garbage\n")
     report = check([str(log_dir)], options())
-    assert report.next_command == f"krepair plan {log_dir} --fix checkpoints,epochs --out PLAN"
+    assert report.next_command == f"krepair plan {log_dir} --fix epochs,checkpoints --out PLAN"
 
 
 def test_half_written_checkpoint_is_told(log_dir: Path) -> None:

@@ -103,11 +103,13 @@ class Action(Protocol[ChangeT_contra, IntentT]):
         together: whether neighbouring changes of this kind are carried out at once, behind one set of barriers. Each
             is still committed, or not, by itself.
         inode_tells: whether a file with another inode is another file. It is not where a restored copy will do.
+        after_fences: whether it waits until the fences of all partitions are down.
     """
 
     fenced: bool = False
     together: bool = False
     inode_tells: bool = True
+    after_fences: bool = False
 
     # -- before
 
@@ -232,6 +234,13 @@ class Action(Protocol[ChangeT_contra, IntentT]):
     def told_by(self, change: ChangeT_contra) -> tuple[str, ...]:
         """Names of the files that tell, where there is no journal, whether a change was made; at least one."""
 
+    def is_planned(self, folder: PartitionFolder, change: ChangeT_contra, found: Found) -> bool:
+        """Whether every file that tells of it is still the one that the plan was made of."""
+        return all(
+            _is_planned(here, found.planned.get(name), by_inode=self.inode_tells)
+            for name, here in found.here.items()
+        )
+
     @abstractmethod
     def is_made(self, folder: PartitionFolder, change: ChangeT_contra, found: Found) -> bool:
         """Whether the files that ``told_by`` names are as the change makes them.
@@ -244,3 +253,11 @@ class Action(Protocol[ChangeT_contra, IntentT]):
         Raises:
             OSError: a file could not be looked at.
         """
+
+
+def _is_planned(here: FileState | None, planned: FileFingerprint | None, *, by_inode: bool) -> bool:
+    """A file made anew may have the old one's size and time; its inode is another."""
+    if here is None or planned is None:
+        return here is None and planned is None
+    same = (here.size, here.mtime_ns) == (planned.size, planned.mtime_ns)
+    return same and (not by_inode or here.inode == planned.inode)

@@ -6,12 +6,21 @@ from typing import Any, Final
 
 from krepair.journal.actions.action import Action
 from krepair.journal.actions.aside import SetSegmentsAside
+from krepair.journal.actions.lines import ChangeCheckpointLines
 from krepair.journal.actions.mend import MendLogs
 from krepair.journal.actions.replace import ReplaceFiles
 from krepair.journal.actions.rewrite import RewriteGroups
 from krepair.journal.actions.swap import CompleteSwaps
 from krepair.journal.record import ApplyIntent, AsideIntent, Intent, LogIntent, ReplaceIntent, SwapIntent
-from krepair.plan.model import Change, CompleteSwap, MendLog, ReplaceFile, RewriteSegments, SetAside
+from krepair.plan.model import (
+    Change,
+    ChangeLines,
+    CompleteSwap,
+    MendLog,
+    ReplaceFile,
+    RewriteSegments,
+    SetAside,
+)
 
 BY_CHANGE: Final[dict[type[Change], Action[Any, Any]]] = {
     RewriteSegments: RewriteGroups(),
@@ -19,6 +28,7 @@ BY_CHANGE: Final[dict[type[Change], Action[Any, Any]]] = {
     MendLog: MendLogs(),
     SetAside: SetSegmentsAside(),
     CompleteSwap: CompleteSwaps(),
+    ChangeLines: ChangeCheckpointLines(),
 }
 BY_INTENT: Final[dict[type[Intent], Action[Any, Any]]] = {
     ApplyIntent: BY_CHANGE[RewriteSegments],

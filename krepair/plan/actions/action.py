@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 from krepair.plan.actions.listing import Listing
 from krepair.plan.facts import PartitionFacts
-from krepair.plan.model import Change, ReasonTally
+from krepair.plan.model import Change, FileFingerprint, ReasonTally
 from krepair.plan.objection import Objection
 
 ROUNDING_BYTES: Final = 4096
@@ -156,6 +156,15 @@ class Action(Protocol[ChangeT_contra]):
             changes: in the plan's order, at least one.
         """
         return iter(())
+
+    def review_in_root(self, change: ChangeT_contra, file: FileFingerprint) -> Iterator[Objection]:
+        """Everything that speaks against this one change of a file in the root.
+
+        Args:
+            change: the change.
+            file: its fingerprint.
+        """
+        yield Objection("RV28", ".", "a change of this kind is not made in the root")
 
     # -- how it is shown
 

@@ -42,5 +42,11 @@ FILES: Final = Listing(
     right=frozenset({3, 4}),
 )
 
-LISTINGS: Final = (DATA_THAT_GOES, SWAPS, FILES)
+LINES: Final = Listing(
+    title="Lines of checkpoints that change (offsets)",
+    columns=("file", "rule", "partition", "before", "after"),
+    right=frozenset({3, 4}),
+)
+
+LISTINGS: Final = (DATA_THAT_GOES, SWAPS, FILES, LINES)
 """In the order of the page."""

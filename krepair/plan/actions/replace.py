@@ -18,6 +18,7 @@ _INDEX: Final = re.compile(r"([0-9]{20})\.(?:index|timeindex|txnindex)")
 _BASE: Final = re.compile(r"([0-9]{20})\.")
 _LEFT_BEHIND: Final = (".cleaned", ".deleted")
 _SWAP: Final = ".swap"
+_EMPTY_CHECKPOINT: Final = b"0\n0\n"
 
 
 class Replace(Action[ReplaceFile]):
@@ -63,6 +64,14 @@ class Replace(Action[ReplaceFile]):
             yield Objection("RV25", where, "a file that is truncated would grow")
         if not HEX_32.fullmatch(change.digest_after):
             yield Objection("RV25", where, "digest_after is not 32 hex digits")
+
+    def review_in_root(self, change: ReplaceFile, file: FileFingerprint) -> Iterator[Objection]:
+        """The file is made anew, and its sizes fit."""
+        where = change.change_id
+        if change.method != "regenerate" or not HEX_32.fullmatch(change.digest_after):
+            yield Objection("RV28", where, "a checkpoint is regenerated, and its digest has 32 hex digits")
+        if change.size_before != file.size or change.size_after < len(_EMPTY_CHECKPOINT):
+            yield Objection("RV28", where, f"size_before is {change.size_before}, the file has {file.size}")
 
     def summary(self, changes: Sequence[ReplaceFile]) -> Iterator[str]:
         """How many files are replaced, and how many are removed."""

@@ -7,11 +7,20 @@ from typing import Any, Final
 
 from krepair.plan.actions.action import Action
 from krepair.plan.actions.aside import Aside
+from krepair.plan.actions.lines import Lines
 from krepair.plan.actions.mend import Mend
 from krepair.plan.actions.replace import Replace
 from krepair.plan.actions.rewrite import Rewrite
 from krepair.plan.actions.swap import Swap
-from krepair.plan.model import Change, CompleteSwap, MendLog, ReplaceFile, RewriteSegments, SetAside
+from krepair.plan.model import (
+    Change,
+    ChangeLines,
+    CompleteSwap,
+    MendLog,
+    ReplaceFile,
+    RewriteSegments,
+    SetAside,
+)
 
 ACTIONS: Final[dict[type[Change], Action[Any]]] = {
     RewriteSegments: Rewrite(),
@@ -19,6 +28,7 @@ ACTIONS: Final[dict[type[Change], Action[Any]]] = {
     MendLog: Mend(),
     SetAside: Aside(),
     ReplaceFile: Replace(),
+    ChangeLines: Lines(),
 }
 """In the order in which a reader is told of them."""
 

@@ -1,0 +1,67 @@
+"""Lines of a checkpoint of the root change: what the plan layer knows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from krepair.plan.actions.action import ROUNDING_BYTES, Action, Space, Touched, Work
+from krepair.plan.actions.listing import LINES
+from krepair.plan.facts import PartitionFacts
+from krepair.plan.model import ChangeLines, FileFingerprint
+from krepair.plan.objection import Objection
+
+_LONGEST_NUMBER = 20
+
+
+class Lines(Action[ChangeLines]):
+    """Implements ``Action`` for ``ChangeLines``."""
+
+    listing = LINES
+
+    def touches(self, change: ChangeLines) -> Touched:
+        """The one file."""
+        return Touched((), (change.name,), ())
+
+    def space(self, change: ChangeLines, sizes: Mapping[str, int]) -> Space:
+        """The new file: a changed line becomes longer by one number at most."""
+        made = change.size_before + _LONGEST_NUMBER * len(change.lines)
+        return Space(made=made, taken_out=change.size_before, peak=made + ROUNDING_BYTES, log_shrinks=0)
+
+    def work(self, change: ChangeLines) -> Work:
+        """Not counted: a checkpoint is small."""
+        return Work(stage=0, verify=0, apply=0)
+
+    def review(self, facts: PartitionFacts, change: ChangeLines) -> Iterator[Objection]:
+        """No file of a partition has such lines."""
+        yield Objection("RV28", change.change_id, "lines of a checkpoint change, in a partition")
+
+    def review_in_root(self, change: ChangeLines, file: FileFingerprint) -> Iterator[Objection]:
+        """At least one line, each of a change, none twice, and no offset that cannot be."""
+        where = change.change_id
+        if change.size_before != file.size:
+            yield Objection("RV28", where, f"size_before is {change.size_before}, the file has {file.size}")
+        if not change.lines:
+            yield Objection("RV28", where, "no line changes")
+        news = [(line.topic, line.partition) for line in change.lines if line.new is not None]
+        if len(news) != len(set(news)):
+            yield Objection("RV28", where, "two lines of one partition stay")
+        for line in change.lines:
+            if line.old == line.new or (line.new is not None and line.new < 0):
+                text = f"{line.topic}-{line.partition}: {line.old} becomes {line.new}"
+                yield Objection("RV28", where, text)
+
+    def summary(self, changes: Sequence[ChangeLines]) -> Iterator[str]:
+        """How many lines, in how many files."""
+        lines = sum(len(change.lines) for change in changes)
+        yield f"{lines} lines change in {len(changes)} checkpoints of the root, after everything else."
+
+    def rows(self, change: ChangeLines) -> Iterator[tuple[str, ...]]:
+        """One row per line."""
+        for line in change.lines:
+            yield (
+                change.name,
+                change.rule,
+                f"{line.topic}-{line.partition}",
+                "missing" if line.old is None else f"{line.old:,}",
+                "gone" if line.new is None else f"{line.new:,}",
+            )

@@ -1,0 +1,48 @@
+"""The table of fixes: in the order in which they depend on each other, and each change is made by one of them."""
+
+from __future__ import annotations
+
+import inspect
+
+from krepair.checks.catalogue import RULES
+from krepair.fixes.fix import Fix
+from krepair.fixes.table import COMMIT_ORDER, FIXES, ROOT_FIXES, asked, parse_fixes, words_of
+from krepair.ops import apply as apply_module
+from krepair.ops import check, plan, verify
+from krepair.ops import undo as undo_module
+from krepair.ops.findings import table as findings_table
+
+
+def test_every_fix_comes_after_those_whose_changes_it_has_to_know() -> None:
+    names = [fix.name for fix in FIXES]
+    assert len(set(names)) == len(names)
+    for number, fix in enumerate(FIXES):
+        assert set(fix.after) <= set(names[:number]), fix.name
+
+
+def test_the_order_of_commit_names_every_fix_of_partitions_once() -> None:
+    of_partitions = {fix.name for fix in FIXES} - {fix.name for fix in ROOT_FIXES}
+    assert sorted(fix.name for fix in COMMIT_ORDER) == sorted(of_partitions)
+
+
+def test_every_rule_that_the_catalogue_says_a_fix_mends_is_a_fix_that_says_so_too() -> None:
+    promised = {(rule.fix, name) for name, rule in RULES.items() if rule.fix != "none"}
+    kept = {(fix.name, name) for fix in FIXES for name in fix.mends}
+    assert promised - kept == set()
+
+
+def test_words_for_fix_are_taken_as_they_are_shown() -> None:
+    for fix in FIXES:
+        for word in words_of(fix):
+            assert parse_fixes(word) == (word,)
+            assert asked((word,)) == (fix,)
+            assert fix.way((word,)) in (*fix.ways, "")
+
+
+def test_no_verb_names_a_fix() -> None:
+    singles = {type(fix).__name__ for fix in FIXES} | {fix.name.upper() for fix in FIXES}
+    for module in (check, plan, verify, apply_module, undo_module):
+        named = {name for name, value in vars(module).items() if isinstance(value, Fix) or name in singles}
+        assert named == set(), module.__name__
+        assert not any(f'"{fix.name}"' in inspect.getsource(module) for fix in FIXES if fix.name != "markers")
+    assert not any(isinstance(value, Fix) for value in vars(findings_table).values())
