@@ -74,9 +74,11 @@ class Backward(Run):
         action = action_of(intents[0])
         try:
             orders = {intent.change_id: self._undo_order(intent) for intent in intents}
-            new = [one for one in intents if self.journal.states[one.change_id] != "undoing"]
+            new = [intent for intent in intents if self.journal.states[intent.change_id] != "undoing"]
             self.set_fence(fenced=action.fenced)
-            self.append(*(UndoIntent(change_id=one.change_id, order=orders[one.change_id]) for one in new))
+            self.append(
+                *(UndoIntent(change_id=intent.change_id, order=orders[intent.change_id]) for intent in new)
+            )
             with self.ours(intents):
                 came = action.undo_all(self.folder, intents, orders[intents[0].change_id])
             done, left = intents[: came.done], intents[came.done :]

@@ -51,12 +51,11 @@ def choose_commit(
     Args:
         lowest_groups: partition folder -> base offset of its first group.
         damaged: every damaged segment of the log directory that is known.
-        broker_version: of the broker that would be started on the directory next, as ``3.9.2``; empty if
-            unknown.
+        broker_version: of the broker that would be started on the directory next, as ``3.9.2``; empty if unknown.
 
     Raises:
         PersonDecidesError: the fence would meet damage and the version is not known.
-        UsageError: the version is not one.
+        UsageError: the version is malformed.
     """
     reach = damage_in_reach(lowest_groups, damaged)
     if not reach:
@@ -64,17 +63,14 @@ def choose_commit(
     first = f"{reach[0].folder}/{reach[0].base_offset:020d}.log"
     if not broker_version:
         message = (
-            f"{first} is damaged: lowering the recovery point would make a broker that is started "
-            f"in the middle cut "
-            "it, and without that the safe order depends on the broker's version, which is not known"
+            f"{first} is damaged. Under the fence (with a lowered recovery point) a broker that is started meanwhile "
+            "would cut it there. Without the fence the safe order of renames depends on the broker's version, and that "
+            "is not known"
         )
         raise PersonDecidesError(message, next_command="krepair plan --broker-version VERSION ...")
     version = _VERSION.fullmatch(broker_version)
     if version is None:
         raise UsageError(f"--broker-version {broker_version}: expected a version like 3.9.2")
     order = "P1" if (int(version[1]), int(version[2])) <= (2, 8) else "P2"
-    why = (
-        f"without the fence, since recovery would meet damage in {first}; the order for "
-        f"broker {broker_version}"
-    )
+    why = f"without the fence, since recovery would meet damage in {first}; the order for broker {broker_version}"
     return Commit(order="P1" if order == "P1" else "P2", fence=False, why=why)

@@ -124,8 +124,8 @@ def _entries(data: bytes, path: str) -> tuple[OffsetEntry, ...]:
     if checkpoint.damage:
         damage = checkpoint.damage[0]
         message = (
-            f"{path}: byte {damage.position}: expected {damage.expected}, found "
-            f"{damage.found}; the fence needs it whole"
+            f"{path}: byte {damage.position}: expected {damage.expected}, found {damage.found}; "
+            "krepair changes a line of this file while it works, and so needs it undamaged"
         )
         raise RefusedError(message, next_command=f"krepair check {os.path.dirname(path)}")
     return checkpoint.entries

@@ -1,7 +1,7 @@
 """One partition folder as commit and undo see it: which file is which, and the carrying out of steps.
 
-Every step looks before it acts, so that a list of steps can be run again from its start after a crash, or
-after a broker has finished part of it: an original is known by its inode (kept linked, so never given to
+Every step looks before it acts, so that a list of steps can be run again from its start after a crash, or after a
+broker has finished part of it. An original is known by its inode (it is kept linked, so the inode is never given to
 another file), the new ``.log`` by inode, size and modification time.
 """
 
@@ -284,9 +284,8 @@ class PartitionFolder:
             return
         if not self.is_original(group, path) and not _same(found, _merged_log(group)):
             raise StalePlanError(
-                f"{self.at(path)}: expected the file that this plan made ({_merged_log(group).size} "
-                f"bytes) or the "
-                f"original, found another one ({found.size} bytes): it was written since"
+                f"{self.at(path)}: expected the original, or the file that this plan made ({_merged_log(group).size} "
+                f"bytes); found another one ({found.size} bytes): it was written since"
             )
 
     def _check_staged(self, path: str, group: ApplyIntent) -> None:
@@ -294,7 +293,9 @@ class PartitionFolder:
         folder, _, name = path.rpartition("/")
         made = next((state for state in group.merged if state.name == name), None)
         if folder == self.names.stage() and (made is None or not self.same(path, made)):
-            raise VerifyFailedError(f"{self.at(path)}: is not the file that was made; it replaced nothing")
+            raise VerifyFailedError(
+                f"{self.at(path)}: is not the file that krepair made; nothing was replaced"
+            )
 
     def _rename(self, step: Rename, group: ApplyIntent) -> None:
         if self.state(step.source) is None or self.is_original(group, step.source):
@@ -332,7 +333,9 @@ class PartitionFolder:
         if self.is_original(group, step.target):
             return
         if self.state(step.source) is None:
-            raise StalePlanError(f"{self.at(step.source)}: the kept original is gone; the new segment stays")
+            raise StalePlanError(
+                f"{self.at(step.source)}: the kept original is gone, so the new segment stays"
+            )
         if self.state(step.target) is not None:
             if step.target.endswith(".log"):
                 raise StalePlanError(f"{self.at(step.target)}: was written since the plan was applied")

@@ -41,7 +41,8 @@ def _check_no_swap(folder: PartitionFolder, present: list[FileName]) -> None:
     for name in present:
         if name.state in {NameState.SWAP, NameState.CLEANED}:
             raise StalePlanError(
-                f"{folder.at(name.name)}: is there since the plan was made; two swaps never mix"
+                f"{folder.at(name.name)}: was not there when the plan was made; krepair begins no swap while another "
+                "one is pending"
             )
 
 
@@ -78,11 +79,10 @@ def unchanged(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], n
     if found is None:
         raise StalePlanError(f"{folder.at(name)}: is gone since the plan was made")
     if plan is None:
-        raise StalePlanError(f"{folder.at(name)}: is there since the plan was made")
+        raise StalePlanError(f"{folder.at(name)}: was not there when the plan was made")
     if (found.size, found.mtime_ns, found.inode) != (plan.size, plan.mtime_ns, plan.inode):
         message = (
-            f"{folder.at(name)}: changed since the plan was made: expected {plan.size} bytes of "
-            f"mtime {plan.mtime_ns} "
+            f"{folder.at(name)}: changed since the plan was made: expected {plan.size} bytes of mtime {plan.mtime_ns} "
             f"(inode {plan.inode}), found {found.size} of {found.mtime_ns} (inode {found.inode})"
         )
         raise StalePlanError(message, next_command=f"krepair plan {shlex.quote(folder.log_dir)} --out PLAN")
@@ -111,22 +111,23 @@ def check_staged(
     ]
     log = segment_file(change.base_offset, ".log")
     if not found or found[0].name != log:
-        raise RefusedError(f"{folder.at(folder.names.stage(log))}: is not staged")
+        raise RefusedError(f"{folder.at(folder.names.stage(log))}: the staged file is missing")
     if found[0].size == 0:
         raise RefusedError(
-            f"{folder.at(folder.names.stage(log))}: has no bytes; an empty swap brings the originals back"
+            f"{folder.at(folder.names.stage(log))}: has no bytes; a broker that meets an empty .swap brings the "
+            "originals back"
         )
     if (found[0].size, found[0].mtime_ns) != (change.log_bytes, change.mtime_ns):
         message = (
-            f"{folder.at(folder.names.stage(log))}: expected {change.log_bytes} bytes of mtime "
-            f"{change.mtime_ns}, "
+            f"{folder.at(folder.names.stage(log))}: expected {change.log_bytes} bytes of mtime {change.mtime_ns}, "
             f"found {found[0].size} of {found[0].mtime_ns}"
         )
         raise RefusedError(message)
     for name, digest in (made or {}).items():
         if digest_file(folder.at(folder.names.stage(name))) != digest:
+            path = folder.at(folder.names.stage(name))
             raise VerifyFailedError(
-                f"{folder.at(folder.names.stage(name))}: its bytes are not those that were made; it replaced nothing"
+                f"{path}: its bytes are not those that krepair wrote; nothing was replaced"
             )
     return tuple(found)
 
@@ -186,7 +187,7 @@ def staged_file(folder: PartitionFolder, name: str, size: int, digest: str) -> F
         raise RefusedError(f"{folder.at(path)}: expected {size} bytes, found {found}")
     if digest_file(folder.at(path)) != digest:
         raise VerifyFailedError(
-            f"{folder.at(path)}: its bytes are not those of the plan any more; it replaced nothing"
+            f"{folder.at(path)}: its bytes are no longer those of the plan; nothing was replaced"
         )
     return staged
 

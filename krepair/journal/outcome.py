@@ -47,8 +47,7 @@ class Failed(NamedTuple):
         code: exit code for this partition.
         why: file, what was expected, what was found.
         next_command: what to type next, or empty.
-        rolled_back: whether everything is as before the change; else the next run of the same command
-            continues.
+        rolled_back: whether everything is as before the change; else the next run of the same command continues.
     """
 
     change_id: str

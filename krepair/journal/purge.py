@@ -1,4 +1,4 @@
-"""Purge: the kept originals go, and with them the private sub-folder and the way back."""
+"""Purge: the kept originals are removed for good, with the private sub-folder. Undo is no longer possible."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def check_nothing_kept(folder: PartitionFolder) -> None:
         kept, here = folder.state(f"{keep}/{name}"), folder.state(name)
         if kept is not None and (here is None or here.inode != kept.inode):
             raise RefusedError(
-                f"{folder.at(keep)}/{name}: is kept and not in its place, but the journal knows of no change; the "
-                "journal may be damaged, and nothing is removed",
+                f"{folder.at(keep)}/{name}: is kept and not in its place, but the journal has no record of a change; "
+                "the journal may be damaged, and nothing is removed",
                 next_command=f"krepair check {folder.log_dir}",
             )
 

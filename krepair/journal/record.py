@@ -1,9 +1,8 @@
 r"""The journal of one partition: an append-only file of checked records, described once, here.
 
-Layout: one record per line, ``<CRC-32 of the rest, 8 hex digits> <JSON>\n``; the first one is ``Header``. A
-    record is
-appended and synced before the first step that it announces. A last line that is cut or fails its CRC was
-torn by a crash and never happened; a bad line before another one is damage and refused.
+Layout: one record per line, ``<CRC-32 of the rest, 8 hex digits> <JSON>\n``; the first one is ``Header``. A record is
+appended and synced before the first step that it announces. A last line that is cut off or fails its CRC was torn by a
+crash: it counts as never written. A bad line before another one is damage, and the journal is refused.
 """
 
 from __future__ import annotations
@@ -195,8 +194,7 @@ class Done(Struct, frozen=True, tag="done", kw_only=True):
 
     Attributes:
         change_id: of the change.
-        state: ``committed``; ``rolled back`` (never committed) or ``undone``: the originals are in their
-            places.
+        state: ``committed``; ``rolled back`` (never committed) or ``undone``: the originals are in their places.
     """
 
     change_id: str
@@ -266,10 +264,7 @@ def decode_records(data: bytes, path: str) -> tuple[list[Record], int]:
         record = _decode_line(data[position:end])
         if record is None:
             if data.find(b"\n", end + 1) >= 0:
-                message = (
-                    f"{path}: byte {position}: expected a journal record with a right "
-                    f"CRC; nothing was changed"
-                )
+                message = f"{path}: byte {position}: expected a journal record with a right CRC; nothing was changed"
                 raise RefusedError(message)
             break
         records.append(record)
@@ -317,10 +312,8 @@ class Journal:
             raise RefusedError(f"{self.path}: larger than {MOST_BYTES} bytes, which no journal of krepair is")
         records, whole = decode_records(data, self.path)
         if records and records[0] != self._header:
-            message = (
-                f"{self.path}: byte 0: expected the journal of plan "
-                f"{self._header.plan_id} for {self._header.folder}"
-            )
+            expected = f"expected the journal of plan {self._header.plan_id} for {self._header.folder}"
+            message = f"{self.path}: byte 0: {expected}"
             raise RefusedError(message)
         self._whole, self._torn = data[:whole], whole < len(data)
         for record in records[1:]:
@@ -336,8 +329,8 @@ class Journal:
                 self.states[record.change_id] = record.state
                 self._half_done.pop(record.change_id, None)
             case Together():
-                for one in record.records:
-                    self._take(one)
+                for part in record.records:
+                    self._take(part)
             case PurgeIntent():
                 self.purging = record
             case Header():

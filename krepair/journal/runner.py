@@ -1,6 +1,6 @@
 """Carries a partition's changes out, continues what was interrupted, and takes them back.
 
-What kind a change is, only its action knows (see ``krepair.journal.actions``). The runner keeps the order: what an
+Only its action knows of which kind a change is (see ``krepair.journal.actions``). The runner keeps the order: what an
 interrupted run left half done comes first; then intent, steps, done. What was left is told from the journal and from
 what is on the disk, so that any call may be repeated after a crash at any instant. A broker that was started in between
 may have finished a swap itself, or removed what was staged: then it goes on from there. Where a file is neither an
@@ -37,8 +37,8 @@ def commit_partition(
         partition: its part of the plan.
         commit: order of the renames, and whether under the fence.
         guards: asked before each change.
-        stage: makes the staged files of a change complete, verified and synced; called right before the
-            change unless it has passed its commit already. It may find them there.
+        stage: makes the staged files of a change complete, verified and synced. It is called right before the change,
+            unless the change has passed its commit. It may find the files there.
         damaged: base offsets of segments known to be damaged: they are kept as real copies.
         staged: change id -> how the staged files of a rewritten group are known.
 
@@ -85,8 +85,7 @@ def undo_partition(
         partition: its part of the plan.
         commit: order for changes whose undo has not begun, and whether under the fence.
         guards: asked before each change.
-        bad_copies: change id -> what is wrong with its kept originals. Undo stops before the first of them: what lies
-            below it belongs to a log in which it has its say.
+        bad_copies: change id -> what is wrong with its kept originals. Undo stops before the first of them.
 
     Returns:
         One outcome per change, last change first; and one more if the fence, or what was kept, is still there.

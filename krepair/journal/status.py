@@ -37,9 +37,9 @@ _STATES = {
 def read_status(disk: Disk, log_dir: str, plan_id: str, partition: PartitionPlan) -> dict[str, ChangeState]:
     """State of each change of a partition, by its id.
 
-    ``committing`` and ``undoing`` are half done: the same command continues. ``purged`` is told by the disk
-    alone: the new file is in its place and nothing is kept; by its bytes, where the plan has a digest of them, else by
-    size and time. ``unknown``: neither what the plan was made of, nor what it makes.
+    ``committing`` and ``undoing`` are half done: the same command continues. ``purged`` is told by the disk alone: the
+    new file is in its place and nothing is kept. It is known by its bytes where the plan has a digest of them, else by
+    size and time. ``unknown``: the files are neither those that the plan was made of, nor those that it makes.
 
     Raises:
         RefusedError: the journal is damaged or of another plan.

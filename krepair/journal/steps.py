@@ -1,10 +1,8 @@
 """The steps of commit and undo, as values: which file goes where, in which order, and what is synced when.
 
-Pure: nothing here looks at a disk. The orders are those proven at every rename against the loaders of
-    2.2.1, 2.3.1,
-2.8.2, 3.0.2, 3.9.2 and 4.3.1 (see the commit protocol in the docs): ``P1``/``U1`` is right up to 2.8, and
-everywhere under the fence; ``P2``/``U2`` is right from 3.0. Undo is apply run backwards, so each of its
-states is one of apply's.
+Pure: nothing here looks at a disk. The orders are those proven at every rename against the loaders of 2.2.1, 2.3.1,
+2.8.2, 3.0.2, 3.9.2 and 4.3.1 (see the commit protocol in the docs): ``P1``/``U1`` is right up to 2.8, and everywhere
+under the fence; ``P2``/``U2`` is right from 3.0. Undo is apply run backwards, so each of its states is one of apply's.
 
 Paths are relative to the partition folder; ``""`` is the partition folder itself.
 """
@@ -139,11 +137,9 @@ def _take_out_snapshots(group: ApplyIntent) -> list[Step]:
 def commit_steps(group: ApplyIntent, names: Names) -> list[Step]:
     """The steps from staged to committed, in the group's order.
 
-    P1: the staged log becomes ``A.log.swap`` (the commit), the originals go, highest base first, the staged
-        indexes
-    take their names, ``A.log.swap`` takes its own. P2: all staged files become ``.cleaned``, then
-    ``.swap``; the last of these renames commits; the originals go; ``.swap`` files take their names, the
-    log first.
+    P1: the staged log becomes ``A.log.swap`` (the commit); the originals are removed, highest base first; the staged
+    indexes take their names; ``A.log.swap`` takes its own. P2: all staged files become ``.cleaned``, then ``.swap``;
+    the last of these renames commits; the originals are removed; the ``.swap`` files take their names, the log first.
     """
     return _p1(group, names) if group.order == "P1" else _p2(group, names)
 
@@ -197,11 +193,11 @@ def forget_steps(group: ApplyIntent, names: Names) -> list[Step]:
 def undo_steps(group: ApplyIntent, order: Order, names: Names) -> list[Step]:
     """The steps from committed back to the originals.
 
-    U1: ``A.log`` becomes ``A.log.swap``, the new indexes go out, the originals get their names again,
-        ``A.log.swap`` goes out
-    (the commit). U2: the new files become ``.swap``, the log last; the originals get their names again; the
-    first ``.swap`` that becomes ``.cleaned`` commits; the ``.cleaned`` go out. The broker may have added or
-    removed index files of the new segment since, so all are named, and a missing one is passed over.
+    U1: ``A.log`` becomes ``A.log.swap``; the new indexes are moved to ``out/``; the originals get their names again;
+    ``A.log.swap`` is moved to ``out/`` (the commit). U2: the new files become ``.swap``, the log last; the originals
+    get their names again; the first ``.swap`` that becomes ``.cleaned`` commits; the ``.cleaned`` are moved to
+    ``out/``. The broker may have added or removed index files of the new segment since. So all are named, and a missing
+    one is passed over.
     """
     back = [PutBack(names.keep(name), name, names.out(f"{name}.back")) for name in group.snapshots]
     steps: list[Step] = [*back, SyncDir("")] if back else []

@@ -59,8 +59,7 @@ def build_plan(
 ) -> Plan:
     """Build and seal a plan.
 
-    Figures that follow from others (freed, peak, sums, tallies of a partition) are worked out here,
-    whatever the
+    Figures that follow from others (freed, peak, sums, tallies of a partition) are worked out here, whatever the
     partitions hold: see ``krepair.plan.figures``.
 
     Args:
@@ -169,11 +168,9 @@ def _risks(
         ),
         Risk(
             code=LAGGING_REPLICA,
-            text="A replica that was further behind than delete.retention.ms before this apply must be "
-            "rebuilt "
-            "(delete its folder and let it fetch anew): it may have met an emptied batch without its "
-            "marker, and would "
-            "inherit a transaction that never ends.",
+            text="A replica that was further behind than delete.retention.ms before this apply must be rebuilt (delete "
+            "its folder and let it fetch anew): it may have met an emptied batch without its marker, and would inherit "
+            "a transaction that never ends.",
         ),
     ]
     comes_back = _comes_back(policy, changing, dead_cleaner)
@@ -188,8 +185,7 @@ def _risks(
         risks.append(
             Risk(
                 code="mtimes-copied",
-                text=f"Modification times look copied in {_list(copied)}. They are the clock for markers: "
-                f"check that "
+                text=f"Modification times look copied in {_list(copied)}. They are the clock for markers: check that "
                 "the delete horizon is what you want.",
             )
         )
@@ -199,8 +195,7 @@ def _risks(
         risks.append(
             Risk(
                 code="assumed-high-watermark",
-                text="No high watermark is asked of the checkpoint: you said that the log end counts. Be "
-                "sure that "
+                text="No high watermark is asked of the checkpoint: you said that the log end counts. Be sure that "
                 "this replica was in sync.",
             )
         )
@@ -219,8 +214,7 @@ def _comes_back(policy: Policy, changing: Sequence[PartitionPlan], dead_cleaner:
         return f"It comes back unless the cleaner runs again: it stands still in {_list(still)}."
     if not known:
         return (
-            "It comes back on brokers before 2.2.1 (KAFKA-8335) and wherever the cleaner is dead or "
-            "switched off; "
+            "It comes back on brokers before 2.2.1 (KAFKA-8335) and wherever the cleaner is dead or switched off; "
             "--broker-version was not given."
         )
     return ""
@@ -237,8 +231,7 @@ def _forced(policy: Policy, changing: Sequence[PartitionPlan]) -> str:
     if not late:
         return ""
     return (
-        f"The delete horizon is later than now minus delete.retention.ms in {_list(late)}: consumers and "
-        f"replicas that "
+        f"The delete horizon is later than now minus delete.retention.ms in {_list(late)}: consumers and replicas that "
         "are behind have less time to see the end of a transaction than the topic promises."
     )
 

@@ -105,7 +105,7 @@ class SourceSegment(Struct, frozen=True, kw_only=True):
         carried_open: producer ids that have a kept batch of their open transaction in an earlier segment, ascending.
         keep_positions: positions of emptied batches that stay for an active producer, ascending.
         protected: (producer id, epoch) whose markers stay, ascending.
-        last_position: position of the batch that is kept as the last one although it would go, else -1.
+        last_position: position of the batch that is kept, as the last one, although its reason removes it; else -1.
         decisions: digest of the class of every batch, 16 hex digits.
         aborted_kept: indexes of the entries of its ``.txnindex`` that are carried over, ascending.
     """
@@ -145,7 +145,7 @@ Undo = KeepOriginal | NotReversible
 
 
 class RewriteSegments(Struct, frozen=True, tag="rewrite segments", kw_only=True):
-    """Action: one group of neighbouring segments becomes one segment without the batches that go.
+    """Action: one group of neighbouring segments becomes one segment without the batches that are removed.
 
     Attributes:
         change_id: ``<partition folder>/<base offset, 20 digits>``, unique in the plan.
@@ -157,7 +157,7 @@ class RewriteSegments(Struct, frozen=True, tag="rewrite segments", kw_only=True)
         mtime_ns: modification time of the new ``.log``: that of the last source.
         last_offset: last offset of the last batch of its sources; the new log ends at it or, where batches at its end
             go and another segment follows, before it.
-        removes_snapshots: names of producer snapshots of merged-away segments that go (KAFKA-9393, 2.8+).
+        removes_snapshots: names of producer snapshots of merged-away segments that are removed (KAFKA-9393, 2.8+).
         freed_at_purge: bytes free again after apply and purge, all files counted.
         peak_extra_bytes: bytes needed on top while this change is applied.
         undo: how it is taken back.
@@ -180,8 +180,8 @@ class RewriteSegments(Struct, frozen=True, tag="rewrite segments", kw_only=True)
 class ReplaceFile(Struct, frozen=True, tag="replace file", kw_only=True):
     """Action: one derived file (an index or a checkpoint) is replaced by rename with bytes that apply makes anew.
 
-    With ``remove`` the file goes and nothing takes its place: a producer snapshot, or what a broker left behind and
-    would itself delete. It is linked into the private sub-folder first, so undo and purge treat it as any original.
+    With ``remove`` the file is removed and nothing takes its place: a producer snapshot, or what a broker left behind
+    and would itself delete. It is linked into the private sub-folder first, so undo and purge treat it as any original.
 
     Attributes:
         change_id: ``<partition folder>/<file name>``, unique in the plan.
@@ -254,10 +254,10 @@ class MendLog(Struct, frozen=True, tag="mend log", kw_only=True):
         base_offset: of the segment.
         method: ``cut``: the log is truncated in place, the cut bytes are kept; ``excise``: it is replaced by one
             without the ranges, the old one is kept.
-        removed: the ranges that go, ascending.
+        removed: the removed ranges, ascending.
         size_before: bytes.
         size_after: bytes.
-        digest_removed: 32 hex digits over the bytes that go, in order.
+        digest_removed: 32 hex digits over the removed bytes, in order.
         digest_after: 32 hex digits over the bytes that stay.
         mtime_ns: modification time, which stays.
         last_offset: of the last batch that stays, one less than the base offset if none does.
@@ -402,9 +402,9 @@ class HorizonChoice(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: ``next-pass``, ``newest``, ``TIME`` or ``unlimited``.
-        horizon_ms: epoch milliseconds; markers of segments last modified at or before it may go.
+        horizon_ms: epoch milliseconds; markers of segments last modified at or before it may be removed.
         log_bytes_after: bytes of ``.log`` left in the span.
-        markers_dropped: how many markers would go.
+        markers_dropped: how many markers would be removed.
         chosen: whether the plan uses it.
     """
 
@@ -454,7 +454,7 @@ class PartitionPlan(Struct, frozen=True, kw_only=True):
         changes: ascending by base offset.
         log_bytes_before: ``.log`` bytes of the partition.
         log_bytes_after: ``.log`` bytes after apply.
-        freed_at_apply: bytes free right after apply (may be negative: originals are kept).
+        freed_at_apply: net bytes freed right after apply; negative while originals are kept.
         freed_at_purge: bytes free after purge.
         peak_extra_bytes: the most that is needed on top at any instant of apply.
         reasons: tallies over all its sources.

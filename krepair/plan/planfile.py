@@ -1,8 +1,7 @@
 """The plan file: canonical JSON, its digest, and what is said about a file that is not as it was written.
 
-Canonical means: UTF-8, keys sorted, two blanks of indentation, one newline at the end. The same plan always
-gives the same
-bytes, so two people can compare files, and the digest can be worked out from the values.
+Canonical means: UTF-8, keys sorted, two blanks of indentation, one newline at the end. The same plan always gives the
+same bytes, so two people can compare files, and the digest can be worked out from the values.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ _applied_decoder: Final = msgspec.json.Decoder(_Applied)
 def printable(name: str) -> str:
     r"""A file name as a plan holds it: bytes that are not UTF-8 as ``\\udcNN`` in plain letters.
 
-    JSON has no place for such bytes; who looks a name of a folder up in a plan goes through this.
+    JSON has no place for such bytes. Whoever looks up the name of a folder in a plan calls this first.
     """
     return name.encode("utf-8", "backslashreplace").decode()
 
@@ -92,8 +91,7 @@ def loads(data: bytes, name: str) -> Plan:
 
     Raises:
         UsageError: too large, cut off, not JSON, not a plan, or of another major format version.
-        StalePlanError: it is a plan, but not the one that was written: a field is unknown, or the digest
-        differs.
+        StalePlanError: it is a plan, but not the one that was written: a field is unknown, or the digest differs.
     """
     if len(data) > MAX_PLAN_BYTES:
         raise _too_large(name, len(data))
@@ -315,8 +313,7 @@ def _check_digest(plan: Plan, data: bytes, name: str) -> None:
     found = digest_of(plan)
     if found != plan.digest:
         raise StalePlanError(
-            f"{name}: the plan was edited: its values have digest {found[:16]}..., it says "
-            f"{plan.digest[:16]}...",
+            f"{name}: the plan was edited: its values have digest {found[:16]}..., it says {plan.digest[:16]}...",
             next_command=_MAKE_ANEW,
         )
     if plan.plan_id != plan.digest[:PLAN_ID_DIGITS]:

@@ -235,7 +235,14 @@ def _horizons(plan: Plan) -> Section:
         ]
     else:
         rows = list(_summed_horizons(with_choices))
-    columns = ("partition", "horizon", "markers may go up to", "span bytes after", "markers dropped", "")
+    columns = (
+        "partition",
+        "horizon",
+        "markers may be removed up to",
+        "span bytes after",
+        "markers dropped",
+        "",
+    )
     return Section(
         title="What each delete horizon would give",
         table=Table(columns=columns, rows=tuple(rows), right=frozenset({3, 4})),
@@ -277,11 +284,9 @@ def _commit_and_undo(plan: Plan) -> Section:
     kept = sum(isinstance(change.undo, KeepOriginal) for change in changes)
     if kept:
         lines.append(
-            f"{kept} of {len(changes)} changes keep their originals in krepair~{plan.plan_id}/ of the "
-            f"partition: "
-            "krepair undo puts every byte and modification time back, until krepair purge or until a broker "
-            "has "
-            "written to the partition."
+            f"{kept} of {len(changes)} changes keep their originals in krepair~{plan.plan_id}/ of the partition. "
+            "krepair undo puts every byte and modification time back. That is possible until krepair purge, or until a "
+            "broker has written to the partition."
         )
     if plan.root is not None:
         lines.append(

@@ -1,8 +1,7 @@
 """Coded safety review of a finished plan, whoever wrote it. Read from the plan alone; nothing is opened.
 
-The digest tells that a plan is as it was written; the review tells that what was written is safe. Codes are
-stable
-and never reused.
+The digest tells that a plan is as it was written; the review tells that what was written is safe. Codes are stable and
+never reused.
 """
 
 from __future__ import annotations
@@ -170,7 +169,7 @@ def _files(partition: PartitionPlan) -> Iterator[Objection]:
         if file.digest and not HEX_32.fullmatch(file.digest):
             yield Objection("RV11", where, f"{file.name}: digest is not 32 hex digits")
         if min(file.size, file.mtime_ns, file.inode) < 0 or file.size > _LARGEST:
-            yield Objection("RV11", where, f"{file.name}: size, mtime or inode cannot be")
+            yield Objection("RV11", where, f"{file.name}: size, mtime or inode is out of range")
     logs = _log_bytes(partition.files)
     if partition.files and logs != partition.log_bytes_before:
         yield Objection(
@@ -224,7 +223,9 @@ def _what_stays(facts: PartitionFacts) -> Iterator[Objection]:
     made: set[str] = set()
     for change in facts.partition.changes:
         action = action_of(change)
-        if not action.may_move_log_end(change, facts.bases):  # what lies behind the new end has to go
+        if not action.may_move_log_end(
+            change, facts.bases
+        ):  # a snapshot behind the new log end has to be removed
             touched = action.touches(change)
             removed.update(filter(SNAPSHOT_NAME.fullmatch, touched.removes))
             made.update(filter(SNAPSHOT_NAME.fullmatch, touched.makes))
@@ -260,7 +261,7 @@ def _root(policy: Policy, root: RootPlan) -> Iterator[Objection]:
             )
         file = files.get(change.name)
         if file is None or min(file.size, file.mtime_ns, file.inode) < 0:
-            yield Objection("RV28", where, "there is no fingerprint of the file, or one that cannot be")
+            yield Objection("RV28", where, "the file has no fingerprint, or one that is out of range")
         else:
             yield from action_of(change).review_in_root(change, file)
         if not isinstance(change.undo, KeepOriginal):

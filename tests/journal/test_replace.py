@@ -134,7 +134,7 @@ def test_replaced_file_whose_original_was_lost_is_refused(site: Site) -> None:
     (site.path / KEEP / OLD).unlink()
     with pytest.raises(RefusedError, match="the original is not kept although it was replaced"):
         FILES.go_on(site.folder(), intent)
-    with pytest.raises(StalePlanError, match="the kept original is gone or changed; the new file stays"):
+    with pytest.raises(StalePlanError, match="the kept original is gone or changed, so the new file stays"):
         FILES.undo(site.folder(), intent, "P1")
     assert (site.path / OLD).read_bytes() == NEW
 

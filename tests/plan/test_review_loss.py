@@ -237,9 +237,9 @@ def second_cut() -> MendLog:
 WORDS: list[tuple[str, tuple[str, ...], tuple[Any, ...], dict[str, Any]]] = [
     ("log of another segment", ("RV09",), (log(base_offset=1, companions=(), front_bytes=0),), {}),
     ("id of another file", ("RV09",), (log(change_id=f"{FOLDER}/x"),), {}),
-    ("range before the file", ("RV30 the ranges",), (log(removed=(removed(start=-1, end=9),)),), {}),
-    ("range behind the file", ("RV30 the ranges",), (log(removed=(removed(end=1001),)),), {}),
-    ("range of nothing", ("RV30 the ranges",), (log(removed=(removed(end=300),)),), {}),
+    ("range before the file", ("RV30 the removed ranges",), (log(removed=(removed(start=-1, end=9),)),), {}),
+    ("range behind the file", ("RV30 the removed ranges",), (log(removed=(removed(end=1001),)),), {}),
+    ("range of nothing", ("RV30 the removed ranges",), (log(removed=(removed(end=300),)),), {}),
     ("no digest of what goes", ("RV30 a digest",), (log(digest_removed=""),), {}),
     ("excised at its end", ("RV30 method 'excise'",), (log(removed=(removed(end=1000),)),), {}),
     (
@@ -276,13 +276,13 @@ WORDS: list[tuple[str, tuple[str, ...], tuple[Any, ...], dict[str, Any]]] = [
     ("segment of other bytes", ("RV30 bytes are not",), (aside(200, bytes=7), aside(100), cut()), {}),
     (
         "segment with a consent that is no consent",
-        ("RV30 segments are set aside without", "RV29 a segment goes without"),
+        ("RV30 segments are set aside without", "RV29 a segment is set aside without"),
         (aside(200, rule="KR301"), aside(100, consent="x"), cut()),
         {"accepted_losses": (CONSENT, "x")},
     ),
     (
         "segment by a rule that takes no consent",
-        ("RV29 a segment goes without",),
+        ("RV29 a segment is set aside without",),
         (aside(200, rule="KR301"), aside(100), cut()),
         {},
     ),
@@ -294,13 +294,17 @@ WORDS: list[tuple[str, tuple[str, ...], tuple[Any, ...], dict[str, Any]]] = [
     ),
     (
         "segments whose consent was not given",
-        ("RV29 a segment goes", "RV29 a segment goes", "RV29 consent 'KR302:t-0:40' is not among"),
+        (
+            "RV29 a segment is set aside",
+            "RV29 a segment is set aside",
+            "RV29 consent 'KR302:t-0:40' is not among",
+        ),
         (aside(200), aside(100), cut()),
         {"accepted_losses": ()},
     ),
     (
         "torn tail that is not at the end",
-        ("RV30 method 'cut'", "RV29 bytes from 500 go without consent"),
+        ("RV30 method 'cut'", "RV29 bytes from position 500 are removed without consent"),
         (torn(removed=(removed(start=500, end=550, rule="KR301", consent=""),)),),
         {},
     ),
@@ -312,7 +316,7 @@ WORDS: list[tuple[str, tuple[str, ...], tuple[Any, ...], dict[str, Any]]] = [
     ),
     (
         "more than the file goes",
-        ("RV30 the ranges", "RV30 1001 bytes go, 1001 are missing"),
+        ("RV30 the removed ranges", "RV30 1001 bytes are removed, but the size changes from 1000 to -1"),
         (log(removed=(removed(start=0, end=1001),), method="excise"),),
         {},
     ),

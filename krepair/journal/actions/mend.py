@@ -54,8 +54,8 @@ class MendLogs(Action[MendLog, LogIntent]):
         found = folder.tree.status(folder.at(change.name))
         if change.method == "cut" and found is not None and found.st_nlink > 1:
             raise RefusedError(
-                f"{folder.at(change.name)}: has more names than this one (hard links); cutting it would cut them all: "
-                "give this name a copy of its own first"
+                f"{folder.at(change.name)}: has other names (hard links), and a cut would reach all of them; "
+                "replace this one by a copy first"
             )
         companions = tuple(
             CompanionStates(
@@ -64,7 +64,7 @@ class MendLogs(Action[MendLog, LogIntent]):
             )
             for new in change.companions
         )
-        replacement, whole = None, [one.original.name for one in companions if one.original is not None]
+        replacement, whole = None, [index.original.name for index in companions if index.original is not None]
         if change.method == "excise":
             replacement = staged_file(folder, change.name, change.size_after, change.digest_after)
             whole.append(change.name)
@@ -396,7 +396,9 @@ def _give_bytes_back(folder: PartitionFolder, intent: LogIntent, *, was_mended: 
     kept_is_there = folder.state(kept) is not None
     if not whole or (was_mended and kept_is_there):
         if _digest(folder, kept, 0, size) != intent.digest_removed:
-            raise StalePlanError(f"{folder.at(kept)}: the kept bytes are gone or changed; the log stays")
+            raise StalePlanError(
+                f"{folder.at(kept)}: the kept bytes are gone or changed, so the log stays as it is"
+            )
         if not _is_ours(folder, intent, found.size - start):
             raise StalePlanError(f"{folder.at(name)}: was written since the plan was applied")
         _copy(folder, kept, 0, name, start, size)

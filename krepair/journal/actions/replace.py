@@ -1,9 +1,9 @@
 """Files replaced or removed together: the staged ones are renamed over the old ones, which are kept.
 
-A new file is renamed straight out of the private sub-folder: every instant has the old file or the new one, both whole,
-and a broker never sees a name that it would clean away. A file that goes is linked into ``keep/`` first: every instant
-has it under its own name, or kept. A link is enough even for a damaged file, since nothing opens it once its name is
-gone.
+A new file is renamed straight out of the private sub-folder. So at every instant there is the old file or the new one,
+both whole, and a broker never sees a name that it would clean away. A removed file is linked into ``keep/`` first: at
+every instant it has its own name, or is kept. A link is enough even for a damaged file, since nothing opens it once its
+name is gone.
 
 Each file is independent of the others, so one set of barriers serves all of a partition: all are kept, ``keep/`` is
 synced, all are renamed, the partition folder is synced. A power cut in between leaves some old and some new, and each
@@ -193,7 +193,7 @@ def _replace(folder: PartitionFolder, intent: ReplaceIntent) -> None:
         staged = folder.names.stage(intent.name)
         if folder.state(staged) != intent.replacement:
             raise VerifyFailedError(
-                f"{folder.at(staged)}: is not the file that was made; it replaced nothing"
+                f"{folder.at(staged)}: is not the file that krepair made; nothing was replaced"
             )
         folder.disk.rename(folder.at(staged), folder.at(intent.name))
 
@@ -208,7 +208,7 @@ def _put_back(folder: PartitionFolder, intent: ReplaceIntent) -> None:
             disk.rename(folder.at(name), folder.at(names.out(name)))
     elif not _is(found, intent.original):
         if folder.state(names.keep(name)) != intent.original:
-            raise StalePlanError(f"{kept}: the kept original is gone or changed; the new file stays")
+            raise StalePlanError(f"{kept}: the kept original is gone or changed, so the new file stays")
         disk.rename(kept, folder.at(name))
 
 

@@ -1,4 +1,4 @@
-"""Groups of segments that become one: the proven protocol, as an action."""
+"""Groups of segments that become one: how they are swapped in and put back, in the proven order of renames."""
 
 from __future__ import annotations
 

@@ -117,7 +117,9 @@ class CompleteSwaps(Action[CompleteSwap, SwapIntent]):
         group, names = intent.group, folder.names
         if not self.is_committed(folder, intent):
             here = [original for original in group.originals if not _is_kept(folder, group, original)]
-            keeps: list[Step] = [Keep(one.name, names.keep(one.name), names.out(one.name)) for one in here]
+            keeps: list[Step] = [
+                Keep(original.name, names.keep(original.name), names.out(original.name)) for original in here
+            ]
             folder.run([*keeps, SyncDir(names.keep()), SyncDir(names.private)], group)
         folder.run(completion_steps(group, names), group)
         folder.remove_litter(group)
@@ -185,7 +187,7 @@ def _check_others(
         live = name.kind is FileKind.LOG and name.state is NameState.LIVE and name.base_offset is not None
         reached = live and change.base_offset <= (name.base_offset or 0) <= change.last_offset
         if (pending or reached) and text not in planned:
-            raise StalePlanError(f"{folder.at(text)}: is there since the plan was made")
+            raise StalePlanError(f"{folder.at(text)}: was not there when the plan was made")
 
 
 def _is_kept(folder: PartitionFolder, group: ApplyIntent, original: FileState) -> bool:
@@ -203,7 +205,8 @@ def restore(folder: PartitionFolder, intent: SwapIntent, order: Order) -> None:
     """
     folder.run(restoring_steps(intent.group, order, folder.names), intent.group)
     folder.remove_set_aside(intent.group)
-    missing = [one.name for one in intent.group.originals if not folder.is_original(intent.group, one.name)]
+    originals = [original.name for original in intent.group.originals]
+    missing = [name for name in originals if not folder.is_original(intent.group, name)]
     if missing:
         raise StalePlanError(f"{folder.at(missing[0])}: is not the original that was kept")
 

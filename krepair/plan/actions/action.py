@@ -135,7 +135,7 @@ class Action(Protocol[ChangeT_contra]):
         return change  # type: ignore[return-value]
 
     def tallies(self, change: ChangeT_contra) -> Iterator[ReasonTally]:
-        """How many of its batches stay or go, by reason."""
+        """How many of its batches stay or are removed, by reason."""
         return iter(())
 
     def risks(self, change: ChangeT_contra) -> tuple[str, ...]:

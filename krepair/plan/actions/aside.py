@@ -66,13 +66,13 @@ class Aside(Action[SetAside]):
         if change.bytes != sum(facts.sizes.get(name, 0) for name in change.names):
             yield Objection("RV30", where, "bytes are not those of its files")
         if change.consent not in facts.policy.accepted_losses or change.rule not in BY_CONSENT:
-            yield Objection("RV29", where, f"a segment goes without consent ({change.consent!r})")
+            yield Objection("RV29", where, f"a segment is set aside without consent ({change.consent!r})")
 
     def review_all(self, facts: PartitionFacts, changes: Sequence[SetAside]) -> Iterator[Objection]:
-        """All segments behind one cut go, by the consent of that cut, the highest first and before the cut."""
+        """All segments behind one cut are set aside, by its consent, the highest first and before the cut."""
         folder, consent = facts.partition.folder, changes[0].consent
         if TAIL_FIX not in facts.fixes:
-            yield Objection("RV29", folder, "segments go, but tail is not among the fixes")
+            yield Objection("RV29", folder, "segments are set aside, but tail is not among the fixes")
         cut = _cut(facts.partition.changes, consent)
         if cut is None or any(change.consent != consent for change in changes):
             yield Objection("RV30", folder, "segments are set aside without a cut of the same consent")

@@ -1,4 +1,4 @@
-"""The tables of a plan's page that have a row, or more, for a change."""
+"""The tables of a plan's page that have one or more rows for a change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged bytes leave a log: what the plan layer knows of it. None go without the consent that names them."""
+"""Damaged bytes leave a log: what the plan layer knows of it. None are removed without the consent that names them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from krepair.plan.objection import Objection
 
 TAIL_FIX: Final = "tail"
 BY_CONSENT: Final = frozenset({"KR302", "KR303", "KR304", "KR305"})
-"""Damage that a person must name before bytes go for it."""
+"""Damage for which a person must give consent before bytes are removed."""
 
 _TORN: Final = frozenset({"KR301", "KR305"})
 _INDEX_ENTRY_BYTES: Final = 8
@@ -38,7 +38,7 @@ class Mend(Action[MendLog]):
         return Touched((change.base_offset,), names, ())
 
     def may_move_log_end(self, change: MendLog, bases: Sequence[int]) -> bool:
-        """Where bytes go at the end of the last log. What lies behind a cut is set aside, and says so itself."""
+        """Where bytes are removed at the end of the last log. Segments behind a cut say so themselves."""
         at_the_end = any(removed.end == change.size_before for removed in change.removed)
         return at_the_end and change.base_offset >= max(bases, default=-1)
 
@@ -66,7 +66,7 @@ class Mend(Action[MendLog]):
         return Work(stage=change.size_before, verify=change.size_after, apply=2 * change.size_before)
 
     def risks(self, change: MendLog) -> tuple[str, ...]:
-        """Where more goes than a torn tail, another replica may have what is lost here."""
+        """Where more is removed than a torn tail, another replica may have what is lost here."""
         return (ANOTHER_REPLICA,) if any(removed.consent for removed in change.removed) else ()
 
     def review(self, facts: PartitionFacts, change: MendLog) -> Iterator[Objection]:
@@ -77,9 +77,11 @@ class Mend(Action[MendLog]):
             yield from _consent(facts, change, removed)
 
     def review_all(self, facts: PartitionFacts, changes: Sequence[MendLog]) -> Iterator[Objection]:
-        """Only the fix that was asked for takes bytes away."""
+        """Only the fix tail removes bytes."""
         if TAIL_FIX not in facts.fixes:
-            yield Objection("RV29", facts.partition.folder, "data goes, but tail is not among the fixes")
+            yield Objection(
+                "RV29", facts.partition.folder, "data is removed, but tail is not among the fixes"
+            )
 
     def summary(self, changes: Sequence[MendLog]) -> Iterator[str]:
         """How many logs."""
@@ -112,14 +114,14 @@ def _log(facts: PartitionFacts, change: MendLog) -> Iterator[Objection]:
         yield Objection("RV30", where, "size or modification time is not that of its fingerprint")
     places = [place for removed in change.removed for place in (removed.start, removed.end)]
     if not places or places != sorted(set(places)) or places[0] < 0 or places[-1] > change.size_before:
-        yield Objection("RV30", where, "the ranges that go are not ascending and inside of the file")
+        yield Objection("RV30", where, "the removed ranges do not ascend, or are not inside of the file")
     gone = sum(removed.end - removed.start for removed in change.removed)
-    missing = change.size_before - change.size_after
-    if gone != missing or change.size_after < 0:
-        yield Objection("RV30", where, f"{gone} bytes go, {missing} are missing after")
+    if gone != change.size_before - change.size_after or change.size_after < 0:
+        sizes = f"{change.size_before} to {change.size_after} bytes"
+        yield Objection("RV30", where, f"{gone} bytes are removed, but the size changes from {sizes}")
     at_the_end = len(change.removed) == 1 and change.removed[0].end == change.size_before
     if (change.method == "cut") != at_the_end:
-        yield Objection("RV30", where, f"method {change.method!r} does not fit the ranges that go")
+        yield Objection("RV30", where, f"method {change.method!r} does not fit the removed ranges")
     if not HEX_32.fullmatch(change.digest_after) or not HEX_32.fullmatch(change.digest_removed):
         yield Objection("RV30", where, "a digest is not 32 hex digits")
 
@@ -148,7 +150,9 @@ def _consent(facts: PartitionFacts, change: MendLog, removed: RemovedRange) -> I
         of_last = change.base_offset == max(facts.bases, default=-1)
         if not of_last or removed.end != change.size_before or removed.rule not in _TORN:
             yield Objection(
-                "RV29", where, f"bytes from {removed.start} go without consent, and are no torn tail"
+                "RV29",
+                where,
+                f"bytes from position {removed.start} are removed without consent, and they are not a torn tail",
             )
         return
     expected = f"{removed.rule}:{facts.partition.folder}:{removed.first_lost}"

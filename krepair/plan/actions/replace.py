@@ -1,4 +1,4 @@
-"""One file is replaced or removed: what the plan layer knows of it. A log never goes this way, whatever a plan says."""
+"""One file is replaced or removed: what the plan layer knows of it. It is never a log, whatever a plan says."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Replace(Action[ReplaceFile]):
         where, rule = change.change_id, RULES.get(change.rule)
         fix = "" if rule is None else rule.fix
         if rule is None or fix not in facts.fixes:
-            yield Objection("RV25", where, f"{change.rule!r} is no rule that the chosen fixes mend")
+            yield Objection("RV25", where, f"{change.rule!r} is not a rule that the chosen fixes mend")
         if not is_plain_name(change.name) or where != f"{facts.partition.folder}/{change.name}":
             yield Objection("RV09", where, f"file {change.name!r} is not a plain name of this folder")
         size = facts.sizes.get(change.name, -1)
@@ -74,12 +74,12 @@ class Replace(Action[ReplaceFile]):
             yield Objection("RV28", where, f"size_before is {change.size_before}, the file has {file.size}")
 
     def summary(self, changes: Sequence[ReplaceFile]) -> Iterator[str]:
-        """How many files are replaced, and how many go."""
+        """How many files are replaced, and how many are removed."""
         removed = sum(change.method == "remove" for change in changes)
         if len(changes) > removed:
-            yield f"{len(changes) - removed} files that are made from others are replaced."
+            yield f"{len(changes) - removed} derived files (indexes, checkpoints, snapshots) are replaced."
         if removed:
-            yield f"{removed} files go; they are kept until purge."
+            yield f"{removed} files are removed; they are kept until purge."
 
     def rows(self, change: ReplaceFile) -> Iterator[tuple[str, ...]]:
         """One row."""
@@ -104,17 +104,17 @@ def _replaced_name(facts: PartitionFacts, change: ReplaceFile, fix: str) -> Iter
         if name != f"{facts.partition.log_end_offset:020d}.snapshot":
             yield Objection("RV25", where, f"the log ends at offset {facts.partition.log_end_offset}")
     elif not _INDEX.fullmatch(name) or fix not in {"", "index"}:
-        yield Objection("RV25", where, f"{name!r} is no file that this version replaces")
+        yield Objection("RV25", where, f"{name!r} is not a file that this version replaces")
 
 
 def _removal(facts: PartitionFacts, change: ReplaceFile, fix: str, size: int) -> Iterator[Objection]:
     where, name = change.change_id, change.name
     if not _may_go(facts.files, name, fix):
-        yield Objection("RV25", where, f"{name!r} is no file that {fix or 'a fix'} removes")
+        yield Objection("RV25", where, f"{name!r} is not a file that {fix or 'a fix'} removes")
     if size < 0 or change.size_before != size:
         yield Objection("RV25", where, f"size_before is {change.size_before}, the file has {size}")
     if change.size_after != -1 or change.digest_after:
-        yield Objection("RV25", where, "a file that goes has no size and no digest afterwards")
+        yield Objection("RV25", where, "a removed file has no size and no digest afterwards")
 
 
 def _may_go(files: Mapping[str, FileFingerprint], name: str, fix: str) -> bool:

@@ -81,14 +81,14 @@ class Rewrite(Action[RewriteSegments]):
         return (tally for source in change.sources for tally in source.reasons)
 
     def risks(self, change: RewriteSegments) -> tuple[str, ...]:
-        """Batches go that other replicas still have."""
+        """Batches are removed that other replicas still have."""
         return (EVERY_REPLICA, LAGGING_REPLICA)
 
     def review(self, facts: PartitionFacts, change: RewriteSegments) -> Iterator[Objection]:
         """Everything that speaks against one group."""
         where = change.change_id
         if not change.sources:
-            yield Objection("RV17", where, "a group without sources")
+            yield Objection("RV17", where, "a group has no sources")
             return
         yield from _group(facts, change)
         yield from _new_segment(facts, change)
@@ -113,7 +113,7 @@ class Rewrite(Action[RewriteSegments]):
         yield from _span(facts, changes)
 
     def summary(self, changes: Sequence[RewriteSegments]) -> Iterator[str]:
-        """How many segments become how many, and how many snapshots go with them."""
+        """How many segments become how many, and how many snapshots are removed with them."""
         sources = sum(len(change.sources) for change in changes)
         yield (
             f"{sources} segments become {len(changes)}. Batches with records are carried over byte for byte; "
@@ -121,7 +121,7 @@ class Rewrite(Action[RewriteSegments]):
         )
         removed = sum(len(change.removes_snapshots) for change in changes)
         if removed:
-            yield f"{removed} producer snapshots of segments that are merged away go; never the newest."
+            yield f"{removed} producer snapshots of segments that are merged away are removed; never the newest."
 
 
 def _source_bytes(change: RewriteSegments) -> int:
@@ -143,10 +143,12 @@ def _span(facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Iterator
     partition = facts.partition
     where, span = partition.folder, partition.span
     if span is None:
-        yield Objection("RV16", where, "there are changes, but no span")
+        yield Objection("RV16", where, "segments are rewritten, but the plan has no span for them")
         return
     if not 0 <= span.start_offset < span.end_offset <= partition.log_end_offset:
-        yield Objection("RV16", where, f"span {span.start_offset} to {span.end_offset} cannot be")
+        yield Objection(
+            "RV16", where, f"span {span.start_offset} to {span.end_offset} is empty, or not inside of the log"
+        )
     if not facts.policy.assume_high_watermark and span.end_offset > partition.high_watermark:
         yield Objection(
             "RV16",
@@ -158,7 +160,7 @@ def _span(facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Iterator
             yield Objection(
                 "RV16",
                 change.change_id,
-                f"offsets {change.base_offset} to {change.last_offset} leave the span "
+                f"offsets {change.base_offset} to {change.last_offset} are not inside of the span "
                 f"{span.start_offset} to {span.end_offset}",
             )
 
@@ -170,7 +172,9 @@ def _group(facts: PartitionFacts, change: RewriteSegments) -> Iterator[Objection
         yield Objection("RV17", where, f"base offset {change.base_offset}, its first source has {bases[0]}")
     first = bisect_left(facts.bases, bases[0])
     if facts.bases[first : first + len(bases)] != bases:
-        yield Objection("RV17", where, "its sources are not neighbouring segments of this partition")
+        yield Objection(
+            "RV17", where, "its sources are not segments of this partition that follow each other"
+        )
     if facts.bases and facts.bases[-1] in bases:
         yield Objection("RV18", where, f"segment {facts.bases[-1]} is the last one: a broker writes to it")
 
@@ -178,7 +182,7 @@ def _group(facts: PartitionFacts, change: RewriteSegments) -> Iterator[Objection
 def _new_segment(facts: PartitionFacts, change: RewriteSegments) -> Iterator[Objection]:
     where = change.change_id
     if change.batches < 1 or change.log_bytes < SMALLEST_MESSAGE_BYTES:
-        yield Objection("RV21", where, "nothing would be left; a group keeps at least one batch")
+        yield Objection("RV21", where, "no batch would be left; a group keeps at least one")
     if change.index_bytes_at_most < 0:
         yield Objection("RV21", where, "the size of its indexes is negative")
     last_base = change.sources[-1].base_offset
@@ -205,7 +209,7 @@ def _new_segment(facts: PartitionFacts, change: RewriteSegments) -> Iterator[Obj
     if last_log is not None and last_log.mtime_ns != change.mtime_ns:
         yield Objection("RV24", where, "modification time is not that of its last source")
     if len(change.sources) == 1 and change.log_bytes == change.sources[0].log_bytes:
-        yield Objection("RV27", where, "one source, and not a byte less")
+        yield Objection("RV27", where, "it has one source and does not make it smaller")
 
 
 def _snapshots(facts: PartitionFacts, change: RewriteSegments) -> Iterator[Objection]:
@@ -216,7 +220,7 @@ def _snapshots(facts: PartitionFacts, change: RewriteSegments) -> Iterator[Objec
     for name in change.removes_snapshots:
         match = SNAPSHOT_NAME.fullmatch(name)
         if match is None or name not in facts.files:
-            yield Objection("RV23", where, f"{name!r} is no producer snapshot of this partition")
+            yield Objection("RV23", where, f"{name!r} is not a producer snapshot of this partition")
         elif name == facts.newest_snapshot:
             yield Objection(
                 "RV23", where, f"{name} is the newest producer snapshot: without it state is lost"
@@ -247,7 +251,7 @@ def _tallies(source: SourceSegment, where: str) -> Iterator[Objection]:
     codes = [tally.reason for tally in source.reasons]
     unknown = [code for code in codes if code not in order]
     if unknown:
-        yield Objection("RV19", where, f"reasons that are not known: {', '.join(map(repr, unknown[:3]))}")
+        yield Objection("RV19", where, f"unknown reasons: {', '.join(map(repr, unknown[:3]))}")
         return
     if codes != sorted(set(codes), key=order.index):
         yield Objection("RV19", where, "reasons are not in order, each once")
@@ -293,7 +297,7 @@ def _decisions(source: SourceSegment, where: str) -> Iterator[Objection]:
     if not _HEX_16.fullmatch(source.decisions):
         yield Objection("RV26", where, "decisions is not 16 hex digits")
     if _batches(source, Reason.MARKER) and not source.drop_unstamped:
-        yield Objection("RV26", where, "markers go though their delete horizon has not passed")
+        yield Objection("RV26", where, "markers are removed although their delete horizon has not passed")
     if _batches(source, Reason.MARKER_HORIZON) and source.drop_unstamped:
         yield Objection("RV26", where, "markers wait for a delete horizon that has passed")
     if _batches(source, Reason.MARKER_EPOCH) and not source.protected:

@@ -55,27 +55,31 @@ class Swap(Action[CompleteSwap]):
             yield Objection("RV31", where, f"a swap is completed by --fix leftovers alone, for {_RULE}")
         in_place = where == f"{facts.partition.folder}/{log}"
         if not 0 <= base <= change.last_offset < _LARGEST_OFFSET or not in_place:
-            yield Objection("RV31", where, "offsets or change_id cannot be")
+            yield Objection("RV31", where, "its offsets or its change_id are wrong")
         if file is None or file.size != change.log_bytes or change.log_bytes <= 0 or change.batches <= 0:
             yield Objection(
                 "RV31", where, f"{log} is not there with {change.log_bytes} bytes, or has no batch"
             )
         if any(_base_of(name) <= base for name in facts.files if name.endswith(".cleaned")):
-            yield Objection("RV31", where, "a .cleaned at or below it makes the swap void for every broker")
+            yield Objection(
+                "RV31",
+                where,
+                "there is a .cleaned at or below its offset: every broker throws this swap away",
+            )
         yield from _replaced(facts, change)
         names = [made.name for made in change.makes]
         own = {segment_name(base, suffix) for suffix in INDEX_SUFFIXES}
         if names != sorted(set(names)) or not set(names) <= own:
-            yield Objection("RV31", where, "it makes other files than its own indexes")
+            yield Objection("RV31", where, "it makes files that are not its own indexes")
         if any(made.size < 0 or not HEX_32.fullmatch(made.digest) for made in change.makes):
-            yield Objection("RV31", where, "size or digest of an index cannot be")
+            yield Objection("RV31", where, "the size or the digest of an index is wrong")
 
     def summary(self, changes: Sequence[CompleteSwap]) -> Iterator[str]:
-        """How many swaps, and how many segments go for them."""
+        """How many swaps, and how many segments they replace."""
         gone = sum(len(change.replaces) for change in changes)
         yield (
-            f"{len(changes)} swaps that a broker did not finish are completed as every broker would: {gone} segments "
-            "that they replace go; no batch changes."
+            f"{len(changes)} swaps that a broker did not finish are completed as every broker would. They replace "
+            f"{gone} segments; no batch changes."
         )
 
     def rows(self, change: CompleteSwap) -> Iterator[tuple[str, ...]]:
@@ -100,12 +104,17 @@ def _base_of(name: str) -> int:
 
 def _replaced(facts: PartitionFacts, change: CompleteSwap) -> Iterator[Objection]:
     where, base = change.change_id, change.base_offset
-    covered = tuple(one for one in facts.bases if base <= one <= change.last_offset)
+    covered = tuple(other for other in facts.bases if base <= other <= change.last_offset)
     if change.replaces != covered:
-        yield Objection("RV31", where, f"replaces {change.replaces}, every broker replaces {covered}")
-    names = [segment_name(one, suffix) for one in sorted({base, *covered}) for suffix in SOURCE_SUFFIXES]
+        yield Objection(
+            "RV31",
+            where,
+            f"it replaces segments {list(change.replaces)}; every broker replaces {list(covered)}",
+        )
+    segments = sorted({base, *covered})
+    names = [segment_name(segment, suffix) for segment in segments for suffix in SOURCE_SUFFIXES]
     names += [segment_name(base, f"{suffix}.swap") for suffix in INDEX_SUFFIXES]
     if change.goes != tuple(sorted(name for name in names if name in facts.files)):
-        yield Objection("RV31", where, "the files that go are not those of the segments replaced")
+        yield Objection("RV31", where, "the files that it removes are not those of the segments replaced")
     if not set(change.copied) <= set(change.replaces):
-        yield Objection("RV31", where, "a segment is copied that is not replaced")
+        yield Objection("RV31", where, "it copies a segment that it does not replace")
