@@ -249,7 +249,9 @@ class _Apply:
                         )
                     elif isinstance(change, CompleteSwap):
                         place = self.stager.place(staging)
-                        self._note_stale(staging, not_completed(self.engine, place, staging.plan, change))
+                        interval = self.stager.interval_bytes(staging.plan.topic)
+                        wrong = not_completed(self.engine, place, staging.plan, change, interval)
+                        self._note_stale(staging, wrong)
                 except OSError as error:
                     self._note_stale(staging, f"{error.filename}: {error.strerror}")
         for index, result in self.engine.run(FINISH, [item for _, item in work]):

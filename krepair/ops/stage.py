@@ -227,6 +227,10 @@ class Stager:
             position += source.kept_bytes
         return items
 
+    def interval_bytes(self, topic: str) -> int:
+        """``index.interval.bytes`` of a topic, as the plan has it."""
+        return int(setting(self.plan.policy, topic, "index.interval.bytes"))
+
     def place(self, each: Staging) -> Place:
         """Where a partition's files are."""
         return Place(
@@ -359,7 +363,7 @@ class Stager:
             change=change,
             stage=stage or f"{each.folder.private}/stage",
             attributes=attributes,
-            index_interval_bytes=int(setting(self.plan.policy, each.plan.topic, "index.interval.bytes")),
+            index_interval_bytes=self.interval_bytes(each.plan.topic),
             make=make,
             parts=known.parts,
             made=dict(known.made),
@@ -399,7 +403,7 @@ class Stager:
             base_offset=change.base_offset,
             size=change.size_before if target else change.size_after,
             without=tuple((one.start, one.end) for one in change.removed) if target else (),
-            interval_bytes=int(setting(self.plan.policy, each.plan.topic, "index.interval.bytes")),
+            interval_bytes=self.interval_bytes(each.plan.topic),
             target=target,
             with_log=bool(target) and change.method == "excise",
         )
@@ -411,7 +415,7 @@ class Stager:
         try:
             if each.swaps:
                 each.folder.make_private_folders()
-                interval = int(setting(self.plan.policy, each.plan.topic, "index.interval.bytes"))
+                interval = self.interval_bytes(each.plan.topic)
                 stage = f"{each.folder.private}/stage"
                 stage_swaps(self.engine, self.place(each), stage, each.swaps, interval)
         except KrepairError as error:
@@ -532,7 +536,7 @@ class Stager:
             change=change,
             base_offset=base_offset,
             log_bytes=logs[base_offset],
-            interval_bytes=int(setting(self.plan.policy, each.plan.topic, "index.interval.bytes")),
+            interval_bytes=self.interval_bytes(each.plan.topic),
             target=target,
             attributes=read_attributes(_like_file(each.folder, each.partition, change), each.folder.tree),
             segments=tuple(sorted(logs.items())) if change.name.endswith(".txnindex") else (),

@@ -12,6 +12,7 @@ from krepair.fixes.snapshots import snapshot_problems
 from krepair.fixes.survey import place_of
 from krepair.fixes.swaps import not_completed
 from krepair.journal.status import ChangeState, read_status, staged_groups
+from krepair.logdir.config import load_settings
 from krepair.logdir.reading import status_of, why
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
@@ -43,11 +44,17 @@ def verify_log_dir(path: str, options: Options, progress: Progress | None = None
 
     Raises:
         NotALogDirError: the path is none.
+        UsageError: a configuration file or value is wrong.
     """
     progress = progress or SilentProgress()
     view = read_log_dir(path)
     partitions = [each for each in view.partitions if options.wants(each.topic, each.number)]
-    items = [item for each in partitions for item in _segment_items(view, each)]
+    settings = load_settings(options.config, options.topic_config, dict(options.settings))
+    items = [
+        item
+        for each in partitions
+        for item in _segment_items(view, each, settings.topic(each.topic).index_interval_bytes)
+    ]
     sizes = [segment.log.size for each in partitions for segment in each.segments]
     engine = choose_engine(options.engine, options.master, sum(sizes))
     problems = [
@@ -89,12 +96,14 @@ def verify_log_dir(path: str, options: Options, progress: Progress | None = None
     )
 
 
-def _segment_items(view: LogDir, partition: Partition) -> list[VerifyItem]:
+def _segment_items(view: LogDir, partition: Partition, interval_bytes: int) -> list[VerifyItem]:
     return [
         VerifyItem(
             place=place_of(view, partition),
             base_offset=segment.base_offset,
             active=segment is partition.segments[-1],
+            interval_bytes=interval_bytes,
+            clean=view.clean_shutdown,
         )
         for segment in partition.segments
     ]
@@ -193,7 +202,9 @@ class _VerifyPlan:
                 elif isinstance(change, RewriteSegments):
                     items.append(stager.finish_item(staging, change, stage=folder.path, make=False))
                 elif isinstance(change, CompleteSwap):
-                    wrong = not_completed(self.engine, stager.place(staging), plan, change)
+                    wrong = not_completed(
+                        self.engine, stager.place(staging), plan, change, stager.interval_bytes(plan.topic)
+                    )
                     if wrong:
                         self._note(plan, change.change_id, wrong)
                 elif isinstance(change, SetAside | MendLog):
