@@ -5,24 +5,30 @@ from __future__ import annotations
 import os
 from typing import Literal
 
+import numpy as np
 from msgspec import Struct
 
+from krepair.checks.companions import CompanionAudit
 from krepair.checks.index_findings import (
     INDEX,
     TIME_INDEX,
     IndexFile,
     IndexProblem,
+    byte_problems,
     entries_of,
     last_timestamp_read,
     offset_entries,
+    time_entries,
 )
 from krepair.checks.index_judge import SegmentIndexes
+from krepair.checks.walk import walk
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Attributes
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.formats import time_index, txn_index
 from krepair.kernels.header_walk import HeaderWalk
+from krepair.kernels.places import claimed_places
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, status_of, why
 from krepair.pipeline.index_files import SpotCheck, read_front, read_index, read_into_of
@@ -354,11 +360,9 @@ def _untrue(item: MendItem, data: bytes, tree: Tree) -> str:
     if suffix == TXN_INDEX:
         return next((each.expected for each in txn_index.damage(data, item.base_offset)), "")
     none = IndexFile(0)
-    files = {each: IndexFile(len(data), data) if each == suffix else none for each in SUFFIXES}
-    judged = SegmentIndexes(item.base_offset, files, active=False)
-    if judged.problems:
-        return judged.problems[0].text
-    stem = f"{item.place.path}/{item.base_offset:020d}"
+    files = {one: IndexFile(len(data), data) if one == suffix else none for one in SUFFIXES}
+    audit = CompanionAudit(item.base_offset, files, np.empty((0, 2), np.int64))
+    stem, end, whole = f"{item.place.path}/{item.base_offset:020d}", 0, True
     with opened_for_reading(f"{stem}.log", tree) as descriptor:
         if item.change.method == "truncate":
             other = (
@@ -367,14 +371,17 @@ def _untrue(item: MendItem, data: bytes, tree: Tree) -> str:
                 else files[INDEX]
             )
             offsets = offset_entries(other, item.base_offset)
-            if SpotCheck(descriptor, item.log_bytes, offsets, judged.audit.times).certain:
+            times = time_entries(files[TIME_INDEX], item.base_offset)
+            wrong = byte_problems(suffix, files[suffix], active=False)
+            if not wrong and SpotCheck(descriptor, item.log_bytes, offsets, times).certain:
                 return ""
-        walk = HeaderWalk(read_into_of(descriptor), item.log_bytes)
-        for rows in walk:
-            judged.audit.feed(rows)
+        # Not by the walk that made the entries.
+        for walked in walk(read_into_of(descriptor), item.log_bytes, claim=claimed_places, check_crc=False):
+            audit.feed(walked)
+            end, whole = walked.position, not walked.problem
     # Behind a damaged batch nothing can be told; what is before it was held against the log.
-    judged.finish(walk.position, item.interval_bytes, whole=walk.whole, clean=False)
-    return next((problem.text for problem in judged.problems if problem.suffix == suffix), "")
+    found = audit.finish(end, item.interval_bytes, whole=whole)
+    return next((text for one, _, text in found if one == suffix), "")
 
 
 def _stage(item: MendItem, data: bytes, disk: RealDisk) -> None:
