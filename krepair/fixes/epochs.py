@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from krepair.checks.catalogue import Finding
-from krepair.durable.tree import Tree
 from krepair.errors import StalePlanError
 from krepair.fixes.indexes import why_untouched
 from krepair.fixes.survey import Surveyed, scan_partitions
@@ -208,14 +207,3 @@ def made_anew(seen: SeenEpochs, change: ReplaceFile, where: str) -> bytes:
     if seen.left or (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
         raise StalePlanError(f"{where}: the entries worked out anew are not the plan's {seen.left}".rstrip())
     return data
-
-
-def not_as_planned(path: str, change: ReplaceFile, tree: Tree | None = None) -> str:
-    """What is wrong with a replaced checkpoint, or empty."""
-    try:
-        data = read_whole(path, change.size_after + 1, tree)
-    except OSError as error:
-        return f"could not be read: {why(error)}"
-    if (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
-        return f"is not the file of {change.size_after} bytes that the plan makes"
-    return ""

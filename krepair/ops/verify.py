@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from typing import Any
 
 from krepair.durable.disk import Disk
 from krepair.errors import KrepairError, StalePlanError
-from krepair.fixes.epochs import not_as_planned
 from krepair.fixes.snapshots import snapshot_problems
 from krepair.fixes.survey import place_of
 from krepair.fixes.swaps import not_completed
 from krepair.journal.status import ChangeState, read_status, staged_groups
 from krepair.logdir.config import load_settings
-from krepair.logdir.reading import status_of, why
+from krepair.logdir.reading import why
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.reports import Problem, VerifyReport
@@ -22,20 +22,21 @@ from krepair.ops.stage import Stager, Staging, is_made_here
 from krepair.ops.target import check_target, disk_of, journal_folder, listed, view_of
 from krepair.options import Options
 from krepair.pipeline.compare import compare_with_sources
-from krepair.pipeline.damage import mended
 from krepair.pipeline.engine import Engine, choose_engine
 from krepair.pipeline.indexes import MendItem
 from krepair.pipeline.items import FinishItem, VerifyItem
-from krepair.pipeline.jobs import FINISH, VERIFY, VERIFY_MENDED
+from krepair.pipeline.jobs import FINISH, VERIFY, VERIFY_MENDED, Task
 from krepair.pipeline.progress import Progress, SilentProgress
+from krepair.pipeline.readings.choose import Ground, read_checkpoint_again, second_readings
+from krepair.pipeline.readings.partition import Reading
 from krepair.plan.model import (
+    Change,
     CompleteSwap,
-    MendLog,
     PartitionPlan,
     Plan,
     ReplaceFile,
     RewriteSegments,
-    SetAside,
+    RootPlan,
 )
 
 
@@ -109,6 +110,10 @@ def _segment_items(view: LogDir, partition: Partition, interval_bytes: int) -> l
     ]
 
 
+def _is_index(change: ReplaceFile) -> bool:
+    return change.method != "remove" and not is_made_here(change.name)
+
+
 def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) -> VerifyReport:
     """Hold what apply made against the plan; with ``options.originals`` also against the kept originals.
 
@@ -149,6 +154,7 @@ class _VerifyPlan:
         self.originals = originals
         self.problems: list[Problem] = []
         self.mended: list[tuple[PartitionPlan, MendItem]] = []
+        self.again: list[tuple[PartitionPlan, Change, Task[Any, Reading], Any]] = []
 
     def report(self, partitions: Sequence[PartitionPlan]) -> VerifyReport:
         work = [(each, item) for each in partitions for item in self._items(each)]
@@ -164,9 +170,9 @@ class _VerifyPlan:
             if problem:
                 self._note(each, item.change.change_id, problem)
         self.progress.finish()
-        segments += self._files(partitions)
+        segments += self._files() + self._read_again()
         if self.plan.root is not None:
-            self.problems.extend(RootRun(self.plan, self.plan.root, self.disk).verify())
+            self._read_root(self.plan.root)
             segments += len(self.plan.root.changes)
         return VerifyReport(
             target=self.plan.log_dir,
@@ -195,6 +201,9 @@ class _VerifyPlan:
             states = read_status(self.disk, self.plan.log_dir, self.plan.plan_id, plan)
             staging = Staging(plan, partition, folder, (), staged=staged_groups(folder))
             logs = {segment.base_offset: segment.log.size for segment in partition.segments}
+            log_start = self.view.log_start.offsets.get((partition.topic, partition.number), -1)
+            place = stager.place(staging)
+            ground = Ground(self.plan, plan, place, tuple(logs), log_start, self.disk.tree)
             for change in plan.changes:
                 state = states[change.change_id]
                 if state not in {ChangeState.COMMITTED, ChangeState.PURGED}:
@@ -207,58 +216,41 @@ class _VerifyPlan:
                     )
                     if wrong:
                         self._note(plan, change.change_id, wrong)
-                elif isinstance(change, SetAside | MendLog):
-                    self._verify_loss(plan, staging, stager, change)
                 else:
-                    self._verify_file(plan, staging, stager, change, logs)
+                    self.again += [(plan, change, *work) for work in second_readings(ground, change)]
+                    if isinstance(change, ReplaceFile) and _is_index(change):
+                        target = f"{folder.path}/{change.name}"
+                        self.mended.append((plan, stager.mend_item(staging, change, logs, target)))
         except (KrepairError, OSError) as error:
             text = error.message if isinstance(error, KrepairError) else f"{error.filename}: {error.strerror}"
             self._note(plan, "", text)
         return items
 
-    def _verify_file(
-        self, plan: PartitionPlan, staging: Staging, stager: Stager, change: ReplaceFile, logs: dict[int, int]
-    ) -> None:
-        """A replaced file; an index is left for the engine, see ``_files``."""
-        target = f"{staging.folder.path}/{change.name}"
-        if change.method == "remove":
-            if self.disk.tree.is_there(target):
-                self._note(plan, change.change_id, "is there, although the plan removes it")
-        elif is_made_here(change.name):
-            wrong = not_as_planned(target, change, self.disk.tree)
-            if wrong:
-                self._note(plan, change.change_id, wrong)
-        else:
-            self.mended.append((plan, stager.mend_item(staging, change, logs, target)))
+    def _read_root(self, root: RootPlan) -> None:
+        """The checkpoints of the root: as the plan makes them, and right by other code."""
+        run = RootRun(self.plan, root, self.disk)
+        found = run.verify()
+        self.problems += found
+        for change in root.changes if not found else ():
+            kept = f"{run.folder.private}/keep/{change.name}"
+            try:
+                texts = read_checkpoint_again(change.name, kept, self.view, self.engine, self.disk.tree)
+            except OSError as error:
+                texts = [f"{error.filename}: {why(error)}"]
+            self.problems += [
+                Problem(partition="", file=change.name, position=-1, text=text, change_id=change.change_id)
+                for text in texts
+            ]
 
-    def _verify_loss(
-        self, plan: PartitionPlan, staging: Staging, stager: Stager, change: SetAside | MendLog
-    ) -> None:
-        if isinstance(change, MendLog):
-            self._verify_log(plan, staging, stager, change)
-            return
-        there = [name for name in change.names if self.disk.tree.is_there(f"{staging.folder.path}/{name}")]
-        if there:
-            self._note(plan, change.change_id, f"{there[0]} is there, although the plan sets it aside")
+    def _read_again(self) -> int:
+        """What other code than that which made them has against the changes; how many were read."""
+        for plan, change, task, item in self.again:
+            for _, result in self.engine.run(task, [item]):
+                for text in result.problems:
+                    self._note(plan, change.change_id, text)
+        return len(self.again)
 
-    def _verify_log(self, plan: PartitionPlan, staging: Staging, stager: Stager, change: MendLog) -> None:
-        """The log valid from end to end, the plan's bytes, its modification time, and its indexes true of it."""
-        result = mended(stager.mended_item(staging, change, ""))
-        path = f"{staging.folder.path}/{change.name}"
-        if result.failure:
-            self._note(plan, change.change_id, result.why)
-        elif (result.size, result.digest) != (change.size_after, change.digest_after):
-            self._note(
-                plan, change.change_id, f"is not the log of {change.size_after} bytes that the plan makes"
-            )
-        elif status_of(path, self.disk.tree).st_mtime_ns != change.mtime_ns:
-            self._note(plan, change.change_id, "does not have the modification time that the plan says")
-        wrong = [one.suffix for one in result.companions if not one.same and one.suffix != ".txnindex"]
-        if wrong and any(new.name.endswith(tuple(wrong)) for new in change.companions):
-            text = f"{change.base_offset:020d}{wrong[0]} is not what the log gives"
-            self._note(plan, change.change_id, text)
-
-    def _files(self, partitions: Sequence[PartitionPlan]) -> int:
+    def _files(self) -> int:
         """Verify the replaced files; how many there are."""
         items = [item for _, item in self.mended]
         for index, result in self.engine.run(VERIFY_MENDED, items):

@@ -9,7 +9,6 @@ KAFKA-10702 for markers without data.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -24,7 +23,7 @@ from krepair.formats.record import batch_records
 from krepair.formats.txn_index import AbortedTxn
 from krepair.logdir.reading import read_whole
 from krepair.pipeline.items import Place
-from krepair.pipeline.readings.partition import Part, Reading, parts_of, read_kept, reading_at
+from krepair.pipeline.readings.partition import LogFile, Part, Reading, parts_of, read_kept, reading_at
 
 TXN_INDEX_AT_MOST_BYTES = 1 << 30
 
@@ -37,14 +36,14 @@ class AbortedItem(Struct, frozen=True, kw_only=True):
         base_offset: of the segment.
         path: absolute path of its ``.txnindex``; a file that is not there has no entries.
         original: absolute path of the kept one, empty if there was none. One that is gone was purged.
-        base_offsets: of all segments, ascending. A transaction may begin in any of them.
+        logs: of all segments, ascending. A transaction may begin in any of them.
     """
 
     place: Place
     base_offset: int
     path: str
     original: str
-    base_offsets: tuple[int, ...]
+    logs: tuple[LogFile, ...]
 
 
 def verify_aborted(item: AbortedItem) -> Reading:
@@ -64,19 +63,15 @@ def _read(item: AbortedItem, tree: Tree) -> Reading:
     original = read_kept(item.original, TXN_INDEX_AT_MOST_BYTES, tree)
     recorded = None if item.original and original is None else set(txn_index.decode(original or b""))
     replay, read = _Replay(), 0
-    for part in parts_of(
-        item.place,
-        tuple(base for base in item.base_offsets if base <= item.base_offset),
-        tree,
-        check_crc=False,
-    ):
+    logs = [log for log in item.logs if log.base_offset <= item.base_offset]
+    for part in parts_of(logs, tree, check_crc=False):
         read += int(part.walked.sizes.sum())
         replay.keeps = part.base_offset == item.base_offset
         replay.take(part)
         if part.walked.problem:
             text = f"{part.base_offset:020d}.log, position {part.walked.position}: {part.walked.problem}"
             return Reading(problems=(text,), bytes=read)
-    log_start = item.base_offsets[0] if item.base_offsets else 0
+    log_start = item.logs[0].base_offset if item.logs else 0
     problems = _problems(txn_index.decode(data), replay, recorded, log_start)
     return Reading(problems=tuple(problems)[:1], bytes=read)
 
@@ -114,8 +109,7 @@ class _Replay:
             if not headers["attributes"][at] & batch_v2.CONTROL:
                 self._opened.setdefault(producer_id, first)
             elif headers["record_count"][at]:
-                raw = os.pread(part.descriptor, int(part.walked.sizes[at]), int(part.walked.positions[at]))
-                self._marker(producer_id, first, raw)
+                self._marker(producer_id, first, part.batch(at))
 
     def _marker(self, producer_id: int, offset: int, raw: bytes) -> None:
         record = next(iter(batch_records(raw, 0)), None)

@@ -22,7 +22,7 @@ from krepair.formats.filenames import (
 )
 from krepair.pipeline.items import Place
 from krepair.pipeline.place import reached
-from krepair.pipeline.readings.partition import log_end_of
+from krepair.pipeline.readings.partition import LogFile, log_end_of
 
 Key = tuple[str, int]
 """Topic and partition number."""
@@ -36,11 +36,11 @@ class LogEndItem(Struct, frozen=True, kw_only=True):
 
     Attributes:
         place: of the partition.
-        base_offset: of its last segment.
+        log: of its last segment.
     """
 
     place: Place
-    base_offset: int
+    log: LogFile
 
 
 class LogEnd(Struct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ def read_log_end(item: LogEndItem) -> LogEnd:
 
 def _end(item: LogEndItem, tree: Tree) -> int | None:
     try:
-        return log_end_of(item.place, item.base_offset, tree)
+        return log_end_of(item.log, tree)
     except OSError:
         return None
 

@@ -22,6 +22,7 @@ from krepair.formats.checkpoint import EpochEntry, decode_epochs, encode_epochs
 from krepair.pipeline.items import Place
 from krepair.pipeline.readings.partition import (
     Int64s,
+    LogFile,
     Part,
     Reading,
     not_the_planned_file,
@@ -44,7 +45,9 @@ class EpochsItem(Struct, frozen=True, kw_only=True):
         change: of the plan.
         path: absolute path of the new file.
         original: absolute path of the kept one, empty if none is kept.
-        base_offsets: of the segments, ascending, at least one.
+        logs: of the segments that the file was made of, ascending, at least one.
+        logs_are_whole: whether these logs are as they were then. If not, batches may be missing, and it is only asked
+            whether the file names the right epochs for those that are there.
         log_start: what ``log-start-offset-checkpoint`` says of the partition, -1 if nothing.
         compacts: whether the topic is compacted.
         zero_counts: whether the broker writes epoch 0 (2.7 and later).
@@ -54,9 +57,10 @@ class EpochsItem(Struct, frozen=True, kw_only=True):
     change: ReplaceFile
     path: str
     original: str
-    base_offsets: tuple[int, ...]
+    logs: tuple[LogFile, ...]
     log_start: int
     compacts: bool
+    logs_are_whole: bool = True
     zero_counts: bool = True
 
 
@@ -75,7 +79,7 @@ def _read(item: EpochsItem, tree: Tree) -> Reading:
         return Reading(problems=(f"{text} was expected",))
     log = _Log(item, found.entries, _log_start(item, tree))
     read = 0
-    for part in parts_of(item.place, item.base_offsets, tree, check_crc=False):
+    for part in parts_of(item.logs, tree, check_crc=False):
         log.take(part)
         read += int(part.walked.sizes.sum())
     original = read_kept(item.original, MOST_BYTES + 1, tree)
@@ -86,8 +90,8 @@ def _read(item: EpochsItem, tree: Tree) -> Reading:
 
 def _log_start(item: EpochsItem, tree: Tree) -> int:
     """The recorded log start, if it lies in the log; else the first segment's base offset."""
-    first, end = item.base_offsets[0], item.base_offsets[-1]
-    for part in parts_of(item.place, item.base_offsets[-1:], tree, check_crc=False):
+    first, end = item.logs[0].base_offset, item.logs[-1].base_offset
+    for part in parts_of(item.logs[-1:], tree, check_crc=False):
         end = max([end, *(part.lasts[-1:] + 1).tolist()])
     return item.log_start if first < item.log_start <= end else first
 
@@ -149,7 +153,7 @@ class _Log:
         self.start = start
         self.compacted = item.compacts
         self.damaged = False
-        self.highest, self.last, self.end = _NO_EPOCH, -1, item.base_offsets[0]
+        self.highest, self.last, self.end = _NO_EPOCH, -1, item.logs[0].base_offset
         self.rises: list[_Rise] = []
         self.misnamed: list[_Misnamed] = []
         self._segment = -1
@@ -196,14 +200,14 @@ def _problems(
     for entry in entries:
         if entry.start_offset < 0 or entry.epoch < 0:
             yield f"epoch {entry.epoch} starts at {entry.start_offset}: a negative number"
-        if entry.start_offset > log.end and not log.damaged:
+        if entry.start_offset > log.end and not log.damaged and item.logs_are_whole:
             yield f"epoch {entry.epoch} starts at {entry.start_offset}, past the log end {log.end}"
     for one in log.misnamed:
         if not _may_be(item, one, entries, log, recorded):
             named = f"epoch {one.named.epoch}" if one.named else "no epoch"
             yield f"offset {one.offset} is of epoch {one.shown}, the file gives it to {named}"
             break
-    if recorded is not None:
+    if recorded is not None and item.logs_are_whole:
         yield from _invented(entries, log, recorded)
         yield from _dropped(entries, log, recorded)
 

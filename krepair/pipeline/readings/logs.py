@@ -14,9 +14,9 @@ from krepair.formats import txn_index
 from krepair.logdir.fingerprint import digest_file
 from krepair.logdir.reading import opened_for_reading, read_whole, status_of
 from krepair.pipeline.items import Place
-from krepair.pipeline.readings.partition import Reading, parts_of, read_kept, reading_at
+from krepair.pipeline.readings.partition import LogFile, Reading, parts_of, read_kept, reading_at
 from krepair.pipeline.verify import companion_audit
-from krepair.plan.model import MendLog, SetAside
+from krepair.plan.model import MendLog
 
 CUT = ".cut"
 """Ends the name under which the cut bytes of a log are kept."""
@@ -68,8 +68,9 @@ def _read(item: MendedLogItem, tree: Tree) -> Reading:
 
 def _log_problems(item: MendedLogItem, audit: CompanionAudit, tree: Tree) -> Iterator[str]:
     change = item.change
+    log = LogFile(base_offset=change.base_offset, path=f"{item.place.path}/{change.name}")
     first, last = -1, change.base_offset - 1
-    for part in parts_of(item.place, (change.base_offset,), tree, check_crc=True):
+    for part in parts_of([log], tree, check_crc=True):
         if len(part.firsts):
             first = int(part.firsts[0]) if first < 0 else first
             last = int(part.lasts[-1])
@@ -173,13 +174,3 @@ def _gone_problems(item: GoneItem, tree: Tree) -> Iterator[str]:
             yield f"{name} is not kept in {item.keep}"
         elif kept is not None and (kept.st_size, kept.st_mtime_ns) != (size, mtime_ns):
             yield f"{name}: what is kept is not the file of {size} bytes that was taken away"
-
-
-def gone_files(change: SetAside, files: dict[str, tuple[int, int]]) -> tuple[tuple[str, int, int], ...]:
-    """The files of a segment that was set aside, for a ``GoneItem``.
-
-    Args:
-        change: of the plan.
-        files: name -> (bytes, modification time in nanoseconds) when the plan was made.
-    """
-    return tuple((name, *files[name]) for name in change.names)

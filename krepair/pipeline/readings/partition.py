@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,11 +14,11 @@ from krepair.checks.walk import Walked, walk
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.kernels.places import claimed_places
+from krepair.kernels.scan import ReadInto
 from krepair.logdir.fingerprint import digest_bytes
-from krepair.logdir.reading import opened_for_reading, read_whole, status_of, why
+from krepair.logdir.reading import opened_for_reading, read_whole, why
 from krepair.pipeline.items import Place
 from krepair.pipeline.place import reached
-from krepair.pipeline.regenerate import read_into_from
 from krepair.plan.model import ReplaceFile
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
@@ -72,18 +74,37 @@ def read_kept(path: str, at_most: int, tree: Tree) -> bytes | None:
         return None
 
 
+class LogFile(Struct, frozen=True, kw_only=True):
+    """Where the ``.log`` of a segment is: in its folder, or among the kept originals.
+
+    Attributes:
+        base_offset: of the segment.
+        path: absolute path.
+        cut: absolute path of the kept bytes that were cut from its end, empty if none were.
+    """
+
+    base_offset: int
+    path: str
+    cut: str = ""
+
+
 class Part(NamedTuple):
     """Some batches of a segment, side by side.
 
     Attributes:
         base_offset: of the segment.
-        descriptor: of its ``.log``, open.
+        read_into: fills a buffer from a position of its ``.log``.
         walked: the batches.
     """
 
     base_offset: int
-    descriptor: int
+    read_into: ReadInto
     walked: Walked
+
+    def batch(self, at: int) -> bytes:
+        """The bytes of one of the batches."""
+        buffer = bytearray(int(self.walked.sizes[at]))
+        return bytes(buffer[: self.read_into(memoryview(buffer), int(self.walked.positions[at]))])
 
     @property
     def firsts(self) -> Int64s:
@@ -103,28 +124,50 @@ class Part(NamedTuple):
         return self.walked.headers["magic"] == batch_v2.MAGIC
 
 
-def parts_of(place: Place, base_offsets: tuple[int, ...], tree: Tree, *, check_crc: bool) -> Iterator[Part]:
-    """The batches of a partition's segments, ascending. A damaged segment ends with a part that tells its problem.
+def parts_of(logs: Iterable[LogFile], tree: Tree, *, check_crc: bool) -> Iterator[Part]:
+    """The batches of segments, in the order given. A damaged segment ends with a part that tells its problem.
 
     Raises:
         OSError: a log cannot be read.
     """
-    for base_offset in base_offsets:
-        path = f"{place.path}/{base_offset:020d}.log"
-        size = status_of(path, tree).st_size
-        with opened_for_reading(path, tree) as descriptor:
-            for walked in walk(read_into_from(descriptor), size, claim=claimed_places, check_crc=check_crc):
-                yield Part(base_offset, descriptor, walked)
+    for log in logs:
+        with ExitStack() as opened:
+            pieces = []
+            for path in (log.path, log.cut):
+                if path:
+                    descriptor = opened.enter_context(opened_for_reading(path, tree))
+                    pieces.append((descriptor, os.fstat(descriptor).st_size))
+            read_into, size = _one_after_the_other(pieces), sum(size for _, size in pieces)
+            for walked in walk(read_into, size, claim=claimed_places, check_crc=check_crc):
+                yield Part(log.base_offset, read_into, walked)
 
 
-def log_end_of(place: Place, base_offset: int, tree: Tree) -> int | None:
+def _one_after_the_other(pieces: Sequence[tuple[int, int]]) -> ReadInto:
+    """Reads open files of known sizes as if they were one."""
+
+    def read_into(buffer: memoryview, position: int) -> int:
+        done, start = 0, 0
+        for descriptor, size in pieces:
+            at = position + done - start
+            if 0 <= at < size and done < len(buffer):
+                got = os.preadv(descriptor, [buffer[done : done + size - at]], at)
+                done += got
+                if got < min(len(buffer), size - at):
+                    return done
+            start += size
+        return done
+
+    return read_into
+
+
+def log_end_of(log: LogFile, tree: Tree) -> int | None:
     """The offset after the last batch of the last segment, by a walk with every CRC; None where damage hides it.
 
     Raises:
         OSError: the log cannot be read.
     """
-    end = base_offset
-    for part in parts_of(place, (base_offset,), tree, check_crc=True):
+    end = log.base_offset
+    for part in parts_of([log], tree, check_crc=True):
         if len(part.firsts):
             end = max(end, int(part.lasts[-1]) + 1)
         if part.walked.problem:

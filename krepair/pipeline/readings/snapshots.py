@@ -8,10 +8,8 @@ Source: ``ProducerStateManager``, ``ProducerStateEntry`` and ``ProducerAppendInf
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
@@ -24,7 +22,14 @@ from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
 from krepair.formats.record import batch_records
 from krepair.logdir.reading import read_whole
 from krepair.pipeline.items import Place
-from krepair.pipeline.readings.partition import Part, Reading, not_the_planned_file, parts_of, reading_at
+from krepair.pipeline.readings.partition import (
+    LogFile,
+    Part,
+    Reading,
+    not_the_planned_file,
+    parts_of,
+    reading_at,
+)
 from krepair.plan.model import ReplaceFile
 
 SNAPSHOT_AT_MOST_BYTES = 1 << 30
@@ -42,7 +47,8 @@ class SnapshotItem(Struct, frozen=True, kw_only=True):
         path: absolute path of the new file.
         earlier: (offset, absolute path) of every snapshot that was there when the plan was made, where it is now: in
             the folder or kept. The one that the new file replaces is its kept original.
-        base_offsets: of the segments, ascending, at least one.
+        logs: of the segments that the file was made of, ascending, at least one.
+        logs_are_whole: whether these logs are as they were then. If not, only the file's own bytes are read.
         log_start: what ``log-start-offset-checkpoint`` says of the partition, -1 if nothing.
         version: of the broker that will start, empty if not known.
         now_ms: the plan's clock.
@@ -53,11 +59,12 @@ class SnapshotItem(Struct, frozen=True, kw_only=True):
     change: ReplaceFile
     path: str
     earlier: tuple[tuple[int, str], ...]
-    base_offsets: tuple[int, ...]
+    logs: tuple[LogFile, ...]
     log_start: int
     version: tuple[int, ...]
     now_ms: int
     expiry_ms: int
+    logs_are_whole: bool = True
 
 
 def verify_snapshot(item: SnapshotItem) -> Reading:
@@ -73,26 +80,31 @@ def _read(item: SnapshotItem, tree: Tree) -> Reading:
     if isinstance(found, Damage):
         return Reading(problems=(f"{found.expected} was expected, found {found.found}",))
     log_end = int(item.change.name.partition(".")[0])
-    first = item.base_offsets[0]
+    first = item.logs[0].base_offset
     start = item.log_start if first < item.log_start <= log_end else first
     base, missing = _newest(item, start, log_end, tree)
-    if missing:
-        return Reading()  # purged with the originals: what the file was made from is not there any more
+    if missing or not item.logs_are_whole:
+        return Reading()  # what the file was made of is not there any more
     replay = _Replay(item, start if base is None else max(base[0], start))
     replay.load(ProducerSnapshot(()) if base is None else base[1], start)
     read, end = 0, first
-    bases = [*item.base_offsets, 2**63 - 1]
-    needed = tuple(base for base, after in pairwise(bases) if after > replay.start)
-    for part in parts_of(item.place, needed, tree, check_crc=True):
+    for part in parts_of(_needed(item.logs, replay.start), tree, check_crc=True):
         replay.take(part)
         read += int(part.walked.sizes.sum())
         end = max([end, part.base_offset, *(part.lasts[-1:] + 1).tolist()])
-        if part.walked.problem and part.base_offset != item.base_offsets[-1]:
+        if part.walked.problem and part.base_offset != item.logs[-1].base_offset:
             text = f"{part.base_offset:020d}.log, position {part.walked.position}: {part.walked.problem}"
             return Reading(problems=(text,), bytes=read)
+    end = max(end, item.logs[-1].base_offset)
     problems = [] if end == log_end else [f"the log ends at offset {end}"]
     problems += _differences(found, replay.entries())
     return Reading(problems=tuple(problems), bytes=read)
+
+
+def _needed(logs: tuple[LogFile, ...], start: int) -> list[LogFile]:
+    """The logs that may have batches from an offset on."""
+    ends = [*(log.base_offset for log in logs[1:]), 2**63 - 1]
+    return [log for log, end in zip(logs, ends, strict=True) if end > start]
 
 
 def _newest(
@@ -169,8 +181,7 @@ class _Replay:
             if not header.attributes & batch_v2.CONTROL:
                 self._data(header)
             elif header.record_count:
-                raw = os.pread(part.descriptor, int(part.walked.sizes[at]), int(part.walked.positions[at]))
-                self._marker(header, raw)
+                self._marker(header, part.batch(at))
 
     def _data(self, header: batch_v2.BatchHeader) -> None:
         producer = self.producers.setdefault(header.producer_id, _Producer(header.producer_epoch))
