@@ -15,6 +15,7 @@ from krepair.fixes.gates import why_untouched
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers import transaction_indexes_disagree
+from krepair.fixes.second_readings import Applied, Job, aborted_job, read_again
 from krepair.fixes.staging import Staging, Work, error_of
 from krepair.fixes.survey import Sight, Survey
 from krepair.logdir.values import LogDir, Partition, Segment
@@ -120,6 +121,13 @@ class Index(Fix):
             staging, item = jobs[index]
             work.segments += 1
             work.found(staging, item.change, result.why if result.failure else "")
+        read_again(work, stagings, _second_reading)
+
+
+def _second_reading(applied: Applied, change: Change) -> Iterator[Job]:
+    assert isinstance(change, ReplaceFile)
+    if change.name.endswith(".txnindex"):
+        yield aborted_job(applied, change.name, applied.logs_before_compaction()[0])
 
 
 INDEX = Index()
