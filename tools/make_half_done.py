@@ -1,4 +1,4 @@
-"""Makes the fixtures of what an earlier krepair left behind: directories half applied, applied, half undone, half purged.
+"""Makes the fixtures of what an earlier krepair left behind: half applied, applied, half undone, half purged.
 
     python -m tools.make_half_done 7d977dd --out fixtures
 
@@ -42,8 +42,6 @@ SCENES = (
 )
 """Between them every kind of change, both orders of renames, with the fence and without."""
 VERBS = ("apply", "undo", "purge")
-KILLS_OF_APPLY = 7
-KILLS_OF_OTHERS = 2
 LEVEL = 19
 FORMAT_VERSION = 1
 
@@ -56,10 +54,13 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("fixtures"), help="folder for earlier-COMMIT.json.zst"
     )
+    parser.add_argument(
+        "--kills", type=int, default=7, help="of apply, per scene; a third of them of undo and purge"
+    )
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.inside:
-        record(given.out)
+        record(given.out, given.kills)
         return
     product = given.krepair or given.commit
     with tempfile.TemporaryDirectory(prefix="krepair-earlier-") as work:
@@ -68,8 +69,9 @@ def main() -> None:
             subprocess.run(["rm", "-r", f"{work}/krepair"], check=True)
             _take_out(given.krepair, Path(work), "krepair")
         raw = Path(work) / "recorded.json"
+        inside = ["--inside", "--out", str(raw), "--kills", str(given.kills)]
         subprocess.run(
-            [sys.executable, os.path.abspath(__file__), given.commit, "--inside", "--out", str(raw)],
+            [sys.executable, os.path.abspath(__file__), given.commit, *inside],
             cwd=work,
             env=os.environ | {"PYTHONPATH": work},
             check=True,
@@ -85,7 +87,7 @@ def _take_out(commit: str, folder: Path, *paths: str) -> None:
     subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
 
 
-def record(out: Path) -> None:
+def record(out: Path, kills: int) -> None:
     """Record all states of all scenes; everything that is imported here is of the earlier commit."""
     from tools.torture import faults
 
@@ -100,7 +102,7 @@ def record(out: Path) -> None:
         scene = build(name)
         runner.warm_up([scene], work)
         wanted = find_wanted(runner, scene, work)
-        for steps in _chosen(wanted.counts):
+        for steps in _chosen(wanted.counts, kills):
             states.append(_state(runner, scene, steps, work, blobs))
             ends = {verb: end["code"] for verb, end in states[-1]["ends"].items()}
             print(f"{name}: {steps}: {ends}", flush=True)
@@ -112,12 +114,12 @@ def record(out: Path) -> None:
     out.write_text(json.dumps(document, indent=1, sort_keys=True))
 
 
-def _chosen(counts: dict[str, int]) -> Iterator[str]:
+def _chosen(counts: dict[str, int], kills: int) -> Iterator[str]:
     """Steps that leave a state: each verb killed at calls that are evenly spread, and an apply that came to its end."""
     for verb, first, most in (
-        ("apply", "", KILLS_OF_APPLY),
-        ("undo", "apply.", KILLS_OF_OTHERS),
-        ("purge", "apply.", KILLS_OF_OTHERS),
+        ("apply", "", kills),
+        ("undo", "apply.", kills // 3),
+        ("purge", "apply.", kills // 3),
     ):
         places = {round((place + 1) * counts[verb] / (most + 1)) for place in range(most)}
         yield from (f"{first}{verb}@{number}a" for number in sorted(places) if number)

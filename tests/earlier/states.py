@@ -1,11 +1,11 @@
 """Directories that an earlier krepair left behind, put on a disk again; see ``tools/make_half_done.py``.
 
-A plan, its copy, the journal and what the fence has seen name the host, the path and the inode of the log directory, and
-inodes of files. No file system gives a file an inode of our choice. So the files are written anew, names of one file
-as hard links of one file, and then those numbers and names, and nothing else, are replaced in the JSON as text: by
-this module's own reading of it, which knows no type of krepair. What was sealed is sealed again: SHA-256 of the plan,
-the plan id that is its beginning, the CRC-32 of each journal line. That this reading is right is seen in every state:
-with nothing replaced it gives every byte and every seal back.
+A plan, its copy, the journal and what the fence has seen name the host, the path and the inode of the log directory,
+and inodes of files. No file system gives a file an inode of our choice. So the files are written anew (the names of
+one file as hard links of one file). Then those numbers and names, and nothing else, are replaced in the JSON. This
+module reads that JSON by itself and uses no type of krepair, so a changed format is not hidden. What was sealed is
+sealed again: the SHA-256 of the plan, the plan id that is its beginning, the CRC-32 of each journal line. Each use
+proves that this reading is right: with nothing replaced it gives every byte and every seal back.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class State:
     ends: dict[str, End]
     blobs: dict[str, bytes]
 
-    def open_intents(self) -> set[str]:
-        """What the journals of the state announced last without having come to its end; pure reading of JSON."""
+    def open_intents(self, journals: str = "/journal") -> set[str]:
+        """What the journals whose names end so announced without having come to its end; pure reading of JSON."""
         out: set[str] = set()
         for entry in self.entries:
-            if entry["name"].endswith("/journal"):
+            if entry["name"].endswith(journals):
                 out |= _open_intents(self.blobs[entry["blob"]])
         return out
 
@@ -155,7 +155,7 @@ def place(state: State, root: Path) -> Placed:
 def _write(state: State, log_dir: Path, gone: Path) -> dict[int, int]:
     """Write all files; gives the new inode of each recorded one.
 
-    An inode that the plan or a journal names and no file has any more becomes that of a file outside of the log directory.
+    An inode that is named and that no file has any more becomes that of a file outside of the log directory.
     """
     inodes: dict[int, int] = {}
     first: dict[int, Path] = {}
