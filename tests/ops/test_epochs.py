@@ -221,6 +221,7 @@ def test_missing_file_takes_owner_and_mode_of_the_log_and_undo_removes_it(tmp_pa
     assert tree(log_dir) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["apply", "undo"])
 def test_at_every_stop_the_file_is_the_old_or_the_new_one_and_the_verb_can_be_run_again(
     tmp_path: Path, verb: str

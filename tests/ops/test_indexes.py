@@ -156,6 +156,7 @@ def test_purge_frees_the_old_files_and_a_later_apply_has_nothing_to_do(whole: Pa
     assert rules(checked(whole)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["apply", "undo"])
 def test_at_every_stop_each_index_is_the_old_or_the_new_one_and_the_verb_can_be_run_again(
     tmp_path: Path, verb: str
@@ -434,6 +435,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return log_dir
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("suffix", "serves"), [(".index", offset_index_serves), (".timeindex", time_index_serves)]
 )
@@ -498,6 +500,7 @@ def test_what_travels_to_a_worker_gives_the_same_result(padded: Path) -> None:
         assert travelled == task.run(item)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_no_log_however_spoiled_stops_the_look_at_its_indexes(shared: Path, data: st.DataObject) -> None:

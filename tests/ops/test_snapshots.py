@@ -434,6 +434,7 @@ def test_snapshot_that_a_real_broker_wrote_at_its_clean_stop_comes_back(
     assert len(written) > 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["apply", "undo"])
 def test_at_every_stop_a_snapshot_is_left_and_the_verb_can_be_run_again(tmp_path: Path, verb: str) -> None:
     log_dir = made(tmp_path)
@@ -489,6 +490,7 @@ def test_one_plan_mends_snapshots_and_compacts_and_undo_takes_both_back(tmp_path
     assert tree(case.path) == before
 
 
+@pytest.mark.slow
 def test_plan_of_snapshots_and_compaction_goes_on_after_a_stop_anywhere(memory_dir: Path) -> None:
     case, plan = bloat_without_snapshots(memory_dir)
     (case.path / ".lock").touch()

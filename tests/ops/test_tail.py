@@ -415,6 +415,7 @@ def prepared(root: Path, way: str) -> Torn:
     return torn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("verb", ["apply", "undo"])
 def test_stopped_at_every_call_it_can_be_run_again_and_taken_back(
@@ -502,6 +503,7 @@ def test_all_fixes_in_one_plan_and_what_follows_in_a_second_then_nothing(tmp_pat
     assert tree(torn.root) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     ("number", "forever"), [(errno.EIO, False), (errno.ENOSPC, True)], ids=["EIO once", "ENOSPC forever"]
