@@ -55,7 +55,7 @@ sys.addaudithook(_listen)
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Tests without the marks have no Java: their own starts are listened for, their children find none."""
-    global _java_starts  # noqa: PLW0603 - one test runs at a time
+    global _java_starts
     if item.get_closest_marker("broker") or item.get_closest_marker("spark"):
         return (yield)
     before, _java_starts = os.environ.get("JAVA_HOME"), []

@@ -79,7 +79,7 @@ def test_hostile_name_anywhere_is_found_and_shown_escaped(memory_dir: Path, name
     found = codes(runs)
     assert found["check"] == [ExitCode.FOUND if rule else ExitCode.DONE] * 2
     assert (found["verify"][0], found["transactions"], found["groups"]) == (0, [0], [0])
-    # The swap of no log stays, and with it what else of its kind there may be is worked out.
+    # No broker names a swap so: its partition is left alone.
     assert found["plan"] == [ExitCode.FOUND if place == "swap" else ExitCode.DONE]
     if name in NO_TEXT and place in {"partition", "swap"}:
         # The plan names what it leaves alone, and a plan holds text.
@@ -153,4 +153,6 @@ def test_hostile_text_in_a_small_file_is_found_and_shown_escaped(
     assert (found["transactions"], found["groups"]) == ([0], [0])
     assert found["plan"] == [ExitCode.DONE if name in NO_FIX else ExitCode.FOUND]
     assert carried_out(runs) == ALL_WELL
-    assert found["dump"][0] in {ExitCode.DONE, ExitCode.FOUND}
+    # An offset checkpoint may name a topic as it likes; what is wrong with such a line only its log directory tells.
+    well_formed = name.endswith("-offset-checkpoint") and text in {"escape", "newline in a name"}
+    assert found["dump"] == [ExitCode.DONE if well_formed else ExitCode.FOUND]
