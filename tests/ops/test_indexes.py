@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
-from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.reports import LogDirReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
-from krepair.options import Engine, Options
 from krepair.pipeline.indexes import InspectItem
 from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import INSPECT, INSPECT_TXN, Task, run_encoded
@@ -29,6 +27,7 @@ from krepair.plan.model import Plan, ReplaceFile, RewriteSegments
 from tests import builders, naive
 from tests.durable.disks import SimulatedCrash, StoppingDisk
 from tests.fixture_dirs import unpack
+from tests.ops.inline import Inline
 from tests.ops.scene import scene, tree
 
 NOW_MS = 1_795_261_500_763  # an hour after the newest record
@@ -37,17 +36,8 @@ FIRST = "00000000000000000000"
 BASES = (0, 240, 480, 720, 960)
 
 
-def options(**changed: object) -> Options:
-    common: dict[str, object] = {
-        "now_ms": NOW_MS,
-        "settings": (("retention.ms", str(DAY_MS)),),
-        "engine": Engine.INLINE,
-    }
-    return Options(**common | changed)  # type: ignore[arg-type]
-
-
-def checked(log_dir: Path, **changed: object) -> LogDirReport:
-    return check([str(log_dir)], options(**changed)).log_dirs[0]
+VERBS = Inline(now_ms=NOW_MS, settings=(("retention.ms", str(DAY_MS)),))
+options, checked = VERBS.options, VERBS.checked
 
 
 def rules(report: LogDirReport) -> list[tuple[str, str]]:
@@ -56,7 +46,7 @@ def rules(report: LogDirReport) -> list[tuple[str, str]]:
 
 
 def planned(log_dir: Path, fix: str = "index", **more: object) -> Plan:
-    return make_plan(str(log_dir), options(fixes=(fix,), **more))
+    return VERBS.planned(log_dir, fixes=(fix,), **more)
 
 
 def changes(plan: Plan) -> dict[str, tuple[str, str]]:

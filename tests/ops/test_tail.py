@@ -22,13 +22,13 @@ from krepair.ops.purge import purge
 from krepair.ops.reports import LogDirReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir, verify_plan
-from krepair.options import Engine, Options
 from krepair.pipeline.damage import MapItem, MapResult, MendedItem, MendedResult, ValidRange
 from krepair.pipeline.jobs import run_encoded
 from krepair.plan.model import MendLog, Plan, RewriteSegments, SetAside
 from tests import builders as b
 from tests.durable.disks import ALL_KINDS, FILE_CHANGING, FailingDisk, SimulatedCrash, StoppingDisk
 from tests.journal.scene import UnsyncedDisk
+from tests.ops.inline import Inline
 from tests.ops.scene import scene, tree
 
 PER_BATCH = 5
@@ -37,14 +37,7 @@ INTERVAL = 200
 KEY = (("index.interval.bytes", str(INTERVAL)),)
 
 
-def options(**given: object) -> Options:
-    values: dict[str, object] = {
-        "engine": Engine.INLINE,
-        "now_ms": b.NOW_MS + 60_000,
-        "fixes": ("tail",),
-        "settings": KEY,
-    }
-    return Options(**(values | given))  # type: ignore[arg-type]
+options = Inline(now_ms=b.NOW_MS + 60_000, fixes=("tail",), settings=KEY).options
 
 
 @dataclass
