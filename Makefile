@@ -12,7 +12,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo test torture lint format bench fixtures docs lock clean
+.PHONY: help install java demo test quick torture lint format bench fixtures docs lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,10 @@ demo: install java ## reclaim a real log directory before your eyes, in .demo/ (
 
 test: install ## all tests; those against real brokers need a JDK and Maven, and say so when they are skipped
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+# What has none of the three marks of pyproject.toml: no broker, no Spark, no loop over every call.
+quick: install ## the tests for every save, less than three minutes: all layers, but no broker, no Spark, nothing slow
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "not broker and not spark and not slow" $(ARGS)
 
 torture: install $(TORTURE_STAMP) ## kills, failing calls, power cuts and more by the ten thousand: hours; can be stopped and continued (ARGS=--help)
 	$(BIN)/python -m tools.torture $(ARGS)

@@ -106,22 +106,6 @@ def read_log_dir(path: str) -> LogDir:
         raise UnreadableError(f"{shown_path(whole)}: could not be read: {why(error)}") from error
 
 
-def read_partition(path: str) -> Partition:
-    """Read one partition folder anew, as when a plan is checked against what is there now.
-
-    Args:
-        path: absolute path of the folder.
-
-    Raises:
-        NotALogDirError: the folder's name is not that of a partition.
-    """
-    folder_path = os.path.abspath(path)
-    name = parse_folder_name(os.path.basename(folder_path))
-    if name.kind is FolderKind.FOREIGN:
-        raise NotALogDirError(f"{shown_path(path)}: expected a partition folder, as topic-0")
-    return _read_partition(name, folder_path, None)
-
-
 def shown_path(path: str) -> str:
     """Make a path printable on one line, whatever bytes are in it."""
     return path if path.isprintable() else path.encode("unicode_escape", "surrogatepass").decode("ascii")

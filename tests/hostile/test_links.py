@@ -197,6 +197,7 @@ def chosen(scene: Scene, state: str, seed: str) -> list[str]:
     return fixed + random.Random(seed).sample([each for each in places if each not in fixed], SAMPLE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("verb", "state"), [(verb, state) for verb in _STATES for state in _STATES[verb]])
 def test_what_a_link_points_to_is_never_touched(scene: Scene, verb: str, state: str) -> None:
     wrong = []

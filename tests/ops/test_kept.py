@@ -133,6 +133,7 @@ def calls_of_apply(bloat: Scene, plan: Plan) -> int:
     return len([call for call in disk.calls if not call.kind.startswith("sync")])
 
 
+@pytest.mark.slow
 def test_after_a_crash_anywhere_what_is_there_is_listed_and_taken_back_without_the_plan_file(bloat: Scene):
     plan = small_plan(bloat)
     before = tree(bloat.path)
@@ -150,6 +151,7 @@ def test_after_a_crash_anywhere_what_is_there_is_listed_and_taken_back_without_t
     assert seen >= {"staged", "half done"}
 
 
+@pytest.mark.slow
 def test_an_undo_by_id_that_was_interrupted_anywhere_ends_by_the_same_command(bloat: Scene):
     plan = small_plan(bloat, ZERO)
     before = tree(bloat.path)

@@ -15,18 +15,17 @@ from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.undo import undo
-from krepair.options import Engine, Options
+from krepair.options import Options
 from tests import builders
 from tests.builders import NOW_MS, commit, data
+from tests.ops.inline import Inline
 
 RULES = {"KR310", "KR311"}
 DELETE = (("cleanup.policy", "delete"), ("retention.ms", "-1"))
 COMPACT = (("cleanup.policy", "compact"), ("retention.ms", "-1"))
 
 
-def options(settings: tuple[tuple[str, str], ...] = DELETE, **given: object) -> Options:
-    values: dict[str, object] = {"engine": Engine.INLINE, "now_ms": NOW_MS + 60_000, "settings": settings}
-    return Options(**(values | given))  # type: ignore[arg-type]
+options = Inline(now_ms=NOW_MS + 60_000, settings=DELETE).options
 
 
 def found(log_dir: Path, given: Options | None = None) -> list[tuple[str, str]]:

@@ -9,20 +9,17 @@ from pathlib import Path
 import pytest
 
 from krepair.logdir.space import Space
-from krepair.ops.check import check
 from krepair.ops.next_start import start_space
 from krepair.ops.reports import ForecastLine, LogDirReport
-from krepair.options import Engine, Options
 from tests import builders
 from tests.builders import NOW_MS, data
 from tests.fixture_dirs import unpack
+from tests.ops.inline import Inline
 
 MINUTE_MS = 60_000
 
 
-def checked(log_dir: Path, **given: object) -> LogDirReport:
-    values: dict[str, object] = {"engine": Engine.INLINE, "now_ms": NOW_MS + MINUTE_MS}
-    return check([str(log_dir)], Options(**(values | given))).log_dirs[0]  # type: ignore[arg-type]
+checked = Inline(now_ms=NOW_MS + MINUTE_MS).checked
 
 
 def evidence(report: LogDirReport, rule: str) -> list[str]:
