@@ -8,7 +8,7 @@ from krepair.checks.catalogue import Finding
 from krepair.checks.retention import Deletions, SegmentClock, deletions
 from krepair.fixes.survey import NEVER_TOUCHED, Scanned, Surveyed, place_of, scan_item
 from krepair.logdir.config import TopicSettings
-from krepair.logdir.values import LogDir, Partition, Segment
+from krepair.logdir.values import FileRef, LogDir, Partition, Segment
 from krepair.options import Options
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.indexes import Depth, InspectItem
@@ -157,6 +157,7 @@ def _replay_pays(each: Surveyed, depth: Depth) -> bool:
 
 def index_findings(each: Surveyed) -> Iterator[Finding]:
     """What is wrong with the index files of one partition."""
+    time_indexes = {segment.base_offset: segment.time_index for segment in each.partition.segments}
     for base_offset, found in sorted(each.indexes.items()):
         if found.failure:
             yield Finding(rule="KR308", partition=each.partition.folder, evidence=found.why)
@@ -167,6 +168,7 @@ def index_findings(each: Surveyed) -> Iterator[Finding]:
                 file=f"{base_offset:020d}{suffix}",
                 position=position,
                 evidence=text,
+                bytes=_zeros(time_indexes[base_offset], position) if rule == "KR201" else 0,
             )
     if each.txn.failure:
         yield Finding(rule="KR308", partition=each.partition.folder, evidence=each.txn.why)
@@ -186,6 +188,11 @@ def index_findings(each: Surveyed) -> Iterator[Finding]:
             evidence=f"{orphan.size} bytes without a .log of that base offset; the next start deletes it",
             bytes=orphan.size,
         )
+
+
+def _zeros(file: FileRef | None, position: int) -> int:
+    """Bytes of zeros behind the entries of a time index; 0 where they do not begin at one place."""
+    return file.size - position if file is not None and position >= 0 else 0
 
 
 def index_changes(each: Surveyed, rewritten: set[int]) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:
