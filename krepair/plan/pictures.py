@@ -45,6 +45,7 @@ class Content(StrEnum):
     EMPTIED = "emptied"
     OTHER = "other batches"
     DAMAGED = "damaged"
+    CUT = "cut off from the damage on"
     ASIDE = "set aside"
     REPLACED = "replaced by a broker's swap"
     LEFT = "left as it is"
@@ -104,11 +105,13 @@ class BeforeAfter:
         name: folder name, or how many partitions.
         before: bytes.
         after: bytes.
+        partitions: how many they are.
     """
 
     name: str
     before: int
     after: int
+    partitions: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -285,7 +288,8 @@ def most_first(rows: Iterable[BeforeAfter]) -> tuple[BeforeAfter, ...]:
     shown, rest = ordered[:MOST_BARS], ordered[MOST_BARS:]
     if rest:
         before, after = sum(row.before for row in rest), sum(row.after for row in rest)
-        shown.append(BeforeAfter(name=f"{len(rest):,} others together", before=before, after=after))
+        name = f"{len(rest):,} others together"
+        shown.append(BeforeAfter(name=name, before=before, after=after, partitions=len(rest)))
     return tuple(shown)
 
 
@@ -385,9 +389,10 @@ class _Fates:
         self.after[change.base_offset] = _runs([*stays, (Content.EMPTIED, emptied)])
 
     def _mend(self, change: MendLog) -> None:
+        goes = Content.CUT if change.method == "cut" else Content.DAMAGED
         runs, position = [], 0
         for gap in change.removed:
-            runs += [Run(Content.LEFT, gap.start - position), Run(Content.DAMAGED, gap.end - gap.start)]
+            runs += [Run(Content.LEFT, gap.start - position), Run(goes, gap.end - gap.start)]
             position = gap.end
         runs.append(Run(Content.LEFT, change.size_before - position))
         # in their places, not summed, unless they are many: where a log is damaged is what the reader looks for
@@ -442,7 +447,9 @@ def _ages(partition: PartitionPlan) -> MarkerAges | None:
         return None
     bounded = 0 < partition.horizon_ms < _NO_BOUND_MS
     moments = [moment for moment, _, _ in seen] + [partition.horizon_ms] * bounded
-    first, last = min(moments), max(moments) + 1
+    # a little room at both ends, so that a horizon at an end is seen
+    room = 1 + (max(moments) - min(moments)) // 20
+    first, last = min(moments) - room, max(moments) + room
     return MarkerAges(
         partition=partition.folder,
         first_ms=first,

@@ -35,6 +35,7 @@ from krepair.rules.reasons import REASONS, Reason
 
 _FEW_PARTITIONS = 5
 _MOST_FILES = 40
+_MOST_LOSSES = 200
 _NO_BOUND_MS = 2**63 - 1
 
 
@@ -277,7 +278,7 @@ def _losses(plan: Plan) -> Section:
                         change.consent,
                     )
                 )
-    shown = rows[:_MOST_FILES]
+    shown = rows[:_MOST_LOSSES]
     lines = ["Cut bytes and segments set aside are kept until purge; undo puts them back."] if rows else []
     if len(rows) > len(shown):
         lines.append(f"The first {len(shown)}; {len(rows) - len(shown)} more are in the plan file.")
@@ -362,7 +363,7 @@ def _commit_and_undo(plan: Plan) -> Section:
     changes = _changes_of(plan)
     if not changes:
         return Section(title="Commit and undo")
-    lines = [*order_lines(plan.commit)]
+    lines = [*order_lines(plan.commit, changes)]
     kept = sum(isinstance(change.undo, KeepOriginal) for change in changes)
     if kept:
         lines.append(

@@ -12,7 +12,15 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from krepair.plan.figures import READ_BYTES_PER_SECOND, new_bytes
-from krepair.plan.model import Commit, PartitionPlan, Plan, ReplaceFile, Setting
+from krepair.plan.model import (
+    Change,
+    Commit,
+    PartitionPlan,
+    Plan,
+    ReplaceFile,
+    RewriteSegments,
+    Setting,
+)
 from krepair.plan.view import Section, Table, bytes_text, share_bar, time_text
 
 MOST_ROWS: Final = 40
@@ -32,6 +40,10 @@ _WITH_FENCE: Final = (
 _WITHOUT_FENCE: Final = (
     "Recovery points and the clean-shutdown marker are not touched, because recovery would meet damage and cut it. The "
     "order is the one for the broker version of this plan: start no other version before apply has ended."
+)
+
+_FILES: Final = (
+    "A file that is made from others is replaced by one rename: a whole one is there at every instant."
 )
 
 
@@ -162,13 +174,17 @@ def settings_section(plan: Plan) -> Section:
     )
 
 
-def order_lines(commit: Commit) -> tuple[str, ...]:
+def order_lines(commit: Commit, changes: Iterable[Change]) -> tuple[str, ...]:
     """How files are swapped, in words, and then the code that the commit protocol's page explains."""
+    changes = list(changes)
+    words = []
+    if any(isinstance(change, RewriteSegments) for change in changes):
+        words += [_ORDERS.get(commit.order, ""), _WITH_FENCE if commit.fence else _WITHOUT_FENCE]
+    if any(isinstance(change, ReplaceFile) for change in changes):
+        words.append(_FILES)
     fence = "with the fence" if commit.fence else "without the fence"
-    return (
-        f"{_ORDERS.get(commit.order, '')} {_WITH_FENCE if commit.fence else _WITHOUT_FENCE}".strip(),
-        f"Order {commit.order}, {fence}: {commit.why}",
-    )
+    code = f"Order {commit.order}, {fence}: {commit.why}"
+    return (" ".join(filter(None, words)), code) if words else (code,)
 
 
 def later_horizon_lines(plan: Plan) -> tuple[str, ...]:
