@@ -7,6 +7,7 @@ text has its control characters and its marks of direction spelled out before th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -145,6 +146,11 @@ def _split(section: Section) -> tuple[Sequence[tuple[str, ...]], Sequence[tuple[
 
 
 def _render(template: str, **values: Any) -> str:
+    return str(_environment().get_template(template).render(**values))
+
+
+@cache
+def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader(__name__),
         autoescape=True,
@@ -161,7 +167,7 @@ def _render(template: str, **values: Any) -> str:
         "thousands": lambda count: f"{count:,}",
         "css": lambda text: text.replace(" ", "-").replace("'", ""),
     }
-    return str(environment.get_template(template).render(**values))
+    return environment
 
 
 def _shown(value: Any) -> Any:
