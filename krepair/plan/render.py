@@ -25,7 +25,6 @@ from krepair.plan.ticket import (
     notes_section,
     order_lines,
     partitions_section,
-    rest_of_files,
     settings_section,
     shortened,
     verify_seconds,
@@ -34,8 +33,7 @@ from krepair.plan.view import Section, Table, View, bytes_text, time_text
 from krepair.rules.reasons import REASONS, Reason
 
 _FEW_PARTITIONS = 5
-_MOST_FILES = 40
-_MOST_LOSSES = 200
+_MOST_FILES = 200
 _NO_BOUND_MS = 2**63 - 1
 
 
@@ -237,9 +235,10 @@ def _files(plan: Plan) -> Section:
         )
         for change in replaced[:_MOST_FILES]
     )
+    more = len(replaced) - len(rows)
     return Section(
         title="Files to replace or remove (bytes)",
-        lines=rest_of_files(replaced[_MOST_FILES:]),
+        lines=(f"The first {len(rows)}; {more} more are in the plan file.",) if more else (),
         table=Table(
             columns=("file", "rule", "how", "before", "after", "why"), rows=rows, right=frozenset({3, 4})
         ),
@@ -278,7 +277,7 @@ def _losses(plan: Plan) -> Section:
                         change.consent,
                     )
                 )
-    shown = rows[:_MOST_LOSSES]
+    shown = rows[:_MOST_FILES]
     lines = ["Cut bytes and segments set aside are kept until purge; undo puts them back."] if rows else []
     if len(rows) > len(shown):
         lines.append(f"The first {len(shown)}; {len(rows) - len(shown)} more are in the plan file.")

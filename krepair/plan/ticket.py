@@ -199,18 +199,3 @@ def later_horizon_lines(plan: Plan) -> tuple[str, ...]:
     name, now = shlex.quote(plan.log_dir), time_text(plan.policy.now_ms)
     text = f"A later delete horizon would free up to {bytes_text(gain)} of .log, if no consumer and no replica is"
     return (f"{text} further behind: krepair plan {name} --delete-horizon {now} --out PLAN",)
-
-
-def rest_of_files(rest: Sequence[ReplaceFile]) -> tuple[str, ...]:
-    """What the table of files leaves out, summed by rule and way."""
-    sums: dict[tuple[str, str], list[int]] = {}
-    for change in rest:
-        row = sums.setdefault((change.rule, change.method), [0, 0, 0])
-        row[0] += 1
-        row[1] += max(change.size_before, 0)
-        row[2] += max(change.size_after, 0)
-    lines = tuple(
-        f"{rule} {method}: {count:,} more files, {bytes_text(before)} before, {bytes_text(after)} after."
-        for (rule, method), (count, before, after) in sorted(sums.items())
-    )
-    return (*shortened(lines), IN_FULL) if lines else ()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from krepair.checks.catalogue import Finding
 from krepair.ops.check import check
 from krepair.ops.check_pictures import check_pictures
-from krepair.ops.options import Engine, Options
 from krepair.ops.reports import ForecastLine, KeptPlan, LogDirReport, PartitionSummary
+from krepair.options import Engine, Options
 from krepair.plan.pictures import Content, Run
 from tests import builders as b
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from krepair.plan.model import KeepOriginal, ReplaceFile
 from krepair.plan.render import plan_view, to_markdown
 from krepair.plan.view import Section, Table
 from tests.plan.plans import good_plan, left_alone, nothing, partition
@@ -90,28 +89,6 @@ def test_topics_with_the_same_settings_share_their_rows():
     page = plan_view(plan)
     table = table_of(next(part for part in page.sections if part.title == "Settings used"))
     assert [row[0] for row in table.rows] == ["t0, t1, t2 and 6 more"] * 3
-
-
-def test_files_beyond_the_first_are_summed_by_rule():
-    changes = tuple(
-        ReplaceFile(
-            change_id=f"{partition().folder}/{number:020d}.timeindex",
-            name=f"{number:020d}.timeindex",
-            method="truncate",
-            rule="KR201",
-            size_before=1200,
-            size_after=240,
-            digest_after="0" * 32,
-            reason="",
-            undo=KeepOriginal(),
-        )
-        for number in range(100)
-    )
-    part = section(partition(changes=changes), title="Files to replace or remove")
-    assert len(table_of(part).rows) == 40
-    assert (
-        part.lines[0] == "KR201 truncate: 60 more files, 72,000 (70.3 KiB) before, 14,400 (14.1 KiB) after."
-    )
 
 
 def test_the_markdown_of_a_plan_of_thousands_of_partitions_is_a_few_pages():
