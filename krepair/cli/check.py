@@ -10,6 +10,7 @@ from krepair.cli import options as shared
 from krepair.cli.commands import exact, exact_errors
 from krepair.cli.metrics import MetricsOf
 from krepair.cli.outcome import finish
+from krepair.cli.page_file import PageFile
 from krepair.cli.progress import ProgressOf
 
 
@@ -31,6 +32,9 @@ def check(
     engine: shared.EngineOption = "auto",
     master: shared.MasterOption = "",
     metrics: shared.MetricsOption = "",
+    html: Annotated[
+        str, typer.Option("--html", metavar="FILE", help="At the end write a page for a browser here, too.")
+    ] = "",
     json: shared.JsonOption = False,
     quiet: shared.QuietOption = False,
 ) -> None:
@@ -54,8 +58,10 @@ def check(
     from krepair.ops import check as ops
 
     only = log_dirs[0] if len(log_dirs) == 1 else ""
+    page = PageFile(html, log_dirs)
     with MetricsOf(metrics, "check", log_dirs) as run:
         with ProgressOf(quiet=quiet) as progress, exact_errors(log_dir=only, typed=options):
             report = ops.check(log_dirs, options, progress)
         run.report = report = exact(report, log_dir=only, typed=options)
+        page.write(report)
         finish("check", report, report.exit_code, lambda: check_view(report), as_json=json, quiet=quiet)

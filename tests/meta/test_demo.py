@@ -24,6 +24,9 @@ def test_the_demonstration_ends_well_and_prints_the_figures_of_the_readme(tmp_pa
     command = [sys.executable, "-m", "tools.demo", "--engine", "inline", "--folder", str(tmp_path / "demo")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    page = tmp_path / "demo" / "plan.html"
+    assert f"Open it in a browser: {page}" in done.stdout.splitlines()
+    assert page.read_text().rstrip().endswith("</html>")
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
     missing = [
         line
