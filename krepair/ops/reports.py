@@ -11,11 +11,11 @@ from krepair.checks.catalogue import Finding, counts
 from krepair.errors import ExitCode
 
 Expected = Literal["start", "recover", "truncate", "delete", "refuse", "unknown"]
-ChangeOutcome = Literal["committed", "already", "skipped", "failed", "undone", "purged"]
+ChangeOutcome = Literal["committed", "already", "skipped", "failed", "undone", "purged", "gone"]
 
 KeptState = Literal["applied", "half done", "undone", "being purged", "staged", "unknown"]
 
-_DONE_OUTCOMES = frozenset({"committed", "already", "undone", "purged"})
+_DONE_OUTCOMES = frozenset({"committed", "already", "undone", "purged", "gone"})
 
 
 class ForecastLine(Struct, frozen=True, kw_only=True):
@@ -179,9 +179,10 @@ class ChangeResult(Struct, frozen=True, kw_only=True):
         change_id: of the change; the partition folder when the partition was refused as a whole.
         partition: folder name.
         outcome: ``committed`` now, ``already`` done before, ``skipped`` because an earlier one of the
-            partition failed, ``failed``, ``undone``, ``purged``.
+            partition failed, ``failed``, ``undone``, ``purged``, ``gone``: a broker deletes the partition and with it
+            what was kept.
         exit_code: of ``failed`` and ``skipped``: what it would be on its own; else 0.
-        why: of ``failed`` and ``skipped``: one line with file, position and what was expected; else empty.
+        why: of ``failed``, ``skipped`` and ``gone``: one line with file, position and what was expected; else empty.
         bytes_freed: bytes freed by it (negative: taken).
     """
 

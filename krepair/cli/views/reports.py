@@ -142,6 +142,10 @@ def apply_view(report: ApplyReport) -> View:
             lines=tuple(lines),
             table=Table(columns=("partition", "changes", "bytes freed"), rows=rows, right=frozenset({2})),
         ),
+        Section(
+            title="Deleted by the broker",
+            lines=tuple(result.why for result in report.results if result.outcome == "gone"),
+        ),
         Section(title="Not done", table=Table(columns=("change", "outcome", "code", "why"), rows=failed)),
         *_end(report.engine, report.next_command),
     )

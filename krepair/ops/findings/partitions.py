@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from krepair.checks.catalogue import Finding
 from krepair.fixes.survey import NEVER_TOUCHED, Surveyed
 from krepair.kernels import classes as c
-from krepair.logdir.lock import Holder
+from krepair.logdir.holder import Holder
 from krepair.logdir.values import LogDir, Partition, Special
 from krepair.ops.findings.trouble import cleaner_stands_still, mtimes_look_copied
 from krepair.rules.model import LeftAlone, PartitionDecision, SegmentFacts
