@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from krepair.durable.disk import Disk
+from krepair.durable.writing_error import WritingError
 from krepair.errors import (
     ExitCode,
     InterruptedAtSafePointError,
@@ -378,6 +379,8 @@ def failed_partition(
 ) -> ChangeResult:
     """The line of a partition that failed as a whole; ``otherwise`` is the code of an ``OSError``."""
     code = error.exit_code if isinstance(error, KrepairError) else otherwise
+    if isinstance(error, WritingError) and code is ExitCode.REFUSED:
+        code = ExitCode.UNWRITABLE
     why = error.message if isinstance(error, KrepairError) else f"{error.filename}: {error.strerror}"
     return ChangeResult(
         change_id=plan.folder, partition=plan.folder, outcome="failed", exit_code=int(code), why=why

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Disk
+from krepair.durable.writing_error import WritingError
 from krepair.errors import (
     ExitCode,
     KrepairError,
     RefusedError,
     StalePlanError,
     UnreadableError,
+    UnwritableError,
     VerifyFailedError,
 )
 from krepair.fixes.epochs import log_start_of, made_anew, see_epochs
@@ -52,12 +54,13 @@ _CODE_OF_FAILURE = {
     "elsewhere": ExitCode.STALE_PLAN,
     "changed": ExitCode.STALE_PLAN,
     "verify": ExitCode.VERIFY_FAILED,
-    "disk": ExitCode.REFUSED,
+    "disk": ExitCode.UNWRITABLE,
 }
 _ERROR_OF_CODE: dict[ExitCode, type[KrepairError]] = {
     ExitCode.UNREADABLE: UnreadableError,
     ExitCode.STALE_PLAN: StalePlanError,
     ExitCode.VERIFY_FAILED: VerifyFailedError,
+    ExitCode.UNWRITABLE: UnwritableError,
 }
 
 
@@ -199,7 +202,8 @@ class Stager:
             each.problem = error
             return []
         except OSError as error:
-            each.problem = RefusedError(f"{error.filename or each.folder.path}: {error.strerror or error}")
+            kind = UnwritableError if isinstance(error, WritingError) else RefusedError
+            each.problem = kind(f"{error.filename or each.folder.path}: {error.strerror or error}")
             return []
         return items
 
@@ -415,7 +419,8 @@ class Stager:
         except KrepairError as error:
             each.problem = error
         except OSError as error:
-            each.problem = RefusedError(f"{error.filename or each.folder.path}: {error.strerror or error}")
+            kind = UnwritableError if isinstance(error, WritingError) else RefusedError
+            each.problem = kind(f"{error.filename or each.folder.path}: {error.strerror or error}")
 
     # -- replaced files
 
@@ -460,7 +465,8 @@ class Stager:
         except KrepairError as error:
             each.problem = error
         except OSError as error:
-            each.problem = RefusedError(f"{error.filename or each.folder.path}: {error.strerror or error}")
+            kind = UnwritableError if isinstance(error, WritingError) else RefusedError
+            each.problem = kind(f"{error.filename or each.folder.path}: {error.strerror or error}")
         return []
 
     def _make_epochs(self, each: Staging) -> None:

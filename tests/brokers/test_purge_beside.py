@@ -6,11 +6,13 @@ is being deleted. All three: ``KREPAIR_EVERY_BROKER=1 make test ARGS=tests/broke
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
 import subprocess
 import threading
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,7 +29,8 @@ from krepair.plan.model import Plan
 from tests.durable.disks import Call, PassingDisk
 from tests.fixture_dirs import unpack
 from tests.lab import client
-from tests.lab.broker import Broker, Topic, wait_for
+from tests.lab.broker import CLUSTER_ID, Broker, Topic, wait_for
+from tests.lab.jars import release
 from tests.lab.jvm import java
 from tests.ops.scene import BLOAT, outcomes
 
@@ -95,6 +98,11 @@ def test_purge_goes_on_while_a_topic_is_deleted_a_partition_moves_and_a_producer
     log_dir, plan = log_dir_with_kept_originals(tmp_path, version)
     other = tmp_path / "other"
     other.mkdir()
+    if release(version) >= (3, 0):
+        directory = base64.urlsafe_b64encode(uuid.UUID(int=0x1234_5678_9ABC_4DEF_8000_0000_0000_0001).bytes)
+        (other / "meta.properties").write_text(
+            f"version=1\ncluster.id={CLUSTER_ID}\nnode.id=0\ndirectory.id={directory.decode()[:22]}\n"
+        )
     topics = {
         name: Topic(count, {"cleanup.policy": "compact", "segment.bytes": "1048576"})
         for name, count in TOPICS.items()
