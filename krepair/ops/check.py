@@ -38,6 +38,7 @@ from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.lock import is_locked
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
+from krepair.ops.asked import check_named, log_dirs_left_out
 from krepair.ops.findings.contents import content_findings
 from krepair.ops.findings.duplicates import duplicate_findings
 from krepair.ops.findings.emptied import emptied_findings
@@ -76,12 +77,13 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
     """Check log directories.
 
     Raises:
-        NotALogDirError: a path is none.
+        NotALogDirError: a path is none, or a partition that was named is in none of them.
         UsageError: a configuration file or value is wrong.
     """
     progress = progress or SilentProgress()
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     views = [read_log_dir(path) for path in log_dirs]
+    check_named(views, options)
     total = sum(segment.log.size for view in views for each in view.partitions for segment in each.segments)
     engine = choose_engine(options.engine, options.master, total)
     try:
@@ -89,7 +91,12 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
         reports = tuple(_check_one(view, settings, options, engine, progress, whole, views) for view in views)
     finally:
         engine.close()
-    return CheckReport(log_dirs=reports, engine=engine.why, next_command=_next_command(reports, whole))
+    return CheckReport(
+        log_dirs=reports,
+        engine=engine.why,
+        next_command=_next_command(reports, whole),
+        left_out=log_dirs_left_out([view.path for view in views], options.config),
+    )
 
 
 def _index_mends(finding: Finding) -> bool:

@@ -159,9 +159,11 @@ class CheckReport(Struct, frozen=True, kw_only=True):
         log_dirs: one entry per log directory, in the order given.
         engine: which engine was used, and why, one line.
         next_command: what to type next, or empty.
+        left_out: log directories that the broker's configuration names and that were not looked at.
     """
 
     log_dirs: tuple[LogDirReport, ...] = ()
+    left_out: tuple[str, ...] = ()
     engine: str = ""
     next_command: str = ""
 

@@ -22,7 +22,7 @@ from confluent_kafka import Producer
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
-from krepair.ops.options import Engine, Options
+from krepair.options import Engine, Options
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.plan.model import Plan
