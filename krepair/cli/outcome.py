@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TextIO
 
 import typer
 
@@ -114,10 +114,10 @@ def _open_closed_outputs() -> None:
             setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", closefd=False))
 
 
-def _give_up_output() -> None:
+def _give_up(output: TextIO) -> None:
     """Nothing more can be said there, not even by the interpreter at its end."""
     null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
+    os.dup2(null, output.fileno())
     os.close(null)
 
 
@@ -125,7 +125,7 @@ def _system_error(arguments: Sequence[str], error: OSError) -> int:
     """What the operating system refused is no error of krepair, wherever it was met."""
     if isinstance(error, BrokenPipeError):
         # The reader has left (as `| head` does).
-        _give_up_output()
+        _give_up(sys.stdout)
         return BROKEN_PIPE
     if os.environ.get(DEBUG_VARIABLE) == "1":
         traceback.print_exc()
@@ -165,7 +165,7 @@ def _tell(arguments: Sequence[str], message: str, next_command: str, exit_code: 
         with contextlib.suppress(OSError):
             sys.stdout.flush()
             return _say(arguments, message, next_command, exit_code)
-        _give_up_output()
+        _give_up(sys.stdout)
     return _say(arguments, message, next_command, exit_code)
 
 
@@ -182,10 +182,11 @@ def _say(arguments: Sequence[str], message: str, next_command: str, exit_code: i
         lines.append(f"next: {visible(next_command)}")
     text = "\n".join(lines) + "\n"
     encoding = sys.stderr.encoding or "utf-8"
-    # An output for errors that takes none leaves the exit code to tell.
-    with contextlib.suppress(OSError):
+    try:
         sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding))
         sys.stderr.flush()
+    except OSError:
+        _give_up(sys.stderr)  # the exit code is left to tell
     return exit_code
 
 

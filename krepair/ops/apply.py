@@ -66,6 +66,8 @@ from krepair.plan.model import (
     SetAside,
 )
 
+# A partition that is healthy and whose apply failed for another reason (space, a stale plan) can be cleaned.
+_UNCLEANABLE = {ExitCode.UNREADABLE, ExitCode.VERIFY_FAILED}
 _FINISHED = {ChangeState.COMMITTED, ChangeState.PURGED}
 
 
@@ -140,7 +142,7 @@ class _Apply:
             results += self._all_missing(partitions, results, error)
         order = {partition.folder: number for number, partition in enumerate(self.plan.partitions)}
         results.sort(key=lambda result: (order.get(result.partition, -1), result.change_id))
-        failed = {result.partition for result in results if result.outcome in ("failed", "skipped")}
+        failed = {result.partition for result in results if result.exit_code in _UNCLEANABLE}
         return ApplyReport(
             verb="apply",
             plan_id=self.plan.plan_id,

@@ -129,7 +129,7 @@ def _by_topic(partitions: Iterable[PartitionSummary]) -> Iterator[tuple[str, ...
 
 
 def _forecast(lines: Iterable[ForecastLine], troubled: set[str], *, every: bool) -> Iterator[tuple[str, ...]]:
-    """Each partition that is not as it should be; of the others one line for all of a topic of which the same is said."""
+    """Each partition that is not as it should be; one line for all others of a topic of which the same is said."""
     alike: dict[tuple[str, str, str], list[ForecastLine]] = {}
     for line in lines:
         if every or line.partition in troubled:

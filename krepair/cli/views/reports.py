@@ -14,6 +14,7 @@ from krepair.ops.reports import (
 from krepair.plan.view import Section, Table, View, bytes_text, time_text
 
 _DONE_WORDS = {"apply": "applied", "undo": "taken back", "purge": "purged"}
+_DONE_OUTCOMES = {"apply": "committed", "undo": "undone", "purge": "purged"}
 
 
 def place_text(file: str, position: int) -> str:
@@ -37,6 +38,8 @@ def apply_view(report: ApplyReport) -> View:
     lines = [f"{report.exit_code.name.lower()}: {EXIT_CODE_MEANING[report.exit_code]}."]
     if report.results:
         lines.append(f"Freed: {bytes_text(report.bytes_freed)}.")
+    elif report.interrupted:
+        lines.append("It was stopped before the first change was begun.")
     else:
         lines.append("There was nothing to do.")
     if report.uncleanable_partitions:
@@ -46,7 +49,7 @@ def apply_view(report: ApplyReport) -> View:
         )
     sections = (
         Section(
-            title=f"Plan {report.plan_id} {_DONE_WORDS[report.verb]} in {report.log_dir}",
+            title=f"Plan {report.plan_id}, {_what_was_done(report)}, in {report.log_dir}",
             lines=tuple(lines),
             table=Table(columns=("partition", "changes", "bytes freed"), rows=rows, right=frozenset({2})),
         ),
@@ -58,6 +61,19 @@ def apply_view(report: ApplyReport) -> View:
         *end_of_page(report.engine, report.next_command),
     )
     return View(title=f"krepair {report.verb}", sections=sections)
+
+
+def _what_was_done(report: ApplyReport) -> str:
+    """The heading's word: it promises nothing that was not done."""
+    word = _DONE_WORDS[report.verb]
+    outcomes = {result.outcome for result in report.results}
+    done = outcomes & {_DONE_OUTCOMES[report.verb], "already", "gone"}
+    missed = outcomes - done
+    if missed or report.interrupted:
+        return f"{word} in part" if done else f"not {word}"
+    if outcomes <= {"already", "gone"}:
+        return f"{word} before" if "already" in outcomes else "nothing to do"
+    return word
 
 
 def _outcomes(results: list[ChangeResult]) -> str:
