@@ -10,7 +10,20 @@ import typer
 from typer.core import TyperGroup
 
 from krepair import __version__
-from krepair.cli import apply, check, dump, explain, groups, plan, purge, show, transactions, undo, verify
+from krepair.cli import (
+    apply,
+    check,
+    diff,
+    dump,
+    explain,
+    groups,
+    plan,
+    purge,
+    show,
+    transactions,
+    undo,
+    verify,
+)
 from krepair.cli.outcome import guarded
 
 
@@ -73,6 +86,7 @@ app.command("apply")(apply.apply)
 app.command("verify")(verify.verify)
 app.command("undo")(undo.undo)
 app.command("purge")(purge.purge)
+app.command("diff")(diff.diff)
 app.command("dump")(dump.dump)
 app.command("groups")(groups.groups)
 app.command("transactions")(transactions.transactions)

@@ -26,6 +26,7 @@ VERBS: Final = (
     "verify",
     "undo",
     "purge",
+    "diff",
     "dump",
     "groups",
     "transactions",

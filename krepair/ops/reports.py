@@ -209,6 +209,7 @@ class ApplyReport(Struct, frozen=True, kw_only=True):
         uncleanable_bytes: KIP-346's bytes after this run.
         interrupted: whether it was stopped at a safe point.
         next_command: what to type next, or empty.
+        digest: of the plan, all 64 hex digits; empty where the plan was not read.
     """
 
     verb: Literal["apply", "undo", "purge"]
@@ -220,6 +221,7 @@ class ApplyReport(Struct, frozen=True, kw_only=True):
     uncleanable_bytes: int = 0
     interrupted: bool = False
     next_command: str = ""
+    digest: str = ""
 
     @property
     def exit_code(self) -> ExitCode:

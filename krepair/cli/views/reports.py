@@ -36,6 +36,8 @@ def apply_view(report: ApplyReport) -> View:
         if result.outcome in {"failed", "skipped"}
     )
     lines = [f"{report.exit_code.name.lower()}: {EXIT_CODE_MEANING[report.exit_code]}."]
+    if report.digest:
+        lines.append(f"Digest of the plan: {report.digest}.")
     if report.results:
         lines.append(f"Freed: {bytes_text(report.bytes_freed)}.")
     elif report.interrupted:
