@@ -15,11 +15,11 @@ from krepair.logdir.lock import hold_lock, hold_own_lock
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
 from krepair.ops.kept import by_id_command, folder_of, load_kept, nothing_to_undo, place_of, private_of
-from krepair.options import Options
-from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.ops.purge import purge_folders
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
 from krepair.ops.undo import undo
+from krepair.options import Options
+from krepair.pipeline.progress import Progress, SilentProgress
 
 
 def undo_by_id(

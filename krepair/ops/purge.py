@@ -21,10 +21,10 @@ from krepair.journal.root import RootFolder
 from krepair.journal.safe_points import SafePoints
 from krepair.logdir.lock import hold_own_lock
 from krepair.logdir.reading import why
-from krepair.options import Options
-from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
 from krepair.ops.target import check_target, disk_of, journal_folder, why_left_alone
+from krepair.options import Options
+from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.model import Plan
 
 

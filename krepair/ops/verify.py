@@ -7,27 +7,27 @@ from collections.abc import Sequence
 
 from krepair.durable.disk import Disk
 from krepair.errors import KrepairError, StalePlanError
+from krepair.fixes.epochs import not_as_planned
+from krepair.fixes.snapshots import snapshot_problems
+from krepair.fixes.survey import place_of
+from krepair.fixes.swaps import not_completed
 from krepair.journal.status import ChangeState, read_status, staged_groups
 from krepair.logdir.reading import status_of, why
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.asked import check_named
-from krepair.fixes.epochs import not_as_planned
-from krepair.fixes.snapshots import snapshot_problems
-from krepair.fixes.swaps import not_completed
-from krepair.options import Options
-from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.ops.reports import Problem, VerifyReport
 from krepair.ops.root import RootRun
 from krepair.ops.stage import Stager, Staging, is_made_here
-from krepair.fixes.survey import place_of
 from krepair.ops.target import check_target, disk_of, journal_folder, listed, view_of
+from krepair.options import Options
 from krepair.pipeline.compare import compare_with_sources
 from krepair.pipeline.damage import mended
 from krepair.pipeline.engine import Engine, choose_engine
 from krepair.pipeline.indexes import MendItem
 from krepair.pipeline.items import FinishItem, VerifyItem
 from krepair.pipeline.jobs import FINISH, VERIFY, VERIFY_MENDED
+from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.model import (
     CompleteSwap,
     MendLog,

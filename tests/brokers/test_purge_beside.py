@@ -22,9 +22,9 @@ from confluent_kafka import Producer
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
-from krepair.options import Engine, Options
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
+from krepair.options import Engine, Options
 from krepair.plan.model import Plan
 from tests.durable.disks import Call, PassingDisk
 from tests.fixture_dirs import unpack

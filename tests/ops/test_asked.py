@@ -9,8 +9,8 @@ import pytest
 from krepair.errors import ExitCode, NotALogDirError, UsageError
 from krepair.ops.asked import configured_log_dirs, log_dirs_asked_for
 from krepair.ops.check import check
-from krepair.ops.options import Engine, Options
 from krepair.ops.verify import verify_log_dir
+from krepair.options import Engine, Options
 
 
 @pytest.fixture
