@@ -17,8 +17,8 @@ import typer.main
 from krepair import __version__
 from krepair.cli import main as cli
 from krepair.errors import EXIT_CODE_MEANING
+from krepair.fixes.table import FIXES
 from krepair.kernels.cache import CACHE_VARIABLE
-from krepair.options import BUILT_FIXES
 
 SHARE: Final = Path(__file__).resolve().parent.parent / "share"
 MAN: Final = "man/man1/krepair.1"
@@ -54,7 +54,7 @@ class Word:
     def choices(self) -> tuple[str, ...]:
         """The values that it can take, if they are few."""
         if self.value == "LIST":
-            return tuple(name for name in BUILT_FIXES if "=" not in name)
+            return tuple(fix.name for fix in FIXES)
         return tuple(self.value.split("|")) if _CHOICES.fullmatch(self.value) else ()
 
 

@@ -14,6 +14,7 @@ from krepair import __version__
 from krepair.cli import (
     apply,
     check,
+    diff,
     dump,
     explain,
     groups,
@@ -92,6 +93,7 @@ app.command("apply")(apply.apply)
 app.command("verify")(verify.verify)
 app.command("undo")(undo.undo)
 app.command("purge")(purge.purge)
+app.command("diff")(diff.diff)
 app.command("dump")(dump.dump)
 app.command("groups")(groups.groups)
 app.command("transactions")(transactions.transactions)

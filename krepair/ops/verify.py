@@ -15,6 +15,7 @@ from krepair.journal.status import ChangeState, staged_groups, status_in
 from krepair.logdir.config import load_settings
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
+from krepair.ops.asked import check_named
 from krepair.ops.reports import Problem, VerifyReport
 from krepair.ops.target import check_target, disk_of, is_root, journal_folder, listed, targets_of, view_of
 from krepair.options import Options
@@ -32,11 +33,12 @@ def verify_log_dir(path: str, options: Options, progress: Progress | None = None
     """Check every batch and every index of a log directory.
 
     Raises:
-        NotALogDirError: the path is none.
+        NotALogDirError: the path is none, or a partition that was named is not there.
         UsageError: a configuration file or value is wrong.
     """
     progress = progress or SilentProgress()
     view = read_log_dir(path)
+    check_named([view], options)
     partitions = [each for each in view.partitions if options.wants(each.topic, each.number)]
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     items = [

@@ -14,8 +14,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from krepair.checks.recovery_time import duration_text
+from krepair.cli.views.check import check_view
 from krepair.cli.views.page import drawing
-from krepair.cli.views.reports import check_view
 from krepair.ops.check_pictures import check_pictures
 from krepair.ops.output_file import OutputKind
 from krepair.ops.reports import CheckReport, LogDirReport
