@@ -59,7 +59,7 @@ def test_staged_index_that_is_not_the_one_that_was_made_is_refused(scene: Scene)
     assert [state.name for state in check_staged(scene.folder(), change)] == [
         name(100, end) for end in (".log", ".index", ".timeindex", ".txnindex")
     ]
-    with pytest.raises(VerifyFailedError, match="its bytes are not those that were made"):
+    with pytest.raises(VerifyFailedError, match="its bytes are not those that krepair wrote"):
         check_staged(scene.folder(), change, {index: "0" * 32})
 
 

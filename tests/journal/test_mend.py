@@ -296,7 +296,7 @@ def test_log_with_a_second_name_is_not_cut_and_may_be_replaced(memory_dir: Path,
     torn = Torn(memory_dir / "logs", method)
     os.link(torn.path / LOG, torn.path / "mine")
     if method == "cut":
-        refused(torn, torn.begin, RefusedError, "has more names than this one")
+        refused(torn, torn.begin, RefusedError, "has other names")
     else:
         MENDS.go_on(torn.folder(), torn.begin())
         assert (torn.path / "mine").read_bytes() == GOOD + BAD + BEHIND

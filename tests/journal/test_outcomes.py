@@ -312,7 +312,9 @@ def test_log_of_somebody_else_under_a_name_of_the_group_is_told(scene: Scene, en
     folder, group = folder_and_group(scene)
     folder.check_logs(group)
     put(scene.path / name(200, end), b"by a broker", 9_000)
-    with pytest.raises(StalePlanError, match=f"{name(200, end)}: expected the file that this plan made"):
+    with pytest.raises(
+        StalePlanError, match=f"{name(200, end)}: expected the original, or the file that this plan made"
+    ):
         folder.check_logs(group)
 
 

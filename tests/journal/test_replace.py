@@ -103,8 +103,8 @@ def remove(file: str) -> Hand:
         (OLD, remove(OLD), True, StalePlanError, "changed while the apply was interrupted"),
         (NONE, write(NONE), True, StalePlanError, "changed while the apply was interrupted"),
         (GOES, write(GOES), False, StalePlanError, "changed while the apply was interrupted"),
-        (OLD, write(f"{STAGE}/{OLD}"), False, VerifyFailedError, "is not the file that was made"),
-        (OLD, remove(f"{STAGE}/{OLD}"), False, VerifyFailedError, "is not the file that was made"),
+        (OLD, write(f"{STAGE}/{OLD}"), False, VerifyFailedError, "is not the file that krepair made"),
+        (OLD, remove(f"{STAGE}/{OLD}"), False, VerifyFailedError, "is not the file that krepair made"),
     ],
 )
 def test_nothing_goes_over_what_somebody_else_wrote(
@@ -167,7 +167,7 @@ def test_staged_file_is_told_as_it_is(site: Site) -> None:
     with pytest.raises(RefusedError, match="expected 9 bytes, found nothing"):
         site.begin(OLD)
     put(site.path / STAGE / OLD, b"new BYTES", 2_000)
-    with pytest.raises(VerifyFailedError, match="its bytes are not those of the plan any more"):
+    with pytest.raises(VerifyFailedError, match="its bytes are no longer those of the plan"):
         site.begin(OLD)
 
 
