@@ -46,7 +46,7 @@ class CompanionAudit:
         base = walked.headers["base_offset"].astype(np.int64)
         last = base + walked.headers["last_offset_delta"].astype(np.int64)
         stamps = walked.headers["max_timestamp"].astype(np.int64)
-        self._indexes.audit.feed(np.column_stack([walked.positions, last, stamps]).astype(np.int64))
+        self._indexes.audit.feed_columns(walked.positions, last, stamps)
         self._feed_aborted(walked, base)
 
     def _feed_aborted(self, walked: Walked, base: Int64s) -> None:

@@ -88,18 +88,22 @@ class IndexAudit:
 
     def feed(self, batches: Int64s) -> None:
         """Take the next batches: int64[N, 3] (position, last offset, largest timestamp)."""
-        if len(batches) == 0:
+        self.feed_columns(*batches.T)
+
+    def feed_columns(self, positions: Int64s, lasts: Int64s, stamps: Int64s) -> None:
+        """Take the next batches: int64[N] each of position, last offset and largest timestamp."""
+        if len(positions) == 0:
             return
-        positions, lasts, stamps = batches.T
         before = np.concatenate(([self.last_offset], lasts[:-1]))
-        if (lasts < before).any() or (len(lasts) > 1 and (np.diff(lasts) <= 0).any()):
+        if lasts[0] < self.last_offset or (lasts[1:] <= lasts[:-1]).any():
             self.disordered = True
         if not self.disordered:
             self._feed_offsets(positions, before)
             self._feed_times(lasts, stamps)
-        starts = positions if self._last_position < 0 else np.concatenate(([self._last_position], positions))
-        if len(starts) > 1:
-            self.largest_batch = max(self.largest_batch, int(np.diff(starts).max()))
+        if self._last_position >= 0:
+            self.largest_batch = max(self.largest_batch, int(positions[0]) - self._last_position)
+        if len(positions) > 1:
+            self.largest_batch = max(self.largest_batch, int((positions[1:] - positions[:-1]).max()))
         self._last_position = int(positions[-1])
         self.last_offset = int(lasts[-1])
         top = int(np.argmax(stamps))
@@ -131,20 +135,33 @@ class IndexAudit:
         self.problems.append(IndexProblem(INDEX, "KR203", entry * 8, evidence, misleads=misleads))
 
     def _feed_times(self, lasts: Int64s, stamps: Int64s) -> None:
-        before = np.maximum.accumulate(np.concatenate(([self.largest], stamps[:-1])))
-        self._largest_before_last = int(before[-1])
         end = int(np.searchsorted(self.times[:, 1], lasts[-1], side="right"))
         first = self._next_time
         mine = self.times[first:end]
-        if len(mine) == 0:
-            return
-        at = np.searchsorted(lasts, mine[:, 1])
-        wrong = mine[:, 0] <= before[at]
+        if len(mine):
+            before = self._largest_before(stamps, np.searchsorted(lasts, mine[:, 1]))
+            self._judge_times(first, mine, before)
+        self._next_time = end
+        if len(stamps) > 1:
+            self._largest_before_last = max(self.largest, int(stamps[:-1].max()))
+        else:
+            self._largest_before_last = self.largest
+
+    def _largest_before(self, stamps: Int64s, at: Int64s) -> Int64s:
+        """The largest timestamp before each of these batches, which ascend; few of them, so not of every batch."""
+        places, which = np.unique(at, return_inverse=True)
+        edges = places if places[0] == 0 else np.concatenate(([0], places))
+        largest = np.maximum.accumulate(np.maximum.reduceat(stamps, edges))[:-1]
+        before = largest if places[0] else np.concatenate(([self.largest], largest))
+        found: Int64s = np.maximum(before, self.largest)[which]
+        return found
+
+    def _judge_times(self, first: int, mine: Int64s, before: Int64s) -> None:
+        wrong = mine[:, 0] <= before
         if wrong.any():
             entry = int(np.argmax(wrong))
-            text = f"a batch before that offset has timestamp {int(before[at[entry]])}"
+            text = f"a batch before that offset has timestamp {int(before[entry])}"
             self._note_time(first + entry, text, misleads=True)
-        self._next_time = end
 
     def _note_time(self, entry: int, text: str, *, misleads: bool) -> None:
         timestamp, offset = self.times[entry].tolist()

@@ -8,12 +8,12 @@ Source: the order of what a broker may keep is in ``docs/rules.md``; ``OffsetChe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
 from krepair.durable.tree import Tree
-from krepair.formats.checkpoint import OffsetEntry, decode_offsets, encode_offsets
+from krepair.formats.checkpoint import OffsetEntry, decode_offsets
 from krepair.formats.filenames import (
     CLEANER_CHECKPOINT,
     LOG_START_CHECKPOINT,
@@ -91,7 +91,7 @@ def checkpoint_problems(name: str, old: bytes, new: bytes, ends: Mapping[Key, in
 
 def _problems(name: str, old: bytes, new: bytes, ends: Mapping[Key, int]) -> Iterator[str]:
     found = decode_offsets(new)
-    if found.damage or encode_offsets(found.entries) != new:
+    if found.damage or _written(found.entries) != new:
         wanted = found.damage[0].expected if found.damage else "the bytes that a broker writes"
         yield f"{wanted} was expected"
         return
@@ -103,6 +103,12 @@ def _problems(name: str, old: bytes, new: bytes, ends: Mapping[Key, int]) -> Ite
     once = {key for key, offsets in before.items() if len(offsets) == 1}
     if [key for key in after if key in once] != [key for key in before if key in once & after.keys()]:
         yield "the lines are in another order"
+
+
+def _written(entries: Iterable[OffsetEntry]) -> bytes:
+    """The file as a broker writes it, also with a topic that none would have."""
+    lines = [f"{entry.topic} {entry.partition} {entry.offset}\n" for entry in entries]
+    return f"0\n{len(lines)}\n{''.join(lines)}".encode()
 
 
 def _lines(data: bytes) -> dict[Key, tuple[int, ...]]:

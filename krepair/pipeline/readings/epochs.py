@@ -203,7 +203,7 @@ def _problems(
         if entry.start_offset > log.end and not log.damaged and item.logs_are_whole:
             yield f"epoch {entry.epoch} starts at {entry.start_offset}, past the log end {log.end}"
     for one in log.misnamed:
-        if not _may_be(item, one, entries, log, recorded):
+        if not _may_be(item, one, log, recorded):
             named = f"epoch {one.named.epoch}" if one.named else "no epoch"
             yield f"offset {one.offset} is of epoch {one.shown}, the file gives it to {named}"
             break
@@ -212,24 +212,25 @@ def _problems(
         yield from _dropped(entries, log, recorded)
 
 
-def _may_be(
-    item: EpochsItem,
-    one: _Misnamed,
-    entries: Sequence[EpochEntry],
-    log: _Log,
-    recorded: _Recorded | None,
-) -> bool:
+def _may_be(item: EpochsItem, one: _Misnamed, log: _Log, recorded: _Recorded | None) -> bool:
     """Whether the file may name another epoch: without one, for epoch 0, or as compaction leaves room for."""
     if one.shown == _NO_EPOCH:
         return True
     if one.named is None and one.shown == 0:
         left_out = recorded is None or (recorded.intact and all(line.epoch for line in recorded.lines))
-        return left_out or not item.zero_counts
-    if not log.compacted:
-        return False
-    of_epoch = [entry for entry in entries if entry.epoch == one.shown]
-    speaking = [*of_epoch, *([one.named] if one.named else [])]
-    return recorded is None or any(_is_recorded(entry, log, recorded) for entry in speaking)
+        if left_out or not item.zero_counts:
+            return True
+    # Where a line of the original speaks against batches of a compacted log, the merge keeps the line.
+    return log.compacted and (recorded is None or not all(_agrees(line, log) for line in recorded.lines))
+
+
+def _agrees(line: EpochEntry, log: _Log) -> bool:
+    """Whether no batch speaks against a line: none of a lower epoch at its start or later, none of it before."""
+    start = max(line.start_offset, log.start)
+    rise = next((rise for rise in log.rises if rise.epoch >= line.epoch), None)
+    if rise is None:
+        return start > log.last
+    return rise.before < start <= max(rise.first, log.start)
 
 
 def _is_recorded(entry: EpochEntry, log: _Log, recorded: _Recorded) -> bool:
@@ -259,10 +260,5 @@ def _dropped(entries: Sequence[EpochEntry], log: _Log, recorded: _Recorded) -> I
         fits = (at == 0 or entries[at - 1].start_offset < line.start_offset) and (
             at == len(entries) or line.start_offset < entries[at].start_offset
         )
-        rise = next((rise for rise in log.rises if rise.epoch >= line.epoch and rise.first > log.start), None)
-        if rise is None:
-            agrees = line.start_offset > log.last
-        else:
-            agrees = rise.before < line.start_offset <= rise.first
-        if fits and agrees:
+        if fits and _agrees(line, log):
             yield f"epoch {line.epoch} at {line.start_offset} of the original is gone, and nothing speaks against it"
