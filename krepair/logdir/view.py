@@ -236,9 +236,9 @@ def _read_small(path: str, root: int, name: str, at_most: int) -> bytes:
         raise UnreadableError(f"{shown_path(path)}/{name}: could not be read: {why(error)}") from error
 
 
-def _read_partition(name: FolderName, path: str, root: int | None) -> Partition:
+def _read_partition(name: FolderName, path: str, root: int) -> Partition:
     try:
-        with opened_folder(path if root is None else name.name, root) as folder:
+        with opened_folder(name.name, root) as folder:
             inode = os.fstat(folder).st_ino
             listed = _listed(folder)
     except OSError as error:

@@ -52,7 +52,7 @@ def lose(log_dir: Path, base: int) -> None:
 
 def test_log_without_a_gap_says_nothing_whatever_its_policy(tmp_path: Path) -> None:
     log_dir = made(tmp_path / "logs")
-    assert [found(log_dir, options(settings)) for settings in (DELETE, COMPACT, ())] == [[], [], []]
+    assert [found(log_dir, options(settings=settings)) for settings in (DELETE, COMPACT, ())] == [[], [], []]
 
 
 def test_lost_segment_of_a_topic_that_is_not_compacted_is_a_warning_with_the_range(tmp_path: Path) -> None:
@@ -74,7 +74,9 @@ def test_where_the_policy_is_not_known_it_is_said_and_is_no_warning(tmp_path: Pa
     log_dir = made(tmp_path / "logs")
     lose(log_dir, 10)
     (finding,) = [
-        each for each in check([str(log_dir)], options(DELETE[1:])).log_dirs[0].findings if each.rule in RULES
+        each
+        for each in check([str(log_dir)], options(settings=DELETE[1:])).log_dirs[0].findings
+        if each.rule in RULES
     ]
     assert (finding.rule, counts(finding)) == ("KR311", False)
     assert finding.evidence.startswith("10 offsets have no record: 10 to 19 are in no segment; ")
@@ -92,7 +94,7 @@ def test_policy_comes_from_the_topics_own_description(
     lose(log_dir, 10)
     topics = tmp_path / "topics.json"
     topics.write_text(json.dumps({"t": described}))
-    given = options((), topic_config=str(topics))
+    given = options(settings=(), topic_config=str(topics))
     assert [one for one, _ in found(log_dir, given)] == ([rule] if rule else [])
 
 
@@ -102,7 +104,7 @@ def test_gap_below_the_cleaners_checkpoint_is_what_compaction_left(
 ) -> None:
     log_dir = made(tmp_path / "logs", cleaner_points={"t-0": 30})
     lose(log_dir, 10)
-    assert [rule for rule, _ in found(log_dir, options(settings))] == expected
+    assert [rule for rule, _ in found(log_dir, options(settings=settings))] == expected
 
 
 def test_gap_above_the_cleaners_checkpoint_is_a_warning_again(tmp_path: Path) -> None:
