@@ -14,7 +14,7 @@ from krepair.pipeline.engine import Engine
 from krepair.pipeline.items import ScanItem
 from krepair.pipeline.jobs import SCAN
 from krepair.plan.model import FileFingerprint, KeepOriginal, ReplaceFile, RootPlan
-from krepair.rules.checkpoints import KINDS, CheckpointKind, Key, LineReason, MendedOffsets, mend_offsets
+from krepair.rules.checkpoints import KINDS, CheckpointKind, Key, LineReason, MendedOffsets, mend_lines
 from krepair.rules.model import SegmentFacts
 
 CHECKPOINTS_FIX = "checkpoints"
@@ -98,7 +98,7 @@ def see_checkpoints(view: LogDir, ends: Mapping[Key, int | None]) -> tuple[SeenC
         if checkpoint.file is None:
             continue
         too_large = checkpoint.file.size > 0 and not checkpoint.data
-        mended = mend_offsets(kind, checkpoint.data, ends)
+        mended = mend_lines(kind, checkpoint.lines, ends)
         if too_large:
             mended = mended._replace(damage=checkpoint.damage, broker_reads=False, needed=True)
         seen.append(SeenCheckpoint(checkpoint.file, mended, "too large to be read" if too_large else ""))
