@@ -33,6 +33,7 @@ from krepair.rules.checkpoints import (
     Key,
     LineReason,
     MendedOffsets,
+    mend_lines,
     mend_offsets,
 )
 from krepair.rules.model import SegmentFacts
@@ -231,7 +232,7 @@ def see_checkpoints(view: LogDir, ends: Mapping[Key, int | None]) -> tuple[SeenC
         if checkpoint.file is None:
             continue
         too_large = checkpoint.file.size > 0 and not checkpoint.data
-        mended = mend_offsets(kind, checkpoint.data, ends)
+        mended = mend_lines(kind, checkpoint.lines, ends)
         if too_large:
             mended = mended._replace(damage=checkpoint.damage, broker_reads=False, needed=True)
         seen.append(SeenCheckpoint(checkpoint.file, mended, "too large to be read" if too_large else ""))

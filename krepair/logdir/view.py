@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from krepair.errors import NotALogDirError, UnreadableError
-from krepair.formats.checkpoint import decode_offsets
 from krepair.formats.damage import Damage, shown
 from krepair.formats.filenames import (
     CLEAN_SHUTDOWN,
@@ -219,14 +218,12 @@ def _read_meta(
 
 def _read_checkpoint(path: str, root: int, file: FileRef | None) -> OffsetCheckpoint:
     if file is None:
-        return OffsetCheckpoint(file=None, offsets={})
+        return OffsetCheckpoint(None)
     data = _read_small(path, root, file.name, MAX_CHECKPOINT_BYTES + 1)
     if len(data) > MAX_CHECKPOINT_BYTES:
         damage = Damage(0, file.size, f"at most {MAX_CHECKPOINT_BYTES} bytes", f"{file.size} bytes")
-        return OffsetCheckpoint(file, {}, (damage,), broker_reads=False)
-    decoded = decode_offsets(data)
-    offsets = {(entry.topic, entry.partition): entry.offset for entry in decoded.entries}
-    return OffsetCheckpoint(file, offsets, decoded.damage, decoded.broker_reads, data)
+        return OffsetCheckpoint(file, too_large=damage)
+    return OffsetCheckpoint(file, data)
 
 
 def _read_small(path: str, root: int, name: str, at_most: int) -> bytes:

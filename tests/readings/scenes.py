@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from krepair.pipeline.readings.choose import Ground, Work, second_readings
 
 from krepair.durable.tree import Tree
 from krepair.errors import ExitCode
@@ -18,7 +19,6 @@ from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.options import Engine, Options
 from krepair.pipeline.jobs import Task, run_encoded
-from krepair.pipeline.readings.choose import Ground, Work, second_readings
 from krepair.pipeline.readings.partition import Reading
 from krepair.plan.model import Change, Plan, ReplaceFile
 from tests import builders
