@@ -25,13 +25,14 @@ class ExitCode(IntEnum):
     VERIFY_FAILED = 14
     UNREADABLE = 15
     INTERRUPTED = 16
+    UNWRITABLE = 17
     USAGE = 64
 
 
 EXIT_CODE_MEANING: dict[ExitCode, str] = {
     ExitCode.DONE: "nothing to do, or everything done and verified",
     ExitCode.BUG: "an error of krepair itself; please report it",
-    ExitCode.FOUND: "findings, damage or changes exist (check, plan, verify, dump, groups, transactions)",
+    ExitCode.FOUND: "findings, damage or changes exist (check, plan, verify, dump, groups, transactions, diff)",
     ExitCode.PARTLY: "applied partly; the directory is consistent and apply can continue",
     ExitCode.PERSON_DECIDES: "a person must decide",
     ExitCode.NOT_A_LOG_DIR: "not a log directory",
@@ -41,6 +42,7 @@ EXIT_CODE_MEANING: dict[ExitCode, str] = {
     ExitCode.VERIFY_FAILED: "output failed verification and was rolled back",
     ExitCode.UNREADABLE: "input could not be read (an I/O error is never treated as corruption)",
     ExitCode.INTERRUPTED: "interrupted at a safe point; run the same command again",
+    ExitCode.UNWRITABLE: "output could not be written (no space, a quota, an I/O error, a closed output)",
     ExitCode.USAGE: "wrong use of the command line",
 }
 
@@ -107,6 +109,12 @@ class UnreadableError(KrepairError):
     """The operating system could not read the input. This is never taken for corruption."""
 
     exit_code = ExitCode.UNREADABLE
+
+
+class UnwritableError(KrepairError):
+    """The operating system could not write the output."""
+
+    exit_code = ExitCode.UNWRITABLE
 
 
 class InterruptedAtSafePointError(KrepairError):

@@ -1,9 +1,14 @@
-"""Fixtures and rules of the whole suite: which tests need real Kafka, and the judges they share."""
+"""Fixtures and rules of the whole suite: which tests need real Kafka, what the marks say, and the judges they share.
+
+``broker``: real Kafka; ``spark``: a Spark session; ``slow``: each call in turn, each place in turn, or many seconds.
+``make quick`` runs what has none of the three. A test that starts Java without one of the first two fails.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -29,6 +34,48 @@ def in_ci() -> bool:
 def why_no_kafka() -> str:
     """Why real Kafka cannot be had here, or an empty string. Fetching may still fail."""
     return jars.missing_tools(PROBE)
+
+
+_JAVA = {"java", "javac", "mvn", "spark-submit"}
+_java_starts: list[str] | None = None
+"""What the running test has started of Java; None where it may start all it wants."""
+
+
+def _listen(event: str, arguments: tuple[object, ...]) -> None:
+    if event == "subprocess.Popen" and _java_starts is not None:
+        words = arguments[1]
+        first = words if isinstance(words, str | bytes) else next(iter(words), "")  # type: ignore[call-overload]
+        if os.path.basename(os.fsdecode(first)) in _JAVA:
+            _java_starts.append(os.fsdecode(first))
+
+
+sys.addaudithook(_listen)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Tests without the marks have no Java: their own starts are listened for, their children find none."""
+    global _java_starts
+    if item.get_closest_marker("broker") or item.get_closest_marker("spark"):
+        return (yield)
+    before, _java_starts = os.environ.get("JAVA_HOME"), []
+    os.environ["JAVA_HOME"] = "/nonexistent/for-tests-that-are-marked-broker-or-spark"
+    try:
+        return (yield)
+    finally:
+        _java_starts = None
+        os.environ.pop("JAVA_HOME")
+        if before is not None:
+            os.environ["JAVA_HOME"] = before
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """A test that starts Java says so by a mark, so that ``make quick`` leaves it out."""
+    result = yield
+    if _java_starts:
+        pytest.fail(f"starts {_java_starts[0]}, but is marked neither broker nor spark", pytrace=False)
+    return result
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -14,6 +14,7 @@ import sys
 import tarfile
 import textwrap
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import zstandard
@@ -47,6 +48,7 @@ class Demo:
         self.log_dir = folder / "logs"
         self.topics = folder / "topics.json"
         self.plan = folder / "plan.json"
+        self.page = folder / "plan.html"
 
     def run(self) -> None:
         """All steps, in order.
@@ -69,7 +71,7 @@ class Demo:
         title(
             "2. What would be done about it?",
             "plan only reads, too. Everything that apply will do is in this one file, with a reason for each "
-            "class of batches; `krepair show PLAN --format md` is for the change ticket. The topic's own "
+            "class of batches. The topic's own "
             f"settings are in {self.topics}: this broker ran with delete.retention.ms=1000, so that markers "
             "may go early; without the file krepair takes Kafka's default of one day and says so. --now is "
             "an hour after the broker stopped: producers expire by the clock, and so you see the README's "
@@ -78,7 +80,15 @@ class Demo:
         self.krepair("plan", str(self.log_dir), *about, "--out", str(self.plan), expected=FOUND)
 
         title(
-            "3. Do it",
+            "3. For the change ticket",
+            "The same plan as one HTML file with pictures: it needs no network and no script. `--format md` is for a "
+            "ticket that takes only text.",
+        )
+        self.krepair("show", str(self.plan), "--format", "html", expected=DONE, into=self.page)
+        say(f"Open it in a browser: {self.page.resolve()}")
+
+        title(
+            "4. Do it",
             "Spark tasks stage and verify the new segments in a private sub-folder; one process then swaps "
             "them in under the broker's own lock. The originals are kept. (On an input as small as this one "
             "most of the time is Spark's start; --engine auto would have worked without it.)",
@@ -86,24 +96,23 @@ class Demo:
         self.krepair("apply", str(self.plan), "--engine", self.engine, expected=DONE)
 
         title(
-            "4. Is it right?",
+            "5. Is it right?",
             "verify reads the result with a second implementation and holds it against the plan and the "
             "originals.",
         )
         self.krepair("verify", str(self.plan), "--engine", "inline", expected=DONE)
 
-        title("5. Bytes before and after")
+        title("6. Bytes before and after")
         self.show_bytes(before, self.log_bytes())
 
-        title("6. Is anything left to do?", "The same plan again: nothing, exit code 0.")
+        title("7. Is anything left to do?", "The same plan again: nothing, exit code 0.")
         self.krepair("plan", str(self.log_dir), *about, expected=DONE)
 
         title(
-            "7. And now?",
+            "8. And now?",
             f"It took {time.monotonic() - started:.0f} seconds. The originals are still there. Try:",
         )
         for command, why in (
-            (f"show {self.plan} --format md", "the page for the change ticket"),
             (f"undo {self.plan}", "puts every byte and every modification time back"),
             (f"purge {self.plan}", "or frees the originals; no undo after it"),
             ("explain KR101", "what the finding means"),
@@ -155,15 +164,22 @@ class Demo:
             raise DemoFailedError("nothing became smaller")
         say("\nThe disk gets the difference back at purge: until then the originals are kept for undo.")
 
-    def krepair(self, *arguments: str, expected: int) -> None:
+    def krepair(self, *arguments: str, expected: int, into: Path | None = None) -> None:
         """Show a command and run it.
+
+        Args:
+            arguments: of krepair.
+            expected: exit code.
+            into: file for its standard output, or None.
 
         Raises:
             DemoFailedError: it ended with another exit code.
         """
-        say(f"$ krepair {shlex.join(arguments)}\n")
+        say(f"$ krepair {shlex.join(arguments)}{f' > {into}' if into else ''}\n")
         command = [str(Path(sys.executable).parent / "krepair"), *arguments]
-        code = subprocess.run(command, check=False).returncode
+        with ExitStack() as files:
+            output = files.enter_context(into.open("wb")) if into else None
+            code = subprocess.run(command, check=False, stdout=output).returncode
         say(f"\n[exit code {code}]")
         if code != expected:
             raise DemoFailedError(

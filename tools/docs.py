@@ -1,16 +1,16 @@
-"""Writes the pages of ``docs/`` that say what the code says (``make docs``); a test keeps them fresh."""
+"""Writes the files of ``docs/`` and ``share/`` that say what the code says (``make docs``); a test keeps them fresh."""
 
 from __future__ import annotations
 
 import argparse
 import inspect
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import typer.main
+from msgspec import Struct
 
 from krepair.checks.catalogue import CATALOGUE
 from krepair.checks.rule import CHECK
@@ -32,6 +32,8 @@ from krepair.formats.layout import Layout
 from krepair.formats.message_schema import LATEST, Field, Schema
 from krepair.plan import model
 from krepair.rules.reasons import REASONS
+from tools import schemas, share
+from tools.docstrings import attributes_of, plain
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 HELP_WIDTH = 100
@@ -49,7 +51,7 @@ LAYOUTS: tuple[tuple[str, str, Layout], ...] = (
     ("Entry of a producer `.snapshot`", "krepair/formats/producer_snapshot.py", producer_snapshot.ENTRY),
 )
 
-STRUCTS: tuple[type, ...] = (
+FIRST_STRUCTS: tuple[type, ...] = (
     model.Plan,
     model.Policy,
     model.Setting,
@@ -60,12 +62,14 @@ STRUCTS: tuple[type, ...] = (
     model.HorizonChoice,
     model.FileFingerprint,
     model.ReasonTally,
-    model.RewriteSegments,
-    model.SourceSegment,
-    model.ReplaceFile,
-    model.KeepOriginal,
-    model.NotReversible,
 )
+
+
+def structs() -> list[type]:
+    """Every structure of a plan file, from the whole to its parts."""
+    every = [each for each in vars(model).values() if isinstance(each, type) and issubclass(each, Struct)]
+    ours = [each for each in every if each.__module__ == model.__name__]
+    return [*FIRST_STRUCTS, *(each for each in ours if each not in FIRST_STRUCTS)]
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -75,11 +79,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
         return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
 
     return "\n".join([line(head), line(["---"] * len(head)), *(line(row) for row in rows)]) + "\n"
-
-
-def plain(text: str) -> str:
-    """A docstring's words in Markdown: one backtick for two."""
-    return " ".join(text.replace("``", "`").split())
 
 
 def page(title: str, source: str, introduction: str, body: str) -> str:
@@ -167,26 +166,10 @@ def reasons_page() -> str:
     return page("Reasons", "krepair/rules/reasons.py", introduction, body)
 
 
-def attributes_of(struct: type) -> dict[str, str]:
-    """Field name -> words, from the ``Attributes`` section of a docstring."""
-    text = inspect.getdoc(struct) or ""
-    _, _, section = text.partition("Attributes:\n")
-    found: dict[str, str] = {}
-    name = ""
-    for line in section.splitlines():
-        match = re.match(r"    (\w+): (.*)", line)
-        if match:
-            name = match[1]
-            found[name] = match[2]
-        elif name:
-            found[name] += " " + line.strip()
-    return {each: plain(words) for each, words in found.items()}
-
-
 def plan_page() -> str:
     """Every structure of a plan file."""
     parts = []
-    for struct in STRUCTS:
+    for struct in structs():
         first = plain((inspect.getdoc(struct) or "").partition("\n\n")[0])
         words = attributes_of(struct)
         config: Any = struct.__struct_config__  # type: ignore[attr-defined]
@@ -201,6 +184,8 @@ any tool, but do not edit it. It carries a digest of itself, and `apply` runs a 
 before anything is touched: an edited or wrongly built plan is refused with its code (exit code 12
 or 13). The same directory with the same options and the same `--now` gives the same bytes, so that
 two engineers can compare their plans with `cmp`.
+
+The same for programs: [plan-file.schema.json](schemas/plan-file.schema.json).
 
 Fields marked "reader only" do not bind `apply`; everything else does. A `tuple` is a JSON array, a
 `dict` an object.
@@ -270,7 +255,7 @@ def pages() -> dict[str, str]:
         "formats.md": formats_page(),
         "plan-file.md": plan_page(),
         "reasons.md": reasons_page(),
-    }
+    } | {f"schemas/{name}": text for name, text in schemas.published().items()}
 
 
 def main() -> int:
@@ -279,13 +264,15 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if a page is not fresh")
     options = parser.parse_args()
     stale = 0
-    for name, text in pages().items():
-        path = DOCS / name
+    generated = {DOCS / name: text for name, text in pages().items()}
+    generated |= {share.SHARE / name: text for name, text in share.files().items()}
+    for path, text in generated.items():
         if path.exists() and path.read_text() == text:
             continue
         stale += 1
         print(f"{path.relative_to(DOCS.parent)}: {'not fresh' if options.check else 'written'}")
         if not options.check:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
     return 1 if options.check and stale else 0
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from krepair.cli import options as shared
 from krepair.cli.carry_out import carry_out
 
@@ -9,6 +13,14 @@ from krepair.cli.carry_out import carry_out
 def apply(
     plan: shared.PlanArgument,
     *,
+    expect: Annotated[
+        str,
+        typer.Option(
+            "--expect",
+            metavar="DIGEST",
+            help="Refuse a plan of another digest; at least 32 of its 64 hex digits, from the front.",
+        ),
+    ] = "",
     engine: shared.EngineOption = "auto",
     master: shared.MasterOption = "",
     metrics: shared.MetricsOption = "",
@@ -17,9 +29,9 @@ def apply(
 ) -> None:
     """Carry out a plan: stage, verify, swap. Run again after an interruption it continues.
 
-    Example: krepair apply offsets.krplan
+    Example: krepair apply offsets.krplan --expect 5c2e8d0a41f7b96380de12c4a97b3f65
     """
     options = shared.common_options(engine=engine, master=master)
     from krepair.ops import apply as ops
 
-    carry_out(plan, ops.apply, options, json=json, quiet=quiet, metrics=metrics)
+    carry_out(plan, ops.apply, options, json=json, quiet=quiet, metrics=metrics, expect=expect)

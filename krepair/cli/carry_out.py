@@ -27,6 +27,7 @@ def carry_out(
     json: bool,
     quiet: bool,
     metrics: str = "",
+    expect: str = "",
 ) -> NoReturn:
     """Do to the log directory of a plan what a verb does.
 
@@ -37,18 +38,23 @@ def carry_out(
         json: one document instead of a page.
         quiet: neither.
         metrics: file for what the run came to, or empty.
+        expect: first hex digits of the digest that the plan must have, or empty.
 
     Raises:
         typer.Exit: always, with the report's exit code, unless there is an error.
     """
     from krepair.cli.views.reports import apply_view
     from krepair.ops import show
+    from krepair.ops.approved import check_digest
 
     plan = show.load(path)
+    if expect:
+        check_digest(plan, expect, path)
     with MetricsOf(metrics, "apply", (plan.log_dir,)) as measured:
         with ProgressOf(quiet=quiet) as progress, exact_errors(plan=path, log_dir=plan.log_dir):
             report = _with_others(run(plan, options, progress))
-        measured.report = report = exact(report, plan=path, log_dir=plan.log_dir)
+        report = replace(exact(report, plan=path, log_dir=plan.log_dir), digest=plan.digest)
+        measured.report = report
         finish(report.verb, report, report.exit_code, lambda: apply_view(report), as_json=json, quiet=quiet)
 
 

@@ -10,13 +10,17 @@ from krepair.cli import options as shared
 from krepair.cli.commands import exact, exact_errors
 from krepair.cli.metrics import MetricsOf
 from krepair.cli.outcome import finish
+from krepair.cli.page_file import PageFile
 from krepair.cli.progress import ProgressOf
 
 
 def check(
     log_dirs: Annotated[
-        list[str], typer.Argument(metavar="LOGDIR...", help="Log directories of one broker.")
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="LOGDIR...", help="Log directories of one broker; left out, all that --config names."
+        ),
+    ] = None,
     *,
     config: shared.ConfigOption = None,
     topic_config: shared.TopicConfigOption = None,
@@ -28,13 +32,21 @@ def check(
     deep: Annotated[
         bool, typer.Option("--deep", help="Also decompress all compressed content (KR307); costs CPU time.")
     ] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also one line for each partition that is as it should be.")
+    ] = False,
     engine: shared.EngineOption = "auto",
     master: shared.MasterOption = "",
     metrics: shared.MetricsOption = "",
+    html: Annotated[
+        str, typer.Option("--html", metavar="FILE", help="At the end write a page for a browser here, too.")
+    ] = "",
     json: shared.JsonOption = False,
     quiet: shared.QuietOption = False,
 ) -> None:
     """Find what is wrong. Writes nothing; exits with 2 when there are findings.
+
+    Partitions that are as they should be are summed up by topic.
 
     Example: krepair check /var/lib/kafka --config /etc/kafka/server.properties
     """
@@ -50,12 +62,23 @@ def check(
         master=master,
         deep=deep,
     )
-    from krepair.cli.views.reports import check_view
+    from krepair.cli.views.check import check_view
     from krepair.ops import check as ops
+    from krepair.ops.asked import log_dirs_asked_for
 
-    only = log_dirs[0] if len(log_dirs) == 1 else ""
-    with MetricsOf(metrics, "check", log_dirs) as run:
+    paths = log_dirs_asked_for(log_dirs or (), config)
+    only = paths[0] if len(paths) == 1 else ""
+    page = PageFile(html, paths)
+    with MetricsOf(metrics, "check", paths) as run:
         with ProgressOf(quiet=quiet) as progress, exact_errors(log_dir=only, typed=options):
-            report = ops.check(log_dirs, options, progress)
+            report = ops.check(paths, options, progress)
         run.report = report = exact(report, log_dir=only, typed=options)
-        finish("check", report, report.exit_code, lambda: check_view(report), as_json=json, quiet=quiet)
+        page.write(report)
+        finish(
+            "check",
+            report,
+            report.exit_code,
+            lambda: check_view(report, every=every),
+            as_json=json,
+            quiet=quiet,
+        )

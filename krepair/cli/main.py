@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
@@ -10,8 +11,27 @@ import typer
 from typer.core import TyperGroup
 
 from krepair import __version__
-from krepair.cli import apply, check, dump, explain, groups, plan, purge, show, transactions, undo, verify
+from krepair.cli import (
+    apply,
+    check,
+    diff,
+    dump,
+    explain,
+    groups,
+    plan,
+    purge,
+    show,
+    transactions,
+    undo,
+    verify,
+    warm,
+)
 from krepair.cli.outcome import guarded
+from krepair.cli.values import read_plainly
+
+# numpy's linear algebra is never called. Without this it starts a thread, with a stack, for each processor.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+read_plainly()
 
 
 class KrepairGroup(TyperGroup):
@@ -73,10 +93,12 @@ app.command("apply")(apply.apply)
 app.command("verify")(verify.verify)
 app.command("undo")(undo.undo)
 app.command("purge")(purge.purge)
+app.command("diff")(diff.diff)
 app.command("dump")(dump.dump)
 app.command("groups")(groups.groups)
 app.command("transactions")(transactions.transactions)
 app.command("explain")(explain.explain)
+app.command("warm")(warm.warm)
 
 
 def main() -> NoReturn:

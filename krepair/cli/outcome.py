@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TextIO
 
 import typer
 
-from krepair.errors import ExitCode, KrepairError
+from krepair.durable.writing_error import WritingError
+from krepair.errors import ExitCode, KrepairError, UnwritableError
 from krepair.plan.view import View, visible
 
 INTERRUPTED_BY_SIGNAL: Final = 130
@@ -24,14 +26,18 @@ VERBS: Final = (
     "verify",
     "undo",
     "purge",
+    "diff",
     "dump",
     "groups",
     "transactions",
     "explain",
+    "warm",
 )
 CHANGING_VERBS: Final = ("apply", "undo", "purge")
 _AGAIN: Final = "run the same command again: it goes on where it stopped"
-NO_FILE: Final = "standard output, or a call that names no file"
+OUTPUT: Final = "standard output"
+NO_FILE: Final = "a call that names no file"
+_OF_AN_OUTPUT: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF, errno.EFBIG})
 ONE_OBJECT_A_LINE: Final = ("dump",)
 DEBUG_VARIABLE: Final = "KREPAIR_DEBUG"
 
@@ -52,14 +58,21 @@ def finish(
     Raises:
         typer.Exit: always.
     """
-    if as_json:
-        from krepair.cli.views import json
+    try:
+        if as_json:
+            from krepair.cli.views import json
 
-        json.write(json.report_document(verb, report, exit_code))
-    elif not quiet:
-        from krepair.cli.views.text import print_view
+            json.write(json.report_document(verb, report, exit_code))
+        elif not quiet:
+            from krepair.cli.views.text import print_view
 
-        print_view(page())
+            print_view(page())
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise UnwritableError(
+            f"{OUTPUT}: could not be written: {error.strerror}; krepair {verb} itself ended with code {int(exit_code)}"
+        ) from error
     raise typer.Exit(int(exit_code))
 
 
@@ -73,11 +86,13 @@ def guarded(run: Callable[[], Any], arguments: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
+    _open_closed_outputs()
     try:
-        code = run()
+        try:
+            code = run()
+        except typer.Exit as end:
+            code = end.exit_code
         sys.stdout.flush()
-    except typer.Exit as end:
-        return end.exit_code
     except KrepairError as error:
         return _tell(arguments, error.message, error.next_command, int(error.exit_code))
     except (KeyboardInterrupt, typer.Abort):
@@ -89,21 +104,45 @@ def guarded(run: Callable[[], Any], arguments: Sequence[str]) -> int:
     return code if isinstance(code, int) else int(ExitCode.DONE)
 
 
+def _open_closed_outputs() -> None:
+    """Give a place to what was started with a closed output: Python has none, and a file would take its number."""
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            # Open for reading only, so that a write fails as it would on the closed output.
+            taken = os.open(os.devnull, os.O_RDONLY)
+            if taken != number:
+                os.dup2(taken, number)
+                os.close(taken)
+            setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", closefd=False))
+
+
+def _give_up(output: TextIO) -> None:
+    """Nothing more can be said there, not even by the interpreter at its end."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, output.fileno())
+    os.close(null)
+
+
 def _system_error(arguments: Sequence[str], error: OSError) -> int:
     """What the operating system refused is no error of krepair, wherever it was met."""
     if isinstance(error, BrokenPipeError):
-        # The reader has left (as `| head` does): nothing more can be said, not even by the interpreter at
-        # its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader has left (as `| head` does).
+        _give_up(sys.stdout)
         return BROKEN_PIPE
     if os.environ.get(DEBUG_VARIABLE) == "1":
         traceback.print_exc()
     words = error.strerror or str(error) or type(error).__name__
     name = errno.errorcode.get(error.errno or 0, "")
+    if error.filename is None and error.errno in _OF_AN_OUTPUT:
+        return _tell(
+            arguments, f"{OUTPUT}: could not be written: {words} ({name})", "", int(ExitCode.UNWRITABLE)
+        )
     where = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else NO_FILE
     message = f"{where}: the operating system says: {words}" + (f" ({name})" if name else "")
     if _verb(arguments) in CHANGING_VERBS:
         return _tell(arguments, f"{message}; it may be half done", _AGAIN, int(ExitCode.PARTLY))
+    if isinstance(error, WritingError):
+        return _tell(arguments, f"{where}: {words} ({name})", "", int(ExitCode.UNWRITABLE))
     return _tell(arguments, message, "", int(ExitCode.UNREADABLE))
 
 
@@ -124,6 +163,15 @@ def _unexpected(arguments: Sequence[str], error: Exception) -> int:
 
 
 def _tell(arguments: Sequence[str], message: str, next_command: str, exit_code: int) -> int:
+    if exit_code == ExitCode.UNWRITABLE:
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            return _say(arguments, message, next_command, exit_code)
+        _give_up(sys.stdout)
+    return _say(arguments, message, next_command, exit_code)
+
+
+def _say(arguments: Sequence[str], message: str, next_command: str, exit_code: int) -> int:
     if "--json" in arguments:
         from krepair.cli.views import json
 
@@ -136,8 +184,11 @@ def _tell(arguments: Sequence[str], message: str, next_command: str, exit_code: 
         lines.append(f"next: {visible(next_command)}")
     text = "\n".join(lines) + "\n"
     encoding = sys.stderr.encoding or "utf-8"
-    sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding))
-    sys.stderr.flush()
+    try:
+        sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stderr.flush()
+    except OSError:
+        _give_up(sys.stderr)  # the exit code is left to tell
     return exit_code
 
 

@@ -16,13 +16,16 @@ def show(
     plan: shared.PlanArgument,
     *,
     output_format: Annotated[
-        str, typer.Option("--format", metavar="text|md|json", help="For a terminal, a ticket, a program.")
+        str,
+        typer.Option(
+            "--format", metavar="text|md|html|json", help="For a terminal, a ticket, a browser, a program."
+        ),
     ] = "text",
     json: shared.JsonOption = False,
 ) -> None:
     """Show a plan again, and what the review says against it.
 
-    Example: krepair show offsets.krplan --format md > ticket.md
+    Example: krepair show offsets.krplan --format html > ticket.html
     """
     from krepair.ops import show as ops
 
@@ -31,6 +34,11 @@ def show(
         raise UsageError(
             "--json and --format do not go together; --format json gives the plan file's own text"
         )
+    if output_format == "html":
+        from krepair.cli.views.page import plan_page
+
+        sys.stdout.buffer.write(plan_page(read, ops.show_view(read, plan)).encode())
+        raise typer.Exit(0)
     if output_format != "text":
         text = ops.show_text(read, output_format, plan)
         sys.stdout.buffer.write(text.encode())

@@ -17,6 +17,7 @@ from krepair.durable.attributes import attributes_of, give_attributes
 from krepair.durable.disk import Attributes
 from krepair.durable.tree import Tree
 from krepair.durable.writeback import begin_writeback
+from krepair.durable.writing_error import writes
 
 _PIECES_AT_ONCE = os.sysconf("SC_IOV_MAX")
 _COPY_BYTES = 1 << 24
@@ -40,6 +41,7 @@ class RealDisk:
     def __init__(self, root: str | Tree = "/") -> None:
         self.tree = Tree(root) if isinstance(root, str) else root
 
+    @writes
     def make_dir(self, path: str, mode: int = 0o700, owner: tuple[int, int] | None = None) -> None:
         """Create a directory; it must not exist. ``owner`` (uid, gid) is given only where it is another."""
         with self.tree.place(path) as (folder, name):
@@ -60,11 +62,13 @@ class RealDisk:
                 os.rmdir(name, dir_fd=folder)
                 raise
 
+    @writes
     def remove_dir(self, path: str) -> None:
         """Remove an empty directory."""
         with self.tree.place(path) as (folder, name):
             os.rmdir(name, dir_fd=folder)
 
+    @writes
     def create(
         self,
         path: str,
@@ -83,6 +87,7 @@ class RealDisk:
                     os.fchown(target, *owner)
             os.fsync(target)
 
+    @writes
     def append(self, path: str, data: bytes) -> None:
         """Append to an existing file and fsync it; a failure cuts it back to its size before."""
         with self._changing(path, os.O_WRONLY) as target:
@@ -95,6 +100,7 @@ class RealDisk:
                     os.ftruncate(target, size)
                 raise
 
+    @writes
     def reserve(self, path: str, size: int) -> None:
         """Create a file of ``size`` zero bytes if it is not there.
 
@@ -117,6 +123,7 @@ class RealDisk:
             if present < size:
                 os.ftruncate(target, size)
 
+    @writes
     def write_at(self, path: str, position: int, pieces: list[memoryview]) -> int:
         """Write the pieces one after the other from ``position`` of an existing file; returns all bytes.
 
@@ -128,16 +135,19 @@ class RealDisk:
                 begin_writeback(target, position, written)
             return written
 
+    @writes
     def truncate(self, path: str, size: int, inode: int = 0) -> None:
         """Cut a file to ``size`` bytes; ``inode``: that it must have."""
         with self._changing(path, os.O_WRONLY, inode) as target:
             os.ftruncate(target, size)
 
+    @writes
     def rename(self, source: str, target: str) -> None:
         """Rename over ``target`` if it is there; a symlink there is replaced, not followed."""
         with self.tree.place(source) as (old, old_name), self.tree.place(target) as (new, new_name):
             os.rename(old_name, new_name, src_dir_fd=old, dst_dir_fd=new)
 
+    @writes
     def link(self, source: str, target: str) -> None:
         """Make a hard link to a regular file; ``target`` must not exist."""
         with self.tree.place(source) as (old, old_name), self.tree.place(target) as (new, new_name):
@@ -153,21 +163,25 @@ class RealDisk:
                 give_attributes(writer, attributes)
                 os.fsync(writer)
 
+    @writes
     def unlink(self, path: str) -> None:
         """Remove a file."""
         with self.tree.place(path) as (folder, name):
             os.unlink(name, dir_fd=folder)
 
+    @writes
     def set_attributes(self, path: str, attributes: Attributes, inode: int = 0) -> None:
         """Set owner, group, mode, extended attributes and, last, mtime; ``inode``: that the file must have."""
         with self._changing(path, os.O_RDONLY, inode) as target:
             give_attributes(target, attributes)
 
+    @writes
     def sync_file(self, path: str) -> None:
         """Make a file durable. After a failure write a new one, never retry (ATC'20)."""
         with self.tree.opened(path) as target:
             os.fsync(target)
 
+    @writes
     def sync_dir(self, path: str) -> None:
         """Make the names in a directory durable."""
         folder = self.tree.open_folder(path)

@@ -13,6 +13,7 @@ from krepair.fixes.fix import Proposal, Purpose, RootFix
 from krepair.fixes.gates import NEVER_TOUCHED
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.logs import LogPart, facts_of, parts_after
+from krepair.fixes.second_readings import read_checkpoint_again
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.journal.actions.lines import LARGEST_BYTES, lines_of
@@ -32,6 +33,7 @@ from krepair.rules.checkpoints import (
     Key,
     LineReason,
     MendedOffsets,
+    mend_lines,
     mend_offsets,
 )
 from krepair.rules.model import SegmentFacts
@@ -118,6 +120,9 @@ class Checkpoints(RootFix):
                 else:
                     wrong = not_as_planned(path, change, work.disk.tree)
                 work.found(staging, change, wrong)
+                kept = f"{staging.folder.private}/keep/{change.name}"
+                for text in read_checkpoint_again(change.name, kept, work.view, work.engine, work.disk.tree):
+                    work.found(staging, change, text)
 
 
 def _made_whole(work: Work, staging: Staging, change: Change) -> bytes:
@@ -227,7 +232,7 @@ def see_checkpoints(view: LogDir, ends: Mapping[Key, int | None]) -> tuple[SeenC
         if checkpoint.file is None:
             continue
         too_large = checkpoint.file.size > 0 and not checkpoint.data
-        mended = mend_offsets(kind, checkpoint.data, ends)
+        mended = mend_lines(kind, checkpoint.lines, ends)
         if too_large:
             mended = mended._replace(damage=checkpoint.damage, broker_reads=False, needed=True)
         seen.append(SeenCheckpoint(checkpoint.file, mended, "too large to be read" if too_large else ""))

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from krepair.checks.catalogue import Finding
 from krepair.errors import StalePlanError
-from krepair.fixes.files import file_it_is_like, not_as_planned, put_staged
+from krepair.fixes.files import file_it_is_like, put_staged
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import why_untouched
 from krepair.fixes.ground import Ground
 from krepair.fixes.logs import parts_after, read_logs
+from krepair.fixes.second_readings import Applied, Job, epochs_job, read_again
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.formats.damage import Damage
@@ -97,12 +98,13 @@ class Epochs(Fix):
                     put_staged(work, staging, change.name, data, like)
 
     def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """The plan's bytes."""
-        for staging in stagings:
-            for change in staging.changes:
-                assert isinstance(change, ReplaceFile)
-                path = staging.folder.at(change.name)
-                work.found(staging, change, not_as_planned(path, change, work.disk.tree))
+        """Held against a second reading of the logs."""
+        read_again(work, stagings, _second_reading)
+
+
+def _second_reading(applied: Applied, change: Change) -> Iterator[Job]:
+    assert isinstance(change, ReplaceFile)
+    yield epochs_job(applied, change)
 
 
 EPOCHS = Epochs()

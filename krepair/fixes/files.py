@@ -44,13 +44,3 @@ def not_as_planned(path: str, change: ReplaceFile, tree: Tree | None = None) -> 
     if (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
         return f"is not the file of {change.size_after} bytes that the plan makes"
     return ""
-
-
-def not_removed(work: Work, staging: Staging, name: str) -> str:
-    """What is wrong with a file that the plan removes, or empty.
-
-    Raises:
-        OSError: it could not be looked at.
-    """
-    there = work.disk.tree.is_there(staging.folder.at(name))
-    return "is there, although the plan removes it" if there else ""

@@ -15,9 +15,10 @@ from krepair.fixes.gates import why_untouched
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers import transaction_indexes_disagree
+from krepair.fixes.second_readings import Applied, Job, aborted_job, read_again
 from krepair.fixes.staging import Staging, Work, error_of
 from krepair.fixes.survey import Sight, Survey
-from krepair.logdir.values import LogDir, Partition, Segment
+from krepair.logdir.values import FileRef, LogDir, Partition, Segment
 from krepair.options import Options
 from krepair.pipeline.indexes import Depth, InspectItem, InspectResult, MendItem
 from krepair.pipeline.jobs import INSPECT, INSPECT_TXN, LOOK, MEND, VERIFY_MENDED
@@ -120,6 +121,13 @@ class Index(Fix):
             staging, item = jobs[index]
             work.segments += 1
             work.found(staging, item.change, result.why if result.failure else "")
+        read_again(work, stagings, _second_reading)
+
+
+def _second_reading(applied: Applied, change: Change) -> Iterator[Job]:
+    assert isinstance(change, ReplaceFile)
+    if change.name.endswith(".txnindex"):
+        yield aborted_job(applied, change.name, applied.logs_before_compaction()[0])
 
 
 INDEX = Index()
@@ -271,6 +279,7 @@ def _replay_pays(survey: Survey, depth: Depth) -> bool:
 
 def index_findings(survey: Survey) -> Iterator[Finding]:
     """What is wrong with the index files of one partition."""
+    time_indexes = {segment.base_offset: segment.time_index for segment in survey.partition.segments}
     for base_offset, found in sorted(indexes_of(survey).items()):
         if found.failure:
             yield Finding(rule="KR308", partition=survey.partition.folder, evidence=found.why)
@@ -281,6 +290,7 @@ def index_findings(survey: Survey) -> Iterator[Finding]:
                 file=f"{base_offset:020d}{suffix}",
                 position=position,
                 evidence=text,
+                bytes=_zeros(time_indexes[base_offset], position) if rule == "KR201" else 0,
             )
     if transaction_indexes_of(survey).failure:
         yield Finding(
@@ -302,6 +312,11 @@ def index_findings(survey: Survey) -> Iterator[Finding]:
             evidence=f"{orphan.size} bytes without a .log of that base offset; the next start deletes it",
             bytes=orphan.size,
         )
+
+
+def _zeros(file: FileRef | None, position: int) -> int:
+    """Bytes of zeros behind the entries of a time index; 0 where they do not begin at one place."""
+    return file.size - position if file is not None and position >= 0 else 0
 
 
 def index_changes(survey: Survey, rewritten: set[int]) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:

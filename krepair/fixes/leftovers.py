@@ -8,11 +8,11 @@ from typing import Final, Literal
 from krepair.checks.catalogue import Finding
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import RefusedError
-from krepair.fixes.files import not_removed
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import NEVER_TOUCHED
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.logs import read_logs
+from krepair.fixes.second_readings import Applied, Job, gone_job, read_again
 from krepair.fixes.snapshots import is_snapshot
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
@@ -124,15 +124,20 @@ class Leftovers(Fix):
                     stage_swaps(work.engine, work.place(staging), staging.stage_folder, swaps, interval)
 
     def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """The log and the indexes of a finished swap are read whole; what goes is gone."""
+        """The log and the indexes of a finished swap are read whole; what goes is gone, and kept."""
         for staging in stagings:
+            interval = work.index_interval_bytes(staging)
             for change in staging.changes:
                 if isinstance(change, CompleteSwap):
-                    wrong = not_completed(work.engine, work.place(staging), staging.plan, change)
-                else:
-                    assert isinstance(change, ReplaceFile)
-                    wrong = not_removed(work, staging, change.name)
-                work.found(staging, change, wrong)
+                    place = work.place(staging)
+                    wrong = not_completed(work.engine, place, staging.plan, change, interval)
+                    work.found(staging, change, wrong)
+        read_again(work, stagings, _second_reading)
+
+
+def _second_reading(applied: Applied, change: Change) -> Iterator[Job]:
+    if isinstance(change, ReplaceFile):
+        yield gone_job(applied, (change.name,))
 
 
 LEFTOVERS = Leftovers()

@@ -8,10 +8,11 @@ import numpy as np
 
 from krepair.checks.catalogue import Finding
 from krepair.errors import StalePlanError
-from krepair.fixes.files import file_it_is_like, not_as_planned, not_removed, put_staged
+from krepair.fixes.files import file_it_is_like, put_staged
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import why_untouched
 from krepair.fixes.ground import Ground, place_of
+from krepair.fixes.second_readings import Applied, Job, gone_job, read_again, snapshot_job
 from krepair.fixes.snapshot_state import read_snapshot_file, see_snapshots, state_rules, target_of
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
@@ -133,15 +134,14 @@ class Snapshots(Fix):
         put_staged(work, staging, change.name, data, like)
 
     def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """The plan's bytes; what goes is gone."""
-        for staging in stagings:
-            for change in staging.changes:
-                assert isinstance(change, ReplaceFile)
-                if change.method == "remove":
-                    wrong = not_removed(work, staging, change.name)
-                else:
-                    wrong = not_as_planned(staging.folder.at(change.name), change, work.disk.tree)
-                work.found(staging, change, wrong)
+        """Producers are held against a second reading of the logs; what goes is gone, and kept."""
+        read_again(work, stagings, _second_reading)
+
+
+def _second_reading(applied: Applied, change: Change) -> Iterator[Job]:
+    assert isinstance(change, ReplaceFile)
+    removed = change.method == "remove"
+    yield gone_job(applied, (change.name,)) if removed else snapshot_job(applied, change)
 
 
 SNAPSHOTS = Snapshots()

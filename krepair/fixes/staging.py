@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from krepair.durable.disk import Disk
+from krepair.durable.writing_error import WritingError
 from krepair.errors import (
     ExitCode,
     KrepairError,
     RefusedError,
     StalePlanError,
     UnreadableError,
+    UnwritableError,
     VerifyFailedError,
 )
 from krepair.fixes.logs import facts_of, parts_after
@@ -34,12 +36,13 @@ _CODE_OF_FAILURE = {
     "elsewhere": ExitCode.STALE_PLAN,
     "changed": ExitCode.STALE_PLAN,
     "verify": ExitCode.VERIFY_FAILED,
-    "disk": ExitCode.REFUSED,
+    "disk": ExitCode.UNWRITABLE,
 }
 _ERROR_OF_CODE: dict[ExitCode, type[KrepairError]] = {
     ExitCode.UNREADABLE: UnreadableError,
     ExitCode.STALE_PLAN: StalePlanError,
     ExitCode.VERIFY_FAILED: VerifyFailedError,
+    ExitCode.UNWRITABLE: UnwritableError,
 }
 
 
@@ -96,7 +99,8 @@ class Staging:
             self.problem = self.problem or error
         except OSError as error:
             why = f"{error.filename or self.folder.path}: {error.strerror or error}"
-            self.problem = self.problem or RefusedError(why)
+            kind = UnwritableError if isinstance(error, WritingError) else RefusedError
+            self.problem = self.problem or kind(why)
 
 
 class Wrong(NamedTuple):

@@ -148,9 +148,13 @@ def stage_swaps(
             raise RefusedError(result.why)
 
 
-def not_completed(engine: Engine, place: Place, plan: PartitionPlan, change: CompleteSwap) -> str:
+def not_completed(
+    engine: Engine, place: Place, plan: PartitionPlan, change: CompleteSwap, interval_bytes: int
+) -> str:
     """What is wrong with a swap that was completed, or empty; its log and indexes are read whole, independently."""
     name = f"{change.base_offset:020d}.log{SWAP}"
     pending = next(file for file in plan.files if file.name == name)
-    item = VerifySwapItem(place=place, change=change, mtime_ns=pending.mtime_ns)
+    item = VerifySwapItem(
+        place=place, change=change, interval_bytes=interval_bytes, mtime_ns=pending.mtime_ns
+    )
     return next((result.why for _, result in engine.run(VERIFY_SWAP, [item])), "")

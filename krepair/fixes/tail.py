@@ -22,9 +22,9 @@ from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import why_untouched
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.logs import read_logs
+from krepair.fixes.second_readings import Applied, Job, gone_job, mended_log_jobs, read_again
 from krepair.fixes.staging import Staging, Work, error_of
 from krepair.fixes.survey import Sight, Survey
-from krepair.logdir.reading import status_of
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.options import Options
 from krepair.pipeline.damage import MendedItem, MendedResult
@@ -133,25 +133,16 @@ class Tail(Fix):
         work.progress.finish()
 
     def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """Logs are valid from end to end and have the plan's bytes; what is set aside is gone."""
-        jobs: list[tuple[Staging, MendLog]] = []
-        for staging in stagings:
-            for change in staging.changes:
-                if isinstance(change, MendLog):
-                    jobs.append((staging, change))
-                elif isinstance(change, SetAside):
-                    there = [
-                        name for name in change.names if work.disk.tree.is_there(staging.folder.at(name))
-                    ]
-                    if there:
-                        text = f"{there[0]} is there, although the plan sets it aside"
-                        work.found(staging, change, text)
-        items = [mended_item(work, staging, change, "") for staging, change in jobs]
-        for index, result in work.engine.run(MAKE_MENDED, items):
-            staging, change = jobs[index]
-            work.segments += 1
-            for text in _problems_of(work, staging, change, result):
-                work.found(staging, change, text)
+        """Logs are walked from end to end and held against what is kept; what is set aside is gone, and kept."""
+        read_again(work, stagings, _second_readings)
+
+
+def _second_readings(applied: Applied, change: Change) -> Iterator[Job]:
+    if isinstance(change, SetAside):
+        yield gone_job(applied, change.names)
+    else:
+        assert isinstance(change, MendLog)
+        yield from mended_log_jobs(applied, change)
 
 
 def mended_item(work: Work, staging: Staging, change: MendLog, target: str) -> MendedItem:
@@ -178,19 +169,6 @@ def _not_as_planned(change: MendLog, made: MendedResult) -> str:
     if planned != again:
         return f"{change.change_id}: its indexes worked out anew are not those of the plan"
     return ""
-
-
-def _problems_of(work: Work, staging: Staging, change: MendLog, made: MendedResult) -> Iterator[str]:
-    """What is wrong with a log that was mended: its bytes, its modification time, its indexes."""
-    if made.failure:
-        yield made.why
-    elif (made.size, made.digest) != (change.size_after, change.digest_after):
-        yield f"is not the log of {change.size_after} bytes that the plan makes"
-    elif status_of(staging.folder.at(change.name), work.disk.tree).st_mtime_ns != change.mtime_ns:
-        yield "does not have the modification time that the plan says"
-    wrong = [one.suffix for one in made.companions if not one.same and one.suffix != ".txnindex"]
-    if wrong and any(new.name.endswith(tuple(wrong)) for new in change.companions):
-        yield f"{change.base_offset:020d}{wrong[0]} is not what the log gives"
 
 
 TAIL = Tail()

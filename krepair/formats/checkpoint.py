@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Generic, NamedTuple, TypeVar
 
 from krepair.errors import UsageError
+from krepair.formats.bulk import many_values
 from krepair.formats.damage import Bytes, Damage, shown
 from krepair.formats.java_numbers import parse_java_integer
 
@@ -24,6 +25,11 @@ MAX_DAMAGES = 100
 CHUNK_BYTES = 1 << 16
 
 LINE_END = re.compile(rb"\r\n|\n|\r")
+# The numbers in it cannot overflow, and there is no white space but what a broker writes.
+AS_WRITTEN_HEAD = re.compile(rb"0\n([0-9]{1,9})\n")
+AS_WRITTEN_HEAD_BYTES = 12
+AS_WRITTEN_LINE_BYTES = 280
+AS_WRITTEN = re.compile(r"(?:\S{1,249} [0-9]{1,9} [0-9]{1,18}\n)*+")
 JAVA_WHITE_SPACE = re.compile("[ \t\n\x0b\f\r]+")
 
 
@@ -70,28 +76,21 @@ class Line(NamedTuple):
 
 
 def _lines(buf: Bytes) -> Iterator[Line]:
-    """Split as Java's ``BufferedReader.readLine`` does."""
+    """Split as Java's ``BufferedReader.readLine`` does; in chunks, so that memory stays bounded."""
     memory = memoryview(buf)
     position = 0
-    while position < len(buf):
-        end, following = _line_end(memory, position)
-        yield Line(
-            position, end - position, bytes(memory[position : min(end, position + MAX_LINE_BYTES + 1)])
-        )
-        position = following
-
-
-def _line_end(memory: memoryview, position: int) -> tuple[int, int]:
-    """Where the line ends and where the next one starts, in chunks, so that memory stays bounded."""
-    chunk_start = position
-    while chunk_start < len(memory):
+    for chunk_start in range(0, len(buf), CHUNK_BYTES):
         # one byte more, so that a CR at the end of a chunk sees its LF
         chunk = bytes(memory[chunk_start : chunk_start + CHUNK_BYTES + 1])
-        match = LINE_END.search(chunk)
-        if match is not None and match.start() < CHUNK_BYTES:
-            return chunk_start + match.start(), chunk_start + match.end()
-        chunk_start += CHUNK_BYTES
-    return len(memory), len(memory)
+        for match in LINE_END.finditer(chunk):
+            end = chunk_start + match.start()
+            if match.start() == CHUNK_BYTES or end < position:
+                continue  # the next chunk's, or the LF whose CR ended the chunk before
+            start = bytes(memory[position : min(end, position + MAX_LINE_BYTES + 1)])
+            yield Line(position, end - position, start)
+            position = chunk_start + match.end()
+    if position < len(buf):
+        yield Line(position, len(buf) - position, bytes(memory[position : position + MAX_LINE_BYTES + 1]))
 
 
 def _text(line: Line) -> str | None:
@@ -194,14 +193,40 @@ def decode_offsets(buf: Bytes) -> Checkpoint[OffsetEntry]:
 
     A partition named twice is damage, although a broker takes the last line.
     """
-    checkpoint = _decode(buf, _offset_entry, "topic partition offset")
-    seen = {(entry.topic, entry.partition) for entry in checkpoint.entries}
+    entries = _as_written(buf)
+    checkpoint = (
+        _decode(buf, _offset_entry, "topic partition offset")
+        if entries is None
+        else Checkpoint(entries, (), broker_reads=True)
+    )
+    with many_values():
+        seen = {entry[:2] for entry in checkpoint.entries}
     if len(seen) == len(checkpoint.entries):
         return checkpoint
     twice = Damage(
         0, len(buf), "each partition once", f"{len(checkpoint.entries) - len(seen)} repeated lines"
     )
     return checkpoint._replace(damage=(*checkpoint.damage, twice))
+
+
+def _as_written(buf: Bytes) -> tuple[OffsetEntry, ...] | None:
+    """All entries of a file exactly as a broker writes it, several times faster than line by line; else None."""
+    head = AS_WRITTEN_HEAD.match(bytes(memoryview(buf)[:AS_WRITTEN_HEAD_BYTES]))
+    # Neither a long line nor a false count may cost memory.
+    if head is None or int(head[1]) > MAX_ENTRIES or len(buf) > (int(head[1]) + 1) * AS_WRITTEN_LINE_BYTES:
+        return None
+    try:
+        text = bytes(buf).decode("ascii")
+    except UnicodeDecodeError:
+        return None
+    if AS_WRITTEN.fullmatch(text, head.end()) is None:
+        return None
+    words = text.split()
+    if int(head[1]) != len(words) // 3:
+        return None
+    topics, partitions, offsets = words[2::3], map(int, words[3::3]), map(int, words[4::3])
+    with many_values():
+        return tuple(map(OffsetEntry._make, zip(topics, partitions, offsets, strict=True)))
 
 
 def ends_unchecked(buf: Bytes) -> bool:

@@ -268,11 +268,6 @@ def encode(schema: Schema, version: int, values: dict[str, Any]) -> bytes:
         raise UsageError(f"a value does not fit its field of {schema.name}: {error}") from error
 
 
-def encode_versioned(schema: Schema, version: int, values: dict[str, Any]) -> bytes:
-    """As ``encode``, with the version in front as it is stored."""
-    return _NUMBERS["int16"].pack(version) + encode(schema, version, values)
-
-
 class _Writer:
     """Puts the bytes of one message together."""
 

@@ -92,12 +92,6 @@ class PlacedMessage(NamedTuple):
     message: Message
 
 
-def magic_at(buf: Bytes, position: int = 0) -> int | None:
-    """Format of the entry or batch at ``position``, None past the end; its place is the same in all."""
-    place = position + CRC_START
-    return buf[place] if place < len(buf) else None
-
-
 def _body_damage(buf: Bytes, position: int, rest: int) -> Damage | None:
     """Check that key and value fill the entry exactly."""
     header = HEADERS[buf[position + CRC_START]]

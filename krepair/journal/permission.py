@@ -40,9 +40,21 @@ def check_may_change(folder: PartitionFolder) -> None:
     """
     if os.geteuid() == _ROOT:
         return
+    _check_files(folder.tree, [f"{folder.path}/{name}" for name in folder.file_names()])
+    check_may_purge(folder)
+
+
+def check_may_purge(folder: PartitionFolder) -> None:
+    """Checks that what krepair left in a partition is this user's; of the partition's own files none matters.
+
+    Raises:
+        RefusedError: something is not; the message names it.
+        OSError: something could not be looked at.
+    """
+    if os.geteuid() == _ROOT:
+        return
     tree = folder.tree
     _check_folder(tree, folder.holder)
-    _check_files(tree, [f"{folder.path}/{name}" for name in folder.file_names()])
     for path in (folder.private, *(f"{folder.private}/{name}" for name in ("stage", "keep", "out", "fence"))):
         if tree.is_folder(path):
             _check_folder(tree, path)

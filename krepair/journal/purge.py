@@ -1,11 +1,20 @@
-"""Purge: the kept originals are removed for good, with the private sub-folder. Undo is no longer possible."""
+"""Purge: the kept originals go, and with them the private sub-folder and the way back.
+
+It works beside a running broker. A broker passes over the private sub-folder, unless it deletes the whole partition:
+then it renames the partition folder, waits for ``log.segment.delete.delay.ms`` (60 s) and removes all that is in it. A
+broker of 2.2.1 that lists a file and does not find it a moment later takes the log directory for broken
+(``Utils.delete``; 3.9.2 passes over such a file). So nothing is touched in a folder that was renamed: every call goes
+by the partition folder's own name, and the first call after the renaming fails.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
+from collections.abc import Iterable
 
-from krepair.errors import RefusedError
+from krepair.errors import RefusedError, StalePlanError
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import JOURNAL_NAME, Journal
 
@@ -23,21 +32,52 @@ def purge_partition(folder: PartitionFolder) -> int:
     if not folder.tree.is_folder(folder.private):
         return _gone(folder)
     journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder, folder.owner())
+    _check_finished(folder, journal)
     journal.settle()
-    half_done = journal.unfinished()
-    if half_done:
-        command = f"krepair {'undo' if journal.states[half_done[0]] == 'undoing' else 'apply'} PLAN"
-        raise RefusedError(f"{half_done[0]}: is half done; nothing is purged", next_command=command)
-    if folder.tree.is_folder(f"{folder.private}/fence"):
-        raise RefusedError(
-            f"{folder.private}/fence: the fence is still up", next_command="krepair apply PLAN"
-        )
     committed = tuple(change for change, state in journal.states.items() if state == "committed")
     if not committed and journal.purging is None:
         check_nothing_kept(folder)
     if committed and journal.purging is None:
         journal.begin_purge(committed)
     return remove_private_folder(folder)
+
+
+def check_all_finished(folders: Iterable[PartitionFolder]) -> None:
+    """Checks that apply or undo of a plan has come to its end: half of it gone would be in the way of the other half.
+
+    A folder that cannot be judged is passed over: its own purge says what is wrong.
+
+    Raises:
+        RefusedError: a change is half done, or a fence is up; the message names it.
+    """
+    for folder in folders:
+        with contextlib.suppress(OSError, StalePlanError):
+            if not folder.tree.is_folder(folder.private):
+                continue
+            try:
+                journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
+            except RefusedError:
+                _check_no_fence(folder)
+            else:
+                _check_finished(folder, journal)
+
+
+def _check_finished(folder: PartitionFolder, journal: Journal) -> None:
+    half_done = journal.unfinished()
+    if half_done:
+        command = f"krepair {'undo' if journal.states[half_done[0]] == 'undoing' else 'apply'} PLAN"
+        raise RefusedError(
+            f"{half_done[0]}: is half done; nothing is purged of the whole plan", next_command=command
+        )
+    _check_no_fence(folder)
+
+
+def _check_no_fence(folder: PartitionFolder) -> None:
+    if folder.tree.is_folder(f"{folder.private}/fence"):
+        raise RefusedError(
+            f"{folder.private}/fence: the fence is still up; nothing is purged",
+            next_command="krepair apply PLAN",
+        )
 
 
 def check_nothing_kept(folder: PartitionFolder) -> None:
@@ -75,10 +115,7 @@ def remove_private_folder(folder: PartitionFolder) -> int:
     """
     if not folder.tree.is_folder(folder.private):
         return _gone(folder)
-    if folder.tree.is_folder(f"{folder.private}/fence"):
-        raise RefusedError(
-            f"{folder.private}/fence: the fence is still up", next_command="krepair apply PLAN"
-        )
+    _check_no_fence(folder)
     freed = 0
     for name, found in folder.tree.entries(folder.private):
         if name != JOURNAL_NAME:

@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from krepair.durable.disk import Disk
 from krepair.errors import RefusedError
+from krepair.logdir.space import read_space
 
 MAGIC = "krepair journal"
 VERSION = 1
@@ -22,6 +23,7 @@ JOURNAL_NAME = "journal"
 COPY_NAME = "plan"
 """The copy of the plan, see ``krepair.journal.plan_copy``."""
 _NEW_JOURNAL = "journal.new"
+_SPARE_BLOCKS = 2
 MOST_BYTES = 256 << 20
 """A journal beyond this is not ours: 10,000 groups of 4 files each take about 20 MB."""
 
@@ -388,12 +390,29 @@ class Journal:
 
         A process that was killed may have written its last record without having synced it, or its fsync may have
         failed; the page cache shows the record in both cases. Hence a new file, which is synced for the first time.
+        On a full disk, where purge is to free space, the same bytes are written over the old ones: that takes no block,
+        and the sync after it reports on all of them.
 
         Raises:
             OSError: that could not be done.
         """
-        if self._whole:
+        if not self._whole:
+            return
+        if self._has_room_for_another():
             self._make_anew(self._whole)
+            return
+        self._disk.write_at(self.path, 0, [memoryview(self._whole)])
+        if self._torn:
+            self._disk.truncate(self.path, len(self._whole))
+        self._disk.sync_file(self.path)
+        self._torn = False
+
+    def _has_room_for_another(self) -> bool:
+        space = read_space(self._private, self._disk.tree)
+        return (
+            space.free_inodes != 0
+            and space.free_bytes >= len(self._whole) + _SPARE_BLOCKS * space.block_bytes
+        )
 
     def unfinished(self) -> list[str]:
         """Ids of the changes that are half done or half undone."""

@@ -5,45 +5,14 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from typing import NamedTuple
 
 from krepair.durable.tree import Tree
 from krepair.formats.damage import Bytes
-from krepair.logdir.reading import kind_of, opened_for_reading, status_of, why
-from krepair.logdir.values import FileRef
+from krepair.logdir.reading import opened_for_reading
 
 DIGEST_BYTES = 16
 _CHUNK_BYTES = 1 << 20
 _PIECE_BYTES = 1 << 16
-
-
-class StatTriple(NamedTuple):
-    """What changes when a file is written or replaced.
-
-    Attributes:
-        size: bytes.
-        mtime_ns: modification time in nanoseconds.
-        inode: inode number.
-    """
-
-    size: int
-    mtime_ns: int
-    inode: int
-
-
-def triple_of(file: FileRef) -> StatTriple:
-    """Take the triple from a file that was listed."""
-    return StatTriple(file.size, file.mtime_ns, file.inode)
-
-
-def read_triple(path: str) -> StatTriple:
-    """Read the triple of a path; no symlink is followed.
-
-    Raises:
-        OSError: the path is not there or cannot be reached.
-    """
-    status = status_of(path)
-    return StatTriple(status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 def digest_file(path: str, tree: Tree | None = None) -> str:
@@ -96,28 +65,3 @@ def _next_data(descriptor: int, position: int, size: int) -> int:
 def digest_bytes(data: Bytes) -> str:
     """Digest bytes as ``digest_file`` does those of a file."""
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
-
-
-def changed(before: StatTriple, path: str) -> str:
-    """Explain how a file differs from what it was.
-
-    Args:
-        before: what the plan says.
-        path: absolute path.
-
-    Returns:
-        One line without the path, or an empty string if nothing differs. A file that is gone, cannot be
-        reached or is no longer a regular file differs.
-    """
-    try:
-        status = status_of(path)
-    except FileNotFoundError:
-        return "it is gone"
-    except OSError as error:
-        return f"it cannot be reached: {why(error)}"
-    kind = kind_of(status.st_mode)
-    if kind != "file":
-        return f"it was a file and is a {kind}"
-    now = StatTriple(status.st_size, status.st_mtime_ns, status.st_ino)
-    pairs = zip(("size", "mtime_ns", "inode"), before, now, strict=True)
-    return ", ".join(f"{name} was {old} and is {new}" for name, old, new in pairs if old != new)

@@ -16,13 +16,14 @@ import os
 import stat
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree, without_links
 from krepair.errors import LockedError, RefusedError, UnreadableError
 from krepair.formats.filenames import LOCK
+from krepair.logdir.holder import UNKNOWN_PID, Holder, command_of, identity, pid_of_lock
+from krepair.logdir.own_lock import OwnLock, own_lock
 from krepair.logdir.reading import kind_of, opened_for_reading, why
 from krepair.logdir.view import shown_path
 
@@ -30,27 +31,7 @@ from krepair.logdir.view import shown_path
 _FLOCK = struct.Struct("hhqqi4x")
 _TRIES = 16
 _NOBODY = 0
-_UNKNOWN_PID = -1
 _PERMISSION_BITS_FOR_FILES = 0o666
-
-
-class Holder(NamedTuple):
-    """Who holds the lock.
-
-    Attributes:
-        pid: process id, -1 where the kernel does not say: an open file description lock belongs to no
-        process. command: the command's name, may be empty.
-    """
-
-    pid: int
-    command: str
-
-    def __str__(self) -> str:
-        if self.pid == _UNKNOWN_PID:
-            return (
-                "a process that the kernel does not name (most likely another krepair, run by another user)"
-            )
-        return f"process {self.pid} ({self.command})" if self.command else f"process {self.pid}"
 
 
 class Lock:
@@ -68,7 +49,7 @@ class Lock:
         self.tree = tree
         self.created = created
         self._descriptor = descriptor
-        self._device, self._inode = _identity(os.fstat(descriptor))
+        self._device, self._inode = identity(os.fstat(descriptor))
 
     def check(self) -> None:
         """Make sure that the lock still keeps brokers away: the locked file still has its name.
@@ -86,7 +67,7 @@ class Lock:
                 raise RefusedError(
                     f"{shown_path(self.path)}: the lock's file is gone, a broker may have started"
                 )
-            if _identity(status) == (self._device, self._inode):
+            if identity(status) == (self._device, self._inode):
                 return
             holder = _holder_by_path(self.path, self.tree)
         except OSError as error:
@@ -100,7 +81,7 @@ class Lock:
 
 @contextlib.contextmanager
 def hold_lock(log_dir: str, disk: Disk) -> Iterator[Lock]:
-    """Hold the log directory's lock while the body runs.
+    """Hold the log directory's lock, and krepair's own, while the body runs.
 
     A missing ``.lock`` is created with the owner, group and mode of the log directory (without its search
     bits), so that the broker can open it; it is removed at the end, while still held. One that was there
@@ -116,6 +97,34 @@ def hold_lock(log_dir: str, disk: Disk) -> Iterator[Lock]:
             mounted read-only), or is replaced again and again while we try.
         UnreadableError: an I/O error.
     """
+    # First krepair's own: a run that another krepair keeps out must not keep a broker out on its way.
+    with own_lock(log_dir, disk.tree), _broker_lock(log_dir, disk) as lock:
+        yield lock
+
+
+@contextlib.contextmanager
+def hold_own_lock(log_dir: str, disk: Disk) -> Iterator[OwnLock | Lock]:
+    """Keep every other krepair out while the body runs, but no broker.
+
+    Where the file system cannot lock a folder, the log directory's lock does it, and no broker may be running.
+
+    Args:
+        log_dir: absolute path of the log directory.
+        disk: through which ``.lock`` is created and removed, where it is needed.
+
+    Raises:
+        LockedError: another krepair is at work there; or what ``hold_lock`` raises, where its lock is needed.
+    """
+    with own_lock(log_dir, disk.tree) as own:
+        if own is not None:
+            yield own
+            return
+        with _broker_lock(log_dir, disk) as lock:
+            yield lock
+
+
+@contextlib.contextmanager
+def _broker_lock(log_dir: str, disk: Disk) -> Iterator[Lock]:
     lock = _take(os.path.join(log_dir, LOCK), disk)
     try:
         yield lock
@@ -218,7 +227,7 @@ def _lock_descriptor(path: str, descriptor: int) -> None:
     except OSError as error:
         if error.errno not in {errno.EAGAIN, errno.EACCES}:
             raise _not_lockable(path, "locked", error) from error
-        raise _locked(path, _holder_of(descriptor) or Holder(_UNKNOWN_PID, "")) from error
+        raise _locked(path, _holder_of(descriptor) or Holder(UNKNOWN_PID, "")) from error
 
 
 def _release(lock: Lock, disk: Disk) -> None:
@@ -235,11 +244,7 @@ def _release(lock: Lock, disk: Disk) -> None:
 
 def _still_named(path: str, descriptor: int, tree: Tree) -> bool:
     found = tree.status(path)
-    return found is not None and _identity(found) == _identity(os.fstat(descriptor))
-
-
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    return status.st_dev, status.st_ino
+    return found is not None and identity(found) == identity(os.fstat(descriptor))
 
 
 def _holder_by_path(path: str, tree: Tree) -> Holder | None:
@@ -255,50 +260,13 @@ def _holder_of(descriptor: int) -> Holder | None:
     kind, _, _, _, pid = _FLOCK.unpack(answer)
     if kind == fcntl.F_UNLCK:
         return None
-    if pid == _UNKNOWN_PID:
-        pid = _pid_of_open_file_lock(_identity(os.fstat(descriptor)))
-    return Holder(pid, _command_of(pid))
-
-
-def _pid_of_open_file_lock(identity: tuple[int, int]) -> int:
-    """Look for a process with a locked descriptor of the file; the kernel shows its locks in ``fdinfo``."""
-    try:
-        pids = [name for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return _UNKNOWN_PID
-    for pid in pids:
-        try:
-            for number in os.listdir(f"/proc/{pid}/fd"):
-                if _is_locked_descriptor(pid, number, identity):
-                    return int(pid)
-        except OSError:
-            # Somebody else's process, or one that has ended.
-            continue
-    return _UNKNOWN_PID
-
-
-def _is_locked_descriptor(pid: str, number: str, identity: tuple[int, int]) -> bool:
-    try:
-        if _identity(os.stat(f"/proc/{pid}/fd/{number}")) != identity:
-            return False
-        with open(f"/proc/{pid}/fdinfo/{number}", encoding="ascii", errors="replace") as information:
-            return any(line.startswith("lock:") for line in information)
-    except OSError:
-        return False
+    if pid == UNKNOWN_PID:
+        pid = pid_of_lock(identity(os.fstat(descriptor)))
+    return Holder(pid, command_of(pid))
 
 
 def _whole_file(kind: int) -> bytes:
     return _FLOCK.pack(kind, os.SEEK_SET, 0, 0, _NOBODY)
-
-
-def _command_of(pid: int) -> str:
-    if pid <= 0:
-        return ""
-    try:
-        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as comm:
-            return comm.read(64).strip()
-    except OSError:
-        return ""
 
 
 def _locked(path: str, holder: Holder) -> LockedError:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from msgspec import Struct
 
+from krepair.formats.bulk import many_values
+from krepair.formats.checkpoint import Checkpoint, OffsetEntry, decode_offsets
 from krepair.formats.damage import Damage
 
 _MAX_OFFSET = 2**63 - 1
@@ -175,22 +179,42 @@ class Partition(NamedTuple):
         return tuple(sorted(found))
 
 
-class OffsetCheckpoint(NamedTuple):
-    """One of the four offset files in the root.
+@dataclass(frozen=True)
+class OffsetCheckpoint:
+    """One of the four offset files in the root; its lines are read when they are first asked for.
 
     Attributes:
         file: the file, None when it is not there (or is no regular file: then it is among ``foreign``).
-        offsets: (topic, partition) -> offset; of a damaged file the lines that could be read.
-        damage: what is wrong with it.
-        broker_reads: whether a broker would take the file as it is.
         data: the bytes that were read: what the fence lowers one line of.
+        too_large: why the bytes were not read, or None.
     """
 
     file: FileRef | None
-    offsets: dict[tuple[str, int], int]
-    damage: tuple[Damage, ...] = ()
-    broker_reads: bool = True
     data: bytes = b""
+    too_large: Damage | None = None
+
+    @cached_property
+    def lines(self) -> Checkpoint[OffsetEntry]:
+        """What could be read of it."""
+        if self.too_large is not None:
+            return Checkpoint((), (self.too_large,), broker_reads=False)
+        return decode_offsets(self.data)
+
+    @cached_property
+    def offsets(self) -> dict[tuple[str, int], int]:
+        """(topic, partition) -> offset; of a damaged file the lines that could be read."""
+        with many_values():
+            return {(entry.topic, entry.partition): entry.offset for entry in self.lines.entries}
+
+    @property
+    def damage(self) -> tuple[Damage, ...]:
+        """What is wrong with it."""
+        return self.lines.damage
+
+    @property
+    def broker_reads(self) -> bool:
+        """Whether a broker would take the file as it is."""
+        return self.lines.broker_reads
 
 
 class LogDir(NamedTuple):

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from krepair.errors import NotALogDirError, UnreadableError
-from krepair.formats.checkpoint import decode_offsets
 from krepair.formats.damage import Damage, shown
 from krepair.formats.filenames import (
     CLEAN_SHUTDOWN,
@@ -104,22 +103,6 @@ def read_log_dir(path: str) -> LogDir:
                 f"{shown_path(path)}: expected a Kafka log directory, but: {why(error)}"
             ) from error
         raise UnreadableError(f"{shown_path(whole)}: could not be read: {why(error)}") from error
-
-
-def read_partition(path: str) -> Partition:
-    """Read one partition folder anew, as when a plan is checked against what is there now.
-
-    Args:
-        path: absolute path of the folder.
-
-    Raises:
-        NotALogDirError: the folder's name is not that of a partition.
-    """
-    folder_path = os.path.abspath(path)
-    name = parse_folder_name(os.path.basename(folder_path))
-    if name.kind is FolderKind.FOREIGN:
-        raise NotALogDirError(f"{shown_path(path)}: expected a partition folder, as topic-0")
-    return _read_partition(name, folder_path, None)
 
 
 def shown_path(path: str) -> str:
@@ -235,14 +218,12 @@ def _read_meta(
 
 def _read_checkpoint(path: str, root: int, file: FileRef | None) -> OffsetCheckpoint:
     if file is None:
-        return OffsetCheckpoint(file=None, offsets={})
+        return OffsetCheckpoint(None)
     data = _read_small(path, root, file.name, MAX_CHECKPOINT_BYTES + 1)
     if len(data) > MAX_CHECKPOINT_BYTES:
         damage = Damage(0, file.size, f"at most {MAX_CHECKPOINT_BYTES} bytes", f"{file.size} bytes")
-        return OffsetCheckpoint(file, {}, (damage,), broker_reads=False)
-    decoded = decode_offsets(data)
-    offsets = {(entry.topic, entry.partition): entry.offset for entry in decoded.entries}
-    return OffsetCheckpoint(file, offsets, decoded.damage, decoded.broker_reads, data)
+        return OffsetCheckpoint(file, too_large=damage)
+    return OffsetCheckpoint(file, data)
 
 
 def _read_small(path: str, root: int, name: str, at_most: int) -> bytes:
@@ -252,9 +233,9 @@ def _read_small(path: str, root: int, name: str, at_most: int) -> bytes:
         raise UnreadableError(f"{shown_path(path)}/{name}: could not be read: {why(error)}") from error
 
 
-def _read_partition(name: FolderName, path: str, root: int | None) -> Partition:
+def _read_partition(name: FolderName, path: str, root: int) -> Partition:
     try:
-        with opened_folder(path if root is None else name.name, root) as folder:
+        with opened_folder(name.name, root) as folder:
             inode = os.fstat(folder).st_ino
             listed = _listed(folder)
     except OSError as error:

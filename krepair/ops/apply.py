@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from krepair.durable.disk import Disk
+from krepair.durable.writing_error import WritingError
 from krepair.errors import (
     ExitCode,
     InterruptedAtSafePointError,
@@ -57,6 +58,8 @@ from krepair.plan.figures import (
 )
 from krepair.plan.model import Change, PartitionPlan, Plan
 
+# A partition that is healthy and whose apply failed for another reason (space, a stale plan) can be cleaned.
+_UNCLEANABLE = {ExitCode.UNREADABLE, ExitCode.VERIFY_FAILED}
 _FINISHED = {ChangeState.COMMITTED, ChangeState.PURGED}
 
 
@@ -125,7 +128,7 @@ class _Apply:
             results += self._all_missing(targets, results, error)
         order = {partition.folder: number for number, partition in enumerate(self.plan.partitions)}
         results.sort(key=lambda result: (order.get(result.partition, -1), result.change_id))
-        failed = {result.partition for result in results if result.outcome in ("failed", "skipped")}
+        failed = {result.partition for result in results if result.exit_code in _UNCLEANABLE}
         failed_bytes = [one.log_bytes_before for one in self.plan.partitions if one.folder in failed]
         return ApplyReport(
             verb="apply",
@@ -360,6 +363,8 @@ def failed_partition(
 ) -> ChangeResult:
     """The line of a partition that failed as a whole; ``otherwise`` is the code of an ``OSError``."""
     code = error.exit_code if isinstance(error, KrepairError) else otherwise
+    if isinstance(error, WritingError) and code is ExitCode.REFUSED:
+        code = ExitCode.UNWRITABLE
     why = error.message if isinstance(error, KrepairError) else f"{error.filename}: {error.strerror}"
     return ChangeResult(
         change_id=plan.folder, partition=plan.folder, outcome="failed", exit_code=int(code), why=why

@@ -10,14 +10,12 @@ from typing import Literal
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
-from krepair.errors import ExitCode, KrepairError
-from krepair.journal.guards import Guards
-from krepair.journal.purge import purge_partition
-from krepair.journal.safe_points import SafePoints
-from krepair.logdir.lock import Lock, hold_lock
+from krepair.journal.guards import HeldLock
+from krepair.logdir.lock import hold_lock, hold_own_lock
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
 from krepair.ops.kept import by_id_command, folder_of, load_kept, nothing_to_undo, place_of, private_of
+from krepair.ops.purge import purge_folders
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
 from krepair.ops.undo import undo
 from krepair.options import Options
@@ -75,13 +73,14 @@ def purge_by_id(
     Raises:
         NotALogDirError: it is no log directory.
         StalePlanError: nothing is kept by a plan of this id.
-        LockedError: a broker is using the directory.
+        LockedError: another krepair is at work in the directory.
+        RefusedError: something of the plan is half done.
     """
     del options
     view = read_log_dir(log_dir)
     place_of(view, plan_id)
-    with _disk_of(view, disk) as writes, hold_lock(view.path, writes) as lock:
-        results = _remove(view.path, plan_id, writes, lock, progress, "purged")
+    with _disk_of(view, disk) as writes, hold_own_lock(view.path, writes) as lock:
+        results = _remove(view.path, plan_id, writes, lock, progress)
     return _report("purge", view.path, plan_id, results)
 
 
@@ -96,28 +95,19 @@ def _disk_of(view: LogDir, given: Disk | None) -> Iterator[Disk]:
 
 
 def _remove(
-    log_dir: str, plan_id: str, disk: Disk, lock: Lock, progress: Progress | None, outcome: ChangeOutcome
+    log_dir: str,
+    plan_id: str,
+    disk: Disk,
+    lock: HeldLock,
+    progress: Progress | None,
+    outcome: ChangeOutcome = "purged",
 ) -> list[ChangeResult]:
     """Removes the private sub-folders of a plan, each unless its journal says that it may not go."""
-    progress = progress or SilentProgress()
-    kept = list(private_of(read_log_dir(log_dir), plan_id))
-    results = []
-    progress.start("purge", len(kept))
-    guards = Guards(lock, SafePoints(), lambda change: None)
-    for partition, private in kept:
-        folder = folder_of(disk, log_dir, partition.folder, private)
-        name = folder.folder
-        try:
-            guards.hold()
-            guards.begun = True
-            folder.check_no_links()
-            freed = purge_partition(folder)
-            results.append(ChangeResult(change_id=name, partition=name, outcome=outcome, bytes_freed=freed))
-        except (KrepairError, OSError) as error:
-            results.append(_failed(name, error))
-        progress.advance(1)
-    progress.finish()
-    return results
+    folders = [
+        folder_of(disk, log_dir, partition.folder, private)
+        for partition, private in private_of(read_log_dir(log_dir), plan_id)
+    ]
+    return purge_folders(folders, lock, progress or SilentProgress(), outcome)
 
 
 def _report(
@@ -136,9 +126,3 @@ def _next_command(log_dir: str, plan_id: str, results: Sequence[ChangeResult]) -
     if any(result.outcome == "failed" for result in results):
         return by_id_command("undo", log_dir, plan_id)
     return f"krepair verify {shlex.quote(log_dir)}"
-
-
-def _failed(folder: str, error: KrepairError | OSError) -> ChangeResult:
-    code = error.exit_code if isinstance(error, KrepairError) else ExitCode.PARTLY
-    why = error.message if isinstance(error, KrepairError) else f"{error.filename}: {error.strerror}"
-    return ChangeResult(change_id=folder, partition=folder, outcome="failed", exit_code=int(code), why=why)

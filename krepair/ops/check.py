@@ -16,6 +16,7 @@ from krepair.kernels import classes as c
 from krepair.logdir.config import load_settings
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
+from krepair.ops.asked import check_named, log_dirs_left_out
 from krepair.ops.findings.identity import read_metadata
 from krepair.ops.findings.seen import Seen
 from krepair.ops.findings.table import all_findings
@@ -33,12 +34,13 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
     """Check log directories.
 
     Raises:
-        NotALogDirError: a path is none.
+        NotALogDirError: a path is none, or a partition that was named is in none of them.
         UsageError: a configuration file or value is wrong.
     """
     progress = progress or SilentProgress()
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     views = [read_log_dir(path) for path in log_dirs]
+    check_named(views, options)
     sizes = (segment.log.size for view in views for one in view.partitions for segment in one.segments)
     engine = choose_engine(options.engine, options.master, sum(sizes))
     try:
@@ -50,7 +52,12 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
         ground.view.path: {fix.name: fix.best_way(list(ground.surveys.values())) for fix in FIXES}
         for ground in grounds
     }
-    return CheckReport(log_dirs=reports, engine=engine.why, next_command=_next_command(reports, best_ways))
+    return CheckReport(
+        log_dirs=reports,
+        engine=engine.why,
+        next_command=_next_command(reports, best_ways),
+        left_out=log_dirs_left_out([view.path for view in views], options.config),
+    )
 
 
 def _next_command(reports: Sequence[LogDirReport], best_ways: Mapping[str, dict[str, str]]) -> str:

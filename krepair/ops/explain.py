@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+
+from msgspec import Struct
 
 from krepair.checks.catalogue import CATALOGUE, RULES, Rule
 from krepair.errors import EXIT_CODE_MEANING, UsageError
@@ -42,24 +43,84 @@ def _known(code: str) -> str:
     )
 
 
-def row(code: str) -> dict[str, Any]:
-    """The same for a program: the row's fields by name.
+class RuleRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="rule"):
+    """A rule; see ``krepair.checks.rule.Rule``.
+
+    Attributes:
+        code: ``KRnnn``.
+        severity: what it comes to.
+        title: a few words.
+        evidence: what a finding shows.
+        danger: what happens when it is left.
+        fix: name for ``--fix``, or ``none``.
+        lost_if_wrong: what is lost if krepair is wrong and the fix was applied.
+        source: where this was read or seen.
+        implemented_in: first version that looks for it; empty while it is planned.
+        command: what looks for it.
+    """
+
+    code: str
+    severity: str
+    title: str
+    evidence: str
+    danger: str
+    fix: str
+    lost_if_wrong: str
+    source: str
+    implemented_in: str
+    command: str
+
+
+class ReasonRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="reason"):
+    """A reason in a plan.
+
+    Attributes:
+        code: letter and two digits.
+        verdict: ``keep``, ``empty`` or ``drop``.
+        text: why.
+        source: where Kafka does, or says, the same.
+    """
+
+    code: str
+    verdict: str
+    text: str
+    source: str
+
+
+class ObjectionRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="objection"):
+    """An objection of the review.
+
+    Attributes:
+        code: ``RVnn``.
+        text: what it objects to.
+    """
+
+    code: str
+    text: str
+
+
+Row = RuleRow | ReasonRow | ObjectionRow
+
+
+def row(code: str) -> Row:
+    """The same for a program.
 
     Raises:
         UsageError: no such code.
     """
     wanted = _known(code)
     if wanted in RULES:
-        return {"kind": "rule", **asdict(RULES[wanted])}
+        return RuleRow(**asdict(RULES[wanted]))
     if wanted in OBJECTIONS:
-        return {"kind": "objection", "code": wanted, "text": OBJECTIONS[wanted]}
-    return {"kind": "reason", "code": wanted, **REASONS[Reason(wanted)]._asdict()}
+        return ObjectionRow(code=wanted, text=OBJECTIONS[wanted])
+    verdict, text, source = REASONS[Reason(wanted)]
+    return ReasonRow(code=wanted, verdict=verdict.value, text=text, source=source)
 
 
-def rows() -> list[dict[str, Any]]:
+def rows() -> tuple[Row, ...]:
     """Every row of the tables of rules, reasons and objections."""
     codes = [*RULES, *(reason.value for reason in Reason), *OBJECTIONS]
-    return [row(code) for code in codes]
+    return tuple(row(code) for code in codes)
 
 
 def explain_all() -> View:

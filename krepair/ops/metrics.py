@@ -6,27 +6,27 @@ Prometheus, one sample a log directory. The format is the text format 0.0.4 of P
 
 from __future__ import annotations
 
-import errno
-import os
-import stat
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from krepair.checks.catalogue import RULES
-from krepair.durable.disk import Attributes, Disk
-from krepair.durable.real_disk import RealDisk
-from krepair.errors import RefusedError, UsageError
+from krepair.durable.disk import Disk
+from krepair.ops import output_file
+from krepair.ops.output_file import OutputKind
 from krepair.ops.reports import ApplyReport, CheckReport, VerifyReport
 from krepair.plan.model import Plan
 
 SUFFIX: Final = ".prom"
 _FIRST_LINE: Final = b"# Written by krepair"
 _RECLAIMABLE: Final = "KR101"
-_MODE: Final = 0o644
-"""The node exporter runs as another user."""
-
+METRICS: Final = OutputKind(
+    option="--metrics",
+    what="metrics",
+    first=_FIRST_LINE,
+    suffix=SUFFIX,
+    why_suffix="the collector reads only names that end with",
+)
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
@@ -61,52 +61,8 @@ class Ended(NamedTuple):
 
 
 def check_place(path: str, log_dirs: Iterable[str]) -> str:
-    """Prove, before any work, that metrics may be written to a path.
-
-    Args:
-        path: where they are to go.
-        log_dirs: log directories of this run.
-
-    Returns:
-        The absolute path, links in its folders resolved.
-
-    Raises:
-        RefusedError: it is in a log directory, or a file is there that krepair did not write.
-        UsageError: no name that ends with ``.prom``, or no such folder.
-    """
-    folder, name = os.path.split(os.path.abspath(path))
-    folder = os.path.realpath(folder)
-    target = os.path.join(folder, name)
-    if not name.endswith(SUFFIX):
-        raise UsageError(f"--metrics {path!r}: the collector reads only names that end with {SUFFIX}")
-    for log_dir in log_dirs:
-        root = os.path.realpath(log_dir)
-        if target.startswith(root.rstrip("/") + "/"):
-            raise RefusedError(f"{path}: metrics are never written into the log directory {root}")
-    if not os.path.isdir(folder):
-        raise UsageError(f"--metrics {path!r}: the folder {folder} is not there")
-    if not _replaceable(target):
-        raise RefusedError(
-            f"{path}: is there and was not written by krepair; it is not overwritten",
-            next_command="the same command with another file after --metrics",
-        )
-    return target
-
-
-def _replaceable(target: str) -> bool:
-    try:
-        descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return False
-        head = os.read(descriptor, len(_FIRST_LINE))
-        return not head or head == _FIRST_LINE
-    finally:
-        os.close(descriptor)
+    """Prove, before any work, that metrics may be written to a path; see ``krepair.ops.output_file.check_place``."""
+    return output_file.check_place(METRICS, path, log_dirs)
 
 
 def families(report: Any, ended: Ended) -> list[Family]:
@@ -218,22 +174,4 @@ def write(target: str, data: bytes, disk: Disk | None = None) -> None:
     Raises:
         OSError: the operating system refused.
     """
-    disk = disk or RealDisk()
-    folder, name = os.path.split(target)
-    temporary = os.path.join(folder, f".{name}.{os.getpid()}.tmp")
-    try:
-        if disk.tree.is_there(temporary):
-            disk.unlink(temporary)
-        disk.create(temporary, data)
-        made = os.stat(temporary)
-        disk.set_attributes(temporary, Attributes(made.st_uid, made.st_gid, _MODE, made.st_mtime_ns, {}))
-        if not _replaceable(target):  # since the run began, as a plan of this run may have come there
-            raise FileExistsError(
-                errno.EEXIST, "a file is there that krepair did not write as metrics", target
-            )
-        disk.rename(temporary, target)
-        disk.sync_dir(folder)
-    except OSError:
-        with suppress(OSError):
-            disk.unlink(temporary)
-        raise
+    output_file.write(METRICS, target, data, disk)

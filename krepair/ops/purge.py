@@ -1,30 +1,30 @@
-"""``krepair purge``: frees the kept originals of a plan; from then on it cannot be undone."""
+"""``krepair purge``: frees the kept originals of a plan; from then on it cannot be undone.
+
+It works beside a running broker (see ``krepair.journal.purge``) and keeps out other runs of krepair only.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
+from collections.abc import Sequence
 
 from krepair.durable.disk import Disk
-from krepair.errors import ExitCode, KrepairError, LockLostError, RefusedError, StalePlanError
-from krepair.journal.guards import Guards
-from krepair.journal.purge import purge_partition
+from krepair.errors import ExitCode, KrepairError, LockLostError, StalePlanError, UnreadableError
+from krepair.formats.filenames import FolderKind, parse_folder_name
+from krepair.journal.folder import PartitionFolder
+from krepair.journal.guards import Guards, HeldLock
+from krepair.journal.permission import check_may_purge
+from krepair.journal.purge import check_all_finished, purge_partition
 from krepair.journal.safe_points import SafePoints
-from krepair.journal.status import ChangeState, status_in
-from krepair.logdir.lock import hold_lock
-from krepair.ops.apply import failed_partition
-from krepair.ops.reports import ApplyReport, ChangeResult
-from krepair.ops.target import (
-    check_ground,
-    check_target,
-    disk_of,
-    journal_folder,
-    targets_of,
-    why_left_alone,
-)
+from krepair.logdir.lock import hold_own_lock
+from krepair.logdir.reading import why
+from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
+from krepair.ops.target import check_target, disk_of, journal_folder, targets_of, why_left_alone
 from krepair.options import Options
 from krepair.pipeline.progress import Progress, SilentProgress
-from krepair.plan.model import PartitionPlan, Plan
+from krepair.plan.model import Plan
 
 
 def purge(
@@ -35,22 +35,21 @@ def purge(
     Args:
         plan: as read from its file.
         options: not used by this verb; it takes them as every verb does.
-        progress: told of partitions' bytes.
+        progress: told of folders.
         disk: what writes; a test may wrap it.
 
     Raises:
-        LockedError: a broker is using the directory.
-        RefusedError: the review objects.
+        LockedError: another krepair is at work in the directory.
+        RefusedError: the review objects, something of the plan is half done, or this user may not free it.
         StalePlanError: the plan is for another host or directory.
+        UnreadableError: something could not be looked at.
     """
     del options
     check_target(plan)
-    progress = progress or SilentProgress()
-    with disk_of(plan, disk) as writes:
-        check_ground(plan, writes)
-        with hold_lock(plan.log_dir, writes) as lock:
-            _check_no_undo(plan, writes)
-            results = _purge_all(plan, writes, Guards(lock, SafePoints(), lambda change: None), progress)
+    with disk_of(plan, disk) as writes, hold_own_lock(plan.log_dir, writes) as lock:
+        folders = [journal_folder(writes, plan, target) for target in targets_of(plan)]
+        _check_ground(folders)
+        results = purge_folders(folders, lock, progress or SilentProgress())
     return ApplyReport(
         verb="purge",
         plan_id=plan.plan_id,
@@ -60,43 +59,99 @@ def purge(
     )
 
 
-def _check_no_undo(plan: Plan, disk: Disk) -> None:
-    """Half of a plan taken back and the other half purged is what nobody wants: the undo has to end first."""
-    for target in targets_of(plan):
-        with contextlib.suppress(OSError, StalePlanError):  # that partition's purge says what is wrong
-            for change, state in status_in(journal_folder(disk, plan, target), target).items():
-                if state is ChangeState.UNDOING:
-                    raise RefusedError(
-                        f"{change}: its undo was interrupted; nothing is purged of the whole plan",
-                        next_command="krepair undo PLAN",
-                    )
+def purge_folders(
+    folders: Sequence[PartitionFolder],
+    lock: HeldLock,
+    progress: Progress,
+    outcome: ChangeOutcome = "purged",
+) -> list[ChangeResult]:
+    """Free what one plan keeps, one folder after the other.
 
+    Args:
+        folders: those of the plan, the root's among them.
+        lock: krepair's own.
+        progress: told of folders.
+        outcome: of what went.
 
-def _purge_all(plan: Plan, disk: Disk, guards: Guards, progress: Progress) -> list[ChangeResult]:
-    targets = targets_of(plan)
-    progress.start("purge", sum(target.log_bytes_before for target in targets))
+    Raises:
+        RefusedError: a change is half done or a fence is up in any of them; nothing was freed.
+    """
+    check_all_finished(folders)
+    guards = Guards(lock, SafePoints(), lambda change: None)
     results: list[ChangeResult] = []
+    progress.start("purge", len(folders))
     try:
-        for target in targets:
+        for folder in folders:
             guards.hold()
-            results.append(_purge_one(plan, target, disk))
+            results.append(_purge_one(folder, outcome))
             guards.begun = True
-            progress.advance(target.log_bytes_before)
+            progress.advance(1)
     except LockLostError as error:
-        results += [failed_partition(target, error) for target in targets[len(results) :]]
+        results += [_failed(folder, error) for folder in folders[len(results) :]]
     progress.finish()
     return results
 
 
-def _purge_one(plan: Plan, partition: PartitionPlan, disk: Disk) -> ChangeResult:
-    folder = journal_folder(disk, plan, partition)
+def _check_ground(folders: Sequence[PartitionFolder]) -> None:
+    """Look, before anything is begun, at everything of krepair's own that is there, and at who may free it."""
+    for folder in folders:
+        try:
+            _check(folder)
+        except OSError as error:
+            if not _went(folder, error):
+                raise UnreadableError(f"{error.filename}: could not be looked at: {why(error)}") from error
+
+
+def _check(folder: PartitionFolder) -> None:
+    # A partition that is gone, or is a link, is left alone by itself.
+    if folder.tree.is_folder(folder.holder):
+        folder.check_no_links()
+        check_may_purge(folder)
+
+
+def _purge_one(folder: PartitionFolder, outcome: ChangeOutcome) -> ChangeResult:
     try:
-        gone = why_left_alone(folder)
-        if gone:
-            raise StalePlanError(gone)
+        if _is_going(folder):
+            return _gone(folder)
+        left_alone = why_left_alone(folder)
+        if left_alone:
+            raise StalePlanError(left_alone)
+        _check(folder)
         freed = purge_partition(folder)
     except (KrepairError, OSError) as error:
-        return failed_partition(partition, error, otherwise=ExitCode.PARTLY)
+        return _gone(folder) if _went(folder, error) else _failed(folder, error)
+    return ChangeResult(change_id=folder.folder, partition=folder.folder, outcome=outcome, bytes_freed=freed)
+
+
+def _is_going(folder: PartitionFolder) -> bool:
+    """Whether a broker has taken the partition's folder away, or is about to: what is in it goes with it."""
+    name = os.path.basename(folder.holder)
+    return parse_folder_name(name).kind is FolderKind.DELETE or not folder.tree.is_there(folder.holder)
+
+
+def _went(folder: PartitionFolder, error: KrepairError | OSError) -> bool:
+    """Whether a call failed because a broker has taken the partition's folder away meanwhile."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError | StalePlanError):
+        return False
+    with contextlib.suppress(OSError):
+        return not folder.tree.is_there(folder.private)
+    return False
+
+
+def _gone(folder: PartitionFolder) -> ChangeResult:
     return ChangeResult(
-        change_id=partition.folder, partition=partition.folder, outcome="purged", bytes_freed=freed
+        change_id=folder.folder,
+        partition=folder.folder,
+        outcome="gone",
+        why=f"{folder.holder}: a broker has deleted this folder, or will: what was kept in it goes with it",
+    )
+
+
+def _failed(folder: PartitionFolder, error: KrepairError | OSError) -> ChangeResult:
+    if isinstance(error, KrepairError):
+        code, text = error.exit_code, error.message
+    else:
+        code, text = ExitCode.PARTLY, f"{error.filename}: {why(error)}"
+    return ChangeResult(
+        change_id=folder.folder, partition=folder.folder, outcome="failed", exit_code=int(code), why=text
     )

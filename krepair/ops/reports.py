@@ -11,11 +11,11 @@ from krepair.checks.catalogue import Finding, counts
 from krepair.errors import ExitCode
 
 Expected = Literal["start", "recover", "truncate", "delete", "refuse", "unknown"]
-ChangeOutcome = Literal["committed", "already", "skipped", "failed", "undone", "purged"]
+ChangeOutcome = Literal["committed", "already", "skipped", "failed", "undone", "purged", "gone"]
 
 KeptState = Literal["applied", "half done", "undone", "being purged", "staged", "unknown"]
 
-_DONE_OUTCOMES = frozenset({"committed", "already", "undone", "purged"})
+_DONE_OUTCOMES = frozenset({"committed", "already", "undone", "purged", "gone"})
 
 
 class ForecastLine(Struct, frozen=True, kw_only=True):
@@ -159,9 +159,11 @@ class CheckReport(Struct, frozen=True, kw_only=True):
         log_dirs: one entry per log directory, in the order given.
         engine: which engine was used, and why, one line.
         next_command: what to type next, or empty.
+        left_out: log directories that the broker's configuration names and that were not looked at.
     """
 
     log_dirs: tuple[LogDirReport, ...] = ()
+    left_out: tuple[str, ...] = ()
     engine: str = ""
     next_command: str = ""
 
@@ -179,9 +181,10 @@ class ChangeResult(Struct, frozen=True, kw_only=True):
         change_id: of the change; the partition folder when the partition was refused as a whole.
         partition: folder name.
         outcome: ``committed`` now, ``already`` done before, ``skipped`` because an earlier one of the
-            partition failed, ``failed``, ``undone``, ``purged``.
+            partition failed, ``failed``, ``undone``, ``purged``, ``gone``: a broker deletes the partition and with it
+            what was kept.
         exit_code: of ``failed`` and ``skipped``: what it would be on its own; else 0.
-        why: of ``failed`` and ``skipped``: one line with file, position and what was expected; else empty.
+        why: of ``failed``, ``skipped`` and ``gone``: one line with file, position and what was expected; else empty.
         bytes_freed: bytes freed by it (negative: taken).
     """
 
@@ -206,6 +209,7 @@ class ApplyReport(Struct, frozen=True, kw_only=True):
         uncleanable_bytes: KIP-346's bytes after this run.
         interrupted: whether it was stopped at a safe point.
         next_command: what to type next, or empty.
+        digest: of the plan, all 64 hex digits; empty where the plan was not read.
     """
 
     verb: Literal["apply", "undo", "purge"]
@@ -217,6 +221,7 @@ class ApplyReport(Struct, frozen=True, kw_only=True):
     uncleanable_bytes: int = 0
     interrupted: bool = False
     next_command: str = ""
+    digest: str = ""
 
     @property
     def exit_code(self) -> ExitCode:

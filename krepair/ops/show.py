@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import UsageError
@@ -12,9 +12,7 @@ from krepair.plan.render import plan_view, to_json, to_markdown
 from krepair.plan.review import review
 from krepair.plan.view import Section, Table, View
 
-Format = Literal["text", "md", "json"]
-
-FORMATS: Final = ("text", "md", "json")
+FORMATS: Final = ("text", "md", "html", "json")
 
 
 def load(path: str) -> Plan:
@@ -42,7 +40,7 @@ def show_text(plan: Plan, output_format: str, path: str) -> str:
         return to_markdown(plan, path)
     if output_format == "json":
         return to_json(plan)
-    raise UsageError(f"--format {output_format!r}: not built yet; the formats are {', '.join(FORMATS)}")
+    raise UsageError(f"--format {output_format!r}: the formats are {', '.join(FORMATS)}")
 
 
 def show_view(plan: Plan, path: str) -> View:

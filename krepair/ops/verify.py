@@ -12,8 +12,10 @@ from krepair.fixes.snapshots import snapshot_problems
 from krepair.fixes.staging import Staging, Work
 from krepair.journal.root import ROOT
 from krepair.journal.status import ChangeState, staged_groups, status_in
+from krepair.logdir.config import load_settings
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
+from krepair.ops.asked import check_named
 from krepair.ops.reports import Problem, VerifyReport
 from krepair.ops.target import check_target, disk_of, is_root, journal_folder, listed, targets_of, view_of
 from krepair.options import Options
@@ -31,12 +33,19 @@ def verify_log_dir(path: str, options: Options, progress: Progress | None = None
     """Check every batch and every index of a log directory.
 
     Raises:
-        NotALogDirError: the path is none.
+        NotALogDirError: the path is none, or a partition that was named is not there.
+        UsageError: a configuration file or value is wrong.
     """
     progress = progress or SilentProgress()
     view = read_log_dir(path)
+    check_named([view], options)
     partitions = [each for each in view.partitions if options.wants(each.topic, each.number)]
-    items = [item for each in partitions for item in _segment_items(view, each)]
+    settings = load_settings(options.config, options.topic_config, dict(options.settings))
+    items = [
+        item
+        for partition in partitions
+        for item in _segment_items(view, partition, settings.topic(partition.topic).index_interval_bytes)
+    ]
     sizes = [segment.log.size for each in partitions for segment in each.segments]
     engine = choose_engine(options.engine, options.master, sum(sizes))
     problems = [
@@ -78,12 +87,14 @@ def verify_log_dir(path: str, options: Options, progress: Progress | None = None
     )
 
 
-def _segment_items(view: LogDir, partition: Partition) -> list[VerifyItem]:
+def _segment_items(view: LogDir, partition: Partition, interval_bytes: int) -> list[VerifyItem]:
     return [
         VerifyItem(
             place=place_of(view, partition),
             base_offset=segment.base_offset,
             active=segment is partition.segments[-1],
+            interval_bytes=interval_bytes,
+            clean=view.clean_shutdown,
         )
         for segment in partition.segments
     ]

@@ -17,7 +17,6 @@ from krepair.checks.index_findings import (
     MISSING,
     TIME_INDEX,
     IndexFile,
-    IndexProblem,
     Int64s,
     real_bytes,
 )
@@ -157,7 +156,9 @@ def sampled(count: int, entry_bytes: int) -> list[int]:
 
 
 class SpotCheck:
-    """Holds entries against the log at the places they point to, without reading the rest of it.
+    """Looks the log up at the places that entries point to, without reading the rest of it.
+
+    It gives no verdict: where anything is not as brokers write it, ``index_judge`` has to see the whole log.
 
     Args:
         descriptor: of the log.
@@ -166,8 +167,8 @@ class SpotCheck:
         times: int64[M, 2].
 
     Attributes:
-        problems: what is wrong.
-        certain: whether the end of the log was reached from the last entry; else a full reading has to tell.
+        certain: whether every place looked up is as brokers write it, and the end of the log was reached from the
+            last entry.
         largest: largest timestamp behind the last entry, -1 if none.
     """
 
@@ -176,28 +177,18 @@ class SpotCheck:
         self.log_bytes = log_bytes
         self.offsets = offsets
         self.times = times
-        self.problems: list[IndexProblem] = []
-        self.certain = True
         self.largest = -1
-        self._spot_offsets()
-        if not self.problems:
-            self._walk_tail()
-        if self.certain and not self.problems:
-            self._spot_times()
+        self.certain = self._offsets_fit() and self._tail_fits() and self._times_fit()
 
-    def _spot_offsets(self) -> None:
-        for entry in sampled(len(self.offsets), ENTRY_SIZES[INDEX]):
-            offset, position = self.offsets[entry].tolist()
-            wrong = self._front_problem(offset, position)
-            if wrong:
-                text = f"entry (offset {offset}, position {position}): {wrong}"
-                self.problems.append(IndexProblem(INDEX, "KR203", entry * ENTRY_SIZES[INDEX], text))
-                return
+    def _offsets_fit(self) -> bool:
+        entries = sampled(len(self.offsets), ENTRY_SIZES[INDEX])
+        return all(self._fits_at(entry, *self.offsets[entry].tolist()) for entry in entries)
 
-    def _front_problem(self, offset: int, position: int) -> str:
+    def _fits_at(self, entry: int, offset: int, position: int) -> bool:
+        """Whether a batch starts at a position, and no batch before it ends at the offset or later."""
         front = os.pread(self.descriptor, _FRONT.size, position)
         if len(front) < _FRONT.size:
-            return f"it lies past the end of the log of {self.log_bytes} bytes"
+            return False
         first, length, _, magic = _FRONT.unpack(front)
         smallest = {0: 14, 1: 22, batch_v2.MAGIC: batch_v2.HEADER.size - batch_v2.LOG_OVERHEAD}.get(magic)
         if (
@@ -205,14 +196,27 @@ class SpotCheck:
             or length < smallest
             or position + length + batch_v2.LOG_OVERHEAD > self.log_bytes
         ):
-            return f"no batch starts there (magic {magic}, length {length})"
-        return "" if first <= offset else f"the batch there has offset {first}"
+            return False
+        return first <= offset or self._ends_below(entry, offset, position)
 
-    def _walk_tail(self) -> None:
+    def _ends_below(self, entry: int, offset: int, position: int) -> bool:
+        """Whether the batches from the entry before up to a position end exactly there, below an offset.
+
+        So it is where the entry is for offsets that compaction took away.
+        """
+        start = int(self.offsets[entry - 1, 1]) if entry else 0
+        if not 0 <= position - start <= TAIL_AT_MOST_BYTES:
+            return False
+        walk = HeaderWalk(read_into_of(self.descriptor), position, start)
+        last = -1
+        for rows in walk:
+            last = int(rows[-1, 1])
+        return walk.whole and last < offset
+
+    def _tail_fits(self) -> bool:
         start = int(self.offsets[-1, 1]) if len(self.offsets) else 0
         if self.log_bytes - start > TAIL_AT_MOST_BYTES:
-            self.certain = False
-            return
+            return False
         walk = HeaderWalk(read_into_of(self.descriptor), self.log_bytes, start)
         last_offset = -1
         for rows in walk:
@@ -220,19 +224,15 @@ class SpotCheck:
             last_offset = int(rows[-1, 1])
         past = len(self.offsets) and int(self.offsets[-1, 0]) > last_offset
         past = past or (len(self.times) and int(self.times[-1, 1]) > last_offset)
-        self.certain = walk.whole and not past
+        return walk.whole and not past
 
-    def _spot_times(self) -> None:
+    def _times_fit(self) -> bool:
         for entry in sampled(len(self.times), ENTRY_SIZES[TIME_INDEX]):
             timestamp, offset = self.times[entry].tolist()
             stamp = self._stamp_at(offset)
-            if stamp is None:
-                self.certain = False
-                return
-            if timestamp > stamp:
-                text = f"entry (timestamp {timestamp}, offset {offset}): its batch has {stamp}"
-                self.problems.append(IndexProblem(TIME_INDEX, "KR202", entry * ENTRY_SIZES[TIME_INDEX], text))
-                return
+            if stamp is None or timestamp > stamp:
+                return False
+        return True
 
     def _stamp_at(self, offset: int) -> int | None:
         """Largest timestamp of the batch that holds an offset, or is the first behind it."""

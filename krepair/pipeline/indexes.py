@@ -5,28 +5,30 @@ from __future__ import annotations
 import os
 from typing import Literal
 
+import numpy as np
 from msgspec import Struct
 
+from krepair.checks.companions import CompanionAudit
 from krepair.checks.index_findings import (
-    ENTRY_SIZES,
     INDEX,
     TIME_INDEX,
-    IndexAudit,
     IndexFile,
     IndexProblem,
-    Int64s,
     byte_problems,
     entries_of,
     last_timestamp_read,
     offset_entries,
     time_entries,
 )
+from krepair.checks.index_judge import SegmentIndexes
+from krepair.checks.walk import walk
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Attributes
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.formats import time_index, txn_index
 from krepair.kernels.header_walk import HeaderWalk
+from krepair.kernels.places import claimed_places
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, status_of, why
 from krepair.pipeline.index_files import SpotCheck, read_front, read_index, read_into_of
@@ -132,51 +134,35 @@ class _Segment:
         self.files = {
             suffix: read_index(self.stem + suffix, suffix, item.log_bytes, tree) for suffix in SUFFIXES
         }
-        self.problems = [
-            problem
-            for suffix, file in self.files.items()
-            for problem in byte_problems(suffix, file, active=item.active)
-        ]
-        self.broken = {problem.suffix for problem in self.problems if not problem.tail}
+        self.judged = SegmentIndexes(item.base_offset, self.files, active=item.active)
         self.largest = -1
         self.whole = False
 
-    def entries(self) -> tuple[Int64s, Int64s]:
-        """The entries that can be held against the log: none of a file whose own bytes contradict it."""
-        nothing = IndexFile(0)
-        base = self.item.base_offset
-        index, times = ((nothing if suffix in self.broken else self.files[suffix]) for suffix in SUFFIXES)
-        return offset_entries(index, base), time_entries(times, base)
+    @property
+    def problems(self) -> list[IndexProblem]:
+        """What was found so far."""
+        return self.judged.problems
 
     def look_at_places(self) -> bool:
         """Hold the entries against the log where they point to; false if only the whole log can tell."""
-        if self.item.active or self.broken:
-            return not self.broken
-        offsets, times = self.entries()
+        if self.item.active or self.judged.broken:
+            return not self.judged.broken
+        offsets, times = self.judged.audit.offsets, self.judged.audit.times
         with opened_for_reading(f"{self.stem}.log", self.tree) as descriptor:
             spots = SpotCheck(descriptor, self.item.log_bytes, offsets, times)
         last = int(times[-1, 0]) if len(times) else -1
-        return spots.certain and not spots.problems and spots.largest <= last and self.files[INDEX].size >= 0
+        return spots.certain and spots.largest <= last and self.files[INDEX].size >= 0
 
     def look_at_all(self) -> None:
         """Hold every entry against every batch."""
         item = self.item
-        audit = IndexAudit(item.base_offset, *self.entries())
         with opened_for_reading(f"{self.stem}.log", self.tree) as descriptor:
             walk = HeaderWalk(read_into_of(descriptor), item.log_bytes)
             for rows in walk:
-                audit.feed(rows)
+                self.judged.audit.feed(rows)
         self.whole = walk.whole
-        self.largest = audit.largest
-        found = audit.finish(
-            walk.position,
-            item.interval_bytes,
-            self.files,
-            active=item.active or not walk.whole,
-            closed=item.clean and walk.whole,
-        )
-        known = {problem.suffix for problem in self.problems if not problem.tail}
-        self.problems += [problem for problem in found if problem.suffix not in known]
+        self.largest = self.judged.audit.largest
+        self.judged.finish(walk.position, item.interval_bytes, whole=walk.whole, clean=item.clean)
 
     def result(self, mends: tuple[Mend, ...] = (), unmended: str = "") -> InspectResult:
         """What it came to."""
@@ -373,28 +359,29 @@ def _untrue(item: MendItem, data: bytes, tree: Tree) -> str:
     suffix = _suffix(item.change)
     if suffix == TXN_INDEX:
         return next((each.expected for each in txn_index.damage(data, item.base_offset)), "")
-    file = IndexFile(len(data), data)
-    problems = byte_problems(suffix, file, active=False)
-    if problems:
-        return problems[0].text
-    stem = f"{item.place.path}/{item.base_offset:020d}"
     none = IndexFile(0)
-    offsets = offset_entries(file if suffix == INDEX else none, item.base_offset)
-    times = time_entries(file if suffix == TIME_INDEX else none, item.base_offset)
+    files = {one: IndexFile(len(data), data) if one == suffix else none for one in SUFFIXES}
+    audit = CompanionAudit(item.base_offset, files, np.empty((0, 2), np.int64))
+    stem, end, whole = f"{item.place.path}/{item.base_offset:020d}", 0, True
     with opened_for_reading(f"{stem}.log", tree) as descriptor:
         if item.change.method == "truncate":
-            other = read_index(stem + INDEX, INDEX, item.log_bytes, tree) if suffix == TIME_INDEX else file
-            spots = SpotCheck(descriptor, item.log_bytes, offset_entries(other, item.base_offset), times)
-            if spots.certain and not spots.problems:
+            other = (
+                read_index(stem + INDEX, INDEX, item.log_bytes, tree)
+                if suffix == TIME_INDEX
+                else files[INDEX]
+            )
+            offsets = offset_entries(other, item.base_offset)
+            times = time_entries(files[TIME_INDEX], item.base_offset)
+            wrong = byte_problems(suffix, files[suffix], active=False)
+            if not wrong and SpotCheck(descriptor, item.log_bytes, offsets, times).certain:
                 return ""
-        audit = IndexAudit(item.base_offset, offsets, times)
-        walk = HeaderWalk(read_into_of(descriptor), item.log_bytes)
-        for rows in walk:
-            audit.feed(rows)
-    files = {each: file if each == suffix else none for each in ENTRY_SIZES}
+        # Not by the walk that made the entries.
+        for walked in walk(read_into_of(descriptor), item.log_bytes, claim=claimed_places, check_crc=False):
+            audit.feed(walked)
+            end, whole = walked.position, not walked.problem
     # Behind a damaged batch nothing can be told; what is before it was held against the log.
-    found = audit.finish(walk.position, item.interval_bytes, files, active=not walk.whole)
-    return next((each.text for each in found if each.suffix == suffix), "")
+    found = audit.finish(end, item.interval_bytes, whole=whole)
+    return next((text for one, _, text in found if one == suffix), "")
 
 
 def _stage(item: MendItem, data: bytes, disk: RealDisk) -> None:

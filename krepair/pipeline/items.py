@@ -156,11 +156,15 @@ class VerifyItem(Struct, frozen=True, kw_only=True):
         place: where.
         base_offset: of the segment.
         active: whether it is the last of its partition (its indexes are preallocated, its tail may be torn).
+        interval_bytes: ``index.interval.bytes``.
+        clean: whether the broker was cleanly stopped, so that an active segment was closed too.
     """
 
     place: Place
     base_offset: int
     active: bool
+    interval_bytes: int = 4096
+    clean: bool = False
 
 
 class VerifyResult(Struct, frozen=True, kw_only=True):

@@ -38,6 +38,13 @@ from krepair.pipeline.items import (
     VerifyResult,
 )
 from krepair.pipeline.look import LookItem, LookResult
+from krepair.pipeline.readings import aborted, checkpoints, epochs, logs, snapshots
+from krepair.pipeline.readings.aborted import AbortedItem
+from krepair.pipeline.readings.checkpoints import LogEnd, LogEndItem
+from krepair.pipeline.readings.epochs import EpochsItem
+from krepair.pipeline.readings.logs import GoneItem, MendedLogItem
+from krepair.pipeline.readings.partition import Reading
+from krepair.pipeline.readings.snapshots import SnapshotItem
 from krepair.pipeline.rehearse import RehearseItem, RehearseResult
 from krepair.pipeline.swaps import StageSwapItem, SwapItem, SwapOutcome, SwapResult, VerifySwapItem
 from krepair.pipeline.transactions import TransactionsItem, TransactionsResult
@@ -80,6 +87,12 @@ STAGE_SWAP = Task("stage swap", StageSwapItem, SwapOutcome, swaps.stage_swap)
 VERIFY_SWAP = Task("verify swap", VerifySwapItem, SwapOutcome, swaps.verify_swap)
 COMPARE_TWO_LOGS = Task("compare two logs", TwoLogsItem, TwoLogsResult, two_logs.compare_two_logs)
 FIND_STATES = Task("find states", StatesItem, StatesResult, coordinator_states.find_states)
+VERIFY_EPOCHS = Task("verify epochs", EpochsItem, Reading, epochs.verify_epochs)
+VERIFY_SNAPSHOT = Task("verify snapshot", SnapshotItem, Reading, snapshots.verify_snapshot)
+VERIFY_ABORTED = Task("verify aborted", AbortedItem, Reading, aborted.verify_aborted)
+VERIFY_MENDED_LOG = Task("verify mended log", MendedLogItem, Reading, logs.verify_mended_log)
+VERIFY_GONE = Task("verify gone", GoneItem, Reading, logs.verify_gone)
+READ_LOG_END = Task("read log end", LogEndItem, LogEnd, checkpoints.read_log_end)
 TASKS: dict[str, Task[Any, Any]] = {
     task.name: task
     for task in (
@@ -103,6 +116,12 @@ TASKS: dict[str, Task[Any, Any]] = {
         VERIFY_SWAP,
         COMPARE_TWO_LOGS,
         FIND_STATES,
+        VERIFY_EPOCHS,
+        VERIFY_SNAPSHOT,
+        VERIFY_ABORTED,
+        VERIFY_MENDED_LOG,
+        VERIFY_GONE,
+        READ_LOG_END,
     )
 }
 

@@ -91,11 +91,13 @@ class VerifySwapItem(Struct, frozen=True, kw_only=True):
     Attributes:
         place: where.
         change: of the plan.
+        interval_bytes: ``index.interval.bytes``.
         mtime_ns: modification time of the ``.log.swap`` when the plan was made.
     """
 
     place: Place
     change: CompleteSwap
+    interval_bytes: int
     mtime_ns: int
 
 
@@ -209,7 +211,7 @@ def stage_swap(item: StageSwapItem) -> SwapOutcome:
         return SwapOutcome(failure="changed", why=text)
     try:
         _write(item, made, path, RealDisk(tree))
-        wrong = _audited(path, f"{item.stage}/{change.base_offset:020d}", change, tree)
+        wrong = _audited(path, f"{item.stage}/{change.base_offset:020d}", change, item.interval_bytes, tree)
     except OSError as error:
         return SwapOutcome(failure="disk", why=f"{error.filename or path}: {why(error)}")
     if wrong:
@@ -228,21 +230,22 @@ def _write(item: StageSwapItem, made: MadeIndexes, path: str, disk: RealDisk) ->
     disk.sync_dir(item.stage)
 
 
-def _audited(log: str, stem: str, change: CompleteSwap, tree: Tree) -> str:
+def _audited(log: str, stem: str, change: CompleteSwap, interval_bytes: int, tree: Tree) -> str:
     """What a second, independent reading has against a log and its indexes, or empty.
 
     Args:
         log: path of the log.
         stem: path of its indexes without their suffixes.
         change: of the swap.
+        interval_bytes: ``index.interval.bytes``.
         tree: below which both are.
 
     Raises:
         OSError: a file could not be read.
     """
-    audit, batches = companion_audit(stem, change.base_offset, tree), 0
-    size = status_of(log, tree).st_size
+    size, batches = status_of(log, tree).st_size, 0
     with opened_for_reading(log, tree) as descriptor:
+        audit = companion_audit(stem, change.base_offset, size, tree)
         for walked in walk(read_into_from(descriptor), size):
             if walked.problem:
                 return f"position {walked.position}: {walked.problem}"
@@ -250,7 +253,8 @@ def _audited(log: str, stem: str, change: CompleteSwap, tree: Tree) -> str:
             audit.feed(walked)
     if batches != change.batches:
         return f"{change.batches} batches were expected, found {batches}"
-    return next((f"{suffix}, position {position}: {text}" for suffix, position, text in audit.finish()), "")
+    found = audit.finish(size, interval_bytes)
+    return next((f"{suffix}, position {position}: {text}" for suffix, position, text in found), "")
 
 
 # -- verify
@@ -285,4 +289,4 @@ def _not_completed(item: VerifySwapItem, tree: Tree) -> str:
     left = next((one for one in change.goes if one not in own and tree.is_there(f"{path}/{one}")), "")
     if left:
         return f"{left} is there, although the swap replaces it"
-    return _audited(f"{path}/{name}", f"{path}/{change.base_offset:020d}", change, tree)
+    return _audited(f"{path}/{name}", f"{path}/{change.base_offset:020d}", change, item.interval_bytes, tree)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
+from krepair.durable.writing_error import WritingError
 from krepair.formats import txn_index
 from krepair.kernels.header_walk import HeaderWalk
 from krepair.kernels.scan import Int64s, ReadInto, ScanInputs, SegmentSummary, scan_segment
@@ -139,6 +140,8 @@ def stage(item: StageItem) -> ScanResult:
             copy = KeptBytes(item, descriptor, source, RealDisk(tree))
             summary = scan_segment(inputs, read_into_from(descriptor), on_window=copy.take)
             copy.finish()
+    except WritingError as error:
+        return ScanResult(failure="disk", why=f"{error.filename}: {why(error)}")
     except OSError as error:
         return ScanResult(failure="unreadable", why=f"{name}: {why(error)}")
     kind, text = _stage_problem(item, source, copy, summary)
@@ -173,6 +176,8 @@ def finish(item: FinishItem) -> FinishResult:
             return verify_group(item, tree)
         made = _make_companions(item, RealDisk(tree))
         return replace(verify_group(replace(item, made=made), tree), made=made)
+    except WritingError as error:
+        return FinishResult(failure="disk", why=f"{error.filename}: {why(error)}")
     except OSError as error:
         return FinishResult(failure="disk", why=f"{item.change.change_id}: {why(error)}")
 

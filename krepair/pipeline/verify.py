@@ -8,15 +8,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from krepair.checks.companions import CompanionAudit, Int64s
+from krepair.checks.companions import CompanionAudit
+from krepair.checks.index_findings import INDEX, TIME_INDEX
 from krepair.checks.walk import Walked, walk
 from krepair.durable.attributes import read_attributes
 from krepair.durable.tree import Tree
-from krepair.formats import batch_v2, offset_index, time_index, txn_index
+from krepair.formats import batch_v2, txn_index
 from krepair.kernels.places import claimed_places
 from krepair.logdir.fingerprint import digest_file
 from krepair.logdir.reading import opened_for_reading, read_whole, why
-from krepair.pipeline.index_files import index_bytes_needed
+from krepair.pipeline.index_files import index_bytes_needed, read_index
 from krepair.pipeline.items import FinishItem, FinishResult, VerifyItem, VerifyResult
 from krepair.pipeline.parts import PartsCheck
 from krepair.pipeline.place import reached
@@ -24,35 +25,33 @@ from krepair.pipeline.regenerate import read_into_from
 from krepair.plan.model import RewriteSegments
 
 
-def _optional(stem: str, suffix: str, entry_bytes: int, tree: Tree | None) -> bytes:
-    """The entries of an index, and of more than its log could need only the first."""
-    try:
-        return read_whole(stem + suffix, index_bytes_needed(stem, entry_bytes, tree), tree)
-    except FileNotFoundError:
-        return b""
-
-
-def companion_audit(stem: str, base_offset: int, tree: Tree | None = None) -> CompanionAudit:
+def companion_audit(
+    stem: str, base_offset: int, log_bytes: int, tree: Tree | None = None, *, active: bool = False
+) -> CompanionAudit:
     """The entries of a segment's indexes, ready to be held against its log.
 
     Args:
         stem: path of the segment without the suffix.
         base_offset: of the segment.
+        log_bytes: size of its ``.log``.
         tree: below which the files are; None: anywhere.
+        active: whether the segment is the last of its partition.
+
+    Raises:
+        OSError: a file cannot be read.
     """
-    offsets = offset_index.view(_optional(stem, ".index", offset_index.ENTRY_SIZE, tree))
-    times = time_index.view(_optional(stem, ".timeindex", time_index.ENTRY_SIZE, tree))
-    aborted = txn_index.view(_optional(stem, ".txnindex", txn_index.ENTRY_SIZE, tree))
-    return CompanionAudit(
-        base_offset,
-        _columns(offsets["relative_offset"].astype(np.int64) + base_offset, offsets["position"]),
-        _columns(times["timestamp"], times["relative_offset"].astype(np.int64) + base_offset),
-        _columns(aborted["producer_id"], aborted["last_offset"]),
-    )
+    files = {suffix: read_index(stem + suffix, suffix, log_bytes, tree) for suffix in (INDEX, TIME_INDEX)}
+    aborted = txn_index.view(b"" if active else _entries_of_aborts(stem, tree))
+    pairs = np.column_stack([aborted["producer_id"], aborted["last_offset"]]).astype(np.int64)
+    return CompanionAudit(base_offset, files, pairs, active=active)
 
 
-def _columns(first: Int64s, second: Int64s) -> Int64s:
-    return np.column_stack([first, second]).astype(np.int64)
+def _entries_of_aborts(stem: str, tree: Tree | None) -> bytes:
+    """The bytes of a ``.txnindex``, and of one longer than its log could need only the first."""
+    try:
+        return read_whole(f"{stem}.txnindex", index_bytes_needed(stem, txn_index.ENTRY_SIZE, tree), tree)
+    except FileNotFoundError:
+        return b""
 
 
 class _Counts:
@@ -109,12 +108,12 @@ def verify_group(item: FinishItem, tree: Tree) -> FinishResult:
     stem = f"{item.stage}/{change.base_offset:020d}"
     name = f"{item.place.folder}: new {change.base_offset:020d}"
     counts = _Counts(change)
-    audit = companion_audit(stem, change.base_offset, tree)
     batches = 0
     with opened_for_reading(f"{stem}.log", tree) as descriptor:
         size = os.fstat(descriptor).st_size
         if size != change.log_bytes:
             return _wrong(f"{name}.log: {change.log_bytes} bytes were expected, found {size}")
+        audit = companion_audit(stem, change.base_offset, size, tree)
         parts = PartsCheck(item.parts)
         for walked in walk(parts.watching(read_into_from(descriptor)), size, claim=claimed_places):
             if walked.problem:
@@ -131,7 +130,7 @@ def verify_group(item: FinishItem, tree: Tree) -> FinishResult:
 
 def _index_problem(item: FinishItem, audit: CompanionAudit, name: str, tree: Tree) -> str:
     """What is wrong with the indexes of a log that was read to its end, or empty."""
-    for suffix, position, text in audit.finish():
+    for suffix, position, text in audit.finish(item.change.log_bytes, item.index_interval_bytes):
         return f"{name}{suffix}, position {position}: {text}"
     kept_aborted = sum(len(source.aborted_kept) for source in item.change.sources)
     if len(audit.aborted) != kept_aborted:
@@ -158,30 +157,32 @@ def _wrong(text: str) -> FinishResult:
 
 
 def verify_segment(item: VerifyItem) -> VerifyResult:
-    """Read one segment of a log directory as it is: every CRC, ascending offsets, indexes against the log."""
+    """Read one segment of a log directory as it is: every CRC, ascending offsets, indexes against the log.
+
+    Behind damage in the log nothing is said of the indexes. Offsets that no record has are no problem here: compaction
+    makes such gaps, and no file contradicts another. ``check`` tells of them, by the topic's policy (KR310, KR311).
+    """
     tree, wrong = reached(item.place)
     if wrong:
         return VerifyResult(failure="elsewhere", why=wrong)
     stem = f"{item.place.path}/{item.base_offset:020d}"
-    batches = 0
+    batches = end = 0
     problems: list[tuple[str, int, str]] = []
     name = f"{item.base_offset:020d}"
     try:
-        audit = companion_audit(stem, item.base_offset, tree)
-        if item.active:
-            none = np.empty((0, 2), np.int64)
-            audit = CompanionAudit(item.base_offset, none, none, none)
         with opened_for_reading(f"{stem}.log", tree) as descriptor:
             size = os.fstat(descriptor).st_size
+            audit = companion_audit(stem, item.base_offset, size, tree, active=item.active)
             for walked in walk(read_into_from(descriptor), size, claim=claimed_places):
                 batches += len(walked.positions)
                 audit.feed(walked)
+                end = walked.position
                 if walked.problem:
                     problems.append((f"{name}.log", walked.position, walked.problem))
     except OSError as error:
         return VerifyResult(failure="unreadable", why=f"{item.place.folder}/{name}: {why(error)}")
-    if not problems:
-        problems = [(name + suffix, position, text) for suffix, position, text in audit.finish()]
+    found = audit.finish(end, item.interval_bytes, whole=not problems, clean=item.clean)
+    problems += [(name + suffix, position, text) for suffix, position, text in found]
     return VerifyResult(problems=tuple(problems), batches=batches, bytes=size)
 
 

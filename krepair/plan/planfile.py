@@ -18,7 +18,8 @@ import msgspec
 
 from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree
-from krepair.errors import RefusedError, StalePlanError, UnreadableError, UsageError
+from krepair.durable.writing_error import WritingError
+from krepair.errors import RefusedError, StalePlanError, UnreadableError, UnwritableError, UsageError
 from krepair.formats.filenames import private_folder, root_private_folder
 from krepair.logdir.reading import is_there
 from krepair.plan.model import FORMAT_VERSION, Plan
@@ -180,6 +181,7 @@ def write_plan(path: str, plan: Plan, disk: Disk) -> None:
 
     Raises:
         RefusedError: see ``check_place``; or the operating system refused to write.
+        UnwritableError: there is no space for it, or an I/O error.
         UsageError: see ``check_place``.
     """
     target = check_place(path, plan.log_dir)
@@ -193,7 +195,8 @@ def write_plan(path: str, plan: Plan, disk: Disk) -> None:
     except OSError as error:
         with suppress(OSError):
             _remove_if_there(disk, temporary)
-        raise RefusedError(f"{path}: cannot write the plan: {_system_words(error)}") from None
+        kind = UnwritableError if isinstance(error, WritingError) else RefusedError
+        raise kind(f"{path}: cannot write the plan: {_system_words(error)}") from None
 
 
 def _check_replaceable(path: str, target: str) -> None:

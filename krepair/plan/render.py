@@ -11,7 +11,17 @@ from krepair.plan.figures import add_tallies
 from krepair.plan.markdown import markdown
 from krepair.plan.model import Change, KeepOriginal, PartitionPlan, Plan
 from krepair.plan.planfile import dumps
-from krepair.plan.view import Section, Table, View, bytes_text, share_bar, time_text
+from krepair.plan.ticket import (
+    later_horizon_lines,
+    left_alone_section,
+    notes_section,
+    order_lines,
+    partitions_section,
+    settings_section,
+    shortened,
+    verify_seconds,
+)
+from krepair.plan.view import Section, Table, View, bytes_text, time_text
 from krepair.rules.reasons import REASONS, Reason
 
 _FEW_PARTITIONS = 5
@@ -40,14 +50,14 @@ def plan_view(plan: Plan, plan_path: str = "PLAN") -> View:
         _summary(plan),
         _what_happens(plan),
         *_listings(plan),
-        _partitions(plan),
-        _left_alone(plan),
+        partitions_section(_changing(plan)),
+        left_alone_section(plan),
         _reasons(plan),
         _horizons(plan),
         _risks(plan),
         _commit_and_undo(plan),
-        _settings(plan),
-        _notes(plan),
+        settings_section(plan),
+        notes_section(plan),
         _next(plan, plan_path),
     )
     return View(
@@ -78,6 +88,7 @@ def _summary(plan: Plan) -> Section:
         ("log directory", plan.log_dir),
         ("cluster id, broker id", f"{plan.cluster_id or '-'}, {plan.broker_id or '-'}"),
         ("krepair, rules", f"{plan.tool_version}, {policy.rules}"),
+        ("broker version", policy.broker_version or "not given (--broker-version)"),
         ("fixes", ", ".join(policy.fixes)),
         ("clock of the decisions", time_text(policy.now_ms)),
         ("delete horizon", _chosen_horizon(policy.horizon)),
@@ -91,6 +102,11 @@ def _summary(plan: Plan) -> Section:
             ("freed after purge", bytes_text(plan.freed_at_purge)),
             ("peak extra space", bytes_text(plan.peak_extra_bytes)),
             ("expected time of apply", _minutes(plan.expected_seconds)),
+            ("expected time of verify", _minutes(verify_seconds(changing))),
+            (
+                "the broker is down for",
+                "its stop, apply, verify and its start; krepair check says what the start does",
+            ),
         ]
     if plan.uncleanable_partitions:
         rows.append(
@@ -102,7 +118,7 @@ def _summary(plan: Plan) -> Section:
     rows.append(("digest", plan.digest))
     if plan.root is not None:
         rows.append(("files of the root to replace", f"{len(plan.root.changes)}"))
-    lines = () if _changes_of(plan) else ("This plan changes nothing.",)
+    lines = () if _changes_of(plan) else ("This plan changes nothing.", *later_horizon_lines(plan))
     return Section(title="Summary", lines=lines, table=Table(columns=("", ""), rows=tuple(rows)))
 
 
@@ -145,58 +161,6 @@ def _listings(plan: Plan) -> Iterator[Section]:
             lines.append(f"The first {len(shown)}; {len(rows) - len(shown)} more are in the plan file.")
         table = Table(columns=listing.columns, rows=shown, right=listing.right)
         yield Section(title=listing.title, lines=tuple(lines), table=table)
-
-
-def _partitions(plan: Plan) -> Section:
-    rows = tuple(
-        (
-            partition.folder,
-            f"{partition.log_bytes_before:,}",
-            f"{partition.log_bytes_after:,}",
-            share_bar(partition.log_bytes_after, partition.log_bytes_before),
-            f"{partition.freed_at_apply:,}",
-            f"{partition.freed_at_purge:,}",
-            _span_text(partition),
-        )
-        for partition in _changing(plan)
-    )
-    columns = (
-        "partition",
-        "before",
-        "after",
-        "left",
-        "freed at apply",
-        "freed at purge",
-        "offsets, and what ends them",
-    )
-    return Section(
-        title="Partitions to change (bytes)",
-        table=Table(columns=columns, rows=rows, right=frozenset({1, 2, 4, 5})),
-    )
-
-
-def _span_text(partition: PartitionPlan) -> str:
-    span = partition.span
-    if span is None:
-        return "-"
-    return f"{span.start_offset} to {span.end_offset}: {span.limit_text or span.limit}"
-
-
-def _left_alone(plan: Plan) -> Section:
-    rows = tuple(
-        (
-            partition.folder,
-            partition.code,
-            partition.why,
-            partition.next_command.replace("LOGDIR", shlex.quote(plan.log_dir)) or "-",
-        )
-        for partition in plan.partitions
-        if partition.status == "left alone"
-    )
-    return Section(
-        title="Partitions left alone",
-        table=Table(columns=("partition", "code", "why", "next command"), rows=rows),
-    )
 
 
 def _reasons(plan: Plan) -> Section:
@@ -279,8 +243,7 @@ def _commit_and_undo(plan: Plan) -> Section:
     changes = _changes_of(plan)
     if not changes:
         return Section(title="Commit and undo")
-    fence = "with the fence" if plan.commit.fence else "without the fence"
-    lines = [f"Order {plan.commit.order}, {fence}: {plan.commit.why}"]
+    lines = [*order_lines(plan.commit, changes)]
     kept = sum(isinstance(change.undo, KeepOriginal) for change in changes)
     if kept:
         lines.append(
@@ -293,27 +256,14 @@ def _commit_and_undo(plan: Plan) -> Section:
             f"Those of the root are kept in {plan.root.keeper}/krepair~{plan.plan_id}~root/: a folder of krepair's in "
             "the root would keep every broker from starting. They are replaced first and put back last."
         )
-    lines += [
-        f"{change.change_id} cannot be undone: {change.undo.why}"
-        for change in changes
-        if not isinstance(change.undo, KeepOriginal)
-    ]
-    return Section(title="Commit and undo", lines=tuple(lines))
-
-
-def _settings(plan: Plan) -> Section:
-    rows = tuple(
-        (topic or "(broker)", row.key, row.value, row.source)
-        for topic, settings in sorted(plan.policy.settings.items())
-        for row in settings
+    lines += shortened(
+        [
+            f"{change.change_id} cannot be undone: {change.undo.why}"
+            for change in changes
+            if not isinstance(change.undo, KeepOriginal)
+        ]
     )
-    return Section(title="Settings used", table=Table(columns=("topic", "key", "value", "from"), rows=rows))
-
-
-def _notes(plan: Plan) -> Section:
-    lines = tuple(f"{partition.folder}: {note}" for partition in plan.partitions for note in partition.notes)
-    lines += plan.root.notes if plan.root is not None else ()
-    return Section(title="Notes", lines=lines)
+    return Section(title="Commit and undo", lines=tuple(lines))
 
 
 def _next(plan: Plan, plan_path: str) -> Section:

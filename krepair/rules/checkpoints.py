@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from krepair.formats.checkpoint import OffsetEntry, decode_offsets, encode_offsets
+from krepair.formats.bulk import many_values
+from krepair.formats.checkpoint import Checkpoint, OffsetEntry, decode_offsets, encode_offsets
 from krepair.formats.damage import Damage, shown
 from krepair.formats.filenames import (
     CLEANER_CHECKPOINT,
@@ -169,10 +170,26 @@ def mend_offsets(kind: CheckpointKind, data: bytes, ends: Mapping[Key, int | Non
         data: its bytes.
         ends: log end offset of each partition that is there; None where it is not known: its lines stay as they are.
     """
-    found = decode_offsets(data)
+    return mend_lines(kind, decode_offsets(data), ends)
+
+
+def mend_lines(
+    kind: CheckpointKind, found: Checkpoint[OffsetEntry], ends: Mapping[Key, int | None]
+) -> MendedOffsets:
+    """Mend what was read of one file, as ``mend_offsets``."""
+    with many_values():
+        return _mend(kind, found, ends)
+
+
+def _mend(
+    kind: CheckpointKind, found: Checkpoint[OffsetEntry], ends: Mapping[Key, int | None]
+) -> MendedOffsets:
     kept: dict[Key, OffsetEntry] = {}
     decisions: list[LineDecision] = []
     for entry in found.entries:
+        if entry[:2] not in ends:
+            decisions.append(LineDecision._make((LineReason.ABSENT, *entry, -1, None)))
+            continue
         new = _mended(kind, entry, ends, decisions)
         if new is None:
             continue
@@ -197,11 +214,7 @@ def mend_offsets(kind: CheckpointKind, data: bytes, ends: Mapping[Key, int | Non
 def _mended(
     kind: CheckpointKind, entry: OffsetEntry, ends: Mapping[Key, int | None], decisions: list[LineDecision]
 ) -> OffsetEntry | None:
-    key = (entry.topic, entry.partition)
-    if key not in ends:
-        decisions.append(LineDecision(LineReason.ABSENT, *entry, -1, None))
-        return None
-    end = ends[key]
+    end = ends[entry.topic, entry.partition]
     if entry.offset < 0:
         decisions.append(LineDecision(LineReason.NEGATIVE, *entry, -1, None))
         return None

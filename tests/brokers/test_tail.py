@@ -16,7 +16,7 @@ from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
 from tests import builders as b
-from tests.durable.disks import NAME_CHANGING, Call, _PassingDisk
+from tests.durable.disks import NAME_CHANGING, Call, PassingDisk
 from tests.fixture_dirs import unpack
 from tests.journal.scene import UnsyncedDisk
 from tests.journal.scene import tree as plain_tree
@@ -282,7 +282,7 @@ def test_hole_in_a_log_with_transactions_is_read_in_both_isolation_levels(
             assert now.records == tuple(record for record in before.records if record.offset not in lost)
 
 
-class StatesDisk(_PassingDisk):
+class StatesDisk(PassingDisk):
     """Keeps a copy of the partition after every call that changes what a broker sees of it."""
 
     def __init__(self, root: Path, states: Path) -> None:

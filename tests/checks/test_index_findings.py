@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from krepair.checks.index_findings import (
-    CLEANER_CHUNK_BYTES,
     ENTRY_SIZES,
     INDEX,
     MISSING,
     TIME_INDEX,
-    IndexAudit,
     IndexFile,
     IndexProblem,
     byte_problems,
@@ -21,6 +19,7 @@ from krepair.checks.index_findings import (
     real_bytes,
     time_entries,
 )
+from krepair.checks.index_judge import CLEANER_CHUNK_BYTES, IndexAudit
 from krepair.checks.retention import SegmentClock, deletions
 from krepair.formats import offset_index, time_index
 from krepair.formats.offset_index import OffsetEntry
@@ -69,6 +68,8 @@ def test_true_entries_have_no_problem_however_the_log_is_read(pieces: int) -> No
         ),
         pytest.param([], GOOD_TIMES, id="no entry beside a log below the cleaner's chunk"),
         pytest.param(GOOD_OFFSETS[:1], GOOD_TIMES[-1:], id="fewer entries than recovery makes"),
+        pytest.param([(119, 5000), (159, 10_000)], GOOD_TIMES, id="offset past the next entry's batch"),
+        pytest.param(GOOD_OFFSETS, [(106, 59), (119, 199)], id="timestamp that only a later batch reaches"),
     ],
 )
 def test_entries_that_differ_from_a_rebuild_but_are_true_are_no_problem(
@@ -82,10 +83,10 @@ def test_entries_that_differ_from_a_rebuild_but_are_true_are_no_problem(
     [
         pytest.param([(59, 5001)], GOOD_TIMES, "KR203", 0, id="between batches"),
         pytest.param([(59, 5000), (99, 10_000)], GOOD_TIMES, "KR203", 8, id="offset behind the batch before"),
-        pytest.param([(119, 5000), (119, 10_000)], GOOD_TIMES, "KR203", 0, id="offset past the next entry"),
         pytest.param([(59, 5000), (250, 15_000)], GOOD_TIMES, "KR203", 8, id="offset past the log"),
         pytest.param([(59, 5000), (159, 90_000)], GOOD_TIMES, "KR203", 8, id="position past the log"),
-        pytest.param(GOOD_OFFSETS, [(106, 59), (119, 199)], "KR202", 0, id="timestamp its batch has not"),
+        pytest.param(GOOD_OFFSETS, [(104, 59), (119, 199)], "KR202", 0, id="timestamp of the batch before"),
+        pytest.param(GOOD_OFFSETS, [(110, 59), (120, 199)], "KR202", 12, id="largest timestamp too high"),
         pytest.param(GOOD_OFFSETS, [(103, 59), (119, 199)], "KR202", 0, id="timestamp passed before"),
         pytest.param(GOOD_OFFSETS, [(119, 300)], "KR202", 0, id="time entry past the log"),
         pytest.param(GOOD_OFFSETS, GOOD_TIMES[:-1], "KR202", 24, id="no closing entry"),
@@ -249,30 +250,19 @@ def problems_of(
     return [(each.rule, each.position, each.text) for each in found]
 
 
-def test_offset_that_the_entry_before_should_have_is_told_with_the_batch() -> None:
+def test_offset_entry_that_a_fetch_goes_wrong_by_is_told_with_the_batch() -> None:
     batches = [(0, 9, 5), (100, 19, 5), (200, 29, 5)]
-    assert problems_of([(19, 100), (29, 200)], [(5, 9)], *batches) == []
-    assert problems_of([(9, 100)], [(5, 9)], *batches) == [
-        ("KR203", 0, "entry (offset 9, position 100): the batch nearest to it starts at 100 behind offset 9")
-    ]
-    assert problems_of([(10, 100)], [(5, 9)], *batches) == []
-    assert problems_of([(19, 101)], [(5, 9)], *batches) == [
-        (
-            "KR203",
-            0,
-            "entry (offset 19, position 101): the batch nearest to it starts at 200 behind offset 19",
-        )
-    ]
-    assert problems_of([(20, 100), (29, 200)], [(5, 9)], *batches) == [
-        ("KR203", 0, "entry (offset 20, position 100): offset 19 ends the batches it is for")
-    ]
-    assert problems_of([(29, 200)], [(5, 9)], *batches) == []
-    assert problems_of([(30, 200)], [(5, 9)], *batches) == [
-        ("KR203", 0, "entry (offset 30, position 200): the log ends with offset 29")
-    ]
-    assert problems_of([(29, 201)], [(5, 9)], *batches) == [
-        ("KR203", 0, "entry (offset 29, position 201): it lies past the last batch")
-    ]
+    for right in ([(19, 100), (29, 200)], [(10, 100)], [(20, 100), (29, 200)], [(29, 200)]):
+        assert problems_of(right, [(5, 9)], *batches) == []
+    for wrong, text in (
+        ((9, 100), "the batches before that position end at offset 9"),
+        ((19, 101), "no batch starts there; the next one starts at 200"),
+        ((29, 201), "no batch starts there; the last one starts at 200"),
+        ((29, 1000), "the log ends at position 1000"),
+        ((30, 200), "the log ends with offset 29"),
+    ):
+        evidence = f"entry (offset {wrong[0]}, position {wrong[1]}): {text}"
+        assert problems_of([wrong], [(5, 9)], *batches) == [("KR203", 0, evidence)]
 
 
 def test_first_entry_of_a_segment_is_held_against_its_own_base() -> None:
@@ -280,23 +270,22 @@ def test_first_entry_of_a_segment_is_held_against_its_own_base() -> None:
     assert problems_of([(119, 100)], [(5, 109)], *batches, base=100) == []
     assert problems_of([(100, 0)], [(5, 109)], *batches, base=100) == []
     assert problems_of([(99, 0)], [(5, 109)], *batches, base=100) == [
-        ("KR203", 0, "entry (offset 99, position 0): the batch nearest to it starts at 0 behind offset 99")
+        ("KR203", 0, "entry (offset 99, position 0): the batches before that position end at offset 99")
     ]
 
 
-def test_time_is_held_against_what_the_log_has_up_to_there() -> None:
+def test_time_entry_that_a_search_goes_wrong_by_is_told_with_what_is_before_it() -> None:
     batches = [(0, 9, 7), (100, 19, 5), (200, 29, 9)]
-    assert problems_of([], [(7, 9), (7, 19), (9, 29)], *batches) == [
-        ("KR202", 12, "entry (timestamp 7, offset 19): the log has 7 up to there")
-    ]
-    assert problems_of([], [(7, 9), (9, 29)], *batches) == []
-    assert problems_of([], [(7, 5), (9, 20)], *batches) == []
-    assert problems_of([], [(8, 9), (9, 29)], *batches) == [
-        ("KR202", 0, "entry (timestamp 8, offset 9): the log has 7 up to there")
-    ]
-    assert problems_of([], [(8, 29)], *batches) == [
-        ("KR202", 0, "the last entry has timestamp 8, the log's largest is 9")
-    ]
+    for right in ([(7, 9), (9, 29)], [(7, 5), (9, 20)], [(8, 9), (9, 29)], [(8, 29), (9, 29)]):
+        assert problems_of([], right, *batches) == []
+    for wrong in ((7, 19), (6, 10), (7, 20)):
+        evidence = (
+            f"entry (timestamp {wrong[0]}, offset {wrong[1]}): a batch before that offset has timestamp 7"
+        )
+        assert problems_of([], [wrong, (9, 29)], *batches) == [("KR202", 0, evidence)]
+    for last in (8, 10):
+        text = f"the last entry has timestamp {last}, the log's largest is 9"
+        assert problems_of([], [(last, 29)], *batches) == [("KR202", 0, text)]
     assert problems_of([], [(9, 30)], *batches) == [
         ("KR202", 0, "entry (timestamp 9, offset 30): the log ends with offset 29")
     ]
@@ -365,15 +354,14 @@ def test_last_batch_may_be_the_largest() -> None:
     assert problems_of([], [(5, 0)], *batches, end=end) == []
 
 
-@pytest.mark.parametrize("from_start", [True, False])
-def test_gap_wider_than_an_append_is_told_at_the_entry_before_it(from_start: bool) -> None:
+def test_gap_wider_than_an_append_is_told_at_the_entry_before_it() -> None:
     size, count = 1000, 5000
     batches = [(number * size, number, 5) for number in range(count)]
     entries = [(100, 100 * size), (3000, 3000 * size), (4000, 4000 * size)]
-    found = problems_of(entries, [(5, 0)], *batches, end=count * size, from_start=from_start)
+    found = problems_of(entries, [(5, 0)], *batches, end=count * size)
     text = f"{2900 * size} bytes of log without an entry; at most {2 << 20} may have none"
-    assert found == ([("KR203", 8, text)] if from_start else [])
-    late = problems_of(entries[:1], [(5, 0)], *batches, end=count * size, from_start=from_start)
+    assert found == [("KR203", 8, text)]
+    late = problems_of(entries[:1], [(5, 0)], *batches, end=count * size)
     text = f"{4900 * size} bytes of log without an entry; at most {2 << 20} may have none"
     assert late == [("KR203", 0, text)]
     wide = problems_of(entries, [(5, 0)], *batches, end=count * size, interval=2 * 10**6)
@@ -402,8 +390,14 @@ def test_batches_fed_in_pieces_tell_the_largest_timestamp_and_batch() -> None:
     assert audit.largest_batch == 240
 
 
-def test_entry_of_a_time_that_an_earlier_batch_has_too_is_true() -> None:
-    assert problems_of([], [(7, 19)], (0, 9, 7), (100, 19, 7)) == []
+def test_entry_of_a_time_that_an_earlier_batch_has_too_hides_that_batch() -> None:
+    evidence = "entry (timestamp 7, offset 19): a batch before that offset has timestamp 7"
+    assert problems_of([], [(7, 19)], (0, 9, 7), (100, 19, 7)) == [("KR202", 0, evidence)]
+
+
+def test_time_entry_beside_a_log_without_timestamps_is_told() -> None:
+    found = problems_of([], [(7, 9)], (0, 9, -1))
+    assert found == [("KR202", 0, "the last entry has timestamp 7, the log has no timestamps")]
 
 
 def test_log_without_a_batch_has_no_largest_one() -> None:
@@ -420,16 +414,6 @@ def test_active_segment_is_taken_as_open_unless_it_is_said_to_be_closed() -> Non
     audit.feed(BATCHES)
     found = audit.finish(END, 4096, files(ahead, GOOD_TIMES), active=True, closed=True)
     assert [(each.rule, each.position) for each in found] == [("KR203", 24)]
-
-
-def test_log_is_taken_as_read_from_its_start_unless_it_is_said_otherwise() -> None:
-    batches = np.array([(number * 1000, number, 5) for number in range(4000)], np.int64)
-    entries, times = [(3500, 3_500_000)], [(5, 0)]
-    for told, rules in (({}, ["KR203"]), ({"from_start": False}, [])):
-        audit = IndexAudit(0, np.array(entries, np.int64), np.array(times, np.int64))
-        audit.feed(batches)
-        found = audit.finish(4_000_000, 4096, files(entries, times), active=False, **told)
-        assert [each.rule for each in found] == rules
 
 
 def test_index_as_long_as_a_broker_maps_is_judged_by_its_entries() -> None:

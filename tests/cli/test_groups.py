@@ -31,6 +31,7 @@ def log_dir(tmp_path: Path) -> Path:
     return made.write()
 
 
+@pytest.mark.slow
 def test_a_page_and_a_document_say_the_same(log_dir: Path) -> None:
     before = picture(log_dir)
     page = run("groups", str(log_dir), "--now", "5000")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from krepair.plan.planfile import dumps
-from tests.plan.plans import good_plan
+from tests.plan.plans import good_plan, left_alone, partition
 
 BARS = """
 from krepair.cli.progress import ProgressOf
@@ -80,3 +80,16 @@ def test_bars_are_drawn_on_a_terminal_and_not_when_quiet_or_piped():
     assert on_terminal([sys.executable, "-c", BARS.replace("QUIET", "True")]) == ""
     ended = subprocess.run(loud, capture_output=True, text=True, check=True)
     assert (ended.stdout, ended.stderr) == ("", "")
+
+
+@pytest.mark.parametrize("columns", ["80", "60", "200"])
+def test_names_and_numbers_never_break_however_narrow_the_terminal(tmp_path: Path, columns: str):
+    folder = "orders.with-a-rather-long-name.of-a-topic-3"
+    path = tmp_path / "p.krplan"
+    path.write_bytes(dumps(good_plan(partition(folder=folder), left_alone(folder="x" * 200 + "-7"))))
+    show = [sys.executable, "-m", "krepair.cli.main", "show", str(path)]
+    seen = on_terminal(show, COLUMNS=columns, NO_COLOR="1").replace("\r\n", "\n")
+    # the review objects to the name, too: look where the partition is shown
+    table = seen.partition("Partitions to change")[2].partition("Reasons")[0]
+    for whole in (folder, "2,500", "1,078", "-636", "1,478", "x" * 200 + "-7", "4,096 (4.0 KiB)"):
+        assert whole in (table if whole in {folder, "2,500", "1,078", "-636", "1,478"} else seen), whole

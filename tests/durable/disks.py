@@ -49,7 +49,7 @@ class Call(NamedTuple):
         return " ".join([self.kind, *paths, self.detail]).rstrip()
 
 
-class _PassingDisk:
+class PassingDisk:
     """Passes each call on to ``inner`` after ``_before`` has seen it."""
 
     def __init__(self, inner: Disk) -> None:
@@ -157,7 +157,7 @@ class _PassingDisk:
         self._after(call)
 
 
-class RecordingDisk(_PassingDisk):
+class RecordingDisk(PassingDisk):
     """Lists the calls that happened, in order; one that raised is not among them."""
 
     def __init__(self, inner: Disk) -> None:
@@ -175,7 +175,7 @@ class RecordingDisk(_PassingDisk):
         return [call.kind for call in self.calls]
 
 
-class StoppingDisk(_PassingDisk):
+class StoppingDisk(PassingDisk):
     """Stops before the ``stop_before``-th call (from 1) of the given kinds, and before all after it."""
 
     def __init__(self, inner: Disk, stop_before: int, kinds: Collection[str] = FILE_CHANGING) -> None:
@@ -197,7 +197,7 @@ class StoppingDisk(_PassingDisk):
             raise SimulatedCrash(f"before call {self.seen}: {call}")
 
 
-class FailingDisk(_PassingDisk):
+class FailingDisk(PassingDisk):
     """Fails the ``fail_at``-th call (from 1) of the given kinds; with ``forever`` all later ones too."""
 
     def __init__(

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import time
 import tracemalloc
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from krepair.errors import UsageError
@@ -156,3 +157,45 @@ def test_topic_name_that_would_break_the_file_is_not_written(topic: str) -> None
 def test_what_newer_brokers_leave_at_an_unchecked_exception(data: bytes, unchecked: bool) -> None:
     """Which of them go on is proven on 3.9.2 and 4.3.1 by the corpus."""
     assert checkpoint.ends_unchecked(data) is unchecked
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(
+        st.tuples(
+            st.text("ab.-_\x85\u2028 \t\r", min_size=0, max_size=4),
+            st.sampled_from(["0", "7", "-1", "+3", "2147483648", "1_0", "٣", ""])
+            | st.integers(0, 99).map(str),
+            st.sampled_from(["0", "9223372036854775808", "-5", "x"]) | st.integers(0, 10**17).map(str),
+        ),
+        max_size=6,
+    ),
+    st.sampled_from(["\n", "\r\n", ""]),
+    st.integers(-1, 1),
+)
+def test_the_fast_way_reads_what_the_slow_way_reads_or_leaves_the_file_to_it(
+    lines: list[tuple[str, str, str]], last: str, wrong: int
+) -> None:
+    text = f"0\n{len(lines) + wrong}\n" + "\n".join(" ".join(words) for words in lines) + last
+    data = text.encode()
+    fast = checkpoint._as_written(data)
+    slow = checkpoint._decode(data, checkpoint._offset_entry, "topic partition offset")
+    assert fast is None or (fast, (), True) == tuple(slow)
+
+
+def test_a_file_as_a_broker_writes_it_is_read_the_fast_way() -> None:
+    entries = tuple(OffsetEntry(f"t.{n}", n, n * n) for n in range(1000))
+    assert checkpoint._as_written(checkpoint.encode_offsets(entries)) == entries
+
+
+def test_a_million_lines_cost_a_million_times_one_line_also_where_the_file_is_damaged() -> None:
+    def seconds(count: int, end: str) -> float:
+        data = (
+            f"0\n{count}\n" + "".join(f"topic-{n // 50} {n % 50} {n}\n" for n in range(count)) + end
+        ).encode()
+        began = time.process_time()
+        assert len(checkpoint.decode_offsets(data).entries) == count
+        return time.process_time() - began
+
+    for end in ("", "broken\n"):
+        assert seconds(80_000, end) < 40 * max(seconds(8_000, end), 0.005)

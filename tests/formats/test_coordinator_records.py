@@ -22,9 +22,9 @@ from krepair.formats.message_schema import (
     decode,
     decode_versioned,
     encode,
-    encode_versioned,
     id_text,
 )
+from tests.formats.versioned import encode_versioned
 from tests.lab import jars
 
 JUDGE = Path(__file__).parent / "java" / "RecordJudge.java"

@@ -155,8 +155,6 @@ def test_log_that_goes_from_v1_to_v2_is_walked_to_the_change() -> None:
     header = batch_v2.BatchHeader(8, 0, 0, 2, 0, 0, 0, 0, 0, -1, -1, -1, 0)
     old, new = message_set.encode_message(ONE), batch_v2.encode_batch(header, b"")
     data = old + new
-    assert (message_set.magic_at(data), message_set.magic_at(data, len(old))) == (1, 2)
-    assert message_set.magic_at(data, len(data)) is None
     assert message_set.damage(data) == [Damage(len(old), 61, "magic 0 or 1", "magic 2")]
 
 

@@ -23,6 +23,7 @@ from krepair.formats import (
 )
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import FileKind, FolderKind, parse_file_name, parse_folder_name
+from tests.formats.marker_batches import encode_marker_batch
 
 ALL = ("offsets-bloat-2.2.0-clean", "compact-2.2.1-before", "oldformat-2.2.1-before", "leader-epochs-2.2.1")
 INDEXES: dict[FileKind, ModuleType] = {
@@ -137,7 +138,7 @@ def test_real_markers_equal_those_we_write(real_logs: RealLogs, name: str) -> No
             value = control.decode_end_txn(marker.value)
             assert isinstance(key, control.ControlKey)
             assert isinstance(value, control.EndTxnMarker)
-            written = control.encode_marker_batch(
+            written = encode_marker_batch(
                 control.ControlType(key.type_id),
                 base_offset=header.base_offset,
                 producer_id=header.producer_id,

@@ -9,6 +9,7 @@ from krepair.formats import batch_v2, compression, control, record, varint
 from krepair.formats.batch_v2 import BatchHeader
 from krepair.formats.damage import Damage
 from krepair.formats.record import Header, Record
+from tests.formats.marker_batches import encode_marker_batch
 from tests.formats.strategies import INT32, INT64, RECORDS
 
 LISTS = st.lists(RECORDS, max_size=5).map(tuple)
@@ -159,7 +160,7 @@ def test_impossible_control_values_are_damage(data: bytes | None) -> None:
 
 
 def test_marker_batch_is_78_bytes() -> None:
-    batch = control.encode_marker_batch(
+    batch = encode_marker_batch(
         control.ControlType.ABORT,
         base_offset=5,
         producer_id=1,

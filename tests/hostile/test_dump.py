@@ -43,6 +43,7 @@ def json_lines(text: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in text.split("\n")[:-1]]
 
 
+@pytest.mark.slow
 def test_a_folder_is_its_files_in_order_and_nothing_is_written(folder: Path) -> None:
     before = picture(folder.parent)
     ran = run("dump", str(folder), "--batches", "--records")
@@ -94,6 +95,7 @@ def test_a_file_of_another_format_under_any_name_is_damage_and_no_crash(folder: 
             assert run("dump", str(target)).code in {ExitCode.DONE, ExitCode.FOUND}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*(FRONT + suffix for suffix in SUFFIXES), *SMALL])
 def test_a_file_of_terabytes_ends_soon_in_little_memory(memory_dir: Path, name: str) -> None:
     folder = memory_dir / "t-0"

@@ -146,6 +146,9 @@ def wrong_end(verb: str, place: str, ran: Ran, *, changed: bool) -> str:
     said = ran.out + ran.err
     if verb in {"check", "plan", "verify"}:
         return "the log directory was changed" if changed else ""
+    if place == ".lock" and verb == "purge":
+        # It works beside a running broker, and so without the broker's lock.
+        return "" if ran.code == ExitCode.DONE else f"ended with {ran.code}, although it needs no .lock"
     if is_ours(place) and (place == ".lock" or place.rsplit("/", maxsplit=1)[-1] in _OWN_FOLDERS):
         if ran.code != ExitCode.REFUSED:
             return f"ended with {ran.code}, not 13"
@@ -197,6 +200,7 @@ def chosen(scene: Scene, state: str, seed: str) -> list[str]:
     return fixed + random.Random(seed).sample([each for each in places if each not in fixed], SAMPLE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("verb", "state"), [(verb, state) for verb in _STATES for state in _STATES[verb]])
 def test_what_a_link_points_to_is_never_touched(scene: Scene, verb: str, state: str) -> None:
     wrong = []

@@ -10,7 +10,7 @@ import pytest
 
 from krepair.errors import ExitCode
 from tests.corpus.bases import BASES, EPOCHS, Made
-from tests.hostile.verbs import every_verb
+from tests.hostile.verbs import ALL_WELL, carried_out, codes, every_verb, findings, found_at
 from tests.ops.conftest import memory_dir
 
 __all__ = ["memory_dir"]
@@ -43,9 +43,29 @@ IN_NAME = {
 }
 
 
-@pytest.mark.parametrize("place", IN_NAME)
-@pytest.mark.parametrize("name", NAMES)
-def test_hostile_name_anywhere_is_shown_escaped_or_refused(memory_dir: Path, name: str, place: str) -> None:
+RULES = {
+    "folder in the root": "KR602",
+    "partition in the root": "KR602",
+    "folder in a partition": "KR606",
+    "swap": "KR601",
+    "log": "KR803",
+}
+"""The rule under which check names the thing; a file that no broker looks at is not told."""
+NO_TEXT = {"no UTF-8", "half a surrogate"}
+
+
+def everywhere() -> list[object]:
+    """Every name in every place; the quick tests take each name once, in one place after the other."""
+    out = []
+    for number, name in enumerate(NAMES):
+        for turn, place in enumerate(IN_NAME):
+            marks = () if turn == number % len(IN_NAME) else (pytest.mark.slow,)
+            out.append(pytest.param(name, place, marks=marks, id=f"{name}-{place}"))
+    return out
+
+
+@pytest.mark.parametrize(("name", "place"), everywhere())
+def test_hostile_name_anywhere_is_found_and_shown_escaped(memory_dir: Path, name: str, place: str) -> None:
     made = BASES["plain"].write(memory_dir / "logs", "t")
     folder, file = IN_NAME[place](made, NAMES[name])
     path = os.path.join(folder, file.rstrip(b"/"))
@@ -54,7 +74,24 @@ def test_hostile_name_anywhere_is_shown_escaped_or_refused(memory_dir: Path, nam
     else:
         with open(path, "wb") as out:
             out.write(b"x")
-    every_verb(made.log_dir, memory_dir / "plan.krplan")
+    runs = every_verb(made.log_dir, memory_dir / "plan.krplan", dumped=[os.fsdecode(path)])
+    rule = "" if (name, place) == ("249", "partition in the root") else RULES.get(place, "")
+    found = codes(runs)
+    assert found["check"] == [ExitCode.FOUND if rule else ExitCode.DONE] * 2
+    assert (found["verify"][0], found["transactions"], found["groups"]) == (0, [0], [0])
+    # No broker names a swap so: its partition is left alone.
+    assert found["plan"] == [ExitCode.FOUND if place == "swap" else ExitCode.DONE]
+    if name in NO_TEXT and place in {"partition", "swap"}:
+        # The plan names what it leaves alone, and a plan holds text.
+        assert carried_out(runs) == {verb: [ExitCode.REFUSED] * len(all_) for verb, all_ in ALL_WELL.items()}
+    else:
+        assert carried_out(runs) == ALL_WELL
+    shown = (
+        os.path.basename(path).decode("utf-8", "surrogateescape").encode("utf-8", "backslashreplace").decode()
+    )
+    assert found_at(runs, shown) >= ({rule} if rule else set())
+    assert rule or not findings(runs)
+    assert found["dump"] == [ExitCode.FOUND if place in {"swap", "log"} else ExitCode.USAGE]
 
 
 def test_topic_of_249_characters_is_mended_like_any_other(memory_dir: Path) -> None:
@@ -90,6 +127,18 @@ def path_of(made: Made, name: str) -> Path:
     return (made.folder if name in {EPOCHS, "partition.metadata"} else made.log_dir) / name
 
 
+RULE_OF_FILE = {
+    EPOCHS: "KR401",
+    "partition.metadata": "KR408",
+    "meta.properties": "KR407",
+    "recovery-point-offset-checkpoint": "KR403",
+    "replication-offset-checkpoint": "KR404",
+    "log-start-offset-checkpoint": "KR405",
+    "cleaner-offset-checkpoint": "KR410",
+}
+NO_FIX = {"partition.metadata", "meta.properties"}
+
+
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("text", [name for name in TEXTS if name != "200 000 lines"])
 def test_hostile_text_in_a_small_file_is_found_and_shown_escaped(
@@ -97,5 +146,13 @@ def test_hostile_text_in_a_small_file_is_found_and_shown_escaped(
 ) -> None:
     made = BASES["plain"].write(memory_dir / "logs", "t")
     path_of(made, name).write_bytes(TEXTS[text](b"t"))
-    runs = every_verb(made.log_dir, memory_dir / "plan.krplan")
-    assert runs[0].code == ExitCode.FOUND
+    runs = every_verb(made.log_dir, memory_dir / "plan.krplan", dumped=[str(path_of(made, name))])
+    found = codes(runs)
+    assert found["check"] == [ExitCode.FOUND] * 2
+    assert RULE_OF_FILE[name] in found_at(runs, name)
+    assert (found["transactions"], found["groups"]) == ([0], [0])
+    assert found["plan"] == [ExitCode.DONE if name in NO_FIX else ExitCode.FOUND]
+    assert carried_out(runs) == ALL_WELL
+    # An offset checkpoint may name a topic as it likes; what is wrong with such a line only its log directory tells.
+    well_formed = name.endswith("-offset-checkpoint") and text in {"escape", "newline in a name"}
+    assert found["dump"] == [ExitCode.DONE if well_formed else ExitCode.FOUND]

@@ -13,7 +13,7 @@ import pytest
 
 from krepair.errors import ExitCode
 from tests.corpus.bases import BASES, Made
-from tests.hostile.verbs import assert_tame, every_verb, run
+from tests.hostile.verbs import ALL_WELL, assert_tame, carried_out, codes, every_verb, findings, found_at, run
 from tests.ops.conftest import memory_dir
 
 __all__ = ["memory_dir"]
@@ -90,12 +90,136 @@ def put(made: Made, path: Path, kind: str) -> None:
         pytest.skip("only root makes devices")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", [*IN_FOLDER, *IN_ROOT])
-def test_no_verb_minds_what_is_in_the_place_of_a_file(memory_dir: Path, name: str, kind: str) -> None:
+LINKS = [kind for kind in KINDS if kind.startswith("symlink")]
+TOLD_AS = dict.fromkeys(LINKS, "symlink") | {
+    "FIFO": "FIFO",
+    "socket": "socket",
+    "device": "character device",
+    "endless device": "character device",
+    "folder": "folder",
+}
+OF_NO_SENSE = {
+    "00000000000000000000.log": "KR302",
+    "00000000000000000006.log": "KR302",
+    "00000000000000000010.log": "KR301",
+    "00000000000000000006.index": "KR203",
+    "00000000000000000006.timeindex": "KR201",
+    "00000000000000000006.txnindex": "KR204",
+    "00000000000000000012.snapshot": "KR501",
+    "leader-epoch-checkpoint": "KR401",
+    "partition.metadata": "KR408",
+    "00000000000000000006.log.swap": "KR601",
+    "00000000000000000006.log.cleaned": "KR601",
+    "00000000000000000000.index.deleted": "KR601",
+    "recovery-point-offset-checkpoint": "KR403",
+    "replication-offset-checkpoint": "KR404",
+    "log-start-offset-checkpoint": "KR405",
+    "cleaner-offset-checkpoint": "KR410",
+    "meta.properties": "KR407",
+    "recovery-point-offset-checkpoint.tmp": "KR406",
+}
+"""The rule that names a regular file with bytes of no sense."""
+NO_FIX = {"partition.metadata", "meta.properties", "recovery-point-offset-checkpoint.tmp"}
+MARKED_FOR_DELETION = "t-0.0123456789abcdef0123456789abcdef-delete"
+PARTITIONS = {"t-0", "u-0"}
+
+
+def rule_of(name: str, kind: str) -> str:
+    """The rule under which check names the thing; empty where it does no harm."""
+    if kind == "file":
+        return OF_NO_SENSE.get(name, "")
+    if kind == "folder" and name in IN_ROOT:
+        # An empty partition is one that has no records yet.
+        return "" if name in PARTITIONS else "KR604" if name == MARKED_FOR_DELETION else "KR602"
+    if name == "krepair~0123abcd" and kind == "folder":
+        return "KR901"
+    return "KR604" if name == MARKED_FOR_DELETION and kind in LINKS else "KR606"
+
+
+def code_of_check(name: str, kind: str) -> int:
+    harmless = rule_of(name, kind) in {"", "KR901", "KR406"}
+    # The checkpoints of the root name the partition that is gone.
+    return ExitCode.DONE if harmless and (name, kind) != ("t-0", "file") else ExitCode.FOUND
+
+
+def codes_of_verify(name: str, kind: str) -> set[int]:
+    """``verify LOGDIR`` judges logs, their indexes and snapshots."""
+    if kind in LINKS and name in PARTITIONS:
+        return {ExitCode.FOUND}
+    if kind == "file":
+        if name.endswith((".timeindex", ".txnindex")):
+            return {ExitCode.DONE, ExitCode.FOUND}  # it and check are not of one mind yet
+        return {ExitCode.FOUND if name.endswith((".log", ".index", ".snapshot")) else ExitCode.DONE}
+    return {ExitCode.FOUND if name.endswith("index") else ExitCode.DONE}
+
+
+def code_of_plan(name: str, kind: str) -> int:
+    if kind == "file":
+        return ExitCode.FOUND if name in OF_NO_SENSE.keys() - NO_FIX else ExitCode.DONE
+    # Indexes without their log can go; where a transaction index cannot be read the partition is left alone.
+    return ExitCode.FOUND if name.endswith((".log", ".txnindex")) else ExitCode.DONE
+
+
+def code_of_dump(name: str, kind: str) -> int:
+    if kind in {"folder", "symlink to a folder"}:
+        return ExitCode.USAGE
+    if name.startswith(("krepair~", "t-0", "u-0")) or (name, kind) == (".lock", "file"):
+        return ExitCode.USAGE  # not the name of a file with something in it
+    if kind == "file":
+        return ExitCode.FOUND if name in OF_NO_SENSE else ExitCode.DONE
+    return ExitCode.UNREADABLE
+
+
+def places() -> list[object]:
+    """Every kind in every place; the quick tests take each place once, with one kind after the other."""
+    out = []
+    for number, name in enumerate([*IN_FOLDER, *IN_ROOT]):
+        for place, kind in enumerate(KINDS):
+            marks = () if place == number % len(KINDS) else (pytest.mark.slow,)
+            out.append(pytest.param(name, kind, marks=marks, id=f"{name}-{kind}"))
+    return out
+
+
+@pytest.mark.parametrize(("name", "kind"), places())
+def test_what_is_in_the_place_of_a_file_is_found_named_and_left_alone(
+    memory_dir: Path, name: str, kind: str
+) -> None:
     made = BASES["transactions"].write(memory_dir / "logs", "t")
-    put(made, (made.folder if name in IN_FOLDER else made.log_dir) / name, kind)
-    every_verb(made.log_dir, memory_dir / "plan.krplan")
+    path = (made.folder if name in IN_FOLDER else made.log_dir) / name
+    put(made, path, kind)
+    if name == ".lock" and kind != "file":
+        assert_nothing_without_the_lock(made, memory_dir / "plan.krplan")
+        return
+    runs = every_verb(made.log_dir, memory_dir / "plan.krplan", dumped=[str(path)])
+    found = codes(runs)
+    assert found["check"] == [code_of_check(name, kind)] * 2
+    assert found["verify"][0] in codes_of_verify(name, kind)
+    assert found["plan"] == [code_of_plan(name, kind)]
+    assert found["groups"] == [ExitCode.DONE]
+    assert carried_out(runs) == ALL_WELL
+    if rule_of(name, kind):
+        # What a plan keeps is told of the partition that it lies in.
+        assert rule_of(name, kind) in found_at(runs, "t-0" if rule_of(name, kind) == "KR901" else name)
+    else:
+        assert not found_at(runs, name)
+    if rule_of(name, kind) == "KR606":
+        (told,) = (one for one in findings(runs) if one["rule"] == "KR606")
+        assert TOLD_AS[kind] in str(told["evidence"]) or "symbolic link" in str(told["evidence"])
+    assert found["dump"] == [code_of_dump(name, kind)]
+
+
+def assert_nothing_without_the_lock(made: Made, plan: Path) -> None:
+    """What needs the lock is refused and names it; what only reads goes on."""
+    runs = every_verb(made.log_dir, plan)
+    assert codes(runs) == {
+        "check": [ExitCode.REFUSED] * 2,
+        "verify": [ExitCode.DONE],
+        "transactions": [ExitCode.DONE],
+        "groups": [ExitCode.DONE],
+        "plan": [ExitCode.REFUSED],
+    }
+    for ran in runs:
+        assert ran.code == ExitCode.DONE or f"{made.log_dir}/.lock: expected a regular file" in ran.err
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "symlink to a folder"])

@@ -9,7 +9,7 @@ import os
 import re
 import signal
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,8 +102,15 @@ def assert_tame(ran: Ran, *codes: ExitCode) -> None:
     )  # type: ignore[union-attr]
 
 
-def every_verb(log_dir: Path, plan: Path, *options: str) -> list[Ran]:
-    """All verbs in the order of a repair; each must be tame, and after undo everything is as it was."""
+def every_verb(log_dir: Path, plan: Path, *options: str, dumped: Sequence[str] = ()) -> list[Ran]:
+    """All verbs in the order of a repair; each must be tame, and after undo everything is as it was.
+
+    Args:
+        log_dir: the log directory.
+        plan: where the plan file goes.
+        options: of check and plan.
+        dumped: files that are dumped, each by itself.
+    """
     before = picture(log_dir)
     where = str(log_dir)
     runs = [
@@ -111,6 +118,8 @@ def every_verb(log_dir: Path, plan: Path, *options: str) -> list[Ran]:
         run("check", where, "--engine", "inline", "--json", *options),
         run("verify", where, "--engine", "inline"),
         run("transactions", where, "--engine", "inline"),
+        run("groups", where),
+        *(run("dump", file) for file in dumped),
         run("plan", where, "--fix", ALL_FIXES, "--engine", "inline", "--out", str(plan), *options),
     ]
     for ran in runs:
@@ -137,3 +146,32 @@ def every_verb(log_dir: Path, plan: Path, *options: str) -> list[Ran]:
     after = picture(log_dir)
     assert after == before, {key: (before.get(key), after.get(key)) for key in before.keys() ^ after.keys()}
     return runs + shown + changing
+
+
+def codes(runs: Sequence[Ran]) -> dict[str, list[int]]:
+    """Verb -> exit codes of its runs, in order."""
+    out: dict[str, list[int]] = {}
+    for ran in runs:
+        out.setdefault(ran.words[0], []).append(ran.code)
+    return out
+
+
+def findings(runs: Sequence[Ran]) -> list[dict[str, object]]:
+    """What ``check --json`` found in the one log directory."""
+    (checked,) = (ran for ran in runs if ran.words[0] == "check" and "--json" in ran.words)
+    found: list[dict[str, object]] = msgspec.json.decode(checked.out)["report"]["log_dirs"][0]["findings"]
+    return found
+
+
+def found_at(runs: Sequence[Ran], place: str) -> set[str]:
+    """The rules under which a file or folder is named by ``check --json``, as it is written there."""
+    return {str(one["rule"]) for one in findings(runs) if place in (one["file"], one["partition"])}
+
+
+ALL_WELL = {"apply": [0, 0], "undo": [0, 0], "purge": [0]}
+"""Exit codes of the verbs that change something, where the plan can be carried out or changes nothing."""
+
+
+def carried_out(runs: Sequence[Ran]) -> dict[str, list[int]]:
+    """Exit codes of the verbs that change something."""
+    return {verb: found for verb, found in codes(runs).items() if verb in ALL_WELL}

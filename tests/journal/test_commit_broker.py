@@ -19,7 +19,7 @@ from krepair.journal.outcome import Failed, Outcome
 from krepair.journal.runner import commit_partition, undo_partition
 from krepair.journal.safe_points import SafePoints
 from krepair.plan.model import Change, Commit, PartitionPlan, RewriteSegments
-from tests.durable.disks import NAME_CHANGING, Call, SimulatedCrash, StoppingDisk, _PassingDisk
+from tests.durable.disks import NAME_CHANGING, Call, PassingDisk, SimulatedCrash, StoppingDisk
 from tests.journal import txfixture
 from tests.journal.scene import (
     FENCED,
@@ -83,7 +83,7 @@ class TxScene:
         return undo_partition(self.folder(disk or UnsyncedDisk()), self.partition, commit, self.guards())
 
 
-class StatesDisk(_PassingDisk):
+class StatesDisk(PassingDisk):
     """Keeps a copy of the directory after every call that changes a name, once per state that a "
     "broker can tell."""
 

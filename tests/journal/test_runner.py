@@ -85,6 +85,7 @@ def test_a_group_that_was_undone_can_be_applied_again(tmp_path: Path, commit: Co
     assert applied(tmp_path, commit) == scene.now()
 
 
+@pytest.mark.slow
 @both_orders
 def test_stopped_at_every_call_of_apply_it_goes_on_to_the_same_tree_and_back(
     tmp_path: Path, commit: Commit
@@ -107,6 +108,7 @@ def test_stopped_at_every_call_of_apply_it_goes_on_to_the_same_tree_and_back(
     assert stops > 60
 
 
+@pytest.mark.slow
 @both_orders
 def test_stopped_at_every_call_of_apply_undo_gives_the_original_tree(tmp_path: Path, commit: Commit) -> None:
     stops = 0
@@ -124,6 +126,7 @@ def test_stopped_at_every_call_of_apply_undo_gives_the_original_tree(tmp_path: P
     assert stops > 60
 
 
+@pytest.mark.slow
 @both_orders
 def test_stopped_at_every_call_of_undo_it_goes_on_to_the_original_tree(
     tmp_path: Path, commit: Commit
@@ -156,6 +159,7 @@ def check_swapped_or_rolled_back(scene: Scene, failure: Failed) -> None:
         assert new or not [*scene.path.glob("*.swap"), *scene.path.glob("*.cleaned")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("commit", [FENCED, P2], ids=["P1 fenced", "P2"])
 @pytest.mark.parametrize(
     ("number", "forever"), [(errno.EIO, False), (errno.ENOSPC, True)], ids=["EIO once", "ENOSPC forever"]
@@ -183,6 +187,7 @@ def test_a_failure_at_every_call_of_apply_is_an_outcome_and_the_next_run_ends_ri
     assert fails > 90
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("commit", [FENCED, P2], ids=["U1 fenced", "U2"])
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "forever"])
 def test_a_failure_at_every_call_of_undo_is_an_outcome_and_the_next_run_ends_right(
@@ -215,6 +220,7 @@ def test_damaged_sources_are_kept_and_put_back_as_real_copies(tmp_path: Path) ->
     assert scene.before == tree(scene.root)
 
 
+@pytest.mark.slow
 def test_stopped_at_every_call_with_a_damaged_source_undo_gives_the_original_tree(tmp_path: Path) -> None:
     stops = 0
     while True:
@@ -247,6 +253,7 @@ def test_purge_removes_what_is_kept_and_then_nothing_can_be_undone(tmp_path: Pat
     assert whole == tree(scene.root)
 
 
+@pytest.mark.slow
 def test_stopped_at_every_call_of_purge_it_goes_on_and_undo_refuses(tmp_path: Path) -> None:
     whole = applied(tmp_path, FENCED)
     stops = 0

@@ -215,7 +215,20 @@ class ReadCheckpoint(Struct, frozen=True):
     complaints: tuple[str, ...]
 
 
-Answer = TypeVar("Answer", Loaded, Cleaned, Fixpoint, Recovered, Started, ReadCheckpoint)
+class Served(Struct, frozen=True):
+    """What a broker serves through its indexes; -1: nothing, a word: the exception that it throws.
+
+    Attributes:
+        fetched: last offset of the first batch that a fetch from each offset gives.
+        found: offset of the first record at or after each timestamp.
+    """
+
+    fetched: tuple[int | str, ...]
+    found: tuple[int | str, ...]
+    complaints: tuple[str, ...]
+
+
+Answer = TypeVar("Answer", Loaded, Cleaned, Fixpoint, Recovered, Started, ReadCheckpoint, Served)
 
 
 def digest_of(records: Iterable[Record]) -> str:
@@ -359,6 +372,19 @@ class Judge:
             settings=settings,
             now_ms=now_ms,
         )
+
+    def serve(
+        self,
+        folder: Path,
+        offsets: Sequence[int],
+        timestamps: Sequence[int] = (),
+        *,
+        settings: Mapping[str, object] | None = None,
+        now_ms: int | None = None,
+    ) -> Served:
+        """Open after a clean stop, fetch from each offset and search each timestamp, close."""
+        words = [",".join(map(str, values)) for values in (offsets, timestamps)]
+        return self._ask(Served, "serve", folder, *words, settings=settings, now_ms=now_ms)
 
     def checkpoint(self, file: Path) -> ReadCheckpoint:
         """Read one checkpoint of the root."""

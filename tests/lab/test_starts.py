@@ -63,6 +63,8 @@ def test_random_damages_end_as_forecast(tmp_path: Path) -> None:
         figures = starts.run(SAMPLE)
     assert figures.wrong == []
     assert figures.cases == len(SAMPLE)
+    left_out = sum(figures.left_out.values())
+    assert left_out <= 0.1 * (left_out + sum(figures.compared.values())), figures.table()
     for version in VERSIONS:
         happened = {what for (one, what) in figures.outcomes if one == version}
         assert happened == {"start", "recover", "truncate", "delete", "refuse"}, "the sample shows too little"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from krepair.logdir.fingerprint import changed, digest_bytes, digest_content, digest_file, read_triple
+from krepair.logdir.fingerprint import digest_bytes, digest_content, digest_file
 from krepair.logdir.space import mounted_read_only, read_space
 
 
@@ -32,39 +32,6 @@ def test_neither_symlink_nor_fifo_is_digested(tmp_path: Path, file: Path) -> Non
     for name in ("s", "p"):
         with pytest.raises(OSError):
             digest_file(str(tmp_path / name))
-
-
-def test_a_file_that_was_only_read_has_not_changed(file: Path) -> None:
-    before = read_triple(str(file))
-    file.read_bytes()
-    assert changed(before, str(file)) == ""
-
-
-def test_each_difference_is_told_with_old_and_new(file: Path) -> None:
-    os.utime(file, ns=(5, 5))
-    before = read_triple(str(file))
-    os.utime(file, ns=(5, 7))
-    assert changed(before, str(file)) == "mtime_ns was 5 and is 7"
-    file.write_bytes(b"abcd")
-    os.utime(file, ns=(5, 5))
-    assert changed(before, str(file)) == "size was 3 and is 4"
-
-
-def test_a_file_replaced_by_an_equal_one_has_changed(file: Path, tmp_path: Path) -> None:
-    before = read_triple(str(file))
-    (tmp_path / "new").write_bytes(b"abc")
-    os.utime(tmp_path / "new", ns=(before.mtime_ns, before.mtime_ns))
-    (tmp_path / "new").rename(file)
-    assert changed(before, str(file)) == f"inode was {before.inode} and is {file.stat().st_ino}"
-
-
-def test_a_file_that_is_gone_or_something_else_has_changed(file: Path) -> None:
-    before = read_triple(str(file))
-    file.unlink()
-    assert changed(before, str(file)) == "it is gone"
-    file.symlink_to("elsewhere")
-    assert changed(before, str(file)) == "it was a file and is a symlink"
-    assert changed(before, str(file / "below")).startswith("it ")
 
 
 def test_space_is_what_a_user_who_is_not_root_may_take(

@@ -13,7 +13,7 @@ import pytest
 
 from krepair.errors import NotALogDirError, UnreadableError
 from krepair.logdir.values import Partition
-from krepair.logdir.view import read_log_dir, read_partition
+from krepair.logdir.view import read_log_dir
 from tests.fixture_dirs import unpack
 
 BLOAT = "offsets-bloat-2.2.0-clean"
@@ -130,10 +130,6 @@ class TestNotALogDir:
         (tmp_path / "ImageMagick-6").mkdir()
         with pytest.raises(NotALogDirError, match=r"partition folders .* with logs"):
             read_log_dir(str(tmp_path))
-
-    def test_a_folder_of_another_name_is_no_partition(self, log_dir: Path) -> None:
-        with pytest.raises(NotALogDirError, match="expected a partition folder"):
-            read_partition(str(log_dir))
 
 
 class TestRoot:
@@ -280,9 +276,6 @@ class TestPartition:
         assert {left.kind for left in partition.leftovers} == {"foreign"}
         assert len(partition.leftovers) == 5
         assert all(os.path.lexists(left.file.path) for left in partition.leftovers)
-
-    def test_one_folder_reads_alone_as_with_its_directory(self, log_dir: Path) -> None:
-        assert read_partition(str(log_dir / "t-0")) == only_partition(log_dir)
 
     @pytest.mark.usefixtures("through_os_open")
     def test_ten_thousand_segments_cost_one_stat_a_file_and_no_open(

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -17,10 +19,14 @@ def shown_in_the_readme() -> list[str]:
     return [line for line in block.splitlines() if re.search(r"\d{2}", line) and not line.startswith("$")]
 
 
+@pytest.mark.slow
 def test_the_demonstration_ends_well_and_prints_the_figures_of_the_readme(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tools.demo", "--engine", "inline", "--folder", str(tmp_path / "demo")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    page = tmp_path / "demo" / "plan.html"
+    assert f"Open it in a browser: {page}" in done.stdout.splitlines()
+    assert page.read_text().rstrip().endswith("</html>")
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
     missing = [
         line

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from krepair.formats import txn_index
-from krepair.options import Engine, Options
 from tests.builders import indexes
 from tests.journal import txfixture
+from tests.ops.inline import Inline
 
 FOLDER = "t-0"
 BASE = 100
@@ -95,11 +95,4 @@ def merged(until: int = 400) -> dict[str, bytes]:
     }
 
 
-def options(**changed: object) -> Options:
-    given: dict[str, object] = {
-        "settings": SETTINGS,
-        "now_ms": txfixture.TIME_MS + 10**9,
-        "engine": Engine.INLINE,
-        "fixes": ("leftovers",),
-    }
-    return Options(**(given | changed))  # type: ignore[arg-type]
+options = Inline(settings=SETTINGS, now_ms=txfixture.TIME_MS + 10**9, fixes=("leftovers",)).options

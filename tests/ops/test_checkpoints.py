@@ -12,17 +12,15 @@ from krepair.errors import ExitCode
 from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
 from krepair.ops.check import check
-from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
-from krepair.ops.reports import LogDirReport
 from krepair.ops.show import show_view
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
-from krepair.options import Engine, Options
 from krepair.plan import planfile
 from krepair.plan.model import Plan
 from krepair.plan.review import review
 from tests.fixture_dirs import unpack
+from tests.ops.inline import Inline
 from tests.ops.scene import FAR, Scene, tree
 from tests.ops.stops import every_stop
 
@@ -43,18 +41,13 @@ HEALTHY = (
 NOW_MS = 1_790_000_000_000
 
 
-def options(**given: object) -> Options:
-    values: dict[str, object] = {"engine": Engine.INLINE, "now_ms": NOW_MS, "fixes": ("checkpoints",)}
-    return Options(**(values | given))  # type: ignore[arg-type]
+VERBS = Inline(now_ms=NOW_MS, fixes=("checkpoints",))
+options, checked = VERBS.options, VERBS.checked
 
 
 def planned(log_dir: Path, **given: object) -> Plan:
     """A plan, as read back from its file."""
-    return planfile.loads(planfile.dumps(make_plan(str(log_dir), options(**given))), "PLAN")
-
-
-def checked(log_dir: Path, **given: object) -> LogDirReport:
-    return check([str(log_dir)], options(**given)).log_dirs[0]
+    return planfile.loads(planfile.dumps(VERBS.planned(log_dir, **given)), "PLAN")
 
 
 def rules(log_dir: Path, name: str = "") -> set[str]:

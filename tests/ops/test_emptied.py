@@ -11,15 +11,14 @@ import pytest
 
 from krepair.logdir.space import Space
 from krepair.logdir.view import read_log_dir
-from krepair.ops.check import check
 from krepair.ops.findings.emptied import emptied_findings
 from krepair.ops.findings.ownership import Node, nodes_of
 from krepair.ops.next_start import start_space
 from krepair.ops.next_start.start_space import StartSpace
 from krepair.ops.reports import ForecastLine
-from krepair.options import Engine, Options
 from tests import builders
 from tests.builders import NOW_MS, data
+from tests.ops.inline import Inline
 
 ROOMY = StartSpace(4096, 0, 1 << 30, "")
 FULL = StartSpace(4096, 0, 4095, "")
@@ -34,8 +33,8 @@ def made(root: Path, *, clean_stop: bool = False) -> Path:
 
 
 def checked(log_dir: Path, version: str = "") -> list[str]:
-    given = Options(engine=Engine.INLINE, now_ms=NOW_MS + 60_000, broker_version=version)
-    return [each.rule for each in check([str(log_dir)], given).log_dirs[0].findings if each.rule == "KR804"]
+    report = Inline(now_ms=NOW_MS + 60_000).checked(log_dir, broker_version=version)
+    return [finding.rule for finding in report.findings if finding.rule == "KR804"]
 
 
 def owned(log_dir: Path, foreign: str = "") -> list[Node]:

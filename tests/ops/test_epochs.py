@@ -10,14 +10,12 @@ import pytest
 
 from krepair.errors import ExitCode, KrepairError
 from krepair.ops.apply import apply
-from krepair.ops.check import check
 from krepair.ops.plan import make_plan
-from krepair.ops.reports import LogDirReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
-from krepair.options import Engine, Options
 from krepair.plan.model import PartitionPlan, Plan
 from tests.fixture_dirs import unpack
+from tests.ops.inline import Inline
 from tests.ops.scene import tree
 from tests.ops.stops import every_stop
 
@@ -32,21 +30,12 @@ OF_A_LEADER_WITHOUT_DATA = b"0\n1\n12 0\n"
 NOW_MS = 1_790_000_000_000
 
 
-def options(**given: object) -> Options:
-    values: dict[str, object] = {"engine": Engine.INLINE, "now_ms": NOW_MS, "fixes": ("epochs",)}
-    return Options(**(values | given))  # type: ignore[arg-type]
-
-
-def planned(log_dir: Path, **given: object) -> Plan:
-    return make_plan(str(log_dir), options(**given))
+VERBS = Inline(now_ms=NOW_MS, fixes=("epochs",))
+options, checked, planned = VERBS.options, VERBS.checked, VERBS.planned
 
 
 def part(plan: Plan, folder: str) -> PartitionPlan:
     return next(each for each in plan.partitions if each.folder == folder)
-
-
-def checked(log_dir: Path, **given: object) -> LogDirReport:
-    return check([str(log_dir)], options(**given)).log_dirs[0]
 
 
 def found(log_dir: Path) -> dict[str, set[str]]:
@@ -221,6 +210,7 @@ def test_missing_file_takes_owner_and_mode_of_the_log_and_undo_removes_it(tmp_pa
     assert tree(log_dir) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["apply", "undo"])
 def test_at_every_stop_the_file_is_the_old_or_the_new_one_and_the_verb_can_be_run_again(
     tmp_path: Path, verb: str

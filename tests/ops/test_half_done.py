@@ -33,6 +33,7 @@ def served(one: Scene) -> dict[str, tuple[object, ...]]:
     return {name: row for name, row in tree(one.path, private=False).items() if name != ".lock"}
 
 
+@pytest.mark.slow
 def test_stopped_at_every_rename_of_several_groups_apply_goes_on_to_the_same_tree(memory_dir: Path) -> None:
     one, plan = fresh(memory_dir / "whole")
     recording = RecordingDisk(RealDisk())
@@ -101,6 +102,7 @@ def test_while_a_fence_stands_another_partition_is_changed_and_nothing_is_lost(m
     assert (root[MARKER], root[POINTS]) == (before[MARKER], before[POINTS])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sync_dir", "rename", "remove_dir", "unlink"])
 def test_a_fence_that_cannot_be_taken_down_is_no_success(memory_dir: Path, kind: str) -> None:
     one, plan = fresh(memory_dir / "whole")

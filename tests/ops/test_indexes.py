@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
-from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.reports import LogDirReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
-from krepair.options import Engine, Options
 from krepair.pipeline.indexes import InspectItem
 from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import INSPECT, INSPECT_TXN, Task, run_encoded
@@ -29,6 +27,7 @@ from krepair.plan.model import Plan, ReplaceFile, RewriteSegments
 from tests import builders, naive
 from tests.durable.disks import SimulatedCrash, StoppingDisk
 from tests.fixture_dirs import unpack
+from tests.ops.inline import Inline
 from tests.ops.scene import scene, tree
 
 NOW_MS = 1_795_261_500_763  # an hour after the newest record
@@ -37,17 +36,8 @@ FIRST = "00000000000000000000"
 BASES = (0, 240, 480, 720, 960)
 
 
-def options(**changed: object) -> Options:
-    common: dict[str, object] = {
-        "now_ms": NOW_MS,
-        "settings": (("retention.ms", str(DAY_MS)),),
-        "engine": Engine.INLINE,
-    }
-    return Options(**common | changed)  # type: ignore[arg-type]
-
-
-def checked(log_dir: Path, **changed: object) -> LogDirReport:
-    return check([str(log_dir)], options(**changed)).log_dirs[0]
+VERBS = Inline(now_ms=NOW_MS, settings=(("retention.ms", str(DAY_MS)),))
+options, checked = VERBS.options, VERBS.checked
 
 
 def rules(report: LogDirReport) -> list[tuple[str, str]]:
@@ -56,7 +46,7 @@ def rules(report: LogDirReport) -> list[tuple[str, str]]:
 
 
 def planned(log_dir: Path, fix: str = "index", **more: object) -> Plan:
-    return make_plan(str(log_dir), options(fixes=(fix,), **more))
+    return VERBS.planned(log_dir, fixes=(fix,), **more)
 
 
 def changes(plan: Plan) -> dict[str, tuple[str, str]]:
@@ -156,6 +146,7 @@ def test_purge_frees_the_old_files_and_a_later_apply_has_nothing_to_do(whole: Pa
     assert rules(checked(whole)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["apply", "undo"])
 def test_at_every_stop_each_index_is_the_old_or_the_new_one_and_the_verb_can_be_run_again(
     tmp_path: Path, verb: str
@@ -434,6 +425,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return log_dir
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("suffix", "serves"), [(".index", offset_index_serves), (".timeindex", time_index_serves)]
 )
@@ -498,6 +490,7 @@ def test_what_travels_to_a_worker_gives_the_same_result(padded: Path) -> None:
         assert travelled == task.run(item)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_no_log_however_spoiled_stops_the_look_at_its_indexes(shared: Path, data: st.DataObject) -> None:

@@ -90,6 +90,7 @@ def test_a_swap_is_completed_verified_and_put_back_to_the_byte(
     assert before == tree(root)
 
 
+@pytest.mark.slow
 @orders
 def test_stopped_at_every_call_apply_goes_on_to_the_same_files_and_undo_gives_the_original_tree(
     tmp_path: Path, order: str
@@ -118,6 +119,7 @@ def test_stopped_at_every_call_apply_goes_on_to_the_same_files_and_undo_gives_th
     assert stops > 40
 
 
+@pytest.mark.slow
 @orders
 def test_stopped_at_every_call_of_undo_it_goes_on_to_the_original_tree(tmp_path: Path, order: str) -> None:
     stops = 0

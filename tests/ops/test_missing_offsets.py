@@ -15,18 +15,17 @@ from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.undo import undo
-from krepair.options import Engine, Options
+from krepair.options import Options
 from tests import builders
 from tests.builders import NOW_MS, commit, data
+from tests.ops.inline import Inline
 
 RULES = {"KR310", "KR311"}
 DELETE = (("cleanup.policy", "delete"), ("retention.ms", "-1"))
 COMPACT = (("cleanup.policy", "compact"), ("retention.ms", "-1"))
 
 
-def options(settings: tuple[tuple[str, str], ...] = DELETE, **given: object) -> Options:
-    values: dict[str, object] = {"engine": Engine.INLINE, "now_ms": NOW_MS + 60_000, "settings": settings}
-    return Options(**(values | given))  # type: ignore[arg-type]
+options = Inline(now_ms=NOW_MS + 60_000, settings=DELETE).options
 
 
 def found(log_dir: Path, given: Options | None = None) -> list[tuple[str, str]]:
@@ -53,7 +52,7 @@ def lose(log_dir: Path, base: int) -> None:
 
 def test_log_without_a_gap_says_nothing_whatever_its_policy(tmp_path: Path) -> None:
     log_dir = made(tmp_path / "logs")
-    assert [found(log_dir, options(settings)) for settings in (DELETE, COMPACT, ())] == [[], [], []]
+    assert [found(log_dir, options(settings=settings)) for settings in (DELETE, COMPACT, ())] == [[], [], []]
 
 
 def test_lost_segment_of_a_topic_that_is_not_compacted_is_a_warning_with_the_range(tmp_path: Path) -> None:
@@ -75,7 +74,9 @@ def test_where_the_policy_is_not_known_it_is_said_and_is_no_warning(tmp_path: Pa
     log_dir = made(tmp_path / "logs")
     lose(log_dir, 10)
     (finding,) = [
-        each for each in check([str(log_dir)], options(DELETE[1:])).log_dirs[0].findings if each.rule in RULES
+        each
+        for each in check([str(log_dir)], options(settings=DELETE[1:])).log_dirs[0].findings
+        if each.rule in RULES
     ]
     assert (finding.rule, counts(finding)) == ("KR311", False)
     assert finding.evidence.startswith("10 offsets have no record: 10 to 19 are in no segment; ")
@@ -93,7 +94,7 @@ def test_policy_comes_from_the_topics_own_description(
     lose(log_dir, 10)
     topics = tmp_path / "topics.json"
     topics.write_text(json.dumps({"t": described}))
-    given = options((), topic_config=str(topics))
+    given = options(settings=(), topic_config=str(topics))
     assert [one for one, _ in found(log_dir, given)] == ([rule] if rule else [])
 
 
@@ -103,7 +104,7 @@ def test_gap_below_the_cleaners_checkpoint_is_what_compaction_left(
 ) -> None:
     log_dir = made(tmp_path / "logs", cleaner_points={"t-0": 30})
     lose(log_dir, 10)
-    assert [rule for rule, _ in found(log_dir, options(settings))] == expected
+    assert [rule for rule, _ in found(log_dir, options(settings=settings))] == expected
 
 
 def test_gap_above_the_cleaners_checkpoint_is_a_warning_again(tmp_path: Path) -> None:

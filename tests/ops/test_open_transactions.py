@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from krepair.checks.catalogue import counts
-from krepair.ops.check import check
 from krepair.ops.reports import LogDirReport
-from krepair.options import Engine, Options
 from krepair.pipeline import coordinator_states
 from tests import builders
 from tests.builders import NOW_MS, Record, commit, data
+from tests.ops.inline import Inline
 
 MINUTE = 60_000
 LAST = NOW_MS - 60 * MINUTE
@@ -24,8 +23,7 @@ ASK = "; first ask the running cluster: kafka-transactions.sh find-hanging, then
 
 def checked(log_dir: Path, *more: tuple[str, str]) -> LogDirReport:
     settings = (("retention.ms", "-1"), *more)
-    given = Options(engine=Engine.INLINE, now_ms=NOW_MS, broker_version="3.9.2", settings=settings)
-    return check([str(log_dir)], given).log_dirs[0]
+    return Inline(now_ms=NOW_MS, broker_version="3.9.2").checked(log_dir, settings=settings)
 
 
 def said(log_dir: Path, *more: tuple[str, str]) -> list[tuple[str, str]]:

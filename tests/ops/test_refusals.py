@@ -158,7 +158,6 @@ def test_running_broker_is_named_with_its_pid_and_nothing_is_changed(tmp_path: P
             one.plan,
             lambda: one.apply(plan),
             lambda: one.undo(plan),
-            lambda: purge(plan, one.options()),
         ):
             with pytest.raises(LockedError) as refused:
                 verb()  # type: ignore[operator]

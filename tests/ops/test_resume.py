@@ -33,6 +33,7 @@ def fresh(root: Path) -> tuple[Scene, Plan]:
     return one, one.plan()
 
 
+@pytest.mark.slow
 def test_apply_stopped_at_a_call_and_run_again_ends_at_the_same_tree(memory_dir: Path) -> None:
     one, plan = fresh(memory_dir / "whole")
     recording = RecordingDisk(RealDisk())
@@ -55,6 +56,7 @@ def test_apply_stopped_at_a_call_and_run_again_ends_at_the_same_tree(memory_dir:
     assert resumed == {"committed", "already"}
 
 
+@pytest.mark.slow
 def test_undo_stopped_at_a_call_and_run_again_gives_every_byte_and_time_back(memory_dir: Path) -> None:
     one, plan = fresh(memory_dir / "whole")
     before = tree(one.path)
@@ -78,6 +80,7 @@ def test_undo_stopped_at_a_call_and_run_again_gives_every_byte_and_time_back(mem
         shutil.rmtree(memory_dir / str(stop))
 
 
+@pytest.mark.slow
 def test_apply_stopped_at_a_call_can_be_undone_instead(memory_dir: Path) -> None:
     one, plan = fresh(memory_dir / "whole")
     recording = RecordingDisk(RealDisk())

@@ -25,15 +25,14 @@ from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
-from krepair.ops.reports import LogDirReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir, verify_plan
-from krepair.options import Engine, Options
 from krepair.plan.model import Plan
 from krepair.rules.snapshots import SnapshotFile
 from tests.builders import NOW_MS, LogDir, abort, commit, data
 from tests.durable.disks import SimulatedCrash, StoppingDisk
 from tests.fixture_dirs import unpack
+from tests.ops.inline import Inline
 from tests.ops.scene import BLOAT, TV2, Scene, outcomes, part, scene, tree
 from tests.ops.stops import every_stop
 
@@ -49,9 +48,8 @@ AT_END = {
 }
 
 
-def options(**given: object) -> Options:
-    values: dict[str, object] = {"engine": Engine.INLINE, "now_ms": NOW_MS + 60_000, "fixes": ("snapshots",)}
-    return Options(**(values | given))  # type: ignore[arg-type]
+VERBS = Inline(now_ms=NOW_MS + 60_000, fixes=("snapshots",))
+options, checked = VERBS.options, VERBS.checked
 
 
 def made(tmp_path: Path, *, clean: bool = True) -> Path:
@@ -76,10 +74,6 @@ def made(tmp_path: Path, *, clean: bool = True) -> Path:
 
 def planned(log_dir: Path, **given: object) -> Plan:
     return make_plan(str(log_dir), options(**given))
-
-
-def checked(log_dir: Path, **given: object) -> LogDirReport:
-    return check([str(log_dir)], options(**given)).log_dirs[0]
 
 
 def found(log_dir: Path, **given: object) -> dict[str, str]:
@@ -434,6 +428,7 @@ def test_snapshot_that_a_real_broker_wrote_at_its_clean_stop_comes_back(
     assert len(written) > 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["apply", "undo"])
 def test_at_every_stop_a_snapshot_is_left_and_the_verb_can_be_run_again(tmp_path: Path, verb: str) -> None:
     log_dir = made(tmp_path)
@@ -489,6 +484,7 @@ def test_one_plan_mends_snapshots_and_compacts_and_undo_takes_both_back(tmp_path
     assert tree(case.path) == before
 
 
+@pytest.mark.slow
 def test_plan_of_snapshots_and_compaction_goes_on_after_a_stop_anywhere(memory_dir: Path) -> None:
     case, plan = bloat_without_snapshots(memory_dir)
     (case.path / ".lock").touch()

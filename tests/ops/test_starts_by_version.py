@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from krepair.ops.check import check
 from krepair.ops.reports import ForecastLine, LogDirReport
-from krepair.options import Engine, Options
 from tests import builders
 from tests.builders import NOW_MS, abort, data
+from tests.ops.inline import Inline
 
 VERSIONS = ("2.2.1", "2.8.2", "3.9.2", "4.3.1")
 OLD, NEWER = VERSIONS[:1], VERSIONS[1:]
@@ -145,13 +144,8 @@ def written(root: Path, one: Row) -> Path:
 
 
 def checked(log_dir: Path, version: str = "") -> LogDirReport:
-    options = Options(
-        engine=Engine.INLINE,
-        now_ms=NOW_MS + 60_000,
-        broker_version=version,
-        settings=(*INTERVAL.items(), ("retention.ms", "-1")),
-    )
-    return check([str(log_dir)], options).log_dirs[0]
+    settings = (*INTERVAL.items(), ("retention.ms", "-1"))
+    return Inline(now_ms=NOW_MS + 60_000, settings=settings).checked(log_dir, broker_version=version)
 
 
 def line(log_dir: Path, version: str = "") -> ForecastLine:

@@ -22,13 +22,13 @@ from krepair.ops.purge import purge
 from krepair.ops.reports import LogDirReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir, verify_plan
-from krepair.options import Engine, Options
 from krepair.pipeline.damage import MapItem, MapResult, MendedItem, MendedResult, ValidRange
 from krepair.pipeline.jobs import run_encoded
 from krepair.plan.model import MendLog, Plan, RewriteSegments, SetAside
 from tests import builders as b
 from tests.durable.disks import ALL_KINDS, FILE_CHANGING, FailingDisk, SimulatedCrash, StoppingDisk
 from tests.journal.scene import UnsyncedDisk
+from tests.ops.inline import Inline
 from tests.ops.scene import scene, tree
 
 PER_BATCH = 5
@@ -37,14 +37,7 @@ INTERVAL = 200
 KEY = (("index.interval.bytes", str(INTERVAL)),)
 
 
-def options(**given: object) -> Options:
-    values: dict[str, object] = {
-        "engine": Engine.INLINE,
-        "now_ms": b.NOW_MS + 60_000,
-        "fixes": ("tail",),
-        "settings": KEY,
-    }
-    return Options(**(values | given))  # type: ignore[arg-type]
+options = Inline(now_ms=b.NOW_MS + 60_000, fixes=("tail",), settings=KEY).options
 
 
 @dataclass
@@ -415,6 +408,7 @@ def prepared(root: Path, way: str) -> Torn:
     return torn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("verb", ["apply", "undo"])
 def test_stopped_at_every_call_it_can_be_run_again_and_taken_back(
@@ -502,6 +496,7 @@ def test_all_fixes_in_one_plan_and_what_follows_in_a_second_then_nothing(tmp_pat
     assert tree(torn.root) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     ("number", "forever"), [(errno.EIO, False), (errno.ENOSPC, True)], ids=["EIO once", "ENOSPC forever"]

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from krepair.formats import batch_v2, compression, group_metadata, message_set
-from krepair.formats.message_schema import encode, encode_versioned
+from krepair.formats.message_schema import encode
 from krepair.ops.groups import subscription_findings
 from krepair.pipeline import commit_tables
 from krepair.pipeline.group_model import Group
@@ -21,6 +21,7 @@ from krepair.pipeline.groups import GroupsItem, GroupsResult
 from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import run_encoded
 from tests import builders
+from tests.formats.versioned import encode_versioned
 
 FOLDER = "__consumer_offsets-0"
 TRANSACTIONAL = 0x10

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from krepair.formats import transaction_state
-from krepair.formats.message_schema import encode_versioned
 from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import run_encoded
 from krepair.pipeline.transactions import TransactionsItem, TransactionsResult
 from tests import builders
+from tests.formats.versioned import encode_versioned
 from tests.pipeline.test_groups import packed
 
 FOLDER = "__transaction_state-0"

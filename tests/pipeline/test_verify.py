@@ -286,7 +286,10 @@ def test_every_problem_of_a_segment_is_told_with_its_file_and_byte(tmp_path: Pat
         (f"{BASE:020d}.index", 0),
         (f"{BASE:020d}.timeindex", 0),
     ]
-    assert segment(tmp_path, active=True, **lies).problems == ()
+    # of a segment that a broker may still write to, only what lies within the log is told
+    assert [(name, position) for name, position, _ in segment(tmp_path, active=True, **lies).problems] == [
+        (f"{BASE:020d}.index", 0)
+    ]
 
 
 def test_segment_on_another_host_is_not_read_here(tmp_path: Path) -> None:

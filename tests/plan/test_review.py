@@ -506,6 +506,7 @@ def test_figures_of_the_good_plan_are_those_worked_out_by_hand():
     assert part.log_bytes_after == 2500 - 2000 + 578
 
 
+@pytest.mark.slow
 def test_many_groups_are_reviewed_in_time_that_grows_with_their_number():
     """20,000 single groups: a search through all segments for each would take minutes."""
     count = 20_000

@@ -165,6 +165,7 @@ def test_a_hundred_megabytes_on_one_line_are_no_entries() -> None:
     assert read_recorded(b"0\n1\n" + b"7" * (20 << 20)).entries == ()
 
 
+@pytest.mark.slow
 def test_two_hundred_thousand_lines_in_falling_order_are_merged_in_time() -> None:
     lines = "".join(f"{n} {n}\n" for n in range(200_000, 0, -1))
     found = merged(f"0\n200000\n{lines}".encode(), LogEpochs((), -1, 0, 200_000, False))

@@ -1,18 +1,14 @@
 """Random transactional histories: krepair, its slow twin and Kafka's own cleaners come to rest alike.
 
 Each history first takes one pass of Kafka's cleaner at horizon 0; from there krepair plans and applies over
-the real files, and Kafka's classes clean until nothing changes. 2.2.1 judges transactions within a segment; its
-transaction metadata forgets at segment borders (KAFKA-8351), so 3.9.2 judges longer ones.
+the real files, and Kafka's classes clean until nothing changes.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
-import struct
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +18,19 @@ from krepair.ops.plan import make_plan
 from krepair.plan.model import PartitionPlan
 from tests import naive
 from tests.builders import NOW_MS
+from tests.lab.cleaned import (
+    FORGOTTEN,
+    REASONS_WITHIN,
+    WHOLE,
+    aborted_transactions,
+    across_segments,
+    batches_below,
+    difference,
+    shown,
+    within_segments,
+)
 from tests.lab.judge import Judge
+from tests.ops.conftest import memory_dir
 from tests.rules.many import (
     DAY_MS,
     SETTINGS,
@@ -38,12 +46,10 @@ from tests.rules.many import (
 )
 from tests.strategies import Shape
 
+__all__ = ["memory_dir"]
 AHEAD_MS = 10_000_000
 PER_LOG_DIR = 75
 
-WHOLE = "marker kept whole for an epoch, Kafka empties it"
-FORGOTTEN = "marker kept whole for an epoch, Kafka had forgotten its producer"
-LAST = "last batch of the span"
 STALE = "entry without data beside its marker, in a partition with nothing to rewrite"
 
 
@@ -67,59 +73,6 @@ class Cleaner:
 
 WITHIN = Cleaner("2.2.1", 0, 2**60, Clock())
 ACROSS = Cleaner("3.9.2", 1, NOW_MS + AHEAD_MS, Clock(NOW_MS + AHEAD_MS, DAY_MS + AHEAD_MS))
-
-
-def within_segments(seed: int) -> Shape:
-    return Shape(
-        segments=2 + seed % 5,
-        producers=1 + seed % 4,
-        within_segments=True,
-        emptied=seed % 3 == 0,
-        unique_keys=seed % 5 == 0,
-        epoch_per_marker=seed % 4 == 0,
-        open_at_end=seed % 2 == 0,
-        spread_ms=3_600_000 if seed % 4 else 9 * DAY_MS,
-    )
-
-
-def across_segments(seed: int) -> Shape:
-    return Shape(
-        segments=3 + seed % 6,
-        steps=6,
-        producers=1 + seed % 5,
-        emptied=seed % 3 == 0,
-        stamps=seed % 4 == 1,
-        epoch_per_marker=seed % 4 == 0,
-        open_at_end=seed % 3 == 1,
-        spread_ms=3_600_000 if seed % 5 else 2 * DAY_MS,
-    )
-
-
-def batches_below(folder: Path, end: int) -> dict[int, tuple[int, naive.Batch]]:
-    """Base offset of the batch -> (base offset of its segment, batch)."""
-    segments, _ = naive.read_partition(folder)
-    found = [(s.base_offset, batch) for s in segments if s.base_offset < end for batch in naive.parse(s.log)]
-    return {batch.base_offset: (segment, batch) for segment, batch in found}
-
-
-def shown(batch: naive.Batch | None) -> tuple[object, ...] | None:
-    if batch is None:
-        return None
-    return batch.base_offset, batch.last_offset, batch.kind, batch.producer_id, batch.epoch
-
-
-def difference(
-    batch: naive.Batch, ours: naive.Batch | None, theirs: naive.Batch | None, *, of_epoch: bool, last: bool
-) -> str:
-    """Name of an allowed difference, or what is wrong."""
-    if ours is not None and of_epoch and shown(ours) == shown(batch):
-        if theirs is None:
-            return FORGOTTEN
-        if theirs.kind == "emptied control":
-            return WHOLE
-    if ours is not None and theirs is None and last:
-        return LAST
-    return f"WRONG: of {shown(batch)} krepair leaves {shown(ours)}, Kafka {shown(theirs)}"
 
 
 def compare(source: Path, ours: Path, theirs: Path, plan: PartitionPlan, twin: naive.Outcome) -> Counter[str]:
@@ -151,8 +104,8 @@ def compare(source: Path, ours: Path, theirs: Path, plan: PartitionPlan, twin: n
 
 def entries_below(folder: Path, end: int) -> list[tuple[int, ...]]:
     """Producer id, first, last and last stable offset of the entries of ``.txnindex``."""
-    data = b"".join(each for base, each in sorted(files_of(folder, ".txnindex").items()) if base < end)
-    return [struct.unpack_from(">hqqqq", data, place)[1:] for place in range(0, len(data), 34)]
+    found = sorted(files_of(folder, ".txnindex").items())
+    return aborted_transactions(b"".join(data for base, data in found if base < end))
 
 
 def against_kafka(
@@ -206,17 +159,6 @@ def wrongs(seen: Counter[str]) -> list[str]:
     return sorted(name for name, count in seen.items() if name.startswith("WRONG") and count)
 
 
-@pytest.fixture
-def memory_dir(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory where there is one: what is proven here needs no disk, and Kafka syncs at every close."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(prefix="krepair-", dir=memory) as folder:
-        yield Path(folder)
-
-
 @pytest.mark.broker
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -235,7 +177,7 @@ def test_300_histories_come_to_rest_where_kafkas_cleaner_does(
     print(f"\nKafka {cleaner.version}: " + ", ".join(f"{name}: {n}" for name, n in sorted(seen.items())))
     assert wrongs(seen) == []
     assert (seen["histories"], seen["histories with changes"] > 200) == (300, True)
-    for reason in ("K01", "K02", "K05", "K07", "D03"):
+    for reason in REASONS_WITHIN:
         assert seen[f"reason {reason}"] > 0, f"no history met {reason}"
     assert seen[WHOLE] + seen[FORGOTTEN] > 0
     assert seen["aborted transactions carried over"] > 0

@@ -17,6 +17,7 @@ from tools.torture.runs import MAY_FAIL, MOVES_BYTES, parse_step
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 
 
+@pytest.mark.slow
 def test_failing_calls_are_told_and_the_next_run_ends_right(tmp_path: Path) -> None:
     state = run_part("failing_calls", tmp_path, "--samples", "0.4", "--seeds", "0")
     assert not state.all_wrong, wrong_of(state)

@@ -32,6 +32,7 @@ runner, work = Runner(), memory_or(None)
 """
 
 
+@pytest.mark.slow
 def test_killed_at_any_call_the_next_run_ends_as_without_the_crash(tmp_path: Path) -> None:
     state = run_part("kills", tmp_path, "--samples", "0.8", "--seeds", "0")
     assert not state.all_wrong, wrong_of(state)
@@ -61,6 +62,7 @@ def test_scenes_have_every_kind_of_change_and_both_orders() -> None:
     }
 
 
+@pytest.mark.slow
 def test_kill_before_a_call_leaves_it_undone_and_after_it_done() -> None:
     printed = run_script(
         PREFACE
@@ -79,6 +81,7 @@ for mode in "ba":
     assert printed.split() == ["-9", "True", "-9", "False"]
 
 
+@pytest.mark.slow
 def test_journal_that_forgets_its_last_line_is_found_out() -> None:
     printed = run_script(
         PREFACE
@@ -128,6 +131,7 @@ def test_steps_are_read_as_they_are_written(text: str, step: Step) -> None:
     assert parse_step(text) == step
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_every_call_that_changes_a_file_below_the_folder_is_counted(memory_dir: Path) -> None:
     placed = build("everything").place(memory_dir)

@@ -99,6 +99,7 @@ def test_a_folder_whose_name_is_lost_is_lost_with_what_is_in_it() -> None:
 
 
 # -- the programme ------------------------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCENES)
 def test_after_a_power_loss_every_verb_ends_right(name: str) -> None:
     """That a recording misses no call is checked with each of them."""
@@ -128,6 +129,7 @@ def test_replaying_a_case_makes_the_same_state_again() -> None:
     assert lost() == lost()
 
 
+@pytest.mark.slow
 def test_every_sync_that_is_left_out_is_missed_or_known_not_to_matter() -> None:
     """For each: ``python -m tools.torture.syncs``; a sync that is not missed needs its reason in ``NOT_MISSED``."""
     found = find_missed(["tail-cut"], known=NOT_MISSED)

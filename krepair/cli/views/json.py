@@ -9,9 +9,9 @@ from typing import Any, Final
 import msgspec
 
 from krepair import __version__
+from krepair.cli.documents import DOCUMENT_VERSION, ErrorBody, Head
 from krepair.errors import EXIT_CODE_MEANING, ExitCode
 
-DOCUMENT_VERSION: Final = "1.0"
 # C1 controls and the marks that turn the direction of text; JSON itself escapes C0.
 _STEERS: Final = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
@@ -33,7 +33,8 @@ def error_document(
     """The document of a run that was refused or failed; on one line for a verb that writes one object a line."""
     code = ExitCode(exit_code) if exit_code in set(ExitCode) else ExitCode.BUG
     head = _head(verb, code) | {"exit_code": exit_code}
-    return _encode(head | {"error": {"message": message, "next_command": next_command}}, one_line=one_line)
+    error = ErrorBody(message=message, next_command=next_command)
+    return _encode(head | {"error": msgspec.structs.asdict(error)}, one_line=one_line)
 
 
 def write(document: bytes) -> None:
@@ -43,14 +44,15 @@ def write(document: bytes) -> None:
 
 
 def _head(verb: str, exit_code: ExitCode) -> dict[str, Any]:
-    return {
-        "format_version": DOCUMENT_VERSION,
-        "tool_version": __version__,
-        "verb": verb,
-        "exit_code": int(exit_code),
-        "code": exit_code.name,
-        "meaning": EXIT_CODE_MEANING[exit_code],
-    }
+    head = Head(
+        format_version=DOCUMENT_VERSION,
+        tool_version=__version__,
+        verb=verb,
+        exit_code=int(exit_code),
+        code=exit_code.name,
+        meaning=EXIT_CODE_MEANING[exit_code],
+    )
+    return msgspec.structs.asdict(head)
 
 
 def _builtins(report: Any) -> Any:

@@ -1,115 +1,24 @@
-"""Pages of the reports of ``check``, ``apply``, ``undo``, ``purge`` and ``verify``, and of what is kept."""
+"""Pages of the reports of ``apply``, ``undo``, ``purge`` and ``verify``, and of what is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from krepair.checks.catalogue import CATALOGUE, RULES
 from krepair.checks.recovery_time import duration_text
-from krepair.checks.rule import CHECK
 from krepair.errors import EXIT_CODE_MEANING
 from krepair.ops.reports import (
     ApplyReport,
     ChangeResult,
-    CheckReport,
     KeptPlan,
     KeptReport,
-    LogDirReport,
     VerifyReport,
 )
-from krepair.plan.view import Section, Table, View, bytes_text, share_bar, time_text
+from krepair.plan.view import Section, Table, View, bytes_text, time_text
 
 _DONE_WORDS = {"apply": "applied", "undo": "taken back", "purge": "purged"}
+_DONE_OUTCOMES = {"apply": "committed", "undo": "undone", "purge": "purged"}
 
 
-def check_view(report: CheckReport) -> View:
-    """What ``check`` found: findings, what partitions are made of, the forecast."""
-    sections: list[Section] = []
-    for log_dir in report.log_dirs:
-        sections += _log_dir(log_dir)
-    sections.append(Section(title="Not looked for", lines=tuple(_not_looked_for())))
-    sections += _end(report.engine, report.next_command)
-    return View(title="krepair check", sections=tuple(sections))
-
-
-def _not_looked_for() -> Iterator[str]:
-    planned = [rule.code for rule in CATALOGUE if rule.planned]
-    if planned:
-        yield f"This version does not look for {len(planned)} rules yet: {', '.join(planned)}"
-    asked = [f"{rule.code} ({rule.command})" for rule in CATALOGUE if rule.command != CHECK]
-    yield f"Only looked for when asked: {', '.join(asked)}"
-
-
-def _log_dir(report: LogDirReport) -> list[Section]:
-    name = report.log_dir
-    findings = tuple(
-        (
-            finding.rule,
-            RULES[finding.rule].severity.value,
-            finding.partition or ".",
-            _place(finding.file, finding.position),
-            finding.evidence,
-            RULES[finding.rule].fix,
-        )
-        for finding in report.findings
-    )
-    partitions = tuple(
-        (
-            partition.partition,
-            f"{partition.segments:,}",
-            f"{partition.log_bytes:,}",
-            f"{partition.markers:,}",
-            f"{partition.emptied:,}",
-            share_bar(partition.marker_bytes + partition.emptied_bytes, partition.log_bytes),
-        )
-        for partition in report.partitions
-    )
-    forecast = tuple(
-        (line.partition, line.expected, line.text, f"{line.bytes_read:,}") for line in report.forecast
-    )
-    lines = [f"{bytes_text(report.scanned_bytes)} of .log read."]
-    if not findings:
-        lines.append("Nothing found.")
-    if report.uncleanable_partitions:
-        lines.append(
-            f"Uncleanable (KIP-346): {report.uncleanable_partitions} partitions, "
-            f"{bytes_text(report.uncleanable_bytes)}."
-        )
-    if report.start_needs_bytes >= 0:
-        lines.append(_space_text(report))
-    return [
-        Section(
-            title=f"Findings in {name}",
-            lines=tuple(lines),
-            table=Table(columns=("rule", "severity", "partition", "file", "evidence", "fix"), rows=findings),
-        ),
-        Section(
-            title=f"Partitions in {name}",
-            table=Table(
-                columns=("partition", "segments", ".log bytes", "markers", "emptied", "share of both"),
-                rows=partitions,
-                right=frozenset({1, 2, 3, 4}),
-            ),
-        ),
-        Section(
-            title=f"What the next start would do in {name}",
-            table=Table(
-                columns=("partition", "expected", "why", "bytes to read"), rows=forecast, right=frozenset({3})
-            ),
-        ),
-    ]
-
-
-def _space_text(report: LogDirReport) -> str:
-    text = f"The next start needs {bytes_text(report.start_needs_bytes)} on this disk"
-    if report.free_bytes >= 0:
-        text += f", {bytes_text(report.free_bytes)} are free"
-    if report.start_reserves_bytes > 0:
-        text += f"; it extends active indexes by {bytes_text(report.start_reserves_bytes)}, written only as they fill"
-    return f"{text}."
-
-
-def _place(file: str, position: int) -> str:
+def place_text(file: str, position: int) -> str:
+    """Where in a partition something is: a file, and the byte in it where that is known."""
     if not file:
         return "-"
     return file if position < 0 else f"{file} at {position}"
@@ -127,8 +36,12 @@ def apply_view(report: ApplyReport) -> View:
         if result.outcome in {"failed", "skipped"}
     )
     lines = [f"{report.exit_code.name.lower()}: {EXIT_CODE_MEANING[report.exit_code]}."]
+    if report.digest:
+        lines.append(f"Digest of the plan: {report.digest}.")
     if report.results:
         lines.append(f"Freed: {bytes_text(report.bytes_freed)}.")
+    elif report.interrupted:
+        lines.append("It was stopped before the first change was begun.")
     else:
         lines.append("There was nothing to do.")
     if report.uncleanable_partitions:
@@ -138,14 +51,31 @@ def apply_view(report: ApplyReport) -> View:
         )
     sections = (
         Section(
-            title=f"Plan {report.plan_id} {_DONE_WORDS[report.verb]} in {report.log_dir}",
+            title=f"Plan {report.plan_id}, {_what_was_done(report)}, in {report.log_dir}",
             lines=tuple(lines),
             table=Table(columns=("partition", "changes", "bytes freed"), rows=rows, right=frozenset({2})),
         ),
+        Section(
+            title="Deleted by the broker",
+            lines=tuple(result.why for result in report.results if result.outcome == "gone"),
+        ),
         Section(title="Not done", table=Table(columns=("change", "outcome", "code", "why"), rows=failed)),
-        *_end(report.engine, report.next_command),
+        *end_of_page(report.engine, report.next_command),
     )
     return View(title=f"krepair {report.verb}", sections=sections)
+
+
+def _what_was_done(report: ApplyReport) -> str:
+    """The heading's word: it promises nothing that was not done."""
+    word = _DONE_WORDS[report.verb]
+    outcomes = {result.outcome for result in report.results}
+    done = outcomes & {_DONE_OUTCOMES[report.verb], "already", "gone"}
+    missed = outcomes - done
+    if missed or report.interrupted:
+        return f"{word} in part" if done else f"not {word}"
+    if outcomes <= {"already", "gone"}:
+        return f"{word} before" if "already" in outcomes else "nothing to do"
+    return word
 
 
 def _outcomes(results: list[ChangeResult]) -> str:
@@ -184,7 +114,7 @@ def kept_view(verb: str, report: KeptReport) -> View:
             lines=(line,),
             table=Table(columns=columns, rows=rows, right=frozenset({3})),
         ),
-        *_end("", report.next_command),
+        *end_of_page("", report.next_command),
     )
     return View(title=f"krepair {verb}", sections=sections)
 
@@ -196,7 +126,7 @@ def _undo_words(plan: KeptPlan) -> str:
 def verify_view(report: VerifyReport) -> View:
     """What ``verify`` proved, and every problem."""
     rows = tuple(
-        (problem.partition or ".", _place(problem.file, problem.position), problem.text)
+        (problem.partition or ".", place_text(problem.file, problem.position), problem.text)
         for problem in report.problems
     )
     what = f"plan {report.plan_id} in {report.target}" if report.plan_id else report.target
@@ -214,12 +144,13 @@ def verify_view(report: VerifyReport) -> View:
             lines=lines,
             table=Table(columns=("partition", "file", "problem"), rows=rows),
         ),
-        *_end(report.engine, report.next_command),
+        *end_of_page(report.engine, report.next_command),
     )
     return View(title="krepair verify", sections=sections)
 
 
-def _end(engine: str, next_command: str) -> tuple[Section, Section]:
+def end_of_page(engine: str, next_command: str) -> tuple[Section, Section]:
+    """What every page ends with: the engine, and what to type next."""
     return (
         Section(title="Engine", lines=(engine,) if engine else ()),
         Section(title="Next", commands=(next_command,) if next_command else ()),

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from krepair.plan.view import Section, Table, View, visible
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
 _GAP = "  "
+_WORDS = 14
+"""Columns that words may be squeezed into."""
 
 
 def print_view(view: View) -> None:
@@ -56,9 +63,7 @@ def _plain_row(row: tuple[str, ...], widths: list[int], right: frozenset[int]) -
 
 
 def _print_rich(view: View) -> None:
-    from rich import box
     from rich.console import Console
-    from rich.table import Table as RichTable
     from rich.text import Text
 
     # Text takes what it is given: names of topics and files are never read as markup.
@@ -72,15 +77,55 @@ def _print_rich(view: View) -> None:
         for line in section.lines:
             console.print(Text(visible(line)))
         if section.table is not None and section.table.rows:
-            drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(section.table.columns))
-            for place, column in enumerate(section.table.columns):
-                drawn.add_column(
-                    Text(column),
-                    justify="right" if place in section.table.right else "left",
-                    overflow="fold",
-                )
-            for row in section.table.rows:
-                drawn.add_row(*(Text(visible(cell)) for cell in row))
-            console.print(drawn)
+            if _too_wide(section.table, console.width):
+                _print_blocks(console, section.table)
+            else:
+                console.print(_drawn(section.table))
         for command in section.commands:
             console.print(Text(f"  {visible(command)}", style="green"), soft_wrap=True)
+
+
+def _drawn(table: Table) -> RichTable:
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(table.columns))
+    for place, column in enumerate(table.columns):
+        narrow = place in table.right or place == 0
+        drawn.add_column(
+            Text(column),
+            justify="right" if place in table.right else "left",
+            overflow="fold",
+            no_wrap=narrow and any(table.columns),
+        )
+    for row in table.rows:
+        drawn.add_row(*(Text(visible(cell)) for cell in row))
+    return drawn
+
+
+def _too_wide(table: Table, width: int) -> bool:
+    """Whether a name or a number would have to be broken; columns of words may be."""
+    if not any(table.columns):
+        return False
+    needed = 0
+    for place, column in enumerate(table.columns):
+        cells = [column, *(visible(row[place]) for row in table.rows)]
+        longest = max(map(len, cells))
+        needed += len(_GAP) + (longest if place in table.right or place == 0 else min(longest, _WORDS))
+    return needed > width
+
+
+def _print_blocks(console: Console, table: Table) -> None:
+    """One block a row: the name in full on a line of its own, the rest below it."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    for row in table.rows:
+        console.print(Text(visible(row[0]), style="bold"), soft_wrap=True)
+        rest = [
+            f"{column} {visible(cell)}" if column else visible(cell)
+            for column, cell in zip(table.columns[1:], row[1:], strict=True)
+            if cell
+        ]
+        console.print(Padding(Text("; ".join(rest)), (0, 0, 0, len(_GAP))))

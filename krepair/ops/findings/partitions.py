@@ -8,7 +8,7 @@ from krepair.checks.catalogue import Finding
 from krepair.fixes.gates import NEVER_TOUCHED
 from krepair.fixes.markers import left_alone
 from krepair.fixes.survey import Survey
-from krepair.logdir.lock import Holder
+from krepair.logdir.holder import Holder
 from krepair.logdir.values import LogDir, Partition, Special
 from krepair.ops.findings.trouble import cleaner_stands_still, mtimes_look_copied
 from krepair.rules.model import LeftAlone

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from krepair.checks.catalogue import Finding
-from krepair.checks.recovery_time import duration_text
+from krepair.checks.recovery_time import ASSUMED, recovery_text
 from krepair.checks.retention import Deletions
 from krepair.fixes.index import indexes_of
 from krepair.fixes.survey import Survey
@@ -35,8 +35,7 @@ def recovery_findings(lines: Sequence[ForecastLine]) -> Iterator[Finding]:
         rule="KR801",
         evidence=(
             f"{sum(len(line.segments) for line in read)} segments of {len(read)} partitions, {total} bytes: "
-            f"{duration_text(seconds)} with one recovery thread (33 to 42 MB/s were seen on markers); "
-            f"longest: {named}"
+            f"{recovery_text(seconds)} ({ASSUMED}); longest: {named}"
         ),
         bytes=total,
     )

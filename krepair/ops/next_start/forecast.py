@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from krepair.checks.recovery_time import duration_text, recovery_seconds
+from krepair.checks.recovery_time import recovery_seconds, recovery_text
 from krepair.checks.retention import Deletions
 from krepair.fixes.checkpoints import SeenCheckpoint
 from krepair.fixes.damage import recovered_bases
@@ -157,7 +157,7 @@ def _recovered(survey: Survey, bases: Sequence[int], said: str) -> ForecastLine:
     return ForecastLine(
         partition=survey.partition.folder,
         expected="recover",
-        text=f"{said}, {duration_text(seconds)}",
+        text=f"{said}, {recovery_text(seconds)}",
         bytes_read=read,
         segments=tuple(bases),
         seconds=round(seconds, 3),

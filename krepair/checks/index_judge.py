@@ -1,0 +1,303 @@
+"""Whether the indexes of a segment are true, and what is wrong with them: KR201 to KR207. The one judge of entries.
+
+``check``, ``verify``, the index fix and the verification of what apply made all ask this module. An entry is not held
+against what a rebuild would write: a live broker's time index names the record's own offset where recovery names the
+last offset of its batch; its offset index has one entry per append of many batches, and a cleaner's has one per chunk.
+It is held against what a broker does with it:
+
+* a fetch of an offset T starts at the position of the last entry with an offset of at most T, and takes the first batch
+  from there on that ends at T or later. So an entry (offset, position) is wrong if no batch starts at the position, or
+  if a batch before the position ends at the offset or later;
+* a search of a timestamp T starts at the batch that holds the offset of the last entry with a timestamp of at most T,
+  and takes the first record from there on that is of T or later. So an entry (timestamp, offset) is wrong if a batch
+  before that one has this timestamp or a later one. That no batch at the offset reaches the timestamp does no harm;
+* the last time entry tells the largest timestamp of the segment. By it a search chooses the segment, and retention
+  deletes it. So it is wrong if the log has another largest timestamp;
+* entries past the end of the log mislead no reader as long as another segment follows. A segment that becomes the last
+  one takes its end from them, and its next append fails.
+
+A time entry is judged as if the offset index were as dense as can be, since either file may be made anew alone. An
+emptied batch counts by its header, as brokers count it. Kafka's classes of 2.2.1, 3.9.2 and 4.3.1 agree with all this,
+see ``tests/checks/test_index_truth.py``.
+
+Source: OffsetIndex, TimeIndex, AbstractIndex (2.2.1, 3.9), LogSegment.read, findOffsetByTimestamp, readNextOffset and
+recover, FileRecords.searchForOffsetWithSize and searchForTimestamp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from krepair.checks.index_findings import (
+    INDEX,
+    LARGEST_INDEX_BYTES,
+    TIME_INDEX,
+    IndexFile,
+    IndexProblem,
+    Int64s,
+    byte_problems,
+    offset_entries,
+    time_entries,
+)
+
+CLEANER_CHUNK_BYTES: Final = 262_144
+"""One of the two I/O buffers of one cleaner thread (``log.cleaner.io.buffer.size`` 524288, LogCleaner 2.2.1)."""
+
+SPARSE_BYTES: Final = 2 << 20
+"""More than a follower's append (``replica.fetch.max.bytes`` 1 MiB) or a cleaner's chunk leaves without an entry."""
+
+
+@dataclass
+class IndexAudit:
+    """Holds entries against the batches of a log: feed it all batches from position 0 on, then ask for ``finish``.
+
+    Of each file and each window of batches the first wrong entry is told.
+
+    Attributes:
+        base_offset: of the segment.
+        offsets: int64[N, 2], ascending, see ``offset_entries``.
+        times: int64[M, 2], ascending, see ``time_entries``.
+        last_offset: last offset of the last batch fed, ``base_offset - 1`` before the first.
+        largest: largest timestamp fed, -1 if none.
+        offset_of_largest: last offset of the first batch that has it.
+        largest_batch: bytes, of the batches whose end is known.
+        disordered: whether the log's own offsets do not ascend; its indexes are not judged then.
+    """
+
+    base_offset: int
+    offsets: Int64s
+    times: Int64s
+    problems: list[IndexProblem] = field(default_factory=list)
+    last_offset: int = 0
+    largest: int = -1
+    offset_of_largest: int = -1
+    largest_batch: int = 0
+    disordered: bool = False
+    _next_offset: int = 0
+    _next_time: int = 0
+    _last_position: int = -1
+    _largest_before_last: int = -1
+
+    def __post_init__(self) -> None:
+        """Nothing was fed."""
+        self.last_offset = self.base_offset - 1
+
+    def feed(self, batches: Int64s) -> None:
+        """Take the next batches: int64[N, 3] (position, last offset, largest timestamp)."""
+        self.feed_columns(*batches.T)
+
+    def feed_columns(self, positions: Int64s, lasts: Int64s, stamps: Int64s) -> None:
+        """Take the next batches: int64[N] each of position, last offset and largest timestamp."""
+        if len(positions) == 0:
+            return
+        before = np.concatenate(([self.last_offset], lasts[:-1]))
+        if lasts[0] < self.last_offset or (lasts[1:] <= lasts[:-1]).any():
+            self.disordered = True
+        if not self.disordered:
+            self._feed_offsets(positions, before)
+            self._feed_times(lasts, stamps)
+        if self._last_position >= 0:
+            self.largest_batch = max(self.largest_batch, int(positions[0]) - self._last_position)
+        if len(positions) > 1:
+            self.largest_batch = max(self.largest_batch, int((positions[1:] - positions[:-1]).max()))
+        self._last_position = int(positions[-1])
+        self.last_offset = int(lasts[-1])
+        top = int(np.argmax(stamps))
+        if int(stamps[top]) > self.largest:
+            self.largest, self.offset_of_largest = int(stamps[top]), int(lasts[top])
+
+    def _feed_offsets(self, positions: Int64s, before: Int64s) -> None:
+        end = int(np.searchsorted(self.offsets[:, 1], positions[-1], side="right"))
+        first = self._next_offset
+        mine = self.offsets[first:end]
+        if len(mine) == 0:
+            return
+        at = np.minimum(np.searchsorted(positions, mine[:, 1]), len(positions) - 1)
+        exact = positions[at] == mine[:, 1]
+        wrong = ~exact | (before[at] >= mine[:, 0])
+        if wrong.any():
+            entry = int(np.argmax(wrong))
+            text = (
+                f"the batches before that position end at offset {int(before[at[entry]])}"
+                if exact[entry]
+                else f"no batch starts there; the next one starts at {int(positions[at[entry]])}"
+            )
+            self._note_offset(first + entry, text, misleads=True)
+        self._next_offset = end
+
+    def _note_offset(self, entry: int, text: str, *, misleads: bool) -> None:
+        offset, position = self.offsets[entry].tolist()
+        evidence = f"entry (offset {offset}, position {position}): {text}"
+        self.problems.append(IndexProblem(INDEX, "KR203", entry * 8, evidence, misleads=misleads))
+
+    def _feed_times(self, lasts: Int64s, stamps: Int64s) -> None:
+        end = int(np.searchsorted(self.times[:, 1], lasts[-1], side="right"))
+        first = self._next_time
+        mine = self.times[first:end]
+        if len(mine):
+            before = self._largest_before(stamps, np.searchsorted(lasts, mine[:, 1]))
+            self._judge_times(first, mine, before)
+        self._next_time = end
+        if len(stamps) > 1:
+            self._largest_before_last = max(self.largest, int(stamps[:-1].max()))
+        else:
+            self._largest_before_last = self.largest
+
+    def _largest_before(self, stamps: Int64s, at: Int64s) -> Int64s:
+        """The largest timestamp before each of these batches, which ascend; few of them, so not of every batch."""
+        places, which = np.unique(at, return_inverse=True)
+        edges = places if places[0] == 0 else np.concatenate(([0], places))
+        largest = np.maximum.accumulate(np.maximum.reduceat(stamps, edges))[:-1]
+        before = largest if places[0] else np.concatenate(([self.largest], largest))
+        found: Int64s = np.maximum(before, self.largest)[which]
+        return found
+
+    def _judge_times(self, first: int, mine: Int64s, before: Int64s) -> None:
+        wrong = mine[:, 0] <= before
+        if wrong.any():
+            entry = int(np.argmax(wrong))
+            text = f"a batch before that offset has timestamp {int(before[entry])}"
+            self._note_time(first + entry, text, misleads=True)
+
+    def _note_time(self, entry: int, text: str, *, misleads: bool) -> None:
+        timestamp, offset = self.times[entry].tolist()
+        evidence = f"entry (timestamp {timestamp}, offset {offset}): {text}"
+        self.problems.append(IndexProblem(TIME_INDEX, "KR202", entry * 12, evidence, misleads=misleads))
+
+    def finish(
+        self,
+        log_end: int,
+        interval_bytes: int,
+        files: Mapping[str, IndexFile],
+        *,
+        active: bool,
+        closed: bool = False,
+    ) -> list[IndexProblem]:
+        """All problems, once the batches up to ``log_end`` were fed.
+
+        Args:
+            log_end: position behind the last batch.
+            interval_bytes: ``index.interval.bytes``.
+            files: the two files by suffix.
+            active: whether the segment is the last of its partition; a broker completes its indexes when it rolls.
+            closed: whether an active segment was closed by a clean stop: then no entry lies past its log, and the
+                next start believes the last one without reading the log (LogSegment.readNextOffset).
+        """
+        if self.disordered:
+            return []
+        if self._last_position >= 0:
+            self.largest_batch = max(self.largest_batch, log_end - self._last_position)
+        if not active or closed:
+            self._past_the_end(log_end)
+        if not active:
+            self._missing_entries(log_end, interval_bytes, files)
+            self._closing_entry(files)
+        return self.problems
+
+    def _past_the_end(self, log_end: int) -> None:
+        if self._next_offset < len(self.offsets):
+            offset, position = self.offsets[self._next_offset].tolist()
+            # Behind the end of the file a fetch finds nothing, which is right for an offset that the log has not.
+            misleads = position < log_end or offset <= self.last_offset
+            text = (
+                f"no batch starts there; the last one starts at {self._last_position}"
+                if position < log_end
+                else f"the log ends at position {log_end}"
+            )
+            self._note_offset(self._next_offset, text, misleads=misleads)
+        elif len(self.offsets) and int(self.offsets[-1, 0]) > self.last_offset:
+            text = f"the log ends with offset {self.last_offset}"
+            self._note_offset(len(self.offsets) - 1, text, misleads=False)
+        if self._next_time < len(self.times):
+            misleads = int(self.times[self._next_time, 0]) <= self._largest_before_last
+            text = f"the log ends with offset {self.last_offset}"
+            self._note_time(self._next_time, text, misleads=misleads)
+
+    def _missing_entries(self, log_end: int, interval_bytes: int, files: Mapping[str, IndexFile]) -> None:
+        file = files[INDEX]
+        if file.size < 0:
+            self.problems.append(
+                IndexProblem(INDEX, "KR203", -1, f"is missing beside a log of {log_end} bytes")
+            )
+            return
+        if file.unread or file.size > LARGEST_INDEX_BYTES:
+            return
+        if len(self.offsets) == 0:
+            most = max(CLEANER_CHUNK_BYTES, interval_bytes) + self.largest_batch
+            if log_end > most:
+                text = f"no entry beside a log of {log_end} bytes; at most {most} may have none"
+                self.problems.append(IndexProblem(INDEX, "KR206", -1, text))
+            return
+        gaps = np.diff(np.concatenate(([0], self.offsets[:, 1], [log_end])))
+        widest = int(np.argmax(gaps))
+        most = max(SPARSE_BYTES, 2 * (interval_bytes + self.largest_batch))
+        if int(gaps[widest]) > most:
+            text = f"{int(gaps[widest])} bytes of log without an entry; at most {most} may have none"
+            self.problems.append(IndexProblem(INDEX, "KR203", min(widest, len(self.offsets) - 1) * 8, text))
+
+    def _closing_entry(self, files: Mapping[str, IndexFile]) -> None:
+        file = files[TIME_INDEX]
+        if file.unread or file.size > LARGEST_INDEX_BYTES:
+            return
+        if len(self.times) == 0:
+            if self.largest >= 0:  # without timestamps (v0) an empty time index is right
+                what = "is missing" if file.size < 0 else "has no entry"
+                text = f"{what}; the log's largest timestamp is {self.largest}"
+                self.problems.append(IndexProblem(TIME_INDEX, "KR201", -1, text))
+            return
+        last = int(self.times[-1, 0])
+        if last != self.largest:
+            log = f"the log's largest is {self.largest}" if self.largest >= 0 else "the log has no timestamps"
+            text = f"the last entry has timestamp {last}, {log}"
+            self.problems.append(
+                IndexProblem(TIME_INDEX, "KR202", (len(self.times) - 1) * 12, text, misleads=True)
+            )
+
+
+class SegmentIndexes:
+    """The offset and the time index of one segment: what their bytes say, and what the log says of their entries.
+
+    Args:
+        base_offset: of the segment.
+        files: the two files by suffix.
+        active: whether the segment is the last of its partition.
+
+    Attributes:
+        problems: all that was found so far.
+        broken: suffixes of files whose own bytes contradict them; their entries are not held against the log.
+        audit: to be fed all batches of the log.
+    """
+
+    def __init__(self, base_offset: int, files: Mapping[str, IndexFile], *, active: bool) -> None:
+        self.files = files
+        self.active = active
+        self.problems = [
+            problem
+            for suffix in (INDEX, TIME_INDEX)
+            for problem in byte_problems(suffix, files[suffix], active=active)
+        ]
+        self.broken = {problem.suffix for problem in self.problems if not problem.tail}
+        index, times = (
+            IndexFile(0) if suffix in self.broken else files[suffix] for suffix in (INDEX, TIME_INDEX)
+        )
+        self.audit = IndexAudit(
+            base_offset, offset_entries(index, base_offset), time_entries(times, base_offset)
+        )
+
+    def finish(self, log_end: int, interval_bytes: int, *, whole: bool, clean: bool) -> None:
+        """Add what the log says of the entries, once ``audit`` was fed.
+
+        Args:
+            log_end: position behind the last batch that was fed.
+            interval_bytes: ``index.interval.bytes``.
+            whole: whether the log ends there. Behind damage nothing is told.
+            clean: whether the broker was cleanly stopped, so that an active segment was closed too.
+        """
+        found = self.audit.finish(
+            log_end, interval_bytes, self.files, active=self.active or not whole, closed=clean and whole
+        )
+        self.problems += [problem for problem in found if problem.suffix not in self.broken]

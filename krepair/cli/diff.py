@@ -1,0 +1,35 @@
+"""``krepair diff``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from krepair.cli import options as shared
+from krepair.cli.outcome import finish
+
+
+def diff(
+    first: Annotated[str, typer.Argument(metavar="PLAN", help="The plan that was there before.")],
+    second: Annotated[str, typer.Argument(metavar="PLAN", help="The plan to compare it with.")],
+    *,
+    json: shared.JsonOption = False,
+    quiet: shared.QuietOption = False,
+) -> None:
+    """Say what changed between two plans of one directory. Exits with 0 when nothing did, with 2 when something did.
+
+    Example: krepair diff approved.krplan new.krplan
+    """
+    from krepair.cli.views.diff import diff_view
+    from krepair.ops import diff as ops
+
+    found = ops.diff(first, second)
+    finish(
+        "diff",
+        found,
+        ops.exit_code_of(found),
+        lambda: diff_view(found, first, second),
+        as_json=json,
+        quiet=quiet,
+    )

@@ -1,0 +1,46 @@
+"""``--html FILE``: the page of what was found, written beside the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from krepair.errors import RefusedError
+from krepair.ops.reports import CheckReport
+
+
+class PageFile:
+    """Writes the page of one run; without a path it does nothing.
+
+    Args:
+        path: as typed, or empty.
+        log_dirs: of this run; nothing is written into them.
+
+    Raises:
+        KrepairError: see ``krepair.ops.output_file.check_place``.
+    """
+
+    def __init__(self, path: str, log_dirs: Sequence[str]) -> None:
+        self._path, self._target = path, ""
+        if path:
+            from krepair.cli.views.page import PAGE
+            from krepair.ops import output_file
+
+            self._target = output_file.check_place(PAGE, path, log_dirs)
+
+    def write(self, report: CheckReport) -> None:
+        """Write it whole, or leave what was there.
+
+        Raises:
+            RefusedError: the operating system refused.
+        """
+        if not self._target:
+            return
+        from krepair.cli.views.page import PAGE, check_page
+        from krepair.ops import output_file
+
+        try:
+            output_file.write(PAGE, self._target, check_page(report).encode())
+        except OSError as problem:
+            raise RefusedError(
+                f"{self._path}: cannot write the page: {problem.strerror or problem}"
+            ) from None

@@ -1,0 +1,173 @@
+"""From values to shapes: where a rectangle or a line lies in a picture of 1000 units width.
+
+Pictures are stretched to the width of the page, so they hold no text: what is written stands beside them in HTML and
+keeps its size on a telephone and on paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from krepair.plan.pictures import BeforeAfter, Cell, Content, IndexTail, MarkerAges, Run, Space
+from krepair.plan.view import bytes_text, time_text
+
+WIDTH: Final = 1000.0
+CHART_HEIGHT: Final = 160.0
+APPLY_FROM: Final = 80.0
+APPLY_TO: Final = 620.0
+PURGE_AT: Final = 860.0
+_LOST: Final = frozenset({Content.DAMAGED, Content.CUT, Content.ASIDE})
+_MOST_GAPS: Final = 60
+_TINY: Final = 4.0
+"""What is there is seen, however small its share."""
+
+
+class Box(NamedTuple):
+    """A rectangle.
+
+    Attributes:
+        x: left edge.
+        y: upper edge.
+        width: to the right.
+        height: downwards.
+        kind: word for the style sheet.
+        title: what it says when pointed at.
+    """
+
+    x: float
+    y: float
+    width: float
+    height: float
+    kind: str
+    title: str
+
+
+class SpaceDrawing(NamedTuple):
+    """Free space through apply and purge.
+
+    Attributes:
+        path: corners of the line, as SVG takes them.
+        zero: y of what is free now.
+        lowest: y of the lowest instant.
+    """
+
+    path: str
+    zero: float
+    lowest: float
+
+
+def bar(part: int, whole: int, kind: str) -> list[Box]:
+    """One bar whose length is a share of ``whole``."""
+    return [Box(0.0, 0.0, _width(part, whole), 1.0, kind, bytes_text(part))] if part > 0 else []
+
+
+def scale(rows: Sequence[BeforeAfter], row: BeforeAfter) -> int:
+    """What the longest bar stands for; a row of several partitions has a scale of its own."""
+    beside = [other for other in rows if other.partitions == 1] if row.partitions == 1 else [row]
+    return max(max(other.before, other.after) for other in beside)
+
+
+def runs(items: Sequence[Run], whole: int) -> list[Box]:
+    """Stretches side by side, on the scale of ``whole``."""
+    boxes, at = [], 0.0
+    for run in items:
+        width = _width(run.bytes, whole)
+        boxes.append(Box(at, 0.0, width, 1.0, str(run.content), f"{run.content}: {bytes_text(run.bytes)}"))
+        at += width
+    return boxes
+
+
+def strip(cells: Sequence[Cell], whole: int) -> list[Box]:
+    """Segments side by side; each is as wide as its bytes, and shows what it holds."""
+    boxes, at = [], 0.0
+    for cell in cells:
+        for run in cell.runs:
+            width = WIDTH * run.bytes / whole if whole > 0 else 0.0
+            damaged = run.content in _LOST
+            title = f"{_name(cell)}: {run.content}, {bytes_text(run.bytes)}"
+            boxes.append(Box(at, 0.0, max(width, _TINY) if damaged else width, 1.0, str(run.content), title))
+            at += width
+    return boxes
+
+
+def seams(cells: Sequence[Cell], whole: int) -> list[float]:
+    """Where one segment ends and the next begins; nothing where they would cover the picture."""
+    if len(cells) > _MOST_GAPS or whole <= 0:
+        return []
+    at, found = 0.0, []
+    for cell in cells[:-1]:
+        at += WIDTH * cell.bytes / whole
+        found.append(at)
+    return found
+
+
+def strip_bytes(cells: Sequence[Cell]) -> int:
+    """Of all cells."""
+    return sum(cell.bytes for cell in cells)
+
+
+def age_bars(ages: MarkerAges) -> list[Box]:
+    """One bar for each stretch of time: what stays below, what goes above it."""
+    highest = max((item.kept + item.gone for item in ages.bins), default=0)
+    step = WIDTH / max(len(ages.bins), 1)
+    length = (ages.last_ms - ages.first_ms) / max(len(ages.bins), 1)
+    boxes = []
+    for place, item in enumerate(ages.bins):
+        until = time_text(round(ages.first_ms + (place + 1) * length))
+        base = CHART_HEIGHT
+        for kind, count in (("stay", item.kept), ("go", item.gone)):
+            if count:
+                height = max(CHART_HEIGHT * count / highest, _TINY)
+                title = f"up to {until}: {count:,} markers {kind}"
+                boxes.append(Box(place * step, base - height, step * 0.92, height, kind, title))
+                base -= height
+    return boxes
+
+
+def age_place(ages: MarkerAges) -> float:
+    """The x of the delete horizon; negative where there is none to draw."""
+    if ages.horizon_ms < 0:
+        return -1.0
+    return WIDTH * (ages.horizon_ms - ages.first_ms) / max(ages.last_ms - ages.first_ms, 1)
+
+
+def tail(item: IndexTail) -> list[Box]:
+    """Entries and zeros of one time index, from its first byte to its last."""
+    whole = item.entry_bytes + item.zero_bytes
+    width = _width(item.entry_bytes, whole)
+    entries = Box(0.0, 0.0, width, 1.0, "entries", f"{item.entries:,} entries")
+    zeros = Box(width, 0.0, WIDTH - width, 1.0, "zeros", f"{bytes_text(item.zero_bytes)} of zeros")
+    return [entries, zeros] if item.entry_bytes else [zeros]
+
+
+def space(item: Space) -> SpaceDrawing:
+    """The line of free space: now, while apply runs, until purge, after it."""
+    figures = [step.bytes for step in item.applying] + [item.lowest, item.after_apply, item.after_purge, 0]
+    top, bottom = max(figures), min(figures)
+    room = max(top - bottom, 1)
+
+    def height(figure: int) -> float:
+        return 8.0 + (CHART_HEIGHT - 16.0) * (top - figure) / room
+
+    corners = [(0.0, height(0))]
+    corners += [
+        (APPLY_FROM + (APPLY_TO - APPLY_FROM) * step.done, height(step.bytes)) for step in item.applying
+    ]
+    corners += [(APPLY_TO, height(item.after_apply)), (PURGE_AT, height(item.after_apply))]
+    corners += [(PURGE_AT, height(item.after_purge)), (WIDTH, height(item.after_purge))]
+    path = "M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in corners)
+    return SpaceDrawing(path, height(0), height(item.lowest))
+
+
+def _width(part: int, whole: int) -> float:
+    """Share of the whole width; what is there is seen."""
+    if part <= 0 or whole <= 0:
+        return 0.0
+    return min(max(WIDTH * part / whole, _TINY), WIDTH)
+
+
+def _name(cell: Cell) -> str:
+    if cell.segments == 1:
+        return f"segment {cell.first_base:020d}"
+    return f"{cell.segments:,} segments from {cell.first_base:020d}"

@@ -1,0 +1,91 @@
+"""What a person asked for, and whether it is there: partitions by name, and the log directories of a broker."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shlex
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from krepair.errors import NotALogDirError, UsageError
+from krepair.logdir.config_files import read_server_properties
+from krepair.logdir.values import LogDir
+from krepair.options import Options
+
+_NAMED_AT_MOST: Final = 5
+
+
+def check_named(views: Sequence[LogDir], options: Options) -> None:
+    """Check that every topic and partition that was named is in one of the log directories: a typo looks healthy.
+
+    Raises:
+        NotALogDirError: one is in none of them; a name like it is given where there is one.
+    """
+    partitions = {(one.topic, one.number) for view in views for one in view.partitions}
+    topics = {topic for topic, _ in partitions}
+    folders = sorted(f"{topic}-{number}" for topic, number in partitions)
+    missing = [
+        f"topic {topic}{_like(topic, sorted(topics))}" for topic in options.topics if topic not in topics
+    ]
+    missing += [
+        f"partition {topic}-{number}{_like(f'{topic}-{number}', folders)}"
+        for topic, number in options.partitions
+        if (topic, number) not in partitions
+    ]
+    if not missing:
+        return
+    more = f", and {len(missing) - _NAMED_AT_MOST} more" if len(missing) > _NAMED_AT_MOST else ""
+    raise NotALogDirError(
+        f"{', '.join(view.path for view in views)}: not there: {', '.join(missing[:_NAMED_AT_MOST])}{more}",
+        next_command=f"krepair check {shlex.join(view.path for view in views)}",
+    )
+
+
+def _like(name: str, names: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, names, 1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def configured_log_dirs(config: str | None) -> tuple[str, ...]:
+    """The log directories that a ``server.properties`` names, in its order; empty where it names none.
+
+    ``log.dirs`` counts before ``log.dir`` (``KafkaConfig.logDirs``).
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    lines = {} if config is None else read_server_properties(config)
+    line = lines.get("log.dirs") or lines.get("log.dir")
+    return () if line is None else tuple(path.strip() for path in line.value.split(",") if path.strip())
+
+
+def log_dirs_asked_for(given: Iterable[str], config: str | None) -> list[str]:
+    """The log directories to look at: those given, else all of the configuration.
+
+    Raises:
+        UsageError: none is given, and no configuration names any.
+    """
+    paths = list(given)
+    if paths:
+        return paths
+    paths = list(configured_log_dirs(config))
+    if not paths:
+        where = (
+            "give LOGDIR, or --config server.properties"
+            if config is None
+            else f"{config} has neither log.dirs nor log.dir"
+        )
+        raise UsageError(f"no log directory is named: {where}")
+    return paths
+
+
+def log_dirs_left_out(given: Sequence[str], config: str | None) -> tuple[str, ...]:
+    """Log directories that the configuration names and that are not looked at, in its order.
+
+    Nothing is left out where none of them was given: then the directory is a copy, or of another host.
+    """
+    known = {os.path.realpath(path) for path in given}
+    configured = configured_log_dirs(config)
+    left = tuple(path for path in configured if os.path.realpath(path) not in known)
+    return left if len(left) < len(configured) else ()

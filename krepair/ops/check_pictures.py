@@ -1,0 +1,198 @@
+"""What the pictures of a ``check`` page show: plain values, worked out from the report alone."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from krepair.checks.catalogue import RULES
+from krepair.checks.rule import Finding, Severity
+from krepair.ops.reports import LogDirReport, PartitionSummary
+from krepair.plan.pictures import (
+    MOST_BARS,
+    BeforeAfter,
+    Content,
+    IndexTail,
+    Run,
+    longest_tails,
+    most_first,
+)
+
+DAMAGE_RULES: Final = frozenset({"KR301", "KR302", "KR303", "KR304", "KR305"})
+"""Rules whose findings say how many bytes of a ``.log`` are damaged."""
+
+ZERO_TAIL: Final = "KR201"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Makeup:
+    """What the logs of one partition, or of several together, are made of.
+
+    Attributes:
+        name: folder name, or how many partitions.
+        runs: the kinds, each once.
+    """
+
+    name: str
+    runs: tuple[Run, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Of all kinds."""
+        return sum(run.bytes for run in self.runs)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RuleCount:
+    """One rule that found something.
+
+    Attributes:
+        code: ``KRnnn``.
+        severity: of the rule.
+        title: of the rule.
+        fix: name for ``--fix``, or ``none``.
+        findings: how many.
+        partitions: in how many.
+        bytes: that they are about.
+    """
+
+    code: str
+    severity: Severity
+    title: str
+    fix: str
+    findings: int
+    partitions: int
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DiskSpace:
+    """What the next start needs on this disk, and what there is.
+
+    Attributes:
+        free: bytes.
+        needed: bytes that the next start may write.
+        kept: bytes of originals that applied plans keep.
+    """
+
+    free: int
+    needed: int
+    kept: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckPictures:
+    """Everything that the page of one log directory draws.
+
+    Attributes:
+        rules: what was found, worst first.
+        makeup: of the partitions with most markers, emptied batches and damage.
+        start: ``.log`` bytes now and after the next start, where the start takes some away.
+        tails: time indexes with a tail of zeros, longest first.
+        tails_left_out: how many more there are.
+        space: None where it was not worked out.
+    """
+
+    rules: tuple[RuleCount, ...]
+    makeup: tuple[Makeup, ...]
+    start: tuple[BeforeAfter, ...]
+    tails: tuple[IndexTail, ...]
+    tails_left_out: int
+    space: DiskSpace | None
+
+
+def check_pictures(report: LogDirReport) -> CheckPictures:
+    """What there is to draw of one log directory."""
+    tails = longest_tails(_tails(report.findings))
+    known = report.start_needs_bytes >= 0 and report.free_bytes >= 0
+    return CheckPictures(
+        rules=tuple(_rules(report.findings)),
+        makeup=_makeups(report),
+        start=most_first(_after_start(report)),
+        tails=tails[:MOST_BARS],
+        tails_left_out=max(0, len(tails) - MOST_BARS),
+        space=DiskSpace(
+            free=report.free_bytes,
+            needed=report.start_needs_bytes,
+            kept=sum(max(plan.bytes, 0) for plan in report.kept),
+        )
+        if known
+        else None,
+    )
+
+
+def _rules(findings: Iterable[Finding]) -> list[RuleCount]:
+    by_rule: defaultdict[str, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        by_rule[finding.rule].append(finding)
+    worst_first = {severity: place for place, severity in enumerate(Severity)}
+    counts = [
+        RuleCount(
+            code=code,
+            severity=RULES[code].severity,
+            title=RULES[code].title,
+            fix=RULES[code].fix,
+            findings=len(found),
+            partitions=len({finding.partition for finding in found if finding.partition}),
+            bytes=sum(finding.bytes for finding in found),
+        )
+        for code, found in by_rule.items()
+    ]
+    return sorted(counts, key=lambda count: (worst_first[count.severity], count.code))
+
+
+def _makeups(report: LogDirReport) -> tuple[Makeup, ...]:
+    damaged: Counter[str] = Counter()
+    for finding in report.findings:
+        if finding.rule in DAMAGE_RULES:
+            damaged[finding.partition] += finding.bytes
+    rows = [_makeup(partition, damaged[partition.partition]) for partition in report.partitions]
+    rows = [row for row in rows if any(run.content != Content.RECORDS for run in row.runs)]
+    rows.sort(key=lambda row: (-_not_records(row), row.name))
+    shown, rest = rows[:MOST_BARS], rows[MOST_BARS:]
+    if rest:
+        sums: Counter[Content] = Counter()
+        for row in rest:
+            sums.update(dict(row.runs))
+        runs = tuple(Run(content, sums[content]) for content in Content if sums[content])
+        shown.append(Makeup(name=f"{len(rest):,} others together", runs=runs))
+    return tuple(shown)
+
+
+def _not_records(row: Makeup) -> int:
+    return sum(run.bytes for run in row.runs if run.content != Content.RECORDS)
+
+
+def _makeup(partition: PartitionSummary, damaged: int) -> Makeup:
+    damaged = min(damaged, partition.log_bytes)
+    rest = partition.log_bytes - partition.marker_bytes - partition.emptied_bytes - damaged
+    runs = (
+        Run(Content.RECORDS, rest),
+        Run(Content.MARKERS, partition.marker_bytes),
+        Run(Content.EMPTIED, partition.emptied_bytes),
+        Run(Content.DAMAGED, damaged),
+    )
+    return Makeup(name=partition.partition, runs=tuple(run for run in runs if run.bytes > 0))
+
+
+def _after_start(report: LogDirReport) -> Iterable[BeforeAfter]:
+    now = {partition.partition: partition.log_bytes for partition in report.partitions}
+    for line in report.forecast:
+        # without segments the start was not played through: nothing is wrong with the partition
+        if line.log_bytes and line.partition in now:
+            after = sum(size for _, size in line.log_bytes)
+            if after < now[line.partition]:
+                yield BeforeAfter(name=line.partition, before=now[line.partition], after=after)
+
+
+def _tails(findings: Iterable[Finding]) -> Iterable[IndexTail]:
+    for finding in findings:
+        if finding.rule == ZERO_TAIL and finding.position >= 0 and finding.bytes > 0:
+            yield IndexTail(
+                partition=finding.partition,
+                file=finding.file,
+                entry_bytes=finding.position,
+                zero_bytes=finding.bytes,
+            )

@@ -1,0 +1,120 @@
+"""Files that a run writes beside its answer: metrics, a page. Whole or not at all; never over somebody else's file."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from krepair.durable.disk import Attributes, Disk
+from krepair.durable.real_disk import RealDisk
+from krepair.errors import RefusedError, UsageError
+
+_MODE: Final = 0o644
+"""Others read it: the node exporter, a browser."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputKind:
+    """One kind of such files.
+
+    Attributes:
+        option: that names the file.
+        what: what it is, in the plural.
+        first: bytes that every file of the kind begins with.
+        suffix: that its name must have, or empty.
+        why_suffix: who asks for it.
+    """
+
+    option: str
+    what: str
+    first: bytes
+    suffix: str = ""
+    why_suffix: str = ""
+
+
+def check_place(kind: OutputKind, path: str, log_dirs: Iterable[str]) -> str:
+    """Prove, before any work, that a file of a kind may be written to a path.
+
+    Args:
+        kind: of file.
+        path: where it is to go.
+        log_dirs: log directories of this run.
+
+    Returns:
+        The absolute path, links in its folders resolved.
+
+    Raises:
+        RefusedError: it is in a log directory, or a file is there that krepair did not write.
+        UsageError: another suffix, or no such folder.
+    """
+    folder, name = os.path.split(os.path.abspath(path))
+    folder = os.path.realpath(folder)
+    target = os.path.join(folder, name)
+    if not name.endswith(kind.suffix):
+        raise UsageError(f"{kind.option} {path!r}: {kind.why_suffix} {kind.suffix}")
+    for log_dir in log_dirs:
+        root = os.path.realpath(log_dir)
+        if target.startswith(root.rstrip("/") + "/"):
+            raise RefusedError(f"{path}: {kind.what} are never written into the log directory {root}")
+    if not os.path.isdir(folder):
+        raise UsageError(f"{kind.option} {path!r}: the folder {folder} is not there")
+    if not _replaceable(kind, target):
+        raise RefusedError(
+            f"{path}: is there and was not written by krepair; it is not overwritten",
+            next_command=f"the same command with another file after {kind.option}",
+        )
+    return target
+
+
+def _replaceable(kind: OutputKind, target: str) -> bool:
+    try:
+        descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return False
+        head = os.read(descriptor, len(kind.first))
+        return not head or head == kind.first
+    finally:
+        os.close(descriptor)
+
+
+def write(kind: OutputKind, target: str, data: bytes, disk: Disk | None = None) -> None:
+    """Write a file so that readers see the old one or the new one, whole.
+
+    Args:
+        kind: of file.
+        target: from ``check_place``.
+        data: what is to be in it.
+        disk: does it.
+
+    Raises:
+        OSError: the operating system refused.
+    """
+    disk = disk or RealDisk()
+    folder, name = os.path.split(target)
+    temporary = os.path.join(folder, f".{name}.{os.getpid()}.tmp")
+    try:
+        if disk.tree.is_there(temporary):
+            disk.unlink(temporary)
+        disk.create(temporary, data)
+        made = os.stat(temporary)
+        disk.set_attributes(temporary, Attributes(made.st_uid, made.st_gid, _MODE, made.st_mtime_ns, {}))
+        if not _replaceable(kind, target):  # since the run began, as a plan of this run may have come there
+            raise FileExistsError(
+                errno.EEXIST, f"a file is there that krepair did not write as {kind.what}", target
+            )
+        disk.rename(temporary, target)
+        disk.sync_dir(folder)
+    except OSError:
+        with suppress(OSError):
+            disk.unlink(temporary)
+        raise

@@ -1,0 +1,160 @@
+"""Second reading of a ``.txnindex`` that was made anew: the aborted transactions of a partition, by a plain replay.
+
+The first reading is a kernel that links open transactions in a list (``krepair.kernels.transactions``). This one keeps
+a dictionary, and looks for the earliest open transaction each time one ends.
+
+Source: ``ProducerAppendInfo.appendEndTxnMarker``, ``ProducerStateManager.lastStableOffset`` (2.2.1, 2.8, 3.9);
+KAFKA-10702 for markers without data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from msgspec import Struct
+
+from krepair.durable.tree import Tree
+from krepair.formats import batch_v2, txn_index
+from krepair.formats.control import ControlType, decode_key
+from krepair.formats.damage import Damage
+from krepair.formats.record import batch_records
+from krepair.formats.txn_index import AbortedTxn
+from krepair.logdir.reading import read_whole
+from krepair.pipeline.items import Place
+from krepair.pipeline.readings.partition import LogFile, Part, Reading, parts_of, read_kept, reading_at
+
+TXN_INDEX_AT_MOST_BYTES = 1 << 30
+
+
+class AbortedItem(Struct, frozen=True, kw_only=True):
+    """Read the ``.txnindex`` of one segment.
+
+    Attributes:
+        place: of the partition.
+        base_offset: of the segment.
+        path: absolute path of its ``.txnindex``; a file that is not there has no entries.
+        original: absolute path of the kept one, empty if there was none. One that is gone was purged.
+        logs: of all segments, ascending. A transaction may begin in any of them.
+    """
+
+    place: Place
+    base_offset: int
+    path: str
+    original: str
+    logs: tuple[LogFile, ...]
+
+
+def verify_aborted(item: AbortedItem) -> Reading:
+    """Replay the partition up to the end of the segment, and hold the file against it."""
+    return reading_at(item.place, lambda tree: _read(item, tree))
+
+
+def _read(item: AbortedItem, tree: Tree) -> Reading:
+    try:
+        data = read_whole(item.path, TXN_INDEX_AT_MOST_BYTES, tree)
+    except FileNotFoundError:
+        data = b""
+    damage = txn_index.damage(data, item.base_offset)
+    if damage:
+        text = f"position {damage[0].position}: {damage[0].expected} was expected, found {damage[0].found}"
+        return Reading(problems=(text,))
+    original = read_kept(item.original, TXN_INDEX_AT_MOST_BYTES, tree)
+    recorded = None if item.original and original is None else set(txn_index.decode(original or b""))
+    replay, read = _Replay(), 0
+    logs = [log for log in item.logs if log.base_offset <= item.base_offset]
+    for part in parts_of(logs, tree, check_crc=False):
+        read += int(part.walked.sizes.sum())
+        replay.keeps = part.base_offset == item.base_offset
+        replay.take(part)
+        if part.walked.problem:
+            text = f"{part.base_offset:020d}.log, position {part.walked.position}: {part.walked.problem}"
+            return Reading(problems=(text,), bytes=read)
+    log_start = item.logs[0].base_offset if item.logs else 0
+    problems = _problems(txn_index.decode(data), replay, recorded, log_start)
+    return Reading(problems=tuple(problems)[:1], bytes=read)
+
+
+@dataclass
+class _Replay:
+    """Open transactions by producer, and what ended in the segment that counts.
+
+    Attributes:
+        keeps: whether the batches at hand are of that segment.
+        aborted: (producer id, offset of the marker) -> the entry of each aborted transaction with data.
+        without_data: the same keys, of abort markers without data.
+        compacted: whether records are missing from the log.
+    """
+
+    keeps: bool = False
+    aborted: dict[tuple[int, int], AbortedTxn] = field(default_factory=dict)
+    without_data: set[tuple[int, int]] = field(default_factory=set)
+    compacted: bool = False
+    _opened: dict[int, int] = field(default_factory=dict)
+    _next_offset: int = -1
+
+    def take(self, part: Part) -> None:
+        """The next batches."""
+        if not len(part.firsts):
+            return
+        headers, firsts, lasts = part.walked.headers, part.firsts, part.lasts
+        before = np.append(self._next_offset if self._next_offset >= 0 else firsts[0], lasts[:-1] + 1)
+        short = part.is_v2 & (headers["record_count"] < lasts - firsts + 1)
+        self.compacted = self.compacted or bool((firsts > before).any() or short.any())
+        self._next_offset = int(lasts[-1]) + 1
+        transactional = (headers["attributes"] & (batch_v2.TRANSACTIONAL | batch_v2.CONTROL)) != 0
+        for at in np.flatnonzero(part.is_v2 & transactional & (headers["producer_id"] >= 0)).tolist():
+            producer_id, first = int(headers["producer_id"][at]), int(firsts[at])
+            if not headers["attributes"][at] & batch_v2.CONTROL:
+                self._opened.setdefault(producer_id, first)
+            elif headers["record_count"][at]:
+                self._marker(producer_id, first, part.batch(at))
+
+    def _marker(self, producer_id: int, offset: int, raw: bytes) -> None:
+        record = next(iter(batch_records(raw, 0)), None)
+        key = decode_key(None if record is None or isinstance(record, Damage) else record.key)
+        if isinstance(key, Damage) or not key.is_end_txn:
+            return
+        first = self._opened.pop(producer_id, -1)
+        if key.type_id != ControlType.ABORT or not self.keeps:
+            return
+        if first < 0:
+            self.without_data.add((producer_id, offset))
+            return
+        stable = min(self._opened.values(), default=offset + 1)
+        entry = AbortedTxn(txn_index.VERSION, producer_id, first, offset, stable)
+        self.aborted[producer_id, offset] = entry
+
+
+def _problems(
+    entries: tuple[AbortedTxn, ...], replay: _Replay, recorded: set[AbortedTxn] | None, log_start: int
+) -> Iterator[str]:
+    left = dict(replay.aborted)
+    for number, entry in enumerate(entries):
+        where = f"position {number * txn_index.ENTRY_SIZE}"
+        key = (entry.producer_id, entry.last_offset)
+        expected = left.pop(key, None)
+        if expected is None:
+            if key not in replay.without_data:
+                yield f"{where}: no transaction of producer {key[0]} was aborted at offset {key[1]}"
+        elif entry != expected and not _may_differ(entry, expected, replay, recorded, log_start):
+            wants = f"first offset {expected.first_offset}, last stable offset {expected.last_stable_offset}"
+            found = f"{entry.first_offset} and {entry.last_stable_offset}"
+            yield f"{where}: {wants} were expected, found {found}"
+    for producer_id, offset in left:
+        yield f"the transaction of producer {producer_id} that was aborted at offset {offset} is missing"
+
+
+def _may_differ(
+    entry: AbortedTxn,
+    expected: AbortedTxn,
+    replay: _Replay,
+    recorded: set[AbortedTxn] | None,
+    log_start: int,
+) -> bool:
+    """Whether the entry was recorded, and tells of what the log has lost since."""
+    if recorded is not None and entry not in recorded:
+        return False
+    below = entry.first_offset < log_start
+    return replay.compacted or (below and 0 <= entry.last_stable_offset <= expected.last_stable_offset)

@@ -1,0 +1,264 @@
+"""Second reading of a ``leader-epoch-checkpoint``: its answers against every batch, its lines against the original.
+
+The first reading merges lines (``krepair.rules.epochs``). This one asks, batch by batch, which epoch the new file names
+for its offsets, and whether each line of it comes from somewhere.
+
+Source: ``LeaderEpochFileCache.endOffsetFor`` (2.2.1, 3.9): the entry in force at an offset is the last that starts at
+or below it; KIP-101.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from msgspec import Struct
+
+from krepair.durable.tree import Tree
+from krepair.formats.checkpoint import EpochEntry, decode_epochs, encode_epochs
+from krepair.pipeline.items import Place
+from krepair.pipeline.readings.partition import (
+    Int64s,
+    LogFile,
+    Part,
+    Reading,
+    not_the_planned_file,
+    parts_of,
+    read_kept,
+    reading_at,
+)
+from krepair.plan.model import ReplaceFile
+
+MOST_BYTES = 64 << 20
+_LINE = re.compile(rb"([0-9]+)[ \t]+([0-9]+)")
+_NO_EPOCH = -1
+
+
+class EpochsItem(Struct, frozen=True, kw_only=True):
+    """Read a leader epoch checkpoint that was made anew.
+
+    Attributes:
+        place: of the partition.
+        change: of the plan.
+        path: absolute path of the new file.
+        original: absolute path of the kept one, empty if none is kept.
+        logs: of the segments that the file was made of, ascending, at least one.
+        logs_are_whole: whether these logs are as they were then. If not, batches may be missing, and it is only asked
+            whether the file names the right epochs for those that are there.
+        log_start: what ``log-start-offset-checkpoint`` says of the partition, -1 if nothing.
+        compacts: whether the topic is compacted.
+        zero_counts: whether the broker writes epoch 0 (2.7 and later).
+    """
+
+    place: Place
+    change: ReplaceFile
+    path: str
+    original: str
+    logs: tuple[LogFile, ...]
+    log_start: int
+    compacts: bool
+    logs_are_whole: bool = True
+    zero_counts: bool = True
+
+
+def verify_epochs(item: EpochsItem) -> Reading:
+    """Read the new file, and every batch header of the partition."""
+    return reading_at(item.place, lambda tree: _read(item, tree))
+
+
+def _read(item: EpochsItem, tree: Tree) -> Reading:
+    data, wrong = not_the_planned_file(item.path, item.change, tree)
+    if wrong:
+        return Reading(problems=(wrong,))
+    found = decode_epochs(data)
+    if found.damage or encode_epochs(found.entries) != data:
+        text = found.damage[0].expected if found.damage else "the bytes that a broker writes"
+        return Reading(problems=(f"{text} was expected",))
+    log = _Log(item, found.entries, _log_start(item, tree))
+    read = 0
+    for part in parts_of(item.logs, tree, check_crc=False):
+        log.take(part)
+        read += int(part.walked.sizes.sum())
+    original = read_kept(item.original, MOST_BYTES + 1, tree)
+    known = item.change.size_before < 0 or original is not None
+    recorded = _Recorded.of(original) if known else None
+    return Reading(problems=tuple(_problems(item, found.entries, log, recorded)), bytes=read)
+
+
+def _log_start(item: EpochsItem, tree: Tree) -> int:
+    """The recorded log start, if it lies in the log; else the first segment's base offset."""
+    first, end = item.logs[0].base_offset, item.logs[-1].base_offset
+    for part in parts_of(item.logs[-1:], tree, check_crc=False):
+        end = max([end, *(part.lasts[-1:] + 1).tolist()])
+    return item.log_start if first < item.log_start <= end else first
+
+
+class _Recorded(NamedTuple):
+    """What the original said, read leniently.
+
+    Attributes:
+        lines: every line of two numbers.
+        cut: the last of them, if it has no line end, so that its number may be cut.
+        intact: whether nothing of the file itself speaks against it.
+    """
+
+    lines: tuple[EpochEntry, ...] = ()
+    cut: EpochEntry | None = None
+    intact: bool = False
+
+    @classmethod
+    def of(cls, data: bytes | None) -> _Recorded:
+        if data is None:
+            return cls()
+        matches = [_LINE.fullmatch(line.strip()) for line in re.split(rb"\r\n|\n|\r", data)]
+        lines = tuple(EpochEntry(int(match[1]), int(match[2])) for match in matches if match)
+        whole = data.endswith((b"\n", b"\r"))
+        cut = None if whole or not matches or not matches[-1] else lines[-1]
+        intact = bool(lines) and not decode_epochs(data).damage
+        return cls(lines, cut, intact)
+
+
+class _Misnamed(NamedTuple):
+    """A batch whose offsets the new file gives to another epoch.
+
+    Attributes:
+        offset: first of its offsets that counts.
+        shown: its epoch, or the greatest before it.
+        named: entry in force there, None if there is none.
+    """
+
+    offset: int
+    shown: int
+    named: EpochEntry | None
+
+
+class _Rise(NamedTuple):
+    """A batch whose epoch is greater than that of all before it."""
+
+    epoch: int
+    first: int
+    before: int
+
+
+class _Log:
+    """What the batches show; those below the log start count for the greatest epoch only."""
+
+    def __init__(self, item: EpochsItem, entries: Sequence[EpochEntry], start: int) -> None:
+        self.entries = entries
+        self.starts = np.array([entry.start_offset for entry in entries], np.int64)
+        self.epochs = np.array([_NO_EPOCH, *(entry.epoch for entry in entries)], np.int64)
+        self.start = start
+        self.compacted = item.compacts
+        self.damaged = False
+        self.highest, self.last, self.end = _NO_EPOCH, -1, item.logs[0].base_offset
+        self.rises: list[_Rise] = []
+        self.misnamed: list[_Misnamed] = []
+        self._segment = -1
+
+    def take(self, part: Part) -> None:
+        """The next batches."""
+        if part.base_offset != self._segment:
+            self.compacted = self.compacted or 0 <= self.last < part.base_offset - 1
+            self._segment = part.base_offset
+            self.end = max(self.end, part.base_offset)
+        self.damaged = self.damaged or bool(part.walked.problem)
+        self.compacted = self.compacted or bool(part.walked.problem)
+        if not len(part.firsts):
+            return
+        firsts, lasts = part.firsts, part.lasts
+        epochs = np.where(part.is_v2, part.walked.headers["partition_leader_epoch"], _NO_EPOCH).astype(
+            np.int64
+        )
+        shown = np.maximum(np.maximum.accumulate(epochs), self.highest)
+        befores = np.append(self.last, lasts[:-1])
+        previous = np.append(self.highest, shown[:-1])
+        for at in np.flatnonzero(shown > previous).tolist():
+            self.rises.append(_Rise(int(shown[at]), int(firsts[at]), int(befores[at])))
+        self._name(np.maximum(firsts, self.start), lasts, shown)
+        self.highest, self.last = int(shown[-1]), int(lasts[-1])
+        self.end = max(self.end, self.last + 1)
+
+    def _name(self, firsts: Int64s, lasts: Int64s, shown: Int64s) -> None:
+        for offsets in (firsts, lasts):
+            force = np.searchsorted(self.starts, offsets, side="right")
+            wrong = (self.epochs[force] != shown) & (lasts >= self.start)
+            # one of each stretch is enough to tell
+            edges = wrong & np.append(
+                True, (force[1:] != force[:-1]) | (shown[1:] != shown[:-1]) | ~wrong[:-1]
+            )
+            for at in np.flatnonzero(edges).tolist():
+                entry = self.entries[int(force[at]) - 1] if force[at] else None
+                self.misnamed.append(_Misnamed(int(offsets[at]), int(shown[at]), entry))
+
+
+def _problems(
+    item: EpochsItem, entries: Sequence[EpochEntry], log: _Log, recorded: _Recorded | None
+) -> Iterator[str]:
+    for entry in entries:
+        if entry.start_offset < 0 or entry.epoch < 0:
+            yield f"epoch {entry.epoch} starts at {entry.start_offset}: a negative number"
+        if entry.start_offset > log.end and not log.damaged and item.logs_are_whole:
+            yield f"epoch {entry.epoch} starts at {entry.start_offset}, past the log end {log.end}"
+    for one in log.misnamed:
+        if not _may_be(item, one, log, recorded):
+            named = f"epoch {one.named.epoch}" if one.named else "no epoch"
+            yield f"offset {one.offset} is of epoch {one.shown}, the file gives it to {named}"
+            break
+    if recorded is not None and item.logs_are_whole:
+        yield from _invented(entries, log, recorded)
+        yield from _dropped(entries, log, recorded)
+
+
+def _may_be(item: EpochsItem, one: _Misnamed, log: _Log, recorded: _Recorded | None) -> bool:
+    """Whether the file may name another epoch: without one, for epoch 0, or as compaction leaves room for."""
+    if one.shown == _NO_EPOCH:
+        return True
+    if one.named is None and one.shown == 0:
+        left_out = recorded is None or (recorded.intact and all(line.epoch for line in recorded.lines))
+        if left_out or not item.zero_counts:
+            return True
+    # Where a line of the original speaks against batches of a compacted log, the merge keeps the line.
+    return log.compacted and (recorded is None or not all(_agrees(line, log) for line in recorded.lines))
+
+
+def _agrees(line: EpochEntry, log: _Log) -> bool:
+    """Whether no batch speaks against a line: none of a lower epoch at its start or later, none of it before."""
+    start = max(line.start_offset, log.start)
+    rise = next((rise for rise in log.rises if rise.epoch >= line.epoch), None)
+    if rise is None:
+        return start > log.last
+    return rise.before < start <= max(rise.first, log.start)
+
+
+def _is_recorded(entry: EpochEntry, log: _Log, recorded: _Recorded) -> bool:
+    """Whether an entry stands in the original, or was moved up to the log start from there."""
+    moved = entry.start_offset == log.start
+    return any(
+        line == entry or (moved and line.epoch == entry.epoch and line.start_offset <= log.start)
+        for line in recorded.lines
+    )
+
+
+def _invented(entries: Sequence[EpochEntry], log: _Log, recorded: _Recorded) -> Iterator[str]:
+    shown = {(rise.epoch, max(rise.first, log.start)) for rise in log.rises}
+    for entry in entries:
+        if tuple(entry) not in shown and not _is_recorded(entry, log, recorded):
+            yield f"epoch {entry.epoch} at {entry.start_offset} is neither in the log nor in the original"
+
+
+def _dropped(entries: Sequence[EpochEntry], log: _Log, recorded: _Recorded) -> Iterator[str]:
+    """Lines of the original that nothing speaks against, and that are gone."""
+    epochs = [entry.epoch for entry in entries]
+    for line in recorded.lines:
+        at = bisect_left(epochs, line.epoch)
+        there = at < len(epochs) and epochs[at] == line.epoch
+        if there or line == recorded.cut or not log.start < line.start_offset <= log.end:
+            continue
+        fits = (at == 0 or entries[at - 1].start_offset < line.start_offset) and (
+            at == len(entries) or line.start_offset < entries[at].start_offset
+        )
+        if fits and _agrees(line, log):
+            yield f"epoch {line.epoch} at {line.start_offset} of the original is gone, and nothing speaks against it"

@@ -1,0 +1,175 @@
+"""What all readings have in common: the outcome, the files of a partition, and its log batch by batch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import numpy as np
+from msgspec import Struct
+
+from krepair.checks.walk import Walked, walk
+from krepair.durable.tree import Tree
+from krepair.formats import batch_v2
+from krepair.kernels.places import claimed_places
+from krepair.kernels.scan import ReadInto
+from krepair.logdir.fingerprint import digest_bytes
+from krepair.logdir.reading import opened_for_reading, read_whole, why
+from krepair.pipeline.items import Place
+from krepair.pipeline.place import reached
+from krepair.plan.model import ReplaceFile
+
+Int64s = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class Reading(Struct, frozen=True, kw_only=True):
+    """What a second reading came to.
+
+    Attributes:
+        problems: one line each; empty if all is as it should be.
+        bytes: of ``.log`` that were read.
+    """
+
+    problems: tuple[str, ...] = ()
+    bytes: int = 0
+
+
+def reading_at(place: Place, read: Callable[[Tree], Reading]) -> Reading:
+    """Open the log directory and read; what cannot be read is a problem, never an exception."""
+    tree, wrong = reached(place)
+    if wrong:
+        return Reading(problems=(wrong,))
+    try:
+        return read(tree)
+    except OSError as error:
+        name = str(error.filename or place.path).rpartition("/")[2]
+        return Reading(problems=(f"{name}: could not be read: {why(error)}",))
+
+
+def not_the_planned_file(path: str, change: ReplaceFile, tree: Tree) -> tuple[bytes, str]:
+    """The bytes of a replaced file, and how they are not those of the plan, or empty.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    data = read_whole(path, change.size_after + 1, tree)
+    if (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
+        return data, f"is not the file of {change.size_after} bytes that the plan makes"
+    return data, ""
+
+
+def read_kept(path: str, at_most: int, tree: Tree) -> bytes | None:
+    """The bytes of a kept original; None where none is named, or it is not there any more.
+
+    Raises:
+        OSError: it is there and cannot be read.
+    """
+    if not path:
+        return None
+    try:
+        return read_whole(path, at_most, tree)
+    except FileNotFoundError:
+        return None
+
+
+class LogFile(Struct, frozen=True, kw_only=True):
+    """Where the ``.log`` of a segment is: in its folder, or among the kept originals.
+
+    Attributes:
+        base_offset: of the segment.
+        path: absolute path.
+        cut: absolute path of the kept bytes that were cut from its end, empty if none were.
+    """
+
+    base_offset: int
+    path: str
+    cut: str = ""
+
+
+class Part(NamedTuple):
+    """Some batches of a segment, side by side.
+
+    Attributes:
+        base_offset: of the segment.
+        read_into: fills a buffer from a position of its ``.log``.
+        walked: the batches.
+    """
+
+    base_offset: int
+    read_into: ReadInto
+    walked: Walked
+
+    def batch(self, at: int) -> bytes:
+        """The bytes of one of the batches."""
+        buffer = bytearray(int(self.walked.sizes[at]))
+        return bytes(buffer[: self.read_into(memoryview(buffer), int(self.walked.positions[at]))])
+
+    @property
+    def firsts(self) -> Int64s:
+        """Base offset of each batch."""
+        found: Int64s = self.walked.headers["base_offset"].astype(np.int64)
+        return found
+
+    @property
+    def lasts(self) -> Int64s:
+        """Last offset of each batch."""
+        found: Int64s = self.firsts + self.walked.headers["last_offset_delta"].astype(np.int64)
+        return found
+
+    @property
+    def is_v2(self) -> Any:
+        """bool[N]: whether each is a batch of v2, not a message of v0 or v1."""
+        return self.walked.headers["magic"] == batch_v2.MAGIC
+
+
+def parts_of(logs: Iterable[LogFile], tree: Tree, *, check_crc: bool) -> Iterator[Part]:
+    """The batches of segments, in the order given. A damaged segment ends with a part that tells its problem.
+
+    Raises:
+        OSError: a log cannot be read.
+    """
+    for log in logs:
+        with ExitStack() as opened:
+            pieces = []
+            for path in (log.path, log.cut):
+                if path:
+                    descriptor = opened.enter_context(opened_for_reading(path, tree))
+                    pieces.append((descriptor, os.fstat(descriptor).st_size))
+            read_into, size = _one_after_the_other(pieces), sum(size for _, size in pieces)
+            for walked in walk(read_into, size, claim=claimed_places, check_crc=check_crc):
+                yield Part(log.base_offset, read_into, walked)
+
+
+def _one_after_the_other(pieces: Sequence[tuple[int, int]]) -> ReadInto:
+    """Reads open files of known sizes as if they were one."""
+
+    def read_into(buffer: memoryview, position: int) -> int:
+        done, start = 0, 0
+        for descriptor, size in pieces:
+            at = position + done - start
+            if 0 <= at < size and done < len(buffer):
+                got = os.preadv(descriptor, [buffer[done : done + size - at]], at)
+                done += got
+                if got < min(len(buffer), size - at):
+                    return done
+            start += size
+        return done
+
+    return read_into
+
+
+def log_end_of(log: LogFile, tree: Tree) -> int | None:
+    """The offset after the last batch of the last segment, by a walk with every CRC; None where damage hides it.
+
+    Raises:
+        OSError: the log cannot be read.
+    """
+    end = log.base_offset
+    for part in parts_of([log], tree, check_crc=True):
+        if len(part.firsts):
+            end = max(end, int(part.lasts[-1]) + 1)
+        if part.walked.problem:
+            return None
+    return end

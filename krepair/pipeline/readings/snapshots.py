@@ -1,0 +1,248 @@
+"""Second reading of a producer snapshot that was made anew: its producers by a plain replay, batch by batch.
+
+The first reading folds the scan's summaries of whole segments (``krepair.rules.snapshots``). This one keeps a small
+object per producer and takes one batch after the other, as a broker does.
+
+Source: ``ProducerStateManager``, ``ProducerStateEntry`` and ``ProducerAppendInfo`` (2.2.1, 2.8.2, 3.9.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from msgspec import Struct
+
+from krepair.durable.tree import Tree
+from krepair.formats import batch_v2, producer_snapshot
+from krepair.formats.control import decode_end_txn, decode_key
+from krepair.formats.damage import Damage
+from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
+from krepair.formats.record import batch_records
+from krepair.logdir.reading import read_whole
+from krepair.pipeline.items import Place
+from krepair.pipeline.readings.partition import (
+    LogFile,
+    Part,
+    Reading,
+    not_the_planned_file,
+    parts_of,
+    reading_at,
+)
+from krepair.plan.model import ReplaceFile
+
+SNAPSHOT_AT_MOST_BYTES = 1 << 30
+_MARKERS_TELL_THE_TIME = (2, 4, 1)
+_LOADS_BELOW_LOG_START = (2, 4, 0)
+_SHOWN_AT_MOST = 3
+
+
+class SnapshotItem(Struct, frozen=True, kw_only=True):
+    """Read a producer snapshot that was made at the log end.
+
+    Attributes:
+        place: of the partition.
+        change: of the plan.
+        path: absolute path of the new file.
+        earlier: (offset, absolute path) of every snapshot that was there when the plan was made, where it is now: in
+            the folder or kept. The one that the new file replaces is its kept original.
+        logs: of the segments that the file was made of, ascending, at least one.
+        logs_are_whole: whether these logs are as they were then. If not, only the file's own bytes are read.
+        log_start: what ``log-start-offset-checkpoint`` says of the partition, -1 if nothing.
+        version: of the broker that will start, empty if not known.
+        now_ms: the plan's clock.
+        expiry_ms: after how long without a batch that broker forgets a producer.
+    """
+
+    place: Place
+    change: ReplaceFile
+    path: str
+    earlier: tuple[tuple[int, str], ...]
+    logs: tuple[LogFile, ...]
+    log_start: int
+    version: tuple[int, ...]
+    now_ms: int
+    expiry_ms: int
+    logs_are_whole: bool = True
+
+
+def verify_snapshot(item: SnapshotItem) -> Reading:
+    """Read the new file, the snapshot that was the newest, and the log from there on."""
+    return reading_at(item.place, lambda tree: _read(item, tree))
+
+
+def _read(item: SnapshotItem, tree: Tree) -> Reading:
+    data, wrong = not_the_planned_file(item.path, item.change, tree)
+    if wrong:
+        return Reading(problems=(wrong,))
+    found = producer_snapshot.decode(data)
+    if isinstance(found, Damage):
+        return Reading(problems=(f"{found.expected} was expected, found {found.found}",))
+    log_end = int(item.change.name.partition(".")[0])
+    first = item.logs[0].base_offset
+    start = item.log_start if first < item.log_start <= log_end else first
+    base, missing = _newest(item, start, log_end, tree)
+    if missing or not item.logs_are_whole:
+        return Reading()  # what the file was made of is not there any more
+    replay = _Replay(item, start if base is None else max(base[0], start))
+    replay.load(ProducerSnapshot(()) if base is None else base[1], start)
+    read, end = 0, first
+    for part in parts_of(_needed(item.logs, replay.start), tree, check_crc=True):
+        replay.take(part)
+        read += int(part.walked.sizes.sum())
+        end = max([end, part.base_offset, *(part.lasts[-1:] + 1).tolist()])
+        if part.walked.problem and part.base_offset != item.logs[-1].base_offset:
+            text = f"{part.base_offset:020d}.log, position {part.walked.position}: {part.walked.problem}"
+            return Reading(problems=(text,), bytes=read)
+    end = max(end, item.logs[-1].base_offset)
+    problems = [] if end == log_end else [f"the log ends at offset {end}"]
+    problems += _differences(found, replay.entries())
+    return Reading(problems=tuple(problems), bytes=read)
+
+
+def _needed(logs: tuple[LogFile, ...], start: int) -> list[LogFile]:
+    """The logs that may have batches from an offset on."""
+    ends = [*(log.base_offset for log in logs[1:]), 2**63 - 1]
+    return [log for log, end in zip(logs, ends, strict=True) if end > start]
+
+
+def _newest(
+    item: SnapshotItem, start: int, log_end: int, tree: Tree
+) -> tuple[tuple[int, ProducerSnapshot] | None, bool]:
+    """The newest snapshot that a broker would load, and whether a newer one is gone that may have been it."""
+    for offset, path in sorted(item.earlier, reverse=True):
+        if not start < offset <= log_end:
+            continue
+        try:
+            found = producer_snapshot.decode(read_whole(path, SNAPSHOT_AT_MOST_BYTES, tree))
+        except FileNotFoundError:
+            return None, True
+        if not isinstance(found, Damage):
+            return (offset, found), False
+    return None, False
+
+
+@dataclass
+class _Producer:
+    """One producer, as a broker knows it."""
+
+    epoch: int
+    sequence: int = -1
+    offset: int = -1
+    delta: int = 0
+    data_time: int = -1
+    time: int = -1
+    coordinator: int = -1
+    opened: int = -1
+
+    def enter(self, epoch: int) -> None:
+        """A batch of an epoch: another one than before forgets the data of that."""
+        if epoch != self.epoch:
+            self.epoch, self.sequence, self.offset, self.delta, self.data_time = epoch, -1, -1, 0, -1
+
+
+class _Replay:
+    def __init__(self, item: SnapshotItem, start: int) -> None:
+        self.start = start
+        self.item = item
+        self.producers: dict[int, _Producer] = {}
+
+    def _older_than(self, since: tuple[int, int, int]) -> bool:
+        return bool(self.item.version) and self.item.version < since
+
+    def _is_forgotten(self, opened: int, time: int) -> bool:
+        return opened < 0 and self.item.now_ms - time >= self.item.expiry_ms
+
+    def load(self, snapshot: ProducerSnapshot, log_start: int) -> None:
+        """Begin with what a snapshot says."""
+        for entry in snapshot.entries:
+            if self._is_forgotten(entry.current_txn_first_offset, entry.timestamp):
+                continue
+            if self._older_than(_LOADS_BELOW_LOG_START) and entry.last_offset < log_start:
+                continue
+            self.producers[entry.producer_id] = _Producer(
+                epoch=entry.producer_epoch,
+                sequence=entry.last_sequence,
+                offset=entry.last_offset,
+                delta=entry.offset_delta,
+                data_time=entry.timestamp,
+                time=entry.timestamp,
+                coordinator=entry.coordinator_epoch,
+                opened=max(entry.current_txn_first_offset, -1),
+            )
+
+    def take(self, part: Part) -> None:
+        """The next batches; those that end before the start were in the snapshot already."""
+        headers = part.walked.headers
+        mine = part.is_v2 & (headers["producer_id"] >= 0) & (part.lasts >= self.start)
+        for at in np.flatnonzero(mine).tolist():
+            header = batch_v2.BatchHeader(*headers[at].tolist())
+            if not header.attributes & batch_v2.CONTROL:
+                self._data(header)
+            elif header.record_count:
+                self._marker(header, part.batch(at))
+
+    def _data(self, header: batch_v2.BatchHeader) -> None:
+        producer = self.producers.setdefault(header.producer_id, _Producer(header.producer_epoch))
+        producer.enter(header.producer_epoch)
+        producer.sequence = (
+            batch_v2.next_sequence(header.base_sequence, header.last_offset_delta)
+            if header.base_sequence >= 0
+            else -1
+        )
+        producer.offset = header.base_offset + header.last_offset_delta
+        producer.delta = header.last_offset_delta
+        producer.data_time = producer.time = header.max_timestamp
+        if header.attributes & batch_v2.TRANSACTIONAL and producer.opened < 0:
+            producer.opened = header.base_offset
+
+    def _marker(self, header: batch_v2.BatchHeader, raw: bytes) -> None:
+        record = next(iter(batch_records(raw, 0)), None)
+        if record is None or isinstance(record, Damage):
+            return
+        key, value = decode_key(record.key), decode_end_txn(record.value)
+        if isinstance(key, Damage) or not key.is_end_txn or isinstance(value, Damage):
+            return
+        producer = self.producers.setdefault(header.producer_id, _Producer(header.producer_epoch))
+        producer.enter(header.producer_epoch)
+        producer.time = header.max_timestamp
+        producer.coordinator = value.coordinator_epoch
+        producer.opened = -1
+
+    def entries(self) -> Iterator[ProducerEntry]:
+        """What the snapshot should hold."""
+        for producer_id, one in self.producers.items():
+            time = one.data_time if self._older_than(_MARKERS_TELL_THE_TIME) else one.time
+            if not self._is_forgotten(one.opened, time):
+                yield ProducerEntry(
+                    producer_id,
+                    one.epoch,
+                    one.sequence,
+                    one.offset,
+                    one.delta,
+                    time,
+                    one.coordinator,
+                    one.opened,
+                )
+
+
+def _differences(found: ProducerSnapshot, expected: Iterator[ProducerEntry]) -> list[str]:
+    there = {entry.producer_id: entry for entry in found.entries}
+    wanted = {entry.producer_id: entry for entry in expected}
+    texts = [] if len(there) == len(found.entries) else ["a producer stands in it twice"]
+    for producer_id in sorted(there.keys() | wanted.keys()):
+        one, other = there.get(producer_id), wanted.get(producer_id)
+        if one == other:
+            continue
+        if one is None:
+            texts.append(f"producer {producer_id} is missing")
+        elif other is None:
+            texts.append(f"producer {producer_id} is not in the log")
+        else:
+            field = next(name for name in one._fields if getattr(one, name) != getattr(other, name))
+            wants = f"{field} {getattr(other, field)}"
+            texts.append(f"producer {producer_id}: {wants} was expected, found {getattr(one, field)}")
+        if len(texts) > _SHOWN_AT_MOST:
+            return [*texts[:_SHOWN_AT_MOST], "more producers like these"]
+    return texts

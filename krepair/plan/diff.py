@@ -1,0 +1,219 @@
+"""What changed between two plans of one directory. Pure.
+
+Plans are compared as they stand in their files, field by field, so that a field of a later version is compared as well.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from krepair.errors import UsageError
+from krepair.plan.model import PartitionPlan, Plan, RootPlan
+
+PlaceOf = Literal["both", "first", "second"]
+
+_SHOWN_LETTERS: Final = 100
+_APART: Final = frozenset({"partitions", "root", "policy", "digest", "plan_id"})
+"""Fields of a plan that are compared on their own, or follow from all others."""
+_FIGURES: Final = frozenset({"freed_at_apply", "freed_at_purge", "peak_extra_bytes"})
+"""What a change costs is no decision: it may be counted in another way while the same bytes go."""
+_NAMED_BY: Final = ("name", "reason", "code", "key")
+
+
+class Difference(Struct, frozen=True, kw_only=True):
+    """One value that is not the same.
+
+    Attributes:
+        what: name of the field, with dots between the levels.
+        first: its value in the first plan, as short text; empty if it has none.
+        second: its value in the second plan.
+    """
+
+    what: str
+    first: str
+    second: str
+
+
+class ChangeDiff(Struct, frozen=True, kw_only=True):
+    """One change that is not the same.
+
+    Attributes:
+        change_id: of the change.
+        where: in which of the plans it is.
+        decisions_same: whether both plans have it and decide the same in it.
+        differences: of a change of both plans.
+    """
+
+    change_id: str
+    where: PlaceOf
+    decisions_same: bool = False
+    differences: tuple[Difference, ...] = ()
+
+
+class PartitionDiff(Struct, frozen=True, kw_only=True):
+    """One partition that is not the same.
+
+    Attributes:
+        folder: its name; ``.`` for the files in the root.
+        where: in which of the plans it is.
+        decisions_same: whether both plans have it and make the same changes, with the same decisions.
+        differences: all but those of its changes.
+        changes: those that are not the same, by id.
+    """
+
+    folder: str
+    where: PlaceOf
+    decisions_same: bool = False
+    differences: tuple[Difference, ...] = ()
+    changes: tuple[ChangeDiff, ...] = ()
+
+
+class PlanDiff(Struct, frozen=True, kw_only=True):
+    """What changed from the first plan to the second.
+
+    Attributes:
+        log_dir: of both.
+        first: digest of the first plan.
+        second: digest of the second plan.
+        differences: of clock, options, settings, sums and risks.
+        partitions: those that are not the same, by folder.
+        same_partitions: how many are the same in everything.
+        same_decisions: how many are not, but decide the same.
+    """
+
+    log_dir: str
+    first: str
+    second: str
+    differences: tuple[Difference, ...] = ()
+    partitions: tuple[PartitionDiff, ...] = ()
+    same_partitions: int = 0
+    same_decisions: int = 0
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differs."""
+        return not (self.differences or self.partitions)
+
+
+def diff_plans(first: Plan, second: Plan) -> PlanDiff:
+    """Compare two plans.
+
+    Raises:
+        UsageError: they are for different hosts or directories.
+    """
+    if (first.host, first.log_dir) != (second.host, second.log_dir):
+        raise UsageError(
+            f"these are plans of two directories: {first.host}:{first.log_dir} and {second.host}:{second.log_dir}"
+        )
+    before, after = _parts(first), _parts(second)
+    folders = sorted({*before, *after})
+    found = [
+        one
+        for folder in folders
+        if (one := _partition(folder, before.get(folder), after.get(folder))) is not None
+    ]
+    return PlanDiff(
+        log_dir=second.log_dir,
+        first=first.digest,
+        second=second.digest,
+        differences=tuple(_differences(_heads(first), _heads(second))),
+        partitions=tuple(found),
+        same_partitions=len(folders) - len(found),
+        same_decisions=sum(one.decisions_same for one in found),
+    )
+
+
+def _parts(plan: Plan) -> dict[str, PartitionPlan | RootPlan]:
+    parts: dict[str, PartitionPlan | RootPlan] = {one.folder: one for one in plan.partitions}
+    return parts if plan.root is None else parts | {".": plan.root}
+
+
+def _heads(plan: Plan) -> dict[str, Any]:
+    """All of a plan but its partitions, on one level."""
+    fields = {
+        name: msgspec.to_builtins(getattr(plan, name))
+        for name in plan.__struct_fields__
+        if name not in _APART
+    }
+    policy: dict[str, Any] = msgspec.to_builtins(plan.policy)
+    settings = {
+        f"{topic or 'broker'}.{setting['key']}": setting["value"]
+        for topic, members in policy.pop("settings").items()
+        for setting in members
+    }
+    return fields | policy | {"settings": settings}
+
+
+def _partition(
+    folder: str, first: PartitionPlan | RootPlan | None, second: PartitionPlan | RootPlan | None
+) -> PartitionDiff | None:
+    if first is None or second is None:
+        return PartitionDiff(folder=folder, where="second" if first is None else "first")
+    if first == second:
+        return None
+    before, after = msgspec.to_builtins(first), msgspec.to_builtins(second)
+    changes = tuple(_changes(before.pop("changes"), after.pop("changes")))
+    differences = tuple(_differences(before, after))
+    decided = {"status", "code", "kept_last", "keeper"}
+    return PartitionDiff(
+        folder=folder,
+        where="both",
+        decisions_same=all(change.decisions_same for change in changes)
+        and not any(one.what in decided for one in differences),
+        differences=differences,
+        changes=changes,
+    )
+
+
+def _changes(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]) -> Iterator[ChangeDiff]:
+    before = {change["change_id"]: change for change in first}
+    after = {change["change_id"]: change for change in second}
+    for change_id in sorted({*before, *after}):
+        if change_id not in before or change_id not in after:
+            yield ChangeDiff(change_id=change_id, where="second" if change_id not in before else "first")
+        elif before[change_id] != after[change_id]:
+            differences = tuple(_differences(before[change_id], after[change_id]))
+            same = all(one.what in _FIGURES for one in differences)
+            yield ChangeDiff(change_id=change_id, where="both", decisions_same=same, differences=differences)
+
+
+def _differences(
+    first: Mapping[str, Any], second: Mapping[str, Any], within: str = ""
+) -> Iterator[Difference]:
+    for name in (*first, *(name for name in second if name not in first)):
+        before, after = first.get(name), second.get(name)
+        if before == after:
+            continue
+        what = f"{within}{name}"
+        named_before, named_after = _by_name(before), _by_name(after)
+        if named_before is not None and named_after is not None:
+            yield from _differences(named_before, named_after, f"{what}.")
+        else:
+            yield Difference(what=what, first=_short(before), second=_short(after))
+
+
+def _by_name(value: Any) -> Mapping[str, Any] | None:
+    """The members of a value by their names; None of a plain value."""
+    if isinstance(value, Mapping):
+        return value
+    if not isinstance(value, list | tuple) or not all(isinstance(member, dict) for member in value):
+        return None
+    for key in _NAMED_BY:
+        names = [member.get(key) for member in value]
+        if None not in names and len(set(names)) == len(names):
+            return {str(name): member for name, member in zip(names, value, strict=True)}
+    if value and all("base_offset" in member for member in value):
+        return {str(member["base_offset"]): member for member in value}
+    return None
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= _SHOWN_LETTERS else f"{text[:_SHOWN_LETTERS]}..."

@@ -1,0 +1,510 @@
+"""What the pictures of a page show: plain values, worked out from a plan alone.
+
+The command line draws them. Nothing here knows of shapes, colours or markup. Every figure is at least zero unless it
+says otherwise, whatever a plan that somebody else wrote holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple, TypeVar
+
+from krepair.formats import time_index
+from krepair.plan.facts import LOG_NAME, sizes_by_name
+from krepair.plan.model import (
+    CompleteSwap,
+    MendLog,
+    PartitionPlan,
+    Plan,
+    ReplaceFile,
+    RewriteSegments,
+    SetAside,
+    SourceSegment,
+)
+from krepair.rules.reasons import Reason
+
+MOST_BARS: Final = 20
+MOST_STRIPS: Final = 8
+MOST_CELLS: Final = 240
+MOST_BINS: Final = 48
+MOST_STEPS: Final = 200
+_MOST_RUNS: Final = 100
+_NO_BOUND_MS: Final = 2**63 - 1
+_TIME_INDEX: Final = ".timeindex"
+
+_Item = TypeVar("_Item")
+
+
+class Content(StrEnum):
+    """What a stretch of a log holds, in the words that a legend uses."""
+
+    RECORDS = "records"
+    MARKERS = "markers"
+    EMPTIED = "emptied"
+    OTHER = "other batches"
+    DAMAGED = "damaged"
+    CUT = "cut off from the damage on"
+    ASIDE = "set aside"
+    REPLACED = "replaced by a broker's swap"
+    LEFT = "left as it is"
+
+
+_CONTENT_OF: Final = {
+    Reason.RECORDS.value: Content.RECORDS,
+    Reason.MARKER_DATA_REMAINS.value: Content.MARKERS,
+    Reason.MARKER_HORIZON.value: Content.MARKERS,
+    Reason.MARKER_STAMP.value: Content.MARKERS,
+    Reason.MARKER_EPOCH.value: Content.MARKERS,
+    Reason.EMPTIED_PRODUCER.value: Content.EMPTIED,
+    Reason.EMPTIED_LAST.value: Content.EMPTIED,
+    Reason.LAST_EMPTIED_NOW.value: Content.MARKERS,
+    Reason.EMPTIED.value: Content.EMPTIED,
+    Reason.EMPTIED_MARKER.value: Content.EMPTIED,
+    Reason.MARKER.value: Content.MARKERS,
+    Reason.MARKER_STAMP_PAST.value: Content.MARKERS,
+}
+_STAYS: Final = (
+    Reason.RECORDS.value,
+    Reason.MARKER_DATA_REMAINS.value,
+    Reason.MARKER_HORIZON.value,
+    Reason.MARKER_STAMP.value,
+    Reason.MARKER_EPOCH.value,
+    Reason.CONTROL_OTHER.value,
+)
+"""Reasons whose batches are as long afterwards as before."""
+_MARKERS_KEPT: Final = frozenset(
+    {
+        Reason.MARKER_DATA_REMAINS.value,
+        Reason.MARKER_HORIZON.value,
+        Reason.MARKER_STAMP.value,
+        Reason.MARKER_EPOCH.value,
+    }
+)
+_MARKERS_GONE: Final = frozenset({Reason.MARKER.value, Reason.MARKER_STAMP_PAST.value})
+
+
+class Run(NamedTuple):
+    """A stretch of one kind.
+
+    Attributes:
+        content: of which kind.
+        bytes: how long.
+    """
+
+    content: Content
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BeforeAfter:
+    """The bytes of one partition, or of several together.
+
+    Attributes:
+        name: folder name, or how many partitions.
+        before: bytes.
+        after: bytes.
+        partitions: how many they are.
+    """
+
+    name: str
+    before: int
+    after: int
+    partitions: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """One segment of a strip, or a few neighbours drawn as one.
+
+    Attributes:
+        first_base: base offset of the first of them.
+        segments: how many.
+        runs: what they hold.
+    """
+
+    first_base: int
+    segments: int
+    runs: tuple[Run, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Of all runs."""
+        return sum(run.bytes for run in self.runs)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Strip:
+    """The logs of one partition, segment by segment, in offset order.
+
+    Attributes:
+        partition: folder name.
+        before: as they are.
+        after: as apply leaves them.
+        segments_before: how many there are.
+        segments_after: how many apply leaves.
+    """
+
+    partition: str
+    before: tuple[Cell, ...]
+    after: tuple[Cell, ...]
+    segments_before: int
+    segments_after: int
+
+
+class MarkerBin(NamedTuple):
+    """Markers of segments that were last modified within one stretch of time.
+
+    Attributes:
+        kept: how many stay.
+        gone: how many go.
+    """
+
+    kept: int
+    gone: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MarkerAges:
+    """The markers of one partition by the last modification of their segment.
+
+    Attributes:
+        partition: folder name.
+        first_ms: where the first bin begins, epoch milliseconds.
+        last_ms: where the last bin ends.
+        horizon_ms: the delete horizon, within the two; -1 where there is none to draw.
+        bins: of equal length, ascending.
+        kept: markers that stay.
+        gone: markers that go.
+    """
+
+    partition: str
+    first_ms: int
+    last_ms: int
+    horizon_ms: int
+    bins: tuple[MarkerBin, ...]
+    kept: int
+    gone: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexTail:
+    """A time index with zeros behind its entries.
+
+    Attributes:
+        partition: folder name.
+        file: file name.
+        entry_bytes: bytes of its entries.
+        zero_bytes: bytes of zeros behind them.
+    """
+
+    partition: str
+    file: str
+    entry_bytes: int
+    zero_bytes: int
+
+    @property
+    def entries(self) -> int:
+        """How many there are."""
+        return self.entry_bytes // time_index.ENTRY_SIZE
+
+
+class SpaceStep(NamedTuple):
+    """How much more is free than before apply.
+
+    Attributes:
+        done: share of the partitions that are applied, 0 to 1.
+        bytes: negative where apply has taken space.
+    """
+
+    done: float
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Space:
+    """Free space through apply and purge, against what is free now.
+
+    Attributes:
+        applying: while apply runs, after each partition or each few of them.
+        lowest: the most that is needed on top at any instant, as a negative figure.
+        after_apply: until purge.
+        after_purge: at the end.
+    """
+
+    applying: tuple[SpaceStep, ...]
+    lowest: int
+    after_apply: int
+    after_purge: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pictures:
+    """Everything that the page of a plan draws. An empty tuple means that there is nothing to draw.
+
+    Attributes:
+        logs: ``.log`` bytes by partition, largest difference first.
+        files: bytes of the other files that are replaced or removed, by partition, likewise.
+        strips: the partitions that change most.
+        strips_left_out: how many more partitions have logs that change.
+        ages: of those partitions that have markers.
+        tails: time indexes with a tail of zeros, longest first.
+        tails_left_out: how many more there are.
+        space: through apply and purge; None if the plan changes nothing.
+    """
+
+    logs: tuple[BeforeAfter, ...]
+    files: tuple[BeforeAfter, ...]
+    strips: tuple[Strip, ...]
+    strips_left_out: int
+    ages: tuple[MarkerAges, ...]
+    tails: tuple[IndexTail, ...]
+    tails_left_out: int
+    space: Space | None
+
+
+def pictures_of(plan: Plan) -> Pictures:
+    """What there is to draw of a plan."""
+    changing = [partition for partition in plan.partitions if partition.changes]
+    with_logs = sorted(filter(_changes_logs, changing), key=_log_difference, reverse=True)
+    drawn = with_logs[:MOST_STRIPS]
+    tails = longest_tails(tail for partition in changing for tail in _tails(partition))
+    return Pictures(
+        logs=most_first(_log_bytes(partition) for partition in with_logs),
+        files=most_first(_file_bytes(plan, changing)),
+        strips=tuple(_strip(partition) for partition in drawn),
+        strips_left_out=len(with_logs) - len(drawn),
+        ages=tuple(ages for partition in drawn if (ages := _ages(partition)) is not None),
+        tails=tails[:MOST_BARS],
+        tails_left_out=max(0, len(tails) - MOST_BARS),
+        space=_space(plan, changing) if changing or plan.root is not None else None,
+    )
+
+
+def most_first(rows: Iterable[BeforeAfter]) -> tuple[BeforeAfter, ...]:
+    """The rows with the largest difference, and one row for all others together."""
+    ordered = sorted(rows, key=lambda row: (-abs(row.before - row.after), -row.before, row.name))
+    shown, rest = ordered[:MOST_BARS], ordered[MOST_BARS:]
+    if rest:
+        before, after = sum(row.before for row in rest), sum(row.after for row in rest)
+        name = f"{len(rest):,} others together"
+        shown.append(BeforeAfter(name=name, before=before, after=after, partitions=len(rest)))
+    return tuple(shown)
+
+
+def longest_tails(tails: Iterable[IndexTail]) -> tuple[IndexTail, ...]:
+    """All of them, longest first."""
+    return tuple(sorted(tails, key=lambda tail: (-tail.zero_bytes, tail.partition, tail.file)))
+
+
+def merged(cells: Sequence[Cell], most: int = MOST_CELLS) -> tuple[Cell, ...]:
+    """Neighbours joined, so that no more than ``most`` cells are left."""
+    per_cell = -(-len(cells) // most)
+    return tuple(
+        cells[at] if per_cell == 1 else _joined(cells[at : at + per_cell])
+        for at in range(0, len(cells), max(per_cell, 1))
+    )
+
+
+def _joined(cells: Sequence[Cell]) -> Cell:
+    return Cell(
+        first_base=cells[0].first_base,
+        segments=sum(cell.segments for cell in cells),
+        runs=_runs((run.content, run.bytes) for cell in cells for run in cell.runs),
+    )
+
+
+def _runs(stretches: Iterable[tuple[Content, int]]) -> tuple[Run, ...]:
+    """One run for each kind that has bytes, in the order of ``Content``."""
+    sums = dict.fromkeys(Content, 0)
+    for content, size in stretches:
+        sums[content] += max(size, 0)
+    return tuple(Run(content, size) for content, size in sums.items() if size)
+
+
+def _changes_logs(partition: PartitionPlan) -> bool:
+    return any(not isinstance(change, ReplaceFile) for change in partition.changes)
+
+
+def _log_difference(partition: PartitionPlan) -> int:
+    return abs(partition.log_bytes_before - partition.log_bytes_after)
+
+
+def _log_bytes(partition: PartitionPlan) -> BeforeAfter:
+    return BeforeAfter(
+        name=partition.folder,
+        before=max(partition.log_bytes_before, 0),
+        after=max(partition.log_bytes_after, 0),
+    )
+
+
+def _file_bytes(plan: Plan, changing: Iterable[PartitionPlan]) -> Iterable[BeforeAfter]:
+    of_root = plan.root.changes if plan.root is not None else ()
+    for name, changes in ((".", of_root), *((one.folder, one.changes) for one in changing)):
+        replaced = [change for change in changes if isinstance(change, ReplaceFile)]
+        if replaced:
+            yield BeforeAfter(
+                name=name,
+                before=sum(max(change.size_before, 0) for change in replaced),
+                after=sum(max(change.size_after, 0) for change in replaced),
+            )
+
+
+class _Fates:
+    """What becomes of each segment of a partition.
+
+    Attributes:
+        before: base offset -> what it holds, of segments that the plan says something about.
+        after: base offset -> what it holds afterwards; an empty tuple where nothing is left of it.
+    """
+
+    def __init__(self, partition: PartitionPlan) -> None:
+        self.before: dict[int, tuple[Run, ...]] = {}
+        self.after: dict[int, tuple[Run, ...]] = {}
+        self._sizes = sizes_by_name(partition.files)
+        for change in partition.changes:
+            if isinstance(change, RewriteSegments):
+                self._rewrite(change)
+            elif isinstance(change, MendLog):
+                self._mend(change)
+            elif isinstance(change, SetAside):
+                self._goes(change.base_offset, Content.ASIDE)
+            elif isinstance(change, CompleteSwap):
+                for base_offset in change.replaces:
+                    self._goes(base_offset, Content.REPLACED)
+                self.after[change.base_offset] = _runs(((Content.LEFT, change.log_bytes),))
+
+    def _rewrite(self, change: RewriteSegments) -> None:
+        for source in change.sources:
+            self.before[source.base_offset] = _source_runs(source)
+            self.after[source.base_offset] = ()
+        stays = [
+            (_CONTENT_OF.get(tally.reason, Content.OTHER), tally.bytes)
+            for source in change.sources
+            for tally in source.reasons
+            if tally.reason in _STAYS
+        ]
+        emptied = change.log_bytes - sum(size for _, size in stays)
+        self.after[change.base_offset] = _runs([*stays, (Content.EMPTIED, emptied)])
+
+    def _mend(self, change: MendLog) -> None:
+        goes = Content.CUT if change.method == "cut" else Content.DAMAGED
+        runs, position = [], 0
+        for gap in change.removed:
+            runs += [Run(Content.LEFT, gap.start - position), Run(goes, gap.end - gap.start)]
+            position = gap.end
+        runs.append(Run(Content.LEFT, change.size_before - position))
+        # in their places, not summed, unless they are many: where a log is damaged is what the reader looks for
+        few = len(runs) <= _MOST_RUNS
+        self.before[change.base_offset] = tuple(run for run in runs if run.bytes > 0) if few else _runs(runs)
+        self.after[change.base_offset] = _runs(((Content.LEFT, change.size_after),))
+
+    def _goes(self, base_offset: int, content: Content) -> None:
+        size = self._sizes.get(f"{base_offset:020d}.log", 0)
+        self.before[base_offset] = _runs(((content, size),))
+        self.after[base_offset] = ()
+
+
+def _source_runs(source: SourceSegment) -> tuple[Run, ...]:
+    return _runs((_CONTENT_OF.get(tally.reason, Content.OTHER), tally.bytes) for tally in source.reasons)
+
+
+def _strip(partition: PartitionPlan) -> Strip:
+    fates = _Fates(partition)
+    untouched = {
+        int(match[1]): _runs(((Content.LEFT, file.size),))
+        for file in partition.files
+        if (match := LOG_NAME.fullmatch(file.name))
+    }
+    before = _cells(untouched | fates.before)
+    gone = {base for base, runs in fates.after.items() if not runs}
+    left = untouched | fates.after
+    after = _cells({base: runs for base, runs in left.items() if base not in gone})
+    return Strip(
+        partition=partition.folder,
+        before=merged(before),
+        after=merged(after),
+        segments_before=len(before),
+        segments_after=len(after),
+    )
+
+
+def _cells(by_base: dict[int, tuple[Run, ...]]) -> list[Cell]:
+    return [Cell(first_base=base, segments=1, runs=runs) for base, runs in sorted(by_base.items())]
+
+
+def _ages(partition: PartitionPlan) -> MarkerAges | None:
+    modified = {file.name: file.mtime_ns // 1_000_000 for file in partition.files}
+    seen: list[tuple[int, int, int]] = []
+    for change in partition.changes:
+        for source in change.sources if isinstance(change, RewriteSegments) else ():
+            kept, gone = _count(source, _MARKERS_KEPT), _count(source, _MARKERS_GONE)
+            moment = modified.get(f"{source.base_offset:020d}.log")
+            if moment is not None and (kept or gone):
+                seen.append((moment, kept, gone))
+    if not seen:
+        return None
+    bounded = 0 < partition.horizon_ms < _NO_BOUND_MS
+    moments = [moment for moment, _, _ in seen] + [partition.horizon_ms] * bounded
+    # a little room at both ends, so that a horizon at an end is seen
+    room = 1 + (max(moments) - min(moments)) // 20
+    first, last = min(moments) - room, max(moments) + room
+    return MarkerAges(
+        partition=partition.folder,
+        first_ms=first,
+        last_ms=last,
+        horizon_ms=partition.horizon_ms if bounded else -1,
+        bins=_bins(seen, first, last),
+        kept=sum(kept for _, kept, _ in seen),
+        gone=sum(gone for _, _, gone in seen),
+    )
+
+
+def _bins(seen: Iterable[tuple[int, int, int]], first: int, last: int) -> tuple[MarkerBin, ...]:
+    count = min(MOST_BINS, last - first)
+    bins = [(0, 0)] * count
+    for moment, kept, gone in seen:
+        place = (moment - first) * count // (last - first)
+        bins[place] = (bins[place][0] + kept, bins[place][1] + gone)
+    return tuple(MarkerBin(kept, gone) for kept, gone in bins)
+
+
+def _count(source: SourceSegment, codes: frozenset[str]) -> int:
+    return sum(max(tally.batches, 0) for tally in source.reasons if tally.reason in codes)
+
+
+def _tails(partition: PartitionPlan) -> Iterable[IndexTail]:
+    """Only what is cut is a tail of zeros for sure; an index that is made anew may differ in any way."""
+    for change in partition.changes:
+        if isinstance(change, ReplaceFile) and change.method == "truncate":
+            zeros = change.size_before - change.size_after
+            if change.name.endswith(_TIME_INDEX) and zeros > 0 <= change.size_after:
+                yield IndexTail(
+                    partition=partition.folder,
+                    file=change.name,
+                    entry_bytes=change.size_after,
+                    zero_bytes=zeros,
+                )
+
+
+def _space(plan: Plan, changing: Sequence[PartitionPlan]) -> Space:
+    steps, free = [SpaceStep(0.0, 0)], 0
+    for place, partition in enumerate(changing, 1):
+        free += partition.freed_at_apply
+        steps.append(SpaceStep(place / len(changing), free))
+    return Space(
+        applying=_thinned(steps, MOST_STEPS, lambda step: step.bytes),
+        lowest=min(0, -plan.peak_extra_bytes),
+        after_apply=plan.freed_at_apply,
+        after_purge=plan.freed_at_purge,
+    )
+
+
+def _thinned(items: Sequence[_Item], most: int, low: Callable[[_Item], int]) -> tuple[_Item, ...]:
+    """At most about ``most`` of them, the lowest of each few, and the last."""
+    few = -(-len(items) // most)
+    if few <= 1:
+        return tuple(items)
+    kept = [min(items[at : at + few], key=low) for at in range(0, len(items), few)]
+    return (*kept, items[-1])

@@ -1,0 +1,207 @@
+"""The parts of a plan's page that grow with the number of partitions: summed up, so that a ticket stays readable.
+
+A table shows what weighs most, then one row for the rest, then the sum. What is the same for many partitions is said
+once. Nothing is lost: the plan file holds every line, and ``krepair show PLAN --format json`` prints it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from krepair.plan.actions.table import action_of
+from krepair.plan.facts import sizes_by_name
+from krepair.plan.figures import READ_BYTES_PER_SECOND
+from krepair.plan.model import (
+    Change,
+    Commit,
+    PartitionPlan,
+    Plan,
+    ReplaceFile,
+    RewriteSegments,
+    Setting,
+)
+from krepair.plan.view import Section, Table, bytes_text, share_bar, time_text
+
+MOST_ROWS: Final = 40
+MOST_NAMES: Final = 3
+IN_FULL: Final = "Every one of them is in the plan file; krepair show PLAN --format json prints it."
+
+_ORDERS: Final = {
+    "P1": "The new log first takes a name under which every broker completes it at a start; then the old files go.",
+    "P2": "All new files first take names under which a broker since 3.0 completes them at a start; then the old files "
+    "go.",
+}
+_WITH_FENCE: Final = (
+    "While a partition is changed, its recovery point is lowered and the clean-shutdown marker is set aside (the "
+    "fence). A broker that is started in the middle reads every record; it only recovers the changed part of this "
+    "partition and the active segments of the others."
+)
+_WITHOUT_FENCE: Final = (
+    "Recovery points and the clean-shutdown marker are not touched, because recovery would meet damage and cut it. The "
+    "order is the one for the broker version of this plan: start no other version before apply has ended."
+)
+
+_FILES: Final = (
+    "A file that is made from others is replaced by one rename: a whole one is there at every instant."
+)
+
+
+def names_text(names: Sequence[str]) -> str:
+    """A few names, and how many more there are."""
+    more = len(names) - MOST_NAMES
+    shown = ", ".join(names[:MOST_NAMES])
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def verify_seconds(partitions: Iterable[PartitionPlan]) -> float:
+    """How long ``krepair verify PLAN`` reads the new files, at the fixed rate of ``expected_seconds``."""
+    made = sum(
+        action_of(change).space(change, sizes_by_name(partition.files)).made
+        for partition in partitions
+        for change in partition.changes
+    )
+    return made / READ_BYTES_PER_SECOND
+
+
+def partitions_section(changing: Sequence[PartitionPlan]) -> Section:
+    """Bytes of each partition that changes, the largest gain first where they are many, and the sum."""
+    shown = list(changing)
+    if len(changing) > MOST_ROWS:
+        shown = sorted(changing, key=lambda one: (-one.freed_at_purge, one.folder))[:MOST_ROWS]
+    rows = [_partition_row(partition) for partition in shown]
+    drawn = {partition.folder for partition in shown}
+    rest = [partition for partition in changing if partition.folder not in drawn]
+    if rest:
+        rows.append(_sum_row(f"{len(rest):,} others", rest))
+    if len(changing) > 1:
+        rows.append(_sum_row(f"all {len(changing):,} together", changing))
+    columns = (
+        "partition",
+        "before",
+        "after",
+        "left",
+        "freed at apply",
+        "freed at purge",
+        "peak extra space",
+        "offsets, and what ends them",
+    )
+    lines = (f"The {len(shown)} that free most are shown. {IN_FULL}",) if rest else ()
+    return Section(
+        title="Partitions to change (bytes)",
+        lines=lines,
+        table=Table(columns=columns, rows=tuple(rows), right=frozenset({1, 2, 4, 5, 6})),
+    )
+
+
+def _partition_row(partition: PartitionPlan) -> tuple[str, ...]:
+    span = partition.span
+    text = (
+        "-" if span is None else f"{span.start_offset} to {span.end_offset}: {span.limit_text or span.limit}"
+    )
+    return (partition.folder, *_figures([partition]), text)
+
+
+def _sum_row(name: str, partitions: Sequence[PartitionPlan]) -> tuple[str, ...]:
+    return (name, *_figures(partitions), "")
+
+
+def _figures(partitions: Sequence[PartitionPlan]) -> tuple[str, ...]:
+    before = sum(partition.log_bytes_before for partition in partitions)
+    after = sum(partition.log_bytes_after for partition in partitions)
+    return (
+        f"{before:,}",
+        f"{after:,}",
+        share_bar(after, before),
+        f"{sum(partition.freed_at_apply for partition in partitions):,}",
+        f"{sum(partition.freed_at_purge for partition in partitions):,}",
+        f"{sum(partition.peak_extra_bytes for partition in partitions):,}",
+    )
+
+
+def left_alone_section(plan: Plan) -> Section:
+    """Partitions that are not planned although they should be; where they are many, the rest by code."""
+    alone = [partition for partition in plan.partitions if partition.status == "left alone"]
+    shown, rest = alone[:MOST_ROWS], alone[MOST_ROWS:]
+    rows = [
+        (
+            partition.folder,
+            partition.code,
+            partition.why,
+            partition.next_command.replace("LOGDIR", shlex.quote(plan.log_dir)) or "-",
+        )
+        for partition in shown
+    ]
+    codes = Counter(partition.code for partition in rest)
+    rows += [(f"{count:,} others", code, "see the plan file", "-") for code, count in sorted(codes.items())]
+    return Section(
+        title="Partitions left alone",
+        lines=(f"The first {len(shown)} are shown. {IN_FULL}",) if rest else (),
+        table=Table(columns=("partition", "code", "why", "next command"), rows=tuple(rows)),
+    )
+
+
+def notes_section(plan: Plan) -> Section:
+    """Notes for the reviewer; what is the same for several partitions is said once."""
+    folders: dict[str, list[str]] = {}
+    for partition in plan.partitions:
+        for note in dict.fromkeys(partition.notes):
+            folders.setdefault(note, []).append(partition.folder)
+    lines = [f"{names_text(names)}: {note}" for note, names in folders.items()]
+    return Section(
+        title="Notes", lines=(*shortened(lines), *(plan.root.notes if plan.root is not None else ()))
+    )
+
+
+def shortened(lines: Sequence[str]) -> tuple[str, ...]:
+    """The first lines, and how many more the plan file has."""
+    more = len(lines) - MOST_ROWS
+    return (*lines[:MOST_ROWS], f"{more:,} more like these. {IN_FULL}") if more > 0 else tuple(lines)
+
+
+def settings_section(plan: Plan) -> Section:
+    """The settings used; topics with the very same ones share their rows."""
+    topics: dict[tuple[Setting, ...], list[str]] = {}
+    for topic, settings in sorted(plan.policy.settings.items()):
+        topics.setdefault(settings, []).append(topic or "(broker)")
+    rows = [
+        (names_text(names), setting.key, setting.value, setting.source)
+        for settings, names in topics.items()
+        for setting in settings
+    ]
+    shown = rows[: MOST_ROWS * 4]
+    more = len(rows) - len(shown)
+    return Section(
+        title="Settings used",
+        lines=(f"The first {len(shown)} rows; {more:,} more are in the plan file.",) if more else (),
+        table=Table(columns=("topic", "key", "value", "from"), rows=tuple(shown)),
+    )
+
+
+def order_lines(commit: Commit, changes: Iterable[Change]) -> tuple[str, ...]:
+    """How files are swapped, in words, and then the code that the commit protocol's page explains."""
+    changes = list(changes)
+    words = []
+    if any(isinstance(change, RewriteSegments) for change in changes):
+        words += [_ORDERS.get(commit.order, ""), _WITH_FENCE if commit.fence else _WITHOUT_FENCE]
+    if any(isinstance(change, ReplaceFile) for change in changes):
+        words.append(_FILES)
+    fence = "with the fence" if commit.fence else "without the fence"
+    code = f"Order {commit.order}, {fence}: {commit.why}"
+    return (" ".join(filter(None, words)), code) if words else (code,)
+
+
+def later_horizon_lines(plan: Plan) -> tuple[str, ...]:
+    """Of a plan that changes nothing: what a later delete horizon would free, and the command for it."""
+    gain = 0
+    for partition in plan.partitions:
+        chosen = [choice.log_bytes_after for choice in partition.horizons if choice.chosen]
+        if chosen:
+            gain += chosen[0] - min(choice.log_bytes_after for choice in partition.horizons)
+    if gain <= 0:
+        return ()
+    name, now = shlex.quote(plan.log_dir), time_text(plan.policy.now_ms)
+    text = f"A later delete horizon would free up to {bytes_text(gain)} of .log, if no consumer and no replica is"
+    return (f"{text} further behind: krepair plan {name} --delete-horizon {now} --out PLAN",)

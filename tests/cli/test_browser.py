@@ -1,0 +1,150 @@
+"""The page in a real browser: narrow and wide windows, light and dark, paper."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import struct
+import subprocess
+import zlib
+from pathlib import Path
+
+import pytest
+
+from krepair.cli.views.page import plan_page
+from krepair.ops.show import show_view
+from tests.plan.plans import good_plan, left_alone, partition
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(
+    BROWSER is None, reason="no chromium on the path (Debian: apt install chromium)"
+)
+
+MEASURE = """<!doctype html><title>-</title><body><script>
+const pages = [...document.querySelectorAll("iframe")];
+addEventListener("load", () => {
+  const sizes = [...document.querySelectorAll("iframe")].map(frame => {
+    const page = frame.contentDocument, edge = page.documentElement.clientWidth;
+    const out = [...page.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > edge + 1);
+    return [frame.width, page.documentElement.scrollWidth, out.slice(0, 5).map(e => e.tagName + " " + e.className)];
+  });
+  const pre = document.createElement("pre");
+  pre.id = "sizes"; pre.textContent = JSON.stringify(sizes); document.body.append(pre);
+});
+</script>FRAMES</body>"""
+
+
+def browse(folder: Path, *arguments: str) -> str:
+    command = [
+        str(BROWSER),
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        f"--user-data-dir={folder / 'profile'}",
+        *arguments,
+    ]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    """A page of two thousand changes with names as long as Kafka lets them be."""
+    many = [
+        partition(partition=number, folder=f"{'x' * 240}.{number}-{number}", topic=f"{'x' * 240}.{number}")
+        for number in range(2000)
+    ]
+    plan = good_plan(*many, *(left_alone(folder=f"bad-{number}", partition=number) for number in range(50)))
+    return plan_page(plan, show_view(plan, "a plan with a long name " * 9))
+
+
+def test_nothing_sticks_out_of_a_narrow_or_a_wide_window(page: str, tmp_path: Path):
+    widths = (400, 800, 1600)
+    frames = "".join(
+        f'<iframe width="{width}" height="900" srcdoc="{html.escape(page)}"></iframe>' for width in widths
+    )
+    (tmp_path / "frames.html").write_text(MEASURE.replace("FRAMES", frames))
+    dumped = browse(
+        tmp_path, "--virtual-time-budget=10000", "--dump-dom", f"file://{tmp_path / 'frames.html'}"
+    )
+    sizes = re.search(r'<pre id="sizes">(.*?)</pre>', dumped)
+    assert sizes is not None
+    measured = json.loads(html.unescape(sizes[1]))
+    assert [int(width) for width, _, _ in measured] == list(widths)
+    assert [(width, out) for width, scroll, out in measured if out or scroll > int(width)] == []
+
+
+def pixels(png: bytes) -> tuple[int, int, list[bytes]]:
+    """Width, bytes a pixel, and the lines of an 8-bit picture that is not interlaced (PNG specification, 9.2)."""
+    at, data = 8, b""
+    width = height = depth = 0
+    while at < len(png):
+        size, kind = struct.unpack(">I4s", png[at : at + 8])
+        body = png[at + 8 : at + 8 + size]
+        if kind == b"IHDR":
+            width, height, bits, colour = struct.unpack(">IIBB", body[:10])
+            assert bits == 8
+            depth = {2: 3, 6: 4}[colour]
+        elif kind == b"IDAT":
+            data += body
+        at += size + 12
+    raw, stride = zlib.decompress(data), width * depth
+    lines = [bytearray(stride)]
+    for number in range(height):
+        start = number * (stride + 1)
+        rule, line, above = raw[start], bytearray(raw[start + 1 : start + 1 + stride]), lines[-1]
+        for place in range(stride if rule else 0):
+            left = line[place - depth] if place >= depth else 0
+            corner = above[place - depth] if place >= depth else 0
+            guess = (0, left, above[place], (left + above[place]) // 2, paeth(left, above[place], corner))[
+                rule
+            ]
+            line[place] = (line[place] + guess) & 255
+        lines.append(line)
+    return width, depth, [bytes(line) for line in lines[1:]]
+
+
+def paeth(left: int, above: int, corner: int) -> int:
+    near = left + above - corner
+    return min((left, above, corner), key=lambda value: abs(near - value))
+
+
+def colours(picture: Path) -> set[tuple[int, int, int]]:
+    width, depth, lines = pixels(picture.read_bytes())
+    return {tuple(line[x * depth : x * depth + 3]) for line in lines for x in range(width)}  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "paper", "marker"),
+    [(1, (255, 255, 255), (224, 142, 43)), (0, (20, 24, 29), (217, 138, 47))],
+    ids=["light", "dark"],
+)
+def test_light_and_dark_follow_the_system_and_the_pictures_are_drawn(
+    tmp_path: Path, scheme: int, paper: tuple[int, int, int], marker: tuple[int, int, int]
+):
+    plan = good_plan(partition())
+    (tmp_path / "page.html").write_text(plan_page(plan, show_view(plan, "p.krplan")))
+    browse(
+        tmp_path,
+        f"--blink-settings=preferredColorScheme={scheme}",
+        "--window-size=400,2200",
+        f"--screenshot={tmp_path / 'shot.png'}",
+        f"file://{tmp_path / 'page.html'}",
+    )
+    seen = colours(tmp_path / "shot.png")
+    assert paper in seen
+    assert marker in seen
+
+
+def test_two_thousand_changes_are_printed_on_a_few_sheets(page: str, tmp_path: Path):
+    (tmp_path / "page.html").write_text(page)
+    browse(
+        tmp_path,
+        "--no-pdf-header-footer",
+        f"--print-to-pdf={tmp_path / 'page.pdf'}",
+        f"file://{tmp_path / 'page.html'}",
+    )
+    sheets = re.findall(rb"/Type\s*/Page\b", (tmp_path / "page.pdf").read_bytes())
+    assert 2 <= len(sheets) <= 20

@@ -1,0 +1,82 @@
+"""What is said when the operating system cannot write: its own words, and the file system that it is about."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from krepair.durable.real_disk import RealDisk
+from krepair.durable.writing_error import FileSystem, WritingError, file_system_of, said_of_writing
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one MiB with a blank in its name, and 12 inodes."""
+    folder = tmp_path / "a disk"
+    folder.mkdir()
+    argv = ["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=12", "none", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(argv, check=False).returncode:
+        pytest.skip("needs to mount a file system")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_told_with_its_file_system_and_the_file_that_was_to_be_written(small: Path) -> None:
+    with pytest.raises(WritingError) as full:
+        RealDisk().create(str(small / "new"), bytes(2 << 20))
+    assert full.value.filename == str(small / "new")
+    assert full.value.errno == errno.ENOSPC
+    assert full.value.strerror == (
+        f"could not be written: no space is left on the file system {small} (tmpfs)"
+    )
+    assert not (small / "new").exists()
+
+
+def test_a_disk_without_inodes_says_that_it_is_inodes_that_are_missing(small: Path) -> None:
+    for number in range(12):
+        with contextlib.suppress(OSError):
+            (small / f"{number}").touch()
+    with pytest.raises(WritingError, match="has no inode left for another file"):
+        RealDisk().create(str(small / "new"), b"")
+
+
+def test_of_two_names_the_one_that_is_made_is_told(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "source").write_bytes(bytes(2 << 20))
+    with pytest.raises(OSError, match="o space") as full:
+        RealDisk().copy(str(tmp_path / "source"), str(small / "copy"))
+    assert full.value.errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.EIO, "reports an I/O error; the kernel's log (dmesg) says more"),
+        (errno.EDQUOT, "the disk quota on the file system"),
+        (errno.EROFS, "is mounted read-only"),
+    ],
+)
+def test_each_reason_has_its_own_words(number: int, words: str) -> None:
+    said = said_of_writing(OSError(number, os.strerror(number)), "/proc/self/x")
+    assert isinstance(said, WritingError)
+    assert words in str(said.strerror)
+    assert "/proc (proc)" in str(said.strerror)
+    assert said.filename == "/proc/self/x"
+
+
+def test_an_error_that_is_none_of_writing_stays_as_it_is() -> None:
+    error = FileExistsError(errno.EEXIST, "is there", "/x")
+    assert said_of_writing(error, "/x") is error
+    with pytest.raises(FileNotFoundError):
+        RealDisk().unlink("/proc/nothing")
+
+
+def test_the_file_system_of_a_path_is_the_innermost_one(small: Path) -> None:
+    assert file_system_of(str(small / "x")) == FileSystem(str(small), "tmpfs")
+    assert file_system_of(f"{small}x").mounted_at != str(small)
+    assert file_system_of("/proc/self/status") == FileSystem("/proc", "proc")

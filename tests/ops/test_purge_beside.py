@@ -1,0 +1,282 @@
+"""Purge beside a broker, another krepair, a partition that goes at that moment, and on a full disk."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from krepair.durable.real_disk import RealDisk
+from krepair.errors import ExitCode, KrepairError, LockedError, RefusedError
+from krepair.logdir.view import read_log_dir
+from krepair.ops.by_id import purge_by_id, undo_by_id
+from krepair.ops.kept import kept_originals
+from krepair.ops.purge import purge
+from krepair.ops.reports import ApplyReport
+from krepair.plan.model import Plan
+from tests.durable.disks import Call, PassingDisk, RecordingDisk, SimulatedCrash, StoppingDisk
+from tests.ops.scene import Scene, outcomes, scene, tree
+
+FOLDERS = ("__consumer_offsets-0", "__consumer_offsets-1")
+_WHOLE_FILE_FOR_WRITING = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+_HOLDS_THE_LOCK = """
+import fcntl, os, sys
+folder = os.open(sys.argv[1], os.O_RDONLY)
+fcntl.flock(folder, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def bloat(memory_dir: Path) -> Scene:
+    return scene(memory_dir)
+
+
+def applied(bloat: Scene) -> Plan:
+    plan = bloat.plan(partitions=tuple((name.rpartition("-")[0], int(name[-1])) for name in FOLDERS))
+    assert bloat.apply(plan).exit_code is ExitCode.DONE
+    return plan
+
+
+@contextmanager
+def broker_holds(log_dir: Path) -> Iterator[None]:
+    """The lock that a running broker holds."""
+    with (log_dir / ".lock").open("ab") as lock:
+        fcntl.fcntl(lock, fcntl.F_OFD_SETLK, _WHOLE_FILE_FOR_WRITING)
+        yield
+
+
+@contextmanager
+def another_krepair(log_dir: Path) -> Iterator[int]:
+    """Another process that holds krepair's own lock; its process id."""
+    argv = [sys.executable, "-c", _HOLDS_THE_LOCK, str(log_dir)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        yield process.pid
+        process.send_signal(signal.SIGKILL)
+
+
+def by_plan(bloat: Scene, plan: Plan, disk: object = None) -> ApplyReport:
+    return purge(plan, bloat.options(), disk=disk)  # type: ignore[arg-type]
+
+
+def by_id(bloat: Scene, plan: Plan, disk: object = None) -> ApplyReport:
+    return purge_by_id(str(bloat.path), plan.plan_id, bloat.options(), disk=disk)  # type: ignore[arg-type]
+
+
+BOTH = pytest.mark.parametrize("verb", [by_plan, by_id])
+Purge = Callable[..., ApplyReport]
+
+
+@BOTH
+def test_a_broker_that_holds_its_lock_is_in_nobodys_way_and_only_what_krepair_keeps_goes(
+    bloat: Scene, verb: Purge
+) -> None:
+    plan = applied(bloat)
+    with broker_holds(bloat.path):
+        before = tree(bloat.path, private=False)
+        with pytest.raises(LockedError):
+            bloat.undo(plan)
+        report = verb(bloat, plan)
+        assert report.exit_code is ExitCode.DONE
+        assert report.bytes_freed > 0
+        assert tree(bloat.path) == before
+
+
+@BOTH
+def test_another_krepair_at_work_keeps_purge_and_apply_and_undo_out_and_is_named(
+    bloat: Scene, verb: Purge
+) -> None:
+    plan = applied(bloat)
+    before = tree(bloat.path)
+    with another_krepair(bloat.path) as pid:
+        for run in (
+            lambda: verb(bloat, plan),
+            lambda: bloat.apply(plan),
+            lambda: bloat.undo(plan),
+            lambda: undo_by_id(str(bloat.path), plan.plan_id, bloat.options()),
+        ):
+            with pytest.raises(LockedError, match=f"another krepair is at work there.*process {pid} "):
+                run()
+        assert tree(bloat.path) == before
+    assert verb(bloat, plan).exit_code is ExitCode.DONE
+
+
+def test_a_purge_that_works_keeps_apply_and_undo_out(bloat: Scene) -> None:
+    plan = applied(bloat)
+    met: list[type[KrepairError]] = []
+
+    class Meeting(RecordingDisk):
+        def _before(self, call: Call) -> None:
+            if not met:
+                for run in (bloat.apply, bloat.undo):
+                    with pytest.raises(KrepairError) as refused:
+                        run(plan)
+                    met.append(refused.type)
+            super()._before(call)
+
+    assert by_plan(bloat, plan, Meeting(RealDisk())).exit_code is ExitCode.DONE
+    assert met == [LockedError, LockedError]
+
+
+@BOTH
+def test_while_one_change_is_half_done_nothing_of_the_whole_plan_is_freed(bloat: Scene, verb: Purge) -> None:
+    plan = applied(bloat)
+    disk = RecordingDisk(RealDisk())
+    bloat.undo(plan)
+    bloat.apply(plan, disk)
+    bloat.undo(plan)
+    calls = [call for call in disk.calls if not call.kind.startswith("sync")]
+    last_swap = max(i for i, call in enumerate(calls, 1) if call.target.endswith(".log.swap"))
+    with pytest.raises(SimulatedCrash):
+        bloat.apply(plan, StoppingDisk(RealDisk(), last_swap + 1))
+    before = tree(bloat.path)
+    with broker_holds(bloat.path), pytest.raises(RefusedError, match="nothing is purged") as refused:
+        verb(bloat, plan)
+    assert refused.value.next_command == "krepair apply PLAN"
+    assert tree(bloat.path) == before
+    assert bloat.apply(plan).exit_code is ExitCode.DONE
+    assert verb(bloat, plan).exit_code is ExitCode.DONE
+
+
+class RemovingBroker(PassingDisk):
+    """A broker that marks a partition folder for deletion right before the call of that number.
+
+    Args:
+        folder: of the partition.
+        at: number of the call.
+        again: whether the topic is made again at once under the same name.
+    """
+
+    def __init__(self, folder: Path, at: int, *, again: bool) -> None:
+        super().__init__(RealDisk())
+        self.folder, self.marked = folder, folder.with_name(f"{folder.name}.0123456789abcdef-delete")
+        self.left, self.again = at, again
+        self.seen: dict[str, tuple[object, ...]] = {}
+
+    def _before(self, call: Call) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.folder.rename(self.marked)
+            self.seen = tree(self.marked)
+            if self.again:
+                self.folder.mkdir()
+                (self.folder / f"{0:020d}.log").write_bytes(b"")
+
+
+def copy_into(source: Path, target: Path) -> None:
+    """Make a folder, whose own inode stays, hold the same as another, hard links being hard links again."""
+    target.mkdir(exist_ok=True)
+    for path in target.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    subprocess.run(["cp", "-a", f"{source}/.", str(target)], check=True)
+
+
+@BOTH
+@pytest.mark.parametrize("again", [False, True])
+def test_in_a_folder_that_a_broker_marks_for_deletion_at_any_call_nothing_more_is_touched(
+    bloat: Scene, verb: Purge, again: bool
+) -> None:
+    plan = applied(bloat)
+    counting = RecordingDisk(RealDisk())
+    kept = bloat.path.with_name("kept")
+    copy_into(bloat.path, kept)
+    verb(bloat, plan, counting)
+    for at in range(1, len(counting.calls) + 1, 3 if again else 2):
+        copy_into(kept, bloat.path)
+        disk = RemovingBroker(bloat.path / FOLDERS[0], at, again=again)
+        report = verb(bloat, plan, disk)
+        assert report.exit_code is ExitCode.DONE, report
+        assert disk.seen
+        assert tree(disk.marked) == disk.seen
+        assert outcomes(report)[FOLDERS[0]] <= {"gone", "purged"}
+        assert outcomes(report)[FOLDERS[1]] == {"purged"}
+        assert not list((bloat.path / FOLDERS[1]).glob("krepair~*"))
+
+
+def test_what_lies_in_a_folder_marked_for_deletion_is_left_to_the_broker(bloat: Scene) -> None:
+    plan = applied(bloat)
+    marked = bloat.path / f"{FOLDERS[0]}.0123456789abcdef-delete"
+    (bloat.path / FOLDERS[0]).rename(marked)
+    before = tree(marked)
+    for verb in (by_plan, by_id):
+        report = verb(bloat, plan)
+        assert report.exit_code is ExitCode.DONE
+        gone = [result for result in report.results if result.outcome == "gone"]
+        assert len(gone) == 1
+        assert "a broker has deleted this folder, or will" in gone[0].why
+        assert tree(marked) == before
+
+
+def test_a_log_directory_that_another_one_has_replaced_is_not_purged(bloat: Scene) -> None:
+    plan = applied(bloat)
+    moved = bloat.path.with_name("moved")
+
+    class Replacing(RecordingDisk):
+        def _before(self, call: Call) -> None:
+            if call.kind == "remove_dir" and call.path.endswith(plan.plan_id) and not moved.exists():
+                bloat.path.rename(moved)
+                bloat.path.mkdir()
+            super()._before(call)
+
+    report = by_plan(bloat, plan, Replacing(RealDisk()))
+    assert report.exit_code is not ExitCode.DONE
+    assert list(bloat.path.iterdir()) == []
+
+
+def fill_up(path: Path) -> None:
+    """Take every block that the file system still has."""
+    with path.open("wb", buffering=0) as file:
+        for size in (1 << 16, 4096):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(size))
+    assert os.statvfs(path).f_bfree == 0
+
+
+def test_where_a_folder_cannot_be_locked_purge_wants_the_broker_stopped(
+    bloat: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = applied(bloat)
+
+    def unsupported(*_: object) -> None:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    before = tree(bloat.path)
+    with broker_holds(bloat.path), pytest.raises(LockedError, match="is locked by process"):
+        by_plan(bloat, plan)
+    assert tree(bloat.path) == before
+    assert by_plan(bloat, plan).exit_code is ExitCode.DONE
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a small file system is mounted by root only")
+@BOTH
+def test_a_disk_without_one_free_block_is_no_reason_not_to_free_any(tmp_path: Path, verb: Purge) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", str(small)], check=False).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        bloat = scene(small)
+        plan = applied(bloat)
+        fill_up(small / "filler")
+        report = verb(bloat, plan)
+        assert report.exit_code is ExitCode.DONE, report
+        assert report.bytes_freed > 1 << 20
+        assert kept_originals(read_log_dir(str(bloat.path)), bloat.now_ms) == ()
+    finally:
+        subprocess.run(["umount", str(small)], check=True)

@@ -1,0 +1,150 @@
+"""What changed between two plans of one directory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from typer.testing import CliRunner
+
+from krepair.cli.main import app
+from krepair.cli.views.diff import diff_view
+from krepair.cli.views.text import plain
+from krepair.durable.real_disk import RealDisk
+from krepair.errors import ExitCode, StalePlanError, UsageError
+from krepair.ops.approved import check_digest
+from krepair.plan.diff import diff_plans
+from krepair.plan.model import Plan, RewriteSegments
+from krepair.plan.planfile import seal, write_plan
+from tests.ops.conftest import memory_dir
+from tests.ops.scene import TV2, Scene, scene
+
+__all__ = ["memory_dir"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scene, Plan]:
+    one = scene(tmp_path_factory.mktemp("diff"), TV2)
+    return one, one.plan()
+
+
+def test_a_plan_made_again_is_the_same(made: tuple[Scene, Plan]) -> None:
+    one, plan = made
+    found = diff_plans(plan, one.plan())
+    assert found.same
+    assert found.same_partitions == len(plan.partitions)
+    assert "The plans are the same." in plain(diff_view(found, "a", "b"))
+
+
+def test_another_clock_alone_is_told_and_all_decisions_are_the_same(made: tuple[Scene, Plan]) -> None:
+    _, plan = made
+    other = seal(replace(plan, policy=replace(plan.policy, now_ms=plan.policy.now_ms + 1)))
+    found = diff_plans(plan, other)
+    assert not found.same
+    assert [(one.what, one.first, one.second) for one in found.differences] == [
+        ("now_ms", str(plan.policy.now_ms), str(plan.policy.now_ms + 1))
+    ]
+    assert found.partitions == ()
+    assert "Both plans make the same changes in every partition." in plain(diff_view(found, "a", "b"))
+
+
+def test_another_horizon_decides_otherwise_and_names_what_each_source_loses(made: tuple[Scene, Plan]) -> None:
+    one, plan = made
+    later = one.plan(delete_horizon="next-pass")
+    found = diff_plans(plan, later)
+    decided = [part for part in found.partitions if not part.decisions_same]
+    assert decided
+    changed = {change.change_id for part in plan.partitions for change in part.changes} ^ {
+        change.change_id for part in later.partitions for change in part.changes
+    }
+    told = {
+        change.change_id for part in found.partitions for change in part.changes if change.where != "both"
+    }
+    assert told == changed
+    assert any(one.what == "horizon" for one in found.differences)
+
+
+def test_a_file_that_grew_is_told_and_leaves_the_decisions_the_same(made: tuple[Scene, Plan]) -> None:
+    _, plan = made
+    first = next(part for part in plan.partitions if part.changes)
+    grown = replace(first.files[-1], size=first.files[-1].size + 7)
+    parts = tuple(
+        replace(part, files=(*part.files[:-1], grown)) if part is first else part for part in plan.partitions
+    )
+    found = diff_plans(plan, seal(replace(plan, partitions=parts)))
+    (only,) = found.partitions
+    assert (only.folder, only.decisions_same, only.changes) == (first.folder, True, ())
+    assert [one.what for one in only.differences] == [f"files.{grown.name}.size"]
+    assert (found.same_partitions, found.same_decisions) == (len(plan.partitions) - 1, 1)
+
+
+def test_a_figure_of_a_change_is_no_decision_but_one_more_batch_that_goes_is(
+    made: tuple[Scene, Plan],
+) -> None:
+    _, plan = made
+    first = next(part for part in plan.partitions if part.changes)
+    change = first.changes[0]
+    assert isinstance(change, RewriteSegments)
+
+    def with_change(new: RewriteSegments) -> Plan:
+        parts = tuple(
+            replace(part, changes=(new, *part.changes[1:])) if part is first else part
+            for part in plan.partitions
+        )
+        return seal(replace(plan, partitions=parts))
+
+    dearer = diff_plans(plan, with_change(replace(change, peak_extra_bytes=change.peak_extra_bytes + 1)))
+    assert dearer.partitions[0].decisions_same
+    source = replace(change.sources[0], decisions="0" * 16)
+    decided = diff_plans(plan, with_change(replace(change, sources=(source, *change.sources[1:]))))
+    assert not decided.partitions[0].decisions_same
+    (one,) = decided.partitions[0].changes[0].differences
+    assert one.what == f"sources.{source.base_offset}.decisions"
+
+
+def test_a_partition_of_one_plan_only_is_told(made: tuple[Scene, Plan]) -> None:
+    _, plan = made
+    fewer = seal(replace(plan, partitions=plan.partitions[1:]))
+    (gone,) = diff_plans(plan, fewer).partitions
+    (come,) = diff_plans(fewer, plan).partitions
+    assert (gone.folder, gone.where, come.where) == (plan.partitions[0].folder, "first", "second")
+    assert "only in the first plan" in plain(diff_view(diff_plans(plan, fewer), "a", "b"))
+
+
+def test_plans_of_two_directories_are_not_compared(made: tuple[Scene, Plan]) -> None:
+    _, plan = made
+    with pytest.raises(UsageError, match="plans of two directories"):
+        diff_plans(plan, seal(replace(plan, log_dir="/elsewhere")))
+
+
+def test_the_command_ends_with_0_or_2_and_prints_one_versioned_document(
+    made: tuple[Scene, Plan], tmp_path: Path
+) -> None:
+    _, plan = made
+    other = seal(replace(plan, policy=replace(plan.policy, now_ms=plan.policy.now_ms + 1)))
+    for name, one in (("a", plan), ("b", other)):
+        write_plan(str(tmp_path / name), one, RealDisk())
+    same = CliRunner().invoke(app, ["diff", str(tmp_path / "a"), str(tmp_path / "a")])
+    assert (same.exit_code, "The plans are the same." in same.stdout) == (0, True)
+    document = CliRunner().invoke(app, ["diff", str(tmp_path / "a"), str(tmp_path / "b"), "--json"])
+    found = json.loads(document.stdout)
+    assert (document.exit_code, found["exit_code"], found["format_version"]) == (2, 2, "1.0")
+    assert found["report"]["differences"][0]["what"] == "now_ms"
+    assert found["report"]["second"] == other.digest
+
+
+def test_only_the_expected_digest_is_let_through(made: tuple[Scene, Plan], tmp_path: Path) -> None:
+    _, plan = made
+    for right in (plan.digest, plan.digest[:32], plan.digest[:40].upper()):
+        check_digest(plan, right, "P")
+    for short in (plan.digest[:31], "", "x" * 32, plan.digest + "0"):
+        with pytest.raises(UsageError, match="32 to 64 hex digits"):
+            check_digest(plan, short, "P")
+    with pytest.raises(StalePlanError, match="nothing was changed"):
+        check_digest(plan, "0" * 32, "P")
+    write_plan(str(tmp_path / "p"), plan, RealDisk())
+    refused = CliRunner().invoke(app, ["apply", str(tmp_path / "p"), "--expect", "0" * 32])
+    assert refused.exit_code == ExitCode.STALE_PLAN
+    assert plan.digest in refused.stderr

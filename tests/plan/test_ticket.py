@@ -1,0 +1,128 @@
+"""A ticket stays readable: what is the same is said once, what is too much is summed, and the sums are right."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from krepair.plan.render import plan_view, to_markdown
+from krepair.plan.view import Section, Table
+from tests.plan.plans import good_plan, left_alone, nothing, partition
+
+
+def many(count: int, **fields: object):
+    return [
+        partition(partition=number, folder=f"__consumer_offsets-{number}", **fields)
+        for number in range(count)
+    ]
+
+
+def section(*partitions: object, title: str) -> Section:
+    page = plan_view(good_plan(*partitions))  # type: ignore[arg-type]
+    return next(part for part in page.sections if part.title.startswith(title))
+
+
+def table_of(part: Section) -> Table:
+    assert part.table is not None
+    return part.table
+
+
+def test_partitions_have_their_peak_and_end_with_their_sum():
+    table = table_of(section(*many(3), title="Partitions to change"))
+    assert table.columns[6] == "peak extra space"
+    (last,) = [row for row in table.rows if row[0] == "all 3 together"]
+    assert last[1:3] == ("7,500", "3,234")
+    peaks = [int(row[6].replace(",", "")) for row in table.rows]
+    assert sum(peaks[:-1]) == peaks[-1] > 0
+
+
+def test_one_partition_needs_no_sum():
+    assert len(table_of(section(partition(), title="Partitions to change")).rows) == 1
+
+
+def test_of_thousands_of_partitions_those_that_free_most_are_shown_and_the_rest_is_summed():
+    small, large = many(100), partition(partition=500, folder="__consumer_offsets-500")
+    large = replace(large, files=tuple(replace(file, size=file.size * 3) for file in large.files))
+    part = section(*small, large, title="Partitions to change")
+    rows = table_of(part).rows
+    assert len(rows) == 42
+    assert rows[0][0] == "__consumer_offsets-500"
+    assert rows[-2][0] == "61 others"
+    assert rows[-1][0] == "all 101 together"
+    shown = sum(int(row[1].replace(",", "")) for row in rows[:-1])
+    assert f"{shown:,}" == rows[-1][1] == f"{101 * 2500:,}"
+    assert "--format json" in part.lines[0]
+
+
+def test_a_note_that_is_the_same_for_many_partitions_is_said_once():
+    partitions = [*many(5), partition(partition=9, folder="__consumer_offsets-9", notes=("another",))]
+    assert section(*partitions, title="Notes").lines == (
+        "__consumer_offsets-0, __consumer_offsets-1, __consumer_offsets-2 and 2 more: one producer is active",
+        "__consumer_offsets-9: another",
+    )
+
+
+def test_many_different_notes_are_cut_and_counted():
+    partitions = [
+        partition(partition=number, folder=f"__consumer_offsets-{number}", notes=(f"note {number}",))
+        for number in range(60)
+    ]
+    lines = section(*partitions, title="Notes").lines
+    assert len(lines) == 41
+    assert lines[-1].startswith("20 more like these.")
+
+
+def test_many_partitions_left_alone_are_counted_by_code():
+    alone = [left_alone(folder=f"t-{number}", partition=number) for number in range(50)]
+    alone += [
+        left_alone(folder=f"u-{number}", partition=100 + number, code="leftovers") for number in range(7)
+    ]
+    rows = table_of(section(partition(), *alone, title="Partitions left alone")).rows
+    assert rows[40:] == (
+        ("10 others", "damage", "see the plan file", "-"),
+        ("7 others", "leftovers", "see the plan file", "-"),
+    )
+
+
+def test_topics_with_the_same_settings_share_their_rows():
+    settings = good_plan().policy.settings["__consumer_offsets"]
+    plan = good_plan(partition(), settings={f"t{number}": settings for number in range(9)} | {"other": ()})
+    page = plan_view(plan)
+    table = table_of(next(part for part in page.sections if part.title == "Settings used"))
+    assert [row[0] for row in table.rows] == ["t0, t1, t2 and 6 more"] * 3
+
+
+def test_the_markdown_of_a_plan_of_thousands_of_partitions_is_a_few_pages():
+    text = to_markdown(good_plan(*many(2000)))
+    assert len(text.splitlines()) < 200
+    assert len(text) < 30_000
+
+
+def test_the_summary_names_the_broker_version_and_the_whole_digest():
+    plan = good_plan(partition())
+    text = to_markdown(plan)
+    assert "| broker version | 2.2.1 |" in text
+    assert f"| digest | {plan.digest} |" in text
+    assert "| broker version | not given (--broker-version) |" in to_markdown(
+        good_plan(partition(), broker_version="")
+    )
+
+
+def test_the_order_of_commit_is_said_in_words_before_its_code():
+    lines = section(partition(), title="Commit and undo").lines
+    assert "(the fence). A broker that is started in the middle reads every record" in lines[0]
+    assert lines[1] == "Order P1, with the fence: one order for every version"
+
+
+def test_a_plan_that_changes_nothing_names_what_a_later_horizon_would_free_and_the_command():
+    newest, next_pass = partition().horizons
+    later = replace(newest, name="unlimited", log_bytes_after=1_000, chosen=False)
+    here = replace(next_pass, log_bytes_after=937_000_000, chosen=True)
+    lines = section(nothing(horizons=(here, later)), title="Summary").lines
+    assert lines[0] == "This plan changes nothing."
+    assert lines[1].startswith("A later delete horizon would free up to 936,999,000 (893.6 MiB) of .log")
+    assert lines[1].endswith("krepair plan /data/kafka --delete-horizon 2023-11-15T22:13:20.000Z --out PLAN")
+
+
+def test_a_plan_that_changes_nothing_promises_nothing_where_no_horizon_would_help():
+    (newest, _) = partition().horizons
+    assert section(nothing(horizons=(newest,)), title="Summary").lines == ("This plan changes nothing.",)

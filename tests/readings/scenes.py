@@ -1,0 +1,126 @@
+"""Plans that were applied, and the second readings of what they made, with the file as it is or with another one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from krepair.pipeline.readings.choose import Ground, Work, second_readings
+
+from krepair.durable.tree import Tree
+from krepair.errors import ExitCode
+from krepair.fixes.survey import place_of
+from krepair.logdir.fingerprint import digest_bytes
+from krepair.logdir.view import read_log_dir
+from krepair.ops.apply import apply
+from krepair.ops.plan import make_plan
+from krepair.options import Engine, Options
+from krepair.pipeline.jobs import Task, run_encoded
+from krepair.pipeline.readings.partition import Reading
+from krepair.plan.model import Change, Plan, ReplaceFile
+from tests import builders
+
+FOLDER = "t-0"
+
+
+@dataclass
+class Applied:
+    """A log directory after an apply.
+
+    Attributes:
+        root: of it.
+        plan: that was applied.
+        options: it was planned under.
+    """
+
+    root: Path
+    plan: Plan
+    options: Options
+
+    @property
+    def folder(self) -> Path:
+        """Of the partition."""
+        return self.root / FOLDER
+
+    def ground(self) -> Ground:
+        """What readings of the partition need."""
+        view = read_log_dir(str(self.root))
+        partition = next(one for one in view.partitions if one.folder == FOLDER)
+        part = next(one for one in self.plan.partitions if one.folder == FOLDER)
+        return Ground(
+            self.plan,
+            part,
+            place_of(view, partition),
+            tuple(segment.base_offset for segment in partition.segments),
+            view.log_start.offsets.get((partition.topic, partition.number), -1),
+            Tree(view.path, view.inode),
+        )
+
+    def works(self) -> Iterator[tuple[Change, Work]]:
+        """Every change with each of its readings."""
+        ground = self.ground()
+        for change in ground.part.changes:
+            for work in second_readings(ground, change):
+                yield change, work
+
+    def work(self, name: str) -> Work:
+        """The one reading of a change whose id or item ends with a name."""
+        (found,) = (work for change, work in self.works() if change.change_id.endswith(name))
+        return found
+
+    def problems(self) -> list[str]:
+        """What the readings have against it."""
+        return [text for _, work in self.works() for text in read(work)]
+
+
+def read(work: Work) -> tuple[str, ...]:
+    """Run one reading as it travels."""
+    task, item = work
+    answer = run_encoded(task.name, msgspec.msgpack.encode(item))
+    result: Reading = msgspec.msgpack.decode(answer, type=task.result)
+    return result.problems
+
+
+def read_instead(work: Work, data: bytes) -> tuple[str, ...]:
+    """The same, had the plan made other bytes: what a defect of the first implementation would have planned."""
+    task, item = work
+    path = Path(item.path)
+    right = path.read_bytes()
+    try:
+        path.write_bytes(data)
+        return read((task, with_bytes(item, data)))
+    finally:
+        path.write_bytes(right)
+
+
+def with_bytes(item: Any, data: bytes) -> Any:
+    """The item of a plan that says so of the new file."""
+    if not isinstance(getattr(item, "change", None), ReplaceFile):
+        return item
+    change = msgspec.structs.replace(item.change, size_after=len(data), digest_after=digest_bytes(data))
+    return msgspec.structs.replace(item, change=change)
+
+
+def options(fix: str, **given: object) -> Options:
+    """As an operator would give them."""
+    values: dict[str, object] = {
+        "engine": Engine.INLINE,
+        "now_ms": builders.NOW_MS + 60_000,
+        "fixes": (fix,),
+    }
+    return Options(**(values | given))  # type: ignore[arg-type]
+
+
+def applied(root: Path, chosen: Options) -> Applied:
+    """Plan and apply."""
+    plan = make_plan(str(root), chosen)
+    report = apply(plan, chosen)
+    assert report.exit_code == ExitCode.DONE, report.results
+    return Applied(root, plan, chosen)
+
+
+Damage = Callable[[bytes], bytes]
+__all__ = ["FOLDER", "Applied", "Damage", "Task", "applied", "options", "read", "read_instead", "with_bytes"]
