@@ -471,7 +471,8 @@ def compact(
                 more.add(lasts[-1])
         if more <= forced:
             break
-        forced |= more
+        # the lowest only: its marker may lie in a later group, which then has a batch left by itself
+        forced.add(min(more - forced))
     return Outcome(end, limit, tuple(decisions), tuple(_group(g, decisions) for g in groups), rest)
 
 
