@@ -126,7 +126,6 @@ def result_of(partition: Held, twin: naive.Outcome) -> Held:
     return replace(partition, segments=(*groups, *twin.rest))
 
 
-@at_most_skipped(0.02)
 @MANY
 @given(cases())
 def test_every_decision_is_the_slow_twins_and_a_second_round_finds_nothing(
