@@ -113,7 +113,10 @@ def with_figures(partition: PartitionPlan) -> PartitionPlan:
         freed_at_purge=sum(space.taken_out - space.made for space in spaces),
         peak_extra_bytes=sum(space.peak for space in spaces) + (PRIVATE_FOLDER_BYTES if spaces else 0),
         reasons=add_tallies(
-            tally for change in partition.changes for tally in action_of(change).tallies(change)
+            tally
+            for change in partition.changes
+            for source in action_of(change).sources(change)
+            for tally in source.reasons
         ),
     )
 

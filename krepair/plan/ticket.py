@@ -19,8 +19,6 @@ from krepair.plan.model import (
     Commit,
     PartitionPlan,
     Plan,
-    ReplaceFile,
-    RewriteSegments,
     Setting,
 )
 from krepair.plan.view import Section, Table, bytes_text, share_bar, time_text
@@ -184,9 +182,9 @@ def order_lines(commit: Commit, changes: Iterable[Change]) -> tuple[str, ...]:
     """How files are swapped, in words, and then the code that the commit protocol's page explains."""
     changes = list(changes)
     words = []
-    if any(isinstance(change, RewriteSegments) for change in changes):
+    if any(action_of(change).in_order for change in changes):
         words += [_ORDERS.get(commit.order, ""), _WITH_FENCE if commit.fence else _WITHOUT_FENCE]
-    if any(isinstance(change, ReplaceFile) for change in changes):
+    if any(not action_of(change).touches(change).segments for change in changes):
         words.append(_FILES)
     fence = "with the fence" if commit.fence else "without the fence"
     code = f"Order {commit.order}, {fence}: {commit.why}"

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from krepair.plan.actions.fate import Content, Run
 from krepair.plan.model import (
     CompleteSwap,
     KeepOriginal,
@@ -24,10 +25,8 @@ from krepair.plan.pictures import (
     MOST_STRIPS,
     BeforeAfter,
     Cell,
-    Content,
     MarkerAges,
     Pictures,
-    Run,
     Strip,
     merged,
     most_first,

@@ -6,9 +6,10 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
 
+from krepair.plan.actions.fate import Fate
 from krepair.plan.actions.listing import Listing
 from krepair.plan.facts import PartitionFacts
-from krepair.plan.model import Change, FileFingerprint, ReasonTally
+from krepair.plan.model import Change, FileFingerprint, SourceSegment
 from krepair.plan.objection import Objection
 
 ROUNDING_BYTES: Final = 4096
@@ -85,6 +86,20 @@ class LogEffect(NamedTuple):
     ranges: Mapping[int, tuple[int, tuple[tuple[int, int], ...]]] = {}
 
 
+class Trimmed(NamedTuple):
+    """The end of a derived file that is cut off.
+
+    Attributes:
+        name: of the file.
+        left: bytes that stay.
+        cut: bytes that are cut off.
+    """
+
+    name: str
+    left: int
+    cut: int
+
+
 class Action(Protocol[ChangeT_contra]):
     """One kind of change, as a plan prices, reviews and shows it. Pure: nothing is read but the plan.
 
@@ -92,9 +107,11 @@ class Action(Protocol[ChangeT_contra]):
 
     Attributes:
         listing: the table of the page that its rows go into; None if it has none of its own.
+        in_order: whether its files are swapped in the plan's order of renames, under its fence if it has one.
     """
 
     listing: Listing | None = None
+    in_order: bool = False
 
     # -- what it does
 
@@ -134,9 +151,9 @@ class Action(Protocol[ChangeT_contra]):
         """The change with those of its fields filled in that follow from the others."""
         return change  # type: ignore[return-value]
 
-    def tallies(self, change: ChangeT_contra) -> Iterator[ReasonTally]:
-        """How many of its batches stay or are removed, by reason."""
-        return iter(())
+    def sources(self, change: ChangeT_contra) -> tuple[SourceSegment, ...]:
+        """The segments whose batches it decides about, with the tallies of what stays and what is removed."""
+        return ()
 
     def risks(self, change: ChangeT_contra) -> tuple[str, ...]:
         """Codes of the risks that a plan with this change has to tell."""
@@ -175,6 +192,19 @@ class Action(Protocol[ChangeT_contra]):
         Args:
             changes: of all partitions and the root, at least one.
         """
+
+    def fate(self, change: ChangeT_contra, sizes: Mapping[str, int]) -> Fate:
+        """What becomes of the segments that it touches, for the pictures of a page.
+
+        Args:
+            change: the change.
+            sizes: of the partition's files, by name.
+        """
+        return Fate({}, {})
+
+    def trimmed(self, change: ChangeT_contra) -> Trimmed | None:
+        """What it cuts off the end of a derived file; None if it cuts none."""
+        return None
 
     def rows(self, change: ChangeT_contra) -> Iterator[tuple[str, ...]]:
         """Its rows in the table ``listing``."""

@@ -14,6 +14,7 @@ from krepair.plan.actions.action import (
     Touched,
     Work,
 )
+from krepair.plan.actions.fate import Content, Fate, removed
 from krepair.plan.actions.listing import DATA_THAT_GOES
 from krepair.plan.actions.mend import BY_CONSENT, TAIL_FIX
 from krepair.plan.facts import SOURCE_SUFFIXES, PartitionFacts, segment_name
@@ -88,6 +89,11 @@ class Aside(Action[SetAside]):
     def summary(self, changes: Sequence[SetAside]) -> Iterator[str]:
         """How many segments."""
         yield f"{len(changes)} whole segments are set aside, and kept until purge."
+
+    def fate(self, change: SetAside, sizes: Mapping[str, int]) -> Fate:
+        """The whole segment is taken out."""
+        size = sizes.get(segment_name(change.base_offset, ".log"), 0)
+        return removed(change.base_offset, size, Content.ASIDE)
 
     def rows(self, change: SetAside) -> Iterator[tuple[str, ...]]:
         """One row: the whole segment."""

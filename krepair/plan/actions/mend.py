@@ -14,6 +14,7 @@ from krepair.plan.actions.action import (
     Touched,
     Work,
 )
+from krepair.plan.actions.fate import Content, Fate, Run, summed
 from krepair.plan.actions.listing import DATA_THAT_GOES
 from krepair.plan.facts import HEX_32, INDEX_SUFFIXES, PartitionFacts, segment_name
 from krepair.plan.model import MendLog, RemovedRange
@@ -25,6 +26,7 @@ BY_CONSENT: Final = frozenset({"KR302", "KR303", "KR304", "KR305"})
 
 _TORN: Final = frozenset({"KR301", "KR305"})
 _INDEX_ENTRY_BYTES: Final = 8
+_MOST_RUNS: Final = 100
 
 
 class Mend(Action[MendLog]):
@@ -86,6 +88,19 @@ class Mend(Action[MendLog]):
     def summary(self, changes: Sequence[MendLog]) -> Iterator[str]:
         """How many logs."""
         yield f"{len(changes)} logs lose damaged bytes, which are kept; their indexes follow."
+
+    def fate(self, change: MendLog, sizes: Mapping[str, int]) -> Fate:
+        """The stretches of the log in their places, unless they are many: the reader looks for where it is damaged."""
+        lost = Content.CUT if change.method == "cut" else Content.DAMAGED
+        runs, position = [], 0
+        for gap in change.removed:
+            runs += [Run(Content.LEFT, gap.start - position), Run(lost, gap.end - gap.start)]
+            position = gap.end
+        runs.append(Run(Content.LEFT, change.size_before - position))
+        few = len(runs) <= _MOST_RUNS
+        before = tuple(run for run in runs if run.bytes > 0) if few else summed(runs)
+        after = summed(((Content.LEFT, change.size_after),))
+        return Fate({change.base_offset: before}, {change.base_offset: after})
 
     def rows(self, change: MendLog) -> Iterator[tuple[str, ...]]:
         """One row per range; a torn tail has no consent."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from krepair.checks.catalogue import RULES
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
-from krepair.plan.actions.action import REMOVAL_BYTES, ROUNDING_BYTES, Action, Space, Touched, Work
+from krepair.plan.actions.action import REMOVAL_BYTES, ROUNDING_BYTES, Action, Space, Touched, Trimmed, Work
 from krepair.plan.actions.listing import FILES
 from krepair.plan.facts import HEX_32, SNAPSHOT_NAME, PartitionFacts
 from krepair.plan.model import FileFingerprint, ReplaceFile
@@ -80,6 +80,12 @@ class Replace(Action[ReplaceFile]):
             yield f"{len(changes) - removed} derived files (indexes, checkpoints, snapshots) are replaced."
         if removed:
             yield f"{removed} files are removed; they are kept until purge."
+
+    def trimmed(self, change: ReplaceFile) -> Trimmed | None:
+        """The padding of an index that is truncated."""
+        if change.method != "truncate":
+            return None
+        return Trimmed(change.name, change.size_after, change.size_before - change.size_after)
 
     def rows(self, change: ReplaceFile) -> Iterator[tuple[str, ...]]:
         """One row."""

@@ -19,8 +19,9 @@ from krepair.plan.actions.action import (
     Touched,
     Work,
 )
+from krepair.plan.actions.fate import CONTENT_OF, Content, Fate, summed
 from krepair.plan.facts import SNAPSHOT_NAME, SOURCE_SUFFIXES, PartitionFacts, segment_name, setting
-from krepair.plan.model import ReasonTally, RewriteSegments, SourceSegment
+from krepair.plan.model import RewriteSegments, SourceSegment
 from krepair.plan.objection import Objection
 from krepair.rules.reasons import REASONS, Reason, Verdict
 
@@ -41,8 +42,21 @@ _MARKERS_KEPT: Final = (
 )
 
 
+_STAYS: Final = (
+    Reason.RECORDS.value,
+    Reason.MARKER_DATA_REMAINS.value,
+    Reason.MARKER_HORIZON.value,
+    Reason.MARKER_STAMP.value,
+    Reason.MARKER_EPOCH.value,
+    Reason.CONTROL_OTHER.value,
+)
+"""Reasons whose batches are as long afterwards as before."""
+
+
 class Rewrite(Action[RewriteSegments]):
     """Implements ``Action`` for ``RewriteSegments``. The active segment is never rewritten, so the log end stays."""
+
+    in_order = True
 
     def touches(self, change: RewriteSegments) -> Touched:
         """The new segment's files, those of the segments merged away, and their producer snapshots."""
@@ -76,9 +90,9 @@ class Rewrite(Action[RewriteSegments]):
         space = self.space(change, sizes)
         return replace(change, freed_at_purge=space.taken_out - space.made, peak_extra_bytes=space.peak)
 
-    def tallies(self, change: RewriteSegments) -> Iterator[ReasonTally]:
-        """Those of its sources."""
-        return (tally for source in change.sources for tally in source.reasons)
+    def sources(self, change: RewriteSegments) -> tuple[SourceSegment, ...]:
+        """The segments of the group."""
+        return change.sources
 
     def risks(self, change: RewriteSegments) -> tuple[str, ...]:
         """Batches are removed that other replicas still have."""
@@ -122,6 +136,24 @@ class Rewrite(Action[RewriteSegments]):
         removed = sum(len(change.removes_snapshots) for change in changes)
         if removed:
             yield f"{removed} producer snapshots of segments that are merged away are removed; never the newest."
+
+    def fate(self, change: RewriteSegments, sizes: Mapping[str, int]) -> Fate:
+        """By reason; what the new log has beyond the batches that stay are the headers of emptied ones."""
+        before = {
+            source.base_offset: summed(
+                (CONTENT_OF.get(tally.reason, Content.OTHER), tally.bytes) for tally in source.reasons
+            )
+            for source in change.sources
+        }
+        stays = [
+            (CONTENT_OF.get(tally.reason, Content.OTHER), tally.bytes)
+            for source in change.sources
+            for tally in source.reasons
+            if tally.reason in _STAYS
+        ]
+        emptied = change.log_bytes - sum(size for _, size in stays)
+        new = summed([*stays, (Content.EMPTIED, emptied)])
+        return Fate(before, dict.fromkeys(before, ()) | {change.base_offset: new})
 
 
 def _source_bytes(change: RewriteSegments) -> int:

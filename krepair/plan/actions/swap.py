@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from krepair.plan.actions.action import ROUNDING_BYTES, Action, Space, Touched, Work
+from krepair.plan.actions.fate import Content, Fate, Run, summed
 from krepair.plan.actions.listing import SWAPS
 from krepair.plan.facts import HEX_32, INDEX_SUFFIXES, SOURCE_SUFFIXES, PartitionFacts, segment_name
 from krepair.plan.model import CompleteSwap
@@ -19,6 +20,7 @@ class Swap(Action[CompleteSwap]):
     """Implements ``Action`` for ``CompleteSwap``."""
 
     listing = SWAPS
+    in_order = True
 
     def touches(self, change: CompleteSwap) -> Touched:
         """The new segment's files, those of the segments replaced, and the files of the swap."""
@@ -81,6 +83,15 @@ class Swap(Action[CompleteSwap]):
             f"{len(changes)} swaps that a broker did not finish are completed as every broker would. They replace "
             f"{gone} segments; no batch changes."
         )
+
+    def fate(self, change: CompleteSwap, sizes: Mapping[str, int]) -> Fate:
+        """The segments replaced are taken out; the swap is one."""
+        before: dict[int, tuple[Run, ...]] = {}
+        for base_offset in change.replaces:
+            size = sizes.get(segment_name(base_offset, ".log"), 0)
+            before[base_offset] = summed(((Content.REPLACED, size),))
+        new = summed(((Content.LEFT, change.log_bytes),))
+        return Fate(before, dict.fromkeys(before, ()) | {change.base_offset: new})
 
     def rows(self, change: CompleteSwap) -> Iterator[tuple[str, ...]]:
         """One row."""

@@ -1,0 +1,76 @@
+"""What becomes of the segments that a change touches: what each ``.log`` holds before it and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from krepair.rules.reasons import Reason
+
+
+class Content(StrEnum):
+    """What a stretch of a log holds, in the words that a legend uses."""
+
+    RECORDS = "records"
+    MARKERS = "markers"
+    EMPTIED = "emptied"
+    OTHER = "other batches"
+    DAMAGED = "damaged"
+    CUT = "cut off from the damage on"
+    ASIDE = "set aside"
+    REPLACED = "replaced by a broker's swap"
+    LEFT = "left as it is"
+
+
+CONTENT_OF: Final = {
+    Reason.RECORDS.value: Content.RECORDS,
+    Reason.MARKER_DATA_REMAINS.value: Content.MARKERS,
+    Reason.MARKER_HORIZON.value: Content.MARKERS,
+    Reason.MARKER_STAMP.value: Content.MARKERS,
+    Reason.MARKER_EPOCH.value: Content.MARKERS,
+    Reason.EMPTIED_PRODUCER.value: Content.EMPTIED,
+    Reason.EMPTIED_LAST.value: Content.EMPTIED,
+    Reason.LAST_EMPTIED_NOW.value: Content.MARKERS,
+    Reason.EMPTIED.value: Content.EMPTIED,
+    Reason.EMPTIED_MARKER.value: Content.EMPTIED,
+    Reason.MARKER.value: Content.MARKERS,
+    Reason.MARKER_STAMP_PAST.value: Content.MARKERS,
+}
+
+
+class Run(NamedTuple):
+    """A stretch of one kind.
+
+    Attributes:
+        content: of which kind.
+        bytes: how long.
+    """
+
+    content: Content
+    bytes: int
+
+
+class Fate(NamedTuple):
+    """What becomes of segments.
+
+    Attributes:
+        before: base offset -> what the segment holds, of segments that the change says something about.
+        after: base offset -> what it holds afterwards; an empty tuple where nothing is left of it.
+    """
+
+    before: Mapping[int, tuple[Run, ...]]
+    after: Mapping[int, tuple[Run, ...]]
+
+
+def summed(stretches: Iterable[tuple[Content, int]]) -> tuple[Run, ...]:
+    """One run for each kind that has bytes, in the order of ``Content``."""
+    sums = dict.fromkeys(Content, 0)
+    for content, size in stretches:
+        sums[content] += max(size, 0)
+    return tuple(Run(content, size) for content, size in sums.items() if size)
+
+
+def removed(base_offset: int, size: int, content: Content) -> Fate:
+    """A whole segment is taken out."""
+    return Fate({base_offset: summed(((content, size),))}, {base_offset: ()})
