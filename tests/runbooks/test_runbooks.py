@@ -58,7 +58,8 @@ def place_of(page: str, tmp_path: Path) -> Place:
     names = {
         "/var/lib/kafka": str(log_dir),
         "/etc/kafka/server.properties": str(work / "server.properties"),
-        "/root/": f"{work}/",
+        "/root/offsets.krplan": str(work / "offsets.krplan"),
+        "/root/17.krplan": str(work / "17.krplan"),
         "__consumer_offsets-17": "__consumer_offsets-1",
         "localhost:9092": "",
     }
