@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import crc32c
 import numpy as np
 
 from krepair.formats.batch_v2 import CRC_START, HEADER
+from krepair.formats.castagnoli import crc32c
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
@@ -58,7 +58,7 @@ def crcs_are_right(
     as_fronts = np.ndarray(end + _CRC_BYTES - _FRONT.itemsize + 1, f"V{_FRONT.itemsize}", room, 0, 1)
     as_fronts[places] = fronts.view(as_fronts.dtype)
     # the package inverts at both ends; starting from ones it starts from nothing
-    return bool(crc32c.crc32c(room[: end + _CRC_BYTES], int(_ONES)) == _ONES)
+    return bool(crc32c(room[: end + _CRC_BYTES], int(_ONES)) == _ONES)
 
 
 def first_wrong_crc(window: Bytes, places: Int64s, sizes: Int64s, stored: np.ndarray[Any, Any]) -> int:
@@ -73,6 +73,6 @@ def first_wrong_crc(window: Bytes, places: Int64s, sizes: Int64s, stored: np.nda
     raw = window.data
     spans = zip((places + CRC_START).tolist(), (places + sizes).tolist(), stored.tolist(), strict=True)
     for number, (start, end, crc) in enumerate(spans):
-        if crc32c.crc32c(raw[start:end]) != crc:
+        if crc32c(raw[start:end]) != crc:
             return number
     return -1

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import crc32c
 import numpy as np
 
 from krepair.checks.checksums import crcs_are_right, first_wrong_crc, room_for
 from krepair.checks.walk_old import ReadAt, old_begins, walk_old
 from krepair.formats.batch_v2 import CRC_START, HEADER, LOG_OVERHEAD, MAGIC
+from krepair.formats.castagnoli import crc32c
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
@@ -245,13 +245,13 @@ def _walk_huge(read_at: ReadAt, data: bytes, position: int, file_size: int) -> W
     size = int(header["batch_length"][0]) + LOG_OVERHEAD
     if position + size > file_size:
         return _nothing(position, f"a batch of {size} bytes does not fit")
-    crc = crc32c.crc32c(memoryview(data)[CRC_START:])
+    crc = crc32c(memoryview(data)[CRC_START:])
     done = len(data)
     while done < size:
         piece = read_at(position + done, min(WINDOW_BYTES, size - done))
         if not piece:
             return _nothing(position, "the file ends inside the batch")
-        crc = crc32c.crc32c(piece, crc)
+        crc = crc32c(piece, crc)
         done += len(piece)
     if crc != header["crc"][0]:
         return _nothing(position, "the batch's CRC-32C is not that of its bytes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
@@ -12,6 +13,11 @@ from typer.core import TyperGroup
 from krepair import __version__
 from krepair.cli import apply, check, dump, explain, groups, plan, purge, show, transactions, undo, verify
 from krepair.cli.outcome import guarded
+from krepair.cli.values import read_plainly
+
+# numpy's linear algebra is never called. Without this it starts a thread, with a stack, for each processor.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+read_plainly()
 
 
 class KrepairGroup(TyperGroup):

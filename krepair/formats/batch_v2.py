@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import crc32c
 import numpy as np
 import numpy.typing as npt
 
 from krepair.errors import UsageError
+from krepair.formats.castagnoli import crc32c
 from krepair.formats.damage import Bytes, Damage
 from krepair.formats.layout import Field, Layout
 
@@ -165,7 +165,7 @@ def decode_header(buf: Bytes, position: int = 0) -> BatchHeader:
 
 def computed_crc(buf: Bytes, position: int, size_bytes: int) -> int:
     """CRC-32C of the batch that lies at ``position`` and is ``size_bytes`` long."""
-    return int(crc32c.crc32c(memoryview(buf)[position + CRC_START : position + size_bytes]))
+    return int(crc32c(memoryview(buf)[position + CRC_START : position + size_bytes]))
 
 
 def header_damage(buf: Bytes, position: int = 0) -> Damage | None:
@@ -251,7 +251,7 @@ def encode_batch(header: BatchHeader, records: bytes) -> bytes:
     """
     sized = header._replace(batch_length=HEADER_SIZE - LOG_OVERHEAD + len(records), crc=0)
     body = HEADER.pack(sized)[CRC_START:]
-    crc = crc32c.crc32c(records, crc32c.crc32c(body))
+    crc = crc32c(records, crc32c(body))
     return HEADER.pack(sized._replace(crc=crc)) + records
 
 

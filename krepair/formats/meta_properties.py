@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import javaproperties
-
 from krepair.formats.damage import Bytes, Damage, shown
 from krepair.formats.java_numbers import parse_java_integer
 
@@ -39,6 +37,9 @@ def decode(buf: Bytes) -> MetaProperties | Damage:
     """Read the file, or say why a broker could not."""
     if len(buf) > MAX_BYTES:
         return Damage(0, len(buf), f"at most {MAX_BYTES} bytes", f"{len(buf)} bytes")
+    # Late, because it loads all of Python's XML and HTTP.
+    import javaproperties
+
     try:
         properties: dict[str, str] = dict(javaproperties.loads(bytes(buf).decode("latin-1")))
     except (javaproperties.InvalidUEscapeError, ValueError) as error:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-import crc32c
 import numpy as np
 import numpy.typing as npt
 
+from krepair.formats.castagnoli import crc32c
 from krepair.formats.damage import Bytes, Damage
 from krepair.formats.layout import Field, Layout
 
@@ -103,7 +103,7 @@ def damage_in(size: int, read: Callable[[int, int], Bytes]) -> Damage | None:
         return Damage(CRC_START, size - CRC_START, f"{count} entries", f"room for {whole:g}")
     computed = 0
     for start in range(CRC_START, size, _PIECE_BYTES):
-        computed = int(crc32c.crc32c(read(start, min(start + _PIECE_BYTES, size)), computed))
+        computed = int(crc32c(read(start, min(start + _PIECE_BYTES, size)), computed))
     if computed != crc:
         return Damage(CRC_START, size - CRC_START, f"CRC {crc:#010x} as stored", f"{computed:#010x} computed")
     return None
@@ -133,7 +133,7 @@ def encode(entries: Iterable[ProducerEntry]) -> bytes:
     packed = [ENTRY.pack(entry) for entry in entries]
     body = b"".join(packed)
     counted = HEADER.pack((VERSION, 0, len(packed)))[CRC_START:]
-    crc = crc32c.crc32c(body, crc32c.crc32c(counted))
+    crc = crc32c(body, crc32c(counted))
     return HEADER.pack((VERSION, crc, len(packed))) + body
 
 
@@ -150,4 +150,4 @@ def encode_table(rows: npt.NDArray[np.int64]) -> bytes:
         packed[name] = rows[:, column]
     body = packed.tobytes()
     counted = HEADER.pack((VERSION, 0, len(rows)))[CRC_START:]
-    return HEADER.pack((VERSION, crc32c.crc32c(body, crc32c.crc32c(counted)), len(rows))) + body
+    return HEADER.pack((VERSION, crc32c(body, crc32c(counted)), len(rows))) + body

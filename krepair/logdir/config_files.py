@@ -10,8 +10,6 @@ import json
 import re
 from typing import Any, NamedTuple
 
-import javaproperties
-
 from krepair.errors import UsageError
 from krepair.formats.damage import shown
 from krepair.logdir.reading import why
@@ -66,6 +64,9 @@ def read_server_properties(path: str) -> dict[str, ConfigLine]:
     text = _read(path).decode("latin-1")
     found: dict[str, ConfigLine] = {}
     line = 1
+    # Late, because it loads all of Python's XML and HTTP.
+    import javaproperties
+
     try:
         for element in javaproperties.parse(text):
             if isinstance(element, javaproperties.KeyValue):

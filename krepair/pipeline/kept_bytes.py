@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-import crc32c
 import numpy as np
 
 from krepair.checks.audit import Bools, Int32s, Int64s, audit_gathered, audit_window, edges_of
 from krepair.durable.disk import Disk
 from krepair.formats import batch_v2
+from krepair.formats.castagnoli import crc32c
 from krepair.kernels.classes import CLASS_COUNT
 from krepair.kernels.huge import Bytes
 from krepair.kernels.places import gather_kept
@@ -116,7 +116,7 @@ class KeptBytes:
         if got != count or not _same(self._back[:count], held):
             self.problem = f"what was written at position {at} of the new log reads back differently"
         self.written += count
-        self.crc = crc32c.crc32c(held.data, self.crc)
+        self.crc = crc32c(held.data, self.crc)
         self._holds = 0
 
 

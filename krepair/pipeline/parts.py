@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import crc32c
+from krepair.formats.castagnoli import crc32c
 
 Parts = tuple[tuple[int, int], ...]
 """(bytes, CRC-32C) of each source's part of the new log, in order."""
@@ -45,7 +45,7 @@ class PartsCheck:
         while len(piece) and len(self._found) <= len(self._parts):
             room = self._parts[len(self._found) - 1][0] - self._in_part
             taken = piece[:room]
-            self._found[-1] = crc32c.crc32c(taken, self._found[-1])
+            self._found[-1] = crc32c(taken, self._found[-1])
             self._in_part += len(taken)
             piece = piece[len(taken) :]
             if len(taken) == room:

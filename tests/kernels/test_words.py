@@ -12,9 +12,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from krepair.kernels.instructions import HARDWARE_CRC, be16, be32, be64, crc32c_table, crc32c_update, le64
 from krepair.kernels.jit import kernel
 from krepair.kernels.scan_window import crc_piece
-from krepair.kernels.words import HARDWARE_CRC, be16, be32, be64, crc32c_table, crc32c_update, le64
 
 
 @kernel
@@ -75,7 +75,7 @@ def test_words_are_read_at_any_place(data: bytes, draw: st.DataObject) -> None:
 WITHOUT_JIT = """
 import crc32c
 import numpy as np
-from krepair.kernels.words import crc32c_table
+from krepair.kernels.instructions import crc32c_table
 data = np.arange(100, dtype=np.uint8)
 assert int(crc32c_table(0, data, 3, 97)) == crc32c.crc32c(data[3:97].tobytes())
 from krepair.kernels.scan_window import mix

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
-import crc32c
-
 from krepair.checks.rehearsal.failures import CorruptRecordError, StartFailsError
 from krepair.formats import batch_v2, compression
 from krepair.formats.batch_v2 import HEADER, BatchHeader
+from krepair.formats.castagnoli import crc32c
 from krepair.formats.control import ControlKey, EndTxnMarker, decode_end_txn, decode_key
 from krepair.formats.damage import Damage
 from krepair.formats.message_set import PlacedMessage, messages
@@ -183,7 +182,7 @@ class LogBatch:
             stored, computed = data[_LOG_OVERHEAD:_OLD_MAGIC_PLACE], zlib.crc32(data[_OLD_MAGIC_PLACE:])
             right = int.from_bytes(stored, "big") == computed
         else:
-            right = self.size >= HEADER.size and self.header.crc == crc32c.crc32c(data[batch_v2.CRC_START :])
+            right = self.size >= HEADER.size and self.header.crc == crc32c(data[batch_v2.CRC_START :])
         if not right:
             raise CorruptRecordError(
                 self._log.name, f"position {self.position}: a batch with a wrong checksum"

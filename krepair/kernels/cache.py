@@ -1,0 +1,231 @@
+"""Where compiled kernels are kept, so that only the first run compiles.
+
+What is kept is code, so only what this user or root has made is ever loaded: no link is followed, and the folder and
+the file must belong to one of the two and be writable by nobody else. All of it is a convenience: where nothing can
+be kept, or what is kept cannot be read, the kernels are compiled again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Final
+
+CACHE_VARIABLE: Final = "KREPAIR_CACHE_DIR"
+_HEADER: Final = b"krepair kernel 1\n"
+_SET_NAME: Final = re.compile(r"kernels-[0-9a-f]{32}")
+_UNUSED_DAYS: Final = 30
+_HERE: Final = os.path.dirname(os.path.abspath(__file__))
+INSTALLED_FOLDER: Final = os.path.join(_HERE, "compiled")
+"""What ``krepair warm`` leaves beside the sources, for every user of this installation."""
+
+
+def sources_digest(*more: str) -> str:
+    """Digest over the sources of all kernels, since they are compiled into each other, and over ``more``.
+
+    Returns:
+        32 hex digits, or empty where there are no sources to tell one version from another.
+    """
+    digest = hashlib.sha256()
+    names = sorted(name for name in os.listdir(_HERE) if name.endswith(".py"))
+    for name in names:
+        with open(os.path.join(_HERE, name), "rb") as source:
+            digest.update(hashlib.sha256(source.read()).digest())
+    for part in more:
+        digest.update(hashlib.sha256(part.encode()).digest())
+    return digest.hexdigest()[:32] if names else ""
+
+
+def user_folders() -> list[str]:
+    """Where this user's compiled kernels may go, best first."""
+    named = os.environ.get(CACHE_VARIABLE, "")
+    home = os.environ.get("XDG_CACHE_HOME", "") or os.path.join(os.path.expanduser("~"), ".cache")
+    candidates = [
+        named,
+        os.path.join(home, "krepair"),
+        os.path.join(tempfile.gettempdir(), f"krepair-{os.geteuid()}"),
+    ]
+    return [path for path in candidates if os.path.isabs(path)]
+
+
+def is_trusted(status: os.stat_result) -> bool:
+    """Whether what is there can only have been written by this user or by root."""
+    return status.st_uid in {0, os.geteuid()} and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+class CodeCache:
+    """One set of compiled kernels: those of one version of the sources, the compiler and the processor.
+
+    Args:
+        digest: names the set; empty to keep nothing.
+    """
+
+    def __init__(self, digest: str) -> None:
+        self._set = f"kernels-{digest}"
+        self._readable: list[int] | None = None
+        self._writable: int | None = None
+        self._disabled = not digest
+
+    def load(self, function: str, signature: str) -> bytes | None:
+        """What was saved, or None; what is damaged counts as not saved."""
+        if self._disabled:
+            return None
+        if self._readable is None:
+            opened = (self._opened(folder) for folder in [INSTALLED_FOLDER, *user_folders()])
+            self._readable = [folder for folder in opened if folder is not None]
+        name = _file_name(function, signature)
+        loaded = (_read(folder, name) for folder in self._readable)
+        return next((payload for payload in loaded if payload is not None), None)
+
+    def save(self, function: str, signature: str, payload: bytes) -> None:
+        """Keep a payload in the first folder that takes it."""
+        if self._disabled:
+            return
+        name = _file_name(function, signature)
+        if self._writable is not None and _written(self._writable, name, payload):
+            return
+        for path in user_folders():
+            folder = self._made(path, 0o700)
+            if folder is not None and _written(folder, name, payload):
+                self._writable = folder
+                return
+
+    def save_into(self, path: str, function: str, signature: str, payload: bytes) -> None:
+        """Keep a payload in a folder for every user.
+
+        Raises:
+            OSError: it cannot be made or written.
+        """
+        folder = self._made(path, 0o755)
+        if folder is None:
+            raise PermissionError(1, "a folder that only you or root may write was expected", path)
+        try:
+            _write(folder, _file_name(function, signature), payload, 0o644)
+        finally:
+            os.close(folder)
+
+    def _opened(self, path: str) -> int | None:
+        """Descriptor of this set in a folder, if both can be trusted."""
+        try:
+            outer = _open_trusted(path, None)
+        except OSError:
+            return None
+        try:
+            return _open_trusted(self._set, outer)
+        except OSError:
+            return None
+        finally:
+            os.close(outer)
+
+    def _made(self, path: str, mode: int) -> int | None:
+        """The same, made where it is missing."""
+        try:
+            _make_folder(path, mode)
+            outer = _open_trusted(path, None)
+        except OSError:
+            return None
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self._set, mode, dir_fd=outer)
+                os.chmod(self._set, mode, dir_fd=outer)
+                _remove_unused(outer, self._set)
+            return _open_trusted(self._set, outer)
+        except OSError:
+            return None
+        finally:
+            os.close(outer)
+
+
+def _file_name(function: str, signature: str) -> str:
+    return f"{function}-{hashlib.sha256(signature.encode()).hexdigest()[:16]}"
+
+
+def _make_folder(path: str, mode: int) -> None:
+    """Make a folder and those above it; only the last one takes the mode, whatever the umask."""
+    if os.path.isdir(path):
+        return
+    os.makedirs(os.path.dirname(path), 0o700 if mode == 0o700 else 0o755, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, mode)
+        os.chmod(path, mode)
+
+
+def _open_trusted(path: str, parent: int | None) -> int:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    if is_trusted(os.fstat(folder)):
+        return folder
+    os.close(folder)
+    raise PermissionError(1, "somebody else may write here", path)
+
+
+def _read(folder: int, name: str) -> bytes | None:
+    try:
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode) or not is_trusted(status):
+            return None
+        with os.fdopen(os.dup(file), "rb") as stream:
+            content = stream.read()
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    start = len(_HEADER) + 32
+    payload = content[start:]
+    whole = content[:start] == _HEADER + hashlib.sha256(payload).digest()
+    return payload if whole else None
+
+
+def _written(folder: int, name: str, payload: bytes) -> bool:
+    try:
+        _write(folder, name, payload, 0o600)
+    except OSError:
+        return False
+    return True
+
+
+def _write(folder: int, name: str, payload: bytes, mode: int) -> None:
+    """Write under another name and rename, so that nobody reads a part."""
+    fresh = f".{name}.{os.getpid()}.{time.monotonic_ns()}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.open(fresh, flags, mode, dir_fd=folder)
+    try:
+        with os.fdopen(file, "wb") as stream:
+            os.fchmod(stream.fileno(), mode)
+            stream.write(_HEADER + hashlib.sha256(payload).digest() + payload)
+        os.rename(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(fresh, dir_fd=folder)
+        raise
+
+
+def _remove_unused(outer: int, current: str) -> None:
+    """Remove sets of other versions that nobody has added to for a while."""
+    before = time.time() - _UNUSED_DAYS * 86_400
+    with contextlib.suppress(OSError):
+        for name in list(_other_sets(outer, current)):
+            folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=outer)
+            try:
+                if os.fstat(folder).st_mtime >= before:
+                    continue
+                for file in os.listdir(folder):
+                    os.unlink(file, dir_fd=folder)
+            finally:
+                os.close(folder)
+            os.rmdir(name, dir_fd=outer)
+
+
+def _other_sets(outer: int, current: str) -> Iterator[str]:
+    for name in os.listdir(outer):
+        if name != current and _SET_NAME.fullmatch(name):
+            yield name

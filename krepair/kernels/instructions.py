@@ -1,0 +1,274 @@
+"""What ``words`` names, as numba knows it: loads, products and steps of CRC-32C as single machine instructions.
+
+Imported only when the first kernel is called, because it loads the compiler. numba takes no big-endian arrays, so
+kernels read ``uint8`` and load whole words at any place with these. CRC-32C (Castagnoli, RFC 3720) uses the CPU's own
+instruction on x86-64 (SSE 4.2) and arm64 (CRC extension); elsewhere, and in the tests, a table. Places are never
+checked here: the caller has bounded them.
+"""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from krepair.kernels.machine import inlined
+
+_POLYNOMIAL = 0x82F63B78
+
+
+def _make_table() -> np.ndarray[Any, np.dtype[np.uint32]]:
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(
+            table & 1, (table >> np.uint32(1)) ^ np.uint32(_POLYNOMIAL), table >> np.uint32(1)
+        ).astype(np.uint32)
+    return table
+
+
+CRC_TABLE = _make_table()
+
+
+def hardware_crc() -> str:
+    """Name of the instruction set that computes CRC-32C here: ``sse4.2``, ``arm-crc`` or empty."""
+    machine = platform.machine().lower()
+    features = llvm.get_host_cpu_features()
+    if machine in {"x86_64", "amd64"} and features.get("sse4.2"):
+        return "sse4.2"
+    if machine in {"aarch64", "arm64"} and (features.get("crc") or platform.system() == "Darwin"):
+        return "arm-crc"
+    return ""
+
+
+HARDWARE_CRC = hardware_crc()
+
+
+def _load(context: Any, builder: Any, signature: Any, args: Any, bits: int, swap: bool) -> Any:
+    array_type, _ = signature.args
+    array = context.make_array(array_type)(context, builder, args[0])
+    pointer = builder.gep(array.data, [args[1]])
+    word = ir.IntType(bits)
+    value = builder.load(builder.bitcast(pointer, word.as_pointer()), align=1)
+    if swap:
+        function = builder.module.declare_intrinsic("llvm.bswap", [word])
+        value = builder.call(function, [value])
+    return value
+
+
+@intrinsic
+def be64(_typing: Any, array: Any, place: Any) -> Any:
+    """Signed big-endian 64-bit integer at a place of a uint8 array."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _load(context, builder, signature, args, 64, swap=True)
+
+    return types.int64(array, types.intp), codegen
+
+
+@intrinsic
+def le64(_typing: Any, array: Any, place: Any) -> Any:
+    """Unsigned little-endian 64-bit word at a place of a uint8 array."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _load(context, builder, signature, args, 64, swap=False)
+
+    return types.uint64(array, types.intp), codegen
+
+
+@intrinsic
+def be32(_typing: Any, array: Any, place: Any) -> Any:
+    """Signed big-endian 32-bit integer at a place of a uint8 array, as int64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        value = _load(context, builder, signature, args, 32, swap=True)
+        return builder.sext(value, ir.IntType(64))
+
+    return types.int64(array, types.intp), codegen
+
+
+@intrinsic
+def be16(_typing: Any, array: Any, place: Any) -> Any:
+    """Signed big-endian 16-bit integer at a place of a uint8 array, as int64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        value = _load(context, builder, signature, args, 16, swap=True)
+        return builder.sext(value, ir.IntType(64))
+
+    return types.int64(array, types.intp), codegen
+
+
+@intrinsic
+def byte_at(_typing: Any, array: Any, place: Any) -> Any:
+    """The byte at a place of a uint8 array, without the test for places below 0."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _load(context, builder, signature, args, 8, swap=False)
+
+    return types.uint8(array, types.intp), codegen
+
+
+@intrinsic
+def store64(_typing: Any, array: Any, place: Any, word: Any) -> Any:
+    """Put the eight bytes of an unsigned 64-bit word, lowest first, at a place of a uint8 array."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array_type = signature.args[0]
+        pointer = builder.gep(context.make_array(array_type)(context, builder, args[0]).data, [args[1]])
+        builder.store(args[2], builder.bitcast(pointer, _I64.as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.uint64), codegen
+
+
+@intrinsic
+def trailing_zeros(_typing: Any, word: Any) -> Any:
+    """How many of the lowest bits of an unsigned 64-bit word are zero; 64 of zero."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.uint64(types.uint64), codegen
+
+
+@intrinsic
+def swapped(_typing: Any, word: Any) -> Any:
+    """The bytes of an unsigned 64-bit word in reverse order."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.call(builder.module.declare_intrinsic("llvm.bswap", [ir.IntType(64)]), [args[0]])
+
+    return types.uint64(types.uint64), codegen
+
+
+def _wide_product(builder: Any, args: Any) -> Any:
+    wide = ir.IntType(128)
+    return builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
+
+
+@intrinsic
+def product_low(_typing: Any, a: Any, b: Any) -> Any:
+    """Lower half of the 128-bit product of two unsigned words."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.trunc(_wide_product(builder, args), ir.IntType(64))
+
+    return types.uint64(types.uint64, types.uint64), codegen
+
+
+@intrinsic
+def product_high(_typing: Any, a: Any, b: Any) -> Any:
+    """Upper half of the 128-bit product of two unsigned words."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        wide = _wide_product(builder, args)
+        return builder.trunc(builder.lshr(wide, ir.Constant(ir.IntType(128), 64)), ir.IntType(64))
+
+    return types.uint64(types.uint64, types.uint64), codegen
+
+
+_I32, _I64, _I8 = ir.IntType(32), ir.IntType(64), ir.IntType(8)
+
+
+@intrinsic
+def _crc_word_sse(_typing: Any, crc: Any, word: Any) -> Any:
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(_I64, [_I64, _I64])
+        function = builder.module.globals.get("llvm.x86.sse42.crc32.64.64") or ir.Function(
+            builder.module, kind, "llvm.x86.sse42.crc32.64.64"
+        )
+        return builder.call(function, args)
+
+    return types.uint64(types.uint64, types.uint64), codegen
+
+
+@intrinsic
+def _crc_byte_sse(_typing: Any, crc: Any, byte: Any) -> Any:
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(_I32, [_I32, _I8])
+        function = builder.module.globals.get("llvm.x86.sse42.crc32.32.8") or ir.Function(
+            builder.module, kind, "llvm.x86.sse42.crc32.32.8"
+        )
+        value = builder.call(function, [builder.trunc(args[0], _I32), args[1]])
+        return builder.zext(value, _I64)
+
+    return types.uint64(types.uint64, types.uint8), codegen
+
+
+@intrinsic
+def _crc_word_arm(_typing: Any, crc: Any, word: Any) -> Any:
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(_I32, [_I32, _I64])
+        function = builder.module.globals.get("llvm.aarch64.crc32cx") or ir.Function(
+            builder.module, kind, "llvm.aarch64.crc32cx"
+        )
+        return builder.zext(builder.call(function, [builder.trunc(args[0], _I32), args[1]]), _I64)
+
+    return types.uint64(types.uint64, types.uint64), codegen
+
+
+@intrinsic
+def _crc_byte_arm(_typing: Any, crc: Any, byte: Any) -> Any:
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(_I32, [_I32, _I32])
+        function = builder.module.globals.get("llvm.aarch64.crc32cb") or ir.Function(
+            builder.module, kind, "llvm.aarch64.crc32cb"
+        )
+        byte = builder.zext(args[1], _I32)
+        return builder.zext(builder.call(function, [builder.trunc(args[0], _I32), byte]), _I64)
+
+    return types.uint64(types.uint64, types.uint8), codegen
+
+
+@inlined
+def crc32c_table(crc: int, array: Any, start: int, end: int) -> Any:
+    """The same as ``crc32c_update`` by table, for CPUs without the instruction and for the tests."""
+    state = np.uint64(crc) ^ np.uint64(0xFFFFFFFF)
+    for place in range(start, end):
+        index = np.int64((state ^ np.uint64(array[place])) & np.uint64(0xFF))
+        state = (state >> np.uint64(8)) ^ np.uint64(CRC_TABLE[index])
+    return np.int64(state ^ np.uint64(0xFFFFFFFF))
+
+
+if HARDWARE_CRC:
+    _crc_word, _crc_byte = (
+        (_crc_word_sse, _crc_byte_sse) if HARDWARE_CRC == "sse4.2" else (_crc_word_arm, _crc_byte_arm)
+    )
+
+    @inlined
+    def crc32c_of_57(array: Any, start: int) -> Any:
+        """CRC-32C of 57 bytes: what the CRC of a 78-byte marker covers."""
+        state = _crc_word(np.uint64(0xFFFFFFFF), le64(array, start))
+        state = _crc_word(state, le64(array, start + 8))
+        state = _crc_word(state, le64(array, start + 16))
+        state = _crc_word(state, le64(array, start + 24))
+        state = _crc_word(state, le64(array, start + 32))
+        state = _crc_word(state, le64(array, start + 40))
+        state = _crc_word(state, le64(array, start + 48))
+        state = _crc_byte(state, byte_at(array, start + 56))
+        return np.int64((state & np.uint64(0xFFFFFFFF)) ^ np.uint64(0xFFFFFFFF))
+
+    @inlined
+    def crc32c_update(crc: int, array: Any, start: int, end: int) -> Any:
+        """CRC-32C of ``array[start:end]`` continuing from ``crc`` (0 at first)."""
+        state = np.uint64(crc) ^ np.uint64(0xFFFFFFFF)
+        place = start
+        while place + 8 <= end:
+            state = _crc_word(state, le64(array, place))
+            place += 8
+        while place < end:
+            state = _crc_byte(state, array[place])
+            place += 1
+        return np.int64((state & np.uint64(0xFFFFFFFF)) ^ np.uint64(0xFFFFFFFF))
+
+else:
+    crc32c_update = crc32c_table
+
+    @inlined
+    def crc32c_of_57(array: Any, start: int) -> Any:
+        """CRC-32C of 57 bytes: what the CRC of a 78-byte marker covers."""
+        return crc32c_table(0, array, start, start + 57)

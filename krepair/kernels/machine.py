@@ -1,0 +1,97 @@
+"""The only place that asks numba to compile: the compiler's settings are stated once.
+
+No fast-math, no parallel loops: a kernel works on one window and the pipeline runs many of them. Machine code is made
+for a level of processors, not for the one at hand, so that what was compiled where krepair was installed runs on
+every host of that level.
+"""
+
+from __future__ import annotations
+
+import pickle
+import platform
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+import llvmlite
+import llvmlite.binding as llvm
+import numba
+from numba.core import config
+from numba.core.serialize import dumps
+
+from krepair.kernels.cache import CodeCache, sources_digest
+
+# Microarchitecture levels of the x86-64 psABI, and one feature that each is sure to need.
+_X86_LEVELS: Final = (
+    ("x86-64-v3", ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sse4.2")),
+    ("x86-64-v2", ("popcnt", "sse4.2", "ssse3")),
+)
+
+
+def processor_level() -> str:
+    """Name of the level that code is made for, as LLVM knows it; empty for exactly this processor."""
+    if platform.machine().lower() not in {"x86_64", "amd64"}:
+        return ""
+    features = llvm.get_host_cpu_features()
+    return next((level for level, needed in _X86_LEVELS if all(map(features.get, needed))), "")
+
+
+LEVEL: Final = processor_level()
+if LEVEL and config.CPU_NAME is None and config.CPU_FEATURES is None:
+    # Read when the first function is compiled. Without features of its own numba would add all of this processor.
+    config.CPU_NAME, config.CPU_FEATURES = LEVEL, ""
+
+CACHE: Final = CodeCache(
+    sources_digest(
+        sys.version,
+        numba.__version__,
+        llvmlite.__version__,
+        platform.machine(),
+        f"{config.CPU_NAME or llvm.get_host_cpu_name()} {config.CPU_FEATURES}",
+        f"{config.OPT} {config.BOUNDSCHECK} {config.DISABLE_JIT}",
+    )
+)
+
+
+class _FunctionCache:
+    """numba's way to the cache, for one function."""
+
+    cache_path = None
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def load_overload(self, signature: Any, target: Any) -> Any:
+        """What was compiled for a signature, or None."""
+        payload = CACHE.load(self._name, str(signature))
+        if payload is None:
+            return None
+        # numba's own cache first reads all that numba knows about types; machine code has no need of it. Only what
+        # this user or root has written comes here; see ``cache``.
+        return numba.core.compiler.CompileResult._rebuild(target, *pickle.loads(payload))  # noqa: S301, SLF001
+
+    def save_overload(self, signature: Any, result: Any) -> None:
+        """Keep what was compiled."""
+        CACHE.save(self._name, str(signature), dumps(result._reduce()))  # noqa: SLF001
+
+    def enable(self) -> None:
+        """Always on."""
+
+    def disable(self) -> None:
+        """Always on."""
+
+    def flush(self) -> None:
+        """Nothing is held."""
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """A dispatcher that compiles on first use, cached on disk, without the interpreter lock."""
+    made = numba.njit(nogil=True, error_model="numpy", _nrt=False)(function)
+    if not config.DISABLE_JIT:
+        made._cache = _FunctionCache(f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}")  # noqa: SLF001
+    return made
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """A dispatcher whose code is put into that of the kernels that call it."""
+    return numba.njit(nogil=True, error_model="numpy", _nrt=False, inline="always")(function)
