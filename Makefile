@@ -32,6 +32,7 @@ $(STAMP): requirements.lock requirements-build.lock pyproject.toml
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes --no-deps -r requirements-build.lock
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes --no-deps --no-build-isolation -r requirements.lock
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-build-isolation --no-deps -e .
+	$(BIN)/krepair warm --quiet
 	@touch $(STAMP)
 
 java:

@@ -11,7 +11,20 @@ import typer
 from typer.core import TyperGroup
 
 from krepair import __version__
-from krepair.cli import apply, check, dump, explain, groups, plan, purge, show, transactions, undo, verify
+from krepair.cli import (
+    apply,
+    check,
+    dump,
+    explain,
+    groups,
+    plan,
+    purge,
+    show,
+    transactions,
+    undo,
+    verify,
+    warm,
+)
 from krepair.cli.outcome import guarded
 from krepair.cli.values import read_plainly
 
@@ -83,6 +96,7 @@ app.command("dump")(dump.dump)
 app.command("groups")(groups.groups)
 app.command("transactions")(transactions.transactions)
 app.command("explain")(explain.explain)
+app.command("warm")(warm.warm)
 
 
 def main() -> NoReturn:

@@ -28,6 +28,7 @@ VERBS: Final = (
     "groups",
     "transactions",
     "explain",
+    "warm",
 )
 CHANGING_VERBS: Final = ("apply", "undo", "purge")
 _AGAIN: Final = "run the same command again: it goes on where it stopped"

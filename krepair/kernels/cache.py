@@ -71,6 +71,7 @@ class CodeCache:
         self._readable: list[int] | None = None
         self._writable: int | None = None
         self._disabled = not digest
+        self._mode = 0o600
 
     def load(self, function: str, signature: str) -> bytes | None:
         """What was saved, or None; what is damaged counts as not saved."""
@@ -79,7 +80,7 @@ class CodeCache:
         if self._readable is None:
             opened = (self._opened(folder) for folder in [INSTALLED_FOLDER, *user_folders()])
             self._readable = [folder for folder in opened if folder is not None]
-        name = _file_name(function, signature)
+        name = file_name(function, signature)
         loaded = (_read(folder, name) for folder in self._readable)
         return next((payload for payload in loaded if payload is not None), None)
 
@@ -87,28 +88,31 @@ class CodeCache:
         """Keep a payload in the first folder that takes it."""
         if self._disabled:
             return
-        name = _file_name(function, signature)
-        if self._writable is not None and _written(self._writable, name, payload):
+        name = file_name(function, signature)
+        if self._writable is not None and _written(self._writable, name, payload, self._mode):
             return
         for path in user_folders():
-            folder = self._made(path, 0o700)
-            if folder is not None and _written(folder, name, payload):
+            folder = self._made(path)
+            if folder is not None and _written(folder, name, payload, self._mode):
                 self._writable = folder
                 return
 
-    def save_into(self, path: str, function: str, signature: str, payload: bytes) -> None:
-        """Keep a payload in a folder for every user.
+    def keep_for_everybody(self, path: str) -> str:
+        """From now on everything is saved in this folder, where every user may read it.
+
+        Returns:
+            The folder of this set.
 
         Raises:
-            OSError: it cannot be made or written.
+            OSError: it cannot be made, or somebody else may write there too.
         """
-        folder = self._made(path, 0o755)
-        if folder is None:
-            raise PermissionError(1, "a folder that only you or root may write was expected", path)
+        _make_folder(path, 0o755)
+        outer = _open_trusted(path, None)
         try:
-            _write(folder, _file_name(function, signature), payload, 0o644)
+            self._writable, self._mode = _made_set(outer, self._set, 0o755), 0o644
         finally:
-            os.close(folder)
+            os.close(outer)
+        return os.path.join(path, self._set)
 
     def _opened(self, path: str) -> int | None:
         """Descriptor of this set in a folder, if both can be trusted."""
@@ -123,26 +127,31 @@ class CodeCache:
         finally:
             os.close(outer)
 
-    def _made(self, path: str, mode: int) -> int | None:
+    def _made(self, path: str) -> int | None:
         """The same, made where it is missing."""
         try:
-            _make_folder(path, mode)
+            _make_folder(path, 0o700)
             outer = _open_trusted(path, None)
         except OSError:
             return None
         try:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(self._set, mode, dir_fd=outer)
-                os.chmod(self._set, mode, dir_fd=outer)
-                _remove_unused(outer, self._set)
-            return _open_trusted(self._set, outer)
+            return _made_set(outer, self._set, 0o700)
         except OSError:
             return None
         finally:
             os.close(outer)
 
 
-def _file_name(function: str, signature: str) -> str:
+def _made_set(outer: int, name: str, mode: int) -> int:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, mode, dir_fd=outer)
+        os.chmod(name, mode, dir_fd=outer)
+        _remove_unused(outer, name)
+    return _open_trusted(name, outer)
+
+
+def file_name(function: str, signature: str) -> str:
+    """Name of a kernel's file in a set."""
     return f"{function}-{hashlib.sha256(signature.encode()).hexdigest()[:16]}"
 
 
@@ -185,9 +194,9 @@ def _read(folder: int, name: str) -> bytes | None:
     return payload if whole else None
 
 
-def _written(folder: int, name: str, payload: bytes) -> bool:
+def _written(folder: int, name: str, payload: bytes, mode: int) -> bool:
     try:
-        _write(folder, name, payload, 0o600)
+        _write(folder, name, payload, mode)
     except OSError:
         return False
     return True

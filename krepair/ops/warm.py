@@ -1,0 +1,83 @@
+"""``krepair warm``: compile everything now, so that no later run has to."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from krepair.errors import RefusedError
+from krepair.kernels.cache import INSTALLED_FOLDER, user_folders
+from krepair.ops.progress import Progress
+from krepair.plan.view import Section, Table, View, bytes_text
+
+_NEXT = "krepair warm --into DIR, and KREPAIR_CACHE_DIR=DIR when krepair is used"
+
+
+class WarmReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What was compiled.
+
+    Attributes:
+        folder: where it lies.
+        kernels: how many kernels there are.
+        compiled: how many of them were compiled now; the others were taken from a cache.
+        bytes: of all of them.
+        processors: level of the processors on which they run, or the name of the only one.
+    """
+
+    folder: str
+    kernels: int
+    compiled: int
+    bytes: int
+    processors: str
+
+
+def warm(into: str, progress: Progress) -> WarmReport:
+    """Compile all kernels.
+
+    Args:
+        into: folder for them; empty for the installation's own, or this user's where that cannot be written.
+        progress: told of each kernel.
+
+    Raises:
+        RefusedError: the folder cannot be made, or somebody else may write there too.
+    """
+    # Late: it loads the compiler.
+    from krepair.kernels import machine
+    from krepair.kernels.signatures import SIGNATURES
+
+    if into:
+        folder = os.path.abspath(into)
+    elif os.access(os.path.dirname(INSTALLED_FOLDER), os.W_OK):
+        folder = INSTALLED_FOLDER
+    else:
+        folder = user_folders()[0]
+    progress.start("compile", len(SIGNATURES))
+    try:
+        made = machine.warm(folder, lambda: progress.advance(1))
+    except OSError as error:
+        raise RefusedError(
+            f"{folder}: compiled kernels cannot be kept here: {error.strerror or error}", next_command=_NEXT
+        ) from error
+    finally:
+        progress.finish()
+    return WarmReport(
+        folder=made.folder,
+        kernels=made.kernels,
+        compiled=made.compiled,
+        bytes=made.payload_bytes,
+        processors=made.processors,
+    )
+
+
+def warm_view(report: WarmReport) -> View:
+    """The report as a page."""
+    rows = (
+        ("folder", report.folder),
+        ("kernels", f"{report.kernels}, {report.compiled} of them compiled now"),
+        ("size", bytes_text(report.bytes)),
+        ("for processors", report.processors),
+    )
+    return View(
+        title="krepair warm", sections=(Section(title="Compiled", table=Table(columns=("", ""), rows=rows)),)
+    )

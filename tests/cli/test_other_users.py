@@ -1,0 +1,164 @@
+"""The real command as a service user without a home, on a file system that is read-only to it, as in a pod."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from krepair.errors import ExitCode
+from tests.fixture_dirs import unpack
+
+ROOT = Path(__file__).resolve().parents[2]
+NOBODY = 65534
+# The Python of the tests may lie in root's own home: reading passes over modes, writing does not.
+AS_NOBODY = (
+    "setpriv",
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+    "--bounding-set=-all,+dac_read_search",
+    "--inh-caps=-all,+dac_read_search",
+    "--ambient-caps=+dac_read_search",
+)
+FIXTURES = ("offsets-bloat-2.2.0-clean", "offsets-tv2-4.3.1", "oldformat-2.2.1-before")
+
+
+@pytest.fixture(scope="module")
+def room() -> Iterator[Path]:
+    """A folder that every user may enter; pytest's own are for one user."""
+    path = Path(tempfile.mkdtemp(prefix="krepair-users-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(scope="module")
+def warmed(room: Path) -> Path:
+    """What an installation leaves behind: compiled kernels that belong to root, for everybody."""
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("needs root and setpriv to become another user")
+    words = [sys.executable, "-m", "krepair.cli.main", "warm", "--into", str(room / "compiled"), "--json"]
+    ended = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT)
+    report = json.loads(ended.stdout)["report"]
+    assert len(list(Path(report["folder"]).glob("*-*"))) >= report["kernels"]
+    return room / "compiled"
+
+
+def as_nobody(*words: str, cache: Path | str) -> subprocess.CompletedProcess[str]:
+    """Run krepair as a user who owns nothing, has no home and may write only where the test says."""
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": "/nonexistent",
+        "TMPDIR": "/nonexistent",
+        "KREPAIR_CACHE_DIR": str(cache),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPATH": str(ROOT),
+        "KREPAIR_DEBUG": "1",
+    }
+    return subprocess.run(
+        [*AS_NOBODY, sys.executable, "-m", "krepair.cli.main", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        cwd="/",
+    )
+
+
+def log_dir_of_nobody(room: Path, name: str) -> Path:
+    path = unpack(name, room / name)
+    for found in [path, *path.rglob("*")]:
+        os.chown(found, NOBODY, NOBODY)
+    return path
+
+
+def test_every_verb_works_and_compiles_nothing(room: Path, warmed: Path) -> None:
+    before = sorted(warmed.rglob("*"))
+    mine = room / "mine"
+    mine.mkdir()
+    os.chown(mine, NOBODY, NOBODY)
+    plan = str(mine / "plan")
+    for name in FIXTURES:
+        log_dir = str(log_dir_of_nobody(room, name))
+        folder = str(next(path for path in Path(log_dir).iterdir() if path.is_dir()))
+        runs = [
+            (("check", log_dir, "--deep", "-q"), {0, 2}),
+            (("dump", folder, "--json", "--decode", "none"), {0, 2}),
+            (("groups", log_dir, "-q"), {0, 2, 10}),
+        ]
+        if name == FIXTURES[0]:
+            runs += [
+                (("transactions", log_dir, "-q"), {0, 2, 10}),
+                (("plan", log_dir, "--fix", "markers,index,snapshots", "--out", plan, "-q"), {0, 2}),
+                (("apply", plan, "-q"), {0}),
+                (("verify", plan, "-q"), {0, 2}),
+                (("undo", plan, "-q"), {0}),
+                (("purge", plan, "-q"), {0}),
+            ]
+        for words, good in runs:
+            ended = as_nobody(*words, cache=warmed)
+            assert ended.returncode in good, (words, ended.returncode, ended.stderr)
+            assert "Traceback" not in ended.stderr
+    assert sorted(warmed.rglob("*")) == before
+
+
+def test_warm_compiles_all_that_the_verbs_call(tmp_path: Path) -> None:
+    """A kernel that is called with types that are not in the list would be compiled by every run in a pod."""
+    script = (
+        "import sys\nfrom krepair.cli.main import app\n"
+        "from krepair.kernels import jit, machine\n"
+        "from krepair.kernels.signatures import SIGNATURES\n"
+        "for words in eval(sys.argv[1]):\n"
+        "    try: app(words)\n"
+        "    except SystemExit as end: assert end.code in {0, 2, 10}, (words, end.code)\n"
+        "listed = {(name, str(machine.types_of(types))) for name, types in SIGNATURES}\n"
+        "called = {(name, str(types)) for name, kernel in jit.KERNELS.items() for types in kernel.signatures()}\n"
+        "assert len(called) > 10, called\n"
+        "assert called <= listed, called - listed\n"
+    )
+    runs: list[list[str]] = []
+    for name in FIXTURES:
+        log_dir = unpack(name, tmp_path)
+        folder = str(next(path for path in log_dir.iterdir() if path.is_dir()))
+        runs += [
+            ["check", str(log_dir), "--deep", "-q"],
+            ["dump", folder, "--json", "--decode", "none"],
+            ["groups", str(log_dir), "-q"],
+            [
+                "plan",
+                str(log_dir),
+                "--fix",
+                "markers,index,snapshots",
+                "--out",
+                str(tmp_path / name) + ".plan",
+                "-q",
+            ],
+            ["apply", str(tmp_path / name) + ".plan", "-q"],
+            ["verify", str(log_dir), "-q"],
+        ]
+    ended = subprocess.run(
+        [sys.executable, "-c", script, repr(runs)], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_without_any_cache_the_first_run_compiles_and_works(room: Path, warmed: Path) -> None:
+    log_dir = log_dir_of_nobody(room, "timeindex-ok-2.2.1")
+    segment = min(log_dir.glob("*/*.log"))
+    ended = as_nobody("dump", str(segment), "--batches", "--limit", "1", cache="/nonexistent")
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_warm_names_the_folder_that_cannot_be_written(room: Path, warmed: Path) -> None:
+    ended = as_nobody("warm", "--into", "/proc/nowhere", cache=warmed)
+    assert ended.returncode == ExitCode.REFUSED
+    assert "/proc/nowhere: compiled kernels cannot be kept here" in ended.stderr
+    assert "KREPAIR_CACHE_DIR" in ended.stderr
