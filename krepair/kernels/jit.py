@@ -54,8 +54,12 @@ class Kernel(Deferred):
         """Run the machine code."""
         return (self._machine or self.machine())(*arguments)
 
+    def signatures(self) -> list[Any]:
+        """Types of the arguments with which it was called in this process."""
+        return [] if self._machine is None else list(self._machine.signatures)
+
     def machine(self) -> Any:
-        """Numba's dispatcher of the function; what the function names is put in its module's globals first."""
+        """What numba calls the dispatcher of the function; what the function names is put in its module's globals first."""
         if self._machine is None:
             machine = importlib.import_module("krepair.kernels.machine")
             names = self.py_func.__globals__
