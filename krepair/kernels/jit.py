@@ -59,7 +59,7 @@ class Kernel(Deferred):
         return [] if self._machine is None else list(self._machine.signatures)
 
     def machine(self) -> Any:
-        """What numba calls the dispatcher of the function; what the function names is put in its module's globals first."""
+        """The dispatcher that numba makes; what the function names is put in its module's globals first."""
         if self._machine is None:
             machine = importlib.import_module("krepair.kernels.machine")
             names = self.py_func.__globals__
