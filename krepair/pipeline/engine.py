@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from krepair.errors import KrepairError, RefusedError
+from krepair.pipeline.java import prepare_java, why_no_spark
 from krepair.pipeline.jobs import Task
 
 SPARK_FROM_BYTES = 20 * 10**9
@@ -55,17 +55,22 @@ def choose_engine(wanted: str, master: str, total_bytes: int) -> Engine:
     """
     if wanted == "inline":
         return InlineEngine("inline: --engine inline")
-    has_java = shutil.which("java") is not None
-    if wanted == "spark" or (wanted == "auto" and (master or (total_bytes >= SPARK_FROM_BYTES and has_java))):
-        if not has_java:
+    reason = why_no_spark()
+    if wanted == "spark" or (
+        wanted == "auto" and (master or (total_bytes >= SPARK_FROM_BYTES and not reason))
+    ):
+        reason = reason or prepare_java()
+        if reason and wanted == "auto" and not master:
+            return InlineEngine(f"inline: {reason}")
+        if reason:
             raise RefusedError(
-                "Spark needs Java 17 or later, and there is no java on the path",
+                f"Spark cannot be started: {reason}. Java comes with the system, or with pip install 'krepair[java]'",
                 next_command="krepair ... --engine inline",
             )
         asked = "--engine spark" if wanted == "spark" else "--master" if master else ""
         return _start_spark(master, f"spark: {asked or _gigabytes(total_bytes) + ' to read'}")
-    if not has_java:
-        return InlineEngine("inline: there is no java on the path")
+    if reason:
+        return InlineEngine(f"inline: {reason}")
     return InlineEngine(
         f"inline: {_gigabytes(total_bytes)} to read, Spark starts at {_gigabytes(SPARK_FROM_BYTES)}"
     )
