@@ -244,8 +244,10 @@ class _VerifyPlan:
 
     def _read_again(self) -> int:
         """What other code than that which made them has against the changes; how many were read."""
-        for plan, change, task, item in self.again:
-            for _, result in self.engine.run(task, [item]):
+        for task in {task.name: task for _, _, task, _ in self.again}.values():
+            mine = [(plan, change, item) for plan, change, other, item in self.again if other is task]
+            for index, result in self.engine.run(task, [item for _, _, item in mine]):
+                plan, change, _ = mine[index]
                 for text in result.problems:
                     self._note(plan, change.change_id, text)
         return len(self.again)
