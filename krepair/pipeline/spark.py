@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from krepair.errors import RefusedError
 from krepair.pipeline.bundles import bundled, bytes_to_read
 from krepair.pipeline.jobs import Task, run_encoded
+from krepair.pipeline.place import kept_open
 from krepair.pipeline.worker_watch import WHAT_TO_DO, WorkerWatch
 
 ITEM_SCHEMA = "bundle long, task string, items binary"
@@ -40,8 +41,8 @@ Bundle = tuple[int, str, bytearray]
 
 def map_items(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run the items of Arrow batches; what ``mapInArrow`` calls in a worker."""
-    for batch in batches:
-        for row in batch.to_pylist():
+    for row in (row for batch in batches for row in batch.to_pylist()):
+        with kept_open():
             for index, item in msgspec.msgpack.decode(row["items"], type=list[tuple[int, bytes]]):
                 result = run_encoded(row["task"], item)
                 yield pa.RecordBatch.from_pylist([{"index": index, "result": result}], schema=_RESULT_ARROW)
@@ -62,7 +63,8 @@ def start_session(master: str) -> SparkSession:
         .config("spark.speculation", "false")
         # A host that is gone without a word is noticed in half a minute, not in two.
         .config("spark.executor.heartbeatInterval", "5s")
-        .config("spark.network.timeout", "30s")
+        .config("spark.network.timeout", "25s")
+        .config("spark.network.timeoutInterval", "5s")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
         .config("spark.sql.adaptive.enabled", "false")
