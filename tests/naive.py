@@ -472,13 +472,8 @@ def compact(
         more -= forced
         if not more:
             break
-<<<<<<< HEAD
         # one at a time: the marker that stays for it may lie in another of these groups, which then has a batch left
         forced.add(min(more))
-=======
-        # the lowest only: its marker may lie in a later group, which then has a batch left by itself
-        forced.add(min(more - forced))
->>>>>>> refs/heads/actions
     return Outcome(end, limit, tuple(decisions), tuple(_group(g, decisions) for g in groups), rest)
 
 

@@ -135,12 +135,8 @@ def test_every_decision_is_the_slow_twins_and_a_second_round_finds_nothing(
     partition, given_rules = case
     twin = naive.compact(partition.segments, given_rules, partition.snapshots)
     after = result_of(partition, twin)
-<<<<<<< HEAD
     # a merged segment has the time of its last source, by which a marker of another source may be old enough now
     skip_unless(not naive.compact(after.segments, given_rules, partition.snapshots).changes)
-=======
-    assert not naive.compact(after.segments, given_rules, partition.snapshots).changes
->>>>>>> refs/heads/actions
     for reason in twin.tally():
         event(reason)
     ours = decided(partition, policy_of(given_rules, partition))
