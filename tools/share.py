@@ -18,7 +18,7 @@ from krepair import __version__
 from krepair.cli import main as cli
 from krepair.errors import EXIT_CODE_MEANING
 from krepair.kernels.cache import CACHE_VARIABLE
-from krepair.ops.options import BUILT_FIXES
+from krepair.options import BUILT_FIXES
 
 SHARE: Final = Path(__file__).resolve().parent.parent / "share"
 MAN: Final = "man/man1/krepair.1"

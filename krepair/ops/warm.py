@@ -8,7 +8,7 @@ import msgspec
 
 from krepair.errors import RefusedError
 from krepair.kernels.cache import INSTALLED_FOLDER, user_folders
-from krepair.ops.progress import Progress
+from krepair.pipeline.progress import Progress
 from krepair.plan.view import Section, Table, View, bytes_text
 
 _NEXT = "krepair warm --into DIR, and KREPAIR_CACHE_DIR=DIR when krepair is used"
