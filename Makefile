@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TORTURE_STAMP := $(VENV)/.torture-installed
+BUNDLE_STAMP := $(VENV)/.bundle-installed
 # Arguments for pytest and for the benchmark: make test ARGS="tests/rules -x"
 ARGS ?=
 # Test processes. Each starts its own JVMs of real Kafka, so files stay together and more of them cost more memory;
@@ -12,7 +13,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo test quick torture lint format bench fixtures docs lock clean
+.PHONY: help install java demo test quick torture lint format bench fixtures docs wheel bundle lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +80,16 @@ fixtures: install ## make the real log directories anew under .fixtures/ (needs 
 
 docs: install ## write the generated pages of docs/ anew
 	$(BIN)/python -m tools.docs
+
+wheel: install ## a wheel and a source archive in dist/
+	$(BIN)/python -m hatchling build
+
+bundle: install $(BUNDLE_STAMP) ## krepair as one file in dist/, without Spark, for a host without network
+	$(BIN)/python -m tools.bundle $(ARGS)
+
+$(BUNDLE_STAMP): requirements-bundle.lock | $(STAMP)
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes --no-deps -r requirements-bundle.lock
+	@touch $(BUNDLE_STAMP)
 
 # uv resolves for every platform at once, which pip cannot; it is needed only here and stays out of the environment.
 lock: ## resolve requirements*.in anew into requirements*.lock (needs uv on the path, or fetches it into a throwaway venv)

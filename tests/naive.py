@@ -469,10 +469,11 @@ def compact(
             lasts = [place for place in last if place[0] in bases]
             if lasts and not any(sizes[b] for b in bases):
                 more.add(lasts[-1])
-        if more <= forced:
+        more -= forced
+        if not more:
             break
-        # the lowest only: its marker may lie in a later group, which then has a batch left by itself
-        forced.add(min(more - forced))
+        # one at a time: the marker that stays for it may lie in another of these groups, which then has a batch left
+        forced.add(min(more))
     return Outcome(end, limit, tuple(decisions), tuple(_group(g, decisions) for g in groups), rest)
 
 

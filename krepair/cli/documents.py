@@ -47,7 +47,9 @@ def reports() -> dict[str, tuple[Any, ...]]:
     from krepair.ops.groups import GroupsReport
     from krepair.ops.reports import ApplyReport, CheckReport, KeptReport, VerifyReport
     from krepair.ops.transactions import TransactionsReport
+    from krepair.ops.warm import WarmReport
     from krepair.pipeline.dump_model import Line
+    from krepair.plan.diff import PlanDiff
     from krepair.plan.model import Plan
 
     row = RuleRow | ReasonRow | ObjectionRow
@@ -63,4 +65,6 @@ def reports() -> dict[str, tuple[Any, ...]]:
         "transactions": (TransactionsReport,),
         "explain": (row, tuple[row, ...]),
         "dump": (Line,),
+        "diff": (PlanDiff,),
+        "warm": (WarmReport,),
     }

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from krepair.errors import RefusedError
-from krepair.ops.reports import CheckReport
+
+if TYPE_CHECKING:
+    from krepair.ops.reports import CheckReport
 
 
 class PageFile:

@@ -1,7 +1,7 @@
 """Typed words stay words: typer reads every value through pydantic, whose loading costs a third of a short run.
 
-krepair's options are text, and the verbs read the text themselves. What is no text still goes typer's own way, and a
-typer that makes its readers elsewhere than this one does as it always did.
+krepair's options are text and numbers, and the verbs read the text themselves. What is neither still goes typer's own
+way, and a typer that makes its readers elsewhere than this one does as it always did.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from typer import core
+from typer import BadParameter, core
 
 _MAKER: Final = "build_runtime_param"
 """Typer's name for what makes the reader of a parameter."""
@@ -35,6 +35,13 @@ class PlainText:
             return value
         if kind == list[str] and isinstance(value, list | tuple):
             return list(value)
+        if kind is int and isinstance(value, int | str):
+            try:
+                return int(value)
+            except ValueError:
+                raise BadParameter(
+                    f"a whole number was expected, not {value!r}", ctx=ctx, param=param
+                ) from None
         return self._typers_own(self._descriptor).coerce(value, param=param, ctx=ctx)
 
 

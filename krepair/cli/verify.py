@@ -37,6 +37,8 @@ def verify(
 ) -> None:
     """Prove that every file reads as it should, and that a plan's result is what was planned. Writes nothing.
 
+    Offsets that no record has are no problem here, because compaction makes such gaps. krepair check tells of them.
+
     Example: krepair verify offsets.krplan --originals
     """
     options = shared.common_options(

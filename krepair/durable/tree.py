@@ -86,10 +86,13 @@ class Tree:
         mode = mode if flags & os.O_CREAT else 0
         # As every open of Python: the call below is not Python's, and a step tells only a name.
         sys.audit("open", path, None, flags)
-        with _named(path):
+        try:
             if self._step_by_step or not _has_openat2():
                 return self._walk(below, flags | _FILE_FLAGS, mode)
             return _openat2(self._root(), below, flags | _FILE_FLAGS, mode)
+        except OSError as error:
+            _name(error, path)
+            raise
 
     def open_folder(self, path: str) -> int:
         """Open a folder for calls relative to it; returns a descriptor that the caller closes.
@@ -222,7 +225,9 @@ class Tree:
         prefix = self.path if self.path == "/" else self.path + "/"
         below = "" if path.rstrip("/") == self.path else path.removeprefix(prefix)
         inside = path.startswith(prefix) or below == ""
-        if not inside or any(name in {".", ".."} for name in below.split("/")):
+        # Most paths have no name that begins with a dot; only of the others each name is looked at.
+        stays = "/." not in f"/{below}" or not any(name in {".", ".."} for name in below.split("/"))
+        if not inside or not stays:
             raise OSError(errno.EXDEV, f"is not below {self.path}", path)
         return below.strip("/") or "."
 
@@ -269,11 +274,15 @@ def _named(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # Of a call on a descriptor the system gives that number, or nothing, for a name.
-        if not isinstance(error.filename, str | bytes) or not os.path.isabs(os.fsdecode(error.filename)):
-            error.filename = path
-            del error.filename2  # None would be printed
+        _name(error, path)
         raise
+
+
+def _name(error: OSError, path: str) -> None:
+    """Of a call on a descriptor the system gives that number, or nothing, for a name."""
+    if not isinstance(error.filename, str | bytes) or not os.path.isabs(os.fsdecode(error.filename)):
+        error.filename = path
+        del error.filename2  # None would be printed
 
 
 def _openat2(folder: int, below: str, flags: int, mode: int) -> int:

@@ -220,6 +220,7 @@ class _Draft:
         self.survey = survey
         self.partition: Partition = survey.partition
         self.accepted = frozenset(options.accepted_losses)
+        self.asked = options.fixes
         self.notes: list[str] = []
         self.without: dict[int, tuple[Damaged, ...]] = {}
         self.aside: tuple[int, ...] = ()
@@ -424,18 +425,18 @@ class _Draft:
             return
         end = self.made[ends].last_offset + 1
         key = (self.partition.topic, self.partition.number)
-        past = []
+        past: list[str] = []
         for name, points in (
             ("recovery point", self.log_dir.recovery_point.offsets),
             ("high watermark", self.log_dir.high_watermark.offsets),
         ):
-            if points.get(key, -1) > end:
+            if points.get(key, -1) > end and "checkpoints" not in self.asked:
                 past.append(f"{name} {points[key]} (--fix checkpoints)")
         gone = {*self.aside} if self.aside_for is not None else set()
         names = [
             one.file.name for one in self.partition.snapshots if one.offset > end and one.offset not in gone
         ]
-        if names:
+        if names and "snapshots" not in self.asked:
             past.append(f"{', '.join(names[:_FEW])} (--fix snapshots)")
         if past:
             yield f"past the new log end {end}: {'; '.join(past)}; a broker drops them by itself at its next start"

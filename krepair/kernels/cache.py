@@ -46,11 +46,9 @@ def user_folders() -> list[str]:
     """Where this user's compiled kernels may go, best first."""
     named = os.environ.get(CACHE_VARIABLE, "")
     home = os.environ.get("XDG_CACHE_HOME", "") or os.path.join(os.path.expanduser("~"), ".cache")
-    candidates = [
-        named,
-        os.path.join(home, "krepair"),
-        os.path.join(tempfile.gettempdir(), f"krepair-{os.geteuid()}"),
-    ]
+    candidates = [named, os.path.join(home, "krepair")]
+    with contextlib.suppress(OSError):  # in a container there may be no temporary folder at all
+        candidates.append(os.path.join(tempfile.gettempdir(), f"krepair-{os.geteuid()}"))
     return [path for path in candidates if os.path.isabs(path)]
 
 

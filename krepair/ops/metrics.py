@@ -84,7 +84,7 @@ def families(report: Any, ended: Ended) -> list[Family]:
         found += _uncleanable(
             ((report.log_dir, report.uncleanable_partitions, report.uncleanable_bytes),), "plan"
         )
-        freed = report.freed_at_apply + report.freed_at_purge
+        freed = report.freed_at_purge
         found.append(
             _per_dir(
                 "krepair_reclaimable_bytes", "Bytes that can be freed.", ((report.log_dir, freed),), "plan"

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from krepair.errors import KrepairError, RefusedError
 from krepair.pipeline.java import prepare_java, why_no_spark
 from krepair.pipeline.jobs import Task
+from krepair.pipeline.place import kept_open
 
 SPARK_FROM_BYTES = 20 * 10**9
 
@@ -35,8 +36,9 @@ class InlineEngine:
 
     def run(self, task: Task[Any, Any], items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """Yield results in the order of the items."""
-        for index, item in enumerate(items):
-            yield index, task.run(item)
+        with kept_open():
+            for index, item in enumerate(items):
+                yield index, task.run(item)
 
     def close(self) -> None:
         """Nothing is held."""

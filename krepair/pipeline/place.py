@@ -3,11 +3,37 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from krepair.durable.tree import Tree
 from krepair.logdir.reading import why
 from krepair.pipeline.items import Place
+
+
+class _Open:
+    """The log directory that was opened last, while items follow each other that are in it."""
+
+    def __init__(self) -> None:
+        self.tree: Tree | None = None
+        self.wanted = 0
+
+
+_LAST = _Open()
+
+
+@contextmanager
+def kept_open() -> Iterator[None]:
+    """Keep a log directory open from one item to the next while the body runs: to open it takes as long as to look."""
+    _LAST.wanted += 1
+    try:
+        yield
+    finally:
+        _LAST.wanted -= 1
+        if not _LAST.wanted:
+            _LAST.tree = None
 
 
 def reached(place: Place) -> tuple[Tree, str]:
@@ -16,13 +42,29 @@ def reached(place: Place) -> tuple[Tree, str]:
     It is opened here, and everything is read and written below the directory that was opened: one that takes its name
     meanwhile is not touched, and is noticed by the next item.
     """
-    tree = Tree(place.log_dir, place.log_dir_inode)
     if place.host != socket.gethostname():
+        tree = Tree(place.log_dir, place.log_dir_inode)
         return tree, f"the work is on host {place.host}, this worker runs on {socket.gethostname()}"
+    last = _LAST.tree
+    if last is not None and last.path == place.log_dir and _is_still(last, place):
+        return last, ""
+    tree = Tree(place.log_dir, place.log_dir_inode)
     try:
         tree.status(place.log_dir)
     except OSError as error:
         if error.errno == errno.ESTALE:
             return tree, f"{place.log_dir} is not the same directory on this worker"
         return tree, f"{place.log_dir}: {why(error)}"
+    if _LAST.wanted:
+        _LAST.tree = tree
     return tree, ""
+
+
+def _is_still(tree: Tree, place: Place) -> bool:
+    """Whether an open directory is the one that the place names, now."""
+    try:
+        found, opened = os.stat(place.log_dir), tree.status(place.log_dir)
+    except OSError:
+        return False
+    same = opened is not None and (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
+    return same and found.st_ino == place.log_dir_inode

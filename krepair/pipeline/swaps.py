@@ -24,7 +24,7 @@ from krepair.pipeline.items import FailureKind, Place
 from krepair.pipeline.place import reached
 from krepair.pipeline.regenerate import read_into_from, regenerate_offset_and_time
 from krepair.pipeline.tasks import TXN_INDEX_AT_MOST_BYTES, log_name
-from krepair.pipeline.verify import companion_audit
+from krepair.pipeline.verify import below_base, companion_audit
 from krepair.plan.model import CompleteSwap, NewFile
 
 SWAP = ".swap"
@@ -247,8 +247,9 @@ def _audited(log: str, stem: str, change: CompleteSwap, interval_bytes: int, tre
     with opened_for_reading(log, tree) as descriptor:
         audit = companion_audit(stem, change.base_offset, size, tree)
         for walked in walk(read_into_from(descriptor), size):
-            if walked.problem:
-                return f"position {walked.position}: {walked.problem}"
+            wrong = walked.problem or below_base(walked, change.base_offset)
+            if wrong:
+                return f"position {walked.position}: {wrong}"
             batches += len(walked.positions)
             audit.feed(walked)
     if batches != change.batches:

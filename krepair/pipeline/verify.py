@@ -118,6 +118,9 @@ def verify_group(item: FinishItem, tree: Tree) -> FinishResult:
         for walked in walk(parts.watching(read_into_from(descriptor)), size, claim=claimed_places):
             if walked.problem:
                 return _wrong(f"{name}.log, position {walked.position}: {walked.problem}")
+            below = below_base(walked, change.base_offset)
+            if below:
+                return _wrong(f"{name}.log, {below}")
             batches += len(walked.positions)
             counts.add(walked)
             audit.feed(walked)
@@ -179,11 +182,19 @@ def verify_segment(item: VerifyItem) -> VerifyResult:
                 end = walked.position
                 if walked.problem:
                     problems.append((f"{name}.log", walked.position, walked.problem))
+                elif not problems and (text := below_base(walked, item.base_offset)):
+                    problems.append((f"{name}.log", int(walked.positions[0]), text))
     except OSError as error:
         return VerifyResult(failure="unreadable", why=f"{item.place.folder}/{name}: {why(error)}")
     found = audit.finish(end, item.interval_bytes, whole=not problems, clean=item.clean)
     problems += [(name + suffix, position, text) for suffix, position, text in found]
     return VerifyResult(problems=tuple(problems), batches=batches, bytes=size)
+
+
+def below_base(walked: Walked, base_offset: int) -> str:
+    """What is wrong with batches in ascending order that begin below the base offset of their segment, or empty."""
+    first = int(walked.headers["base_offset"][0]) if len(walked.positions) else base_offset
+    return f"offset {first} is below the segment's base offset {base_offset}" if first < base_offset else ""
 
 
 def batches_to_compare(path: str, tree: Tree | None = None) -> Iterator[Walked]:

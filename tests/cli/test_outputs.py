@@ -35,7 +35,7 @@ def shell(words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("redirected", "words"), [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")]
 )
-@pytest.mark.parametrize("verb", ["explain KR101", "explain KR101 --json", "--version", "check --help"])
+@pytest.mark.parametrize("verb", ["explain KR101", "explain KR101 --json", "--version"])
 def test_a_full_or_closed_output_is_an_error_of_writing(verb: str, redirected: str, words: str) -> None:
     done = shell(f"{verb} {redirected}")
     assert done.returncode == ExitCode.UNWRITABLE
@@ -97,6 +97,16 @@ def test_two_thousand_partitions_are_one_line_for_each_topic_and_for_each_that_i
         "b-3",
     ]
     assert page.index("KR302") < page.index("a-7")
+
+
+def test_what_is_only_information_and_the_same_of_many_is_a_few_lines() -> None:
+    told = tuple(Finding(rule="KR311", partition=f"a-{n}", evidence="offsets") for n in range(500))
+    worse = tuple(Finding(rule="KR302", partition=f"b-{n}", file="x.log", evidence="CRC") for n in range(9))
+    page = plain(check_view(many((*told, *worse))))
+    assert page.count("\nKR311") == 6
+    assert "495 more of this kind; --all lists each" in page
+    assert page.count("\nKR302") == 9
+    assert plain(check_view(many(told), every=True)).count("\nKR311") == 500
 
 
 def test_all_lists_every_partition() -> None:

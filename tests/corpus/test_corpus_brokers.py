@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from krepair.ops.apply import apply
-from krepair.ops.plan import make_plan
 from tests.brokers.test_epochs import end_offsets_for_epochs
 from tests.corpus.bases import Made
 from tests.corpus.case import VERSIONS, Case
 from tests.corpus.cases import CASES
-from tests.corpus.harness import made, options
+from tests.corpus.conftest import Mended
+from tests.corpus.harness import made
 from tests.corpus.jbod import broker_on, gather, healthy_name, read_everything, topic_of
 from tests.lab.broker import Broker, Topic
 from tests.ops.conftest import memory_dir
@@ -42,11 +41,9 @@ def topics(cases: list[Case]) -> dict[str, Topic]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_broker_starts_on_everything_that_was_mended_and_serves_every_record(
-    memory_dir: Path, tmp_path: Path, version: str
+    memory_dir: Path, tmp_path: Path, mended: Mended, version: str
 ) -> None:
-    directories = [(case, made(case, memory_dir / case.name)) for case in MENDED]
-    for case, directory in directories:
-        apply(make_plan(str(directory.log_dir), options(case)), options(case))
+    directories = [(case, mended.copy(case, memory_dir / case.name)) for case in MENDED]
     moved = [pair for pair in directories if pair[0].in_partition]
     dirs = gather(memory_dir / "gathered", moved, USED)
     dirs += [directory.log_dir for case, directory in directories if not case.in_partition]

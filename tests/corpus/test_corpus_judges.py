@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from krepair.ops.apply import apply
-from krepair.ops.plan import make_plan
 from tests.corpus.bases import BASES, MARKER, Made
 from tests.corpus.case import VERSIONS, Case
 from tests.corpus.cases import CASES
-from tests.corpus.harness import made, options
+from tests.corpus.conftest import Mended
+from tests.corpus.harness import made
 from tests.lab.judge import Judge, JudgeError, Loaded
 from tests.ops.conftest import memory_dir
 
@@ -65,7 +64,7 @@ def starts_otherwise(judge: Judge, case: Case, directory: Made, work: Path) -> s
     return "was loaded" if refused else ""
 
 
-def differs(judge: Judge, case: Case, healthy: Loaded, work: Path) -> str:
+def differs(judge: Judge, case: Case, healthy: Loaded, mended: Mended, work: Path) -> str:
     """What of a case is not as its row says, or empty."""
     directory = made(case, work / "damaged")
     problem = "" if UNREADABLE & case.findings else starts_otherwise(judge, case, directory, work)
@@ -73,19 +72,18 @@ def differs(judge: Judge, case: Case, healthy: Loaded, work: Path) -> str:
         return problem
     if not case.mended:
         return ""
-    apply(make_plan(str(directory.log_dir), options(case)), options(case))
-    mended = load(judge, case, directory, work / "copy")
+    after = load(judge, case, mended.copy(case, work / "mended"), work / "copy")
     if "records" in case.differs:
         return ""  # what a person consented to lose
-    more = set(mended.complaints) - set(healthy.complaints)
-    if seen(mended) != seen(healthy) or more:
-        return f"{seen(mended)} instead of {seen(healthy)}, {more}"
+    more = set(after.complaints) - set(healthy.complaints)
+    if seen(after) != seen(healthy) or more:
+        return f"{seen(after)} instead of {seen(healthy)}, {more}"
     return ""
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_damaged_partition_is_refused_as_forecast_and_every_mended_one_gives_what_it_gave(
-    memory_dir: Path, judge: Callable[[str], Judge], version: str
+    memory_dir: Path, judge: Callable[[str], Judge], mended: Mended, version: str
 ) -> None:
     healthy: dict[str, Loaded] = {}
     wrong: dict[str, str] = {}
@@ -94,7 +92,7 @@ def test_every_damaged_partition_is_refused_as_forecast_and_every_mended_one_giv
         if case.base not in healthy:
             whole = BASES[case.base].write(work / "healthy", case.name)
             healthy[case.base] = load(judge(version), case, whole, work / "copy")
-        problem = differs(judge(version), case, healthy[case.base], work)
+        problem = differs(judge(version), case, healthy[case.base], mended, work)
         if problem:
             wrong[case.name] = problem
         shutil.rmtree(work)

@@ -72,6 +72,19 @@ def test_folders_are_taken_in_turn_and_none_is_needed(places: Path, monkeypatch:
     assert load() is None
 
 
+def test_a_machine_without_a_temporary_folder_compiles_each_time(
+    places: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_usable() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(cache.tempfile, "gettempdir", none_usable)
+    for name in (CACHE_VARIABLE, "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, "/proc/nowhere")
+    saved()
+    assert load() is None
+
+
 def test_a_relative_or_empty_name_is_no_folder(monkeypatch: pytest.MonkeyPatch, places: Path) -> None:
     monkeypatch.setenv(CACHE_VARIABLE, "somewhere")
     saved()

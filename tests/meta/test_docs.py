@@ -13,7 +13,7 @@ from krepair.errors import EXIT_CODE_MEANING, ExitCode, KrepairError
 from krepair.fixes.table import FIXES
 from krepair.plan.objection import OBJECTIONS
 from krepair.rules.reasons import REASONS
-from tools import docs
+from tools import docs, pictures
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
@@ -41,6 +41,15 @@ def names(pages: list[Path]) -> list[str]:
 @pytest.mark.parametrize("name", sorted(docs.pages()))
 def test_generated_page_is_fresh(name: str) -> None:
     assert (docs.DOCS / name).read_text() == docs.pages()[name], "run make docs"
+
+
+def test_pictures_are_what_the_script_draws_of_the_fixtures():
+    drawn = pictures.pictures()
+    assert {path.name: path.read_text() for path in (docs.DOCS / "pictures").iterdir()} == drawn, (
+        "run make docs"
+    )
+    pages = "".join(page.read_text() for page in PAGES)
+    assert [name for name in drawn if f"pictures/{name})" not in pages] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))

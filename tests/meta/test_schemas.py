@@ -134,10 +134,21 @@ def test_groups_transactions_and_explanations_are_as_published(offsets: Path):
         assert faults("explain", printed("explain", *codes, "--json")) == []
 
 
+def test_a_difference_of_two_plans_is_as_published(offsets: Path, tmp_path: Path):
+    paths = [str(tmp_path / name) for name in ("one.krplan", "two.krplan")]
+    for path, retention in zip(paths, ("1000", "2000"), strict=True):
+        typed = ("--topic", "__consumer_offsets", "--set", f"delete.retention.ms={retention}", *CLOCK)
+        printed("plan", str(offsets), *typed, "--out", path, "--json")
+    text = printed("diff", *paths, "--json")
+    assert json.loads(text)["report"]["differences"]
+    assert faults("diff", text) == []
+
+
 def test_a_refusal_of_every_verb_is_as_published(tmp_path: Path):
     missing = str(tmp_path / "nothing")
+    refused = {"explain": ("KR999",), "diff": (missing, missing), "warm": ("--into", f"{missing}/x\0")}
     for verb in VERBS:
-        text = printed(verb, *(("KR999",) if verb == "explain" else (missing,)), "--json")
+        text = printed(verb, *refused.get(verb, (missing,)), "--json")
         assert "error" in json.loads(text), verb
         assert faults(verb, text) == [], verb
 

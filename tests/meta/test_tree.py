@@ -17,7 +17,7 @@ MOST_LINES = 700
 FORBIDDEN = {
     "address of a package registry": r"pypi\.|pythonhosted\.|repo1?\.maven|\bmaven\.org|--(?:extra-)?index-url\s+\S*:",
     "path of somebody's machine": r"(?<![\w.-])/(?:work|home|Users|opt)/[\w.-]+|/root/(?!\w+\.krplan)",
-    "address of the web": r"https?://(?!maven\.apache\.org/POM|json-schema\.org/draft|127\.0\.0\.1|localhost|www\.w3\.org)",
+    "address of the web": r"https?://(?!www\.apache\.org/licenses/|maven\.apache\.org/POM|json-schema\.org/draft|127\.0\.0\.1|localhost|www\.w3\.org)",
 }
 
 

@@ -292,6 +292,21 @@ def test_every_problem_of_a_segment_is_told_with_its_file_and_byte(tmp_path: Pat
     ]
 
 
+def test_batch_below_the_base_offset_is_told(tmp_path: Path) -> None:
+    found = segment(tmp_path, log=builders.data(BASE - 5).raw + joined(KEPT))
+    text = f"offset {BASE - 5} is below the segment's base offset {BASE}"
+    assert found.problems == ((f"{BASE:020d}.log", 0, text),)
+
+
+def test_offsets_without_a_record_are_no_problem_here(tmp_path: Path) -> None:
+    """Compaction makes such gaps; check tells of them by the topic's policy (KR310, KR311)."""
+    last = KEPT[-1].last_offset
+    log = joined(KEPT) + builders.data(last + 1000, timestamp=builders.NOW_MS).raw
+    found = segment(tmp_path, log=log)
+    assert all(name.endswith("index") for name, _, _ in found.problems)
+    assert found.batches == len(KEPT) + 1
+
+
 def test_segment_on_another_host_is_not_read_here(tmp_path: Path) -> None:
     write(tmp_path / "t-0", BASE, KEPT)
     there = replace(place(tmp_path / "t-0"), host="elsewhere.example")

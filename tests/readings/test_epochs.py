@@ -95,7 +95,7 @@ def test_a_defect_of_the_first_implementation_is_found(
     assert verify_plan(done.plan, done.options).problems != ()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_any_history_merged_with_any_log_is_right(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     changed = 0

@@ -10,6 +10,7 @@ from msgspec import structs
 from krepair.rules.grouping import group, index_bytes_at_most, index_entries_at_most
 from krepair.rules.model import MarkerPolicy
 from krepair.rules.outcome import SourceSegment
+from tests.builders import NOW_MS, data, indexes
 from tests.rules.facts import POLICY
 
 
@@ -79,14 +80,29 @@ def test_offsets_of_a_group_fit_32_bits(last: int, expected: list[tuple[int, ...
 
 
 @pytest.mark.parametrize(
-    ("log_bytes", "interval", "entries"), [(0, 4096, 1), (4096, 4096, 1), (4097, 4096, 2), (10, 0, 11)]
+    ("log_bytes", "interval", "aborted", "most"),
+    [(0, 4096, 0, 20), (4096, 4096, 0, 20), (4097, 4096, 0, 40), (10, 0, 3, 322)],
 )
-def test_index_has_an_entry_after_more_than_the_interval_and_one_that_closes_it(
-    log_bytes: int, interval: int, entries: int
+def test_indexes_take_20_bytes_for_each_entry_and_34_for_each_aborted_transaction(
+    log_bytes: int, interval: int, aborted: int, most: int
 ) -> None:
-    assert index_entries_at_most(log_bytes, interval) == entries
-    assert index_bytes_at_most(log_bytes, interval) == 20 * entries
-    assert index_bytes_at_most(log_bytes, interval, 3) == 20 * entries + 102
+    assert index_bytes_at_most(log_bytes, interval, aborted) == most
+
+
+@pytest.mark.parametrize("interval", [60, 61, 99, 4096])
+def test_indexes_that_recovery_makes_are_never_larger_and_at_most_two_entries_smaller(interval: int) -> None:
+    closest = 1 << 30
+    for number in range(1, 60):
+        batches = [data(offset, 1, timestamp=NOW_MS + offset) for offset in range(number)]
+        offset_index, time_index = indexes(0, batches, interval)
+        log_bytes = sum(len(batch.raw) for batch in batches)
+        most = index_bytes_at_most(log_bytes, interval)
+        assert len(offset_index) + len(time_index) <= most
+        assert len(time_index) <= 12 * index_entries_at_most(log_bytes, interval)
+        closest = min(closest, most - len(offset_index) - len(time_index))
+    assert (
+        closest <= 28
+    )  # an entry of both that the last batch did not need, and the closing one of the offset index
 
 
 def test_group_ends_with_its_last_segment_that_has_batches() -> None:

@@ -37,6 +37,10 @@ MAX_PASSES = 6
 # a user's Python keeps its bytecode; some build machines tell it not to
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 INDEX_BYTES = 300_000_000
+STATE_BYTES = 100_000_000
+TIMES = 15  # one partition is planned so often in one process
+AGAIN = 30  # one log is read so often in one process, so that the work is many times the start
+WORTH = 6  # a whole process is to take so many times as long as its start
 OFTEN = 15  # what takes a tenth of a second, or varies by as much, is measured at least so often
 
 
@@ -92,11 +96,15 @@ def seconds_of(*commands: list[str], good: tuple[int, ...] = (0,)) -> Took:
     return Took(wall, after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime)
 
 
-def quiet_seconds(command: list[str]) -> Took:
+def quiet_seconds(command: list[str], good: tuple[int, ...] = (0,)) -> Took:
     """Wall and CPU time of a process whose output nobody reads."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     begun = time.perf_counter()
-    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True, env=ENVIRONMENT)
+    done = subprocess.run(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, env=ENVIRONMENT
+    )
+    if done.returncode not in good:
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}")
     wall = time.perf_counter() - begun
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return Took(wall, after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime)
@@ -141,6 +149,34 @@ class Bench:
 
     # -- krepair, whole processes
 
+    def starts(self) -> None:
+        """How long a process takes that has next to nothing to do."""
+        empty = self.folder / "empty"
+        empty.mkdir()
+        (empty / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+        runs = {
+            "krepair --version": ["--version"],
+            "krepair plan, empty directory: no kernel": ["plan", str(empty), "--quiet"],
+            "krepair plan, ten batches: kernels from the cache": self._plan(self.ten.root)[1:],
+        }
+        for name, words in runs.items():
+            command = [str(KREPAIR), *words]
+            seconds_of(command, good=(0, 2))
+            took = [seconds_of(command, good=(0, 2)) for _ in range(2 * OFTEN)]
+            self.notes[f"process start, {name} (ms)"] = 1000 * median(each.wall for each in took)
+            self.notes[f"the same, CPU time (ms): {name}"] = 1000 * median(each.cpu for each in took)
+
+    def transactions(self, made: Made) -> None:
+        """``krepair transactions`` over the records of a coordinator, less its start."""
+        words = [str(KREPAIR), "transactions", "--engine", "inline", "--quiet"]
+        self._less_its_start(
+            "krepair transactions",
+            made.log_bytes,
+            [*words, str(self.ten.root)],
+            [*words, str(made.root)],
+            good=(0, 2),
+        )
+
     def plan_seconds(self, made: Made) -> Took:
         """``krepair plan``, every CRC checked."""
         return seconds_of([*self._plan(made.root), "--out", str(self._plan_file())], good=(0, 2))
@@ -165,17 +201,15 @@ class Bench:
 
     def whole_processes(self, name: str, made: Made) -> None:
         """Throughput of the commands, each less the same command on ten batches."""
-        verbs = {"krepair plan": self.plan_seconds, "krepair plan + apply + verify": self.all_seconds}
-        for verb, seconds in verbs.items():
+        several = linked(made, self.folder / f"{name}-linked", TIMES)
+        for _ in range(self.runs):
             # in turn, so that what slows the machine for a while slows both
-            bases, fulls = zip(
-                *((seconds(self.tens[name]), seconds(made)) for _ in range(max(self.runs, OFTEN))),
-                strict=True,
-            )
-            wall, cpu = median(base.wall for base in bases), median(base.cpu for base in bases)
-            for full in fulls:
-                self.note(f"{name}: {verb}", made.log_bytes, full.wall - wall)
-                self.note(f"{name}: {verb} (CPU time)", made.log_bytes, full.cpu - cpu)
+            base, full = self.plan_seconds(self.tens[name]), self.plan_seconds(several)
+            self.note(f"{name}: krepair plan", several.log_bytes, full.wall - base.wall)
+            self.note(f"{name}: krepair plan (CPU time)", several.log_bytes, full.cpu - base.cpu)
+        for _ in range(max(self.runs, OFTEN)):
+            took, _ = self.go(self.worker("verbs", self.copy_of(made)))
+            self.note(f"{name}: krepair plan + apply + verify", made.log_bytes, took)
 
     # -- parts, in one process
 
@@ -313,7 +347,7 @@ class Bench:
         words = [str(KREPAIR), "dump", "--json", "--decode", "none", *ours]
         name = f"{kind}: krepair dump {' '.join(ours)} --json"
         # the same log several times, so that the work is many times the start
-        self._less_its_start(name, size * OFTEN, [*words, str(tiny)], [*words, *[str(log)] * OFTEN])
+        self._less_its_start(name, size * AGAIN, [*words, str(tiny)], [*words, *[str(log)] * AGAIN])
         for version, main in DUMP_TOOLS.items():
             jars.fetch(version)
             with mock.patch.object(jvm, "QUICK", BROKER_JVM):
@@ -332,12 +366,16 @@ class Bench:
             "krepair groups", made.log_bytes, [*words, str(self.ten.root)], [*words, str(made.root)]
         )
 
-    def _less_its_start(self, name: str, size: int, start: list[str], whole: list[str]) -> None:
+    def _less_its_start(
+        self, name: str, size: int, start: list[str], whole: list[str], good: tuple[int, ...] = (0,)
+    ) -> None:
         """Wall and CPU time of a process, less those of one that has next to nothing to do."""
-        quiet_seconds(start)  # compiles what is not in the cache yet
+        quiet_seconds(start, good)  # compiles what is not in the cache yet
         for _ in range(self.runs):
             # in turn, so that what slows the machine for a while slows both
-            less, took = quiet_seconds(start), quiet_seconds(whole)
+            less, took = quiet_seconds(start, good), quiet_seconds(whole, good)
+            if took.wall < WORTH * less.wall:
+                self.notes[f"the work is less than {WORTH} times the start: {name}"] = took.wall / less.wall
             self.note(name, size, took.wall - less.wall)
             self.note(f"{name} (CPU time)", size, took.cpu - less.cpu)
 
@@ -406,6 +444,22 @@ def machine() -> str:
     return f"{system}, Python {platform.python_version()}, {java}; load {os.getloadavg()[0]:.1f} at the end"
 
 
+def linked(made: Made, root: Path, times: int) -> Made:
+    """A log directory with the same partition several times, by links: it may only be read."""
+    end = made.batches
+    for number in range(times):
+        folder = root / f"__consumer_offsets-{number}"
+        folder.mkdir(parents=True)
+        for path in made.folder.iterdir():
+            os.link(path, folder / path.name)
+    lines = "".join(f"__consumer_offsets {number} {end}\n" for number in range(times))
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (root / name).write_text(f"0\n{times}\n{lines}")
+    (root / "meta.properties").write_bytes((made.root / "meta.properties").read_bytes())
+    (root / ".kafka_cleanshutdown").touch()
+    return Made(root, root / "__consumer_offsets-0", made.log_bytes * times, made.batches * times)
+
+
 def index_log(folder: Path, kind: str) -> Made:
     """300 MB of one kind."""
     return make(folder / f"index-{kind}", kind, INDEX_BYTES)
@@ -425,7 +479,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument(
         "--only",
-        default="markers,half,two,memory,index,dump,groups,peers",
+        default="start,markers,half,two,memory,index,dump,groups,transactions,peers",
         help="parts to run, divided by commas",
     )
     chosen = parser.parse_args()
@@ -454,6 +508,13 @@ def main() -> None:
     steps.append(
         ("groups", lambda: bench.groups(make(chosen.dir / "commits", "commits", 1 << 30, producers=2000)))
     )
+    steps.append(
+        (
+            "transactions",
+            lambda: bench.transactions(make(chosen.dir / "states", "states", STATE_BYTES, producers=2000)),
+        )
+    )
+    steps.insert(0, ("start", bench.starts))
     for part, step in steps:
         if part in parts:
             step()

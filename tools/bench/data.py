@@ -127,6 +127,22 @@ def commits(first_offset: int, count: int, groups: int) -> bytes:
     return rows.tobytes()
 
 
+def states(first_offset: int, count: int, ids: int) -> bytes:
+    """Records of transactions that begin, one a batch, of so many transactional ids in random turns."""
+    key = struct.pack(">hh10s", 0, 10, b"t000000000")
+    topic = struct.pack(">ih6sii", 1, 6, b"orders", 1, 0)
+    value = struct.pack(">hqhib", 0, 7, 0, 60_000, 1) + topic + struct.pack(">qq", NOW_MS, NOW_MS)
+    template = builders.data(0, [builders.Record(key, value)]).raw
+    chance = np.random.default_rng(first_offset)
+    offsets = first_offset + np.arange(count)
+    rows = _rows(template, offsets, np.full(count, -1), NOW_MS - 10**9 + offsets)
+    at = template.index(b"t000000000") + 1
+    names = np.char.zfill(chance.integers(0, ids, count).astype(str), 9).astype("S9")
+    rows[:, at : at + 9] = names.view(np.uint8).reshape(count, 9)
+    _seal(rows)
+    return rows.tobytes()
+
+
 def lz4_records(first_offset: int, count: int, _producers: int) -> bytes:
     """Batches of 16 records of 1 kB, compressed with lz4 to about half."""
     plain = _record_batch()
@@ -169,17 +185,19 @@ class Made:
 def make(
     root: Path, kind: str, total_bytes: int, *, segment_bytes: int = 100_000_000, producers: int = 200
 ) -> Made:
-    """Write a log directory with one partition of ``__consumer_offsets``.
+    """Write a log directory with one partition of a coordinator's topic.
 
     Args:
         root: to be made.
         kind: ``markers``, ``half`` (half markers, half batches of 1 kB records), ``records`` or ``lz4`` (batches of
-            16 records of 1 kB, plain or compressed), ``texts`` (the same of text), ``commits`` (offset commits).
+            16 records of 1 kB, plain or compressed), ``texts`` (the same of text), ``commits`` (offset commits),
+            ``states`` (of ``__transaction_state``).
         total_bytes: of ``.log``, about; less than one batch means ten batches.
         segment_bytes: size of a segment.
         producers: how many producer ids.
     """
-    folder = root / "__consumer_offsets-0"
+    topic = "__transaction_state" if kind == "states" else "__consumer_offsets"
+    folder = root / f"{topic}-0"
     folder.mkdir(parents=True)
     make_chunk, unit_batches = {
         "markers": (markers, 1),
@@ -188,6 +206,7 @@ def make(
         "lz4": (lz4_records, RECORDS_EACH),
         "texts": (texts, RECORDS_EACH),
         "commits": (commits, 1),
+        "states": (states, 1),
     }[kind]
     unit = len(make_chunk(0, 1, 1))
     chunk = max(1, CHUNK_BATCHES // unit_batches)
@@ -216,7 +235,7 @@ def make(
     (folder / f"{end:020d}.snapshot").write_bytes(builders.Replay().snapshot())
     (folder / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
-        (root / name).write_text(f"0\n1\n__consumer_offsets 0 {end}\n")
+        (root / name).write_text(f"0\n1\n{topic} 0 {end}\n")
     (root / "meta.properties").write_text("version=0\nbroker.id=0\ncluster.id=krepair-bench-cluster\n")
     (root / ".kafka_cleanshutdown").touch()
     return Made(root, folder, written + len(active), offset + 1)

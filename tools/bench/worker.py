@@ -21,6 +21,7 @@ import crc32c
 
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
+from krepair.ops.verify import verify_plan
 from krepair.options import Engine as EngineName
 from krepair.options import Options
 from krepair.pipeline import engine, tasks
@@ -86,6 +87,14 @@ def times_by_task(log_dir: str) -> dict[str, float]:
     return seconds
 
 
+def verbs(log_dir: str) -> None:
+    """Plan, apply and verify in this process, as the three commands do one after the other."""
+    options = Options(now_ms=NOW_MS, delete_horizon=str(FAR_MS), engine=EngineName.INLINE)
+    plan = make_plan(log_dir, options)
+    apply(plan, options)
+    verify_plan(plan, options)
+
+
 def regenerate(folder: Path) -> int:
     """Make every index of a partition anew, as ``--fix index=regenerate`` does; returns their bytes."""
     made = 0
@@ -108,6 +117,8 @@ def warm_up(folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent.parent) as room:
         copy = shutil.copytree(folder.parent, Path(room) / "warm")
         times_by_task(str(copy))
+        again = shutil.copytree(folder.parent, Path(room) / "again")
+        verbs(str(again))
 
 
 def part_of(words: list[str]) -> Callable[[], Any]:
@@ -115,6 +126,8 @@ def part_of(words: list[str]) -> Callable[[], Any]:
     verb, folder = words[0], Path(words[1])
     if verb == "tasks":
         return lambda: times_by_task(str(folder))
+    if verb == "verbs":
+        return lambda: verbs(str(folder))
     if verb == "regenerate":
         return lambda: regenerate(folder)
     numbers = [int(word) for word in words[2:]]

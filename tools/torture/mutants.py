@@ -106,10 +106,12 @@ TARGETS = {
             "krepair/checks/audit.py",
             "krepair/checks/companions.py",
             "krepair/checks/index_findings.py",
+            "krepair/checks/index_judge.py",
             "krepair/pipeline/compare.py",
+            "krepair/pipeline/readings",
             "krepair/pipeline/verify.py",
         ),
-        ("tests/checks", "tests/pipeline/test_verify.py"),
+        ("tests/checks", "tests/pipeline/test_verify.py", "tests/readings"),
         ("tests/pipeline", "tests/ops"),
     ),
     "journal": Target(

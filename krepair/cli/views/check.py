@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from krepair.checks.catalogue import CATALOGUE, RULES, counts
+from krepair.checks.catalogue import CATALOGUE, RULES, Finding, Severity, counts
 from krepair.checks.rule import CHECK
 from krepair.cli.views.reports import end_of_page, place_text
 from krepair.formats.filenames import parse_folder_name
 from krepair.ops.reports import CheckReport, ForecastLine, LogDirReport, PartitionSummary
 from krepair.plan.view import Section, Table, View, bytes_text, share_bar
 
+_INFORMATION_AT_MOST: Final = 5
 _PARTITION_COLUMNS: Final = ("segments", ".log bytes", "markers", "emptied", "share of both")
 
 
@@ -49,24 +51,13 @@ def _not_looked_for() -> Iterator[str]:
 
 def _log_dir(report: LogDirReport, *, every: bool) -> list[Section]:
     name = report.log_dir
-    findings = tuple(
-        (
-            finding.rule,
-            RULES[finding.rule].severity.value,
-            finding.partition or ".",
-            place_text(finding.file, finding.position),
-            finding.evidence,
-            RULES[finding.rule].fix,
-        )
-        for finding in report.findings
-    )
     troubled = {finding.partition for finding in report.findings if counts(finding)}
     troubled |= {line.partition for line in report.forecast if line.expected != "start"}
     shown = [one for one in report.partitions if every or one.partition in troubled]
     summed = [] if every else [one for one in report.partitions if one.partition not in troubled]
     lines = [
         f"{len(report.partitions):,} partitions, {bytes_text(report.scanned_bytes)} of .log read.",
-        f"{len(findings):,} findings." if findings else "Nothing found.",
+        f"{len(report.findings):,} findings." if report.findings else "Nothing found.",
     ]
     if report.uncleanable_partitions:
         lines.append(
@@ -79,7 +70,10 @@ def _log_dir(report: LogDirReport, *, every: bool) -> list[Section]:
         Section(
             title=f"Findings in {name}",
             lines=tuple(lines),
-            table=Table(columns=("rule", "severity", "partition", "file", "evidence", "fix"), rows=findings),
+            table=Table(
+                columns=("rule", "severity", "partition", "file", "evidence", "fix"),
+                rows=tuple(_findings(report.findings, every=every)),
+            ),
         ),
         Section(
             title=f"Partitions in {name}",
@@ -106,6 +100,23 @@ def _log_dir(report: LogDirReport, *, every: bool) -> list[Section]:
             ),
         ),
     ]
+
+
+def _findings(findings: Sequence[Finding], *, every: bool) -> Iterator[tuple[str, ...]]:
+    """A line for each; of what is only information, and the same of many, a few and how many more there are."""
+    seen: Counter[str] = Counter()
+    for finding in findings:
+        rule = RULES[finding.rule]
+        seen[finding.rule] += 1
+        if every or counts(finding) or seen[finding.rule] <= _INFORMATION_AT_MOST:
+            place = place_text(finding.file, finding.position)
+            severity = rule.severity.value
+            yield finding.rule, severity, finding.partition or ".", place, finding.evidence, rule.fix
+    for code, count in seen.items():
+        rule = RULES[code]
+        if not every and rule.severity is Severity.INFORMATION and count > _INFORMATION_AT_MOST:
+            more = f"{count - _INFORMATION_AT_MOST:,} more of this kind; --all lists each"
+            yield code, rule.severity.value, "...", "-", more, rule.fix
 
 
 def _made_of(partitions: list[PartitionSummary]) -> tuple[str, ...]:

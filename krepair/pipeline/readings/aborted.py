@@ -1,7 +1,7 @@
 """Second reading of a ``.txnindex`` that was made anew: the aborted transactions of a partition, by a plain replay.
 
 The first reading is a kernel that links open transactions in a list (``krepair.kernels.transactions``). This one keeps
-a dictionary, and looks for the earliest open transaction each time one ends.
+a dictionary of open transactions, and a heap of their first offsets.
 
 Source: ``ProducerAppendInfo.appendEndTxnMarker``, ``ProducerStateManager.lastStableOffset`` (2.2.1, 2.8, 3.9);
 KAFKA-10702 for markers without data.
@@ -11,21 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 import numpy as np
 from msgspec import Struct
 
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, txn_index
-from krepair.formats.control import ControlType, decode_key
-from krepair.formats.damage import Damage
-from krepair.formats.record import batch_records
+from krepair.formats.control import ControlType
 from krepair.formats.txn_index import AbortedTxn
 from krepair.logdir.reading import read_whole
 from krepair.pipeline.items import Place
 from krepair.pipeline.readings.partition import LogFile, Part, Reading, parts_of, read_kept, reading_at
 
 TXN_INDEX_AT_MOST_BYTES = 1 << 30
+_NO_MARKER = -2
 
 
 class AbortedItem(Struct, frozen=True, kw_only=True):
@@ -92,6 +92,7 @@ class _Replay:
     without_data: set[tuple[int, int]] = field(default_factory=set)
     compacted: bool = False
     _opened: dict[int, int] = field(default_factory=dict)
+    _by_offset: list[tuple[int, int]] = field(default_factory=list)
     _next_offset: int = -1
 
     def take(self, part: Part) -> None:
@@ -103,28 +104,40 @@ class _Replay:
         short = part.is_v2 & (headers["record_count"] < lasts - firsts + 1)
         self.compacted = self.compacted or bool((firsts > before).any() or short.any())
         self._next_offset = int(lasts[-1]) + 1
-        transactional = (headers["attributes"] & (batch_v2.TRANSACTIONAL | batch_v2.CONTROL)) != 0
-        for at in np.flatnonzero(part.is_v2 & transactional & (headers["producer_id"] >= 0)).tolist():
-            producer_id, first = int(headers["producer_id"][at]), int(firsts[at])
-            if not headers["attributes"][at] & batch_v2.CONTROL:
-                self._opened.setdefault(producer_id, first)
-            elif headers["record_count"][at]:
-                self._marker(producer_id, first, part.batch(at))
+        attributes, ids = headers["attributes"], headers["producer_id"]
+        control = (attributes & batch_v2.CONTROL) != 0
+        data = ~control & ((attributes & batch_v2.TRANSACTIONAL) != 0)
+        mine = part.is_v2 & (ids >= 0) & (data | (control & (headers["record_count"] > 0)))
+        markers = np.flatnonzero(mine & control)
+        types = np.full(len(firsts), _NO_MARKER, np.int64)
+        types[markers] = part.markers(markers)[0]
+        columns = (ids[mine].tolist(), firsts[mine].tolist(), types[mine].tolist())
+        for producer_id, first, kind in zip(*columns, strict=True):
+            if kind == _NO_MARKER:
+                if producer_id not in self._opened:
+                    self._opened[producer_id] = first
+                    heappush(self._by_offset, (first, producer_id))
+            elif kind in (ControlType.ABORT, ControlType.COMMIT):
+                self._end(producer_id, first, aborted=kind == ControlType.ABORT)
 
-    def _marker(self, producer_id: int, offset: int, raw: bytes) -> None:
-        record = next(iter(batch_records(raw, 0)), None)
-        key = decode_key(None if record is None or isinstance(record, Damage) else record.key)
-        if isinstance(key, Damage) or not key.is_end_txn:
-            return
+    def _end(self, producer_id: int, offset: int, *, aborted: bool) -> None:
         first = self._opened.pop(producer_id, -1)
-        if key.type_id != ControlType.ABORT or not self.keeps:
+        if not aborted or not self.keeps:
             return
         if first < 0:
             self.without_data.add((producer_id, offset))
             return
-        stable = min(self._opened.values(), default=offset + 1)
-        entry = AbortedTxn(txn_index.VERSION, producer_id, first, offset, stable)
+        entry = AbortedTxn(txn_index.VERSION, producer_id, first, offset, self._stable(offset + 1))
         self.aborted[producer_id, offset] = entry
+
+    def _stable(self, end: int) -> int:
+        """First offset of the earliest transaction that is open, else the end of the log."""
+        while self._by_offset:
+            first, producer_id = self._by_offset[0]
+            if self._opened.get(producer_id) == first:
+                return first
+            heappop(self._by_offset)  # it has ended
+        return end
 
 
 def _problems(

@@ -10,9 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from krepair.checks.walk import Walked, walk
+from krepair.checks.walk import Walked, gathered, walk
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
+from krepair.formats.control import decode_end_txn, decode_key
+from krepair.formats.damage import Damage
+from krepair.formats.record import batch_records
 from krepair.kernels.places import claimed_places
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.fingerprint import digest_bytes
@@ -74,6 +77,31 @@ def read_kept(path: str, at_most: int, tree: Tree) -> bytes | None:
         return None
 
 
+_MARKER = np.dtype(
+    {
+        "names": ["type", "epoch"],
+        "formats": [">i2", ">i4"],
+        "offsets": [batch_v2.HEADER_SIZE + 7, batch_v2.HEADER_SIZE + 12],
+        "itemsize": batch_v2.HEADER_SIZE + 17,
+    }
+)
+"""A control batch with one record: 16 bytes of length, attributes 0, times and offsets 0, a key of 4 bytes (version 0,
+type), a value of 6 (version 0, coordinator epoch), no headers."""
+_FIXED_PLACES = batch_v2.HEADER_SIZE + np.array([0, 1, 2, 3, 4, 5, 6, 9, 10, 11, 16])
+_FIXED_BYTES = np.array([32, 0, 0, 0, 8, 0, 0, 12, 0, 0, 0], np.uint8)
+
+
+def _marker_in(raw: bytes) -> tuple[int, int]:
+    """Type and coordinator epoch of the marker in a control batch of any layout, (-1, -1) if there is none."""
+    record = next(iter(batch_records(raw, 0)), None)
+    if record is None or isinstance(record, Damage):
+        return -1, -1
+    key, value = decode_key(record.key), decode_end_txn(record.value)
+    if isinstance(key, Damage) or not key.is_end_txn:
+        return -1, -1
+    return key.type_id, -1 if isinstance(value, Damage) else value.coordinator_epoch
+
+
 class LogFile(Struct, frozen=True, kw_only=True):
     """Where the ``.log`` of a segment is: in its folder, or among the kept originals.
 
@@ -101,10 +129,31 @@ class Part(NamedTuple):
     read_into: ReadInto
     walked: Walked
 
-    def batch(self, at: int) -> bytes:
-        """The bytes of one of the batches."""
-        buffer = bytearray(int(self.walked.sizes[at]))
-        return bytes(buffer[: self.read_into(memoryview(buffer), int(self.walked.positions[at]))])
+    def markers(self, control: Int64s) -> tuple[Int64s, Int64s]:
+        """Type and coordinator epoch of the markers in control batches; type -1 where there is no marker.
+
+        Markers of the 78 bytes that every broker writes are read all at once, others record by record.
+
+        Args:
+            control: int64[N], which of the batches, ascending.
+        """
+        types, epochs = np.full((2, len(control)), -1, np.int64)
+        if len(control) == 0:
+            return types, epochs
+        start = int(self.walked.positions[control[0]])
+        buffer = bytearray(int(self.walked.positions[control[-1]] + self.walked.sizes[control[-1]]) - start)
+        filled = self.read_into(memoryview(buffer), start)
+        raw = np.frombuffer(buffer, np.uint8)
+        places, sizes = self.walked.positions[control] - start, self.walked.sizes[control]
+        usual = np.flatnonzero((sizes == _MARKER.itemsize) & (places + _MARKER.itemsize <= filled))
+        rows = gathered(raw, places[usual], _MARKER.itemsize)
+        right = (rows[:, _FIXED_PLACES] == _FIXED_BYTES).all(axis=1)
+        usual, fields = usual[right], rows[right].view(_MARKER)[:, 0]
+        types[usual], epochs[usual] = fields["type"], fields["epoch"]
+        for at in np.setdiff1d(np.arange(len(control)), usual).tolist():
+            place = int(places[at])
+            types[at], epochs[at] = _marker_in(bytes(buffer[place : place + int(sizes[at])]))
+        return types, epochs
 
     @property
     def firsts(self) -> Int64s:

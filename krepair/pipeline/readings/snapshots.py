@@ -16,10 +16,9 @@ from msgspec import Struct
 
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, producer_snapshot
-from krepair.formats.control import decode_end_txn, decode_key
+from krepair.formats.control import ControlType
 from krepair.formats.damage import Damage
 from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
-from krepair.formats.record import batch_records
 from krepair.logdir.reading import read_whole
 from krepair.pipeline.items import Place
 from krepair.pipeline.readings.partition import (
@@ -36,6 +35,16 @@ SNAPSHOT_AT_MOST_BYTES = 1 << 30
 _MARKERS_TELL_THE_TIME = (2, 4, 1)
 _LOADS_BELOW_LOG_START = (2, 4, 0)
 _SHOWN_AT_MOST = 3
+_NO_MARKER = -2
+_COLUMNS = (
+    "producer_id",
+    "producer_epoch",
+    "attributes",
+    "base_offset",
+    "last_offset_delta",
+    "base_sequence",
+    "max_timestamp",
+)
 
 
 class SnapshotItem(Struct, frozen=True, kw_only=True):
@@ -123,7 +132,7 @@ def _newest(
     return None, False
 
 
-@dataclass
+@dataclass(slots=True)
 class _Producer:
     """One producer, as a broker knows it."""
 
@@ -135,11 +144,6 @@ class _Producer:
     time: int = -1
     coordinator: int = -1
     opened: int = -1
-
-    def enter(self, epoch: int) -> None:
-        """A batch of an epoch: another one than before forgets the data of that."""
-        if epoch != self.epoch:
-            self.epoch, self.sequence, self.offset, self.delta, self.data_time = epoch, -1, -1, 0, -1
 
 
 class _Replay:
@@ -175,40 +179,42 @@ class _Replay:
     def take(self, part: Part) -> None:
         """The next batches; those that end before the start were in the snapshot already."""
         headers = part.walked.headers
-        mine = part.is_v2 & (headers["producer_id"] >= 0) & (part.lasts >= self.start)
-        for at in np.flatnonzero(mine).tolist():
-            header = batch_v2.BatchHeader(*headers[at].tolist())
-            if not header.attributes & batch_v2.CONTROL:
-                self._data(header)
-            elif header.record_count:
-                self._marker(header, part.batch(at))
+        mine = np.flatnonzero(part.is_v2 & (headers["producer_id"] >= 0) & (part.lasts >= self.start))
+        control = (headers["attributes"][mine] & batch_v2.CONTROL) != 0
+        types, epochs = np.full((2, len(mine)), _NO_MARKER, np.int64)
+        with_record = control & (headers["record_count"][mine] > 0)
+        types[control] = -1
+        types[with_record], epochs[with_record] = part.markers(mine[with_record])
+        rows = (headers[name][mine].tolist() for name in _COLUMNS)
+        for kind, coordinator, *row in zip(types.tolist(), epochs.tolist(), *rows, strict=True):
+            if kind == _NO_MARKER:
+                self._data(*row)
+            elif kind in (ControlType.ABORT, ControlType.COMMIT):
+                self._marker(row[0], row[1], row[-1], coordinator)
 
-    def _data(self, header: batch_v2.BatchHeader) -> None:
-        producer = self.producers.setdefault(header.producer_id, _Producer(header.producer_epoch))
-        producer.enter(header.producer_epoch)
-        producer.sequence = (
-            batch_v2.next_sequence(header.base_sequence, header.last_offset_delta)
-            if header.base_sequence >= 0
-            else -1
-        )
-        producer.offset = header.base_offset + header.last_offset_delta
-        producer.delta = header.last_offset_delta
-        producer.data_time = producer.time = header.max_timestamp
-        if header.attributes & batch_v2.TRANSACTIONAL and producer.opened < 0:
-            producer.opened = header.base_offset
+    def _data(
+        self, producer_id: int, epoch: int, attributes: int, first: int, delta: int, sequence: int, time: int
+    ) -> None:
+        producer = self._entered(producer_id, epoch)
+        producer.sequence = batch_v2.next_sequence(sequence, delta) if sequence >= 0 else -1
+        producer.offset, producer.delta = first + delta, delta
+        producer.data_time = producer.time = time
+        if attributes & batch_v2.TRANSACTIONAL and producer.opened < 0:
+            producer.opened = first
 
-    def _marker(self, header: batch_v2.BatchHeader, raw: bytes) -> None:
-        record = next(iter(batch_records(raw, 0)), None)
-        if record is None or isinstance(record, Damage):
-            return
-        key, value = decode_key(record.key), decode_end_txn(record.value)
-        if isinstance(key, Damage) or not key.is_end_txn or isinstance(value, Damage):
-            return
-        producer = self.producers.setdefault(header.producer_id, _Producer(header.producer_epoch))
-        producer.enter(header.producer_epoch)
-        producer.time = header.max_timestamp
-        producer.coordinator = value.coordinator_epoch
-        producer.opened = -1
+    def _marker(self, producer_id: int, epoch: int, time: int, coordinator: int) -> None:
+        producer = self._entered(producer_id, epoch)
+        producer.time, producer.coordinator, producer.opened = time, coordinator, -1
+
+    def _entered(self, producer_id: int, epoch: int) -> _Producer:
+        """A producer as it is when a batch of an epoch comes: another one than before forgets the data of that."""
+        producer = self.producers.get(producer_id)
+        if producer is None:
+            producer = self.producers[producer_id] = _Producer(epoch)
+        elif epoch != producer.epoch:
+            producer.epoch, producer.sequence, producer.offset, producer.delta = epoch, -1, -1, 0
+            producer.data_time = -1
+        return producer
 
     def entries(self) -> Iterator[ProducerEntry]:
         """What the snapshot should hold."""

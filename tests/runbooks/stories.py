@@ -1,0 +1,147 @@
+"""Which commands of which runbook are typed one after the other, and how each is to end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DONE, FOUND = 0, 2
+
+RECLAIM = "reclaim-a-full-disk.md"
+TICKET = "in-a-change-ticket.md"
+POWER_CUT = "after-a-power-cut.md"
+RESTART = "before-a-restart.md"
+KEPT = "kept-originals.md"
+
+START = ("systemctl start kafka", DONE)
+SEE = ("systemctl start kafka # see that groups load", DONE)
+STOP = ("systemctl stop kafka", DONE)
+
+
+@dataclass(frozen=True)
+class Story:
+    """One way through a runbook.
+
+    Attributes:
+        name: what happens in it.
+        page: the runbook.
+        steps: how commands begin, and their exit codes.
+        broker: version that is started and stopped where the page says so; empty: nothing is.
+    """
+
+    name: str
+    page: str
+    steps: tuple[tuple[str, int], ...]
+    broker: str = ""
+
+
+LOOK = (
+    "krepair check /var/lib/kafka --config /etc/kafka/server.properties --topic __consumer_offsets",
+    FOUND,
+)
+WITH_SETTINGS = (
+    "krepair plan /var/lib/kafka --config /etc/kafka/server.properties --topic-config topics.txt "
+    "--topic __consumer_offsets"
+)
+PLAN = (f"{WITH_SETTINGS} --out /root/offsets.krplan", FOUND)
+LATER = (f"{WITH_SETTINGS} --delete-horizon", FOUND)
+APPLY = ("krepair apply /root/offsets.krplan", DONE)
+VERIFY = ("krepair verify /root/offsets.krplan", DONE)
+UNDO = ("krepair undo /root/offsets.krplan", DONE)
+PURGE = ("krepair purge /root/offsets.krplan", DONE)
+
+STORIES = (
+    Story(
+        "a disk is reclaimed, and a broker runs before and after",
+        RECLAIM,
+        (LOOK, ("kafka-configs.sh", DONE), STOP, PLAN, APPLY, VERIFY, SEE, STOP, PURGE, START),
+        broker="3.9.2",
+    ),
+    Story(
+        "a disk is reclaimed in pieces",
+        RECLAIM,
+        (
+            (
+                "krepair plan /var/lib/kafka --topic-config topics.txt --partition __consumer_offsets-17",
+                FOUND,
+            ),
+            ("krepair apply /root/17.krplan", DONE),
+            ("krepair verify /root/17.krplan", DONE),
+            ("krepair purge /root/17.krplan", DONE),
+        ),
+    ),
+    Story(
+        "a later horizon is looked at, another plan applied and taken back",
+        RECLAIM,
+        (
+            LOOK,
+            LATER,
+            PLAN,
+            APPLY,
+            VERIFY,
+            UNDO,
+        ),
+    ),
+    Story(
+        "a plan is put into a ticket and reviewed",
+        TICKET,
+        (
+            ("krepair plan /var/lib/kafka --topic __consumer_offsets --out offsets.krplan", FOUND),
+            ("krepair show offsets.krplan --format html", DONE),
+            ("krepair show offsets.krplan --format md", DONE),
+            ("sha256sum offsets.krplan", DONE),
+            ("krepair show offsets.krplan # the page", DONE),
+            ("krepair explain D03", DONE),
+        ),
+    ),
+    Story(
+        "torn tails are cut and served",
+        POWER_CUT,
+        (
+            ("krepair check /var/lib/kafka --config", FOUND),
+            ("krepair plan /var/lib/kafka --fix tail,checkpoints,epochs", FOUND),
+            ("krepair show power.krplan", DONE),
+            ("krepair apply power.krplan", DONE),
+            ("krepair verify power.krplan", DONE),
+            START,
+            STOP,
+            ("krepair purge power.krplan", DONE),
+            START,
+        ),
+        broker="4.3.1",
+    ),
+    Story(
+        "torn tails are cut and put back",
+        POWER_CUT,
+        (
+            ("krepair check /var/lib/kafka --config", FOUND),
+            ("krepair plan /var/lib/kafka --fix tail,checkpoints,epochs", FOUND),
+            ("krepair apply power.krplan", DONE),
+            ("krepair undo power.krplan", DONE),
+        ),
+    ),
+    Story(
+        "indexes with a tail of zeros are mended",
+        RESTART,
+        (
+            ("krepair check /var/lib/kafka --config /etc/kafka/server.properties --topic-config", FOUND),
+            ("krepair check /var/lib/kafka --topic-config topics.txt", FOUND),
+            ("krepair plan /var/lib/kafka --fix index", FOUND),
+            ("krepair show index.krplan", DONE),
+            ("krepair apply index.krplan", DONE),
+            ("krepair check /var/lib/kafka --broker-version 3.9.2", DONE),
+        ),
+    ),
+    Story(
+        "what is kept is listed and put back without the plan file",
+        KEPT,
+        (
+            ("krepair undo /var/lib/kafka # a log directory", DONE),
+            ("krepair undo /var/lib/kafka --plan-id", DONE),
+        ),
+    ),
+    Story(
+        "what is kept is freed without the plan file",
+        KEPT,
+        (("krepair purge /var/lib/kafka --plan-id", DONE),),
+    ),
+)

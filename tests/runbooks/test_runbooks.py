@@ -1,0 +1,186 @@
+"""The runbooks, typed as they are written: commands end as the page says, log directories are as promised."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.brokers.serving import PASSIVE, topics_of
+from tests.fixture_dirs import unpack
+from tests.lab import client
+from tests.lab.broker import Broker, Topic
+from tests.lab.jvm import java
+from tests.ops.scene import BLOAT, tree
+from tests.ops.test_tail import INTERVAL, Torn
+from tests.runbooks.page import RUNBOOKS, Shell, commands_of, follow
+from tests.runbooks.stories import KEPT, POWER_CUT, RECLAIM, RESTART, STORIES, TICKET, Story
+
+PADDED = "timeindex-padded-2.2.1"
+CONFIG_TOOL = "kafka.admin.ConfigCommand"
+# What kafka-configs.sh prints of the fixture's topic.
+TOPICS_TXT = (
+    "All configs for topic __consumer_offsets are:\n"
+    "  cleanup.policy=compact sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact}\n"
+    "  delete.retention.ms=1000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:delete.retention.ms=1000}\n"
+    "  segment.bytes=100000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:segment.bytes=100000}\n"
+)
+
+
+@dataclass
+class Place:
+    """A stopped broker's machine, as one runbook meets it."""
+
+    log_dir: Path
+    shell: Shell
+    topics: dict[str, Topic]
+
+
+def place_of(page: str, tmp_path: Path) -> Place:
+    if page == POWER_CUT:
+        log_dir = tmp_path / "logs"
+        torn = Torn.make(log_dir, 3)
+        with torn.log(2).open("ab") as log:
+            log.write(bytes(120))
+        topics = {"t": Topic(1, {"retention.ms": "-1", "index.interval.bytes": str(INTERVAL)})}
+    else:
+        log_dir = unpack(PADDED if page == RESTART else BLOAT, tmp_path)
+        topics = topics_of(log_dir) if page == RECLAIM else {}
+    work = tmp_path / "root"
+    work.mkdir()
+    (work / "topics.txt").write_text(TOPICS_TXT)
+    (work / "server.properties").write_text(f"broker.id=0\nlog.dirs={log_dir}\n")
+    names = {
+        "/var/lib/kafka": str(log_dir),
+        "/etc/kafka/server.properties": str(work / "server.properties"),
+        "/root/offsets.krplan": str(work / "offsets.krplan"),
+        "/root/17.krplan": str(work / "17.krplan"),
+        "__consumer_offsets-17": "__consumer_offsets-1",
+        "localhost:9092": "",
+    }
+    return Place(log_dir, Shell(work, names), topics)
+
+
+def test_every_command_of_every_runbook_is_typed_in_a_story():
+    typed: dict[str, set[str]] = {}
+    for story in STORIES:
+        typed.setdefault(story.page, set()).update(command for command, _ in follow(story.page, story.steps))
+    pages = {path.name for path in RUNBOOKS.iterdir() if commands_of(path.name)}
+    assert {page: set(commands_of(page)) - typed.get(page, set()) for page in pages} == {
+        page: set() for page in pages
+    }
+
+
+def prepare(story: Story, place: Place) -> None:
+    """What a page takes for granted: that of the kept originals, a plan that was applied."""
+    if story.page == KEPT:
+        place.shell.type("krepair plan /var/lib/kafka --topic __consumer_offsets --out lost.krplan")
+        assert place.shell.type("krepair apply lost.krplan") == 0
+        lost = place.shell.folder / "lost.krplan"
+        place.shell.names = {**place.shell.names, "117f4418": json.loads(lost.read_text())["plan_id"]}
+        lost.unlink()
+
+
+@pytest.mark.parametrize(
+    "story", [story for story in STORIES if not story.broker], ids=lambda story: story.name
+)
+def test_a_runbook_does_what_it_says(story: Story, tmp_path: Path):
+    place = place_of(story.page, tmp_path)
+    before = tree(place.log_dir)
+    prepare(story, place)
+    for command, code in follow(story.page, story.steps):
+        assert place.shell.type(command) == code, (command, place.shell.said[-1][1][-3000:])
+    SHOWN[story.name](place, before)
+
+
+def assert_given_back(place: Place, before: object) -> None:
+    assert tree(place.log_dir) == before
+
+
+def assert_freed(place: Place, before: object) -> None:
+    assert not list(place.log_dir.rglob("krepair~*"))
+    log = sum(path.stat().st_size for path in (place.log_dir / "__consumer_offsets-1").glob("*.log"))
+    assert log < 1_297_520
+
+
+def assert_ticket(place: Place, before: object) -> None:
+    folder = place.shell.folder
+    assert (folder / "ticket.html").read_text().startswith("<!doctype html>")
+    assert (folder / "ticket.md").read_text().startswith("# krepair plan ")
+    assert re.fullmatch(r"[0-9a-f]{64}  offsets.krplan\n", place.shell.output("sha256sum"))
+    assert tree(place.log_dir) == before
+
+
+def assert_trimmed(place: Place, before: object) -> None:
+    assert "KR201" in place.shell.output("krepair check /var/lib/kafka --topic-config")
+    after = place.shell.output("krepair check /var/lib/kafka --broker-version")
+    assert "KR201" not in after.partition("Not looked for")[0]
+    assert max(path.stat().st_size for path in place.log_dir.glob("f-t-0/*00480.timeindex")) == 276
+
+
+SHOWN = {
+    "a disk is reclaimed in pieces": assert_freed,
+    "a later horizon is looked at, another plan applied and taken back": assert_given_back,
+    "a plan is put into a ticket and reviewed": assert_ticket,
+    "torn tails are cut and put back": assert_given_back,
+    "indexes with a tail of zeros are mended": assert_trimmed,
+    "what is kept is listed and put back without the plan file": assert_given_back,
+    "what is kept is freed without the plan file": assert_freed,
+}
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+@pytest.mark.parametrize("story", [story for story in STORIES if story.broker], ids=lambda story: story.name)
+def test_a_runbook_does_what_it_says_to_real_brokers(story: Story, tmp_path: Path):
+    place = place_of(story.page, tmp_path)
+    if story.page == POWER_CUT:
+        (place.log_dir / "meta.properties").unlink()  # of another cluster than the lab's
+    broker = Broker(story.broker, place.log_dir, PASSIVE, place.topics, work_dir=tmp_path / "broker")
+    seen: list[object] = []
+    with ExitStack() as ending:
+        ending.callback(broker.close)
+        if story.page == RECLAIM:  # its first part is typed beside a running broker
+            broker.start()
+            seen.append(answers(story, broker))
+        for command, code in follow(story.page, story.steps):
+            if command.startswith("systemctl stop"):
+                broker.stop()
+            elif command.startswith("systemctl start"):
+                broker.start()
+                seen.append(answers(story, broker))
+            else:
+                if command.startswith("kafka-configs.sh"):
+                    tool = shlex.join(java(story.broker, CONFIG_TOOL))
+                    names = {
+                        **place.shell.names,
+                        "localhost:9092": broker.bootstrap,
+                        "kafka-configs.sh": tool,
+                    }
+                    place.shell.names = names
+                assert place.shell.type(command) == code, (command, place.shell.said[-1][1][-3000:])
+    assert len(seen) >= 2
+    assert all(answer == seen[0] for answer in seen)
+    assert seen[0]
+    assert not list(place.log_dir.rglob("krepair~*"))
+    if story.page == RECLAIM:
+        assert "delete.retention.ms=1000" in (place.shell.folder / "topics.txt").read_text()
+
+
+def answers(story: Story, broker: Broker) -> object:
+    """What clients get: committed offsets of all groups, or every record."""
+    if story.page == RECLAIM:
+        offsets = client.fetch_group_offsets(broker.bootstrap)
+        # a broker ends open transactions when it starts, and forgets groups that have committed nothing
+        return {group: committed for group, committed in offsets.items() if committed}
+    records = client.read_all(broker.bootstrap, "t", 0, "read_committed")
+    return [record.offset for record in records]
+
+
+def test_the_pages_of_the_ticket_and_of_the_stories_are_there():
+    assert {TICKET, *(story.page for story in STORIES)} <= {path.name for path in RUNBOOKS.iterdir()}

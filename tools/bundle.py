@@ -1,0 +1,147 @@
+"""``make bundle``: krepair as one file, for a host without network that has a Python of the same version.
+
+It holds what the engine inline needs, compiled kernels too, and leaves out Spark with Arrow and pandas, and what the
+libraries carry for their own tests and for other uses. Started for the first time it unpacks itself into a folder of
+the user (``SHIV_ROOT``, or ``~/.shiv``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+NEEDED: Final = (
+    "annotated-doc",
+    "cramjam",
+    "crc32c",
+    "javaproperties",
+    "jinja2",
+    "llvmlite",
+    "lz4",
+    "markupsafe",
+    "msgspec",
+    "numba",
+    "numpy",
+    "python-snappy",
+    "rich",
+    "shellingham",
+    "typer",
+    "typing-extensions",
+    "zstandard",
+)
+"""Without pydantic: see ``krepair/cli/values.py``. rich draws tables, which takes neither its Markdown nor pygments."""
+UNUSED: Final = (
+    "*/tests",
+    "*/test",
+    "*/testing/tests",
+    "numba/cuda",
+    "numba/core/rvsdg_frontend",
+    "numpy/f2py",
+    "numpy/_core/include",
+    "numpy/_core/lib",
+    "numpy/random/lib",
+    "numba/**/*.c",
+    "numba/**/*.h",
+    "numba/**/*.cpp",
+    "numpy/**/*.pyi",
+    "*/**/__pycache__",
+    "bin",
+    "include",
+    "share",
+)
+
+WITH_SYMBOLS: Final = ("llvmlite", "lz4", "zstandard")
+
+
+def wanted(lock: str) -> Iterator[str]:
+    """The blocks of a lock file for what is needed."""
+    for block in re.split(r"\n(?=[a-z])", lock):
+        name = re.match(r"[a-z0-9-]+", block)
+        if name is not None and name[0] in NEEDED:
+            yield block
+
+
+def pip(*words: str) -> None:
+    """Run pip of this environment."""
+    subprocess.run(
+        [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", *words], check=True
+    )
+
+
+def remove_unused(site: Path) -> None:
+    """Take away what no verb of krepair loads, and the symbols of the largest libraries."""
+    for pattern in UNUSED:
+        for path in list(site.glob(pattern)):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+    if shutil.which("strip"):
+        # Not those of numpy: libraries whose paths were edited when their wheel was made do not survive it.
+        libraries = [path for name in WITH_SYMBOLS for path in (site / name).rglob("*.so")]
+        subprocess.run(["strip", "--strip-unneeded", *map(str, libraries)], check=True)
+
+
+def megabytes(path: Path) -> float:
+    """Size of a file, or of all files in a folder."""
+    files = [path] if path.is_file() else [found for found in path.rglob("*") if found.is_file()]
+    return sum(file.stat().st_size for file in files) / 1e6
+
+
+def build(out: Path, shiv: str) -> None:
+    """Build the bundle.
+
+    Args:
+        out: the file to be made.
+        shiv: the command of shiv.
+    """
+    with tempfile.TemporaryDirectory(prefix="krepair-bundle-") as room:
+        site, lock = Path(room) / "site", Path(room) / "lock"
+        lock.write_text("\n".join(wanted((ROOT / "requirements.lock").read_text())) + "\n")
+        pip(
+            "install", "--target", str(site), "--require-hashes", "--no-deps", "--no-compile", "-r", str(lock)
+        )
+        pip("install", "--target", str(site), "--no-deps", "--no-build-isolation", "--no-compile", str(ROOT))
+        remove_unused(site)
+        # As another installation would do it, and by the libraries that are in the bundle.
+        warm = [
+            sys.executable,
+            "-S",
+            "-m",
+            "krepair.cli.main",
+            "warm",
+            "--into",
+            str(site / "krepair/kernels/compiled"),
+        ]
+        environment = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
+        subprocess.run([*warm, "--quiet"], check=True, env=environment, cwd=room)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        words = ["--site-packages", str(site), "--compressed", "-p", "/usr/bin/env python3", "-o", str(out)]
+        subprocess.run([shiv, *words, "-e", "krepair.cli.main:main"], check=True)
+        sizes = sorted(((megabytes(path), path.name) for path in site.iterdir()), reverse=True)[:8]
+        print(f"{out}: {megabytes(out):.0f} MB; unpacked {megabytes(site):.0f} MB: ", end="")
+        print(", ".join(f"{name} {size:.0f}" for size, name in sizes))
+        version = ".".join(map(str, sys.version_info[:2]))
+        print(f"It needs Python {version} on {os.uname().sysname} {os.uname().machine}.")
+
+
+def main() -> None:
+    """Parse the command line and build."""
+    parser = argparse.ArgumentParser(prog="python -m tools.bundle", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("dist/krepair.pyz"))
+    parser.add_argument("--shiv", default=str(Path(sys.executable).parent / "shiv"))
+    chosen = parser.parse_args()
+    build(chosen.out, chosen.shiv)
+
+
+if __name__ == "__main__":
+    main()
