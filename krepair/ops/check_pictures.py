@@ -10,15 +10,8 @@ from typing import Final
 from krepair.checks.catalogue import RULES
 from krepair.checks.rule import Finding, Severity
 from krepair.ops.reports import LogDirReport, PartitionSummary
-from krepair.plan.pictures import (
-    MOST_BARS,
-    BeforeAfter,
-    Content,
-    IndexTail,
-    Run,
-    longest_tails,
-    most_first,
-)
+from krepair.plan.pictures import MOST_BARS, BeforeAfter, IndexTail, longest_tails, most_first
+from krepair.plan.sketch import Content, Run
 
 DAMAGE_RULES: Final = frozenset({"KR301", "KR302", "KR303", "KR304", "KR305"})
 """Rules whose findings say how many bytes of a ``.log`` are damaged."""

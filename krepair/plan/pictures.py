@@ -6,95 +6,24 @@ says otherwise, whatever a plan that somebody else wrote holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final, NamedTuple, TypeVar
 
 from krepair.formats import time_index
+from krepair.plan.actions.table import action_of
 from krepair.plan.facts import LOG_NAME, sizes_by_name
-from krepair.plan.model import (
-    CompleteSwap,
-    MendLog,
-    PartitionPlan,
-    Plan,
-    ReplaceFile,
-    RewriteSegments,
-    SetAside,
-    SourceSegment,
-)
-from krepair.rules.reasons import Reason
+from krepair.plan.model import Change, PartitionPlan, Plan
+from krepair.plan.sketch import Content, Run, Sketch, runs_of
 
 MOST_BARS: Final = 20
 MOST_STRIPS: Final = 8
 MOST_CELLS: Final = 240
 MOST_BINS: Final = 48
 MOST_STEPS: Final = 200
-_MOST_RUNS: Final = 100
 _NO_BOUND_MS: Final = 2**63 - 1
-_TIME_INDEX: Final = ".timeindex"
 
 _Item = TypeVar("_Item")
-
-
-class Content(StrEnum):
-    """What a stretch of a log holds, in the words that a legend uses."""
-
-    RECORDS = "records"
-    MARKERS = "markers"
-    EMPTIED = "emptied"
-    OTHER = "other batches"
-    DAMAGED = "damaged"
-    CUT = "cut off from the damage on"
-    ASIDE = "set aside"
-    REPLACED = "replaced by a broker's swap"
-    LEFT = "left as it is"
-
-
-_CONTENT_OF: Final = {
-    Reason.RECORDS.value: Content.RECORDS,
-    Reason.MARKER_DATA_REMAINS.value: Content.MARKERS,
-    Reason.MARKER_HORIZON.value: Content.MARKERS,
-    Reason.MARKER_STAMP.value: Content.MARKERS,
-    Reason.MARKER_EPOCH.value: Content.MARKERS,
-    Reason.EMPTIED_PRODUCER.value: Content.EMPTIED,
-    Reason.EMPTIED_LAST.value: Content.EMPTIED,
-    Reason.LAST_EMPTIED_NOW.value: Content.MARKERS,
-    Reason.EMPTIED.value: Content.EMPTIED,
-    Reason.EMPTIED_MARKER.value: Content.EMPTIED,
-    Reason.MARKER.value: Content.MARKERS,
-    Reason.MARKER_STAMP_PAST.value: Content.MARKERS,
-}
-_STAYS: Final = (
-    Reason.RECORDS.value,
-    Reason.MARKER_DATA_REMAINS.value,
-    Reason.MARKER_HORIZON.value,
-    Reason.MARKER_STAMP.value,
-    Reason.MARKER_EPOCH.value,
-    Reason.CONTROL_OTHER.value,
-)
-"""Reasons whose batches are as long afterwards as before."""
-_MARKERS_KEPT: Final = frozenset(
-    {
-        Reason.MARKER_DATA_REMAINS.value,
-        Reason.MARKER_HORIZON.value,
-        Reason.MARKER_STAMP.value,
-        Reason.MARKER_EPOCH.value,
-    }
-)
-_MARKERS_GONE: Final = frozenset({Reason.MARKER.value, Reason.MARKER_STAMP_PAST.value})
-
-
-class Run(NamedTuple):
-    """A stretch of one kind.
-
-    Attributes:
-        content: of which kind.
-        bytes: how long.
-    """
-
-    content: Content
-    bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -311,20 +240,20 @@ def _joined(cells: Sequence[Cell]) -> Cell:
     return Cell(
         first_base=cells[0].first_base,
         segments=sum(cell.segments for cell in cells),
-        runs=_runs((run.content, run.bytes) for cell in cells for run in cell.runs),
+        runs=runs_of((run.content, run.bytes) for cell in cells for run in cell.runs),
     )
 
 
-def _runs(stretches: Iterable[tuple[Content, int]]) -> tuple[Run, ...]:
-    """One run for each kind that has bytes, in the order of ``Content``."""
-    sums = dict.fromkeys(Content, 0)
-    for content, size in stretches:
-        sums[content] += max(size, 0)
-    return tuple(Run(content, size) for content, size in sums.items() if size)
+def _sketches(changes: Iterable[Change], sizes: Mapping[str, int]) -> list[Sketch]:
+    return [action_of(change).sketch(change, sizes) for change in changes]
+
+
+def _sketched(partition: PartitionPlan) -> list[Sketch]:
+    return _sketches(partition.changes, sizes_by_name(partition.files))
 
 
 def _changes_logs(partition: PartitionPlan) -> bool:
-    return any(not isinstance(change, ReplaceFile) for change in partition.changes)
+    return any(sketch.before or sketch.after for sketch in _sketched(partition))
 
 
 def _log_difference(partition: PartitionPlan) -> int:
@@ -340,87 +269,29 @@ def _log_bytes(partition: PartitionPlan) -> BeforeAfter:
 
 
 def _file_bytes(plan: Plan, changing: Iterable[PartitionPlan]) -> Iterable[BeforeAfter]:
-    of_root = plan.root.changes if plan.root is not None else ()
-    for name, changes in ((".", of_root), *((one.folder, one.changes) for one in changing)):
-        replaced = [change for change in changes if isinstance(change, ReplaceFile)]
-        if replaced:
-            yield BeforeAfter(
-                name=name,
-                before=sum(max(change.size_before, 0) for change in replaced),
-                after=sum(max(change.size_after, 0) for change in replaced),
-            )
-
-
-class _Fates:
-    """What becomes of each segment of a partition.
-
-    Attributes:
-        before: base offset -> what it holds, of segments that the plan says something about.
-        after: base offset -> what it holds afterwards; an empty tuple where nothing is left of it.
-    """
-
-    def __init__(self, partition: PartitionPlan) -> None:
-        self.before: dict[int, tuple[Run, ...]] = {}
-        self.after: dict[int, tuple[Run, ...]] = {}
-        self._sizes = sizes_by_name(partition.files)
-        for change in partition.changes:
-            if isinstance(change, RewriteSegments):
-                self._rewrite(change)
-            elif isinstance(change, MendLog):
-                self._mend(change)
-            elif isinstance(change, SetAside):
-                self._goes(change.base_offset, Content.ASIDE)
-            elif isinstance(change, CompleteSwap):
-                for base_offset in change.replaces:
-                    self._goes(base_offset, Content.REPLACED)
-                self.after[change.base_offset] = _runs(((Content.LEFT, change.log_bytes),))
-
-    def _rewrite(self, change: RewriteSegments) -> None:
-        for source in change.sources:
-            self.before[source.base_offset] = _source_runs(source)
-            self.after[source.base_offset] = ()
-        stays = [
-            (_CONTENT_OF.get(tally.reason, Content.OTHER), tally.bytes)
-            for source in change.sources
-            for tally in source.reasons
-            if tally.reason in _STAYS
-        ]
-        emptied = change.log_bytes - sum(size for _, size in stays)
-        self.after[change.base_offset] = _runs([*stays, (Content.EMPTIED, emptied)])
-
-    def _mend(self, change: MendLog) -> None:
-        goes = Content.CUT if change.method == "cut" else Content.DAMAGED
-        runs, position = [], 0
-        for gap in change.removed:
-            runs += [Run(Content.LEFT, gap.start - position), Run(goes, gap.end - gap.start)]
-            position = gap.end
-        runs.append(Run(Content.LEFT, change.size_before - position))
-        # in their places, not summed, unless they are many: where a log is damaged is what the reader looks for
-        few = len(runs) <= _MOST_RUNS
-        self.before[change.base_offset] = tuple(run for run in runs if run.bytes > 0) if few else _runs(runs)
-        self.after[change.base_offset] = _runs(((Content.LEFT, change.size_after),))
-
-    def _goes(self, base_offset: int, content: Content) -> None:
-        size = self._sizes.get(f"{base_offset:020d}.log", 0)
-        self.before[base_offset] = _runs(((content, size),))
-        self.after[base_offset] = ()
-
-
-def _source_runs(source: SourceSegment) -> tuple[Run, ...]:
-    return _runs((_CONTENT_OF.get(tally.reason, Content.OTHER), tally.bytes) for tally in source.reasons)
+    of_root = [] if plan.root is None else _sketches(plan.root.changes, sizes_by_name(plan.root.files))
+    for name, sketches in ((".", of_root), *((one.folder, _sketched(one)) for one in changing)):
+        files = [sketch.files for sketch in sketches if sketch.files is not None]
+        if files:
+            before, after = sum(file[0] for file in files), sum(file[1] for file in files)
+            yield BeforeAfter(name=name, before=before, after=after)
 
 
 def _strip(partition: PartitionPlan) -> Strip:
-    fates = _Fates(partition)
+    sketches = _sketched(partition)
     untouched = {
-        int(match[1]): _runs(((Content.LEFT, file.size),))
+        int(match[1]): runs_of(((Content.LEFT, file.size),))
         for file in partition.files
         if (match := LOG_NAME.fullmatch(file.name))
     }
-    before = _cells(untouched | fates.before)
-    gone = {base for base, runs in fates.after.items() if not runs}
-    left = untouched | fates.after
-    after = _cells({base: runs for base, runs in left.items() if base not in gone})
+    earlier: dict[int, tuple[Run, ...]] = {}
+    later: dict[int, tuple[Run, ...]] = {}
+    for sketch in sketches:
+        earlier |= sketch.before
+        later |= sketch.after
+    before = _cells(untouched | earlier)
+    gone = {base for base, runs in later.items() if not runs}
+    after = _cells({base: runs for base, runs in (untouched | later).items() if base not in gone})
     return Strip(
         partition=partition.folder,
         before=merged(before),
@@ -436,13 +307,12 @@ def _cells(by_base: dict[int, tuple[Run, ...]]) -> list[Cell]:
 
 def _ages(partition: PartitionPlan) -> MarkerAges | None:
     modified = {file.name: file.mtime_ns // 1_000_000 for file in partition.files}
-    seen: list[tuple[int, int, int]] = []
-    for change in partition.changes:
-        for source in change.sources if isinstance(change, RewriteSegments) else ():
-            kept, gone = _count(source, _MARKERS_KEPT), _count(source, _MARKERS_GONE)
-            moment = modified.get(f"{source.base_offset:020d}.log")
-            if moment is not None and (kept or gone):
-                seen.append((moment, kept, gone))
+    counts = [count for sketch in _sketched(partition) for count in sketch.markers]
+    seen = [
+        (modified[name], count.kept, count.gone)
+        for count in counts
+        if (name := f"{count.base_offset:020d}.log") in modified and (count.kept or count.gone)
+    ]
     if not seen:
         return None
     bounded = 0 < partition.horizon_ms < _NO_BOUND_MS
@@ -470,22 +340,15 @@ def _bins(seen: Iterable[tuple[int, int, int]], first: int, last: int) -> tuple[
     return tuple(MarkerBin(kept, gone) for kept, gone in bins)
 
 
-def _count(source: SourceSegment, codes: frozenset[str]) -> int:
-    return sum(max(tally.batches, 0) for tally in source.reasons if tally.reason in codes)
-
-
 def _tails(partition: PartitionPlan) -> Iterable[IndexTail]:
-    """Only what is cut is a tail of zeros for sure; an index that is made anew may differ in any way."""
-    for change in partition.changes:
-        if isinstance(change, ReplaceFile) and change.method == "truncate":
-            zeros = change.size_before - change.size_after
-            if change.name.endswith(_TIME_INDEX) and zeros > 0 <= change.size_after:
-                yield IndexTail(
-                    partition=partition.folder,
-                    file=change.name,
-                    entry_bytes=change.size_after,
-                    zero_bytes=zeros,
-                )
+    for tail in (sketch.zero_tail for sketch in _sketched(partition)):
+        if tail is not None:
+            yield IndexTail(
+                partition=partition.folder,
+                file=tail.file,
+                entry_bytes=tail.entry_bytes,
+                zero_bytes=tail.zero_bytes,
+            )
 
 
 def _space(plan: Plan, changing: Sequence[PartitionPlan]) -> Space:

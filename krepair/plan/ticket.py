@@ -19,8 +19,6 @@ from krepair.plan.model import (
     Commit,
     PartitionPlan,
     Plan,
-    ReplaceFile,
-    RewriteSegments,
     Setting,
 )
 from krepair.plan.view import Section, Table, bytes_text, share_bar, time_text
@@ -182,11 +180,11 @@ def settings_section(plan: Plan) -> Section:
 
 def order_lines(commit: Commit, changes: Iterable[Change]) -> tuple[str, ...]:
     """How files are swapped, in words, and then the code that the commit protocol's page explains."""
-    changes = list(changes)
+    sketches = [action_of(change).sketch(change, {}) for change in changes]
     words = []
-    if any(isinstance(change, RewriteSegments) for change in changes):
+    if any(sketch.swaps for sketch in sketches):
         words += [_ORDERS.get(commit.order, ""), _WITH_FENCE if commit.fence else _WITHOUT_FENCE]
-    if any(isinstance(change, ReplaceFile) for change in changes):
+    if any(sketch.files is not None for sketch in sketches):
         words.append(_FILES)
     fence = "with the fence" if commit.fence else "without the fence"
     code = f"Order {commit.order}, {fence}: {commit.why}"

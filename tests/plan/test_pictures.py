@@ -24,15 +24,14 @@ from krepair.plan.pictures import (
     MOST_STRIPS,
     BeforeAfter,
     Cell,
-    Content,
     MarkerAges,
     Pictures,
-    Run,
     Strip,
     merged,
     most_first,
     pictures_of,
 )
+from krepair.plan.sketch import Content, Run
 from tests.plan.plans import fingerprint, good_plan, nothing, partition
 
 DAY_NS = 86_400_000_000_000

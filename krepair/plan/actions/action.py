@@ -10,6 +10,7 @@ from krepair.plan.actions.listing import Listing
 from krepair.plan.facts import PartitionFacts
 from krepair.plan.model import Change, FileFingerprint, ReasonTally
 from krepair.plan.objection import Objection
+from krepair.plan.sketch import Sketch
 
 ROUNDING_BYTES: Final = 4096
 """What a new file may take beyond its size: one block."""
@@ -175,6 +176,15 @@ class Action(Protocol[ChangeT_contra]):
         Args:
             changes: of all partitions and the root, at least one.
         """
+
+    def sketch(self, change: ChangeT_contra, sizes: Mapping[str, int]) -> Sketch:
+        """What pictures show of it.
+
+        Args:
+            change: the change.
+            sizes: of the files beside it, by name.
+        """
+        return Sketch()
 
     def rows(self, change: ChangeT_contra) -> Iterator[tuple[str, ...]]:
         """Its rows in the table ``listing``."""

@@ -19,6 +19,7 @@ from krepair.plan.actions.mend import BY_CONSENT, TAIL_FIX
 from krepair.plan.facts import SOURCE_SUFFIXES, PartitionFacts, segment_name
 from krepair.plan.model import Change, MendLog, SetAside
 from krepair.plan.objection import Objection
+from krepair.plan.sketch import Content, Sketch, runs_of
 
 _OF_A_SEGMENT: Final = (*SOURCE_SUFFIXES, ".snapshot")
 
@@ -84,6 +85,12 @@ class Aside(Action[SetAside]):
         order = [change.change_id for change in facts.partition.changes if change in (*changes, cut)]
         if order != [*(change.change_id for change in changes), cut.change_id]:
             yield Objection("RV30", folder, "segments behind a cut are set aside after it")
+
+    def sketch(self, change: SetAside, sizes: Mapping[str, int]) -> Sketch:
+        """The whole segment."""
+        size = sizes.get(segment_name(change.base_offset, ".log"), 0)
+        base = change.base_offset
+        return Sketch(before={base: runs_of(((Content.ASIDE, size),))}, after={base: ()})
 
     def summary(self, changes: Sequence[SetAside]) -> Iterator[str]:
         """How many segments."""

@@ -18,6 +18,9 @@ from krepair.plan.actions.listing import DATA_THAT_GOES
 from krepair.plan.facts import HEX_32, INDEX_SUFFIXES, PartitionFacts, segment_name
 from krepair.plan.model import MendLog, RemovedRange
 from krepair.plan.objection import Objection
+from krepair.plan.sketch import Content, Run, Sketch, runs_of
+
+_MOST_RUNS = 100
 
 TAIL_FIX: Final = "tail"
 BY_CONSENT: Final = frozenset({"KR302", "KR303", "KR304", "KR305"})
@@ -82,6 +85,19 @@ class Mend(Action[MendLog]):
             yield Objection(
                 "RV29", facts.partition.folder, "data is removed, but tail is not among the fixes"
             )
+
+    def sketch(self, change: MendLog, sizes: Mapping[str, int]) -> Sketch:
+        """Where the log is damaged: in its places, not summed, unless they are many."""
+        goes = Content.CUT if change.method == "cut" else Content.DAMAGED
+        runs, position = [], 0
+        for gap in change.removed:
+            runs += [Run(Content.LEFT, gap.start - position), Run(goes, gap.end - gap.start)]
+            position = gap.end
+        runs.append(Run(Content.LEFT, change.size_before - position))
+        few = len(runs) <= _MOST_RUNS
+        before = tuple(run for run in runs if run.bytes > 0) if few else runs_of(runs)
+        after = runs_of(((Content.LEFT, change.size_after),))
+        return Sketch(before={change.base_offset: before}, after={change.base_offset: after})
 
     def summary(self, changes: Sequence[MendLog]) -> Iterator[str]:
         """How many logs."""

@@ -13,6 +13,7 @@ from krepair.plan.actions.listing import FILES
 from krepair.plan.facts import HEX_32, SNAPSHOT_NAME, PartitionFacts
 from krepair.plan.model import FileFingerprint, ReplaceFile
 from krepair.plan.objection import Objection, is_plain_name
+from krepair.plan.sketch import Sketch, ZeroTail
 
 _INDEX: Final = re.compile(r"([0-9]{20})\.(?:index|timeindex|txnindex)")
 _BASE: Final = re.compile(r"([0-9]{20})\.")
@@ -72,6 +73,14 @@ class Replace(Action[ReplaceFile]):
             yield Objection("RV28", where, "a checkpoint is regenerated, and its digest has 32 hex digits")
         if change.size_before != file.size or change.size_after < len(_EMPTY_CHECKPOINT):
             yield Objection("RV28", where, f"size_before is {change.size_before}, the file has {file.size}")
+
+    def sketch(self, change: ReplaceFile, sizes: Mapping[str, int]) -> Sketch:
+        """Its bytes; of a time index that is cut, its zeros: one that is made anew may differ in any way."""
+        before, after = max(change.size_before, 0), max(change.size_after, 0)
+        zeros = change.size_before - change.size_after
+        cut = change.method == "truncate" and change.name.endswith(".timeindex")
+        tail = ZeroTail(change.name, after, zeros) if cut and zeros > 0 <= change.size_after else None
+        return Sketch(files=(before, after), zero_tail=tail)
 
     def summary(self, changes: Sequence[ReplaceFile]) -> Iterator[str]:
         """How many files are replaced, and how many are removed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -22,6 +22,7 @@ from krepair.plan.actions.action import (
 from krepair.plan.facts import SNAPSHOT_NAME, SOURCE_SUFFIXES, PartitionFacts, segment_name, setting
 from krepair.plan.model import ReasonTally, RewriteSegments, SourceSegment
 from krepair.plan.objection import Objection
+from krepair.plan.sketch import Content, MarkerCount, Run, Sketch, runs_of
 from krepair.rules.reasons import REASONS, Reason, Verdict
 
 EMPTIED_BATCH_BYTES: Final = 61
@@ -111,6 +112,21 @@ class Rewrite(Action[RewriteSegments]):
             yield Objection("RV14", where, "segments are rewritten, but markers is not among the fixes")
         yield from _order(facts, changes)
         yield from _span(facts, changes)
+
+    def sketch(self, change: RewriteSegments, sizes: Mapping[str, int]) -> Sketch:
+        """What its sources hold, and what stays of it."""
+        before = {source.base_offset: _contents(source.reasons) for source in change.sources}
+        stays = [
+            tally for source in change.sources for tally in source.reasons if tally.reason in _SAME_LENGTH
+        ]
+        emptied = change.log_bytes - sum(tally.bytes for tally in stays)
+        new = runs_of([*_contents(stays), (Content.EMPTIED, emptied)])
+        after = dict.fromkeys(before, ()) | {change.base_offset: new}
+        markers = tuple(
+            MarkerCount(source.base_offset, _count(source, _KEPT_MARKERS), _count(source, _GONE_MARKERS))
+            for source in change.sources
+        )
+        return Sketch(before=before, after=after, markers=markers, swaps=True)
 
     def summary(self, changes: Sequence[RewriteSegments]) -> Iterator[str]:
         """How many segments become how many, and how many snapshots are removed with them."""
@@ -340,3 +356,45 @@ def _batches(source: SourceSegment, reason: Reason) -> int:
 
 def _ascends(values: Sequence[int] | Sequence[tuple[int, int]]) -> bool:
     return all(first < second for first, second in pairwise(values))  # type: ignore[operator]
+
+
+_CONTENT_OF: Final = {
+    Reason.RECORDS.value: Content.RECORDS,
+    Reason.MARKER_DATA_REMAINS.value: Content.MARKERS,
+    Reason.MARKER_HORIZON.value: Content.MARKERS,
+    Reason.MARKER_STAMP.value: Content.MARKERS,
+    Reason.MARKER_EPOCH.value: Content.MARKERS,
+    Reason.EMPTIED_PRODUCER.value: Content.EMPTIED,
+    Reason.EMPTIED_LAST.value: Content.EMPTIED,
+    Reason.LAST_EMPTIED_NOW.value: Content.MARKERS,
+    Reason.EMPTIED.value: Content.EMPTIED,
+    Reason.EMPTIED_MARKER.value: Content.EMPTIED,
+    Reason.MARKER.value: Content.MARKERS,
+    Reason.MARKER_STAMP_PAST.value: Content.MARKERS,
+}
+_SAME_LENGTH: Final = (
+    Reason.RECORDS.value,
+    Reason.MARKER_DATA_REMAINS.value,
+    Reason.MARKER_HORIZON.value,
+    Reason.MARKER_STAMP.value,
+    Reason.MARKER_EPOCH.value,
+    Reason.CONTROL_OTHER.value,
+)
+"""Reasons whose batches are as long afterwards as before."""
+_KEPT_MARKERS: Final = frozenset(
+    {
+        Reason.MARKER_DATA_REMAINS.value,
+        Reason.MARKER_HORIZON.value,
+        Reason.MARKER_STAMP.value,
+        Reason.MARKER_EPOCH.value,
+    }
+)
+_GONE_MARKERS: Final = frozenset({Reason.MARKER.value, Reason.MARKER_STAMP_PAST.value})
+
+
+def _contents(tallies: Iterable[ReasonTally]) -> tuple[Run, ...]:
+    return runs_of((_CONTENT_OF.get(tally.reason, Content.OTHER), tally.bytes) for tally in tallies)
+
+
+def _count(source: SourceSegment, codes: frozenset[str]) -> int:
+    return sum(max(tally.batches, 0) for tally in source.reasons if tally.reason in codes)

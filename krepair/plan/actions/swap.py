@@ -9,6 +9,7 @@ from krepair.plan.actions.listing import SWAPS
 from krepair.plan.facts import HEX_32, INDEX_SUFFIXES, SOURCE_SUFFIXES, PartitionFacts, segment_name
 from krepair.plan.model import CompleteSwap
 from krepair.plan.objection import Objection
+from krepair.plan.sketch import Content, Sketch, runs_of
 
 _LARGEST_OFFSET = 2**63 - 1
 _LEFTOVERS_FIX = "leftovers"
@@ -73,6 +74,17 @@ class Swap(Action[CompleteSwap]):
             yield Objection("RV31", where, "it makes files that are not its own indexes")
         if any(made.size < 0 or not HEX_32.fullmatch(made.digest) for made in change.makes):
             yield Objection("RV31", where, "the size or the digest of an index is wrong")
+
+    def sketch(self, change: CompleteSwap, sizes: Mapping[str, int]) -> Sketch:
+        """The segments replaced, and the one in their place."""
+        before = {
+            base: runs_of(((Content.REPLACED, sizes.get(segment_name(base, ".log"), 0)),))
+            for base in change.replaces
+        }
+        after = dict.fromkeys(change.replaces, ()) | {
+            change.base_offset: runs_of(((Content.LEFT, change.log_bytes),))
+        }
+        return Sketch(before=before, after=after)
 
     def summary(self, changes: Sequence[CompleteSwap]) -> Iterator[str]:
         """How many swaps, and how many segments they replace."""

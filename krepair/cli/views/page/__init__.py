@@ -20,7 +20,8 @@ from krepair.ops.check_pictures import check_pictures
 from krepair.ops.output_file import OutputKind
 from krepair.ops.reports import CheckReport, LogDirReport
 from krepair.plan.model import Plan
-from krepair.plan.pictures import Content, pictures_of
+from krepair.plan.pictures import pictures_of
+from krepair.plan.sketch import Content
 from krepair.plan.view import Section, View, bytes_text, time_text, visible
 
 FIRST_LINE: Final = "<!doctype html><!-- krepair page -->"

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from krepair.plan.pictures import BeforeAfter, Cell, Content, IndexTail, MarkerAges, Run, Space
+from krepair.plan.pictures import BeforeAfter, Cell, IndexTail, MarkerAges, Space
+from krepair.plan.sketch import Content, Run
 from krepair.plan.view import bytes_text, time_text
 
 WIDTH: Final = 1000.0
