@@ -14,6 +14,9 @@ from typer.testing import CliRunner
 from krepair.cli.documents import reports
 from krepair.cli.main import app
 from krepair.cli.outcome import VERBS
+from krepair.cli.views.json import report_document
+from krepair.errors import ExitCode
+from krepair.ops.warm import WarmReport
 from tests import builders as b
 from tests.fixture_dirs import unpack
 from tests.meta.json_schema import Schema
@@ -88,6 +91,7 @@ def test_a_plan_from_its_birth_to_its_purge_is_as_published(offsets: Path, tmp_p
         "apply": printed("apply", path, "--engine", "inline", "--json"),
         "verify": printed("verify", path, "--engine", "inline", "--json"),
     }
+    found["diff"] = printed("diff", path, path, "--json")
     kept = printed("undo", str(offsets), "--json")
     assert json.loads(kept)["report"]["plans"]
     check_after = printed("check", *about, "--json")
@@ -132,6 +136,12 @@ def test_groups_transactions_and_explanations_are_as_published(offsets: Path):
     assert {verb: faults(verb, text) for verb, text in found.items()} == {"groups": [], "transactions": []}
     for codes in ((), ("KR101",), ("D03",), ("RV02",)):
         assert faults("explain", printed("explain", *codes, "--json")) == []
+
+
+def test_what_warm_reports_is_as_published():
+    """It compiles for minutes, so its report is made here."""
+    report = WarmReport(folder="/tmp", kernels=2, compiled=1, bytes=5, processors="x86-64-v3")
+    assert faults("warm", report_document("warm", report, ExitCode.DONE).decode()) == []
 
 
 def test_a_difference_of_two_plans_is_as_published(offsets: Path, tmp_path: Path):

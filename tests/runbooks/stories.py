@@ -44,17 +44,26 @@ WITH_SETTINGS = (
 )
 PLAN = (f"{WITH_SETTINGS} --out /root/offsets.krplan", FOUND)
 LATER = (f"{WITH_SETTINGS} --delete-horizon", FOUND)
-APPLY = ("krepair apply /root/offsets.krplan", DONE)
-VERIFY = ("krepair verify /root/offsets.krplan", DONE)
+APPLY = ("krepair apply /root/offsets.krplan # as root", DONE)
+VERIFY = ("krepair verify /root/offsets.krplan # an independent", DONE)
+APPLY_AGAIN = ("krepair apply /root/offsets.krplan", DONE)
+VERIFY_AGAIN = ("krepair verify /root/offsets.krplan # do not leave this out", DONE)
 UNDO = ("krepair undo /root/offsets.krplan", DONE)
 PURGE = ("krepair purge /root/offsets.krplan", DONE)
+PURGE_LATER = ("krepair purge /root/offsets.krplan # hours or days later", DONE)
 
 STORIES = (
     Story(
-        "a disk is reclaimed, and a broker runs before and after",
+        "a disk is reclaimed, and its originals are freed beside the broker",
         RECLAIM,
-        (LOOK, ("kafka-configs.sh", DONE), STOP, PLAN, APPLY, VERIFY, SEE, STOP, PURGE, START),
+        (LOOK, ("kafka-configs.sh", DONE), STOP, PLAN, APPLY, VERIFY, SEE, PURGE_LATER),
         broker="3.9.2",
+    ),
+    Story(
+        "a disk without room for the start is reclaimed first",
+        RECLAIM,
+        (LOOK, STOP, PLAN, APPLY_AGAIN, VERIFY_AGAIN, PURGE, START),
+        broker="2.2.1",
     ),
     Story(
         "a disk is reclaimed in pieces",
@@ -103,9 +112,7 @@ STORIES = (
             ("krepair apply power.krplan", DONE),
             ("krepair verify power.krplan", DONE),
             START,
-            STOP,
             ("krepair purge power.krplan", DONE),
-            START,
         ),
         broker="4.3.1",
     ),
