@@ -182,10 +182,8 @@ class Dump:
 
     def _targets_in(self, folder: str, named: str) -> list[Target]:
         try:
-            with opened_folder(folder) as descriptor:
-                names = [
-                    entry.name for entry in os.scandir(descriptor) if entry.is_file(follow_symlinks=False)
-                ]
+            with opened_folder(folder) as descriptor, os.scandir(descriptor) as entries:
+                names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
         except OSError as error:
             raise UnreadableError(f"{shown_path(named)}: could not be listed: {why(error)}") from error
         found = [

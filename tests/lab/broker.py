@@ -198,6 +198,8 @@ class Broker:
             except subprocess.TimeoutExpired:
                 self._zookeeper.kill()
                 self._zookeeper.wait()
+            assert self._zookeeper.stdout is not None
+            self._zookeeper.stdout.close()
             self._zookeeper = None
         if self.own_work_dir:
             shutil.rmtree(self.work_dir, ignore_errors=True)

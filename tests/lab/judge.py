@@ -479,6 +479,7 @@ class Judge:
 
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None or self._process.poll() is not None:
+            self.close()  # what is left of one that ended by itself
             name, folder = compiled(self.version)
             self._answers = queue.Queue()
             self._stderr = tempfile.TemporaryFile("w+b")  # noqa: SIM115  it lives as long as the process
@@ -492,8 +493,9 @@ class Judge:
     @staticmethod
     def _listen(process: subprocess.Popen[str], answers: queue.Queue[str]) -> None:
         assert process.stdout is not None
-        for line in process.stdout:
-            answers.put(line)
+        with process.stdout as lines:
+            for line in lines:
+                answers.put(line)
         answers.put("")  # the process ended: whoever waits shall not wait longer
 
     def _said(self) -> str:
@@ -515,7 +517,6 @@ class Judge:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-            assert self._process.stdout is not None
             self._process = None
         if self._stderr is not None:
             self._stderr.close()
