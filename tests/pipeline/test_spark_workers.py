@@ -32,7 +32,7 @@ def test_of_two_workers_one_is_killed_for_good_and_the_other_ends_the_work(
 ) -> None:
     segments = scan_items(scene(tmp_path), HUGE)
     # Seconds of work, in several waves: the clock of an item makes it another one.
-    items = [replace(item, now_ms=item.now_ms + turn) for turn in range(800) for item in segments]
+    items = [replace(item, now_ms=item.now_ms + turn) for turn in range(500) for item in segments]
     expected = inline(items[: len(segments)])
     (tmp_path / "cluster").mkdir()
     with Cluster(tmp_path / "cluster", workers=2) as cluster, caplog.at_level(logging.WARNING):

@@ -49,7 +49,7 @@ from tools.torture.scenes import (
 )
 
 _HANGS_AFTER_S: Final = 60
-DOCUMENTED: Final = frozenset({0, 3, 4, 11, 12, 13, 14, 15, 16})
+DOCUMENTED: Final = frozenset({0, 3, 4, 11, 12, 13, 14, 15, 16, 17})
 """Exit codes that apply, undo and purge of a sound plan may end with: see ``krepair.errors``; 1 is a bug."""
 
 _KILLS: Final = {"b": Mode.KILL_BEFORE, "a": Mode.KILL_AFTER, "t": Mode.KILL_TORN}
