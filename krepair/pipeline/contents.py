@@ -70,7 +70,7 @@ class ContentItem(Struct, frozen=True, kw_only=True):
     size: int
 
 
-class ContentProblem(Struct, frozen=True, kw_only=True):
+class ContentError(Struct, frozen=True, kw_only=True):
     """Content that cannot be read.
 
     Attributes:
@@ -99,7 +99,7 @@ class ContentResult(Struct, frozen=True, kw_only=True):
 
     failure: FailureKind = ""
     why: str = ""
-    problems: tuple[ContentProblem, ...] = ()
+    problems: tuple[ContentError, ...] = ()
 
 
 def read_contents(item: ContentItem) -> ContentResult:
@@ -116,7 +116,7 @@ def read_contents(item: ContentItem) -> ContentResult:
         return ContentResult(failure="unreadable", why=f"{item.place.folder}/{name}: {why(error)}")
     return ContentResult(
         problems=tuple(
-            ContentProblem(
+            ContentError(
                 position=damage.position,
                 length=damage.length,
                 codec=codec,

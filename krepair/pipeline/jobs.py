@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from krepair.pipeline import (
+    compaction_tasks,
     contents,
     damage,
     groups,
@@ -19,6 +20,17 @@ from krepair.pipeline import (
     transactions,
     txn_indexes,
     verify,
+)
+from krepair.pipeline.compaction_items import (
+    AbortedItem,
+    AbortedResult,
+    CompactItem,
+    CompactResult,
+    CompactStageItem,
+    JoinItem,
+    JoinResult,
+    KeysItem,
+    KeysResult,
 )
 from krepair.pipeline.contents import ContentItem, ContentResult
 from krepair.pipeline.damage import MapItem, MapResult, MendedItem, MendedResult
@@ -69,6 +81,11 @@ READ_GROUPS = Task("read groups", GroupsItem, GroupsResult, groups.read_groups)
 READ_TRANSACTIONS = Task(
     "read transactions", TransactionsItem, TransactionsResult, transactions.read_transactions
 )
+FIND_ABORTED = Task("find aborted", AbortedItem, AbortedResult, compaction_tasks.find_aborted)
+FIND_KEYS = Task("find keys", KeysItem, KeysResult, compaction_tasks.find_keys)
+JOIN_KEYS = Task("join keys", JoinItem, JoinResult, compaction_tasks.join_keys)
+COMPACT = Task("compact", CompactItem, CompactResult, compaction_tasks.compact)
+STAGE_COMPACTED = Task("stage compacted", CompactStageItem, CompactResult, compaction_tasks.stage_compacted)
 TASKS: dict[str, Task[Any, Any]] = {
     task.name: task
     for task in (
@@ -87,6 +104,11 @@ TASKS: dict[str, Task[Any, Any]] = {
         READ_CONTENTS,
         READ_GROUPS,
         READ_TRANSACTIONS,
+        FIND_ABORTED,
+        FIND_KEYS,
+        JOIN_KEYS,
+        COMPACT,
+        STAGE_COMPACTED,
     )
 }
 
