@@ -7,10 +7,9 @@ left alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import zstandard
 
 from krepair.formats import batch_v2, compression, message_set
 from krepair.formats.damage import Damage
@@ -22,9 +21,6 @@ from krepair.pipeline.byte_stream import StoredBytes
 LARGEST_RECORD_BYTES: Final = 128 << 20
 LARGEST_WRAPPER_BYTES: Final = 128 << 20
 _FIRST_BYTES: Final = 1 << 20
-_ZSTD_BLOCK_BYTES: Final = 1 << 17
-_ZSTD_AT_ONCE_BYTES: Final = 8 << 20
-_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
 Take = Callable[[Bytes, int, int], tuple[int, int, int]]
 """(buffer, end, records left) -> (status, records taken, place after them)."""
@@ -128,45 +124,8 @@ def content_of(
     """
     start = batch_v2.HEADER_SIZE
     if place + size <= filled:
-        stored = window[place + start : place + size].tobytes()
-        whole = _zstd_at_once(stored) if codec == compression.Codec.ZSTD else None
-        return iter([whole]) if whole else compression.chunks(codec, stored)
+        return compression.chunks(codec, window[place + start : place + size].tobytes())
     return compression.chunks(codec, StoredBytes(read_into, position + start, position + size))
-
-
-_zstd: Any = zstandard.ZstdDecompressor(max_window_size=compression.ZSTD_MAX_WINDOW_BYTES)
-
-
-def _zstd_at_once(stored: bytes) -> bytes | None:
-    """The content of one frame that cannot be large; None for all others, whole or not.
-
-    The frame's block headers say how much it can give at most, so a bomb is left to the patient reader.
-    """
-    place, claimed = _zstd_front(stored)
-    blocks, last = 0, False
-    while not last and place > 0 and place + 3 <= len(stored):
-        head = int.from_bytes(stored[place : place + 3], "little")
-        last, kind, size = bool(head & 1), head >> 1 & 3, head >> 3
-        place += 3 + (1 if kind == 1 else size)
-        blocks += 1
-    most = blocks * _ZSTD_BLOCK_BYTES
-    if not last or place not in (len(stored), len(stored) - 4) or max(most, claimed) > _ZSTD_AT_ONCE_BYTES:
-        return None
-    try:
-        return bytes(_zstd.decompress(stored, max_output_size=most))
-    except zstandard.ZstdError:
-        return None
-
-
-def _zstd_front(stored: bytes) -> tuple[int, int]:
-    """Place of the first block header of a frame and the content size that it claims; (-1, 0) for what is none."""
-    if stored[:4] != _ZSTD_MAGIC or len(stored) < 6 or stored[4] & 0b11:
-        return -1, 0
-    single = bool(stored[4] & 0b100000)
-    size_bytes = (1 if single else 0, 2, 4, 8)[stored[4] >> 6]
-    place = 5 if single else 6
-    claimed = int.from_bytes(stored[place : place + size_bytes], "little")
-    return place + size_bytes, claimed
 
 
 def wrapper_content(raw: bytes, position: int) -> tuple[bytes, int, int]:

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from krepair.pipeline import (
+    compaction_check,
     compaction_tasks,
     contents,
     damage,
@@ -20,6 +21,14 @@ from krepair.pipeline import (
     transactions,
     txn_indexes,
     verify,
+)
+from krepair.pipeline.compaction_check import (
+    AbortsItem,
+    AbortsResult,
+    CheckItem,
+    CheckJoinItem,
+    CheckJoinResult,
+    CheckResult,
 )
 from krepair.pipeline.compaction_items import (
     AbortedItem,
@@ -86,6 +95,11 @@ FIND_KEYS = Task("find keys", KeysItem, KeysResult, compaction_tasks.find_keys)
 JOIN_KEYS = Task("join keys", JoinItem, JoinResult, compaction_tasks.join_keys)
 COMPACT = Task("compact", CompactItem, CompactResult, compaction_tasks.compact)
 STAGE_COMPACTED = Task("stage compacted", CompactStageItem, CompactResult, compaction_tasks.stage_compacted)
+FIND_ABORT_RANGES = Task(
+    "find abort ranges", AbortsItem, AbortsResult, compaction_check.find_abort_ranges
+)
+CHECK_KEYS = Task("check keys", CheckItem, CheckResult, compaction_check.check_group)
+CHECK_JOIN = Task("check join", CheckJoinItem, CheckJoinResult, compaction_check.check_join)
 TASKS: dict[str, Task[Any, Any]] = {
     task.name: task
     for task in (
@@ -109,6 +123,9 @@ TASKS: dict[str, Task[Any, Any]] = {
         JOIN_KEYS,
         COMPACT,
         STAGE_COMPACTED,
+        FIND_ABORT_RANGES,
+        CHECK_KEYS,
+        CHECK_JOIN,
     )
 }
 

@@ -23,6 +23,8 @@ from krepair.pipeline.compaction import (
     prepare,
     stage_items,
 )
+from krepair.pipeline.compaction_check import CheckedSource
+from krepair.pipeline.compaction_proof import GroupToProve, PartitionToProve, prove
 from krepair.pipeline.engine import Engine, InlineEngine
 from krepair.pipeline.items import FinishItem, Place, ScanItem
 from krepair.pipeline.jobs import FINISH, SCAN, STAGE_COMPACTED
@@ -198,6 +200,46 @@ def staged(
     for _, finished in engine.run(FINISH, [item]):
         assert (finished.failure, finished.why) == ("", "")
     return path.read_bytes()
+
+
+def proven(
+    folder: Path, found: Compacted, results: Path, *, engine: Engine | None = None, scratch: str = ""
+) -> PartitionToProve:
+    """Verify what was made of a folder, without the code that made it.
+
+    Args:
+        folder: with the sources.
+        found: what was decided.
+        results: folder with the new logs.
+        engine: where tasks run.
+        scratch: folder for what does not fit into memory.
+    """
+    done, bound = found.done, found.prepared.bound
+    assert bound is not None
+    horizon = dict(zip((facts.base_offset for facts in found.prepared.span), bound.drop_unstamped, strict=True))
+    groups = tuple(
+        GroupToProve(
+            sources=tuple(
+                CheckedSource(
+                    base_offset=source.base_offset,
+                    path=str(folder / f"{source.base_offset:020d}.log"),
+                    size=(folder / f"{source.base_offset:020d}.log").stat().st_size,
+                    horizon_passed=horizon[source.base_offset],
+                    forced=done.sources[source.base_offset].forced,
+                )
+                for source in group.sources
+            ),
+            result=str(results / f"{group.sources[0].base_offset:020d}.log"),
+        )
+        for group in done.decision.groups
+    )
+    logs = tuple(
+        (str(folder / f"{facts.base_offset:020d}.log"), facts.summary.valid_bytes)
+        for facts in found.prepared.partition.segments
+    )
+    partition = PartitionToProve(place_of(folder), groups, logs, found.prepared.partition.policy.now_ms)
+    prove(engine or InlineEngine("test"), [partition], scratch)
+    return partition
 
 
 def written(logs: dict[int, bytes], source: Path, target: Path) -> Path:
