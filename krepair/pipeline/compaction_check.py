@@ -259,18 +259,29 @@ class _Side:
 
 
 class _Content:
-    """The uncompressed records of one batch, in a buffer that is moved along."""
+    """The uncompressed records of one batch after another, in a buffer that is moved along."""
 
-    def __init__(self, side: _Side, place: int, header: batch_v2.BatchHeader) -> None:
-        start = side.position + place
-        stored = StoredBytes(side.read_into, start + batch_v2.HEADER_SIZE, start + header.size_bytes)
-        self._pieces = compression.chunks(header.codec, stored)
+    def __init__(self) -> None:
+        self._pieces: Iterator[bytes | Damage] = iter(())
         self.buffer: Bytes = np.zeros((1 << 20) + _SLACK, np.uint8)[: 1 << 20]
         self.end = 0
 
+    def begin(self, side: _Side, place: int, header: batch_v2.BatchHeader) -> _Content:
+        """Begin a batch at a place of a window."""
+        first, size = place + batch_v2.HEADER_SIZE, header.size_bytes
+        if place + size <= side.filled:
+            self._pieces = compression.chunks(header.codec, side.window[first : place + size].tobytes())
+        else:
+            start = side.position + place
+            stored = StoredBytes(side.read_into, side.position + first, start + size)
+            self._pieces = compression.chunks(header.codec, stored)
+        self.end = 0
+        return self
+
     def more(self, place: int) -> bool:
         """Forget what lies before a place and take the next piece; False if there is none."""
-        self.buffer[: self.end - place] = self.buffer[place : self.end].copy()
+        if self.end > place:
+            self.buffer[: self.end - place] = self.buffer[place : self.end].copy()
         self.end -= place
         piece = next(self._pieces, None)
         if piece is None:
@@ -304,6 +315,7 @@ class _Group:
         self.facts: Int64s = np.zeros(v.BATCH_FACTS, np.int64)
         self.inputs: Int64s = np.array([self.item.now_ms, 0, -1], np.int64)
         self.rows: list[CheckedRows] = []
+        self.content, self.kept = _Content(), _Content()
 
     def run(self) -> None:
         """Read all of it.
@@ -397,8 +409,8 @@ class _Group:
                 raise _Wrong(f"{where}: {v.TEXTS[v.HEADER_CHANGED]}")
             kept = None
             if new is not None and not identical and new.record_count:
-                kept = _Content(result, at, new)
-            self._records(_Content(side, place, header), kept, where)
+                kept = self.kept.begin(result, at, new)
+            self._records(self.content.begin(side, place, header), kept, where)
         if new is not None and not identical:
             new_head = np.frombuffer(result.front(at, batch_v2.HEADER_SIZE) + bytes(8), np.uint8)
             if header.is_control and not new.is_empty:
@@ -458,7 +470,11 @@ class _Group:
         if isinstance(one, Damage) or isinstance(two, Damage) or kept == 0:
             raise _Wrong(f"{where}: a whole wrapper with messages was expected")
         before, after = one.message, two.message
-        time = before.timestamp if before.is_log_append_time or not before.magic else int(self.state[v.C_MAX_TIME])
+        time = (
+            before.timestamp
+            if before.is_log_append_time or not before.magic
+            else int(self.state[v.C_MAX_TIME])
+        )
         if (after.magic, after.attributes, after.key, after.timestamp) != (
             before.magic,
             before.attributes,
@@ -532,7 +548,9 @@ def _opened(raw: bytes, where: str) -> tuple[bytes, int]:
     message = placed.message
     if not message.is_wrapper:
         return raw, 0
-    data = compression.decompress(message.codec, message.value or b"", magic=message.magic, max_bytes=_LARGEST_BYTES)
+    data = compression.decompress(
+        message.codec, message.value or b"", magic=message.magic, max_bytes=_LARGEST_BYTES
+    )
     inner = message_set.inner_messages(message, max_bytes=_LARGEST_BYTES)
     if isinstance(data, Damage) or isinstance(inner, Damage):
         raise _Wrong(f"{where}: a wrapper that can be opened was expected")
@@ -596,7 +614,9 @@ def _part_of(rows: CheckedRows, first: int, after: int) -> Rows:
         return np.fromfile(opened, np.uint64, count * v.ROW_WORDS).reshape(-1, v.ROW_WORDS)
 
 
-def join_items(place: Place, rows: Sequence[CheckedRows], rows_at_once: int = 1 << 20) -> Iterator[CheckJoinItem]:
+def join_items(
+    place: Place, rows: Sequence[CheckedRows], rows_at_once: int = 1 << 20
+) -> Iterator[CheckJoinItem]:
     """The items that judge the keys of one partition."""
     counts = np.zeros(PARTS, np.int64)
     for each in rows:

@@ -46,7 +46,7 @@ from krepair.pipeline.compaction_items import (
     RowFile,
     ranges_of,
 )
-from krepair.pipeline.compaction_keys import BUCKETS, KeyWalk, Rows
+from krepair.pipeline.compaction_keys import BUCKETS, TABLE_ROWS, KeyWalk, Rows
 from krepair.pipeline.compaction_log import CompactedLog, Stay
 from krepair.pipeline.items import FailureKind
 from krepair.pipeline.place import reached
@@ -105,7 +105,9 @@ def find_keys(item: KeysItem) -> KeysResult:
     secret = np.frombuffer(item.secret, np.uint64)
     try:
         with opened_for_reading(f"{item.place.path}/{name}", tree) as descriptor:
-            walk = KeyWalk(read_into_from(descriptor), item.size, ranges_of(item.aborted), secret, on_rows)
+            walk = KeyWalk(
+                read_into_from(descriptor), item.size, ranges_of(item.aborted), secret, on_rows, TABLE_ROWS
+            )
             counts = walk.run()
     except _NoScratchError:
         return KeysResult(failure="disk", why=f"{item.place.folder}/{name}: {SCRATCH_NEEDED}")
