@@ -50,6 +50,7 @@ LZ4_MAGIC = b"\x04\x22\x4d\x18"
 LZ4_FIXED_DESCRIPTOR_BYTES = 2
 LZ4_CONTENT_SIZE_FLAG = 0x08
 LZ4_DICTIONARY_FLAG = 0x01
+LZ4_AT_ONCE_BYTES = 1 << 15
 
 # the broker's zstd-jni refuses larger windows too
 ZSTD_MAX_WINDOW_BYTES = 1 << 27
@@ -58,7 +59,7 @@ ZSTD_INPUT_BYTES = 128
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 ZSTD_BLOCK_BYTES = 1 << 17
 # a frame that cannot give more is taken at once
-ZSTD_AT_ONCE_BYTES = 8 << 20
+ZSTD_AT_ONCE_BYTES = 4 << 20
 
 
 class Stored(Protocol):
@@ -304,6 +305,13 @@ def _lz4(buf: Stored, magic: int) -> Iterator[bytes]:
         front = bytes(buf[:end]) + bytes((lz4_header_checksum(buf, broken=False),))
     else:
         front = bytes(buf[: end + 1])
+    if len(buf) <= LZ4_AT_ONCE_BYTES and not buf[len(LZ4_MAGIC)] & LZ4_CONTENT_SIZE_FLAG:
+        # it can give at most 255 times as much, and claims no size for which memory would be taken
+        whole, used = lz4.frame.decompress(front + bytes(buf[end + 1 :]), return_bytes_read=True)
+        if used != len(buf):
+            raise _BrokenStreamError(f"{len(buf) - used} bytes after the frame")
+        yield whole
+        return
     decompressor = lz4.frame.LZ4FrameDecompressor()
     yield decompressor.decompress(front, CHUNK_BYTES)
     position = end + 1

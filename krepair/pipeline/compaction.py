@@ -53,6 +53,7 @@ from krepair.rules.markers import decide
 from krepair.rules.model import LeftAlone, MarkerPolicy, NeedsRescan, PartitionDecision, SegmentFacts
 
 _INLINE_BYTES: Final = 64 << 20
+_ROWS_INLINE_AT_LEAST: Final = 1 << 10
 _JOIN_ROWS: Final = 1 << 21
 _ROW_BYTES: Final = 8 * k.ROW_WORDS
 _NO_RANGES: Final = np.empty((0, 3), np.int64)
@@ -193,7 +194,7 @@ def _find_keys(
     engine: Engine, prepared: Sequence[Prepared], scratch: str
 ) -> list[tuple[Prepared, list[KeysResult]]]:
     work = [(each, facts) for each in prepared for facts in each.span]
-    rows_inline = max(_INLINE_BYTES // _ROW_BYTES // max(len(work), 1), 1 << 10)
+    rows_inline = max(_INLINE_BYTES // _ROW_BYTES // max(len(work), 1), _ROWS_INLINE_AT_LEAST)
     items = [
         KeysItem(
             place=each.partition.place,

@@ -1,11 +1,10 @@
 """Verifies a key compaction without the code that made it: sources and results side by side, then key by key.
 
-Each group is read with its sources: every record of the result is verbatim in the source at its offset, headers are what
-they have to be, no record without a key and none of an open or committed transaction's neighbours is missing for another
-reason than its key. The rows of all groups are joined: of every key the last committed record is in the result, or is a
-tombstone that may go, and nothing else is.
+Each group is read with its sources: every record of the result is verbatim in the source at its offset, every header is
+what it has to be, and no record without a key is missing. The rows of all groups are joined: of every key the last
+committed record is in the result, or is a tombstone that may go, and no other record of that key is.
 
-What is aborted, when a tombstone may go and how keys are told apart is found out anew here; only the formats are shared.
+What is aborted, when a tombstone may go and how keys are told apart is found out anew here; the formats are shared.
 """
 
 from __future__ import annotations
@@ -614,6 +613,10 @@ def _part_of(rows: CheckedRows, first: int, after: int) -> Rows:
         return np.fromfile(opened, np.uint64, count * v.ROW_WORDS).reshape(-1, v.ROW_WORDS)
 
 
+def _sizes(starts: Int64s) -> Int64s:
+    return starts[1:] - starts[:-1]
+
+
 def join_items(
     place: Place, rows: Sequence[CheckedRows], rows_at_once: int = 1 << 20
 ) -> Iterator[CheckJoinItem]:
@@ -622,9 +625,9 @@ def join_items(
     for each in rows:
         if each.path:
             with open(each.path, "rb") as opened:
-                counts += np.diff(np.fromfile(opened, np.int64, PARTS + 1))
+                counts += _sizes(np.fromfile(opened, np.int64, PARTS + 1))
         else:
-            counts += np.diff(np.frombuffer(each.data, np.int64, PARTS + 1))
+            counts += _sizes(np.frombuffer(each.data, np.int64, PARTS + 1))
     before = np.append(0, np.cumsum(counts))
     first = 0
     while first < PARTS:

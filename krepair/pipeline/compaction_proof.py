@@ -22,6 +22,7 @@ from krepair.pipeline.jobs import CHECK_JOIN, CHECK_KEYS, FIND_ABORT_RANGES
 
 _INLINE_BYTES = 64 << 20
 _ROW_BYTES = 48
+_ROWS_INLINE_AT_LEAST = 1 << 9
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def prove(engine: Engine, partitions: Sequence[PartitionToProve], scratch: str) 
         partitions[index].take(found)
         partitions[index].ranges = found.ranges
     work = [(each, group) for each in partitions if not each.failure for group in each.groups]
-    inline = max(_INLINE_BYTES // _ROW_BYTES // max(len(work), 1), 1 << 9)
+    inline = max(_INLINE_BYTES // _ROW_BYTES // max(len(work), 1), _ROWS_INLINE_AT_LEAST)
     items = [
         CheckItem(
             place=each.place,

@@ -141,7 +141,7 @@ def with_twin(root: Path, made: History, rules: naive.Rules, **how: Engine | str
     again.parent.mkdir()
     shutil.move(results, again)
     _carry_aborted(folder, again)
-    second = compacted(again, policy, stage=False)
+    second = compacted(again, policy, stage=False, **how)  # type: ignore[arg-type]
     assert second.done.changed == ()
     shutil.rmtree(again.parent)
     return Tried(folder, rules, policy, ours, theirs)
