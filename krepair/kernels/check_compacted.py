@@ -21,7 +21,12 @@ from krepair.kernels.words import be16, be32, be64, byte_at, le64, product_high,
 _H = {name: batch_v2.HEADER.place(name) for name in batch_v2.HEADER.names}
 HEADER: Final = batch_v2.HEADER_SIZE
 OVERHEAD: Final = batch_v2.LOG_OVERHEAD
-_MAGIC, _LENGTH, _ATTRIBUTES, _DELTA = _H["magic"], _H["batch_length"], _H["attributes"], _H["last_offset_delta"]
+_MAGIC, _LENGTH, _ATTRIBUTES, _DELTA = (
+    _H["magic"],
+    _H["batch_length"],
+    _H["attributes"],
+    _H["last_offset_delta"],
+)
 _BASE_TIME, _MAX_TIME, _PRODUCER, _COUNT, _CRC = (
     _H["base_timestamp"],
     _H["max_timestamp"],
@@ -176,8 +181,8 @@ def join_rows(rows: Any, table: Any, state: Any) -> None:
 def judge_rows(table: Any) -> Any:
     """(offset, what is wrong) of a key whose result is not its last record, or (-1, 0).
 
-    1: its last record is not in the result and may not go. 2: another record than the last is in the result, or two are.
-    3: a record of the result has a key that the source has not.
+    1: its last record is not in the result and may not go. 2: another record than the last is in the result, or two
+    are. 3: a record of the result has a key that the source has not.
     """
     for slot in range(table.shape[0]):
         if table[slot, 5] & np.uint64(2) == 0:
@@ -209,9 +214,25 @@ def _number(buf: Any, at: Any, end: Any) -> Any:
 
 
 @inlined
+def _short(buf: Any, at: Any, end: Any) -> Any:
+    """As ``_number``; nearly all are of one or two bytes."""
+    one = np.int64(byte_at(buf, at)) if at < end else np.int64(128)
+    two = np.int64(byte_at(buf, at + 1)) if at + 1 < end else np.int64(128)
+    value, after = np.int64(0), np.int64(0)
+    if one < 128:
+        value, after = (one >> 1) ^ -(one & 1), np.int64(at + 1)
+    elif two < 128:
+        raw = (one & 127) | (two << 7)
+        value, after = (raw >> 1) ^ -(raw & 1), np.int64(at + 2)
+    else:
+        value, after = _number(buf, at, end)
+    return value, after
+
+
+@inlined
 def _read(buf: Any, place: Any, end: Any, state: Any) -> Any:
     """Read the fields of a v2 record that matter; gives the place after it, -1 if it is cut, -2 if it is wrong."""
-    size, at = _number(buf, place, end)
+    size, at = _short(buf, place, end)
     stop = at + size
     after = np.int64(stop)
     if at > end or stop > end:
@@ -219,11 +240,11 @@ def _read(buf: Any, place: Any, end: Any, state: Any) -> Any:
     elif size < 6:
         after = np.int64(-2)
     else:
-        state[C_KEY + 4], at = _number(buf, at + 1, stop)
-        state[C_KEY + 3], at = _number(buf, at, stop)
-        key_size, at = _number(buf, at, stop)
+        state[C_KEY + 4], at = _short(buf, at + 1, stop)
+        state[C_KEY + 3], at = _short(buf, at, stop)
+        key_size, at = _short(buf, at, stop)
         state[C_KEY], state[C_KEY + 1] = at, key_size
-        value_size, at = _number(buf, at + max(key_size, 0), stop)
+        value_size, at = _short(buf, at + max(key_size, 0), stop)
         state[C_KEY + 2] = value_size
         if at > stop or at + max(value_size, 0) >= stop:
             after = np.int64(-2)
@@ -243,7 +264,7 @@ def _equal(one: Any, place: Any, other: Any, other_place: Any, size: Any) -> Any
 @inlined
 def _peek_delta(buf: Any, place: Any, end: Any) -> Any:
     """(offset delta of the record at a place, place after it), or -1 as the place if it is cut, -2 if it is wrong."""
-    size, at = _number(buf, place, end)
+    size, at = _short(buf, place, end)
     stop = at + size
     after = np.int64(stop)
     delta = np.int64(-1)
@@ -252,13 +273,13 @@ def _peek_delta(buf: Any, place: Any, end: Any) -> Any:
     elif size < 6:
         after = np.int64(-2)
     else:
-        _, at = _number(buf, at + 1, stop)
-        delta, at = _number(buf, at, stop)
+        _, at = _short(buf, at + 1, stop)
+        delta, at = _short(buf, at, stop)
     return delta, after
 
 
 @kernel
-def check_records(
+def check_records(  # noqa: PLR0911
     source: Any, source_end: Any, result: Any, result_end: Any, batch: Any, forced: Any, points: Any, table: Any,
     state: Any,
 ) -> Any:  # fmt: skip
@@ -374,7 +395,11 @@ def check_messages(
             if result_offset < offset:
                 return NOT_IN_SOURCE
             if result_offset == offset:
-                if result_size != size or at + size > result_end or not _equal(source, place, result, at, size):
+                if (
+                    result_size != size
+                    or at + size > result_end
+                    or not _equal(source, place, result, at, size)
+                ):
                     return CHANGED
                 kept = True
                 at += size
@@ -408,7 +433,9 @@ def _aborted(ranges: Any, producer_id: Any, offset: Any) -> Any:
     low, high = 0, ranges.shape[0]
     while low < high:
         middle = (low + high) >> 1
-        if ranges[middle, 0] < producer_id or (ranges[middle, 0] == producer_id and ranges[middle, 2] < offset):
+        if ranges[middle, 0] < producer_id or (
+            ranges[middle, 0] == producer_id and ranges[middle, 2] < offset
+        ):
             low = middle + 1
         else:
             high = middle
@@ -430,7 +457,9 @@ def batch_facts(head: Any, place: Any, ranges: Any, inputs: Any, facts: Any) -> 
     facts[B_BASE] = be64(head, place)
     facts[B_TIME] = be64(head, place + _BASE_TIME)
     transactional = attributes & TRANSACTIONAL != 0
-    facts[B_ABORTED] = 1 if transactional and _aborted(ranges, be64(head, place + _PRODUCER), facts[B_BASE]) else 0
+    facts[B_ABORTED] = (
+        1 if transactional and _aborted(ranges, be64(head, place + _PRODUCER), facts[B_BASE]) else 0
+    )
     goes = facts[B_TIME] <= inputs[I_NOW_MS] if attributes & STAMP != 0 else inputs[I_HORIZON] != 0
     facts[B_TOMBSTONES_GO] = 1 if goes else 0
 
@@ -475,7 +504,7 @@ def header_is_right(source: Any, place: Any, result: Any, at: Any, max_time: Any
 
 
 @kernel
-def check_window(
+def check_window(  # noqa: PLR0911
     source: Any, source_filled: Any, source_left: Any, result: Any, result_filled: Any, result_left: Any, ranges: Any,
     inputs: Any, points: Any, table: Any, state: Any, facts: Any,
 ) -> Any:  # fmt: skip
@@ -539,8 +568,10 @@ def check_window(
         count = be32(source, place + _COUNT)
         identical = same and result_size == size and _equal(source, place, result, at, size)
         if attributes & CONTROL != 0 or count == 0:
-            if same and not identical and not (
-                be32(result, at + _COUNT) == 0 and header_is_right(source, place, result, at, 0)
+            if (
+                same
+                and not identical
+                and not (be32(result, at + _COUNT) == 0 and header_is_right(source, place, result, at, 0))
             ):
                 return HEADER_CHANGED
         elif attributes & CODEC != 0:
@@ -562,7 +593,9 @@ def check_window(
                 return found if found > DONE else BAD_SOURCE
             if facts[B_MODE] == COMPARE:
                 end = state[C_RESULT] if be32(result, at + _COUNT) > 0 else at + HEADER
-                if end != at + result_size or not header_is_right(source, place, result, at, state[C_MAX_TIME]):
+                if end != at + result_size or not header_is_right(
+                    source, place, result, at, state[C_MAX_TIME]
+                ):
                     return HEADER_CHANGED
         state[C_SOURCE] = place + size
         state[C_RESULT] = at + result_size if same else at
@@ -587,7 +620,9 @@ def enter_producers(old: Any, producers: Any) -> None:
 
 
 @kernel
-def abort_ranges(buf: Any, filled: Any, position: Any, file_size: Any, producers: Any, out: Any, state: Any) -> Any:
+def abort_ranges(
+    buf: Any, filled: Any, position: Any, file_size: Any, producers: Any, out: Any, state: Any
+) -> Any:
     """Note the aborted transactions of batches whose headers lie in a window.
 
     Args:

@@ -1,7 +1,7 @@
 """The second wave of key compaction: a log without the records that go; what stays is copied verbatim.
 
-A batch of which nothing goes is copied as it is. One that loses records keeps its header but for length, count, CRC and,
-under create time, the maximum timestamp. One that loses all becomes the empty header that Kafka's cleaner writes.
+A batch of which nothing goes is copied as it is. One that loses records keeps its header but for length, count, CRC
+and, under create time, the maximum timestamp. One that loses all becomes the empty header that Kafka's cleaner writes.
 
 Source: MemoryRecords.filterTo and DefaultRecordBatch.writeEmptyHeader (2.2.1, 3.9), KIP-534 for stamps.
 """

@@ -176,7 +176,7 @@ def keys_of_messages(
     """
     fields = state[FIELDS:]
     status = NEED_BYTES
-    at = np.int64(place)
+    at: Any = np.int64(place)
     limit = table.shape[0] >> 1
     while at < end:
         if state[K_KEYS] >= limit:
@@ -323,8 +323,8 @@ def drain_by_bucket(table: Any, shift: Any, counts: Any, out: Any) -> Any:
     for slot in range(table.shape[0]):
         if table[slot, 2] != 0:
             counts[np.int64(table[slot, 0] >> shift) + 1] += 1
-    for bucket in range(buckets):
-        counts[bucket + 1] += counts[bucket]
+    for number in range(buckets):
+        counts[number + 1] += counts[number]
     for slot in range(table.shape[0]):
         if table[slot, 2] != 0:
             bucket = np.int64(table[slot, 0] >> shift)
@@ -334,7 +334,7 @@ def drain_by_bucket(table: Any, shift: Any, counts: Any, out: Any) -> Any:
             out[row, 1] = table[slot, 1]
             out[row, 2] = table[slot, 2]
             table[slot, 2] = 0
-    for bucket in range(buckets, 0, -1):
-        counts[bucket] = counts[bucket - 1]
+    for number in range(buckets, 0, -1):
+        counts[number] = counts[number - 1]
     counts[0] = 0
     return counts[buckets]

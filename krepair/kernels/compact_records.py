@@ -1,7 +1,7 @@
 """What key compaction reads of single records: their fields, the hash of their keys, whether they stay.
 
-All functions here are parts of the two kernels of compaction (``compact_keys``, ``compact_filter``). Nothing is trusted:
-every length is held against the end of what it lies in.
+All functions here are parts of the two kernels of compaction (``compact_keys``, ``compact_filter``). Nothing is
+trusted: every length is held against the end of what it lies in.
 
 Source: DefaultRecord, DefaultRecordBatch, LegacyRecord (2.2.1, 3.9); SipHash-2-4 with 128 bits of output (Aumasson and
 Bernstein; its reference implementation).

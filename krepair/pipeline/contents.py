@@ -70,7 +70,7 @@ class ContentItem(Struct, frozen=True, kw_only=True):
     size: int
 
 
-class ContentError(Struct, frozen=True, kw_only=True):
+class ContentProblem(Struct, frozen=True, kw_only=True):
     """Content that cannot be read.
 
     Attributes:
@@ -99,7 +99,7 @@ class ContentResult(Struct, frozen=True, kw_only=True):
 
     failure: FailureKind = ""
     why: str = ""
-    problems: tuple[ContentError, ...] = ()
+    problems: tuple[ContentProblem, ...] = ()
 
 
 def read_contents(item: ContentItem) -> ContentResult:
@@ -116,7 +116,7 @@ def read_contents(item: ContentItem) -> ContentResult:
         return ContentResult(failure="unreadable", why=f"{item.place.folder}/{name}: {why(error)}")
     return ContentResult(
         problems=tuple(
-            ContentError(
+            ContentProblem(
                 position=damage.position,
                 length=damage.length,
                 codec=codec,

@@ -95,9 +95,7 @@ FIND_KEYS = Task("find keys", KeysItem, KeysResult, compaction_tasks.find_keys)
 JOIN_KEYS = Task("join keys", JoinItem, JoinResult, compaction_tasks.join_keys)
 COMPACT = Task("compact", CompactItem, CompactResult, compaction_tasks.compact)
 STAGE_COMPACTED = Task("stage compacted", CompactStageItem, CompactResult, compaction_tasks.stage_compacted)
-FIND_ABORT_RANGES = Task(
-    "find abort ranges", AbortsItem, AbortsResult, compaction_check.find_abort_ranges
-)
+FIND_ABORT_RANGES = Task("find abort ranges", AbortsItem, AbortsResult, compaction_check.find_abort_ranges)
 CHECK_KEYS = Task("check keys", CheckItem, CheckResult, compaction_check.check_group)
 CHECK_JOIN = Task("check join", CheckJoinItem, CheckJoinResult, compaction_check.check_join)
 TASKS: dict[str, Task[Any, Any]] = {

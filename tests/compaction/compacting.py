@@ -1,4 +1,4 @@
-"""Compacts a partition folder with krepair's engine alone: scan, decide, stage, finish; what Kafka's cleaner is for it."""
+"""Compacts a partition folder with krepair's engine alone: scan, decide, stage, finish, verify."""
 
 from __future__ import annotations
 
@@ -216,7 +216,9 @@ def proven(
     """
     done, bound = found.done, found.prepared.bound
     assert bound is not None
-    horizon = dict(zip((facts.base_offset for facts in found.prepared.span), bound.drop_unstamped, strict=True))
+    horizon = dict(
+        zip((facts.base_offset for facts in found.prepared.span), bound.drop_unstamped, strict=True)
+    )
     groups = tuple(
         GroupToProve(
             sources=tuple(

@@ -40,7 +40,8 @@ def compressed(made: History, seed: int) -> History:
         return replace(batch, raw=raw, attributes=batch.attributes | codec)
 
     return History(
-        made.shape, [(base, [packed(batch) for batch in batches], mtime) for base, batches, mtime in made.segments]
+        made.shape,
+        [(base, [packed(batch) for batch in batches], mtime) for base, batches, mtime in made.segments],
     )
 
 

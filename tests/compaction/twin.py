@@ -135,11 +135,22 @@ def packed(raw: bytes, codec: int) -> bytes:
 def _sealed(raw: bytes, body: bytes, **fields: int) -> bytes:
     """A batch with this header but for some fields, and these bytes behind it."""
     rest = bytearray(raw[21:61])
-    places = {"attributes": (">h", 0), "max_timestamp": (">q", 14), "count": (">i", 36), "base_time": (">q", 6)}
+    places = {
+        "attributes": (">h", 0),
+        "max_timestamp": (">q", 14),
+        "count": (">i", 36),
+        "base_time": (">q", 6),
+    }
     for name, value in fields.items():
         struct.pack_into(places[name][0], rest, places[name][1], value)
     whole = bytes(rest) + body
-    return raw[:8] + struct.pack(">i", 9 + len(whole)) + raw[12:17] + struct.pack(">I", crc32c.crc32c(whole)) + whole
+    return (
+        raw[:8]
+        + struct.pack(">i", 9 + len(whole))
+        + raw[12:17]
+        + struct.pack(">I", crc32c.crc32c(whole))
+        + whole
+    )
 
 
 def _batches(log: bytes) -> list[tuple[naive.Batch, bytes]]:
@@ -215,7 +226,11 @@ def compact(
                 log += raw
                 continue
             found = records(raw)
-            kept = [record for record in found if stays(record, batch, segment)] if batch.base_offset not in gone else []
+            kept = (
+                [record for record in found if stays(record, batch, segment)]
+                if batch.base_offset not in gone
+                else []
+            )
             counts["aborted"] += len(found) if batch.base_offset in gone else 0
             log += raw if len(kept) == len(found) else _left(raw, batch, kept)
         left.append(replace(segment, log=log))
@@ -235,6 +250,8 @@ def _times_of_sources(
 def _left(raw: bytes, batch: naive.Batch, kept: Sequence[Record]) -> bytes:
     if not kept:
         return naive.emptied(replace(batch, position=0), raw)
-    newest = batch.max_timestamp if batch.attributes & 8 else max([-1, *(record.timestamp for record in kept)])
+    newest = (
+        batch.max_timestamp if batch.attributes & 8 else max([-1, *(record.timestamp for record in kept)])
+    )
     body = CODECS[batch.attributes & 7][1](b"".join(record.raw for record in kept))
     return _sealed(raw, body, max_timestamp=newest, count=len(kept))

@@ -39,7 +39,7 @@ def content_findings(
         yield from found[index]
 
 
-def _finding(item: ContentItem, problem: ContentError) -> Finding:
+def _finding(item: ContentItem, problem: ContentProblem) -> Finding:
     known = {codec.value: codec.name.lower() for codec in Codec}
     codec = known.get(problem.codec, f"codec {problem.codec}")
     return Finding(
