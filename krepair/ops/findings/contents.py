@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from krepair.checks.catalogue import Finding
+from krepair.fixes.survey import Surveyed, place_of
 from krepair.formats.compression import Codec
 from krepair.logdir.values import LogDir
-from krepair.ops.options import Options
-from krepair.ops.progress import Progress
-from krepair.ops.survey import Surveyed, place_of
+from krepair.options import Options
 from krepair.pipeline.contents import ContentItem, ContentProblem
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.jobs import READ_CONTENTS
+from krepair.pipeline.progress import Progress
 
 
 def content_findings(
