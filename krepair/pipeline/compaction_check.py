@@ -32,7 +32,7 @@ from krepair.pipeline.regenerate import read_into_from
 
 WINDOW_BYTES: Final = 1 << 20
 _SLACK: Final = 16
-_TABLE_ROWS: Final = 1 << 21
+_TABLE_ROWS: Final = 1 << 20
 _FIRST_ROWS: Final = 1 << 12
 _LARGEST_BYTES: Final = 128 << 20
 PARTS: Final = 256
@@ -618,7 +618,7 @@ def _sizes(starts: Int64s) -> Int64s:
 
 
 def join_items(
-    place: Place, rows: Sequence[CheckedRows], rows_at_once: int = 1 << 20
+    place: Place, rows: Sequence[CheckedRows], rows_at_once: int = 1 << 19
 ) -> Iterator[CheckJoinItem]:
     """The items that judge the keys of one partition."""
     counts = np.zeros(PARTS, np.int64)
