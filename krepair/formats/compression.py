@@ -50,11 +50,16 @@ LZ4_MAGIC = b"\x04\x22\x4d\x18"
 LZ4_FIXED_DESCRIPTOR_BYTES = 2
 LZ4_CONTENT_SIZE_FLAG = 0x08
 LZ4_DICTIONARY_FLAG = 0x01
+LZ4_AT_ONCE_BYTES = 1 << 15
 
 # the broker's zstd-jni refuses larger windows too
 ZSTD_MAX_WINDOW_BYTES = 1 << 27
 # four bytes can stand for a block of 128 KiB, so the input goes in by spoonfuls
 ZSTD_INPUT_BYTES = 128
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+ZSTD_BLOCK_BYTES = 1 << 17
+# a frame that cannot give more is taken at once
+ZSTD_AT_ONCE_BYTES = 4 << 20
 
 
 class Stored(Protocol):
@@ -300,6 +305,13 @@ def _lz4(buf: Stored, magic: int) -> Iterator[bytes]:
         front = bytes(buf[:end]) + bytes((lz4_header_checksum(buf, broken=False),))
     else:
         front = bytes(buf[: end + 1])
+    if len(buf) <= LZ4_AT_ONCE_BYTES and not buf[len(LZ4_MAGIC)] & LZ4_CONTENT_SIZE_FLAG:
+        # it can give at most 255 times as much, and claims no size for which memory would be taken
+        whole, used = lz4.frame.decompress(front + bytes(buf[end + 1 :]), return_bytes_read=True)
+        if used != len(buf):
+            raise _BrokenStreamError(f"{len(buf) - used} bytes after the frame")
+        yield whole
+        return
     decompressor = lz4.frame.LZ4FrameDecompressor()
     yield decompressor.decompress(front, CHUNK_BYTES)
     position = end + 1
@@ -318,6 +330,9 @@ def _lz4(buf: Stored, magic: int) -> Iterator[bytes]:
 
 def _zstd(buf: Stored) -> Iterator[bytes]:
     """Frames one after the other are one stream, as for zstd-jni."""
+    if len(buf) <= CHUNK_BYTES and (whole := _zstd_at_once(bytes(buf[:]))) is not None:
+        yield whole
+        return
     new_frame: Callable[[], zstandard.ZstdDecompressionObj] = zstandard.ZstdDecompressor(
         max_window_size=ZSTD_MAX_WINDOW_BYTES
     ).decompressobj
@@ -333,3 +348,36 @@ def _zstd(buf: Stored) -> Iterator[bytes]:
                 return
             frame = new_frame()
     raise _BrokenStreamError("the stream is cut")
+
+
+def _zstd_at_once(stored: bytes) -> bytes | None:
+    """The content of one frame that cannot be large; None for all others, whole or not.
+
+    The frame's block headers say how much it can give at most, so a bomb is left to the patient reader.
+    """
+    place, claimed = _zstd_front(stored)
+    blocks, last = 0, False
+    while not last and place > 0 and place + 3 <= len(stored):
+        head = int.from_bytes(stored[place : place + 3], "little")
+        last, kind, size = bool(head & 1), head >> 1 & 3, head >> 3
+        place += 3 + (1 if kind == 1 else size)
+        blocks += 1
+    most = blocks * ZSTD_BLOCK_BYTES
+    if not last or place not in (len(stored), len(stored) - 4) or max(most, claimed) > ZSTD_AT_ONCE_BYTES:
+        return None
+    try:
+        reader = zstandard.ZstdDecompressor(max_window_size=ZSTD_MAX_WINDOW_BYTES)
+        return bytes(reader.decompress(stored, max_output_size=most))
+    except zstandard.ZstdError:
+        return None
+
+
+def _zstd_front(stored: bytes) -> tuple[int, int]:
+    """Place of the first block header of a frame and the content size that it claims; (-1, 0) for what is none."""
+    if stored[:4] != ZSTD_MAGIC or len(stored) < 6 or stored[4] & 0b11:
+        return -1, 0
+    single = bool(stored[4] & 0b100000)
+    size_bytes = (1 if single else 0, 2, 4, 8)[stored[4] >> 6]
+    place = 5 if single else 6
+    claimed = int.from_bytes(stored[place : place + size_bytes], "little")
+    return place + size_bytes, claimed

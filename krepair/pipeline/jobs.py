@@ -9,6 +9,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from krepair.pipeline import (
+    compaction_check,
+    compaction_tasks,
     contents,
     coordinator_states,
     damage,
@@ -22,6 +24,25 @@ from krepair.pipeline import (
     two_logs,
     txn_indexes,
     verify,
+)
+from krepair.pipeline.compaction_check import (
+    AbortsItem,
+    AbortsResult,
+    CheckItem,
+    CheckJoinItem,
+    CheckJoinResult,
+    CheckResult,
+)
+from krepair.pipeline.compaction_items import (
+    AbortedResult,
+    CompactItem,
+    CompactResult,
+    CompactStageItem,
+    FindAbortedItem,
+    JoinItem,
+    JoinResult,
+    KeysItem,
+    KeysResult,
 )
 from krepair.pipeline.contents import ContentItem, ContentResult
 from krepair.pipeline.coordinator_states import StatesItem, StatesResult
@@ -93,6 +114,14 @@ VERIFY_ABORTED = Task("verify aborted", AbortedItem, Reading, aborted.verify_abo
 VERIFY_MENDED_LOG = Task("verify mended log", MendedLogItem, Reading, logs.verify_mended_log)
 VERIFY_GONE = Task("verify gone", GoneItem, Reading, logs.verify_gone)
 READ_LOG_END = Task("read log end", LogEndItem, LogEnd, checkpoints.read_log_end)
+FIND_ABORTED = Task("find aborted", FindAbortedItem, AbortedResult, compaction_tasks.find_aborted)
+FIND_KEYS = Task("find keys", KeysItem, KeysResult, compaction_tasks.find_keys)
+JOIN_KEYS = Task("join keys", JoinItem, JoinResult, compaction_tasks.join_keys)
+COMPACT = Task("compact", CompactItem, CompactResult, compaction_tasks.compact)
+STAGE_COMPACTED = Task("stage compacted", CompactStageItem, CompactResult, compaction_tasks.stage_compacted)
+FIND_ABORT_RANGES = Task("find abort ranges", AbortsItem, AbortsResult, compaction_check.find_abort_ranges)
+CHECK_KEYS = Task("check keys", CheckItem, CheckResult, compaction_check.check_group)
+CHECK_JOIN = Task("check join", CheckJoinItem, CheckJoinResult, compaction_check.check_join)
 TASKS: dict[str, Task[Any, Any]] = {
     task.name: task
     for task in (
@@ -122,6 +151,14 @@ TASKS: dict[str, Task[Any, Any]] = {
         VERIFY_MENDED_LOG,
         VERIFY_GONE,
         READ_LOG_END,
+        FIND_ABORTED,
+        FIND_KEYS,
+        JOIN_KEYS,
+        COMPACT,
+        STAGE_COMPACTED,
+        FIND_ABORT_RANGES,
+        CHECK_KEYS,
+        CHECK_JOIN,
     )
 }
 

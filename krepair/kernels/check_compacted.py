@@ -1,0 +1,680 @@
+"""The proof of key compaction: a source and its result, record by record, side by side.
+
+It shares nothing with the kernels that compact: it reads records in its own way, and tells keys apart by a polynomial
+over the field of 2^61-1 elements, at two points that are drawn anew for each verification (Carter and Wegman: two
+different keys of n bytes meet with a chance of at most (n/7 / 2^61)^2). One row per key goes to the join: the last
+committed record of the source, whether that may go, and the record of the result.
+
+Source: DefaultRecord, DefaultRecordBatch, LegacyRecord (2.2.1, 3.9); KIP-98 for markers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from krepair.formats import batch_v2, message_set
+from krepair.kernels.jit import inlined, kernel
+from krepair.kernels.words import be16, be32, be64, byte_at, le64, product_high, product_low
+
+_H = {name: batch_v2.HEADER.place(name) for name in batch_v2.HEADER.names}
+HEADER: Final = batch_v2.HEADER_SIZE
+OVERHEAD: Final = batch_v2.LOG_OVERHEAD
+_MAGIC, _LENGTH, _ATTRIBUTES, _DELTA = (
+    _H["magic"],
+    _H["batch_length"],
+    _H["attributes"],
+    _H["last_offset_delta"],
+)
+_BASE_TIME, _MAX_TIME, _PRODUCER, _COUNT, _CRC = (
+    _H["base_timestamp"],
+    _H["max_timestamp"],
+    _H["producer_id"],
+    _H["record_count"],
+    _H["crc"],
+)
+_EPOCH: Final = _H["partition_leader_epoch"]
+_OLD_ATTRIBUTES: Final = message_set.HEADER_V0.place("attributes")
+_OLD_TIME: Final = message_set.HEADER_V1.place("timestamp")
+_V0_SIZE, _V1_SIZE = message_set.HEADER_V0.size, message_set.HEADER_V1.size
+CONTROL, TRANSACTIONAL, CODEC, APPEND_TIME, STAMP = (
+    batch_v2.CONTROL,
+    batch_v2.TRANSACTIONAL,
+    batch_v2.CODEC_MASK,
+    batch_v2.LOG_APPEND_TIME,
+    batch_v2.DELETE_HORIZON,
+)
+_KEPT_OF_EMPTY: Final = APPEND_TIME | TRANSACTIONAL | CONTROL
+
+# how a call ended
+NEED_SOURCE: Final = 0
+NEED_RESULT: Final = 1
+TABLE_FULL: Final = 2
+SLOW: Final = 3  # compressed, or passes a window: batch by batch
+DONE: Final = 4
+BAD_SOURCE: Final = 5
+NOT_IN_SOURCE: Final = 6  # a batch or record of the result that the source has not
+CHANGED: Final = 7  # a record that is not verbatim
+HEADER_CHANGED: Final = 8
+KEYLESS_GONE: Final = 9
+ABORTED_STAYS: Final = 10
+TEXTS: Final = {
+    BAD_SOURCE: "the source cannot be read here",
+    NOT_IN_SOURCE: "the result has a batch or a record that the source has not",
+    CHANGED: "a record of the result is not verbatim that of the source",
+    HEADER_CHANGED: "a field of the header is not what it has to be",
+    KEYLESS_GONE: "a record without a key is gone",
+    ABORTED_STAYS: "a record of an aborted transaction is in the result",
+}
+
+# columns of a row: two hashes, last source offset + 1, whether that may go, offset + 1 in the result, 1: two of those
+ROW_WORDS: Final = 6
+R_LAST, R_MAY_GO, R_RESULT, R_TWICE = 2, 3, 4, 5
+
+# scalars of the state
+C_SOURCE: Final = 0  # place in the source's window
+C_RESULT: Final = 1  # place in the result's
+C_ROWS: Final = 2
+C_RECORDS: Final = 3  # of the source
+C_KEPT: Final = 4  # of the result
+C_LEFT: Final = 5  # records of the source's batch at hand
+C_RESULT_LEFT: Final = 6  # of the result's
+C_MAX_TIME: Final = 7  # greatest of the records of the result's batch at hand
+C_KEY: Final = 8  # of the record that was read: place, size, value size, offset delta, time delta
+C_FORCED: Final = 13  # records of the result that stay only as the last of their group
+CHECK_STATE: Final = 14
+
+# what is known of the batch at hand
+B_BASE: Final = 0
+B_TIME: Final = 1
+B_ABORTED: Final = 2
+B_TOMBSTONES_GO: Final = 3
+B_MODE: Final = 4
+BATCH_FACTS: Final = 5
+ALL_GONE: Final = 0
+COMPARE: Final = 1
+SAME: Final = 2  # the result's batch has the same bytes
+
+# inputs
+I_NOW_MS: Final = 0
+I_HORIZON: Final = 1  # whether the horizon has passed for what has no stamp
+I_FORCED: Final = 2
+CHECK_INPUTS: Final = 3
+
+_P = np.uint64((1 << 61) - 1)
+_61, _3, _56 = np.uint64(61), np.uint64(3), np.uint64(56)
+_7_BYTES = np.uint64((1 << 56) - 1)
+
+
+@inlined
+def _step(sum_so_far: Any, point: Any, chunk: Any) -> Any:
+    low = product_low(sum_so_far, point)
+    high = product_high(sum_so_far, point)
+    total = (low & _P) + ((low >> _61) | (high << _3)) + chunk
+    total = (total & _P) + (total >> _61)
+    return total - _P if total >= _P else total
+
+
+@kernel
+def fingerprint(buf: Any, start: Any, size: Any, point_1: Any, point_2: Any) -> Any:
+    """The polynomial with the bytes of a key as coefficients, seven at a time, at two points.
+
+    ``buf`` has 8 bytes more than the key; their values do not matter.
+    """
+    first = second = np.uint64(size) + np.uint64(1)
+    place = np.int64(start)
+    left = np.int64(size)
+    while left > 0:
+        chunk = le64(buf, place) & _7_BYTES
+        if left < 7:
+            chunk &= (np.uint64(1) << np.uint64(8 * left)) - np.uint64(1)
+        first = _step(first, point_1, chunk)
+        second = _step(second, point_2, chunk)
+        place += 7
+        left -= 7
+    return first, second
+
+
+@inlined
+def _row(table: Any, first: Any, second: Any, state: Any) -> Any:
+    mask = np.uint64(table.shape[0] - 1)
+    slot = (first ^ (first >> np.uint64(29))) & mask
+    while table[slot, 5] & np.uint64(2) != 0 and (table[slot, 0] != first or table[slot, 1] != second):
+        slot = (slot + np.uint64(1)) & mask
+    if table[slot, 5] & np.uint64(2) == 0:
+        table[slot, 0] = first
+        table[slot, 1] = second
+        table[slot, 5] = np.uint64(2)
+        state[C_ROWS] += 1
+    return slot
+
+
+@inlined
+def _seen(table: Any, slot: Any, offset: Any, may_go: Any) -> None:
+    """A committed record of the source."""
+    if table[slot, R_LAST] < np.uint64(offset + 1):
+        table[slot, R_LAST] = np.uint64(offset + 1)
+        table[slot, R_MAY_GO] = np.uint64(1 if may_go else 0)
+
+
+@inlined
+def _in_result(table: Any, slot: Any, offset: Any) -> None:
+    if table[slot, R_RESULT] != 0 and table[slot, R_RESULT] != np.uint64(offset + 1):
+        table[slot, R_TWICE] |= np.uint64(1)
+    table[slot, R_RESULT] = max(table[slot, R_RESULT], np.uint64(offset + 1))
+
+
+@kernel
+def join_rows(rows: Any, table: Any, state: Any) -> None:
+    """Put rows of several tables together."""
+    for number in range(rows.shape[0]):
+        slot = _row(table, rows[number, 0], rows[number, 1], state)
+        if rows[number, R_LAST] != 0:
+            _seen(table, slot, np.int64(rows[number, R_LAST]) - 1, rows[number, R_MAY_GO] != 0)
+        if rows[number, R_RESULT] != 0:
+            _in_result(table, slot, np.int64(rows[number, R_RESULT]) - 1)
+        table[slot, R_TWICE] |= rows[number, R_TWICE] & np.uint64(1)
+
+
+@kernel
+def judge_rows(table: Any) -> Any:
+    """(offset, what is wrong) of a key whose result is not its last record, or (-1, 0).
+
+    1: its last record is not in the result and may not go. 2: another record than the last is in the result, or two
+    are. 3: a record of the result has a key that the source has not.
+    """
+    for slot in range(table.shape[0]):
+        if table[slot, 5] & np.uint64(2) == 0:
+            continue
+        last, result = np.int64(table[slot, R_LAST]) - 1, np.int64(table[slot, R_RESULT]) - 1
+        if last < 0:
+            return result, 3
+        if table[slot, R_TWICE] & np.uint64(1) != 0 or (result >= 0 and result != last):
+            return last, 2
+        if result < 0 and table[slot, R_MAY_GO] == 0:
+            return last, 1
+    return np.int64(-1), 0
+
+
+@kernel
+def _number(buf: Any, at: Any, end: Any) -> Any:
+    """(zig-zag number, place after it); the place is past the end if it does not end in time."""
+    value, shift = np.uint64(0), np.uint64(0)
+    while at < end:
+        byte = np.uint64(byte_at(buf, at))
+        at += 1
+        value |= (byte & np.uint64(127)) << shift
+        if byte < np.uint64(128):
+            return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), np.int64(at)
+        shift += np.uint64(7)
+        if shift > np.uint64(63):
+            break
+    return np.int64(0), np.int64(end + 1)
+
+
+@inlined
+def _short(buf: Any, at: Any, end: Any) -> Any:
+    """As ``_number``; nearly all are of one or two bytes."""
+    one = np.int64(byte_at(buf, at)) if at < end else np.int64(128)
+    two = np.int64(byte_at(buf, at + 1)) if at + 1 < end else np.int64(128)
+    value, after = np.int64(0), np.int64(0)
+    if one < 128:
+        value, after = (one >> 1) ^ -(one & 1), np.int64(at + 1)
+    elif two < 128:
+        raw = (one & 127) | (two << 7)
+        value, after = (raw >> 1) ^ -(raw & 1), np.int64(at + 2)
+    else:
+        value, after = _number(buf, at, end)
+    return value, after
+
+
+@inlined
+def _read(buf: Any, place: Any, end: Any, state: Any) -> Any:
+    """Read the fields of a v2 record that matter; gives the place after it, -1 if it is cut, -2 if it is wrong."""
+    size, at = _short(buf, place, end)
+    stop = at + size
+    after = np.int64(stop)
+    if at > end or stop > end:
+        after = np.int64(-1 if size >= 0 else -2)
+    elif size < 6:
+        after = np.int64(-2)
+    else:
+        state[C_KEY + 4], at = _short(buf, at + 1, stop)
+        state[C_KEY + 3], at = _short(buf, at, stop)
+        key_size, at = _short(buf, at, stop)
+        state[C_KEY], state[C_KEY + 1] = at, key_size
+        value_size, at = _short(buf, at + max(key_size, 0), stop)
+        state[C_KEY + 2] = value_size
+        if at > stop or at + max(value_size, 0) >= stop:
+            after = np.int64(-2)
+    return after
+
+
+@inlined
+def _equal(one: Any, place: Any, other: Any, other_place: Any, size: Any) -> Any:
+    step = np.int64(0)
+    while step + 8 <= size and le64(one, place + step) == le64(other, other_place + step):
+        step += 8
+    while step < size and byte_at(one, place + step) == byte_at(other, other_place + step):
+        step += 1
+    return step >= size
+
+
+@inlined
+def _peek_delta(buf: Any, place: Any, end: Any) -> Any:
+    """(offset delta of the record at a place, place after it), or -1 as the place if it is cut, -2 if it is wrong."""
+    size, at = _short(buf, place, end)
+    stop = at + size
+    after = np.int64(stop)
+    delta = np.int64(-1)
+    if at > end or stop > end:
+        after = np.int64(-1 if size >= 0 else -2)
+    elif size < 6:
+        after = np.int64(-2)
+    else:
+        _, at = _short(buf, at + 1, stop)
+        delta, at = _short(buf, at, stop)
+    return delta, after
+
+
+@kernel
+def check_records(  # noqa: PLR0911
+    source: Any, source_end: Any, result: Any, result_end: Any, batch: Any, forced: Any, points: Any, table: Any,
+    state: Any,
+) -> Any:  # fmt: skip
+    """Hold the records of one v2 batch against those that are left of it.
+
+    Args:
+        source: uint8[W], 8 bytes more than are read, uncompressed records; the next one is at ``C_SOURCE``.
+        source_end: bytes of it that are valid.
+        result: uint8[V], of the result, the next one at ``C_RESULT``.
+        result_end: bytes of it that are valid.
+        batch: int64[BATCH_FACTS].
+        forced: offset of a record that may stay whatever it is, -1.
+        points: uint64[2] of the polynomial.
+        table: uint64[2**k, ROW_WORDS].
+        state: int64[CHECK_STATE].
+
+    Returns:
+        ``DONE`` when no record is left on either side; ``NEED_SOURCE``, ``NEED_RESULT``, ``TABLE_FULL``, or what is
+        wrong.
+    """
+    limit = table.shape[0] >> 1
+    mode = batch[B_MODE]
+    while state[C_LEFT] > 0:
+        if state[C_ROWS] >= limit:
+            return TABLE_FULL
+        place = np.int64(state[C_SOURCE])
+        after = _read(source, place, source_end, state)
+        if after < 0:
+            return NEED_SOURCE if after == -1 else BAD_SOURCE
+        offset = batch[B_BASE] + state[C_KEY + 3]
+        kept = mode == SAME
+        if mode == COMPARE and state[C_RESULT_LEFT] > 0:
+            at = np.int64(state[C_RESULT])
+            delta, result_after = _peek_delta(result, at, result_end)
+            if result_after < 0:
+                return NEED_RESULT if result_after == -1 else CHANGED
+            if delta < state[C_KEY + 3]:
+                return NOT_IN_SOURCE
+            if delta == state[C_KEY + 3]:
+                if result_after - at != after - place or not _equal(source, place, result, at, after - place):
+                    return CHANGED
+                kept = True
+                state[C_RESULT] = result_after
+                state[C_RESULT_LEFT] -= 1
+        state[C_RECORDS] += 1
+        if kept:
+            state[C_KEPT] += 1
+            state[C_MAX_TIME] = max(state[C_MAX_TIME], batch[B_TIME] + state[C_KEY + 4])
+        if batch[B_ABORTED] != 0:
+            if kept:
+                return ABORTED_STAYS
+        elif state[C_KEY + 1] < 0:
+            if not kept:
+                return KEYLESS_GONE
+        else:
+            first, second = fingerprint(source, state[C_KEY], state[C_KEY + 1], points[0], points[1])
+            slot = _row(table, first, second, state)
+            _seen(table, slot, offset, state[C_KEY + 2] < 0 and batch[B_TOMBSTONES_GO] != 0)
+            if kept and offset == forced:
+                state[C_FORCED] += 1
+                _forced(table, slot, offset)
+            elif kept:
+                _in_result(table, slot, offset)
+        state[C_SOURCE] = after
+        state[C_LEFT] -= 1
+    if state[C_RESULT_LEFT] > 0:
+        return NOT_IN_SOURCE
+    return DONE
+
+
+@inlined
+def _forced(table: Any, slot: Any, offset: Any) -> None:
+    """A record that stays as the last of its group: if it is the last of its key too, that is where it is."""
+    if table[slot, R_LAST] == np.uint64(offset + 1):
+        table[slot, R_MAY_GO] = np.uint64(1)
+
+
+@kernel
+def check_messages(
+    source: Any, source_end: Any, base: Any, result: Any, result_end: Any, result_base: Any, batch: Any, forced: Any,
+    points: Any, table: Any, state: Any,
+) -> Any:  # fmt: skip
+    """Hold v0 or v1 messages, plain or taken out of a wrapper, against those that are left; all lie in memory.
+
+    Args:
+        source: uint8[W] with 8 bytes more.
+        source_end: bytes of it that are valid.
+        base: added to the stored offsets of the source.
+        result: uint8[V].
+        result_end: bytes of it that are valid.
+        result_base: added to the stored offsets of the result.
+        batch: int64[BATCH_FACTS].
+        forced: offset of a record that may stay whatever it is, -1.
+        points: uint64[2].
+        table: uint64[2**k, ROW_WORDS] with room for all of them.
+        state: int64[CHECK_STATE].
+    """
+    place, at = np.int64(0), np.int64(0)
+    while place < source_end:
+        size = be32(source, place + 8) + OVERHEAD
+        front = _V1_SIZE if byte_at(source, place + _MAGIC) == 1 else _V0_SIZE
+        if size < front + 8 or place + size > source_end:
+            return BAD_SOURCE
+        key_size = be32(source, place + front)
+        if key_size > size - front - 8:
+            return BAD_SOURCE
+        value_size = be32(source, place + front + 4 + max(key_size, 0))
+        offset = base + be64(source, place)
+        kept = False
+        if at < result_end:
+            result_size = be32(result, at + 8) + OVERHEAD
+            result_offset = result_base + be64(result, at)
+            if result_offset < offset:
+                return NOT_IN_SOURCE
+            if result_offset == offset:
+                if (
+                    result_size != size
+                    or at + size > result_end
+                    or not _equal(source, place, result, at, size)
+                ):
+                    return CHANGED
+                kept = True
+                at += size
+        state[C_RECORDS] += 1
+        if kept:
+            state[C_KEPT] += 1
+            if front == _V1_SIZE:
+                state[C_MAX_TIME] = max(state[C_MAX_TIME], be64(source, place + _OLD_TIME))
+        if key_size < 0:
+            if not kept:
+                return KEYLESS_GONE
+        else:
+            first, second = fingerprint(source, place + front + 4, key_size, points[0], points[1])
+            slot = _row(table, first, second, state)
+            _seen(table, slot, offset, value_size < 0 and batch[B_TOMBSTONES_GO] != 0)
+            if kept and offset == forced:
+                state[C_FORCED] += 1
+                _forced(table, slot, offset)
+            elif kept:
+                _in_result(table, slot, offset)
+        place += size
+    return NOT_IN_SOURCE if at < result_end else DONE
+
+
+@inlined
+def _aborted(ranges: Any, producer_id: Any, offset: Any) -> Any:
+    """Whether an offset lies between the marker before and an abort marker of its producer.
+
+    ``ranges``: int64[N, 3] (producer id, offset of the marker before or -1, offset of the abort marker), ascending.
+    """
+    low, high = 0, ranges.shape[0]
+    while low < high:
+        middle = (low + high) >> 1
+        if ranges[middle, 0] < producer_id or (
+            ranges[middle, 0] == producer_id and ranges[middle, 2] < offset
+        ):
+            low = middle + 1
+        else:
+            high = middle
+    return low < ranges.shape[0] and ranges[low, 0] == producer_id and ranges[low, 1] < offset
+
+
+@kernel
+def batch_facts(head: Any, place: Any, ranges: Any, inputs: Any, facts: Any) -> None:
+    """What the header of a v2 batch says of its records.
+
+    Args:
+        head: uint8[W] with the header at ``place``.
+        place: of it.
+        ranges: int64[N, 3], see ``_aborted``.
+        inputs: int64[CHECK_INPUTS].
+        facts: int64[BATCH_FACTS], out; ``B_MODE`` is left as it is.
+    """
+    attributes = be16(head, place + _ATTRIBUTES)
+    facts[B_BASE] = be64(head, place)
+    facts[B_TIME] = be64(head, place + _BASE_TIME)
+    transactional = attributes & TRANSACTIONAL != 0
+    facts[B_ABORTED] = (
+        1 if transactional and _aborted(ranges, be64(head, place + _PRODUCER), facts[B_BASE]) else 0
+    )
+    goes = facts[B_TIME] <= inputs[I_NOW_MS] if attributes & STAMP != 0 else inputs[I_HORIZON] != 0
+    facts[B_TOMBSTONES_GO] = 1 if goes else 0
+
+
+@kernel
+def header_is_right(source: Any, place: Any, result: Any, at: Any, max_time: Any) -> Any:
+    """Whether the header of a batch of the result is that of its source, but for what has to be another.
+
+    Args:
+        source: uint8[W], the source's header at ``place``.
+        place: of it.
+        result: uint8[V], the result's header at ``at``; its CRC was checked.
+        at: of it.
+        max_time: greatest time of the records that are left, if any.
+    """
+    count = be32(result, at + _COUNT)
+    attributes = be16(source, place + _ATTRIBUTES)
+    same = (
+        be64(source, place) == be64(result, at)
+        and be32(source, place + _EPOCH) == be32(result, at + _EPOCH)
+        and byte_at(result, at + _MAGIC) == 2
+        and be32(source, place + _DELTA) == be32(result, at + _DELTA)
+        and _equal(source, place + _PRODUCER, result, at + _PRODUCER, _COUNT - _PRODUCER)
+    )
+    if count == 0:
+        same = (
+            same
+            and be32(result, at + _LENGTH) == HEADER - OVERHEAD
+            and be16(result, at + _ATTRIBUTES) == attributes & _KEPT_OF_EMPTY
+            and be64(result, at + _BASE_TIME) == -1
+            and be64(source, place + _MAX_TIME) == be64(result, at + _MAX_TIME)
+        )
+    else:
+        wanted = be64(source, place + _MAX_TIME) if attributes & APPEND_TIME != 0 else max_time
+        same = (
+            same
+            and be16(result, at + _ATTRIBUTES) == attributes
+            and be64(source, place + _BASE_TIME) == be64(result, at + _BASE_TIME)
+            and be64(result, at + _MAX_TIME) == wanted
+        )
+    return same
+
+
+@kernel
+def check_window(  # noqa: PLR0911
+    source: Any, source_filled: Any, source_left: Any, result: Any, result_filled: Any, result_left: Any, ranges: Any,
+    inputs: Any, points: Any, table: Any, state: Any, facts: Any,
+) -> Any:  # fmt: skip
+    """Hold batches that lie whole and uncompressed in two windows against each other.
+
+    Args:
+        source: uint8[W] with 8 bytes more; the next batch is at ``C_SOURCE``.
+        source_filled: bytes of it that are valid.
+        source_left: bytes of the source behind the window.
+        result: uint8[V] with 8 bytes more; the next batch is at ``C_RESULT``.
+        result_filled: bytes of it that are valid.
+        result_left: bytes of the result behind the window.
+        ranges: int64[N, 3], see ``_aborted``.
+        inputs: int64[CHECK_INPUTS].
+        points: uint64[2].
+        table: uint64[2**k, ROW_WORDS].
+        state: int64[CHECK_STATE].
+        facts: int64[BATCH_FACTS], room for those of a batch.
+    """
+    limit = table.shape[0] >> 1
+    while True:
+        place, at = np.int64(state[C_SOURCE]), np.int64(state[C_RESULT])
+        if place + 17 > source_filled:
+            return NEED_SOURCE if source_left > 0 or place < source_filled else DONE
+        if at + 17 > result_filled and result_left > 0:
+            return NEED_RESULT
+        magic = np.int64(byte_at(source, place + _MAGIC))
+        size = be32(source, place + _LENGTH) + OVERHEAD
+        if magic > 2 or size < _V0_SIZE or place + size > source_filled + source_left:
+            return BAD_SOURCE
+        if place + size > source_filled:
+            return SLOW if place == 0 else NEED_SOURCE
+        base = be64(source, place)
+        there = at < result_filled
+        result_size = be32(result, at + _LENGTH) + OVERHEAD if there else 0
+        if there and at + result_size > result_filled and result_left > 0:
+            return SLOW if at == 0 else NEED_RESULT
+        if magic < 2:
+            if byte_at(source, place + _OLD_ATTRIBUTES) & CODEC != 0:
+                return SLOW
+            if state[C_ROWS] >= limit:
+                return TABLE_FULL
+            same = there and be64(result, at) == base
+            if there and be64(result, at) < base:
+                return NOT_IN_SOURCE
+            facts[B_TOMBSTONES_GO] = inputs[I_HORIZON]
+            found = check_messages(
+                source[place:], size, 0, result[at:], result_size if same else 0, 0, facts, inputs[I_FORCED], points,
+                table, state,
+            )  # fmt: skip
+            if found != DONE:
+                return found
+            state[C_SOURCE] = place + size
+            if same:
+                state[C_RESULT] = at + result_size
+            continue
+        same = there and be64(result, at) == base
+        if there and be64(result, at) < base:
+            return NOT_IN_SOURCE
+        attributes = be16(source, place + _ATTRIBUTES)
+        count = be32(source, place + _COUNT)
+        identical = same and result_size == size and _equal(source, place, result, at, size)
+        if attributes & CONTROL != 0 or count == 0:
+            if (
+                same
+                and not identical
+                and not (be32(result, at + _COUNT) == 0 and header_is_right(source, place, result, at, 0))
+            ):
+                return HEADER_CHANGED
+        elif attributes & CODEC != 0:
+            return SLOW
+        else:
+            if state[C_ROWS] + count > limit:
+                return TABLE_FULL if state[C_ROWS] > 0 else SLOW
+            batch_facts(source, place, ranges, inputs, facts)
+            facts[B_MODE] = SAME if identical else COMPARE if same else ALL_GONE
+            if same and be16(result, at + _ATTRIBUTES) & CODEC != 0:
+                return HEADER_CHANGED
+            state[C_SOURCE], state[C_RESULT] = place + HEADER, at + HEADER
+            state[C_LEFT], state[C_MAX_TIME] = count, -1
+            state[C_RESULT_LEFT] = be32(result, at + _COUNT) if same and not identical else 0
+            found = check_records(
+                source, place + size, result, at + result_size, facts, inputs[I_FORCED], points, table, state
+            )
+            if found != DONE or state[C_SOURCE] != place + size:
+                return found if found > DONE else BAD_SOURCE
+            if facts[B_MODE] == COMPARE:
+                end = state[C_RESULT] if be32(result, at + _COUNT) > 0 else at + HEADER
+                if end != at + result_size or not header_is_right(
+                    source, place, result, at, state[C_MAX_TIME]
+                ):
+                    return HEADER_CHANGED
+        state[C_SOURCE] = place + size
+        state[C_RESULT] = at + result_size if same else at
+
+
+@inlined
+def _producer_slot(producers: Any, producer_id: Any) -> Any:
+    mask = producers.shape[0] - 1
+    slot = np.int64((np.uint64(producer_id) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20)) & mask
+    while producers[slot, 0] >= 0 and producers[slot, 0] != producer_id:
+        slot = (slot + 1) & mask
+    return slot
+
+
+@kernel
+def enter_producers(old: Any, producers: Any) -> None:
+    """Enter known producers into a larger table."""
+    for row in range(old.shape[0]):
+        if old[row, 0] >= 0:
+            slot = _producer_slot(producers, old[row, 0])
+            producers[slot, :] = old[row, :]
+
+
+@kernel
+def abort_ranges(
+    buf: Any, filled: Any, position: Any, file_size: Any, producers: Any, out: Any, state: Any
+) -> Any:
+    """Note the aborted transactions of batches whose headers lie in a window.
+
+    Args:
+        buf: uint8[W].
+        filled: bytes of it that are valid.
+        position: of place 0 in the file.
+        file_size: of the file.
+        producers: int64[2**k, 3] (producer id or -1, offset of its last marker or -1, whether it has data since).
+        out: int64[N, 3], out: (producer id, offset of the marker before, offset of the abort marker).
+        state: int64[3]: place of the next batch, ranges so far, producers so far.
+
+    Returns:
+        0 at the end of the window, 1 when ``producers`` or ``out`` is full, 2 where there is no batch.
+    """
+    while position + state[0] < file_size:
+        place = np.int64(state[0])
+        if place + 17 > filled:
+            return 0
+        size = be32(buf, place + _LENGTH) + OVERHEAD
+        magic = byte_at(buf, place + _MAGIC)
+        if magic > 2 or size < _V0_SIZE or position + place + size > file_size:
+            return 2
+        if magic < 2:
+            state[0] += size
+            continue
+        if place + min(size, HEADER + 32) > filled:
+            return 0
+        producer_id = be64(buf, place + _PRODUCER)
+        attributes = be16(buf, place + _ATTRIBUTES)
+        if producer_id >= 0 and attributes & TRANSACTIONAL != 0:
+            if state[1] >= out.shape[0] or 2 * state[2] >= producers.shape[0]:
+                return 1
+            slot = _producer_slot(producers, producer_id)
+            if producers[slot, 0] < 0:
+                producers[slot, 0], producers[slot, 1], producers[slot, 2] = producer_id, -1, 0
+                state[2] += 1
+            if attributes & CONTROL == 0:
+                producers[slot, 2] = 1
+            elif be32(buf, place + _COUNT) > 0:
+                at = np.int64(place + HEADER)
+                end = min(place + size, filled)
+                _, at = _number(buf, at, end)
+                _, at = _number(buf, at + 1, end)
+                _, at = _number(buf, at, end)
+                _, at = _number(buf, at, end)
+                kind = be16(buf, at + 2) if at + 4 <= end else -1
+                if kind == 0 or kind == 1:  # noqa: PLR1714
+                    offset = be64(buf, place)
+                    if kind == 0 and producers[slot, 2] != 0:
+                        row = state[1]
+                        out[row, 0], out[row, 1], out[row, 2] = producer_id, producers[slot, 1], offset
+                        state[1] += 1
+                    producers[slot, 1], producers[slot, 2] = offset, 0
+        state[0] += size
+    return 0

@@ -1,0 +1,499 @@
+"""The second wave of key compaction: a log without the records that go; what stays is copied verbatim.
+
+A batch of which nothing goes is copied as it is. One that loses records keeps its header but for length, count, CRC
+and, under create time, the maximum timestamp. One that loses all becomes the empty header that Kafka's cleaner writes.
+
+Source: MemoryRecords.filterTo and DefaultRecordBatch.writeEmptyHeader (2.2.1, 3.9), KIP-534 for stamps.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from krepair.formats import batch_v2
+from krepair.kernels.compact_keys import (
+    BAD_ORDER,
+    BAD_RECORD,
+    CODEC_MASK,
+    CONTROL,
+    NEED_BYTES,
+    NO_BATCH,
+    OTHER,
+    OUTPUT_FULL,
+    TRANSACTIONAL,
+)
+from krepair.kernels.compact_records import (
+    F_KEY_SIZE,
+    F_OFFSET,
+    F_TIMESTAMP,
+    F_VALUE_SIZE,
+    FIELD_COUNT,
+    is_aborted,
+    read_message,
+    read_record,
+)
+from krepair.kernels.jit import inlined, kernel
+from krepair.kernels.legacy import OLD_MIN_LENGTH_V0, SMALLEST_BYTES
+from krepair.kernels.scan_window import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    CRC,
+    HEADER,
+    LAST_DELTA,
+    LENGTH,
+    LENGTH_END,
+    MAGIC,
+    MAX_TIMESTAMP,
+    MIN_LENGTH,
+    PRODUCER_ID,
+    RECORD_COUNT,
+)
+from krepair.kernels.words import be16, be32, be64, byte_at, crc32c_update
+
+LOG_APPEND_TIME, DELETE_HORIZON = batch_v2.LOG_APPEND_TIME, batch_v2.DELETE_HORIZON
+KEPT_OF_EMPTY: Final = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
+
+# scalars of the state
+F_PLACE: Final = 0  # in the window
+F_OUT: Final = 1  # bytes written to the output
+F_CURSOR: Final = 2  # first of the offsets that stay which is not below the batch at hand
+F_LAST_OFFSET: Final = 3  # of the last record of the batch at hand
+F_KEPT: Final = 4  # records of the batch at hand that stay
+F_MAX_TIMESTAMP: Final = 5  # greatest of them
+F_KEPT_LAST: Final = 6  # stored offset of the last message of a wrapper that stays
+FIELDS: Final = 7  # of the record at hand
+FILTER_STATE: Final = FIELDS + FIELD_COUNT
+
+# inputs
+N_NOW_MS: Final = 0
+N_DROP_UNSTAMPED: Final = 1  # whether tombstones without a stamp may go
+N_FORCED: Final = 2  # offset of a record that stays whatever it is, -1
+N_KEYLESS: Final = 3  # whether there may be records without key
+INPUT_SIZE: Final = 4
+
+# tallies
+T_RECORDS: Final = 0  # data records met
+T_KEPT: Final = 1
+T_SUPERSEDED: Final = 2
+T_ABORTED: Final = 3
+T_KEYLESS: Final = 4  # they stay
+T_TOMBSTONES_DROPPED: Final = 5
+T_TOMBSTONES_KEPT: Final = 6
+T_UNSTAMPED: Final = 7  # tombstones, last of their key, without a stamp: their segment's time decides
+T_STAMP_PAST: Final = 8
+T_STAMP_TO_COME: Final = 9
+T_UNSTAMPED_BYTES: Final = 10
+T_REWRITTEN: Final = 11  # batches, v0 and v1 wrappers too
+T_EMPTIED: Final = 12  # batches
+T_OLD_GONE: Final = 13  # v0 and v1 messages or wrappers of which nothing is left
+T_FORCED: Final = 14  # records that stay only as the last of their group
+TALLY_COUNT: Final = 15
+
+UNSTAMPED: Final = 0
+STAMP_PAST: Final = 1
+STAMP_TO_COME: Final = 2
+
+
+@inlined
+def _copied(buf: Any, start: Any, end: Any, out: Any, to: Any) -> Any:
+    for step in range(np.uint64(end - start)):
+        out[np.uint64(to) + step] = buf[np.uint64(start) + step]
+    return to + end - start
+
+
+@inlined
+def _put32(out: Any, place: Any, value: Any) -> None:
+    for step in range(4):
+        out[place + step] = np.uint8((np.int64(value) >> (24 - 8 * step)) & 0xFF)
+
+
+@inlined
+def _put64(out: Any, place: Any, value: Any) -> None:
+    for step in range(8):
+        out[place + step] = np.uint8((np.int64(value) >> (56 - 8 * step)) & 0xFF)
+
+
+@kernel
+def _write_empty(out: Any, place: Any) -> None:
+    """Make the header that was copied to a place that of an emptied batch."""
+    attributes = be16(out, place + ATTRIBUTES) & KEPT_OF_EMPTY
+    _put32(out, place + LENGTH, MIN_LENGTH)
+    out[place + ATTRIBUTES] = 0
+    out[place + ATTRIBUTES + 1] = np.uint8(attributes)
+    _put64(out, place + BASE_TIMESTAMP, -1)
+    _put32(out, place + RECORD_COUNT, 0)
+    _put32(out, place + CRC, crc32c_update(0, out, place + ATTRIBUTES, place + HEADER))
+
+
+@kernel
+def write_rewritten(out: Any, place: Any, size: Any, kept: Any, max_timestamp: Any, crc: Any) -> None:
+    """Make the header that was copied to a place that of a batch with fewer records.
+
+    Args:
+        out: uint8[W].
+        place: of the header.
+        size: bytes of the new batch, its header too.
+        kept: records in it.
+        max_timestamp: greatest of theirs; ignored under log append time.
+        crc: CRC-32C of its bytes behind the header if they are not in ``out``, else -1.
+    """
+    _put32(out, place + LENGTH, size - LENGTH_END)
+    _put32(out, place + RECORD_COUNT, kept)
+    if be16(out, place + ATTRIBUTES) & LOG_APPEND_TIME == 0:
+        _put64(out, place + MAX_TIMESTAMP, max_timestamp)
+    if crc < 0:
+        _put32(out, place + CRC, crc32c_update(0, out, place + ATTRIBUTES, place + size))
+
+
+@inlined
+def first_not_below(stays: Any, offset: Any) -> Any:
+    """Place of the first of ascending offsets that is not below one."""
+    low, high = 0, stays.shape[0]
+    while low < high:
+        middle = (low + high) >> 1
+        if stays[middle] < offset:
+            low = middle + 1
+        else:
+            high = middle
+    return np.int64(low)
+
+
+@inlined
+def _is_winner(offset: Any, stays: Any, state: Any) -> Any:
+    cursor = state[F_CURSOR]
+    if cursor > 0 and stays[cursor - 1] >= offset:  # v0 wrappers say their offsets themselves
+        cursor = first_not_below(stays, offset)
+    while cursor < stays.shape[0] and stays[cursor] < offset:
+        cursor += 1
+    state[F_CURSOR] = cursor
+    return cursor < stays.shape[0] and stays[cursor] == offset
+
+
+@inlined
+def _record_stays(
+    offset: Any, size: Any, fields: Any, stamp: Any, stays: Any, inputs: Any, state: Any, tallies: Any
+) -> Any:
+    tallies[T_RECORDS] += 1
+    keeps = False
+    if fields[F_KEY_SIZE] < 0:
+        keeps = True
+        tallies[T_KEYLESS] += 1
+    elif _is_winner(offset, stays, state):
+        keeps = True
+        if fields[F_VALUE_SIZE] < 0:
+            if stamp == UNSTAMPED:
+                tallies[T_UNSTAMPED] += 1
+                tallies[T_UNSTAMPED_BYTES] += size
+                keeps = inputs[N_DROP_UNSTAMPED] == 0
+            elif stamp == STAMP_PAST:
+                tallies[T_STAMP_PAST] += 1
+                keeps = False
+            else:
+                tallies[T_STAMP_TO_COME] += 1
+            if keeps or offset == inputs[N_FORCED]:
+                tallies[T_TOMBSTONES_KEPT] += 1
+            else:
+                tallies[T_TOMBSTONES_DROPPED] += 1
+    elif offset != inputs[N_FORCED]:
+        tallies[T_SUPERSEDED] += 1
+    if not keeps and offset == inputs[N_FORCED]:
+        keeps = True
+        tallies[T_FORCED] += 1
+    if keeps:
+        tallies[T_KEPT] += 1
+    return keeps
+
+
+@inlined
+def stamp_of(attributes: Any, base_timestamp: Any, now_ms: Any) -> Any:
+    """Whether the tombstones of a v2 batch have a stamp, and whether it is past."""
+    stamp = UNSTAMPED
+    if attributes & DELETE_HORIZON != 0:
+        stamp = STAMP_PAST if base_timestamp <= now_ms else STAMP_TO_COME
+    return stamp
+
+
+@kernel
+def filter_records(
+    buf: Any,
+    place: Any,
+    end: Any,
+    left: Any,
+    header: Any,
+    stays: Any,
+    inputs: Any,
+    state: Any,
+    tallies: Any,
+    out: Any,
+) -> Any:
+    """Copy the records of one v2 batch that stay; they lie uncompressed in a buffer.
+
+    Args:
+        buf: uint8[W].
+        place: of the next record.
+        end: bytes of the buffer that are valid.
+        left: how many records the batch still has.
+        header: uint8[61] of the batch.
+        stays: int64[N] offsets of the last record of each key, ascending.
+        inputs: int64[INPUT_SIZE].
+        state: int64[FILTER_STATE]; ``F_LAST_OFFSET`` is the base offset - 1 at first.
+        tallies: int64[TALLY_COUNT].
+        out: uint8[V], out, from ``F_OUT`` on; at least as much room as bytes are read.
+
+    Returns:
+        (status, records read, place after them).
+    """
+    fields = state[FIELDS:]
+    stamp = stamp_of(be16(header, ATTRIBUTES), be64(header, BASE_TIMESTAMP), inputs[N_NOW_MS])
+    return _filter(
+        buf,
+        place,
+        end,
+        left,
+        be64(header, BASE_OFFSET),
+        be32(header, LAST_DELTA),
+        be64(header, BASE_TIMESTAMP),
+        stamp,
+        stays,
+        inputs,
+        state,
+        tallies,
+        out,
+        fields,
+    )
+
+
+@inlined
+def _filter(
+    buf: Any,
+    place: Any,
+    end: Any,
+    left: Any,
+    base_offset: Any,
+    last_delta: Any,
+    base_timestamp: Any,
+    stamp: Any,
+    stays: Any,
+    inputs: Any,
+    state: Any,
+    tallies: Any,
+    out: Any,
+    fields: Any,
+) -> Any:
+    status = NEED_BYTES
+    read = np.int64(0)
+    at = np.int64(place)
+    while read < left:
+        after = read_record(buf, at, end, fields)
+        if after < 0:
+            status = NEED_BYTES if after == -1 else BAD_RECORD
+            break
+        offset = base_offset + fields[F_OFFSET]
+        if offset <= state[F_LAST_OFFSET] or fields[F_OFFSET] > last_delta:
+            status = BAD_ORDER
+            break
+        state[F_LAST_OFFSET] = offset
+        if _record_stays(offset, after - at, fields, stamp, stays, inputs, state, tallies):
+            state[F_KEPT] += 1
+            state[F_MAX_TIMESTAMP] = max(state[F_MAX_TIMESTAMP], base_timestamp + fields[F_TIMESTAMP])
+            state[F_OUT] = _copied(buf, at, after, out, state[F_OUT])
+        at = after
+        read += 1
+    return status, read, at
+
+
+@kernel
+def filter_messages(
+    buf: Any,
+    place: Any,
+    end: Any,
+    base: Any,
+    stays: Any,
+    inputs: Any,
+    state: Any,
+    tallies: Any,
+    out: Any,
+) -> Any:
+    """Copy the inner messages of a v0 or v1 wrapper that stay.
+
+    Args:
+        buf: uint8[W].
+        place: of the first message.
+        end: bytes of the buffer that are valid.
+        base: added to stored offsets.
+        stays: int64[N] offsets of the last record of each key, ascending.
+        inputs: int64[INPUT_SIZE].
+        state: int64[FILTER_STATE].
+        tallies: int64[TALLY_COUNT].
+        out: uint8[V], out, from ``F_OUT`` on.
+
+    Returns:
+        (status, messages read).
+    """
+    fields = state[FIELDS:]
+    status = NEED_BYTES
+    at = np.int64(place)
+    read = np.int64(0)
+    while at < end:
+        after = read_message(buf, at, end, fields)
+        if after < 0:
+            status = BAD_RECORD
+            break
+        offset = base + fields[F_OFFSET]
+        if _record_stays(offset, after - at, fields, UNSTAMPED, stays, inputs, state, tallies):
+            state[F_KEPT] += 1
+            state[F_KEPT_LAST] = fields[F_OFFSET]
+            state[F_MAX_TIMESTAMP] = max(state[F_MAX_TIMESTAMP], fields[F_TIMESTAMP])
+            state[F_OUT] = _copied(buf, at, after, out, state[F_OUT])
+        at = after
+        read += 1
+    return status, read
+
+
+@inlined
+def _any_stays(first: Any, last: Any, stays: Any, inputs: Any, state: Any) -> Any:
+    """Whether a record of these offsets may stay; moves the cursor up to the first."""
+    cursor = state[F_CURSOR]
+    steps = 0
+    if cursor > 0 and stays[cursor - 1] >= first:
+        cursor = first_not_below(stays, first)
+    while cursor < stays.shape[0] and stays[cursor] < first:
+        cursor += 1
+        steps += 1
+        if steps > 8:
+            cursor = first_not_below(stays, first)
+    state[F_CURSOR] = cursor
+    return (
+        inputs[N_KEYLESS] != 0
+        or (cursor < stays.shape[0] and stays[cursor] <= last)
+        or first <= inputs[N_FORCED] <= last
+    )
+
+
+@kernel
+def filter_window(
+    buf: Any,
+    filled: Any,
+    origin: Any,
+    file_size: Any,
+    aborted: Any,
+    stays: Any,
+    inputs: Any,
+    state: Any,
+    tallies: Any,
+    out: Any,
+) -> Any:
+    """Write what stays of the batches that lie whole in a window, as long as they are not compressed.
+
+    Args:
+        buf: uint8[W]; place 0 is file position ``origin``.
+        filled: bytes of it that are valid.
+        origin: file position of place 0.
+        file_size: where the log ends.
+        aborted: int64[N, 3] (producer id, first offset, offset of the marker), ascending by the first two.
+        stays: int64[N] offsets of the last record of each key, ascending.
+        inputs: int64[INPUT_SIZE].
+        state: int64[FILTER_STATE].
+        tallies: int64[TALLY_COUNT].
+        out: uint8[V], out, from ``F_OUT`` on.
+
+    Returns:
+        A status; the batch at ``F_PLACE`` is untouched, but for ``BAD_RECORD`` and ``BAD_ORDER``.
+    """
+    fields = state[FIELDS:]
+    place = np.int64(state[F_PLACE])
+    status = NEED_BYTES
+    while place + SMALLEST_BYTES <= filled:
+        magic = np.int64(byte_at(buf, place + MAGIC))
+        size = be32(buf, place + LENGTH) + LENGTH_END
+        least = MIN_LENGTH if magic == 2 else OLD_MIN_LENGTH_V0
+        if magic > 2 or size < least + LENGTH_END or origin + place + size > file_size:
+            status = NO_BATCH
+            break
+        end = place + size
+        if magic == 2 and place + HEADER > filled:
+            break
+        if end > filled:
+            status = OTHER if origin + filled >= file_size or size > filled else NEED_BYTES
+            break
+        to = np.int64(state[F_OUT])
+        if to + size > out.shape[0]:
+            status = OUTPUT_FULL if to > 0 else OTHER
+            break
+        base_offset = be64(buf, place + BASE_OFFSET)
+        if magic < 2:
+            if byte_at(buf, place + MAGIC + 1) & CODEC_MASK != 0:
+                status = OTHER
+                break
+            if read_message(buf, place, end, fields) != end:
+                status = BAD_RECORD
+                break
+            if _record_stays(base_offset, size, fields, UNSTAMPED, stays, inputs, state, tallies):
+                state[F_OUT] = _copied(buf, place, end, out, to)
+            else:
+                tallies[T_OLD_GONE] += 1
+            place = end
+            continue
+        attributes = be16(buf, place + ATTRIBUTES)
+        count = be32(buf, place + RECORD_COUNT)
+        if attributes & CONTROL != 0 or count <= 0:
+            state[F_OUT] = _copied(buf, place, end, out, to)
+            place = end
+            continue
+        last_delta = be32(buf, place + LAST_DELTA)
+        goes = attributes & TRANSACTIONAL != 0 and is_aborted(
+            aborted, be64(buf, place + PRODUCER_ID), base_offset
+        )
+        if goes:
+            tallies[T_ABORTED] += count
+        elif not _any_stays(base_offset, base_offset + last_delta, stays, inputs, state):
+            goes = True
+            tallies[T_SUPERSEDED] += count
+        if goes:
+            tallies[T_RECORDS] += count
+            tallies[T_EMPTIED] += 1
+            state[F_OUT] = _copied(buf, place, place + HEADER, out, to)
+            _write_empty(out, to)
+            place = end
+            continue
+        if attributes & CODEC_MASK != 0:
+            status = OTHER
+            break
+        state[F_LAST_OFFSET] = base_offset - 1
+        state[F_KEPT] = 0
+        state[F_MAX_TIMESTAMP] = -1
+        state[F_OUT] = to + HEADER
+        base_timestamp = be64(buf, place + BASE_TIMESTAMP)
+        found, read, after = _filter(
+            buf,
+            place + HEADER,
+            end,
+            count,
+            base_offset,
+            last_delta,
+            base_timestamp,
+            stamp_of(attributes, base_timestamp, inputs[N_NOW_MS]),
+            stays,
+            inputs,
+            state,
+            tallies,
+            out,
+            fields,
+        )
+        if found != NEED_BYTES or read != count or after != end:
+            status = found if found == BAD_ORDER else BAD_RECORD
+            break
+        _copied(buf, place, place + HEADER, out, to)
+        if state[F_KEPT] == 0:
+            tallies[T_EMPTIED] += 1
+            _write_empty(out, to)
+            state[F_OUT] = to + HEADER
+        elif state[F_KEPT] < count:
+            tallies[T_REWRITTEN] += 1
+            write_rewritten(out, to, state[F_OUT] - to, state[F_KEPT], state[F_MAX_TIMESTAMP], -1)
+        place = end
+    state[F_PLACE] = place
+    return status

@@ -1,0 +1,165 @@
+"""What compaction reads of one batch that lies compressed, or is larger than a window: its records, buffer by buffer.
+
+Memory is one buffer, which grows to the largest record; with a record that passes ``LARGEST_RECORD_BYTES`` the log is
+left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+
+from krepair.formats import batch_v2, compression, message_set
+from krepair.formats.damage import Damage
+from krepair.kernels.compact_keys import BAD_CRC, BAD_ORDER, NEED_BYTES, last_stored_offset
+from krepair.kernels.compact_records import SLACK
+from krepair.kernels.scan import Bytes, ReadInto
+from krepair.pipeline.byte_stream import StoredBytes
+
+LARGEST_RECORD_BYTES: Final = 128 << 20
+LARGEST_WRAPPER_BYTES: Final = 128 << 20
+_FIRST_BYTES: Final = 1 << 20
+
+Take = Callable[[Bytes, int, int], tuple[int, int, int]]
+"""(buffer, end, records left) -> (status, records taken, place after them)."""
+
+
+class ContentError(Exception):
+    """A batch whose records cannot be read: its position, and what was expected and found."""
+
+    def __init__(self, position: int, text: str) -> None:
+        super().__init__(f"position {position}: {text}")
+        self.position = position
+        self.text = text
+
+
+class ContentBuffer:
+    """The buffer for records outside of a window, kept from batch to batch."""
+
+    def __init__(self) -> None:
+        self.bytes: Bytes = _with_slack(_FIRST_BYTES)
+
+    def read(self, pieces: Iterator[bytes | Damage], count: int, position: int, take: Take) -> None:
+        """Give all records of one v2 batch to ``take``, see ``reading``."""
+        for _ in self.reading(pieces, count, position, take):
+            pass
+
+    def reading(
+        self, pieces: Iterator[bytes | Damage], count: int, position: int, take: Take
+    ) -> Iterator[None]:
+        """Give all records of one v2 batch to ``take``, and stop for the caller after each piece.
+
+        Args:
+            pieces: of the batch's records, uncompressed.
+            count: records that the header names.
+            position: of the batch in the file.
+            take: takes whole records at the front of the buffer.
+
+        Raises:
+            ContentError: the records cannot be read, or are not as many.
+        """
+        left, end = count, 0
+        for piece in pieces:
+            if isinstance(piece, Damage):
+                raise ContentError(position, f"{piece.expected} was expected, found {piece.found}")
+            done = 0
+            while done < len(piece):
+                room = min(len(piece) - done, len(self.bytes) - end)
+                self.bytes[end : end + room] = np.frombuffer(piece, np.uint8, room, done)
+                end += room
+                done += room
+                status, taken, place = take(self.bytes, end, left)
+                left -= taken
+                if status != NEED_BYTES:
+                    raise ContentError(position, record_problem(status))
+                self.bytes[: end - place] = self.bytes[place:end].copy()
+                end -= place
+                if end == len(self.bytes):
+                    self._grow(position)
+                yield
+        if left or end:
+            raise ContentError(position, f"{count} records were expected, found {_found(count, left, end)}")
+
+    def _grow(self, position: int) -> None:
+        if len(self.bytes) >= LARGEST_RECORD_BYTES:
+            text = f"a record of more than {LARGEST_RECORD_BYTES} bytes; compaction does not take larger ones"
+            raise ContentError(position, text)
+        larger = _with_slack(len(self.bytes) * 4)
+        larger[: len(self.bytes)] = self.bytes
+        self.bytes = larger
+
+
+def _with_slack(size: int) -> Bytes:
+    return np.empty(size + SLACK, np.uint8)[:size]
+
+
+def _found(count: int, left: int, end: int) -> str:
+    return f"{count - left} and {end} bytes that are none" if end else f"{count - left}"
+
+
+def record_problem(status: int) -> str:
+    """What a status of the kernels says of a batch."""
+    if status == BAD_ORDER:
+        return "offsets that ascend within the batch were expected, found others"
+    if status == BAD_CRC:
+        return "messages with their own CRC in the wrapper were expected, found one with another"
+    return "a record within its batch was expected, found one that does not fit"
+
+
+def content_of(
+    codec: int, window: Bytes, place: int, size: int, filled: int, read_into: ReadInto, position: int
+) -> Iterator[bytes | Damage]:
+    """The uncompressed records of a v2 batch, in pieces.
+
+    Args:
+        codec: id from the attributes.
+        window: uint8[W]; the batch begins at ``place`` and may pass its end.
+        place: of the batch in the window.
+        size: bytes of the batch.
+        filled: bytes of the window that are valid.
+        read_into: reads the file.
+        position: of the batch in the file.
+    """
+    start = batch_v2.HEADER_SIZE
+    if place + size <= filled:
+        return compression.chunks(codec, window[place + start : place + size].tobytes())
+    return compression.chunks(codec, StoredBytes(read_into, position + start, position + size))
+
+
+def wrapper_content(raw: bytes, position: int) -> tuple[bytes, int, int]:
+    """Open a v0 or v1 wrapper.
+
+    Args:
+        raw: the whole entry.
+        position: of it in the file.
+
+    Returns:
+        Its messages, what is to be added to their stored offsets, and the place of its value's length in ``raw``.
+
+    Raises:
+        ContentError: it cannot be opened.
+    """
+    magic = raw[message_set.CRC_START]
+    header = message_set.HEADERS[magic].size
+    codec = raw[message_set.CRC_START + 1] & message_set.CODEC_MASK
+    key_size = _int32(raw, header)
+    value_at = header + 4 + max(key_size, 0)
+    value_size = _int32(raw, value_at) if value_at + 4 <= len(raw) else -1
+    if key_size < -1 or value_size < 0 or value_at + 4 + value_size != len(raw):
+        raise ContentError(position, "a run of messages in the wrapper was expected, found none")
+    data = compression.decompress(codec, raw[value_at + 4 :], magic=magic, max_bytes=LARGEST_WRAPPER_BYTES)
+    if isinstance(data, Damage):
+        raise ContentError(position, f"{data.expected} was expected, found {data.found}")
+    last = int(last_stored_offset(np.frombuffer(data, np.uint8)))
+    if last < 0:
+        raise ContentError(position, "whole messages in the wrapper were expected, found none or a cut one")
+    wrapper_offset = int.from_bytes(raw[:8], "big", signed=True)
+    # some versions of librdkafka produced wrappers with offset 0, whose inner offsets then are absolute
+    base = 0 if magic == 0 or wrapper_offset == 0 else wrapper_offset - last
+    return data, base, value_at
+
+
+def _int32(data: bytes, place: int) -> int:
+    return int.from_bytes(data[place : place + 4], "big", signed=True)

@@ -1,0 +1,242 @@
+"""Work items and results of key compaction: small values; records never travel, hashes only where they are few."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from krepair.kernels.scan import Int64s
+from krepair.pipeline.items import FailureKind, Place
+
+SCRATCH_NEEDED = "more keys than fit into memory: a scratch folder is needed"
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """What every result can say.
+
+    Attributes:
+        failure: kind of failure, empty if there is none.
+        why: file and what the operating system said.
+        position: of the batch whose records compaction cannot take, -1 if there is none.
+        problem: what was expected there and found.
+    """
+
+    failure: FailureKind = ""
+    why: str = ""
+    position: int = -1
+    problem: str = ""
+
+
+class FindAbortedItem(Struct, frozen=True, kw_only=True):
+    """Find the aborted transactions of one partition, from its markers.
+
+    Attributes:
+        place: where.
+        segments: (base offset, bytes of valid batches) of all segments, ascending.
+    """
+
+    place: Place
+    segments: tuple[tuple[int, int], ...]
+
+
+class AbortedResult(Result, frozen=True, kw_only=True):
+    """The aborted transactions.
+
+    Attributes:
+        ranges: int64[N, 3] (producer id, first offset, offset of the abort marker), ascending by the first two.
+    """
+
+    ranges: bytes = b""
+
+
+class KeysItem(Struct, frozen=True, kw_only=True):
+    """Find the keys of one segment.
+
+    Attributes:
+        place: where.
+        base_offset: of the segment.
+        size: bytes of its ``.log``.
+        aborted: int64[N, 3], see ``AbortedResult``, of what may touch the segment.
+        secret: 16 bytes, the key of the hash.
+        rows_inline: the result holds at most so many rows; more go to the scratch folder.
+        scratch: path of the scratch folder, empty if there is none.
+    """
+
+    place: Place
+    base_offset: int
+    size: int
+    aborted: bytes
+    secret: bytes
+    rows_inline: int
+    scratch: str
+
+
+class RowFile(Struct, frozen=True, kw_only=True):
+    """Rows of one table: int64[BUCKETS + 1] rows before each bucket, then uint64[N, 3].
+
+    Attributes:
+        path: in the scratch folder; empty: ``data`` holds them.
+        data: the same bytes.
+    """
+
+    path: str = ""
+    data: bytes = b""
+
+
+class KeysResult(Result, frozen=True, kw_only=True):
+    """The keys of one segment.
+
+    Attributes:
+        files: of rows, one for each table.
+        buckets: int64[BUCKETS], rows of each bucket over all files.
+        records: of committed data.
+        keyless: those without a key.
+        tombstones: those with a key and no value.
+        aborted_records: of aborted transactions.
+    """
+
+    files: tuple[RowFile, ...] = ()
+    buckets: bytes = b""
+    records: int = 0
+    keyless: int = 0
+    tombstones: int = 0
+    aborted_records: int = 0
+
+
+class JoinItem(Struct, frozen=True, kw_only=True):
+    """Join the rows of some buckets of one partition: of each key the last offset of all.
+
+    Attributes:
+        place: where, for the host.
+        files: of all segments.
+        first_bucket: of those joined.
+        after_bucket: after the last of them.
+        rows: how many there are in them.
+        offsets_inline: the result holds at most so many offsets; more go to the scratch folder.
+        scratch: path of the scratch folder, empty if there is none.
+    """
+
+    place: Place
+    files: tuple[RowFile, ...]
+    first_bucket: int
+    after_bucket: int
+    rows: int
+    offsets_inline: int
+    scratch: str
+
+
+class OffsetFile(Struct, frozen=True, kw_only=True):
+    """Offsets, int64[N] ascending.
+
+    Attributes:
+        path: in the scratch folder; empty: ``data`` holds them.
+        data: their bytes.
+    """
+
+    path: str = ""
+    data: bytes = b""
+
+
+class JoinResult(Result, frozen=True, kw_only=True):
+    """The last offset of each key of some buckets.
+
+    Attributes:
+        offsets: of them.
+        keys: how many.
+    """
+
+    offsets: OffsetFile = OffsetFile()
+    keys: int = 0
+
+
+class CompactItem(Struct, frozen=True, kw_only=True):
+    """Read one segment as compaction leaves it, and scan that for the rules of markers.
+
+    Attributes:
+        place: where.
+        base_offset: of the segment.
+        next_base: of the following segment.
+        size: bytes of its ``.log``.
+        now_ms: the clock for stamps.
+        high_watermark: see ``ScanInputs``.
+        protected: sorted (producer id, epoch) whose markers stay.
+        drop_unstamped: whether the horizon has passed for tombstones without a stamp.
+        aborted: int64[N, 3], see ``AbortedResult``, of what may touch the segment.
+        stays: offsets of the last record of each key, of this segment or of more.
+        forced: offset of a record that stays whatever it is, -1 none.
+        keyless: whether there are records without a key.
+    """
+
+    place: Place
+    base_offset: int
+    next_base: int
+    size: int
+    now_ms: int
+    high_watermark: int
+    protected: tuple[tuple[int, int], ...]
+    drop_unstamped: bool
+    aborted: bytes
+    stays: tuple[OffsetFile, ...]
+    forced: int = -1
+    keyless: bool = True
+
+
+class CompactResult(Result, frozen=True, kw_only=True):
+    """One segment as compaction leaves it.
+
+    Attributes:
+        summary: of the scan, see ``wire``.
+        entries: bytes of the ``.txnindex`` as they were read.
+        tallies: int64[TALLY_COUNT], see ``compact_filter``.
+        written_crc: of a source that was staged: CRC-32C of what it gave to the new log.
+        written: bytes of that.
+    """
+
+    summary: bytes = b""
+    entries: bytes = b""
+    tallies: bytes = b""
+    written_crc: int = 0
+    written: int = 0
+
+
+class CompactStageItem(Struct, frozen=True, kw_only=True):
+    """Write what stays of one segment to its place in the new ``.log``.
+
+    Attributes:
+        compact: how the segment is read.
+        target: absolute path of the new ``.log``; several tasks write into it, each its own bytes.
+        out_position: first byte of this segment's part.
+        carried_open: see ``plan.model.SourceSegment``, as all that follow.
+        keep_positions: in the compacted stream.
+        drop_unstamped: for markers.
+        last_position: in the compacted stream.
+        kept_bytes: to be written.
+        headers: digest of the compacted stream that the plan has.
+        decisions: digest of the decisions that the plan has, 16 hex digits.
+        aborted_kept: entries of the ``.txnindex`` that are carried over.
+    """
+
+    compact: CompactItem
+    target: str
+    out_position: int
+    carried_open: tuple[int, ...]
+    keep_positions: tuple[int, ...]
+    drop_unstamped: bool
+    last_position: int
+    kept_bytes: int
+    headers: str
+    decisions: str
+    aborted_kept: tuple[int, ...]
+
+
+def ranges_of(data: bytes) -> Int64s:
+    """int64[N, 3] of ``AbortedResult.ranges``."""
+    return np.frombuffer(data, np.int64).reshape(-1, 3)
+
+
+def touching(ranges: Int64s, first: int, after: int) -> bytes:
+    """The aborted ranges that touch offsets from ``first`` up to before ``after``, as bytes."""
+    touches: Any = (ranges[:, 1] < after) & (ranges[:, 2] >= first)
+    return np.ascontiguousarray(ranges[touches]).tobytes()

@@ -1,0 +1,265 @@
+"""Compacts a partition folder with krepair's engine alone: scan, decide, stage, finish, verify."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from krepair.durable.attributes import read_attributes
+from krepair.durable.real_disk import RealDisk
+from krepair.durable.tree import Tree
+from krepair.formats import txn_index
+from krepair.pipeline.compaction import (
+    Compaction,
+    CompactionInput,
+    Prepared,
+    decide_compaction,
+    prepare,
+    stage_items,
+)
+from krepair.pipeline.compaction_check import CheckedSource
+from krepair.pipeline.compaction_proof import GroupToProve, PartitionToProve, prove
+from krepair.pipeline.engine import Engine, InlineEngine
+from krepair.pipeline.items import FinishItem, Place, ScanItem
+from krepair.pipeline.jobs import FINISH, SCAN, STAGE_COMPACTED
+from krepair.pipeline.wire import decode_summary
+from krepair.plan.model import KeepOriginal, ReasonTally, RewriteSegments, SourceSegment
+from krepair.rules.compaction import secret_of
+from krepair.rules.grouping import index_bytes_at_most
+from krepair.rules.model import GroupDecision, LeftAlone, MarkerPolicy, SegmentFacts, SegmentOutcome
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What became of a folder.
+
+    Attributes:
+        compaction: what was decided, or why it was left alone.
+        prepared: what was known before.
+        logs: base offset -> bytes of every ``.log`` of the partition afterwards.
+    """
+
+    compaction: Compaction | LeftAlone
+    prepared: Prepared
+    logs: dict[int, bytes] = field(default_factory=dict)
+
+    @property
+    def done(self) -> Compaction:
+        """The decisions of a partition that was not left alone."""
+        assert isinstance(self.compaction, Compaction), self.compaction
+        return self.compaction
+
+
+def place_of(folder: Path) -> Place:
+    """Where the items find a folder."""
+    root = folder.parent
+    return Place(
+        host=socket.gethostname(), log_dir=str(root), log_dir_inode=root.stat().st_ino, folder=folder.name
+    )
+
+
+def scanned(folder: Path, policy: MarkerPolicy, engine: Engine) -> tuple[SegmentFacts, ...]:
+    """Every segment of the folder, scanned with checksums."""
+    bases = sorted(int(path.stem) for path in folder.glob("*.log"))
+    items = [
+        ScanItem(
+            place=place_of(folder),
+            base_offset=base,
+            size=(folder / f"{base:020d}.log").stat().st_size,
+            now_ms=policy.now_ms,
+            high_watermark=policy.high_watermark,
+        )
+        for base in bases
+    ]
+    facts: dict[int, SegmentFacts] = {}
+    for index, result in engine.run(SCAN, items):
+        assert not result.failure, result
+        view = txn_index.view(result.entries)
+        columns = [
+            view[name] for name in ("producer_id", "first_offset", "last_offset", "last_stable_offset")
+        ]
+        base = items[index].base_offset
+        mtime_ns = (folder / f"{base:020d}.log").stat().st_mtime_ns
+        facts[base] = SegmentFacts(
+            base,
+            mtime_ns // 1_000_000,
+            decode_summary(result.summary),
+            np.column_stack(columns).astype(np.int64),
+        )
+    return tuple(facts[base] for base in bases)
+
+
+def compacted(
+    folder: Path, policy: MarkerPolicy, *, engine: Engine | None = None, scratch: str = "", stage: bool = True
+) -> Compacted:
+    """Decide on a folder and write the new segments beside it."""
+    engine = engine or InlineEngine("test")
+    segments = scanned(folder, policy, engine)
+    secret = secret_of(facts.summary.headers for facts in segments)
+    prepared = prepare(engine, [CompactionInput(place_of(folder), segments, policy, secret)], scratch)
+    outcome = decide_compaction(engine, prepared)[0]
+    if isinstance(outcome, LeftAlone) or not stage:
+        return Compacted(outcome, prepared[0])
+    target = folder / "krepair~test"
+    target.mkdir()
+    try:
+        logs = {
+            facts.base_offset: (folder / f"{facts.base_offset:020d}.log").read_bytes() for facts in segments
+        }
+        again = prepare(engine, [CompactionInput(place_of(folder), segments, policy, secret)], scratch)[0]
+        for group in outcome.decision.groups:
+            if group.sources[0].base_offset not in outcome.changed:
+                continue
+            new = staged(folder, again, outcome, group, engine, target)
+            for source in group.sources:
+                del logs[source.base_offset]
+            logs[group.sources[0].base_offset] = new
+        return Compacted(outcome, prepared[0], dict(sorted(logs.items())))
+    finally:
+        shutil.rmtree(target)
+
+
+def change_of(folder: Path, group: GroupDecision, policy: MarkerPolicy) -> RewriteSegments:
+    """The change of one group, as a plan would have it."""
+    sources = tuple(source_of(source) for source in group.sources)
+    last = folder / f"{sources[-1].base_offset:020d}.log"
+    filled = [source for source in group.sources if source.batches]
+    return RewriteSegments(
+        change_id=f"{folder.name}/{sources[0].base_offset:020d}",
+        base_offset=sources[0].base_offset,
+        sources=sources,
+        log_bytes=group.kept_bytes,
+        index_bytes_at_most=index_bytes_at_most(group.kept_bytes, policy.index_interval_bytes, 0),
+        batches=sum(source.kept_batches for source in group.sources),
+        mtime_ns=last.stat().st_mtime_ns,
+        last_offset=filled[-1].last_offset if filled else -1,
+        removes_snapshots=(),
+        freed_at_purge=0,
+        peak_extra_bytes=0,
+        undo=KeepOriginal(),
+    )
+
+
+def source_of(source: SegmentOutcome) -> SourceSegment:
+    """An outcome as a plan has it."""
+    return SourceSegment(
+        base_offset=source.base_offset,
+        log_bytes=source.log_bytes,
+        batches=source.batches,
+        kept_bytes=source.kept_bytes,
+        kept_batches=source.kept_batches,
+        kept_records=source.kept_records,
+        kept_markers=source.kept_markers,
+        reasons=tuple(
+            ReasonTally(reason=reason.value, batches=tally.batches, bytes=tally.bytes)
+            for reason, tally in source.reasons.items()
+        ),
+        drop_unstamped=source.drop_unstamped,
+        carried_open=source.carried_open,
+        keep_positions=source.keep_positions,
+        protected=source.protected,
+        last_position=source.last_position,
+        decisions=f"{source.decisions & (2**64 - 1):016x}",
+        aborted_kept=source.aborted_kept,
+    )
+
+
+def staged(
+    folder: Path,
+    prepared: Prepared,
+    compaction: Compaction,
+    group: GroupDecision,
+    engine: Engine,
+    target: Path,
+) -> bytes:
+    """Stage and finish one group; gives the bytes of its ``.log``."""
+    change = change_of(folder, group, prepared.partition.policy)
+    tree = Tree(str(folder.parent), folder.parent.stat().st_ino)
+    path = target / f"{change.base_offset:020d}.log"
+    RealDisk(tree).reserve(str(path), change.log_bytes)
+    items = stage_items(prepared, change.sources, compaction.sources, str(path))
+    parts: list[tuple[int, int]] = [(0, 0)] * len(items)
+    for index, result in engine.run(STAGE_COMPACTED, items):
+        assert (result.failure, result.why, result.problem) == ("", "", "")
+        parts[index] = (result.written, result.written_crc)
+    last = folder / f"{change.sources[-1].base_offset:020d}.log"
+    item = FinishItem(
+        place=place_of(folder),
+        change=change,
+        stage=str(target),
+        attributes=read_attributes(str(last), tree),
+        index_interval_bytes=prepared.partition.policy.index_interval_bytes,
+        parts=tuple(parts),
+    )
+    for _, finished in engine.run(FINISH, [item]):
+        assert (finished.failure, finished.why) == ("", "")
+    return path.read_bytes()
+
+
+def proven(
+    folder: Path, found: Compacted, results: Path, *, engine: Engine | None = None, scratch: str = ""
+) -> PartitionToProve:
+    """Verify what was made of a folder, without the code that made it.
+
+    Args:
+        folder: with the sources.
+        found: what was decided.
+        results: folder with the new logs.
+        engine: where tasks run.
+        scratch: folder for what does not fit into memory.
+    """
+    done, bound = found.done, found.prepared.bound
+    assert bound is not None
+    horizon = dict(
+        zip((facts.base_offset for facts in found.prepared.span), bound.drop_unstamped, strict=True)
+    )
+    groups = tuple(
+        GroupToProve(
+            sources=tuple(
+                CheckedSource(
+                    base_offset=source.base_offset,
+                    path=str(folder / f"{source.base_offset:020d}.log"),
+                    size=(folder / f"{source.base_offset:020d}.log").stat().st_size,
+                    horizon_passed=horizon[source.base_offset],
+                    forced=done.sources[source.base_offset].forced,
+                )
+                for source in group.sources
+            ),
+            result=str(results / f"{group.sources[0].base_offset:020d}.log"),
+        )
+        for group in done.decision.groups
+    )
+    logs = tuple(
+        (str(folder / f"{facts.base_offset:020d}.log"), facts.summary.valid_bytes)
+        for facts in found.prepared.partition.segments
+    )
+    partition = PartitionToProve(place_of(folder), groups, logs, found.prepared.partition.policy.now_ms)
+    prove(engine or InlineEngine("test"), [partition], scratch)
+    return partition
+
+
+def written(logs: dict[int, bytes], source: Path, target: Path) -> Path:
+    """A folder with these logs, and the snapshots and leader epochs of its source; indexes are to be recovered."""
+    target.mkdir(parents=True)
+    for path in source.iterdir():
+        if path.suffix == ".snapshot" or path.name == "leader-epoch-checkpoint":
+            shutil.copy(path, target)
+    times = {int(path.stem): path.stat().st_mtime_ns for path in source.glob("*.log")}
+    bases = sorted(logs)
+    for base, after in zip(bases, [*bases[1:], 2**63], strict=True):
+        path = target / f"{base:020d}.log"
+        path.write_bytes(logs[base])
+        newest = max(number for number in times if base <= number < after)
+        os.utime(path, ns=(times[newest], times[newest]))
+    return target
+
+
+def sequence(logs: dict[int, bytes], below: int) -> Sequence[bytes]:
+    """The logs below an offset, in order."""
+    return [log for base, log in sorted(logs.items()) if base < below]

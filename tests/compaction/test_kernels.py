@@ -1,0 +1,98 @@
+"""The hashes of keys: reference vectors, and plain Python over integers."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from krepair.kernels.check_compacted import fingerprint
+from krepair.kernels.compact_records import SLACK, key_hash
+
+MASK = 2**64 - 1
+KEY = bytes(range(16))
+# of the reference implementation of SipHash: SipHash-2-4 with 128 bits, key 00 01 .. 0f, input 00 01 .. of that length
+VECTORS = {
+    0: "a3817f04ba25a8e66df67214c7550293",
+    1: "da87c1d86b99af44347659119b22fc45",
+    2: "8177228da4a45dc7fca38bdef60affe4",
+}
+
+
+def rotated(word: int, turn: int) -> int:
+    return (word << turn | word >> (64 - turn)) & MASK
+
+
+def siphash(data: bytes, key: bytes) -> bytes:
+    """SipHash-2-4 with 128 bits, word by word."""
+    k0, k1 = int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
+    v = [
+        k0 ^ 0x736F6D6570736575,
+        k1 ^ 0x646F72616E646F6D ^ 0xEE,
+        k0 ^ 0x6C7967656E657261,
+        k1 ^ 0x7465646279746573,
+    ]
+
+    def rounds(count: int) -> None:
+        for _ in range(count):
+            v[0] = (v[0] + v[1]) & MASK
+            v[1] = rotated(v[1], 13) ^ v[0]
+            v[0] = rotated(v[0], 32)
+            v[2] = (v[2] + v[3]) & MASK
+            v[3] = rotated(v[3], 16) ^ v[2]
+            v[0] = (v[0] + v[3]) & MASK
+            v[3] = rotated(v[3], 21) ^ v[0]
+            v[2] = (v[2] + v[1]) & MASK
+            v[1] = rotated(v[1], 17) ^ v[2]
+            v[2] = rotated(v[2], 32)
+
+    padded = data + bytes(7 - len(data) % 8) + bytes([len(data) & 255])
+    for place in range(0, len(padded), 8):
+        word = int.from_bytes(padded[place : place + 8], "little")
+        v[3] ^= word
+        rounds(2)
+        v[0] ^= word
+    v[2] ^= 0xEE
+    rounds(4)
+    out = (v[0] ^ v[1] ^ v[2] ^ v[3]).to_bytes(8, "little")
+    v[1] ^= 0xDD
+    rounds(4)
+    return out + (v[0] ^ v[1] ^ v[2] ^ v[3]).to_bytes(8, "little")
+
+
+def hashed(data: bytes, key: bytes, front: int = 0, behind: int = 0) -> bytes:
+    """The kernel's, with other bytes around the key."""
+    buf = np.frombuffer(bytes([7]) * front + data + bytes([behind]) * SLACK, np.uint8)
+    secret = np.frombuffer(key, np.uint64)
+    first, second = key_hash(buf, front, len(data), secret[0], secret[1])
+    return int(first).to_bytes(8, "little") + int(second).to_bytes(8, "little")
+
+
+@pytest.mark.parametrize("size", VECTORS)
+def test_the_hash_of_a_key_is_that_of_the_reference_implementation(size: int) -> None:
+    assert hashed(bytes(range(size)), KEY).hex() == VECTORS[size]
+
+
+def test_the_hash_of_a_key_of_any_size_is_that_of_plain_python_whatever_lies_around_it() -> None:
+    chance = random.Random(1)
+    for size in (*range(40), 255, 256, 257, 1000):
+        data, key = chance.randbytes(size), chance.randbytes(16)
+        expected = siphash(data, key)
+        assert hashed(data, key) == expected
+        assert hashed(data, key, front=3, behind=255) == expected
+
+
+def test_the_polynomial_of_the_verification_is_that_of_plain_integers() -> None:
+    prime, chance = 2**61 - 1, random.Random(2)
+    for size in (*range(30), 500):
+        data = chance.randbytes(size)
+        points = np.array([chance.randrange(prime), chance.randrange(prime)], np.uint64)
+        buf = np.frombuffer(data + b"\xff" * 8, np.uint8)
+        expected = []
+        for point in points.tolist():
+            value = size + 1
+            for place in range(0, size, 7):
+                value = (value * point + int.from_bytes(data[place : place + 7], "little")) % prime
+            expected.append(value)
+        assert [int(word) for word in fingerprint(buf, 0, size, points[0], points[1])] == expected

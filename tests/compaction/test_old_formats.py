@@ -1,0 +1,157 @@
+"""Messages of v0 and v1, plain and in wrappers of every codec, against the cleaner of 2.2.1 and 2.8.2."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import shutil
+import struct
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from krepair.formats import message_set as ms
+from krepair.formats.damage import Damage
+from krepair.rules.model import LeftAlone, MarkerPolicy
+from tests.builders import NOW_MS, Batch, LogDir, data
+from tests.compaction.compacting import Compacted, compacted, proven, written
+from tests.compaction.judged import below, shown
+from tests.compaction.trying import SETTINGS, UNLIMITED
+from tests.lab.judge import Judge
+from tests.old_messages import plain, raw_message
+from tests.rules.facts import POLICY
+
+
+def policy(log_end: int, horizon_ms: int = UNLIMITED) -> MarkerPolicy:
+    return replace(
+        POLICY,
+        horizon=str(horizon_ms),
+        segment_bytes=100_000,
+        segment_index_bytes=4096,
+        index_interval_bytes=200,
+        high_watermark=log_end,
+    )
+
+
+def entry(chance: random.Random, offset: int, magic: int, keys: int) -> tuple[Batch, int]:
+    """A message or a wrapper, and the offset after it."""
+
+    def message(at: int) -> ms.Message:
+        time = NOW_MS - chance.randint(0, 10**6) if magic else ms.NO_TIMESTAMP
+        value = None if chance.random() < 0.15 else b"v%d" % at * chance.randint(0, 5)
+        return ms.Message(at, magic, 0, time, b"k%d" % chance.randrange(keys), value)
+
+    codec = chance.choice([0, 0, 1, 2, 3])
+    if codec == 0:
+        one = message(offset)
+    else:
+        inner, at = [], offset
+        for _ in range(chance.randint(1, 5)):
+            inner.append(message(at))
+            at += 1 + (chance.random() < 0.2)
+        append_time = NOW_MS - 5 if magic and chance.random() < 0.3 else None
+        one = ms.wrap(tuple(inner), codec, log_append_time=append_time)
+    raw = ms.encode_message(one)
+    return Batch(raw, offset, one.offset, 0, -1, -1, -1, one.timestamp, 1), one.offset + 1
+
+
+def partition_of(seed: int, root: Path) -> tuple[Path, int]:
+    """A folder of one format, with an active segment of v2."""
+    chance = random.Random(seed)
+    partition = LogDir(root).partition("t", index_interval_bytes=200)
+    offset = 0
+    for number in range(chance.randint(1, 4)):
+        base, batches = offset, []
+        for _ in range(chance.randint(1, 12)):
+            batch, offset = entry(chance, offset, seed % 2, chance.choice([3, 8, 30]))
+            batches.append(batch)
+            offset += chance.random() < 0.1
+        partition.segment(*batches, base_offset=base, mtime_ms=NOW_MS - 1000 * (10 - number))
+    partition.segment(data(offset, 2))
+    folder = partition.write(snapshots=False)
+    (folder / "leader-epoch-checkpoint").unlink()
+    return folder, offset + 2
+
+
+def records(log: bytes) -> list[tuple[object, ...]]:
+    """Every record with what its entry says of it."""
+    out: list[tuple[object, ...]] = []
+    position = 0
+    while position < len(log):
+        size = 12 + int(struct.unpack_from(">i", log, position + 8)[0])
+        raw = log[position : position + size]
+        position += size
+        if raw[16] == 2:
+            out += [("v2", *record) for record in shown(raw).records]
+            continue
+        placed = next(ms.messages(raw))
+        assert isinstance(placed, ms.PlacedMessage)
+        message = placed.message
+        inner = ms.inner_messages(message) if message.is_wrapper else (message,)
+        assert not isinstance(inner, Damage)
+        wrapper = (message.magic, message.codec, message.offset, message.timestamp)
+        out += [(*wrapper, one.offset, one.timestamp, one.key, one.value) for one in inner]
+    return out
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("version", ["2.2.1", "2.8.2"])
+def test_old_messages_are_compacted_as_by_the_cleaner_and_verified(
+    version: str, judge: Callable[[str], Judge], tmp_path: Path
+) -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(16):
+        folder, log_end = partition_of(seed, tmp_path / str(seed))
+        horizon = 0 if seed % 3 == 0 else UNLIMITED
+        ours = compacted(folder, policy(log_end, horizon))
+        end = ours.done.decision.span.end_offset
+        results = written(ours.logs, folder, folder / "krepair~results")
+        assert proven(folder, ours, results).why == ""
+        shutil.rmtree(results)
+        reached = judge(version).fixpoint(folder, horizon=horizon, end=end, settings=SETTINGS, now_ms=NOW_MS)
+        assert reached.reached
+        mine = b"".join(log for base, log in ours.logs.items() if base < end)
+        forced = ours.done.total.forced
+        theirs = records(below(folder, end))
+        assert [one for one in records(mine) if forced == 0 or one in theirs] == theirs
+        seen["superseded"] += ours.done.total.superseded
+        seen["rewritten"] += ours.done.total.rewritten
+        seen["gone"] += ours.done.total.old_gone
+    assert min(seen["superseded"], seen["rewritten"], seen["gone"]) > 20
+
+
+def made(root: Path, *segments: list[Batch], horizon_ms: int = UNLIMITED) -> tuple[Path, Compacted]:
+    partition = LogDir(root).partition("t")
+    for batches in segments:
+        partition.segment(*batches)
+    folder = partition.write(snapshots=False)
+    return folder, compacted(folder, policy(partition.log_end, horizon_ms))
+
+
+def test_a_span_of_old_messages_that_would_be_empty_keeps_its_last_message_whole(tmp_path: Path) -> None:
+    _, ours = made(tmp_path, [plain(0), plain(1, None)], [data(2, 1)])
+    assert ours.logs[0] == plain(1, None).raw
+    assert (ours.done.total.forced, ours.done.total.tombstones_kept) == (1, 1)
+
+
+def test_the_last_message_of_an_empty_group_is_taken_out_of_its_wrapper(tmp_path: Path) -> None:
+    inner = tuple(ms.Message(offset, 1, 0, NOW_MS, b"key", b"1") for offset in (0, 1))
+    raw = ms.encode_message(ms.wrap(inner, 1))
+    wrapper = Batch(raw, 0, 1, 0, -1, -1, -1, NOW_MS, 1)
+    folder, ours = made(tmp_path, [wrapper], [plain(2, None)], [data(3, 1)])
+    # one group of both segments: its last message is the tombstone
+    assert ours.logs[0] == plain(2, None).raw
+    results = written(ours.logs, folder, folder / "krepair~results")
+    assert proven(folder, ours, results).why == ""
+
+
+def test_a_wrapper_whose_messages_are_of_another_format_leaves_the_partition_alone(tmp_path: Path) -> None:
+    inner = raw_message(0, b"value", magic=0, key=b"a") + raw_message(1, b"value", magic=0, key=b"b")
+    raw = raw_message(1, gzip.compress(inner, mtime=0), magic=1, attributes=1)
+    _, ours = made(tmp_path, [Batch(raw, 0, 1, 0, -1, -1, -1, NOW_MS, 1)], [data(2, 1)])
+    assert isinstance(ours.compaction, LeftAlone)
+    assert (ours.compaction.code, ours.compaction.damaged) == ("compacted-content", True)
+    assert "00000000000000000000.log, position 0" in ours.compaction.why

@@ -1,0 +1,257 @@
+"""The slow twin of key compaction: plain Python over bytes and dictionaries of keys, sharing no code with krepair.
+
+It takes the records away, batch by batch, and hands what is left to the slow twin of marker-only compaction
+(``tests.naive``). It knows v2 only; what becomes of v0 and v1 is judged by Kafka's classes.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import crc32c
+import lz4.frame
+import snappy
+import zstandard
+
+from tests import naive
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record as it lies in its batch; ``raw`` with its length in front."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[bytes, bytes | None], ...]
+    raw: bytes
+    attributes: int
+
+
+def _xerial(data: bytes) -> bytes:
+    out, place = b"", 16
+    while place < len(data):
+        size = struct.unpack_from(">i", data, place)[0]
+        out += snappy.uncompress(data[place + 4 : place + 4 + size])
+        place += 4 + size
+    return out
+
+
+def _xerial_packed(data: bytes) -> bytes:
+    out = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
+    for start in range(0, len(data), 32768):
+        block = snappy.compress(data[start : start + 32768])
+        out += struct.pack(">i", len(block)) + block
+    return out
+
+
+def _zstd(data: bytes) -> bytes:
+    return zstandard.ZstdDecompressor().decompressobj().decompress(data)
+
+
+def _zstd_packed(data: bytes) -> bytes:
+    stream = zstandard.ZstdCompressor(write_content_size=False).compressobj()
+    return stream.compress(data) + stream.flush()
+
+
+def _gzip_packed(data: bytes) -> bytes:
+    stream = zlib.compressobj(wbits=31)
+    return stream.compress(data) + stream.flush()
+
+
+def _lz4_packed(data: bytes) -> bytes:
+    return lz4.frame.compress(
+        data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
+    )
+
+
+CODECS: dict[int, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
+    0: (bytes, bytes),
+    1: (lambda data: zlib.decompress(data, 31), _gzip_packed),
+    2: (_xerial, _xerial_packed),
+    3: (lz4.frame.decompress, _lz4_packed),
+    4: (_zstd, _zstd_packed),
+}
+
+
+def records(raw: bytes) -> list[Record]:
+    """The records of one v2 batch."""
+    base, attributes, base_time, max_time, count = (
+        struct.unpack_from(form, raw, place)[0]
+        for form, place in ((">q", 0), (">h", 21), (">q", 27), (">q", 35), (">i", 57))
+    )
+    if count == 0:
+        return []
+    data = CODECS[attributes & 7][0](raw[61:])
+    place = 0
+
+    def varint() -> int:
+        nonlocal place
+        value = shift = 0
+        while True:
+            byte = data[place]
+            place += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if not byte & 0x80:
+                return (value >> 1) ^ -(value & 1)
+
+    def blob() -> bytes | None:
+        nonlocal place
+        size = varint()
+        if size < 0:
+            return None
+        place += size
+        return data[place - size : place]
+
+    out = []
+    for _ in range(count):
+        start = place
+        size = varint()
+        end = place + size
+        record_attributes = data[place]
+        place += 1
+        time, delta = base_time + varint(), varint()
+        key, value = blob(), blob()
+        headers = tuple((blob() or b"", blob()) for _ in range(varint()))
+        assert place == end
+        time = max_time if attributes & 8 else time
+        out.append(Record(base + delta, time, key, value, headers, data[start:end], record_attributes))
+    assert place == len(data)
+    return out
+
+
+def packed(raw: bytes, codec: int) -> bytes:
+    """An uncompressed batch with its records compressed."""
+    body = CODECS[codec][1](raw[61:])
+    attributes = struct.unpack_from(">h", raw, 21)[0] | codec
+    return _sealed(raw, body, attributes=attributes)
+
+
+def _sealed(raw: bytes, body: bytes, **fields: int) -> bytes:
+    """A batch with this header but for some fields, and these bytes behind it."""
+    rest = bytearray(raw[21:61])
+    places = {
+        "attributes": (">h", 0),
+        "max_timestamp": (">q", 14),
+        "count": (">i", 36),
+        "base_time": (">q", 6),
+    }
+    for name, value in fields.items():
+        struct.pack_into(places[name][0], rest, places[name][1], value)
+    whole = bytes(rest) + body
+    return (
+        raw[:8]
+        + struct.pack(">i", 9 + len(whole))
+        + raw[12:17]
+        + struct.pack(">I", crc32c.crc32c(whole))
+        + whole
+    )
+
+
+def _batches(log: bytes) -> list[tuple[naive.Batch, bytes]]:
+    return [(batch, log[batch.position : batch.position + batch.size]) for batch in naive.parse(log)]
+
+
+def aborted(batches: Sequence[naive.Batch]) -> set[int]:
+    """Base offsets of the data batches of aborted transactions, by the markers alone."""
+    out: set[int] = set()
+    waiting: dict[int, list[int]] = {}
+    for batch in batches:
+        if batch.ends_transaction:
+            ended = waiting.pop(batch.producer_id, [])
+            out.update(ended if batch.control_type == 0 else [])
+        elif batch.transactional and not batch.control:
+            waiting.setdefault(batch.producer_id, []).append(batch.base_offset)
+    return out
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The whole answer.
+
+    Attributes:
+        markers: of the slow twin of markers, over what is left.
+        superseded, tombstones, aborted, keyless: records.
+        keys: distinct ones below the bound.
+        changes: whether anything would be rewritten.
+    """
+
+    markers: naive.Outcome
+    superseded: int
+    tombstones: int
+    aborted: int
+    keyless: int
+    keys: int
+    changes: bool
+
+
+def compact(
+    segments: Sequence[naive.Segment], rules: naive.Rules, snapshots: Mapping[int, bytes] | None = None
+) -> Outcome:
+    """The whole of key compaction over one partition."""
+    end = naive.compact(segments, rules, snapshots).span_end
+    parsed = {segment.base_offset: _batches(segment.log) for segment in segments}
+    gone = aborted([batch for batches in parsed.values() for batch, _ in batches])
+    last: dict[bytes, int] = {}
+    for base, batches in parsed.items():
+        for batch, raw in batches:
+            if base < end and not batch.control and batch.base_offset not in gone:
+                last.update({r.key: r.offset for r in records(raw) if r.key is not None})
+    counts = dict.fromkeys(("superseded", "tombstones", "aborted", "keyless"), 0)
+
+    def stays(record: Record, batch: naive.Batch, segment: naive.Segment) -> bool:
+        if record.key is None:
+            counts["keyless"] += 1
+            return True
+        if last[record.key] != record.offset:
+            counts["superseded"] += 1
+            return False
+        past = batch.base_timestamp <= rules.now_ms if batch.stamped else segment.mtime_ms <= rules.horizon_ms
+        counts["tombstones"] += record.value is None and past
+        return record.value is not None or not past
+
+    left: list[naive.Segment] = []
+    for segment in segments:
+        if segment.base_offset >= end:
+            left.append(segment)
+            continue
+        log = b""
+        for batch, raw in parsed[segment.base_offset]:
+            if batch.control or not batch.records:
+                log += raw
+                continue
+            found = records(raw)
+            kept = (
+                [record for record in found if stays(record, batch, segment)]
+                if batch.base_offset not in gone
+                else []
+            )
+            counts["aborted"] += len(found) if batch.base_offset in gone else 0
+            log += raw if len(kept) == len(found) else _left(raw, batch, kept)
+        left.append(replace(segment, log=log))
+    outcome = naive.compact(left, _times_of_sources(rules, segments, left), snapshots)
+    changes = outcome.changes or any(a.log != b.log for a, b in zip(segments, left, strict=True))
+    return Outcome(outcome, **counts, keys=len(last), changes=changes)
+
+
+def _times_of_sources(
+    rules: naive.Rules, segments: Sequence[naive.Segment], left: Sequence[naive.Segment]
+) -> naive.Rules:
+    """The bound was found already; a lag that looks at times of records that went must not move it."""
+    del segments, left
+    return replace(rules, min_compaction_lag_ms=0)
+
+
+def _left(raw: bytes, batch: naive.Batch, kept: Sequence[Record]) -> bytes:
+    if not kept:
+        return naive.emptied(replace(batch, position=0), raw)
+    newest = (
+        batch.max_timestamp if batch.attributes & 8 else max([-1, *(record.timestamp for record in kept)])
+    )
+    body = CODECS[batch.attributes & 7][1](b"".join(record.raw for record in kept))
+    return _sealed(raw, body, max_timestamp=newest, count=len(kept))
