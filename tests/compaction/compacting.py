@@ -29,10 +29,10 @@ from krepair.pipeline.engine import Engine, InlineEngine
 from krepair.pipeline.items import FinishItem, Place, ScanItem
 from krepair.pipeline.jobs import FINISH, SCAN, STAGE_COMPACTED
 from krepair.pipeline.wire import decode_summary
-from krepair.plan.model import KeepOriginal, ReasonTally, RewriteSegments, SourceSegment
+from krepair.plan.model import KeepOriginal, RewriteSegments
 from krepair.rules.compaction import secret_of
 from krepair.rules.grouping import index_bytes_at_most
-from krepair.rules.model import GroupDecision, LeftAlone, MarkerPolicy, SegmentFacts, SegmentOutcome
+from krepair.rules.model import GroupDecision, LeftAlone, MarkerPolicy, SegmentFacts
 
 
 @dataclass(frozen=True)
@@ -127,9 +127,8 @@ def compacted(
 
 def change_of(folder: Path, group: GroupDecision, policy: MarkerPolicy) -> RewriteSegments:
     """The change of one group, as a plan would have it."""
-    sources = tuple(source_of(source) for source in group.sources)
+    sources = group.sources
     last = folder / f"{sources[-1].base_offset:020d}.log"
-    filled = [source for source in group.sources if source.batches]
     return RewriteSegments(
         change_id=f"{folder.name}/{sources[0].base_offset:020d}",
         base_offset=sources[0].base_offset,
@@ -138,35 +137,11 @@ def change_of(folder: Path, group: GroupDecision, policy: MarkerPolicy) -> Rewri
         index_bytes_at_most=index_bytes_at_most(group.kept_bytes, policy.index_interval_bytes, 0),
         batches=sum(source.kept_batches for source in group.sources),
         mtime_ns=last.stat().st_mtime_ns,
-        last_offset=filled[-1].last_offset if filled else -1,
+        last_offset=group.last_offset,
         removes_snapshots=(),
         freed_at_purge=0,
         peak_extra_bytes=0,
         undo=KeepOriginal(),
-    )
-
-
-def source_of(source: SegmentOutcome) -> SourceSegment:
-    """An outcome as a plan has it."""
-    return SourceSegment(
-        base_offset=source.base_offset,
-        log_bytes=source.log_bytes,
-        batches=source.batches,
-        kept_bytes=source.kept_bytes,
-        kept_batches=source.kept_batches,
-        kept_records=source.kept_records,
-        kept_markers=source.kept_markers,
-        reasons=tuple(
-            ReasonTally(reason=reason.value, batches=tally.batches, bytes=tally.bytes)
-            for reason, tally in source.reasons.items()
-        ),
-        drop_unstamped=source.drop_unstamped,
-        carried_open=source.carried_open,
-        keep_positions=source.keep_positions,
-        protected=source.protected,
-        last_position=source.last_position,
-        decisions=f"{source.decisions & (2**64 - 1):016x}",
-        aborted_kept=source.aborted_kept,
     )
 
 
