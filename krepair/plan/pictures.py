@@ -296,9 +296,7 @@ def _strip(partition: PartitionPlan) -> Strip:
         if (match := LOG_NAME.fullmatch(file.name))
     }
     before = _cells(untouched | told)
-    gone = {base for base, runs in then.items() if not runs}
-    left = untouched | then
-    after = _cells({base: runs for base, runs in left.items() if base not in gone})
+    after = _cells({base: runs for base, runs in untouched.items() if base not in told} | then)
     return Strip(
         partition=partition.folder,
         before=merged(before),

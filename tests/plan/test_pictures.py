@@ -179,6 +179,13 @@ def test_an_empty_active_segment_counts_before_and_after():
     assert (strip.segments_before, strip.segments_after) == (3, 3)
 
 
+def test_a_log_that_is_cut_to_nothing_is_still_a_segment():
+    change = mend("cut", (0, 1000), after=0)
+    strip = only_strip(partition(changes=(change,), files=logs(500, 1000)))
+    assert (strip.segments_before, strip.segments_after) == (2, 2)
+    assert [(cell.first_base, cell.bytes) for cell in strip.after] == [(0, 500), (100, 0)]
+
+
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=2000), st.integers(1, MOST_CELLS))
 def test_joined_cells_lose_no_byte_and_no_segment(sizes: list[int], most: int):
     cells = [

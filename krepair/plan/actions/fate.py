@@ -52,11 +52,11 @@ class Run(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """What becomes of segments.
+    """What becomes of the segments that a change touches. A log may be there and hold nothing.
 
     Attributes:
-        before: base offset -> what the segment holds, of segments that the change says something about.
-        after: base offset -> what it holds afterwards; an empty tuple where nothing is left of it.
+        before: base offset -> what its log holds now, of the segments that are there now.
+        after: base offset -> what its log holds afterwards, of the segments that are there afterwards.
     """
 
     before: Mapping[int, tuple[Run, ...]]
@@ -73,4 +73,4 @@ def summed(stretches: Iterable[tuple[Content, int]]) -> tuple[Run, ...]:
 
 def removed(base_offset: int, size: int, content: Content) -> Fate:
     """A whole segment is taken out."""
-    return Fate({base_offset: summed(((content, size),))}, {base_offset: ()})
+    return Fate({base_offset: summed(((content, size),))}, {})

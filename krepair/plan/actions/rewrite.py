@@ -153,7 +153,7 @@ class Rewrite(Action[RewriteSegments]):
         ]
         emptied = change.log_bytes - sum(size for _, size in stays)
         new = summed([*stays, (Content.EMPTIED, emptied)])
-        return Fate(before, dict.fromkeys(before, ()) | {change.base_offset: new})
+        return Fate(before, {change.base_offset: new})
 
 
 def _source_bytes(change: RewriteSegments) -> int:

@@ -91,7 +91,7 @@ class Swap(Action[CompleteSwap]):
             size = sizes.get(segment_name(base_offset, ".log"), 0)
             before[base_offset] = summed(((Content.REPLACED, size),))
         new = summed(((Content.LEFT, change.log_bytes),))
-        return Fate(before, dict.fromkeys(before, ()) | {change.base_offset: new})
+        return Fate(before, {change.base_offset: new})
 
     def rows(self, change: CompleteSwap) -> Iterator[tuple[str, ...]]:
         """One row."""
