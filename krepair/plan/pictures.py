@@ -275,14 +275,12 @@ def _log_bytes(partition: PartitionPlan) -> BeforeAfter:
 
 def _file_bytes(plan: Plan, changing: Iterable[PartitionPlan]) -> Iterable[BeforeAfter]:
     of_root = plan.root.changes if plan.root is not None else ()
-    root_sizes = sizes_by_name(plan.root.files) if plan.root is not None else {}
-    parts = ((one.folder, one.changes, sizes_by_name(one.files)) for one in changing)
-    for name, changes, sizes in ((".", of_root, root_sizes), *parts):
-        files = [change for change in changes if not action_of(change).touches(change).segments]
-        spaces = [action_of(change).space(change, sizes) for change in files]
-        if spaces:
-            before = sum(space.taken_out for space in spaces)
-            yield BeforeAfter(name=name, before=before, after=sum(space.made for space in spaces))
+    for name, changes in ((".", of_root), *((one.folder, one.changes) for one in changing)):
+        told = (action_of(change).file_bytes(change) for change in changes)
+        files = [sizes for sizes in told if sizes is not None]
+        if files:
+            before, after = map(sum, zip(*files, strict=True))
+            yield BeforeAfter(name=name, before=before, after=after)
 
 
 def _strip(partition: PartitionPlan) -> Strip:

@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 from krepair.plan.actions.fate import Content, Run
 from krepair.plan.model import (
+    ChangedLine,
+    ChangeLines,
     CompleteSwap,
     KeepOriginal,
     MendLog,
@@ -184,6 +186,19 @@ def test_a_log_that_is_cut_to_nothing_is_still_a_segment():
     strip = only_strip(partition(changes=(change,), files=logs(500, 1000)))
     assert (strip.segments_before, strip.segments_after) == (2, 2)
     assert [(cell.first_base, cell.bytes) for cell in strip.after] == [(0, 500), (100, 0)]
+
+
+def test_a_checkpoint_whose_new_size_is_not_known_has_no_bar():
+    change = ChangeLines(
+        change_id="t-0/lines",
+        name="lines",
+        rule="KR502",
+        lines=(ChangedLine(topic="t", partition=0, old=7, new=9),),
+        size_before=20,
+        reason="",
+        undo=KeepOriginal(),
+    )
+    assert drawn(partition(changes=(change,))).files == ()
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=2000), st.integers(1, MOST_CELLS))

@@ -202,6 +202,10 @@ class Action(Protocol[ChangeT_contra]):
         """
         return Fate({}, {})
 
+    def file_bytes(self, change: ChangeT_contra) -> tuple[int, int] | None:
+        """Bytes before and after of a file beside the logs; None of a log, and where the plan does not know them."""
+        return None
+
     def trimmed(self, change: ChangeT_contra) -> Trimmed | None:
         """What it cuts off the end of a derived file; None if it cuts none."""
         return None

@@ -81,6 +81,10 @@ class Replace(Action[ReplaceFile]):
         if removed:
             yield f"{removed} files are removed; they are kept until purge."
 
+    def file_bytes(self, change: ReplaceFile) -> tuple[int, int]:
+        """No bytes where there is no file."""
+        return max(change.size_before, 0), max(change.size_after, 0)
+
     def trimmed(self, change: ReplaceFile) -> Trimmed | None:
         """The padding of an index that is truncated."""
         if change.method != "truncate":
