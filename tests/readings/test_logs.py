@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from krepair.formats import txn_index
@@ -198,3 +199,12 @@ def test_every_reading_says_what_it_cannot_read(tmp_path: Path) -> None:
     works = [work for _, work in done.works()]
     log_of(done).unlink()
     assert any("could not be read" in text for work in works for text in read(work))
+
+
+def test_offsets_that_are_not_the_segments_are_found(tmp_path: Path) -> None:
+    done = torn(tmp_path / "logs", **EXCISE)
+    task, item = next(work for change, work in done.works() if isinstance(change, MendLog))
+    last = item.change.last_offset
+    for next_base, found in ((-1, False), (last + 1, False), (last, True)):
+        texts = read((task, msgspec.structs.replace(item, next_base=next_base)))
+        assert any("is not below the next segment's" in text for text in texts) is found
