@@ -38,4 +38,4 @@ def fetch_overflows(largest: Mapping[str, Sequence[int]]) -> list[Overflow]:
         largest: topic -> bytes of the largest batch in each of its partitions.
     """
     found = [Overflow(topic, max(sizes), len(sizes)) for topic, sizes in sorted(largest.items()) if sizes]
-    return [each for each in found if each.response_bytes > MOST_RESPONSE_BYTES]
+    return [problem for problem in found if problem.response_bytes > MOST_RESPONSE_BYTES]

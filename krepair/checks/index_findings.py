@@ -123,9 +123,9 @@ def byte_problems(suffix: str, file: IndexFile, *, active: bool) -> list[IndexPr
     found: list[Damage] = (offset_index if suffix == INDEX else time_index).damage(file.data)
     problems += [
         IndexProblem(
-            suffix, _rule(suffix), each.position, f"{each.expected} was expected, found {each.found}"
+            suffix, _rule(suffix), problem.position, f"{problem.expected} was expected, found {problem.found}"
         )
-        for each in found
+        for problem in found
     ]
     return problems
 

@@ -294,17 +294,6 @@ def _lost(mended: MendedOffsets) -> str:
     )
 
 
-def keeper_of(view: LogDir, changing: Sequence[str] = ()) -> str:
-    """The partition folder that holds what is staged and kept of the root's files; empty if there is none.
-
-    Args:
-        view: the log directory.
-        changing: folders of partitions that change; one of these is taken, so that no other is touched.
-    """
-    usable = [each.folder for each in view.partitions if not each.unreadable and each.topic != NEVER_TOUCHED]
-    return next((folder for folder in usable if folder in changing), usable[0] if usable else "")
-
-
 def _change(one: SeenCheckpoint) -> ReplaceFile | ChangeLines:
     """A damaged file is made anew; of an intact one only the wrong lines change."""
     mended = one.mended

@@ -14,12 +14,12 @@ from krepair.fixes.logs import parts_after, read_logs
 from krepair.fixes.second_readings import Applied, Job, epochs_job, read_again
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
+from krepair.formats.broker_version import version_of
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition
-from krepair.plan.build import version_of
 from krepair.plan.model import Change, KeepOriginal, ReplaceFile
 from krepair.rules import epochs
 from krepair.rules.epochs import EpochDecision, EpochReason, SeenEpochs

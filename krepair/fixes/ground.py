@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from krepair.fixes.survey import Sights, Survey
+from krepair.formats.broker_version import version_of
 from krepair.logdir.config import Settings
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.items import Place
 from krepair.pipeline.progress import Progress
-from krepair.plan.build import version_of
 
 Version = tuple[int, int, int] | None
 DIRECTORY_ID_SINCE: Final = "3.7.0"

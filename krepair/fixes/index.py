@@ -18,13 +18,13 @@ from krepair.fixes.markers import transaction_indexes_disagree
 from krepair.fixes.second_readings import Applied, Job, aborted_job, read_again
 from krepair.fixes.staging import Staging, Work, error_of
 from krepair.fixes.survey import Sight, Survey
+from krepair.formats.broker_version import version_of
 from krepair.logdir.values import FileRef, LogDir, Partition, Segment
 from krepair.options import Options
 from krepair.pipeline.indexes import Depth, InspectItem, InspectResult, MendItem
 from krepair.pipeline.jobs import INSPECT, INSPECT_TXN, LOOK, MEND, VERIFY_MENDED
 from krepair.pipeline.look import LookItem
 from krepair.pipeline.txn_indexes import TxnItem, TxnResult
-from krepair.plan.build import version_of
 from krepair.plan.effects import bases_touched
 from krepair.plan.model import Change, KeepOriginal, ReplaceFile
 

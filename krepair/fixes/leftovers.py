@@ -145,7 +145,7 @@ LEFTOVERS = Leftovers()
 
 def holds_leftovers(partition: Partition) -> bool:
     """Whether there is anything that the next start finishes or deletes."""
-    left = any(each.kind != "foreign" for each in partition.leftovers)
+    left = any(leftover.kind != "foreign" for leftover in partition.leftovers)
     return not partition.unreadable and (left or bool(partition.orphan_indexes))
 
 
@@ -184,7 +184,7 @@ def _live(survey: Survey) -> list[LiveSegment]:
 
 
 def _cleaned(partition: Partition) -> list[int]:
-    return [each.base_offset for each in partition.leftovers if each.kind == "cleaned"]
+    return [leftover.base_offset for leftover in partition.leftovers if leftover.kind == "cleaned"]
 
 
 def _half_done(partition: Partition) -> str:
@@ -203,12 +203,12 @@ def _half_done(partition: Partition) -> str:
 
 def _odd(partition: Partition) -> str:
     """A name that a broker itself would not make of a leftover, and the first of them."""
-    for each in partition.leftovers:
-        canonical = parse_file_name(each.file.name).is_canonical
-        if not each.file.name.isprintable():
-            return f"{shown_path(each.file.name)}: not a name that a plan can hold; remove it by hand"
-        if each.kind in {"swap", "cleaned"} and not canonical:
-            return f"{each.file.name}: no broker names a file so; move it out of the folder by hand"
+    for leftover in partition.leftovers:
+        canonical = parse_file_name(leftover.file.name).is_canonical
+        if not leftover.file.name.isprintable():
+            return f"{shown_path(leftover.file.name)}: not a name that a plan can hold; remove it by hand"
+        if leftover.kind in {"swap", "cleaned"} and not canonical:
+            return f"{leftover.file.name}: no broker names a file so; move it out of the folder by hand"
     for special in partition.specials:
         if parse_file_name(special.name).kind is not FileKind.FOREIGN:
             return f"{special.name}: a regular file was expected, found a {special.kind}"
@@ -217,18 +217,23 @@ def _odd(partition: Partition) -> str:
 
 def _txn_swap_alone(partition: Partition) -> str:
     """A ``.txnindex.swap`` without its log, which may be the only list of aborted transactions of its segment."""
-    logs = {each.base_offset for each in log_swaps(partition)}
+    logs = {swap.base_offset for swap in log_swaps(partition)}
     segments = {segment.base_offset: segment for segment in partition.segments}
     lowest = min(_cleaned(partition), default=None)
-    for each in partition.leftovers:
-        if each.kind != "swap" or parse_file_name(each.file.name).kind is not FileKind.TXN_INDEX:
+    for leftover in partition.leftovers:
+        if leftover.kind != "swap" or parse_file_name(leftover.file.name).kind is not FileKind.TXN_INDEX:
             continue
-        void = lowest is not None and each.base_offset >= lowest
-        segment = segments.get(each.base_offset)
-        if each.base_offset in logs or void or segment is None or _same_bytes(each.file, segment.txn_index):
+        void = lowest is not None and leftover.base_offset >= lowest
+        segment = segments.get(leftover.base_offset)
+        if (
+            leftover.base_offset in logs
+            or void
+            or segment is None
+            or _same_bytes(leftover.file, segment.txn_index)
+        ):
             continue
         return (
-            f"{each.file.name}: without its .log{SWAP}, and not the .txnindex that is there; a broker since 3.0 "
+            f"{leftover.file.name}: without its .log{SWAP}, and not the .txnindex that is there; a broker since 3.0 "
             "renames it over that one unread, an earlier one deletes that one and leaves it"
         )
     return ""
@@ -247,17 +252,17 @@ def _same_bytes(one: FileRef, other: FileRef | None) -> bool:
 def _removals(partition: Partition, decision: SwapDecision, version: Version) -> Iterator[Removal]:
     """Void swaps first: as long as the ``.cleaned`` is there, every broker throws them away."""
     void = {swap.base_offset for swap in decision.void}
-    logs = {each.base_offset for each in log_swaps(partition)}
-    swaps = [each for each in partition.leftovers if each.kind == "swap"]
+    logs = {swap.base_offset for swap in log_swaps(partition)}
+    swaps = [leftover for leftover in partition.leftovers if leftover.kind == "swap"]
     for each in swaps:
         if each.base_offset in void:
             yield Removal("void swap", each.file, "a swap that did not begin: its .cleaned is still there")
         elif each.base_offset not in logs:
             yield Removal("index swap", each.file, f"an index swap without its log; {_alone(version)}")
     for kind, text in _LEFT_BEHIND:
-        for each in partition.leftovers:
-            if each.kind == kind:
-                yield Removal(kind, each.file, f"{text}; the next start deletes it")
+        for leftover in partition.leftovers:
+            if leftover.kind == kind:
+                yield Removal(kind, leftover.file, f"{text}; the next start deletes it")
     for orphan in partition.orphan_indexes:
         if int(orphan.name.partition(".")[0]) not in logs:
             yield Removal("orphan", orphan, "an index without its log; the next start deletes it")

@@ -16,12 +16,12 @@ from krepair.fixes.markers_staging import stage_groups, verify_groups
 from krepair.fixes.producers_at_end import newest_snapshot
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey, log_end_of
+from krepair.formats.broker_version import version_of
 from krepair.kernels import classes as c
 from krepair.logdir.reading import why
 from krepair.logdir.values import Partition
 from krepair.pipeline.items import ScanItem
 from krepair.pipeline.jobs import SCAN
-from krepair.plan.build import version_of
 from krepair.plan.model import (
     Change,
     KeepOriginal,

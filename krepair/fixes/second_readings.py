@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from krepair.durable.tree import Tree
 from krepair.errors import KrepairError
 from krepair.fixes.staging import Staging, Work
+from krepair.formats.broker_version import version_of
 from krepair.formats.filenames import (
     FileKind,
     parse_file_name,
@@ -33,7 +34,6 @@ from krepair.pipeline.readings.epochs import EpochsItem
 from krepair.pipeline.readings.logs import GoneItem, MendedLogItem
 from krepair.pipeline.readings.partition import LogFile, Reading, read_kept
 from krepair.pipeline.readings.snapshots import SnapshotItem
-from krepair.plan.build import version_of
 from krepair.plan.effects import log_effect
 from krepair.plan.figures import setting
 from krepair.plan.model import Change, MendLog, PartitionPlan, Plan, ReplaceFile

@@ -13,6 +13,7 @@ import numpy as np
 
 from krepair.fixes.logs import LogPart, facts_of, parts_after
 from krepair.formats import producer_snapshot
+from krepair.formats.broker_version import version_of
 from krepair.formats.damage import shown
 from krepair.formats.filenames import FileKind, FileState, parse_file_name
 from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
@@ -23,7 +24,6 @@ from krepair.pipeline.engine import Engine
 from krepair.pipeline.items import Place, ScanItem, ScanResult
 from krepair.pipeline.jobs import SCAN
 from krepair.pipeline.progress import Progress
-from krepair.plan.build import version_of
 from krepair.plan.effects import names_removed
 from krepair.plan.model import Change
 from krepair.rules.model import SegmentFacts

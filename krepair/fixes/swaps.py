@@ -64,9 +64,9 @@ class SeenLeftovers(NamedTuple):
 def log_swaps(partition: Partition) -> list[Leftover]:
     """The ``.log.swap`` files of a partition that a broker would name so, ascending."""
     found = [
-        each
-        for each in partition.leftovers
-        if each.kind == "swap" and each.file.name == f"{max(each.base_offset, 0):020d}.log{SWAP}"
+        leftover
+        for leftover in partition.leftovers
+        if leftover.kind == "swap" and leftover.file.name == f"{max(leftover.base_offset, 0):020d}.log{SWAP}"
     ]
     return sorted(found, key=lambda each: each.base_offset)
 

@@ -369,15 +369,15 @@ class _Draft:
             last_offset=made.last_offset,
             companions=tuple(
                 NewCompanion(
-                    name=f"{base_offset:020d}{each.suffix}",
-                    size_before=each.size_before,
-                    size_after=each.size_after,
-                    digest_after=each.digest_after,
+                    name=f"{base_offset:020d}{companion.suffix}",
+                    size_before=companion.size_before,
+                    size_after=companion.size_after,
+                    digest_after=companion.digest_after,
                 )
-                for each in made.companions
-                if not each.same
+                for companion in made.companions
+                if not companion.same
             ),
-            front_bytes=max((each.front_bytes for each in made.companions), default=0),
+            front_bytes=max((companion.front_bytes for companion in made.companions), default=0),
             reason=self._reason(ranges, cut=cut),
             undo=KeepOriginal(),
         )

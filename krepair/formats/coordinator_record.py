@@ -60,7 +60,7 @@ class RecordTable:
 
     def __init__(self, topic: str, types: Iterable[RecordType]) -> None:
         self.topic = topic
-        self.types = {each.key_version: each for each in types}
+        self.types = {kind.key_version: kind for kind in types}
 
     def decode(self, key: Bytes | None, value: Bytes | None) -> CoordinatorRecord:
         """Read a record; whatever it holds, there is a result."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from krepair.errors import PersonDecidesError, UsageError
+from krepair.formats.broker_version import version_of
 from krepair.plan.model import Commit
 
-_VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})(?:[.\-][0-9A-Za-z.\-]{1,20})?")
+_LAST_WITH_P1 = (2, 8)
 
 
 class DamagedSegment(NamedTuple):
@@ -68,9 +68,8 @@ def choose_commit(
             "is not known"
         )
         raise PersonDecidesError(message, next_command="krepair plan --broker-version VERSION ...")
-    version = _VERSION.fullmatch(broker_version)
+    version = version_of(broker_version)
     if version is None:
         raise UsageError(f"--broker-version {broker_version}: expected a version like 3.9.2")
-    order = "P1" if (int(version[1]), int(version[2])) <= (2, 8) else "P2"
     why = f"without the fence, since recovery would meet damage in {first}; the order for broker {broker_version}"
-    return Commit(order="P1" if order == "P1" else "P2", fence=False, why=why)
+    return Commit(order="P1" if version[:2] <= _LAST_WITH_P1 else "P2", fence=False, why=why)

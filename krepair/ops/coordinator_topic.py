@@ -53,8 +53,12 @@ def partitions_of(view: LogDir, topic: str, wants: Callable[[str, int], bool]) -
     Raises:
         UnreadableError: the folder of one cannot be read.
     """
-    chosen = [each for each in view.partitions if each.topic == topic and wants(each.topic, each.number)]
-    unreadable = next((each.unreadable for each in chosen if each.unreadable), "")
+    chosen = [
+        partition
+        for partition in view.partitions
+        if partition.topic == topic and wants(partition.topic, partition.number)
+    ]
+    unreadable = next((partition.unreadable for partition in chosen if partition.unreadable), "")
     if unreadable:
         raise UnreadableError(unreadable)
     return chosen

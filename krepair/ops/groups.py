@@ -93,7 +93,7 @@ def groups(
     total = sum(map(log_bytes, chosen))
     engine = choose_engine(options.engine, options.master, total)
     try:
-        items = [_item(view, each, wanted) for each in chosen]
+        items = [_item(view, partition, wanted) for partition in chosen]
         results = read_partitions(engine, READ_GROUPS, items, chosen, progress, "groups")
     finally:
         engine.close()
@@ -103,7 +103,7 @@ def groups(
     return GroupsReport(
         log_dir=view.path,
         now_ms=options.now_ms,
-        partitions=tuple(each.folder for each in chosen),
+        partitions=tuple(partition.folder for partition in chosen),
         groups=tuple(found),
         findings=findings,
         damaged=damaged,
@@ -141,7 +141,7 @@ def subscription_findings(group: Group) -> Iterator[Finding]:
         texts.append(f"{len(group.members)} members subscribe to different topics: {'; '.join(parts)}")
     history = group.history
     if history.returns >= RETURNS_AT_LEAST:
-        last = " / ".join(f"[{'; '.join(map(_short, each))}]" for each in history.seen[-2:])
+        last = " / ".join(f"[{'; '.join(map(_short, subscription))}]" for subscription in history.seen[-2:])
         texts.append(
             f"in {history.generations} generations its subscriptions changed {history.changes} times and came back "
             f"{history.returns} times: {last}"

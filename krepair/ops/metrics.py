@@ -104,7 +104,7 @@ def families(report: Any, ended: Ended) -> list[Family]:
 
 def _of_check(report: CheckReport) -> list[Family]:
     dirs = report.log_dirs
-    counts = Counter((each.log_dir, finding.rule) for each in dirs for finding in each.findings)
+    counts = Counter((report.log_dir, finding.rule) for report in dirs for finding in report.findings)
     findings = tuple(
         (
             {"verb": "check", "log_directory": log_dir, "rule": rule, "severity": RULES[rule].severity.value},
@@ -113,12 +113,13 @@ def _of_check(report: CheckReport) -> list[Family]:
         for (log_dir, rule), count in sorted(counts.items())
     )
     reclaimable = [
-        (each.log_dir, sum(finding.bytes for finding in each.findings if finding.rule == _RECLAIMABLE))
-        for each in dirs
+        (report.log_dir, sum(finding.bytes for finding in report.findings if finding.rule == _RECLAIMABLE))
+        for report in dirs
     ]
     return [
         *_uncleanable(
-            [(each.log_dir, each.uncleanable_partitions, each.uncleanable_bytes) for each in dirs], "check"
+            [(report.log_dir, report.uncleanable_partitions, report.uncleanable_bytes) for report in dirs],
+            "check",
         ),
         Family("krepair_findings", "Findings by rule and severity.", findings),
         _per_dir("krepair_reclaimable_bytes", "Bytes that can be freed.", reclaimable, "check"),

@@ -39,24 +39,26 @@ def verify_log_dir(path: str, options: Options, progress: Progress | None = None
     progress = progress or SilentProgress()
     view = read_log_dir(path)
     check_named([view], options)
-    partitions = [each for each in view.partitions if options.wants(each.topic, each.number)]
+    partitions = [
+        partition for partition in view.partitions if options.wants(partition.topic, partition.number)
+    ]
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     items = [
         item
         for partition in partitions
         for item in _segment_items(view, partition, settings.topic(partition.topic).index_interval_bytes)
     ]
-    sizes = [segment.log.size for each in partitions for segment in each.segments]
+    sizes = [segment.log.size for partition in partitions for segment in partition.segments]
     engine = choose_engine(options.engine, options.master, sum(sizes))
     problems = [
-        Problem(partition=each.folder, file="", position=-1, text=each.unreadable)
-        for each in partitions
-        if each.unreadable
+        Problem(partition=partition.folder, file="", position=-1, text=partition.unreadable)
+        for partition in partitions
+        if partition.unreadable
     ]
     problems += [
-        Problem(partition=each.folder, file=name, position=position, text=text)
-        for each in partitions
-        for name, position, text in snapshot_problems(each)
+        Problem(partition=partition.folder, file=name, position=position, text=text)
+        for partition in partitions
+        for name, position, text in snapshot_problems(partition)
     ]
     batches = read = 0
     progress.start("verify", sum(sizes))
@@ -77,7 +79,9 @@ def verify_log_dir(path: str, options: Options, progress: Progress | None = None
         engine.close()
     return VerifyReport(
         target=view.path,
-        problems=tuple(sorted(problems, key=lambda each: (each.partition, each.file, each.position))),
+        problems=tuple(
+            sorted(problems, key=lambda problem: (problem.partition, problem.file, problem.position))
+        ),
         partitions=len(partitions),
         segments=len(items),
         batches=batches,

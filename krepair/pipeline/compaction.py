@@ -169,8 +169,15 @@ def prepare(engine: Engine, partitions: Sequence[CompactionInput], scratch: str)
             each.problem = bound
         else:
             each.bound = bound
-    _find_aborted(engine, [each for each in prepared if each.bound and each.bound.transactions and each.span])
-    found = _find_keys(engine, [each for each in prepared if each.problem is None], scratch)
+    _find_aborted(
+        engine,
+        [
+            partition
+            for partition in prepared
+            if partition.bound and partition.bound.transactions and partition.span
+        ],
+    )
+    found = _find_keys(engine, [partition for partition in prepared if partition.problem is None], scratch)
     _join(engine, [(each, results) for each, results in found if each.problem is None], scratch)
     return prepared
 
@@ -178,12 +185,12 @@ def prepare(engine: Engine, partitions: Sequence[CompactionInput], scratch: str)
 def _find_aborted(engine: Engine, prepared: Sequence[Prepared]) -> None:
     items = [
         FindAbortedItem(
-            place=each.partition.place,
+            place=partition.partition.place,
             segments=tuple(
-                (facts.base_offset, facts.summary.valid_bytes) for facts in each.partition.segments
+                (facts.base_offset, facts.summary.valid_bytes) for facts in partition.partition.segments
             ),
         )
-        for each in prepared
+        for partition in prepared
     ]
     for index, result in engine.run(FIND_ABORTED, items):
         prepared[index].problem = _problem(result, "", prepared[index])
@@ -193,7 +200,7 @@ def _find_aborted(engine: Engine, prepared: Sequence[Prepared]) -> None:
 def _find_keys(
     engine: Engine, prepared: Sequence[Prepared], scratch: str
 ) -> list[tuple[Prepared, list[KeysResult]]]:
-    work = [(each, facts) for each in prepared for facts in each.span]
+    work = [(partition, facts) for partition in prepared for facts in partition.span]
     rows_inline = max(_INLINE_BYTES // _ROW_BYTES // max(len(work), 1), _ROWS_INLINE_AT_LEAST)
     items = [
         KeysItem(
@@ -213,7 +220,7 @@ def _find_keys(
         each.problem = each.problem or _problem(result, log_name(facts.base_offset), each)
         each.keyless[facts.base_offset] = result.keyless
         found.setdefault(id(each), []).append(result)
-    return [(each, found.get(id(each), [])) for each in prepared]
+    return [(partition, found.get(id(partition), [])) for partition in prepared]
 
 
 def _join(engine: Engine, work: Sequence[tuple[Prepared, list[KeysResult]]], scratch: str) -> None:
@@ -335,7 +342,7 @@ def decide_compaction(engine: Engine, prepared: Sequence[Prepared]) -> list[Comp
     Returns:
         For each the decisions, or why it is left alone.
     """
-    work = [_Deciding(each, to_read=list(range(len(each.span)))) for each in prepared]
+    work = [_Deciding(partition, to_read=list(range(len(partition.span)))) for partition in prepared]
     while True:
         _read(engine, work)
         for one in work:

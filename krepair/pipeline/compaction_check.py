@@ -622,12 +622,12 @@ def join_items(
 ) -> Iterator[CheckJoinItem]:
     """The items that judge the keys of one partition."""
     counts = np.zeros(PARTS, np.int64)
-    for each in rows:
-        if each.path:
-            with open(each.path, "rb") as opened:
+    for row in rows:
+        if row.path:
+            with open(row.path, "rb") as opened:
                 counts += _sizes(np.fromfile(opened, np.int64, PARTS + 1))
         else:
-            counts += _sizes(np.frombuffer(each.data, np.int64, PARTS + 1))
+            counts += _sizes(np.frombuffer(row.data, np.int64, PARTS + 1))
     before = np.append(0, np.cumsum(counts))
     first = 0
     while first < PARTS:

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import crc32c
 import numpy as np
 
 from krepair.formats import batch_v2, message_set
 from krepair.formats.batch_v2 import BatchHeader
+from krepair.formats.castagnoli import crc32c
 from krepair.formats.recompression import Packing
 from krepair.kernels import compact_filter as f
 from krepair.kernels import compact_keys as k
@@ -213,11 +213,11 @@ class CompactedLog:
         else:
             self.tallies[f.T_REWRITTEN] += 1
             new = _new_header(header, content)
-            summed = _Content(crc=crc32c.crc32c(batch_v2.HEADER.pack(new)[batch_v2.CRC_START :]))
+            summed = _Content(crc=crc32c(batch_v2.HEADER.pack(new)[batch_v2.CRC_START :]))
             if content.whole:
                 crc = summed.crc
                 for part in content.parts:
-                    crc = crc32c.crc32c(part, crc)
+                    crc = crc32c(part, crc)
                 yield batch_v2.HEADER.pack(new._replace(crc=crc))
                 yield from content.parts
                 return
@@ -267,7 +267,7 @@ class CompactedLog:
         def give(piece: bytes) -> None:
             if piece:
                 content.size += len(piece)
-                content.crc = crc32c.crc32c(piece, content.crc)
+                content.crc = crc32c(piece, content.crc)
                 ready.append(piece)
 
         def take(buffer: Bytes, end: int, left: int) -> tuple[int, int, int]:

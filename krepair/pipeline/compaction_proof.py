@@ -81,11 +81,13 @@ def prove(engine: Engine, partitions: Sequence[PartitionToProve], scratch: str) 
         scratch: path of a scratch folder on their hosts, empty if there is none.
     """
     points = secrets.token_bytes(16)
-    aborts = [AbortsItem(place=each.place, logs=each.logs) for each in partitions]
+    aborts = [AbortsItem(place=partition.place, logs=partition.logs) for partition in partitions]
     for index, found in engine.run(FIND_ABORT_RANGES, aborts):
         partitions[index].take(found)
         partitions[index].ranges = found.ranges
-    work = [(each, group) for each in partitions if not each.failure for group in each.groups]
+    work = [
+        (partition, group) for partition in partitions if not partition.failure for group in partition.groups
+    ]
     inline = max(_INLINE_BYTES // _ROW_BYTES // max(len(work), 1), _ROWS_INLINE_AT_LEAST)
     items = [
         CheckItem(
@@ -107,7 +109,10 @@ def prove(engine: Engine, partitions: Sequence[PartitionToProve], scratch: str) 
         each.kept += result.kept
         each.rows += result.rows
     joins = [
-        (each, item) for each in partitions if not each.failure for item in join_items(each.place, each.rows)
+        (partition, item)
+        for partition in partitions
+        if not partition.failure
+        for item in join_items(partition.place, partition.rows)
     ]
     for index, joined in engine.run(CHECK_JOIN, [item for _, item in joins]):
         joins[index][0].take(joined)

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-import crc32c
 import numpy as np
 
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.scratch import write_scratch
 from krepair.formats import batch_v2, txn_index
+from krepair.formats.castagnoli import crc32c
 from krepair.kernels import compact_keys as k
 from krepair.kernels.classes import CLASS_COUNT
 from krepair.kernels.scan import (
@@ -353,6 +353,6 @@ class _Written:
             return
         data = b"".join(self._held)
         self._disk.write_at(self._item.target, self._item.out_position + self.written, [memoryview(data)])
-        self.crc = crc32c.crc32c(data, self.crc)
+        self.crc = crc32c(data, self.crc)
         self.written += len(data)
         self._held, self._holds = [], 0

@@ -583,7 +583,9 @@ def _mended(item: MendedItem, read_into: ReadInto, disk: RealDisk) -> MendedResu
         for piece in _pieces(read_into, start, end):
             gone.update(piece)
     if item.target:
-        changed = {each.suffix: files[each.suffix] for each in companions if not each.same}
+        changed = {
+            companion.suffix: files[companion.suffix] for companion in companions if not companion.same
+        }
         _finish(item, stem, changed, disk)
     return MendedResult(
         size=size,

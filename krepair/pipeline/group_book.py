@@ -115,8 +115,10 @@ class GroupBook:
         if value is not None:
             entry.modern = None
             if value["protocol_type"] == group_metadata.CONSUMER_PROTOCOL:
-                topics = (group_metadata.subscribed_topics(each["subscription"]) for each in value["members"])
-                entry.history.take(_picture(each for each in topics if each is not None))
+                topics = (
+                    group_metadata.subscribed_topics(member["subscription"]) for member in value["members"]
+                )
+                entry.history.take(_picture(topic for topic in topics if topic is not None))
 
     def _modern(self, entry: _Entry, record: CoordinatorRecord) -> None:
         kind = next((kind for kind in _KINDS if record.type.startswith(kind)), None)
@@ -239,7 +241,7 @@ class GroupBook:
 
 def _picture(topics: Any) -> tuple[str, ...]:
     """The different subscriptions of the members of one generation, each as one text."""
-    return tuple(sorted({", ".join(each) for each in topics}))
+    return tuple(sorted({", ".join(topic) for topic in topics}))
 
 
 def _modern_topics(member: dict[str, Any]) -> tuple[str, ...]:

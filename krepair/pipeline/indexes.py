@@ -171,7 +171,9 @@ class _Segment:
         if times.padded or entries_of(times, TIME_INDEX):
             first = int(time_index.view(times.data)["timestamp"][0]) if times.data else 0
         return InspectResult(
-            problems=tuple((each.suffix, each.rule, each.position, each.text) for each in self.problems),
+            problems=tuple(
+                (problem.suffix, problem.rule, problem.position, problem.text) for problem in self.problems
+            ),
             mends=mends,
             unmended=unmended,
             has_index=self.files[INDEX].size >= 0,
@@ -181,7 +183,7 @@ class _Segment:
             torn=any(file.torn for file in self.files.values()),
             largest=self.largest,
             whole=self.whole,
-            needs_reading=not all(each.tail for each in self.problems),
+            needs_reading=not all(problem.tail for problem in self.problems),
         )
 
     def mends(self) -> tuple[tuple[Mend, ...], str]:
@@ -189,12 +191,12 @@ class _Segment:
         wrong = {
             suffix: problems
             for suffix in SUFFIXES
-            if (problems := [each for each in self.problems if each.suffix == suffix])
+            if (problems := [problem for problem in self.problems if problem.suffix == suffix])
         }
         remake = {
             suffix
             for suffix, problems in wrong.items()
-            if self.item.depth == "regenerate" or not all(each.tail for each in problems)
+            if self.item.depth == "regenerate" or not all(problem.tail for problem in problems)
         }
         if remake and self.item.depth == "truncate":
             return (), f"{log_name(self.item.base_offset)}: cutting is not enough"
@@ -218,7 +220,7 @@ def _mend(suffix: str, problems: list[IndexProblem], data: bytes, size: int, *, 
         size_after=len(data),
         digest_after=digest_bytes(data),
         rule=problems[0].rule,
-        reason="; ".join(each.text for each in problems[:2]),
+        reason="; ".join(problem.text for problem in problems[:2]),
     )
 
 
@@ -358,7 +360,7 @@ def _untrue(item: MendItem, data: bytes, tree: Tree) -> str:
     """What is wrong with new bytes: of a cut file at the places it points to, of a new one against the whole log."""
     suffix = _suffix(item.change)
     if suffix == TXN_INDEX:
-        return next((each.expected for each in txn_index.damage(data, item.base_offset)), "")
+        return next((problem.expected for problem in txn_index.damage(data, item.base_offset)), "")
     none = IndexFile(0)
     files = {one: IndexFile(len(data), data) if one == suffix else none for one in SUFFIXES}
     audit = CompanionAudit(item.base_offset, files, np.empty((0, 2), np.int64))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from krepair import __version__
+from krepair.formats.broker_version import version_of
 from krepair.plan.actions.action import ANOTHER_REPLICA, EVERY_REPLICA, LAGGING_REPLICA
 from krepair.plan.facts import setting
 from krepair.plan.figures import expected_seconds, plan_peak_bytes, risks_of, with_figures
@@ -24,7 +24,6 @@ from krepair.plan.model import (
 from krepair.plan.planfile import printable, seal
 
 _BLOAT_FIXED_IN: Final = (2, 2, 1)
-_VERSION_PARTS: Final = re.compile(r"([0-9]+)\.([0-9]+)(?:\.([0-9]+))?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -241,14 +240,6 @@ def _retention_ms(policy: Policy, topic: str) -> int:
         return int(setting(policy, topic, "delete.retention.ms"))
     except ValueError:
         return 0
-
-
-def version_of(text: str) -> tuple[int, int, int] | None:
-    """``2.2.1`` as numbers, None if it is not a version."""
-    match = _VERSION_PARTS.match(text)
-    if match is None:
-        return None
-    return int(match[1]), int(match[2]), int(match[3] or 0)
 
 
 def _list(names: Sequence[str]) -> str:

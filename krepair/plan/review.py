@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from krepair.formats.broker_version import version_of
 from krepair.plan import figures
 from krepair.plan.actions.table import action_of, by_kind
-from krepair.plan.build import version_of
 from krepair.plan.facts import HEX_32, LOG_NAME, SNAPSHOT_NAME, PartitionFacts, setting
 from krepair.plan.model import (
     FORMAT_VERSION,

@@ -128,10 +128,13 @@ def _side(one: Completion, live: Sequence[LiveSegment]) -> str:
     )
     if not replaced:
         return f"{text}; no segment that it replaces is left{_log_end(live)}"
-    size, batches = sum(each.log_bytes for each in replaced), sum(each.batches for each in replaced)
+    size, batches = (
+        sum(segment.log_bytes for segment in replaced),
+        sum(segment.batches for segment in replaced),
+    )
     return (
         f"{text}; against segments {replaced[0].base_offset} to {replaced[-1].base_offset} ({len(replaced)}): {size} "
-        f"bytes, {batches} batches, end at {max(each.end_offset for each in replaced)}{_log_end(live)}"
+        f"bytes, {batches} batches, end at {max(segment.end_offset for segment in replaced)}{_log_end(live)}"
     )
 
 
@@ -176,7 +179,7 @@ def _why_one_is_left(one: Completion, live: Sequence[LiveSegment]) -> str:
             f"{swap.name}: holds no batch; every broker puts it in the place of the segment at {swap.base_offset}, and "
             "whether that one was cleaned away whole or the swap was lost cannot be told"
         )
-    end = max((each.end_offset for each in replaced), default=0)
+    end = max((segment.end_offset for segment in replaced), default=0)
     if replaced and replaced[-1] is live[-1] and end > swap.end_offset:
         return f"{swap.name}: ends at {swap.end_offset}, the log at {end}: completing it would take the log end back"
     return ""
@@ -187,15 +190,15 @@ def _why_versions_differ(
 ) -> str:
     if not completions:
         return ""
-    replaced = {each.base_offset for one in completions for each in one.replaces}
+    replaced = {segment.base_offset for one in completions for segment in one.replaces}
     first, last = completions[0].swap, completions[-1].swap
     for one in completions:
         over = next(
             (
-                each
-                for each in live
-                if each.base_offset < one.swap.base_offset < each.end_offset
-                and each.base_offset not in replaced
+                segment
+                for segment in live
+                if segment.base_offset < one.swap.base_offset < segment.end_offset
+                and segment.base_offset not in replaced
             ),
             None,
         )
@@ -205,9 +208,9 @@ def _why_versions_differ(
                 "broker before 3.0 deletes that segment, a later one keeps both"
             )
     between = [
-        each.base_offset
-        for each in live
-        if first.base_offset <= each.base_offset < last.end_offset and each.base_offset not in replaced
+        segment.base_offset
+        for segment in live
+        if first.base_offset <= segment.base_offset < last.end_offset and segment.base_offset not in replaced
     ]
     if between and (version is None or version >= RENAMES_SINCE):
         return (

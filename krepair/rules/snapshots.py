@@ -199,15 +199,15 @@ class ProducerTable:
         loaded = loaded[self._lives(loaded[:, _FIRST_OFFSET], loaded[:, _TIMESTAMP])]
         if rules.before(KEEPS_BELOW_LOG_START):
             loaded = loaded[loaded[:, _LAST_OFFSET] >= log_start]
-        self.ids: Int64s = np.unique(np.concatenate([loaded[:, 0], *(each[:, c.P_ID] for each in rows)]))
+        self.ids: Int64s = np.unique(np.concatenate([loaded[:, 0], *(row[:, c.P_ID] for row in rows)]))
         self.epoch, self.sequence, self.offset, self.data_time, self.time, self.coordinator, self.first = (
             np.full(len(self.ids), _NONE, np.int64) for _ in range(7)
         )
         self.delta: Int64s = np.zeros(len(self.ids), np.int64)
         self.known: Any = np.zeros(len(self.ids), bool)
         self._load(loaded)
-        for each in rows:
-            self._replay(each)
+        for row in rows:
+            self._replay(row)
 
     def _lives(self, first: Int64s, time: Int64s) -> Any:
         """Whether producers with these open transactions and times are still known."""

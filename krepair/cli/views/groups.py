@@ -51,7 +51,9 @@ def groups_view(report: GroupsReport, *, detailed: bool) -> View:
             title="Findings",
             table=Table(
                 columns=("rule", "partition", "evidence"),
-                rows=tuple((each.rule, each.partition, each.evidence) for each in report.findings),
+                rows=tuple(
+                    (finding.rule, finding.partition, finding.evidence) for finding in report.findings
+                ),
             ),
         ),
         passed_over_section(report.damaged),
@@ -62,7 +64,7 @@ def groups_view(report: GroupsReport, *, detailed: bool) -> View:
 
 
 def _row(group: Group, now_ms: int) -> tuple[str, ...]:
-    newest = max((each.commit_timestamp for each in group.commits), default=-1)
+    newest = max((commit.commit_timestamp for commit in group.commits), default=-1)
     return (
         group.group,
         group.kind,
@@ -88,34 +90,34 @@ def _group(group: Group, now_ms: int) -> list[Section]:
     lines += [f"Could not be read: {problem}" for problem in group.problems]
     members = tuple(
         (
-            each.member_id,
-            each.client_id,
-            each.client_host,
-            f"/{each.topic_regex}/" if each.topic_regex else ", ".join(each.topics),
-            ", ".join(f"{topic}: {' '.join(map(str, parts))}" for topic, parts in each.assigned.items()),
+            member.member_id,
+            member.client_id,
+            member.client_host,
+            f"/{member.topic_regex}/" if member.topic_regex else ", ".join(member.topics),
+            ", ".join(f"{topic}: {' '.join(map(str, parts))}" for topic, parts in member.assigned.items()),
         )
-        for each in group.members
+        for member in group.members
     )
     commits = tuple(
         (
-            each.topic,
-            str(each.partition),
-            each.problem or str(each.offset),
-            age_text(each.commit_timestamp, now_ms),
-            time_text(each.commit_timestamp),
-            each.metadata,
+            commit.topic,
+            str(commit.partition),
+            commit.problem or str(commit.offset),
+            age_text(commit.commit_timestamp, now_ms),
+            time_text(commit.commit_timestamp),
+            commit.metadata,
         )
-        for each in group.commits
+        for commit in group.commits
     )
     pending = tuple(
         (
-            each.topic,
-            str(each.partition),
-            str(each.offset),
-            str(each.producer_id),
-            age_text(each.commit_timestamp, now_ms),
+            commit.topic,
+            str(commit.partition),
+            str(commit.offset),
+            str(commit.producer_id),
+            age_text(commit.commit_timestamp, now_ms),
         )
-        for each in group.pending
+        for commit in group.pending
     )
     return [
         Section(
@@ -150,13 +152,13 @@ def passed_over_section(damaged: tuple[PassedOver, ...]) -> Section:
             columns=("partition", "file", "position", "bytes", "what"),
             rows=tuple(
                 (
-                    each.partition,
-                    each.part.file,
-                    f"{each.part.position:,}",
-                    f"{each.part.length:,}",
-                    each.part.text,
+                    damage.partition,
+                    damage.part.file,
+                    f"{damage.part.position:,}",
+                    f"{damage.part.length:,}",
+                    damage.part.text,
                 )
-                for each in damaged
+                for damage in damaged
             ),
             right=frozenset({2, 3}),
         ),

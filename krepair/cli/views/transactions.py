@@ -25,7 +25,11 @@ def transactions_view(report: TransactionsReport, *, detailed: bool) -> View:
         report: what was found.
         detailed: whether ids are shown that have no open transaction, too.
     """
-    shown = [each for each in report.transactions if detailed or each.goes_on or each.open_in]
+    shown = [
+        transaction
+        for transaction in report.transactions
+        if detailed or transaction.goes_on or transaction.open_in
+    ]
     aborts = [row for row in report.open if row.abort]
     return View(
         title="krepair transactions",
@@ -36,7 +40,7 @@ def transactions_view(report: TransactionsReport, *, detailed: bool) -> View:
                 table=Table(
                     columns=("transactional id", "producer id", "epoch", "state", "age", "timeout", "partitions",
                              "no marker in", "held back"),
-                    rows=tuple(_row(each) for each in shown),
+                    rows=tuple(_row(transaction) for transaction in shown),
                     right=frozenset({1, 2, 4, 5, 8}),
                 ),
             ),
@@ -75,7 +79,7 @@ def transactions_view(report: TransactionsReport, *, detailed: bool) -> View:
                 title="Findings",
                 table=Table(
                     columns=("rule", "partition", "evidence"),
-                    rows=tuple((each.rule, each.partition, each.evidence) for each in report.findings),
+                    rows=tuple((finding.rule, finding.partition, finding.evidence) for finding in report.findings),
                 ),
             ),
             passed_over_section(report.damaged),
@@ -83,7 +87,7 @@ def transactions_view(report: TransactionsReport, *, detailed: bool) -> View:
                 title="Partitions that could not be judged",
                 table=Table(
                     columns=("partition", "why"),
-                    rows=tuple((each.partition, each.why) for each in report.not_judged),
+                    rows=tuple((left_out.partition, left_out.why) for left_out in report.not_judged),
                 ),
             ),
             Section(title="Engine", lines=(report.engine,) if report.engine else ()),

@@ -23,40 +23,44 @@ Metadata = Mapping[str, PartitionMetadata | Damage]
 def read_metadata(view: LogDir) -> dict[str, PartitionMetadata | Damage]:
     """Read the ``partition.metadata`` of every partition that has one; a file that cannot be read is damage."""
     found: dict[str, PartitionMetadata | Damage] = {}
-    for each in view.partitions:
-        file = each.partition_metadata
+    for partition in view.partitions:
+        file = partition.partition_metadata
         if file is None:
             continue
         try:
-            found[each.folder] = partition_metadata.decode(
+            found[partition.folder] = partition_metadata.decode(
                 read_whole(file.path, partition_metadata.MAX_BYTES + 1)
             )
         except OSError as error:
-            found[each.folder] = Damage(0, file.size, "a file that can be read", why(error))
+            found[partition.folder] = Damage(0, file.size, "a file that can be read", why(error))
     return found
 
 
 def metadata_findings(view: LogDir, metadata: Metadata) -> Iterator[Finding]:
     """KR408: missing beside others, unreadable, or of another topic id than the topic's other partitions."""
     ids: dict[str, Counter[str]] = {}
-    for each in view.partitions:
-        said = metadata.get(each.folder)
+    for partition in view.partitions:
+        said = metadata.get(partition.folder)
         if isinstance(said, PartitionMetadata):
-            ids.setdefault(each.topic, Counter())[topic_id_text(said.topic_id)] += 1
-    for each in view.partitions:
-        said = metadata.get(each.folder)
+            ids.setdefault(partition.topic, Counter())[topic_id_text(said.topic_id)] += 1
+    for partition in view.partitions:
+        said = metadata.get(partition.folder)
         text = ""
         position = -1
         if isinstance(said, Damage):
             text, position = f"expected {said.expected}, found {said.found or 'nothing'}", said.position
-        elif said is None and metadata and not each.unreadable:
+        elif said is None and metadata and not partition.unreadable:
             text = f"missing, but {len(metadata)} other partitions here have one: KRaft takes the folder for a stray"
-        elif said is not None and len(ids[each.topic]) > 1:
-            shown = ", ".join(f"{name} ({count})" for name, count in sorted(ids[each.topic].items()))
-            text = f"topic id {topic_id_text(said.topic_id)}; the partitions of {each.topic} here say {shown}"
+        elif said is not None and len(ids[partition.topic]) > 1:
+            shown = ", ".join(f"{name} ({count})" for name, count in sorted(ids[partition.topic].items()))
+            text = f"topic id {topic_id_text(said.topic_id)}; the partitions of {partition.topic} here say {shown}"
         if text:
             yield Finding(
-                rule="KR408", partition=each.folder, file=PARTITION_METADATA, position=position, evidence=text
+                rule="KR408",
+                partition=partition.folder,
+                file=PARTITION_METADATA,
+                position=position,
+                evidence=text,
             )
 
 

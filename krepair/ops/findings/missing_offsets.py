@@ -118,7 +118,7 @@ def _taken(facts: SegmentFacts) -> int:
 
 def _unexplained(partition: Partition, gaps: Sequence[Gap]) -> list[Gap]:
     """What is left of the gaps without those that our own kept originals, or a swap that waits, fill."""
-    swaps = {each.base_offset for each in partition.leftovers if each.kind == "swap"}
+    swaps = {leftover.base_offset for leftover in partition.leftovers if leftover.kind == "swap"}
     filled = kept_bases(partition) | swaps
     if not filled:
         return list(gaps)

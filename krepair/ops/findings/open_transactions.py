@@ -134,7 +134,7 @@ def _bounds(
         if place > 0:
             at_most = max(written.by_file_ms - segments[place - 1].mtime_ms, 0)
     behind = [markers_in(facts) for facts in segments[place:]]
-    later = np.concatenate([each.time_ms[each.first_offset > first_offset] for each in behind])
+    later = np.concatenate([markers.time_ms[markers.first_offset > first_offset] for markers in behind])
     if len(later):
         begun_by = min(begun_by, int(later.min()))
         if written.by_batch_ms - int(later.min()) > at_least:

@@ -25,7 +25,9 @@ def mtimes_look_copied(segments: Sequence[SegmentFacts], topic: str) -> bool:
     other records are the clients', who may write today what happened a year ago.
     """
     closed = [
-        (each.mtime_ms, newest_broker_time(each, topic)) for each in segments[:-1] if each.summary.batches
+        (segment.mtime_ms, newest_broker_time(segment, topic))
+        for segment in segments[:-1]
+        if segment.summary.batches
     ]
     filled = [(time, stamp) for time, stamp in closed if stamp >= 0]
     if len(filled) < AT_LEAST_SEGMENTS:

@@ -117,7 +117,7 @@ def _snapshots(survey: Survey, lines: Mapping[str, ForecastLine]) -> tuple[int, 
 
 def _checkpoints(view: LogDir, block: int) -> int:
     """The four of the root and one of a partition, each beside the old one."""
-    lines = sum(len(each.topic) + _LINE_BYTES for each in view.partitions)
+    lines = sum(len(partition.topic) + _LINE_BYTES for partition in view.partitions)
     return 4 * _whole(lines, block) + 2 * block
 
 

@@ -1,0 +1,16 @@
+"""The version of a broker as people type it."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_PARTS: Final = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?")
+
+
+def version_of(text: str) -> tuple[int, int, int] | None:
+    """``2.2.1`` as numbers, also of ``3.9.2-ccs`` and ``2.8``; None if it is not a version."""
+    match = _PARTS.match(text)
+    if match is None:
+        return None
+    return int(match[1]), int(match[2]), int(match[3] or 0)
