@@ -5,7 +5,7 @@ A look belongs to a fix, or to the forecast of the next start. It owns its ``Sig
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar, cast
 
@@ -93,8 +93,3 @@ class Survey(Sights):
 def log_end_of(segments: Iterable[SegmentFacts]) -> int:
     """The offset after the last valid batch."""
     return max((segment.summary.last_offset + 1 for segment in segments), default=0)
-
-
-def folders_of(surveys: Sequence[Survey]) -> dict[str, Survey]:
-    """Folder name -> survey."""
-    return {survey.partition.folder: survey for survey in surveys}

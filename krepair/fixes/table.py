@@ -15,7 +15,6 @@ from krepair.fixes.leftovers import LEFTOVERS
 from krepair.fixes.markers import MARKERS
 from krepair.fixes.snapshots import SNAPSHOTS
 from krepair.fixes.tail import TAIL
-from krepair.plan.model import Change
 
 FIXES: Final[tuple[Fix, ...]] = (LEFTOVERS, MARKERS, TAIL, EPOCHS, SNAPSHOTS, INDEX, CHECKPOINTS)
 
@@ -30,11 +29,6 @@ def asked(words: Iterable[str]) -> tuple[Fix, ...]:
     """The fixes that were asked for, in the order of the table."""
     known = tuple(words)
     return tuple(fix for fix in FIXES if fix.is_asked(known))
-
-
-def fix_of(change: Change) -> Fix:
-    """The fix that makes the bytes of a change."""
-    return next(fix for fix in FIXES if fix.owns(change))
 
 
 def words_of(fix: Fix) -> tuple[str, ...]:

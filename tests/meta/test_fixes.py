@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from typing import Literal
+
+import pytest
 
 from krepair.checks.catalogue import RULES
 from krepair.fixes.fix import Fix
@@ -11,6 +14,7 @@ from krepair.ops import apply as apply_module
 from krepair.ops import check, plan, verify
 from krepair.ops import undo as undo_module
 from krepair.ops.findings import table as findings_table
+from krepair.plan.model import KeepOriginal, ReplaceFile
 
 
 def test_every_fix_comes_after_those_whose_changes_it_has_to_know() -> None:
@@ -46,3 +50,34 @@ def test_no_verb_names_a_fix() -> None:
         assert named == set(), module.__name__
         assert not any(f'"{fix.name}"' in inspect.getsource(module) for fix in FIXES if fix.name != "markers")
     assert not any(isinstance(value, Fix) for value in vars(findings_table).values())
+
+
+def replaced(name: str, method: Literal["truncate", "regenerate", "remove"], rule: str) -> ReplaceFile:
+    return ReplaceFile(
+        change_id=f"t-0/{name}",
+        name=name,
+        method=method,
+        rule=rule,
+        size_before=1,
+        size_after=1,
+        digest_after="",
+        reason="",
+        undo=KeepOriginal(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "fix"),
+    [
+        (replaced(f"{0:020d}.timeindex", "truncate", "KR201"), "index"),
+        (replaced(f"{0:020d}.txnindex", "regenerate", "KR204"), "index"),
+        (replaced("leader-epoch-checkpoint", "regenerate", "KR401"), "epochs"),
+        (replaced(f"{9:020d}.snapshot", "regenerate", "KR501"), "snapshots"),
+        (replaced(f"{9:020d}.snapshot", "remove", "KR502"), "snapshots"),
+        (replaced(f"{0:020d}.log.deleted", "remove", "KR601"), "leftovers"),
+        (replaced(f"{0:020d}.timeindex", "remove", "KR601"), "leftovers"),
+        (replaced("recovery-point-offset-checkpoint", "regenerate", "KR403"), "checkpoints"),
+    ],
+)
+def test_the_bytes_of_a_file_are_made_by_one_fix_alone(change: ReplaceFile, fix: str) -> None:
+    assert [one.name for one in FIXES if one.owns(change)] == [fix]

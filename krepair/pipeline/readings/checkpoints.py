@@ -152,8 +152,3 @@ def _gone(name: str, key: Key, before: tuple[int, ...], ends: Mapping[Key, int])
         return
     if _legal(name, before, end):
         yield f"{key[0]}-{key[1]} at {min(before)}: its line is gone, and nothing speaks against it"
-
-
-def is_offset_checkpoint(name: str) -> bool:
-    """Whether a file in the root is one of the four offset checkpoints."""
-    return name in _COMES_DOWN or name in _GOES
