@@ -80,6 +80,7 @@ def plan(
         if out is not None:
             with exact_errors(log_dir=log_dirs[0], typed=options):
                 show.check_place(out, log_dirs[0])
+        from krepair.ops import fit
         from krepair.ops import plan as ops
 
         with ProgressOf(quiet=quiet) as progress, exact_errors(log_dir=log_dirs[0], typed=options):
@@ -93,7 +94,7 @@ def plan(
             "plan",
             made,
             ExitCode.FOUND if found else ExitCode.DONE,
-            lambda: show.show_view(made, out or "PLAN"),
+            lambda: fit.planned_view(made, out or "PLAN"),
             as_json=json,
             quiet=quiet,
         )

@@ -31,6 +31,7 @@ from krepair.journal.safe_points import SafePoints, signals_wait
 from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.lock import Lock, hold_lock
 from krepair.logdir.space import read_space
+from krepair.ops.fit import next_command, shortage
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
 from krepair.ops.target import (
     check_ground,
@@ -50,10 +51,7 @@ from krepair.pipeline.engine import Engine, choose_engine
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.actions.table import action_of
 from krepair.plan.figures import (
-    PRIVATE_FOLDER_BYTES,
     freed_at_apply,
-    peak_bytes,
-    plan_copy_bytes,
     sizes_by_name,
 )
 from krepair.plan.model import Change, PartitionPlan, Plan
@@ -238,20 +236,13 @@ class _Apply:
     # -- space
 
     def _check_total_space(self, stagings: Sequence[Staging]) -> None:
-        needed = plan_copy_bytes(self.plan) if any(staging.changes for staging in stagings) else 0
-        for staging in stagings:
-            sizes = sizes_by_name(staging.plan.files)
-            if staging.changes:
-                needed += PRIVATE_FOLDER_BYTES + sum(peak_bytes(change, sizes) for change in staging.changes)
         space = read_space(self.plan.log_dir, self.disk.tree)
         if space.mounted_read_only:
             raise RefusedError(f"{self.plan.log_dir}: the file system is mounted read-only")
-        if needed > space.free_bytes:
-            raise RefusedError(
-                f"{self.plan.log_dir}: the plan needs {needed} bytes on top while it is applied, "
-                f"{space.free_bytes} are free; plan fewer partitions at a time",
-                next_command=f"krepair plan {shlex.quote(self.plan.log_dir)} --partition TOPIC-N --out PLAN",
-            )
+        left = [replace(staging.plan, changes=staging.changes) for staging in stagings if staging.changes]
+        short = shortage(self.plan, left, space)
+        if short:
+            raise RefusedError(short, next_command=next_command(self.plan, left, space))
 
     def _check_space(self, change: Change) -> None:
         """Before a group nothing new is written but folder entries and the journal."""
