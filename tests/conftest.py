@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Generator, Iterator
@@ -47,8 +48,20 @@ def _listen(event: str, arguments: tuple[object, ...]) -> None:
     if event == "subprocess.Popen" and _java_starts is not None:
         words = arguments[1]
         first = words if isinstance(words, str | bytes) else next(iter(words), "")  # type: ignore[call-overload]
-        if os.path.basename(os.fsdecode(first)) in _JAVA:
+        if _is_java(os.fsdecode(first)):
             _java_starts.append(os.fsdecode(first))
+
+
+def _is_java(command: str) -> bool:
+    """Whether a command starts Java; a script that only has the name of one does not."""
+    name = os.path.basename(command)
+    if name not in {"java", "javac"}:
+        return name in _JAVA
+    path = shutil.which(command)
+    if path is None:
+        return False
+    with open(path, "rb") as file:
+        return file.read(2) != b"#!"
 
 
 sys.addaudithook(_listen)

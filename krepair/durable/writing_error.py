@@ -78,7 +78,10 @@ def said_of_writing(error: OSError, path: str) -> OSError:
     # Of two names the second one is the one that is made.
     name = error.filename2 or error.filename
     where = os.fsdecode(name) if isinstance(name, str | bytes) and os.path.isabs(os.fsdecode(name)) else path
-    return WritingError(error.errno, f"could not be written: {_reason(error.errno or 0, where)}", where)
+    number = error.errno or 0
+    # What krepair itself noticed says more than the number: that the kernel took nothing, and where.
+    noticed = "" if error.strerror in (None, os.strerror(number)) else f"{error.strerror}; "
+    return WritingError(number, f"could not be written: {noticed}{_reason(number, where)}", where)
 
 
 def _reason(number: int, path: str) -> str:

@@ -11,7 +11,7 @@ from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import why_untouched
 from krepair.fixes.ground import Ground
 from krepair.fixes.logs import parts_after, read_logs
-from krepair.fixes.second_readings import Applied, Job, epochs_job, read_again
+from krepair.fixes.second_readings import Applied, Job, epochs_job
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.formats.broker_version import version_of
@@ -97,14 +97,10 @@ class Epochs(Fix):
                     like = file_it_is_like(staging.folder, staging.listed, change.name)
                     put_staged(work, staging, change.name, data, like)
 
-    def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """Held against a second reading of the logs."""
-        read_again(work, stagings, _second_reading)
-
-
-def _second_reading(applied: Applied, change: Change) -> Iterator[Job]:
-    assert isinstance(change, ReplaceFile)
-    yield epochs_job(applied, change)
+    def second_readings(self, applied: Applied, change: Change) -> Iterator[Job]:
+        """The entries are held against the logs."""
+        assert isinstance(change, ReplaceFile)
+        yield epochs_job(applied, change)
 
 
 EPOCHS = Epochs()

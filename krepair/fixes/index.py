@@ -15,7 +15,7 @@ from krepair.fixes.gates import why_untouched
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers import transaction_indexes_disagree
-from krepair.fixes.second_readings import Applied, Job, aborted_job, read_again
+from krepair.fixes.second_readings import Applied, Job, aborted_job
 from krepair.fixes.staging import Staging, Work, error_of
 from krepair.fixes.survey import Sight, Survey
 from krepair.formats.broker_version import version_of
@@ -121,13 +121,13 @@ class Index(Fix):
             staging, item = jobs[index]
             work.segments += 1
             work.found(staging, item.change, result.why if result.failure else "")
-        read_again(work, stagings, _second_reading)
+        super().verify(work, stagings)
 
-
-def _second_reading(applied: Applied, change: Change) -> Iterator[Job]:
-    assert isinstance(change, ReplaceFile)
-    if change.name.endswith(".txnindex"):
-        yield aborted_job(applied, change.name, applied.logs_before_compaction()[0])
+    def second_readings(self, applied: Applied, change: Change) -> Iterator[Job]:
+        """A transaction index is held against a replay of the logs."""
+        assert isinstance(change, ReplaceFile)
+        if change.name.endswith(".txnindex"):
+            yield aborted_job(applied, change.name, applied.logs_before_compaction()[0])
 
 
 INDEX = Index()

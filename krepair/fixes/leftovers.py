@@ -12,7 +12,7 @@ from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import NEVER_TOUCHED
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.logs import read_logs
-from krepair.fixes.second_readings import Applied, Job, gone_job, read_again
+from krepair.fixes.second_readings import Applied, Job, gone_job
 from krepair.fixes.snapshots import is_snapshot
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
@@ -132,12 +132,12 @@ class Leftovers(Fix):
                     place = work.place(staging)
                     wrong = not_completed(work.engine, place, staging.plan, change, interval)
                     work.found(staging, change, wrong)
-        read_again(work, stagings, _second_reading)
+        super().verify(work, stagings)
 
-
-def _second_reading(applied: Applied, change: Change) -> Iterator[Job]:
-    if isinstance(change, ReplaceFile):
-        yield gone_job(applied, (change.name,))
+    def second_readings(self, applied: Applied, change: Change) -> Iterator[Job]:
+        """What goes is gone, and kept."""
+        if isinstance(change, ReplaceFile):
+            yield gone_job(applied, (change.name,))
 
 
 LEFTOVERS = Leftovers()

@@ -12,7 +12,7 @@ from krepair.fixes.files import file_it_is_like, put_staged
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import why_untouched
 from krepair.fixes.ground import Ground, place_of
-from krepair.fixes.second_readings import Applied, Job, gone_job, read_again, snapshot_job
+from krepair.fixes.second_readings import Applied, Job, gone_job, snapshot_job
 from krepair.fixes.snapshot_state import read_snapshot_file, see_snapshots, state_rules, target_of
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
@@ -133,15 +133,11 @@ class Snapshots(Fix):
         like = file_it_is_like(staging.folder, staging.listed, change.name)
         put_staged(work, staging, change.name, data, like)
 
-    def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """Producers are held against a second reading of the logs; what goes is gone, and kept."""
-        read_again(work, stagings, _second_reading)
-
-
-def _second_reading(applied: Applied, change: Change) -> Iterator[Job]:
-    assert isinstance(change, ReplaceFile)
-    removed = change.method == "remove"
-    yield gone_job(applied, (change.name,)) if removed else snapshot_job(applied, change)
+    def second_readings(self, applied: Applied, change: Change) -> Iterator[Job]:
+        """Producers are held against the logs; what goes is gone, and kept."""
+        assert isinstance(change, ReplaceFile)
+        removed = change.method == "remove"
+        yield gone_job(applied, (change.name,)) if removed else snapshot_job(applied, change)
 
 
 SNAPSHOTS = Snapshots()

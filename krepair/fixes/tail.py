@@ -22,7 +22,7 @@ from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import why_untouched
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.logs import read_logs
-from krepair.fixes.second_readings import Applied, Job, gone_job, mended_log_jobs, read_again
+from krepair.fixes.second_readings import Applied, Job, gone_job, mended_log_jobs
 from krepair.fixes.staging import Staging, Work, error_of
 from krepair.fixes.survey import Sight, Survey
 from krepair.logdir.values import FileRef, LogDir, Partition
@@ -132,17 +132,13 @@ class Tail(Fix):
                 staging.problem = staging.problem or error_of(result.failure or "changed", wrong)
         work.progress.finish()
 
-    def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
+    def second_readings(self, applied: Applied, change: Change) -> Iterator[Job]:
         """Logs are walked from end to end and held against what is kept; what is set aside is gone, and kept."""
-        read_again(work, stagings, _second_readings)
-
-
-def _second_readings(applied: Applied, change: Change) -> Iterator[Job]:
-    if isinstance(change, SetAside):
-        yield gone_job(applied, change.names)
-    else:
-        assert isinstance(change, MendLog)
-        yield from mended_log_jobs(applied, change)
+        if isinstance(change, SetAside):
+            yield gone_job(applied, change.names)
+        else:
+            assert isinstance(change, MendLog)
+            yield from mended_log_jobs(applied, change)
 
 
 def mended_item(work: Work, staging: Staging, change: MendLog, target: str) -> MendedItem:

@@ -127,7 +127,7 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
     problems = [
         Problem(
             partition="" if one.folder == ROOT else one.folder,
-            file="",
+            file=one.change_id.removeprefix(f"{ROOT}/") if one.folder == ROOT else "",
             position=-1,
             text=one.text,
             change_id=one.change_id,

@@ -30,7 +30,7 @@ def test_leak():
 
 
 def test_unmarked_test_that_starts_java_fails_and_so_does_one_that_leaks(tmp_path: Path) -> None:
-    java = tmp_path / "java"
+    java = tmp_path / "mvn"
     java.write_text("#!/bin/sh\n")
     java.chmod(0o755)
     (tmp_path / "test_some.py").write_text(TESTS.replace("{java}", str(java)))

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from krepair.pipeline.readings.choose import Ground, Work, second_readings
 
 from krepair.durable.tree import Tree
 from krepair.errors import ExitCode
-from krepair.fixes.survey import place_of
+from krepair.fixes.ground import place_of
+from krepair.fixes.second_readings import Applied as Ground
+from krepair.fixes.second_readings import Job as Work
+from krepair.fixes.table import FIXES
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
@@ -63,7 +65,8 @@ class Applied:
         """Every change with each of its readings."""
         ground = self.ground()
         for change in ground.part.changes:
-            for work in second_readings(ground, change):
+            fix = next(one for one in FIXES if one.owns(change))
+            for work in fix.second_readings(ground, change):
                 yield change, work
 
     def work(self, name: str) -> Work:

@@ -432,7 +432,7 @@ def call_site(frame: FrameType | None) -> str:
 
 
 _FOLDERS = frozenset({"stage", "keep", "out", "fence"})
-_PLUMBING = frozenset({"inner", "wrapper", "__exit__", "__enter__"})
+_PLUMBING = frozenset({"inner", "wrapper", "told", "__exit__", "__enter__"})
 
 
 @functools.lru_cache(maxsize=1000)
