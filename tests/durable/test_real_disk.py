@@ -118,7 +118,7 @@ class TestWrite:
     ) -> None:
         disk.create(f"{root}/j", b"one\n")
         monkeypatch.setattr(os, "fsync", raising(errno.EIO))
-        with pytest.raises(OSError, match="Input/output|reports an I/O error"):
+        with pytest.raises(OSError, match=r"Input/output|reports an I/O error"):
             disk.append(f"{root}/j", b"two\n")
         assert content(f"{root}/j") == b"one\n"
 
@@ -339,7 +339,7 @@ class TestNames:
         self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(os, "fsync", raising(errno.EIO))
-        with pytest.raises(OSError, match="Input/output|reports an I/O error") as caught:
+        with pytest.raises(OSError, match=r"Input/output|reports an I/O error") as caught:
             disk.sync_dir(root)
         assert caught.value.filename == root
 
@@ -488,7 +488,7 @@ class TestAttributes:
         Path(root, "a").touch()
         monkeypatch.setattr(os, "listxattr", lambda _: ["user.k"])
         monkeypatch.setattr(os, name, raising(errno.EIO))
-        with pytest.raises(OSError, match="Input/output|reports an I/O error") as caught:
+        with pytest.raises(OSError, match=r"Input/output|reports an I/O error") as caught:
             read_attributes(f"{root}/a")
         assert caught.value.filename == f"{root}/a"
 

@@ -104,7 +104,7 @@ def test_failed_fsync_is_a_failure_and_leaves_what_was_there(
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(os, "fsync", failing)
-    with pytest.raises(OSError, match="Input/output|reports an I/O error"):
+    with pytest.raises(OSError, match=r"Input/output|reports an I/O error"):
         WRITES[name](RealDisk(), tmp_path)
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("old", b"something")]
 
@@ -124,7 +124,7 @@ def test_failure_of_the_cleaning_up_does_not_hide_the_first_one(
     monkeypatch.setattr(os, "fsync", failing(errno.EIO))
     monkeypatch.setattr(os, "ftruncate", failing(errno.EACCES))
     monkeypatch.setattr(os, "unlink", failing(errno.EACCES))
-    with pytest.raises(OSError, match="Input/output|reports an I/O error"):
+    with pytest.raises(OSError, match=r"Input/output|reports an I/O error"):
         WRITES[name](RealDisk(), tmp_path)
 
 
