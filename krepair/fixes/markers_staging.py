@@ -12,9 +12,9 @@ from krepair.fixes.staging import Staging, Work, error_of
 from krepair.journal.actions.action import StagedGroup
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh
-from krepair.pipeline.compare import compare_with_sources
+from krepair.pipeline.compare import OriginalsItem
 from krepair.pipeline.items import FinishItem, StageItem
-from krepair.pipeline.jobs import FINISH, STAGE
+from krepair.pipeline.jobs import COMPARE_ORIGINALS, FINISH, STAGE
 from krepair.plan.figures import setting
 from krepair.plan.model import RewriteSegments
 from krepair.rules.markers import stage_inputs
@@ -54,19 +54,29 @@ def verify_groups(work: Work, stagings: Sequence[Staging]) -> None:
         work.batches += result.batches
         work.bytes_read += result.bytes
         work.segments += 1
-        wrong = result.why or (_against_originals(work, staging, item) if work.originals else "")
-        work.found(staging, item.change, wrong)
+        work.found(staging, item.change, result.why)
     work.progress.finish()
+    if work.originals:
+        _against_originals(work, stagings)
 
 
-def _against_originals(work: Work, staging: Staging, item: FinishItem) -> str:
-    keep = f"{staging.folder.private}/keep"
-    try:
-        if not work.disk.tree.is_folder(keep):
-            return ""
-    except OSError as error:
-        return f"{keep}: {error.strerror}"
-    return compare_with_sources(item.change, item.stage, keep, work.disk.tree)
+def _against_originals(work: Work, stagings: Sequence[Staging]) -> None:
+    """Hold new segments against what is kept of them, batch by batch; after a purge nothing is."""
+    jobs: list[tuple[Staging, OriginalsItem]] = []
+    for staging in stagings:
+        keep = f"{staging.folder.private}/keep"
+        try:
+            if work.disk.tree.is_folder(keep):
+                place = work.place(staging)
+                jobs += [
+                    (staging, OriginalsItem(place=place, change=group, keep=keep))
+                    for group in groups_of(staging)
+                ]
+        except OSError as error:
+            work.found_all(staging, error)
+    for index, result in work.engine.run(COMPARE_ORIGINALS, [item for _, item in jobs]):
+        staging, item = jobs[index]
+        work.found(staging, item.change, result.why)
 
 
 # -- copy

@@ -6,16 +6,49 @@ import os
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec import Struct
 
 from krepair.checks.walk import Walked
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.formats.batch_v2 import HEADER_SIZE
 from krepair.logdir.reading import opened_for_reading, why
+from krepair.pipeline.items import Place
+from krepair.pipeline.place import reached
 from krepair.pipeline.verify import batches_to_compare
 from krepair.plan.model import RewriteSegments
 
 _PIECE_BYTES = 1 << 20
+
+
+class OriginalsItem(Struct, frozen=True, kw_only=True):
+    """Hold one new segment against its kept originals.
+
+    Attributes:
+        place: where.
+        change: the group.
+        keep: absolute path of the folder with the originals.
+    """
+
+    place: Place
+    change: RewriteSegments
+    keep: str
+
+
+class OriginalsResult(Struct, frozen=True, kw_only=True):
+    """What holding it against them came to.
+
+    Attributes:
+        why: what is wrong, or empty.
+    """
+
+    why: str = ""
+
+
+def compare_originals(item: OriginalsItem) -> OriginalsResult:
+    """As ``compare_with_sources``, as a task."""
+    tree, wrong = reached(item.place)
+    return OriginalsResult(why=wrong or compare_with_sources(item.change, item.place.path, item.keep, tree))
 
 
 def compare_with_sources(change: RewriteSegments, folder: str, keep: str, tree: Tree | None = None) -> str:

@@ -11,6 +11,7 @@ import msgspec
 from krepair.pipeline import (
     compaction_check,
     compaction_tasks,
+    compare,
     contents,
     coordinator_states,
     damage,
@@ -44,6 +45,7 @@ from krepair.pipeline.compaction_items import (
     KeysItem,
     KeysResult,
 )
+from krepair.pipeline.compare import OriginalsItem, OriginalsResult
 from krepair.pipeline.contents import ContentItem, ContentResult
 from krepair.pipeline.coordinator_states import StatesItem, StatesResult
 from krepair.pipeline.damage import MapItem, MapResult, MendedItem, MendedResult
@@ -112,6 +114,7 @@ VERIFY_EPOCHS = Task("verify epochs", EpochsItem, Reading, epochs.verify_epochs)
 VERIFY_SNAPSHOT = Task("verify snapshot", SnapshotItem, Reading, snapshots.verify_snapshot)
 VERIFY_ABORTED = Task("verify aborted", AbortedItem, Reading, aborted.verify_aborted)
 VERIFY_MENDED_LOG = Task("verify mended log", MendedLogItem, Reading, logs.verify_mended_log)
+COMPARE_ORIGINALS = Task("compare originals", OriginalsItem, OriginalsResult, compare.compare_originals)
 VERIFY_GONE = Task("verify gone", GoneItem, Reading, logs.verify_gone)
 READ_LOG_END = Task("read log end", LogEndItem, LogEnd, checkpoints.read_log_end)
 FIND_ABORTED = Task("find aborted", FindAbortedItem, AbortedResult, compaction_tasks.find_aborted)
@@ -149,6 +152,7 @@ TASKS: dict[str, Task[Any, Any]] = {
         VERIFY_SNAPSHOT,
         VERIFY_ABORTED,
         VERIFY_MENDED_LOG,
+        COMPARE_ORIGINALS,
         VERIFY_GONE,
         READ_LOG_END,
         FIND_ABORTED,

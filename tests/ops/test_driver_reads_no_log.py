@@ -26,6 +26,7 @@ from krepair.pipeline.engine import InlineEngine
 from krepair.pipeline.jobs import Task, run_encoded
 from tests.ops import pending
 from tests.ops.pending import BASE, name, options
+from tests.ops.scene import scene
 from tests.ops.test_open_transactions import LAST, MINUTE, rules, value, with_coordinator
 
 
@@ -112,4 +113,13 @@ def test_the_coordinators_log_is_searched_by_a_task(tmp_path: Path, reads: Drive
     root = with_coordinator(tmp_path / "logs", one, file_age=6)
     assert rules(root) == ["KR103"]
     assert "find states" in reads.tasks
+    assert reads.bytes == {}
+
+
+def test_new_segments_are_held_against_their_originals_by_tasks(memory_dir: Path, reads: DriverReads) -> None:
+    bloat = scene(memory_dir)
+    plan = bloat.plan()
+    bloat.apply(plan)
+    assert verify_plan(plan, bloat.options(originals=True)).problems == ()
+    assert "compare originals" in reads.tasks
     assert reads.bytes == {}
