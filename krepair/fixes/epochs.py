@@ -73,7 +73,7 @@ class Epochs(Fix):
         return Proposal(changes=changes, notes=notes)
 
     def owns(self, change: Change) -> bool:
-        """The checkpoint, whoever replaces it."""
+        """The leader epoch checkpoint."""
         return isinstance(change, ReplaceFile) and change.name == LEADER_EPOCH_CHECKPOINT
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:

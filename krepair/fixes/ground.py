@@ -42,7 +42,7 @@ class Ground:
     root: Sights = field(default_factory=Sights)
 
     def survey(self, partition: Partition) -> Survey:
-        """The survey of a partition; the same one whoever asks."""
+        """The survey of a partition. Every caller gets the same one."""
         known = self.surveys.get(partition.folder)
         if known is None:
             known = Survey(

@@ -124,7 +124,7 @@ class Leftovers(Fix):
                     stage_swaps(work.engine, work.place(staging), staging.stage_folder, swaps, interval)
 
     def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """The log and the indexes of a finished swap are read whole; what goes is gone, and kept."""
+        """The log and the indexes of a finished swap are read whole. A removed file is gone, and kept."""
         for staging in stagings:
             interval = work.index_interval_bytes(staging)
             for change in staging.changes:
@@ -135,7 +135,7 @@ class Leftovers(Fix):
         super().verify(work, stagings)
 
     def second_readings(self, applied: Applied, change: Change) -> Iterator[Job]:
-        """What goes is gone, and kept."""
+        """A removed file is gone, and kept."""
         if isinstance(change, ReplaceFile):
             yield gone_job(applied, (change.name,))
 

@@ -134,7 +134,7 @@ class Snapshots(Fix):
         put_staged(work, staging, change.name, data, like)
 
     def second_readings(self, applied: Applied, change: Change) -> Iterator[Job]:
-        """Producers are held against the logs; what goes is gone, and kept."""
+        """Producers are held against the logs. A removed snapshot is gone, and kept."""
         assert isinstance(change, ReplaceFile)
         removed = change.method == "remove"
         yield gone_job(applied, (change.name,)) if removed else snapshot_job(applied, change)

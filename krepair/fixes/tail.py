@@ -133,7 +133,7 @@ class Tail(Fix):
         work.progress.finish()
 
     def second_readings(self, applied: Applied, change: Change) -> Iterator[Job]:
-        """Logs are walked from end to end and held against what is kept; what is set aside is gone, and kept."""
+        """Logs are walked from end to end and held against what is kept. A set aside segment is gone, and kept."""
         if isinstance(change, SetAside):
             yield gone_job(applied, change.names)
         else:

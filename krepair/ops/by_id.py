@@ -60,7 +60,7 @@ def purge_by_id(
 ) -> ApplyReport:
     """Free what the plan of an id keeps.
 
-    The plan itself is not needed: what goes are its private sub-folders, and their journals say whether they may. So it
+    The plan itself is not needed: its private sub-folders are removed, and their journals say whether they may be. So it
     also works where an older krepair kept no copy, and where the copy is damaged.
 
     Args:

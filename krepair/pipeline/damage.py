@@ -236,7 +236,7 @@ class _Jump(Struct, frozen=True):
 
 
 def _jump(item: MapItem, read_into: ReadInto, valid: list[ValidRange], start: int) -> _Jump | None:
-    """Where the offsets before a batch that goes back leave the way, None if that cannot be told.
+    """Find the batch whose offset is implausibly high; None if that cannot be told.
 
     One wrong bit in an offset, which no checksum covers, makes a batch seem later than all that follow. Then it is the
     one that is wrong, not they.

@@ -39,7 +39,7 @@ class Node(NamedTuple):
 
 
 def nodes_of(view: LogDir) -> Iterator[Node]:
-    """Everything that a broker opens, the root's own files first; what goes while we look is left out."""
+    """Everything that a broker opens, the root's own files first; a file that is removed meanwhile is left out."""
     yield Node("", "", view.uid, view.gid, view.mode, is_folder=True)
     yield from _listed(view.path)
     for partition in (*view.partitions, *view.marked):
