@@ -60,8 +60,8 @@ def purge_by_id(
 ) -> ApplyReport:
     """Free what the plan of an id keeps.
 
-    The plan itself is not needed: its private sub-folders are removed, and their journals say whether they may be. So it
-    also works where an older krepair kept no copy, and where the copy is damaged.
+    The plan itself is not needed: its private sub-folders are removed, and their journals say whether they may
+    be. So it also works where an older krepair kept no copy, and where the copy is damaged.
 
     Args:
         log_dir: its path.

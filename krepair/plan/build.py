@@ -134,7 +134,7 @@ def _spell(value: Any) -> Any:
 
 _KEEP_INPLACE: Final = Risk(
     code="keep-inplace",
-    text="The originals stay in each partition folder: apply takes space first, and frees it only at krepair purge.",
+    text="The originals stay in each partition folder. Until krepair purge, apply makes the disk fuller, not emptier.",
 )
 
 _ANOTHER_REPLICA: Final = Risk(

@@ -27,7 +27,7 @@ from krepair.rules.epochs import EpochReason
 
 Version = tuple[int, int, int] | None
 KRAFT = (3, 0, 0)
-RESETS_WHAT_IS_NO_NUMBER = (3, 9, 0)
+RESETS_UNPARSABLE_SINCE = (3, 9, 0)
 METADATA_SINCE = (2, 8, 0)
 CHECKS_EPOCHS_ON_LOADING = (2, 8, 0)
 MAPS_INDEXES_LAZILY = (2, 3, 0)
@@ -160,7 +160,7 @@ def _start_fails(survey: Survey, version: Version) -> Iterator[Cause]:
 
 def _is_reset(checkpoint: OffsetCheckpoint, version: Version) -> bool:
     """Whether the version goes on without what the file says: a negative count, a number that is none."""
-    return version is not None and version >= RESETS_WHAT_IS_NO_NUMBER and ends_unchecked(checkpoint.data)
+    return version is not None and version >= RESETS_UNPARSABLE_SINCE and ends_unchecked(checkpoint.data)
 
 
 def reservations(view: LogDir, version: Version) -> str:
