@@ -10,6 +10,7 @@ from krepair.fixes.carry_out import verify_all
 from krepair.fixes.ground import place_of
 from krepair.fixes.snapshots import snapshot_problems
 from krepair.fixes.staging import Staging, Work
+from krepair.formats.filenames import FileKind, FileState, parse_file_name
 from krepair.journal.root import ROOT
 from krepair.journal.status import ChangeState, staged_groups, status_in
 from krepair.logdir.config import load_settings
@@ -26,6 +27,13 @@ from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.actions.table import action_of
 from krepair.plan.model import PartitionPlan, Plan
 
+_VERIFIED = {
+    FileKind.LOG,
+    FileKind.OFFSET_INDEX,
+    FileKind.TIME_INDEX,
+    FileKind.TXN_INDEX,
+    FileKind.SNAPSHOT,
+}
 _APPLIED = {ChangeState.COMMITTED, ChangeState.PURGED}
 
 
@@ -60,6 +68,17 @@ def verify_log_dir(path: str, options: Options, progress: Progress | None = None
         for partition in partitions
         for name, position, text in snapshot_problems(partition)
     ]
+    problems += [
+        Problem(
+            partition=partition.folder,
+            file=special.name,
+            position=-1,
+            text=f"expected a regular file, found a {special.kind}",
+        )
+        for partition in partitions
+        for special in partition.specials
+        if _is_read_by_a_broker(special.name)
+    ]
     batches = read = 0
     progress.start("verify", sum(sizes))
     try:
@@ -89,6 +108,12 @@ def verify_log_dir(path: str, options: Options, progress: Progress | None = None
         engine=engine.why,
         next_command=f"krepair check {shlex.quote(view.path)}" if problems else "",
     )
+
+
+def _is_read_by_a_broker(name: str) -> bool:
+    """Whether a name is that of a log, an index or a snapshot."""
+    parsed = parse_file_name(name)
+    return parsed.kind in _VERIFIED and parsed.state is FileState.LIVE
 
 
 def _segment_items(view: LogDir, partition: Partition, interval_bytes: int) -> list[VerifyItem]:

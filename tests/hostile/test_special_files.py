@@ -150,7 +150,7 @@ def codes_of_verify(name: str, kind: str) -> set[int]:
         if name.endswith((".timeindex", ".txnindex")):
             return {ExitCode.DONE, ExitCode.FOUND}  # it and check are not of one mind yet
         return {ExitCode.FOUND if name.endswith((".log", ".index", ".snapshot")) else ExitCode.DONE}
-    return {ExitCode.FOUND if name.endswith("index") else ExitCode.DONE}
+    return {ExitCode.FOUND if name.endswith((".log", "index", ".snapshot")) else ExitCode.DONE}
 
 
 def code_of_plan(name: str, kind: str) -> int:
