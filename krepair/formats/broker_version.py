@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_PARTS: Final = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?")
+_PARTS: Final = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?(?:[.\-][0-9A-Za-z.\-]{1,20})?")
 
 
 def version_of(text: str) -> tuple[int, int, int] | None:
     """``2.2.1`` as numbers, also of ``3.9.2-ccs`` and ``2.8``; None if it is not a version."""
-    match = _PARTS.match(text)
+    match = _PARTS.fullmatch(text)
     if match is None:
         return None
     return int(match[1]), int(match[2]), int(match[3] or 0)
