@@ -101,12 +101,10 @@ def _knows_last(survey: Survey) -> bool:
 
 
 def read_logs_after(ground: Ground, surveys: Sequence[Survey]) -> None:
-    """Scan what the changes proposed so far will make of the logs, where they change any; see ``Survey.log_after``."""
-    work: list[tuple[Survey, LogPart]] = []
-    changing = [survey for survey in surveys if survey.log is not None and _log_changes(survey)]
-    for survey in changing:
-        parts = parts_after(survey.partition, survey.changes)
-        work += [(survey, part) for part in parts if part.without]
+    """Scan what the changes proposed so far will make of logs that they change; see ``Survey.log_after``."""
+    read = [survey for survey in surveys if survey.log is not None]
+    parts = [parts_after(survey.partition, survey.changes) for survey in read]
+    work = [(survey, part) for survey, some in zip(read, parts, strict=True) for part in some if part.without]
     items = [
         scan_item(ground, survey, part.segment, check_crc=False, without=part.without)
         for survey, part in work
@@ -115,24 +113,15 @@ def read_logs_after(ground: Ground, surveys: Sequence[Survey]) -> None:
     for index, result in ground.engine.run(SCAN, items):
         survey, part = work[index]
         scanned.take(survey, part.segment, result)
-    for survey in changing:
-        survey.log_after = _after(survey, scanned)
-
-
-def _log_changes(survey: Survey) -> bool:
-    return any(part.without for part in parts_after(survey.partition, survey.changes)) or any(
-        log_effect(change).segments for change in survey.changes
-    )
-
-
-def _after(survey: Survey, scanned: Scanned) -> LogFacts:
-    bases = {part.base_offset: part for part in parts_after(survey.partition, survey.changes)}
-    segments = tuple(
-        scanned.facts.get((survey.partition.folder, facts.base_offset), facts)
-        for facts in survey.segments
-        if facts.base_offset in bases
-    )
-    return LogFacts(segments)
+    for survey, some in zip(read, parts, strict=True):
+        folder, bases = survey.partition.folder, {part.base_offset for part in some}
+        survey.log_after = LogFacts(
+            tuple(
+                scanned.facts.get((folder, facts.base_offset), facts)
+                for facts in survey.segments
+                if facts.base_offset in bases
+            )
+        )
 
 
 class Scanned:

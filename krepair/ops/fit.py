@@ -57,6 +57,12 @@ def need_of_all(plan: Plan, targets: Iterable[PartitionPlan]) -> Need:
     return Need(copy + sum(need.bytes for need in needs), sum(need.files for need in needs))
 
 
+def needs_alone(plan: Plan, targets: Iterable[PartitionPlan]) -> list[Need]:
+    """What each target needs by itself, with the copy of the plan, whose size is worked out once."""
+    copy = plan_copy_bytes(plan)
+    return [Need(copy + need.bytes if need.files else 0, need.files) for need in map(need_of, targets)]
+
+
 def shortage(plan: Plan, targets: Sequence[PartitionPlan], space: Space) -> str:
     """Why changes do not fit, with the figures; empty if they do."""
     need = need_of_all(plan, targets)
@@ -75,7 +81,7 @@ def way_out(plan: Plan, targets: Sequence[PartitionPlan], space: Space) -> str:
     if able and len(targets) > 1:
         fitting = f"{len(able)} of its {len(targets)} parts fit, one at a time"
         return f"{fitting}: plan, apply, verify and purge one, then the next"
-    least = min(need_of_all(plan, [target]).bytes for target in targets) - space.free_bytes
+    least = min(need.bytes for need in needs_alone(plan, targets)) - space.free_bytes
     more = (
         f"at least {max(least, 0)} more bytes have to be free" if least > 0 else "room for files is missing"
     )
@@ -93,7 +99,8 @@ def next_command(plan: Plan, targets: Sequence[PartitionPlan], space: Space) -> 
 
 
 def _fit_alone(plan: Plan, targets: Sequence[PartitionPlan], space: Space) -> list[PartitionPlan]:
-    return [target for target in targets if need_of_all(plan, [target]).fits(space)]
+    needs = needs_alone(plan, targets)
+    return [target for target, need in zip(targets, needs, strict=True) if need.fits(space)]
 
 
 def planned_view(plan: Plan, path: str) -> View:

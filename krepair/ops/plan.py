@@ -33,6 +33,7 @@ from krepair.pipeline.engine import choose_engine
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.actions.table import action_of
 from krepair.plan.build import LogDirFacts, build_plan
+from krepair.plan.effects import changes_logs
 from krepair.plan.model import Commit, FileFingerprint, PartitionPlan, Plan, Policy, RootPlan
 from krepair.rules.markers import RULES
 from krepair.rules.model import LeftAlone, SegmentFacts
@@ -125,7 +126,10 @@ def look_and_propose(
             proposal = fix.propose(ground, survey)
             proposals.setdefault(survey.partition.folder, {})[fix.name] = proposal
             survey.changes += proposal.changes
-        read_logs_after(ground, surveys)
+        changed = [
+            survey for survey in surveys if changes_logs(proposals[survey.partition.folder][fix.name].changes)
+        ]
+        read_logs_after(ground, changed)
     return proposals
 
 

@@ -73,7 +73,8 @@ def _undo_all(
 ) -> tuple[list[ChangeResult], bool]:
     """What became of each partition and of the root, and whether it was interrupted."""
     # The root comes last here too: while a partition is half undone, its fence holds one of the root's files.
-    targets = sorted(targets_of(plan), key=lambda target: (is_root(target), _place_in(plan, target)))
+    places = {partition.folder: number for number, partition in enumerate(plan.partitions)}
+    targets = sorted(targets_of(plan), key=lambda target: (is_root(target), -places.get(target.folder, 0)))
     kept = [(target, journal_folder(disk, plan, target)) for target in targets]
     engine = choose_engine(options.engine, options.master, bytes_of_kept_logs(kept))
     try:
@@ -95,12 +96,6 @@ def _undo_all(
         results += [failed_partition(target, error) for target in targets if target.folder not in known]
     progress.finish()
     return results, False
-
-
-def _place_in(plan: Plan, target: PartitionPlan) -> int:
-    """Last partition of the plan first."""
-    folders = [partition.folder for partition in plan.partitions]
-    return -folders.index(target.folder) if target.folder in folders else 0
 
 
 def _undo_one(

@@ -14,6 +14,12 @@ def log_effect(change: Change) -> LogEffect:
     return action_of(change).log_effect(change)
 
 
+def changes_logs(changes: Iterable[Change]) -> bool:
+    """Whether changes take anything out of the logs that a reader could see."""
+    effects = map(log_effect, changes)
+    return any(effect.segments or effect.ranges for effect in effects)
+
+
 def bases_touched(changes: Iterable[Change]) -> set[int]:
     """Base offsets of the segments whose logs changes touch: they go, or get new indexes together with their log."""
     return {base for change in changes for base in action_of(change).touches(change).segments}
