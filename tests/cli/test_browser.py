@@ -15,12 +15,19 @@ import pytest
 
 from krepair.cli.views.page import plan_page
 from krepair.ops.show import show_view
+from tests.conftest import in_ci
 from tests.plan.plans import good_plan, left_alone, partition
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(
-    BROWSER is None, reason="no chromium on the path (Debian: apt install chromium)"
-)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def browser() -> None:
+    """Without a browser these tests are skipped; under CI that is a failure."""
+    if BROWSER is None:
+        reason = "no chromium on the path (Debian: apt install chromium)"
+        pytest.fail(reason, pytrace=False) if in_ci() else pytest.skip(reason)
+
 
 MEASURE = """<!doctype html><title>-</title><body><script>
 const pages = [...document.querySelectorAll("iframe")];
