@@ -12,11 +12,11 @@ from krepair.formats import batch_v2
 from krepair.formats.damage import Damage
 from krepair.kernels import dump_rows as r
 from krepair.kernels.scan import ReadInto
-from krepair.logdir.reading import opened_for_reading, why
+from krepair.logdir.reading import opened_for_reading
 from krepair.pipeline.dump_style import Style
 from krepair.pipeline.items import FailureKind, Place
 from krepair.pipeline.log_walk import KR307, LogWalk, Wanted
-from krepair.pipeline.place import reached
+from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.regenerate import read_into_from
 from krepair.pipeline.tasks import log_name
 
@@ -113,7 +113,7 @@ def read_contents(item: ContentItem) -> ContentResult:
             walk = ContentWalk(read_into_from(descriptor), item.size, item.base_offset)
             found = list(islice(walk.problems(), MOST_PROBLEMS))
     except OSError as error:
-        return ContentResult(failure="unreadable", why=f"{item.place.folder}/{name}: {why(error)}")
+        return ContentResult(failure="unreadable", why=what_failed(item.place, error, name))
     return ContentResult(
         problems=tuple(
             ContentProblem(

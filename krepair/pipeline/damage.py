@@ -26,10 +26,10 @@ from krepair.kernels.resync import checksummed_end, find_batch, search_budget
 from krepair.kernels.scan import ReadInto, ScanInputs, scan_segment
 from krepair.kernels.scan_window import INT32_MAX
 from krepair.logdir.fingerprint import DIGEST_BYTES, digest_bytes
-from krepair.logdir.reading import opened_for_reading, why
+from krepair.logdir.reading import opened_for_reading
 from krepair.pipeline.byte_ranges import kept_ranges, reader_without
 from krepair.pipeline.items import FailureKind, Place
-from krepair.pipeline.place import reached
+from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.regenerate import packed, read_into_from
 from krepair.pipeline.tasks import log_name, read_entries
 
@@ -171,7 +171,7 @@ def map_damage(item: MapItem) -> MapResult:
                 return MapResult(valid=(item.first,) if item.first.end else (), complete=False)
             return damage_map(item, read_into_from(descriptor))
     except OSError as error:
-        return MapResult(failure="unreadable", why=f"{item.place.folder}/{name}: {why(error)}")
+        return MapResult(failure="unreadable", why=what_failed(item.place, error, name))
 
 
 def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
@@ -549,7 +549,7 @@ def mended(item: MendedItem) -> MendedResult:
     except OSError as error:
         # What could not be written is not a log that could not be read.
         kind: FailureKind = "disk" if reader is not None and not reader.failed else "unreadable"
-        return MendedResult(failure=kind, why=f"{item.place.folder}/{name}: {why(error)}")
+        return MendedResult(failure=kind, why=what_failed(item.place, error, name))
 
 
 def _mended(item: MendedItem, read_into: ReadInto, disk: RealDisk) -> MendedResult:

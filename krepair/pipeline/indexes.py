@@ -33,7 +33,7 @@ from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, status_of, why
 from krepair.pipeline.index_files import SpotCheck, read_front, read_index, read_into_of
 from krepair.pipeline.items import FailureKind, Place
-from krepair.pipeline.place import reached
+from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.regenerate import regenerate_offset_and_time
 from krepair.pipeline.tasks import log_name
 from krepair.pipeline.txn_indexes import TxnItem, inspect_txn
@@ -248,7 +248,7 @@ def inspect(item: InspectItem) -> InspectResult:
         return _inspect(item, tree)
     except OSError as error:
         name = os.path.basename(str(error.filename or log_name(item.base_offset)))
-        return InspectResult(failure="unreadable", why=f"{item.place.folder}/{name}: {why(error)}")
+        return InspectResult(failure="unreadable", why=what_failed(item.place, error, name))
 
 
 def _inspect(item: InspectItem, tree: Tree) -> InspectResult:

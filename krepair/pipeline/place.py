@@ -60,6 +60,18 @@ def reached(place: Place) -> tuple[Tree, str]:
     return tree, ""
 
 
+def what_failed(place: Place, error: OSError, name: str) -> str:
+    """``<partition folder>/<file>: <what the system said>``.
+
+    Args:
+        place: the partition.
+        error: of a call on one of its files.
+        name: the file that is named where the error names none.
+    """
+    file = os.path.basename(os.fsdecode(error.filename)) if error.filename else name
+    return f"{place.folder}/{file}: {why(error)}"
+
+
 def _is_still(tree: Tree, place: Place) -> bool:
     """Whether an open directory is the one that the place names, now."""
     try:

@@ -29,7 +29,7 @@ from krepair.pipeline.items import (
     StageItem,
 )
 from krepair.pipeline.kept_bytes import KeptBytes
-from krepair.pipeline.place import reached
+from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.regenerate import read_into_from, regenerate_offset_and_time
 from krepair.pipeline.verify import verify_group
 from krepair.pipeline.wire import encode_summary
@@ -92,7 +92,7 @@ def scan(item: ScanItem) -> ScanResult:
             )
             summary = scan_segment(inputs, read_into)
     except OSError as error:
-        return ScanResult(failure="unreadable", why=f"{item.place.folder}/{name}: {why(error)}")
+        return ScanResult(failure="unreadable", why=what_failed(item.place, error, name))
     where = f"{item.base_offset:020d}.txnindex"
     text = (
         f"{where}, position {damage[0].position}: {damage[0].expected} was expected, found {damage[0].found}"
@@ -143,7 +143,9 @@ def stage(item: StageItem) -> ScanResult:
     except WritingError as error:
         return ScanResult(failure="disk", why=f"{error.filename}: {why(error)}")
     except OSError as error:
-        return ScanResult(failure="unreadable", why=f"{name}: {why(error)}")
+        return ScanResult(
+            failure="unreadable", why=what_failed(item.place, error, log_name(source.base_offset))
+        )
     kind, text = _stage_problem(item, source, copy, summary)
     if kind:
         return ScanResult(failure=kind, why=f"{name}: {text}")

@@ -13,9 +13,9 @@ from krepair.durable.tree import Tree
 from krepair.formats import txn_index
 from krepair.formats.txn_index import AbortedTxn
 from krepair.logdir.fingerprint import digest_bytes
-from krepair.logdir.reading import status_of, why
+from krepair.logdir.reading import status_of
 from krepair.pipeline.items import FailureKind, Place
-from krepair.pipeline.place import reached
+from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.regenerate_txn import TxnSegment, regenerate_txn
 from krepair.pipeline.tasks import log_name, read_entries
 
@@ -80,7 +80,7 @@ def inspect_txn(item: TxnItem) -> TxnResult:
     try:
         return _inspect(item, tree)
     except OSError as error:
-        return TxnResult(failure="unreadable", why=f"{item.place.folder}: {why(error)}")
+        return TxnResult(failure="unreadable", why=what_failed(item.place, error, "a .txnindex"))
 
 
 def _inspect(item: TxnItem, tree: Tree) -> TxnResult:

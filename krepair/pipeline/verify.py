@@ -16,11 +16,11 @@ from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, txn_index
 from krepair.kernels.places import claimed_places
 from krepair.logdir.fingerprint import digest_file
-from krepair.logdir.reading import opened_for_reading, read_whole, why
+from krepair.logdir.reading import opened_for_reading, read_whole
 from krepair.pipeline.index_files import index_bytes_needed, read_index
 from krepair.pipeline.items import FinishItem, FinishResult, VerifyItem, VerifyResult
 from krepair.pipeline.parts import PartsCheck
-from krepair.pipeline.place import reached
+from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.regenerate import read_into_from
 from krepair.plan.model import RewriteSegments
 
@@ -185,7 +185,7 @@ def verify_segment(item: VerifyItem) -> VerifyResult:
                 elif not problems and (text := below_base(walked, item.base_offset)):
                     problems.append((f"{name}.log", int(walked.positions[0]), text))
     except OSError as error:
-        return VerifyResult(failure="unreadable", why=f"{item.place.folder}/{name}: {why(error)}")
+        return VerifyResult(failure="unreadable", why=what_failed(item.place, error, name))
     found = audit.finish(end, item.interval_bytes, whole=not problems, clean=item.clean)
     problems += [(name + suffix, position, text) for suffix, position, text in found]
     return VerifyResult(problems=tuple(problems), batches=batches, bytes=size)

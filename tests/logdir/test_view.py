@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -225,6 +226,21 @@ class TestPartition:
         partition = only_partition(log_dir)
         assert [file.name for file in partition.orphan_indexes] == [log_name(50, ".index")]
         assert len(partition.segments) == 2
+
+    @pytest.mark.parametrize("kind", ["FIFO", "folder", "dangling link"])
+    def test_indexes_of_a_log_that_is_no_file_are_not_without_a_log(self, log_dir: Path, kind: str) -> None:
+        log = log_dir / "t-0" / log_name(50)
+        make: Callable[[], None] = {
+            "FIFO": lambda: os.mkfifo(log),
+            "folder": log.mkdir,
+            "dangling link": lambda: log.symlink_to("nowhere"),
+        }[kind]
+        make()
+        (log_dir / "t-0" / log_name(50, ".index")).touch()
+        os.mkfifo(log_dir / "t-0" / log_name(60, ".log.deleted"))
+        (log_dir / "t-0" / log_name(60, ".index")).touch()
+        partition = only_partition(log_dir)
+        assert [file.name for file in partition.orphan_indexes] == [log_name(60, ".index")]
 
     def test_leftovers_are_named_by_kind(self, log_dir: Path) -> None:
         names = [log_name(0, s) for s in (".log.swap", ".index.cleaned", ".log.deleted", ".log.bak")]

@@ -35,7 +35,14 @@ PartitionRow = Callable[[Seen, Survey], Iterator[Finding]]
 
 
 def all_findings(seen: Seen) -> Iterator[Finding]:
-    """The root first, then partition by partition, then what the next start makes of it."""
+    """The root first, then partition by partition, then what the next start makes of it.
+
+    Several readers may meet the same file that cannot be read: what is the same is told once.
+    """
+    return iter(dict.fromkeys(_every_finding(seen)))
+
+
+def _every_finding(seen: Seen) -> Iterator[Finding]:
     for row in OF_THE_ROOT:
         yield from row(seen)
     for survey in seen.surveys:
