@@ -209,11 +209,8 @@ def log_ends(
 
 
 def _can_tell(partition: Partition) -> bool:
-    """Whether the last segment listed is the one that a broker would append to."""
-    pending = any(leftover.kind in {"swap", "cleaned"} for leftover in partition.leftovers)
-    odd = any(special.name.endswith(".log") for special in partition.specials)
-    usable = not partition.unreadable and partition.topic != NEVER_TOUCHED
-    return usable and bool(partition.segments) and not pending and not odd
+    """Whether its log end can be told from its files."""
+    return partition.has_an_end and partition.topic != NEVER_TOUCHED
 
 
 def _end_of(facts: SegmentFacts) -> int | None:

@@ -23,6 +23,8 @@ def why_untouched(partition: Partition, settings: TopicSettings) -> str:
     for leftover in partition.leftovers:
         if leftover.kind in {"swap", "cleaned"}:
             return f"{leftover.file.name} waits to be finished by a broker"
+    for special in partition.special_logs:
+        return f"{special.name}: a regular file was expected, found a {special.kind}"
     return ""
 
 

@@ -270,19 +270,12 @@ def read_checkpoint_again(name: str, kept: str, view: LogDir, engine: Engine, tr
     to_read = [
         partition
         for partition in view.partitions
-        if (partition.topic, partition.number) in changed and _has_an_end(partition)
+        if (partition.topic, partition.number) in changed and partition.has_an_end
     ]
     items = [LogEndItem(place=_place(view, partition), log=_last_log(partition)) for partition in to_read]
     for index, result in engine.run(READ_LOG_END, items):
         ends[to_read[index].topic, to_read[index].number] = result.offset
     return checkpoint_problems(name, old, new, ends)
-
-
-def _has_an_end(partition: Partition) -> bool:
-    """Whether the last segment that is there is the one that a broker would append to."""
-    pending = any(leftover.kind in {"swap", "cleaned"} for leftover in partition.leftovers)
-    odd = any(special.name.endswith(".log") for special in partition.specials)
-    return bool(partition.segments) and not (partition.unreadable or pending or odd)
 
 
 def _place(view: LogDir, partition: Partition) -> Place:

@@ -11,6 +11,7 @@ from msgspec import Struct
 from krepair.formats.bulk import many_values
 from krepair.formats.checkpoint import Checkpoint, OffsetEntry, decode_offsets
 from krepair.formats.damage import Damage
+from krepair.formats.filenames import FileKind, FileState, parse_file_name
 
 _MAX_OFFSET = 2**63 - 1
 
@@ -166,6 +167,22 @@ class Partition(NamedTuple):
         """Return each segment with the next one's base offset, the last one with the largest offset there is."""
         ends = [segment.base_offset for segment in self.segments[1:]] + [_MAX_OFFSET]
         return tuple(zip(self.segments, ends, strict=False))
+
+    @property
+    def special_logs(self) -> tuple[Special, ...]:
+        """Entries that are no regular file and have the name of a ``.log``, which a broker would try to open."""
+        named = [(special, parse_file_name(special.name)) for special in self.specials]
+        return tuple(
+            special
+            for special, name in named
+            if name.kind is FileKind.LOG and name.state is FileState.LIVE and name.is_canonical
+        )
+
+    @property
+    def has_an_end(self) -> bool:
+        """Whether the last segment that is listed is the one that a broker would append to."""
+        pending = any(leftover.kind in {"swap", "cleaned"} for leftover in self.leftovers)
+        return bool(self.segments) and not (self.unreadable or pending or self.special_logs)
 
     def files(self) -> tuple[FileRef, ...]:
         """Return every regular file of the folder, by name; those in private sub-folders are not counted."""

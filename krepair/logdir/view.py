@@ -332,14 +332,14 @@ class _Contents:
         return self._live[kind].get
 
     def _orphan_indexes(self) -> tuple[FileRef, ...]:
-        """A name that something else than a file has counts too: a broker only asks whether the ``.log`` is there."""
-        named = [parse_file_name(special.name) for special in self._specials]
-        special = {
-            one.base_offset for one in named if one.kind is FileKind.LOG and one.state is FileState.LIVE
-        }
-        logs = self._live[FileKind.LOG].keys() | special
+        """A ``.log`` that is no file counts too: a broker only asks whether the name is there."""
+        taken = {special.name for special in self._specials}
+        logs = self._live[FileKind.LOG]
         return tuple(
             sorted(
-                file for kind in _INDEX_KINDS for base, file in self._live[kind].items() if base not in logs
+                file
+                for kind in _INDEX_KINDS
+                for base, file in self._live[kind].items()
+                if base not in logs and f"{base:020d}.log" not in taken
             )
         )

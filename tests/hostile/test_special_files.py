@@ -156,8 +156,8 @@ def codes_of_verify(name: str, kind: str) -> set[int]:
 def code_of_plan(name: str, kind: str) -> int:
     if kind == "file":
         return ExitCode.FOUND if name in OF_NO_SENSE.keys() - NO_FIX else ExitCode.DONE
-    # Indexes without their log can go; where a transaction index cannot be read the partition is left alone.
-    return ExitCode.FOUND if name.endswith((".log", ".txnindex")) else ExitCode.DONE
+    # The partition of a transaction index that cannot be read is left alone.
+    return ExitCode.FOUND if name.endswith(".txnindex") else ExitCode.DONE
 
 
 def code_of_dump(name: str, kind: str) -> int:

@@ -326,7 +326,7 @@ def test_segment_that_cannot_be_read_is_a_failure_with_its_name(tmp_path: Path) 
     (tmp_path / "t-0").mkdir()
     found = verify_segment(VerifyItem(place=place(tmp_path / "t-0"), base_offset=BASE, active=False))
     assert found.failure == "unreadable"
-    assert found.why == f"t-0/{BASE:020d}: {os.strerror(2)} (ENOENT)"
+    assert found.why == f"t-0/{BASE:020d}.log: {os.strerror(2)} (ENOENT)"
 
 
 # -- a new log against its sources, byte for byte --------------------------------------------------------------------
