@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import UnsetType
+from msgspec.structs import replace
 
 from krepair.errors import KrepairError, StalePlanError, UnreadableError
 from krepair.fixes.logs import facts_at
@@ -25,6 +27,7 @@ from krepair.fixes.markers_staging import (
 from krepair.fixes.staging import Staging, Work, error_of
 from krepair.fixes.telling_engine import TellingEngine
 from krepair.formats import txn_index
+from krepair.formats.batch_v2 import HEADER_SIZE
 from krepair.formats.filenames import FileKind, parse_file_name
 from krepair.journal.actions.action import StagedGroup
 from krepair.journal.freshness import check_fresh
@@ -41,30 +44,57 @@ from krepair.rules.markers import stage_inputs
 from krepair.rules.model import LeftAlone, SegmentFacts
 
 
+class Originals(NamedTuple):
+    """Where the logs of a partition are from which everything is worked out.
+
+    Attributes:
+        place: they are in their places, or kept.
+        logs: fingerprints of all of them, ascending by base offset. Of a group whose originals were purged it is the
+            new log: it has the last record of each key, so for the other groups it is as good as its sources were.
+        purged: base offsets of such groups.
+    """
+
+    place: Place
+    logs: dict[int, FileFingerprint]
+    purged: frozenset[int]
+
+
 @dataclass
 class _Partition:
     """One partition whose groups are staged.
 
     Attributes:
         staging: it.
-        place: where its originals are.
-        logs: fingerprints of all its logs, ascending by base offset.
+        originals: where its logs are.
         facts: of the originals, by base offset.
         compacted: facts of the originals without the records that go, by base offset.
         prepared: what the engine knows of its keys.
     """
 
     staging: Staging
-    place: Place
-    logs: dict[int, FileFingerprint]
-    facts: dict[int, SegmentFacts]
-    compacted: dict[int, SegmentFacts]
+    originals: Originals
+    facts: dict[int, SegmentFacts] = field(default_factory=dict)
+    compacted: dict[int, SegmentFacts] = field(default_factory=dict)
     prepared: Prepared | None = None
 
     @property
+    def place(self) -> Place:
+        """Where its originals are."""
+        return self.originals.place
+
+    @property
+    def logs(self) -> dict[int, FileFingerprint]:
+        """See ``Originals``."""
+        return self.originals.logs
+
+    @property
     def groups(self) -> list[RewriteSegments]:
-        """All of the plan that lose records, those that are committed too."""
-        return compacted_groups(self.staging.plan)
+        """All of the plan that lose records and are not purged; those that are committed too."""
+        return _unpurged(self.staging.plan, self.originals)
+
+
+def _unpurged(plan: PartitionPlan, originals: Originals) -> list[RewriteSegments]:
+    return [group for group in compacted_groups(plan) if group.base_offset not in originals.purged]
 
 
 def compacted_groups(plan: PartitionPlan) -> list[RewriteSegments]:
@@ -102,8 +132,7 @@ def _located(work: Work, stagings: Sequence[Staging]) -> Iterator[_Partition]:
             for group in groups_of(staging):
                 check_fresh(staging.folder, staging.plan, group)
             staging.folder.make_private_folders()
-            logs = _logs(staging.plan)
-            yield _Partition(staging, place_of_originals(work, staging), logs, {}, {})
+            yield _Partition(staging, originals_of(work, staging))
 
 
 def _logs(plan: PartitionPlan) -> dict[int, FileFingerprint]:
@@ -115,41 +144,53 @@ def _logs(plan: PartitionPlan) -> dict[int, FileFingerprint]:
     return dict(sorted(found.items()))
 
 
-def place_of_originals(work: Work, staging: Staging) -> Place:
-    """Where each original log of a partition is: in its place, or among those that are kept.
+def originals_of(work: Work, staging: Staging) -> Originals:
+    """Where each original log of a partition is: in its place, or kept; or else what was made of it.
 
     Raises:
-        StalePlanError: one is in neither of them.
+        StalePlanError: one is in none of them.
         OSError: one cannot be looked at.
     """
-    folder = staging.folder
-    moved = []
-    for base_offset, planned in _logs(staging.plan).items():
-        for name, is_kept in ((planned.name, False), (folder.names.keep(planned.name), True)):
-            found = folder.state(name)
-            if found is not None and _is(found.size, found.mtime_ns, found.inode, planned):
-                if is_kept:
-                    moved.append(base_offset)
-                break
-        else:
-            raise StalePlanError(
-                f"{folder.at(planned.name)}: is neither in its place nor kept, as the plan has it; which keys it holds "
-                "cannot be known any more",
-                next_command=f"krepair plan {shlex.quote(work.plan.log_dir)} --fix compact --out PLAN",
-            )
-    place = work.place(staging)
-    return Place(
-        host=place.host,
-        log_dir=place.log_dir,
-        log_dir_inode=place.log_dir_inode,
-        folder=place.folder,
-        kept=folder.names.keep() if moved else "",
-        moved=tuple(moved),
+    folder, logs = staging.folder, _logs(staging.plan)
+    moved: list[int] = []
+    missing: list[int] = []
+    for base_offset, planned in logs.items():
+        if _is_there(staging, planned.name, planned):
+            continue
+        (moved if _is_there(staging, folder.names.keep(planned.name), planned) else missing).append(
+            base_offset
+        )
+    purged: set[int] = set()
+    for group in compacted_groups(staging.plan):
+        bases = [source.base_offset for source in group.sources]
+        found = folder.state(logs[bases[0]].name)
+        made = found is not None and (found.size, found.mtime_ns) == (group.log_bytes, group.mtime_ns)
+        if made and set(bases) <= set(missing):
+            purged.add(bases[0])
+            missing = [base for base in missing if base not in bases]
+            new = replace(logs[bases[0]], size=group.log_bytes, mtime_ns=group.mtime_ns, digest="")
+            logs = {base: file for base, file in logs.items() if base not in bases} | {bases[0]: new}
+    if missing:
+        raise StalePlanError(
+            f"{folder.at(logs[missing[0]].name)}: is neither in its place nor kept, as the plan has it; which keys it "
+            "holds cannot be known any more",
+            next_command=_plan_anew(work),
+        )
+    place = replace(work.place(staging), kept=folder.names.keep() if moved else "", moved=tuple(moved))
+    return Originals(place, dict(sorted(logs.items())), frozenset(purged))
+
+
+def _is_there(staging: Staging, name: str, planned: FileFingerprint) -> bool:
+    found = staging.folder.state(name)
+    return found is not None and (found.size, found.mtime_ns, found.inode) == (
+        planned.size,
+        planned.mtime_ns,
+        planned.inode,
     )
 
 
-def _is(size: int, mtime_ns: int, inode: int, planned: FileFingerprint) -> bool:
-    return (size, mtime_ns, inode) == (planned.size, planned.mtime_ns, planned.inode)
+def _plan_anew(work: Work) -> str:
+    return f"krepair plan {shlex.quote(work.plan.log_dir)} --fix compact --out PLAN"
 
 
 # -- decide again
@@ -176,7 +217,7 @@ def _scan(work: Work, partitions: Sequence[_Partition]) -> None:
             one.staging.problem = one.staging.problem or error
             continue
         facts = facts_at(base, file.mtime_ns, result)
-        if file.digest != facts.summary.headers:
+        if file.digest not in ("", facts.summary.headers):
             one.staging.problem = one.staging.problem or StalePlanError(
                 f"{one.staging.folder.at(file.name)}: its batches are not those that the plan was made of"
             )
@@ -221,15 +262,16 @@ def _check_prepared(work: Work, one: _Partition, known: Prepared) -> None:
     plan = one.staging.plan
     planned = _compaction(plan)
     assert known.bound is not None
-    found = (known.bound.span.start_offset, known.bound.span.end_offset, known.keys)
-    expected = (
-        (-1, -1, -1) if plan.span is None else (plan.span.start_offset, plan.span.end_offset, planned.keys)
-    )
-    if found != expected:
+    span = known.bound.span
+    found = (span.start_offset, span.end_offset, known.keys)
+    first, bound = (-1, -1) if plan.span is None else (plan.span.start_offset, plan.span.end_offset)
+    # A tombstone that went with a group that is purged took its key along.
+    least = 0 if one.originals.purged else planned.keys
+    if found[:2] != (first, bound) or not least <= found[2] <= planned.keys:
         raise StalePlanError(
             f"{plan.folder}: the decisions made anew are not the plan's: first offset, bound and number of keys are "
-            f"{found}, the plan has {expected}",
-            next_command=f"krepair plan {shlex.quote(work.plan.log_dir)} --fix compact --out PLAN",
+            f"{found}, the plan has {(first, bound, planned.keys)}",
+            next_command=_plan_anew(work),
         )
 
 
@@ -328,7 +370,7 @@ def _recheck(work: Work, one: _Partition) -> None:
     assert one.prepared is not None
     plan = one.staging.plan
     facts = [one.compacted.get(base, one.facts[base]) for base in one.logs]
-    found = stage_inputs(facts, one.prepared.partition.policy, dict(plan.kept_last))
+    found = stage_inputs(facts, one.prepared.partition.policy, _kept_last(plan, one.originals))
     for group in groups_of(one.staging):
         for source in group.sources:
             now = found.get(source.base_offset)
@@ -339,8 +381,19 @@ def _recheck(work: Work, one: _Partition) -> None:
             ):
                 raise StalePlanError(
                     f"{plan.folder}/{source.base_offset:020d}.log: the decisions made anew are not the plan's",
-                    next_command=f"krepair plan {shlex.quote(work.plan.log_dir)} --fix compact --out PLAN",
+                    next_command=_plan_anew(work),
                 )
+
+
+def _kept_last(plan: PartitionPlan, originals: Originals) -> dict[int, int]:
+    """See ``PartitionPlan.kept_last``; in the log of a group that is purged such a batch is the last one."""
+    kept = dict(plan.kept_last)
+    for group in compacted_groups(plan):
+        if group.base_offset in originals.purged:
+            here = [kept.pop(source.base_offset, -1) for source in group.sources]
+            if max(here) >= 0:
+                kept[group.base_offset] = group.log_bytes - HEADER_SIZE
+    return kept
 
 
 # -- prove
@@ -358,19 +411,25 @@ def _prove(work: Work, partitions: Sequence[_Partition]) -> None:
                 )
                 for group in one.groups
             }
-            to_prove.append((one, partition_to_prove(work, one.staging, one.place, results)))
+            to_prove.append((one, partition_to_prove(work, one.staging, one.originals, results)))
     engine = TellingEngine(work.engine, work.progress)
     prove(engine, [proof for _, proof in to_prove], work.scratch.path if to_prove else "")
     for one, proof in to_prove:
-        problem = proof_problem(one.staging.plan, proof)
+        problem = proof_problem(one.staging.plan, proof, whole=not one.originals.purged)
         if problem:
             failure = proof.failure or "verify"
             one.staging.problem = one.staging.problem or error_of(failure, problem)
 
 
-def proof_problem(plan: PartitionPlan, proof: PartitionToProve) -> str:
-    """What a proof has against a partition, or empty."""
-    if proof.failure:
+def proof_problem(plan: PartitionPlan, proof: PartitionToProve, *, whole: bool = True) -> str:
+    """What a proof has against a partition, or empty.
+
+    Args:
+        plan: the partition's part of the plan.
+        proof: once it was made.
+        whole: whether all originals were there.
+    """
+    if proof.failure or not whole:
         return proof.why
     planned = _compaction(plan)
     found, expected = (proof.records, proof.kept, proof.keys), (planned.records, planned.kept, planned.keys)
@@ -380,14 +439,14 @@ def proof_problem(plan: PartitionPlan, proof: PartitionToProve) -> str:
 
 
 def partition_to_prove(
-    work: Work, staging: Staging, place: Place, results: Mapping[int, str]
+    work: Work, staging: Staging, originals: Originals, results: Mapping[int, str]
 ) -> PartitionToProve:
     """The proof of one partition.
 
     Args:
         work: what verifies.
         staging: the partition.
-        place: where its originals are.
+        originals: of it.
         results: base offset of each group -> absolute path of the folder with its new log.
 
     Raises:
@@ -396,8 +455,8 @@ def partition_to_prove(
     plan = staging.plan
     if plan.span is None:
         raise StalePlanError(f"{plan.folder}: the plan has no span")
-    logs = _logs(plan)
-    forced = dict(_compaction(plan).forced)
+    place, logs = originals.place, originals.logs
+    forced = _forced(plan, originals)
     groups: list[GroupToProve] = []
     in_groups: set[int] = set()
 
@@ -411,7 +470,7 @@ def partition_to_prove(
             forced=forced.get(base_offset, -1),
         )
 
-    for group in compacted_groups(plan):
+    for group in _unpurged(plan, originals):
         bases = [source.base_offset for source in group.sources]
         in_groups.update(bases)
         result = f"{results[group.base_offset]}/{group.base_offset:020d}.log"
@@ -427,6 +486,15 @@ def partition_to_prove(
         logs=tuple((f"{place.stem(base)}.log", valid.get(base, file.size)) for base, file in logs.items()),
         now_ms=work.plan.policy.now_ms,
     )
+
+
+def _forced(plan: PartitionPlan, originals: Originals) -> dict[int, int]:
+    """Base offset -> record that stays only as the last of its group."""
+    forced = dict(_compaction(plan).forced)
+    for group in compacted_groups(plan):
+        if group.base_offset in originals.purged:
+            forced[group.base_offset] = max(forced.pop(source.base_offset, -1) for source in group.sources)
+    return forced
 
 
 # -- verify
@@ -448,9 +516,11 @@ def _prove_applied(work: Work, stagings: Sequence[Staging]) -> None:
             kept = work.disk.tree.is_folder(f"{staging.folder.private}/keep")
             if not kept or len(groups_of(staging)) != len(groups):
                 continue  # nothing is kept, or what is not applied is told already
-            place = place_of_originals(work, staging)
+            originals = originals_of(work, staging)
+            if originals.purged:
+                continue
             results = {group.base_offset: staging.folder.path for group in groups}
-            proofs.append((staging, partition_to_prove(work, staging, place, results)))
+            proofs.append((staging, partition_to_prove(work, staging, originals, results)))
         except (KrepairError, OSError) as error:
             work.found_all(staging, error)
     engine = TellingEngine(work.engine, work.progress)

@@ -146,10 +146,10 @@ _ANOTHER_REPLICA: Final = Risk(
 
 
 _LATE_READERS: Final = (
-    "Records go that a later one of their key replaces, and tombstones past their horizon. A consumer, the restore of a "
-    "Streams application or a replica that was further behind than delete.retention.ms never sees such a tombstone and "
-    "keeps the old value of its key: let it read from the beginning. A consumer that wants every change, and not the "
-    "last value, misses what goes."
+    "Records go that a later one of their key replaces, and tombstones past their horizon. A consumer, the restore of "
+    "a Streams application or a replica that was further behind than delete.retention.ms never sees such a tombstone "
+    "and keeps the old value of its key: let it read from the beginning. A consumer that wants every change, and not "
+    "the last value, misses what goes."
 )
 
 
