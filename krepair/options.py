@@ -54,6 +54,7 @@ class Options:
         include_active: of ``plan --fix index``: also mend the indexes of active segments, where padding is normal.
         deep: of ``check``: also decompress everything that is compressed.
         accepted_losses: of ``plan --fix tail``: each ``RULE:TOPIC-PARTITION:OFFSET`` that may be lost, sorted.
+        scratch: directory for what does not fit into memory, or empty.
         originals: of ``verify PLAN``: also hold what apply made against the kept originals, byte for byte.
     """
 
@@ -72,6 +73,7 @@ class Options:
     engine: Engine = Engine.AUTO
     master: str = ""
     include_active: bool = False
+    scratch: str = ""
     originals: bool = False
     deep: bool = False
     accepted_losses: tuple[str, ...] = ()

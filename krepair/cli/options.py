@@ -91,6 +91,15 @@ KeepOption = Annotated[
     ),
 ]
 NoMergeOption = Annotated[bool, typer.Option("--no-merge", help="Do not join neighbouring segments.")]
+ScratchOption = Annotated[
+    str,
+    typer.Option(
+        "--scratch",
+        metavar="DIR",
+        help="Where keys go that do not fit into memory (--fix compact); on the log directory's file system only if "
+        "it is named here.",
+    ),
+]
 AssumeOption = Annotated[
     str,
     typer.Option(

@@ -29,6 +29,7 @@ def verify(
             help="Of a plan: also hold what apply made against the kept originals, byte for byte.",
         ),
     ] = False,
+    scratch: shared.ScratchOption = "",
     engine: shared.EngineOption = "auto",
     master: shared.MasterOption = "",
     metrics: shared.MetricsOption = "",
@@ -49,6 +50,7 @@ def verify(
         partitions=partition,
         engine=engine,
         master=master,
+        scratch=scratch,
         originals=originals,
     )
     from krepair.cli.views.reports import verify_view

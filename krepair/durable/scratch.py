@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterable
 from typing import Any
@@ -45,6 +46,55 @@ def make_scratch(parent: str, log_dirs: Iterable[str], *, asked: bool) -> str:
     path = os.path.join(parent, f"krepair-scratch-{uuid.uuid4().hex}")
     os.mkdir(path, 0o700)
     return path
+
+
+class Scratch:
+    """A scratch folder that is made when it is first asked for.
+
+    Args:
+        parent: where, as the operator named it; empty: the system's folder for temporary files, where that is on
+            another file system than the log directories.
+        log_dirs: see ``make_scratch``.
+    """
+
+    def __init__(self, parent: str, log_dirs: Iterable[str]) -> None:
+        self._parent = parent
+        self._log_dirs = tuple(log_dirs)
+        self._path: str | None = None
+
+    @property
+    def path(self) -> str:
+        """Absolute path of the folder; empty where none was asked for and there is no place for one.
+
+        Raises:
+            RefusedError: it must not be where the operator wants it, or cannot be made there.
+        """
+        if self._path is None:
+            self._path = self._made()
+        return self._path
+
+    def _made(self) -> str:
+        try:
+            return make_scratch(
+                self._parent or tempfile.gettempdir(), self._log_dirs, asked=bool(self._parent)
+            )
+        except OSError as error:
+            if not self._parent:
+                return ""
+            raise RefusedError(
+                f"--scratch {self._parent}: no folder can be made there: {error.strerror}",
+                next_command="krepair ... --scratch DIR with a directory that this user may write",
+            ) from None
+        except RefusedError:
+            if not self._parent:
+                return ""
+            raise
+
+    def close(self) -> None:
+        """Remove the folder, if it was made."""
+        if self._path:
+            remove_scratch(self._path)
+        self._path = None
 
 
 def remove_scratch(path: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from krepair.durable.scratch import Scratch
 from krepair.fixes.survey import Sights, Survey
 from krepair.formats.broker_version import version_of
 from krepair.logdir.config import Settings
@@ -29,6 +30,7 @@ class Ground:
         options: as typed.
         engine: runs jobs.
         progress: told of bytes.
+        scratch: for what does not fit into memory.
         surveys: folder -> survey, of every partition that any look came to.
         root: what was seen in the root.
     """
@@ -38,6 +40,7 @@ class Ground:
     options: Options
     engine: Engine
     progress: Progress
+    scratch: Scratch = field(default_factory=lambda: Scratch("", ()))
     surveys: dict[str, Survey] = field(default_factory=dict)
     root: Sights = field(default_factory=Sights)
 

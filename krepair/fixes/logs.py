@@ -186,11 +186,16 @@ def scan_item(
 
 def facts_of(segment: Segment, result: ScanResult) -> SegmentFacts:
     """What the rules see of a scanned segment."""
+    return facts_at(segment.base_offset, segment.log.mtime_ns, result)
+
+
+def facts_at(base_offset: int, mtime_ns: int, result: ScanResult) -> SegmentFacts:
+    """As ``facts_of``, of a log with this time."""
     view = txn_index.view(result.entries)
     columns = [view[name] for name in ("producer_id", "first_offset", "last_offset", "last_stable_offset")]
     return SegmentFacts(
-        base_offset=segment.base_offset,
-        mtime_ms=segment.log.mtime_ns // 1_000_000,
+        base_offset=base_offset,
+        mtime_ms=mtime_ns // 1_000_000,
         summary=decode_summary(result.summary),
         entries=np.column_stack(columns).astype(np.int64),
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
+from krepair.fixes.compact_seen import COMPACT_SEEN, decided_by_key, loses_records
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import cannot_compact
 from krepair.fixes.ground import Ground, recorded
@@ -70,7 +71,7 @@ class Markers(Fix):
     """Segments are written anew without the markers and emptied batches that go, neighbours merged."""
 
     name = "markers"
-    after = ("leftovers",)
+    after = ("leftovers", "compact")
     mends = frozenset({"KR101"})
 
     def wants(self, ground: Ground, partition: Partition) -> bool:
@@ -87,9 +88,10 @@ class Markers(Fix):
     def look(self, ground: Ground, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Decide on each; one partition's failure never stops the others (KIP-346)."""
         del purpose
-        gates = {one.partition.folder: cannot_compact(one.partition, one.settings) for one in surveys}
-        read_logs(ground, [one for one in surveys if gates[one.partition.folder] is None])
-        for survey in surveys:
+        left_to_us = [survey for survey in surveys if decided_by_key(survey) is None]
+        gates = {one.partition.folder: cannot_compact(one.partition, one.settings) for one in left_to_us}
+        read_logs(ground, [one for one in left_to_us if gates[one.partition.folder] is None])
+        for survey in left_to_us:
             left = gates[survey.partition.folder]
             if left is None and survey.log is not None:
                 left = survey.log.problem
@@ -113,8 +115,8 @@ class Markers(Fix):
         return _proposal(survey, seen.decision)
 
     def owns(self, change: Change) -> bool:
-        """Segments that are written anew."""
-        return isinstance(change, RewriteSegments)
+        """Segments that are written anew without markers and emptied batches, and with all their records."""
+        return isinstance(change, RewriteSegments) and not loses_records(change)
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Copy what stays; the decisions are made again and must be the plan's."""
@@ -139,6 +141,9 @@ def left_alone(survey: Survey) -> LeftAlone | None:
     if survey.log is not None and survey.log.problem is not None:
         return survey.log.problem
     seen = survey.seen(MARKERS_SEEN)
+    by_key = survey.seen(COMPACT_SEEN)
+    if seen is None and by_key is not None:
+        return by_key.left
     return None if seen is None else seen.left
 
 
@@ -151,21 +156,24 @@ def transaction_indexes_disagree(survey: Survey) -> bool:
 # -- decisions
 
 
-def _decide(ground: Ground, survey: Survey) -> SeenMarkers:
+def policy_or_left(ground: Ground, survey: Survey) -> MarkerPolicy | LeftAlone:
+    """Inputs of compaction for a partition that was read, or why they cannot be had."""
     if survey.high_watermark < 0 and not ground.options.assume_high_watermark:
-        return SeenMarkers(
-            None,
-            LeftAlone(
-                "no-high-watermark",
-                "replication-offset-checkpoint has no line for it, so it is not known what is replicated",
-                "krepair plan LOGDIR --assume-high-watermark log-end --out PLAN",
-            ),
+        return LeftAlone(
+            "no-high-watermark",
+            "replication-offset-checkpoint has no line for it, so it is not known what is replicated",
+            "krepair plan LOGDIR --assume-high-watermark log-end --out PLAN",
         )
     try:
-        policy = marker_policy(ground, survey)
+        return marker_policy(ground, survey)
     except OSError as error:
-        text = f"{survey.partition.folder}: {why(error)}"
-        return SeenMarkers(None, LeftAlone("unreadable", text, damaged=True))
+        return LeftAlone("unreadable", f"{survey.partition.folder}: {why(error)}", damaged=True)
+
+
+def _decide(ground: Ground, survey: Survey) -> SeenMarkers:
+    policy = policy_or_left(ground, survey)
+    if isinstance(policy, LeftAlone):
+        return SeenMarkers(None, policy)
     outcome = decide(survey.segments, policy)
     if isinstance(outcome, NeedsRescan):
         outcome = _scan_again(ground, survey, policy, outcome)
@@ -280,26 +288,37 @@ def sum_tallies(segments: Sequence[SegmentFacts]) -> c.Tallies:
 
 
 def _proposal(survey: Survey, decision: PartitionDecision) -> Proposal:
-    span = decision.span
     return Proposal(
-        changes=tuple(_change(survey, group) for group in decision.groups if group.changes),
-        notes=(*decision.notes, f"{decision.active_producers} active producers at the log end"),
-        fields={
-            "log_end_offset": decision.log_end_offset,
-            "span": Span(
-                start_offset=span.start_offset,
-                end_offset=span.end_offset,
-                limit=span.limit,
-                limit_text=span.limit_text,
-            ),
-            "horizon_ms": decision.horizon_ms,
-            "horizons": decision.horizons,
-            "kept_last": decision.kept_last,
-        },
+        changes=tuple(rewrite_of(survey, group) for group in decision.groups if group.changes),
+        notes=notes_of(decision),
+        fields=fields_of(decision),
     )
 
 
-def _change(survey: Survey, group: GroupDecision) -> RewriteSegments:
+def notes_of(decision: PartitionDecision) -> tuple[str, ...]:
+    """Lines for the reviewer."""
+    return (*decision.notes, f"{decision.active_producers} active producers at the log end")
+
+
+def fields_of(decision: PartitionDecision) -> dict[str, Any]:
+    """What a plan says of the decisions on one partition, by field of ``PartitionPlan``."""
+    span = decision.span
+    return {
+        "log_end_offset": decision.log_end_offset,
+        "span": Span(
+            start_offset=span.start_offset,
+            end_offset=span.end_offset,
+            limit=span.limit,
+            limit_text=span.limit_text,
+        ),
+        "horizon_ms": decision.horizon_ms,
+        "horizons": decision.horizons,
+        "kept_last": decision.kept_last,
+    }
+
+
+def rewrite_of(survey: Survey, group: GroupDecision) -> RewriteSegments:
+    """The change that makes one segment of a group."""
     sources = group.sources
     refs = {segment.base_offset: segment for segment in survey.partition.segments}
     aborted = sum(len(source.aborted_kept) for source in sources)

@@ -33,11 +33,18 @@ def stage_groups(work: Work, stagings: Sequence[Staging]) -> None:
         if staging.problem is None:
             with staging.taking_problems():
                 _recheck(work, staging)
-    _finish(work, stagings)
+    finish_groups(work, stagings)
 
 
 def verify_groups(work: Work, stagings: Sequence[Staging]) -> None:
     """Hold new segments against the plan; with ``work.originals`` also against the kept originals."""
+    verify_finished(work, stagings)
+    if work.originals:
+        _against_originals(work, stagings)
+
+
+def verify_finished(work: Work, stagings: Sequence[Staging]) -> None:
+    """Every batch, every index entry and the plan's counts of new segments."""
     jobs: list[tuple[Staging, FinishItem]] = []
     for staging in stagings:
         try:
@@ -56,8 +63,6 @@ def verify_groups(work: Work, stagings: Sequence[Staging]) -> None:
         work.segments += 1
         work.found(staging, item.change, result.why)
     work.progress.finish()
-    if work.originals:
-        _against_originals(work, stagings)
 
 
 def _against_originals(work: Work, stagings: Sequence[Staging]) -> None:
@@ -157,7 +162,7 @@ def _recheck(work: Work, staging: Staging) -> None:
     """
     facts = work.all_facts(staging)
     try:
-        found = stage_inputs(facts, _policy(work, staging, facts), dict(staging.plan.kept_last))
+        found = stage_inputs(facts, policy_of_plan(work, staging, facts), dict(staging.plan.kept_last))
     except OSError as error:
         raise UnreadableError(f"{staging.plan.folder}: {error}") from error
     for group in groups_of(staging):
@@ -179,7 +184,12 @@ def _recheck(work: Work, staging: Staging) -> None:
                 )
 
 
-def _policy(work: Work, staging: Staging, facts: Sequence[SegmentFacts]) -> MarkerPolicy:
+def policy_of_plan(work: Work, staging: Staging, facts: Sequence[SegmentFacts]) -> MarkerPolicy:
+    """The inputs of compaction as the plan has them.
+
+    Raises:
+        OSError: a producer snapshot cannot be read.
+    """
     policy, topic = work.plan.policy, staging.plan.topic
     log_end = max(one.summary.last_offset + 1 for one in facts)
     snapshot_offset, snapshot = newest_snapshot(staging.listed.snapshots, log_end)
@@ -213,7 +223,8 @@ def _policy(work: Work, staging: Staging, facts: Sequence[SegmentFacts]) -> Mark
 # -- finish
 
 
-def _finish(work: Work, stagings: Sequence[Staging]) -> None:
+def finish_groups(work: Work, stagings: Sequence[Staging]) -> None:
+    """Make the indexes of staged logs, and read all that was staged once more."""
     jobs: list[tuple[Staging, FinishItem]] = []
     for staging in stagings:
         if staging.problem is None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from krepair.durable.disk import Disk
+from krepair.durable.scratch import Scratch
 from krepair.durable.writing_error import WritingError
 from krepair.errors import (
     ExitCode,
@@ -130,6 +131,7 @@ class Work:
         disk: what writes.
         progress: told of bytes.
         originals: whether new files are held against the kept originals too.
+        scratch: for what does not fit into memory.
         wrong: what verifications found.
         segments: files that were verified.
         batches: that were verified.
@@ -142,6 +144,7 @@ class Work:
     disk: Disk
     progress: Progress
     originals: bool = False
+    scratch: Scratch = field(default_factory=lambda: Scratch("", ()))
     wrong: list[Wrong] = field(default_factory=list)
     segments: int = 0
     batches: int = 0

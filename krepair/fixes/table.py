@@ -8,6 +8,7 @@ from typing import Final
 from krepair.checks.catalogue import Finding, counts
 from krepair.errors import UsageError
 from krepair.fixes.checkpoints import CHECKPOINTS
+from krepair.fixes.compact import COMPACT
 from krepair.fixes.epochs import EPOCHS
 from krepair.fixes.fix import Fix, RootFix
 from krepair.fixes.index import INDEX
@@ -16,11 +17,11 @@ from krepair.fixes.markers import MARKERS
 from krepair.fixes.snapshots import SNAPSHOTS
 from krepair.fixes.tail import TAIL
 
-FIXES: Final[tuple[Fix, ...]] = (LEFTOVERS, MARKERS, TAIL, EPOCHS, SNAPSHOTS, INDEX, CHECKPOINTS)
+FIXES: Final[tuple[Fix, ...]] = (LEFTOVERS, COMPACT, MARKERS, TAIL, EPOCHS, SNAPSHOTS, INDEX, CHECKPOINTS)
 
 # Small derived files go first: each state in between is one that a broker mends. What a broker left behind goes last,
 # since a removal may be what keeps a swap void.
-COMMIT_ORDER: Final[tuple[Fix, ...]] = (EPOCHS, SNAPSHOTS, MARKERS, INDEX, TAIL, LEFTOVERS)
+COMMIT_ORDER: Final[tuple[Fix, ...]] = (EPOCHS, SNAPSHOTS, MARKERS, INDEX, COMPACT, TAIL, LEFTOVERS)
 
 ROOT_FIXES: Final[tuple[RootFix, ...]] = tuple(fix for fix in FIXES if isinstance(fix, RootFix))
 

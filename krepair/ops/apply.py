@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from krepair.durable.disk import Disk
+from krepair.durable.scratch import Scratch
 from krepair.durable.writing_error import WritingError
 from krepair.errors import (
     ExitCode,
@@ -88,7 +89,9 @@ def apply(
         safe_points = stack.enter_context(signals_wait(SafePoints()))
         engine = choose_engine(options.engine, options.master, _bytes_to_read(targets))
         stack.callback(engine.close)
-        run = _Apply(plan, engine, writes, lock, safe_points, progress or SilentProgress())
+        scratch = Scratch(options.scratch, (plan.log_dir,))
+        stack.callback(scratch.close)
+        run = _Apply(plan, engine, writes, lock, safe_points, progress or SilentProgress(), scratch)
         return run.report(targets)
 
 
@@ -98,12 +101,20 @@ def _bytes_to_read(targets: Sequence[PartitionPlan]) -> int:
 
 class _Apply:
     def __init__(
-        self, plan: Plan, engine: Engine, disk: Disk, lock: Lock, safe_points: SafePoints, progress: Progress
+        self,
+        plan: Plan,
+        engine: Engine,
+        disk: Disk,
+        lock: Lock,
+        safe_points: SafePoints,
+        progress: Progress,
+        scratch: Scratch,
     ) -> None:
         self.plan = plan
         self.engine = engine
         self.disk = disk
         self.progress = progress
+        self.scratch = scratch
         self.guards = Guards(
             lock,
             safe_points,
@@ -144,7 +155,7 @@ class _Apply:
         """What was interrupted first, in all targets; then everything is staged; then one target after the other."""
         able = [target for target in sorted(targets, key=is_root) if self._finish(target, results)]
         view = view_of(self.plan)
-        self.work = Work(self.plan, view, self.engine, self.disk, self.progress)
+        self.work = Work(self.plan, view, self.engine, self.disk, self.progress, scratch=self.scratch)
         stagings = [self._staging(part, results) for part in commit_order(able)]
         ready = [staging for staging in stagings if staging is not None]
         self._prove_purged(ready)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from krepair.checks.tail import LOOK_AT_MOST_BYTES, holds_whole_batch
+from krepair.durable.scratch import Scratch
 from krepair.errors import LockedError, NotALogDirError
 from krepair.fixes.fix import Fix, Proposal, RootFix, named_or_all
 from krepair.fixes.gates import NEVER_TOUCHED
@@ -70,12 +71,14 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     partitions = _partitions(view, options)
     engine = choose_engine(options.engine, options.master, _bytes_to_read(fixes, partitions, options))
+    scratch = Scratch(options.scratch, (view.path,))
     try:
-        ground = Ground(view, settings, options, engine, progress or SilentProgress())
+        ground = Ground(view, settings, options, engine, progress or SilentProgress(), scratch)
         proposals = look_and_propose(ground, fixes, partitions)
         return plan_of(ground, fixes, proposals)
     finally:
         engine.close()
+        scratch.close()
 
 
 def refuse_if_locked(path: str) -> None:

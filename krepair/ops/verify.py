@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
+from krepair.durable.scratch import Scratch
 from krepair.errors import KrepairError, StalePlanError
 from krepair.fixes.carry_out import verify_all
 from krepair.fixes.ground import place_of
@@ -143,12 +144,22 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
     targets = targets_of(plan)
     total = sum(action_of(change).work(change).verify for target in targets for change in target.changes)
     engine = choose_engine(options.engine, options.master, total)
+    scratch = Scratch(options.scratch, (plan.log_dir,))
     try:
         with disk_of(plan) as disk:
-            work = Work(plan, view, engine, disk, progress or SilentProgress(), originals=options.originals)
+            work = Work(
+                plan,
+                view,
+                engine,
+                disk,
+                progress or SilentProgress(),
+                originals=options.originals,
+                scratch=scratch,
+            )
             verify_all(work, [staging for target in targets for staging in _applied(work, target)])
     finally:
         engine.close()
+        scratch.close()
     problems = [
         Problem(
             partition="" if one.folder == ROOT else one.folder,

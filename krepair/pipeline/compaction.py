@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-from msgspec import Struct
 
 from krepair.formats import txn_index
 from krepair.kernels import compact_keys as k
@@ -37,11 +36,10 @@ from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import COMPACT, FIND_ABORTED, FIND_KEYS, JOIN_KEYS
 from krepair.pipeline.tasks import log_name
 from krepair.pipeline.wire import decode_summary
-from krepair.plan.model import SourceSegment
+from krepair.plan.model import CompactedSource, SourceSegment
 from krepair.rules.compaction import (
     Bound,
     RecordTally,
-    TombstoneHorizon,
     bound_of,
     compacted_facts,
     tally_of,
@@ -51,6 +49,7 @@ from krepair.rules.compaction import (
 )
 from krepair.rules.markers import decide
 from krepair.rules.model import LeftAlone, MarkerPolicy, NeedsRescan, PartitionDecision, SegmentFacts
+from krepair.rules.outcome import TombstoneHorizon
 
 _INLINE_BYTES: Final = 64 << 20
 _ROWS_INLINE_AT_LEAST: Final = 1 << 10
@@ -102,28 +101,6 @@ class Prepared:
     def span(self) -> tuple[SegmentFacts, ...]:
         """The segments below the bound."""
         return self.partition.segments[: self.bound.span.segments] if self.bound is not None else ()
-
-
-class CompactedSource(Struct, frozen=True, kw_only=True):
-    """What a plan says of a source on top of ``SourceSegment``, whose positions and sizes are of the compacted stream.
-
-    Attributes:
-        stream_bytes: size of the compacted stream: the source without the records that go.
-        headers: digest of it, as of a ``.log``: over each batch's position and header, which holds its CRC.
-        forced: offset of a record that stays only as the last of its group, -1 none.
-        superseded: records that go since a later one of their key stays.
-        tombstones: tombstones that go.
-        aborted: records of aborted transactions, that go.
-        keyless: records without a key; they stay.
-    """
-
-    stream_bytes: int
-    headers: str
-    forced: int
-    superseded: int
-    tombstones: int
-    aborted: int
-    keyless: int
 
 
 @dataclass(frozen=True)
@@ -418,10 +395,10 @@ def _compaction(one: _Deciding, decision: PartitionDecision) -> Compaction:
     for facts in each.span:
         base, result = facts.base_offset, one.results[facts.base_offset]
         tallies[base] = tally_of(np.frombuffer(result.tallies, np.int64))
-        summary = decode_summary(result.summary)
         sources[base] = CompactedSource(
-            stream_bytes=summary.file_size,
-            headers=summary.headers,
+            file_bytes=facts.summary.file_size,
+            records=tallies[base].records,
+            headers=decode_summary(result.summary).headers,
             forced=one.forced.get(base, -1),
             superseded=tallies[base].superseded,
             tombstones=tallies[base].tombstones_dropped,

@@ -72,7 +72,7 @@ def find_aborted(item: FindAbortedItem) -> AbortedResult:
     try:
         for base_offset, size in item.segments:
             name = log_name(base_offset)
-            with opened_for_reading(f"{item.place.path}/{name}", tree) as descriptor:
+            with opened_for_reading(f"{item.place.stem(base_offset)}.log", tree) as descriptor:
                 entries = replay.segment(size, read_into_from(descriptor)).entries
             found.append(entries[entries[:, E_HAS_DATA] == 1][:, [E_PRODUCER, E_FIRST, E_LAST]])
     except OSError as error:
@@ -104,7 +104,7 @@ def find_keys(item: KeysItem) -> KeysResult:
 
     secret = np.frombuffer(item.secret, np.uint64)
     try:
-        with opened_for_reading(f"{item.place.path}/{name}", tree) as descriptor:
+        with opened_for_reading(f"{item.place.stem(item.base_offset)}.log", tree) as descriptor:
             walk = KeyWalk(
                 read_into_from(descriptor), item.size, ranges_of(item.aborted), secret, on_rows, TABLE_ROWS
             )
@@ -219,7 +219,7 @@ def _compacted(item: CompactItem, staged: CompactStageItem | None) -> CompactRes
             forced=item.forced,
             keyless=item.keyless,
         )
-        with opened_for_reading(f"{item.place.path}/{log_name(item.base_offset)}", tree) as descriptor:
+        with opened_for_reading(f"{item.place.stem(item.base_offset)}.log", tree) as descriptor:
             log = CompactedLog(read_into_from(descriptor), item.size, stay)
             copy = None if staged is None else _Written(staged, log, RealDisk(tree))
             summary = scan_segment(

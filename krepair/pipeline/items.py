@@ -24,17 +24,26 @@ class Place(Struct, frozen=True, kw_only=True):
         log_dir: absolute path.
         log_dir_inode: inode of the log directory.
         folder: partition folder.
+        kept: folder in it that holds the segments of ``moved`` meanwhile.
+        moved: base offsets of segments that are kept there and are no longer in their places, ascending.
     """
 
     host: str
     log_dir: str
     log_dir_inode: int
     folder: str
+    kept: str = ""
+    moved: tuple[int, ...] = ()
 
     @property
     def path(self) -> str:
         """The partition folder's absolute path."""
         return f"{self.log_dir}/{self.folder}"
+
+    def stem(self, base_offset: int) -> str:
+        """Absolute path of a segment's files without their suffix."""
+        folder = f"{self.path}/{self.kept}" if base_offset in self.moved else self.path
+        return f"{folder}/{base_offset:020d}"
 
 
 class ScanItem(Struct, frozen=True, kw_only=True):

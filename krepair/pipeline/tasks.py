@@ -50,7 +50,7 @@ def pairs(values: tuple[tuple[int, int], ...]) -> Int64s:
 
 def read_entries(place: Place, base_offset: int, tree: Tree) -> bytes:
     """The bytes of a segment's ``.txnindex``, empty if there is none; no more than its log could need."""
-    stem = f"{place.path}/{base_offset:020d}"
+    stem = place.stem(base_offset)
     try:
         return read_whole(f"{stem}.txnindex", index_bytes_needed(stem, txn_index.ENTRY_SIZE, tree), tree)
     except FileNotFoundError:
@@ -74,7 +74,7 @@ def scan(item: ScanItem) -> ScanResult:
         damage = txn_index.damage(entries, item.base_offset)
         if damage:
             entries = b""
-        with opened_for_reading(f"{item.place.path}/{name}", tree) as descriptor:
+        with opened_for_reading(f"{item.place.stem(item.base_offset)}.log", tree) as descriptor:
             kept = kept_ranges(item.size, item.without)
             read_into = read_into_from(descriptor)
             if item.without:

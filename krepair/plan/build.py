@@ -10,7 +10,7 @@ import msgspec
 
 from krepair import __version__
 from krepair.formats.broker_version import version_of
-from krepair.plan.actions.action import ANOTHER_REPLICA, EVERY_REPLICA, LAGGING_REPLICA
+from krepair.plan.actions.action import ANOTHER_REPLICA, EVERY_REPLICA, LAGGING_REPLICA, LATE_READERS
 from krepair.plan.facts import setting
 from krepair.plan.figures import expected_seconds, plan_peak_bytes, risks_of, with_figures
 from krepair.plan.model import (
@@ -145,6 +145,14 @@ _ANOTHER_REPLICA: Final = Risk(
 )
 
 
+_LATE_READERS: Final = (
+    "Records go that a later one of their key replaces, and tombstones past their horizon. A consumer, the restore of "
+    "a Streams application or a replica that was further behind than delete.retention.ms never sees such a tombstone "
+    "and keeps the old value of its key: let it read from the beginning. A consumer that wants every change, and not "
+    "the last value, misses what goes."
+)
+
+
 def _risks(
     policy: Policy,
     partitions: Sequence[PartitionPlan],
@@ -172,6 +180,8 @@ def _risks(
             "a transaction that never ends.",
         ),
     ]
+    if any(LATE_READERS in codes for _, codes in told):
+        risks.append(Risk(code=LATE_READERS, text=_LATE_READERS))
     comes_back = _comes_back(policy, changing, dead_cleaner)
     if comes_back:
         risks.append(Risk(code="comes-back", text=comes_back))

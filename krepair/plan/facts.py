@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from krepair.plan.model import FileFingerprint, PartitionPlan, Policy
+from krepair.plan.model import FileFingerprint, PartitionPlan, Policy, Setting
 
 SOURCE_SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex")
 INDEX_SUFFIXES: Final = SOURCE_SUFFIXES[1:]
@@ -43,6 +43,12 @@ def setting(policy: Policy, topic: str, key: str) -> str:
     if key == "cleanup.policy":
         return "compact" if topic in _COMPACT_BY_DEFAULT else "delete"
     return _DEFAULTS.get(key, "")
+
+
+def own_setting(policy: Policy, topic: str, key: str) -> Setting:
+    """The row of a topic as the plan has it; one without a value, of no known source, if it has none."""
+    rows = policy.settings.get(topic, ())
+    return next((row for row in rows if row.key == key), Setting(key, "", "default"))
 
 
 def fix_names(policy: Policy) -> frozenset[str]:

@@ -8,19 +8,28 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 
 from krepair.logdir.config import Setting
-from krepair.rules.outcome import HorizonChoice, ReasonTally, SourceSegment
+from krepair.rules.outcome import (
+    CompactedSource,
+    HorizonChoice,
+    KeyCompaction,
+    ReasonTally,
+    SourceSegment,
+    TombstoneHorizon,
+)
 
 __all__ = [
     "FORMAT_VERSION",
     "Change",
     "Commit",
+    "CompactedSource",
     "CompleteSwap",
     "FileFingerprint",
     "HorizonChoice",
     "KeepOriginal",
+    "KeyCompaction",
     "MendLog",
     "NewCompanion",
     "NewFile",
@@ -38,6 +47,7 @@ __all__ = [
     "Setting",
     "SourceSegment",
     "Span",
+    "TombstoneHorizon",
     "Undo",
 ]
 
@@ -407,6 +417,7 @@ class PartitionPlan(Struct, frozen=True, kw_only=True):
         reasons: tallies over all its sources.
         uncleanable_bytes: bytes that cannot be cleaned (KIP-346), 0 unless left alone for damage.
         notes: lines for the reviewer.
+        compaction: what key compaction makes of it; left out where ``compact`` did not decide on it.
     """
 
     topic: str
@@ -433,6 +444,7 @@ class PartitionPlan(Struct, frozen=True, kw_only=True):
     reasons: tuple[ReasonTally, ...] = ()
     uncleanable_bytes: int = 0
     notes: tuple[str, ...] = ()
+    compaction: KeyCompaction | UnsetType = UNSET
 
 
 class RootPlan(Struct, frozen=True, kw_only=True):

@@ -25,32 +25,11 @@ from krepair.rules.model import (
     SegmentFacts,
     SpanDecision,
 )
+from krepair.rules.outcome import TombstoneHorizon
 from krepair.rules.producers import all_ids, disagreement, needs_of, states_by_broker, states_by_scan
 
-COMPACTED_INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
-"""Topics whose keys may go without a configuration that says so; ``__share_group_state`` is not compacted."""
 LARGEST_LOG_BYTES = 2**31 - 1
 TOO_LARGE = "compacted-too-large"
-
-
-def not_asked_for(topic: str, cleanup_policy: str, source: str) -> str:
-    """Why the records of a topic must not be compacted by key, or empty.
-
-    Args:
-        topic: its name.
-        cleanup_policy: value of ``cleanup.policy``.
-        source: where the value came from, as ``plan.model.Setting.source``.
-
-    Only a topic's own configuration counts: the broker's default and ``--set`` hold for all topics, and a topic that
-    is kept by time would lose its records.
-    """
-    if topic in COMPACTED_INTERNAL_TOPICS:
-        return ""
-    if source == "default" or source.startswith(("server.properties", "--set")):
-        return "its own configuration does not say cleanup.policy=compact (broker defaults and --set do not count)"
-    if "compact" not in {part.strip() for part in cleanup_policy.split(",")}:
-        return f"its cleanup.policy is {cleanup_policy or 'empty'}"
-    return ""
 
 
 def secret_of(fingerprints: Iterable[str]) -> bytes:
@@ -232,27 +211,6 @@ def tally_of(tallies: Int64s) -> RecordTally:
         old_gone=int(tallies[f.T_OLD_GONE]),
         forced=int(tallies[f.T_FORCED]),
     )
-
-
-@dataclass(frozen=True)
-class TombstoneHorizon:
-    """What one horizon would do to tombstones.
-
-    Attributes:
-        name: as in ``--delete-horizon``.
-        horizon_ms: epoch milliseconds.
-        dropped: tombstones that would go.
-        dropped_bytes: of those without a stamp, uncompressed.
-        kept: tombstones that would stay.
-        chosen: whether the plan takes it.
-    """
-
-    name: str
-    horizon_ms: int
-    dropped: int
-    dropped_bytes: int
-    kept: int
-    chosen: bool
 
 
 def tombstone_horizons(

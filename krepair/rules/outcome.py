@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 
 class ReasonTally(Struct, frozen=True, kw_only=True):
@@ -19,8 +19,41 @@ class ReasonTally(Struct, frozen=True, kw_only=True):
     bytes: int
 
 
+class CompactedSource(Struct, frozen=True, kw_only=True):
+    """What key compaction takes out of a source before the rules of markers see it.
+
+    Attributes:
+        file_bytes: size of the ``.log``.
+        records: data records in it.
+        headers: digest of the compacted stream, as of a ``.log``: over each batch's position and header, which holds
+            its CRC.
+        forced: offset of a record that stays only as the last of its group, -1 none.
+        superseded: records that go since a later one of their key stays.
+        tombstones: tombstones that go.
+        aborted: records of aborted transactions, that go.
+        keyless: records without a key; they stay.
+    """
+
+    file_bytes: int
+    records: int
+    headers: str
+    forced: int
+    superseded: int
+    tombstones: int
+    aborted: int
+    keyless: int
+
+    @property
+    def gone(self) -> int:
+        """Records that go."""
+        return self.superseded + self.tombstones + self.aborted
+
+
 class SourceSegment(Struct, frozen=True, kw_only=True):
     """One segment that a change reads, and the decisions for it.
+
+    Where records go by key, a segment is first read without them, as a stream. Sizes, counts and positions are then
+    those of the stream; the size of the file is in ``compacted``.
 
     Attributes:
         base_offset: its base offset.
@@ -38,6 +71,7 @@ class SourceSegment(Struct, frozen=True, kw_only=True):
         last_position: position of the batch that is kept, as the last one, although its reason removes it; else -1.
         decisions: digest of the class of every batch, 16 hex digits.
         aborted_kept: indexes of the entries of its ``.txnindex`` that are carried over, ascending.
+        compacted: what goes by key; left out where only markers and emptied batches go.
     """
 
     base_offset: int
@@ -55,11 +89,23 @@ class SourceSegment(Struct, frozen=True, kw_only=True):
     last_position: int
     decisions: str
     aborted_kept: tuple[int, ...]
+    compacted: CompactedSource | UnsetType = UNSET
+
+    @property
+    def by_key(self) -> CompactedSource | None:
+        """What goes by key, None if only markers and emptied batches go."""
+        return None if isinstance(self.compacted, UnsetType) else self.compacted
+
+    @property
+    def file_bytes(self) -> int:
+        """Size of its ``.log``."""
+        return self.log_bytes if self.by_key is None else self.by_key.file_bytes
 
     @property
     def changes(self) -> bool:
-        """Whether a batch is removed or emptied."""
-        return self.kept_bytes != self.log_bytes
+        """Whether a record goes, or a batch is removed or emptied."""
+        gone = 0 if self.by_key is None else self.by_key.gone
+        return gone > 0 or self.kept_bytes != self.log_bytes
 
 
 class HorizonChoice(Struct, frozen=True, kw_only=True):
@@ -78,3 +124,68 @@ class HorizonChoice(Struct, frozen=True, kw_only=True):
     log_bytes_after: int
     markers_dropped: int
     chosen: bool
+
+
+class TombstoneHorizon(Struct, frozen=True):
+    """What one choice of the delete horizon would do to tombstones. For the reader only; it does not bind apply.
+
+    Attributes:
+        name: as of ``HorizonChoice``.
+        horizon_ms: epoch milliseconds.
+        dropped: tombstones that would go.
+        dropped_bytes: of those without a stamp, uncompressed.
+        kept: tombstones that would stay.
+        chosen: whether the plan takes it.
+    """
+
+    name: str
+    horizon_ms: int
+    dropped: int
+    dropped_bytes: int
+    kept: int
+    chosen: bool
+
+
+class KeyCompaction(Struct, frozen=True, kw_only=True):
+    """What key compaction makes of one partition below the bound, changed segments and others together.
+
+    Attributes:
+        records: data records below the bound.
+        kept: of them, those that stay.
+        superseded: that go since a later one of their key stays.
+        tombstones_dropped: last of their key, past their horizon: they go.
+        tombstones_kept: last of their key; they stay.
+        aborted: of aborted transactions; they go.
+        keyless: without a key; they stay, a broker's cleaner would drop them.
+        keys: distinct ones.
+        rewritten: batches that lose some of their records.
+        emptied: batches that lose all of them.
+        old_gone: messages of v0 and v1, plain or wrapping others, of which nothing stays.
+        forced: (base offset, offset) of records that stay only so that their segment keeps a batch, ascending.
+        bytes_before: of the ``.log`` files below the bound.
+        bytes_after: of them afterwards.
+        scratch_bytes: what a scratch folder may have to hold during plan, apply or verify, at most.
+        horizons: what each choice would do to tombstones (reader only).
+    """
+
+    records: int
+    kept: int
+    superseded: int
+    tombstones_dropped: int
+    tombstones_kept: int
+    aborted: int
+    keyless: int
+    keys: int
+    rewritten: int
+    emptied: int
+    old_gone: int
+    forced: tuple[tuple[int, int], ...]
+    bytes_before: int
+    bytes_after: int
+    scratch_bytes: int
+    horizons: tuple[TombstoneHorizon, ...]
+
+    @property
+    def gone(self) -> int:
+        """Records that go."""
+        return self.superseded + self.tombstones_dropped + self.aborted

@@ -211,7 +211,7 @@ def test_options_come_to_the_verb_typed(fakes: Fakes):
         ("check",),
         ("check", "/d", "--no-such-option"),
         ("plan", "/a", "/b"),
-        ("plan", "/d", "--fix", "compact"),
+        ("plan", "/d", "--fix", "compat"),
         ("plan", "/d", "--fix", "bogus"),
         ("plan", "/d", "--fix", ","),
         ("plan", "/d", "--keep", "none"),
@@ -241,7 +241,7 @@ def test_wrong_use_ends_with_64_and_one_line(arguments: tuple[str, ...]):
 def test_unknown_name_of_a_fix_is_answered_with_the_names_there_are():
     refused = run("plan", "/d", "--fix", "marker")
     assert refused.exit_code == errors.ExitCode.USAGE
-    assert "unknown; the names are checkpoints, epochs, index" in refused.stderr
+    assert "unknown; the names are checkpoints, compact, epochs, index" in refused.stderr
 
 
 ERRORS = [

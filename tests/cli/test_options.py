@@ -93,7 +93,9 @@ def test_settings_are_key_and_value():
 def test_fixes_are_sorted_and_each_once():
     assert parse_fixes("markers, markers") == ("markers",)
     assert parse_fixes("tail=broker,epochs,index") == ("epochs", "index", "tail=broker")
-    with pytest.raises(UsageError, match="unknown; the names are checkpoints, epochs, index, index=auto"):
+    with pytest.raises(
+        UsageError, match="unknown; the names are checkpoints, compact, epochs, index, index=auto"
+    ):
         parse_fixes("markers,compat")
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from krepair.pipeline.compaction import Compaction
-from krepair.rules.compaction import not_asked_for
 from krepair.rules.model import LeftAlone, MarkerPolicy
+from krepair.rules.own_policy import not_asked_for
 from tests import builders, naive
 from tests.builders import NOW_MS, Batch, LogDir, Record, abort, commit, data
 from tests.compaction import twin

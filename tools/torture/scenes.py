@@ -632,6 +632,88 @@ def _xattrs_and_tail(path: Path, rng: random.Random) -> Options:
     return _options("markers,tail")
 
 
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+def _keyed(
+    directory: LogDir, topic: str, rng: random.Random, *, number: int = 0, segments: int = 6
+) -> Partition:
+    """A partition whose few keys are written again and again: several groups of two or three segments.
+
+    Each segment has records of its own keys, tombstones, a batch that loses some and one that loses all, an aborted
+    transaction that reaches into the next segment, and one that is committed.
+    """
+    partition = directory.partition(topic, number, index_interval_bytes=INTERVAL_BYTES)
+    offset = 0
+    for place in range(segments):
+        epoch, time = place // 2, OLD_MS + place
+        batches: list[Batch] = []
+
+        def add(batch: Batch, records: int, batches: list[Batch] = batches, epoch: int = epoch) -> None:
+            nonlocal offset
+            batches.append(_with_epoch(batch, epoch))
+            offset += records
+
+        if place:
+            add(builders.abort(offset, pid=7, timestamp=time), 1)
+        for _ in range(rng.randint(2, 3)):
+            keys = rng.sample([b"a", b"b", b"c", b"d", b"e"], 3)
+            add(data(offset, [builders.Record(key, b"%d" % offset) for key in keys], timestamp=time), 3)
+        gone = builders.Record(rng.choice([b"a", b"b"]), None)
+        own = builders.Record(b"own-%d" % place, b"stays")
+        add(data(offset, [gone, own], pid=9, sequence=4 * place, txn=True, timestamp=time), 2)
+        add(builders.commit(offset, pid=9, timestamp=time), 1)
+        if place < segments - 1:
+            lost = builders.Record(b"c", b"of an aborted transaction")
+            add(data(offset, [lost], pid=7, sequence=place, txn=True, timestamp=time), 1)
+        partition.segment(*batches, mtime_ms=OLD_MS + place * 1000)
+    partition.segment(data(offset, 2, timestamp=NOW_MS, leader_epoch=segments // 2))
+    return partition
+
+
+def _keys(path: Path, rng: random.Random) -> Options:
+    """Records go by key: several groups of three partitions, under the fence, of the broker's user."""
+    directory = LogDir(path)
+    for number in range(2):
+        _keyed(directory, OFFSETS_TOPIC, rng, number=number, segments=rng.randint(5, 7))
+    _keyed(directory, "__transaction_state", rng, segments=4)
+    directory.write()
+    (path / CLEAN_MARKER).write_bytes(b'{"version":0,"brokerEpoch":17}')
+    _owned(path)
+    return _options("compact")
+
+
+def _keys_and_others(path: Path, rng: random.Random) -> Options:
+    """Records go by key in some partitions, markers in another, and all other fixes are in the same plan."""
+    directory = LogDir(path)
+    _keyed(directory, OFFSETS_TOPIC, rng, segments=5)
+    _keyed(directory, OFFSETS_TOPIC, rng, number=3, segments=4)
+    _bloated(directory, "b", rng, segments=4)
+    _plain(directory, "l", rng)
+    directory.write()
+    folder = path / f"{OFFSETS_TOPIC}-0"
+    (folder / EPOCHS).write_bytes(b"0\n2\n0 0\n")
+    newest = sorted(folder.glob("*.snapshot"))[-1]
+    newest.write_bytes(b"\xa5")
+    _tear(path / f"{OFFSETS_TOPIC}-3", data(300, 5, leader_epoch=4).raw[:50])
+    _padded(path / "l-0", 10)
+    (path / "l-0" / f"{0:020d}.log.deleted").write_bytes(b"x" * 40)
+    (path / POINTS).write_bytes(b"0\n1\n")
+    _owned(path)
+    return _options(f"compact,{_ALL}")
+
+
+def _keys_without_fence(path: Path, rng: random.Random) -> Options:
+    """Records go by key beside damage that recovery would meet: the order of 3.x, without the fence."""
+    directory = LogDir(path)
+    _keyed(directory, OFFSETS_TOPIC, rng, segments=5)
+    _plain(directory, "o", rng, segments=2)
+    directory.write()
+    _flip(_of_segment(path / "o-0", 10), 100)
+    (path / LOCK).touch()
+    return _options("compact", broker_version="3.9.2")
+
+
 def _real(name: str, path: Path, folders: tuple[str, ...]) -> None:
     """A real log directory, cut down to some of its partitions."""
     with tempfile.TemporaryDirectory(dir=path.parent) as work:
@@ -694,6 +776,9 @@ SCENES: dict[str, Setup] = {
     "excise": _excise,
     "set-aside": _set_aside,
     "xattrs-and-tail": _xattrs_and_tail,
+    "keys": _keys,
+    "keys-and-others": _keys_and_others,
+    "keys-without-fence": _keys_without_fence,
     "real-offsets": _real_offsets,
     "real-epochs": _real_epochs,
     "real-old-formats": _real_old_formats,

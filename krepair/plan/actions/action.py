@@ -20,6 +20,7 @@ REMOVAL_BYTES: Final = 1024
 
 EVERY_REPLICA: Final = "every-replica"
 LAGGING_REPLICA: Final = "lagging-replica"
+LATE_READERS: Final = "late-readers"
 ANOTHER_REPLICA: Final = "another-replica"
 
 ChangeT_contra = TypeVar("ChangeT_contra", contravariant=True)

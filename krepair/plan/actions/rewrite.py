@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from krepair.plan.actions.action import (
     EVERY_REPLICA,
     LAGGING_REPLICA,
+    LATE_READERS,
     ROUNDING_BYTES,
     Action,
     Space,
@@ -20,9 +21,18 @@ from krepair.plan.actions.action import (
     Work,
 )
 from krepair.plan.actions.fate import CONTENT_OF, Content, Fate, summed
-from krepair.plan.facts import SNAPSHOT_NAME, SOURCE_SUFFIXES, PartitionFacts, segment_name, setting
+from krepair.plan.actions.key_review import key_sums, keys_of_source
+from krepair.plan.facts import (
+    SNAPSHOT_NAME,
+    SOURCE_SUFFIXES,
+    PartitionFacts,
+    own_setting,
+    segment_name,
+    setting,
+)
 from krepair.plan.model import RewriteSegments, SourceSegment
 from krepair.plan.objection import Objection
+from krepair.rules.own_policy import not_asked_for
 from krepair.rules.reasons import REASONS, Reason, Verdict
 
 EMPTIED_BATCH_BYTES: Final = 61
@@ -95,8 +105,9 @@ class Rewrite(Action[RewriteSegments]):
         return change.sources
 
     def risks(self, change: RewriteSegments) -> tuple[str, ...]:
-        """Batches are removed that other replicas still have."""
-        return (EVERY_REPLICA, LAGGING_REPLICA)
+        """Batches are removed that other replicas still have, and records that late readers have not seen."""
+        late = (LATE_READERS,) if _loses_records(change) else ()
+        return (EVERY_REPLICA, LAGGING_REPLICA, *late)
 
     def review(self, facts: PartitionFacts, change: RewriteSegments) -> Iterator[Objection]:
         """Everything that speaks against one group."""
@@ -113,6 +124,7 @@ class Rewrite(Action[RewriteSegments]):
             yield from _tallies(source, place)
             yield from _kept(source, place)
             yield from _decisions(source, place)
+            yield from keys_of_source(facts, source, place)
         yield from _last_batch(change)
 
     def review_all(self, facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Iterator[Objection]:
@@ -121,18 +133,25 @@ class Rewrite(Action[RewriteSegments]):
         policies = {word.strip() for word in setting(facts.policy, topic, "cleanup.policy").split(",")}
         if "compact" not in policies:
             yield Objection("RV14", where, f"{topic} is not compacted (cleanup.policy)")
-        if "markers" not in facts.fixes:
-            yield Objection("RV14", where, "segments are rewritten, but markers is not among the fixes")
+        yield from _asked_for(facts, changes)
         yield from _order(facts, changes)
         yield from _span(facts, changes)
 
     def summary(self, changes: Sequence[RewriteSegments]) -> Iterator[str]:
         """How many segments become how many, and how many snapshots are removed with them."""
-        sources = sum(len(change.sources) for change in changes)
-        yield (
-            f"{sources} segments become {len(changes)}. Batches with records are carried over byte for byte; "
-            "log start, log end and leader epochs stay."
-        )
+        plain = [change for change in changes if not _loses_records(change)]
+        by_key = [change for change in changes if _loses_records(change)]
+        if plain:
+            yield (
+                f"{_sources(plain)} segments become {len(plain)}. Batches with records are carried over byte for byte; "
+                "log start, log end and leader epochs stay."
+            )
+        if by_key:
+            gone = sum(source.by_key.gone for change in by_key for source in change.sources if source.by_key)
+            yield (
+                f"{_sources(by_key)} segments become {len(by_key)}. {gone:,} records go by key; every record that "
+                "stays is carried over byte for byte; log start, log end and leader epochs stay."
+            )
         removed = sum(len(change.removes_snapshots) for change in changes)
         if removed:
             yield f"{removed} producer snapshots of segments that are merged away are removed; never the newest."
@@ -156,8 +175,35 @@ class Rewrite(Action[RewriteSegments]):
         return Fate(before, {change.base_offset: new})
 
 
+def _asked_for(facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Iterator[Objection]:
+    """The fix that such changes belong to was asked for; records go by key only where the topic itself says so."""
+    where, topic = facts.partition.folder, facts.partition.topic
+    by_key = [change for change in changes if _loses_records(change)]
+    if len(by_key) < len(changes) and "markers" not in facts.fixes:
+        yield Objection("RV14", where, "segments are rewritten, but markers is not among the fixes")
+    if not by_key:
+        return
+    if "compact" not in facts.fixes:
+        yield Objection("RV14", where, "records go by key, but compact is not among the fixes")
+    if len(by_key) < len(changes):
+        yield Objection("RV32", where, "records go by key in some groups, and in others they do not")
+    row = own_setting(facts.policy, topic, "cleanup.policy")
+    why = not_asked_for(topic, row.value, row.source)
+    if why:
+        yield Objection("RV14", where, f"records go by key, but {why}")
+    yield from key_sums(facts, by_key)
+
+
+def _loses_records(change: RewriteSegments) -> bool:
+    return any(source.by_key is not None for source in change.sources)
+
+
+def _sources(changes: Sequence[RewriteSegments]) -> int:
+    return sum(len(change.sources) for change in changes)
+
+
 def _source_bytes(change: RewriteSegments) -> int:
-    return sum(source.log_bytes for source in change.sources)
+    return sum(source.file_bytes for source in change.sources)
 
 
 def _order(facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Iterator[Objection]:
@@ -240,8 +286,8 @@ def _new_segment(facts: PartitionFacts, change: RewriteSegments) -> Iterator[Obj
     last_log = facts.files.get(segment_name(last_base, ".log"))
     if last_log is not None and last_log.mtime_ns != change.mtime_ns:
         yield Objection("RV24", where, "modification time is not that of its last source")
-    if len(change.sources) == 1 and change.log_bytes == change.sources[0].log_bytes:
-        yield Objection("RV27", where, "it has one source and does not make it smaller")
+    if len(change.sources) == 1 and not change.sources[0].changes:
+        yield Objection("RV27", where, "it has one source and does not change it")
 
 
 def _snapshots(facts: PartitionFacts, change: RewriteSegments) -> Iterator[Objection]:
@@ -266,8 +312,8 @@ def _fingerprint(facts: PartitionFacts, source: SourceSegment, where: str) -> It
     if log is None:
         yield Objection("RV24", where, "its .log has no fingerprint")
         return
-    if log.size != source.log_bytes:
-        yield Objection("RV24", where, f"{source.log_bytes} bytes, its fingerprint says {log.size}")
+    if log.size != source.file_bytes:
+        yield Objection("RV24", where, f"{source.file_bytes} bytes, its fingerprint says {log.size}")
     if not log.digest:
         yield Objection("RV24", where, "the digest of its .log is missing")
     entries = facts.files.get(segment_name(source.base_offset, ".txnindex"))

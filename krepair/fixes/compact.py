@@ -1,0 +1,187 @@
+"""Key compaction: of each key the last record stays, whatever the number of keys; the rules of markers are included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from krepair.fixes.compact_seen import COMPACT_SEEN, SeenKeys, loses_records
+from krepair.fixes.compact_staging import stage_compacted_groups, verify_compacted_groups
+from krepair.fixes.fix import Fix, Proposal, Purpose
+from krepair.fixes.gates import cannot_compact
+from krepair.fixes.ground import Ground, place_of
+from krepair.fixes.logs import read_logs
+from krepair.fixes.markers import fields_of, notes_of, policy_or_left, rewrite_of
+from krepair.fixes.staging import Staging, Work
+from krepair.fixes.survey import Survey
+from krepair.fixes.telling_engine import TellingEngine
+from krepair.logdir.config import TopicSettings
+from krepair.logdir.values import Partition
+from krepair.pipeline.compaction import (
+    Compaction,
+    CompactionInput,
+    decide_compaction,
+    prepare,
+    scratch_bytes_at_most,
+)
+from krepair.pipeline.compaction_items import SCRATCH_NEEDED
+from krepair.plan.model import Change, KeyCompaction, RewriteSegments
+from krepair.rules.compaction import secret_of
+from krepair.rules.model import GroupDecision, LeftAlone, PartitionDecision
+from krepair.rules.own_policy import not_asked_for
+
+_SCRATCH_COMMAND = "krepair plan LOGDIR --fix compact --scratch DIR --out PLAN"
+
+
+class Compact(Fix):
+    """Segments are written anew with the last record of each key."""
+
+    name = "compact"
+    after = ("leftovers",)
+
+    def wants(self, ground: Ground, partition: Partition) -> bool:
+        """Where nothing was named: the topics whose own configuration says that keys may go."""
+        options = ground.options
+        if options.topics or options.partitions or partition.unreadable:
+            return True
+        return not _not_asked_for(partition, ground.settings.topic(partition.topic))
+
+    def reads_whole(self, partition: Partition, way: str) -> bool:
+        """Every record is decided on."""
+        del way
+        return bool(partition.segments)
+
+    def look(self, ground: Ground, surveys: Sequence[Survey], purpose: Purpose) -> None:
+        """Decide on each; one partition's failure never stops the others. ``check`` looks at no key."""
+        if purpose == "check":
+            return
+        gates = {survey.partition.folder: _gate(survey) for survey in surveys}
+        read_logs(ground, [survey for survey in surveys if gates[survey.partition.folder] is None])
+        able: list[tuple[Survey, CompactionInput]] = []
+        for survey in surveys:
+            left = gates[survey.partition.folder]
+            found = left or _input(ground, survey)
+            if isinstance(found, LeftAlone):
+                survey.put(COMPACT_SEEN, SeenKeys(None, found))
+            else:
+                able.append((survey, found))
+        _decide(ground, able)
+
+    def propose(self, ground: Ground, survey: Survey) -> Proposal:
+        """Each group of segments that changes."""
+        del ground
+        seen = survey.seen(COMPACT_SEEN)
+        if seen is None:
+            return Proposal()
+        if seen.compaction is None:
+            assert seen.left is not None
+            note = f"its keys are left alone ({seen.left.code}): {seen.left.why}"
+            return Proposal(left=seen.left, left_note=note)
+        changes = tuple(
+            rewrite_of(survey, _with_keys(group, seen.compaction))
+            for group in seen.compaction.decision.groups
+            if group.sources[0].base_offset in seen.compaction.changed
+        )
+        return Proposal(
+            changes=changes,
+            notes=notes_of(seen.compaction.decision),
+            fields=_fields(seen.compaction, seen.scratch_bytes),
+        )
+
+    def owns(self, change: Change) -> bool:
+        """Segments that are written anew by key."""
+        return isinstance(change, RewriteSegments) and loses_records(change)
+
+    def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
+        """Write what stays; the decisions are made again, and the result is proven against all sources."""
+        stage_compacted_groups(work, stagings)
+
+    def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
+        """Every batch and index entry of the new segments; with the originals, every record and every key."""
+        verify_compacted_groups(work, stagings)
+
+
+COMPACT = Compact()
+
+
+def _not_asked_for(partition: Partition, settings: TopicSettings) -> str:
+    policy = next(setting for setting in settings.settings if setting.key == "cleanup.policy")
+    return not_asked_for(partition.topic, policy.value, policy.source)
+
+
+def _gate(survey: Survey) -> LeftAlone | None:
+    """Why a partition is not compacted by key whatever its log holds, or None."""
+    partition, settings = survey.partition, survey.settings
+    why = "" if partition.unreadable else _not_asked_for(partition, settings)
+    return LeftAlone("not-asked", why) if why else cannot_compact(partition, settings)
+
+
+def _input(ground: Ground, survey: Survey) -> CompactionInput | LeftAlone:
+    if survey.log is not None and survey.log.problem is not None:
+        return survey.log.problem
+    policy = policy_or_left(ground, survey)
+    if isinstance(policy, LeftAlone):
+        return policy
+    headers = {facts.base_offset: facts.summary.headers for facts in survey.segments}
+    logs = [(segment.log, headers.get(segment.base_offset, "")) for segment in survey.partition.segments]
+    secret = secret_of(f"{log.name} {log.size} {log.mtime_ns} {log.inode} {digest}" for log, digest in logs)
+    return CompactionInput(place_of(ground.view, survey.partition), survey.segments, policy, secret)
+
+
+def _decide(ground: Ground, able: Sequence[tuple[Survey, CompactionInput]]) -> None:
+    if not able:
+        return
+    engine = TellingEngine(ground.engine, ground.progress)
+    prepared = prepare(engine, [found for _, found in able], ground.scratch.path)
+    outcomes = decide_compaction(engine, prepared)
+    for (survey, found), outcome in zip(able, outcomes, strict=True):
+        needs = scratch_bytes_at_most([found])
+        if isinstance(outcome, LeftAlone):
+            survey.put(COMPACT_SEEN, SeenKeys(None, _with_advice(outcome, needs)))
+        else:
+            survey.put(COMPACT_SEEN, SeenKeys(outcome, None, needs))
+
+
+def _with_advice(left: LeftAlone, needs: int) -> LeftAlone:
+    """Of keys that do not fit: what to type, and how much room they may take."""
+    if left.code != "disk":
+        return left
+    room = f"; its keys take at most {needs} bytes there" if SCRATCH_NEEDED in left.why else ""
+    return LeftAlone("scratch", left.why + room, _SCRATCH_COMMAND)
+
+
+def _with_keys(group: GroupDecision, compaction: Compaction) -> GroupDecision:
+    sources = (replace(source, compacted=compaction.sources[source.base_offset]) for source in group.sources)
+    return GroupDecision(tuple(sources), group.last_offset)
+
+
+def _fields(compaction: Compaction, scratch_bytes: int) -> dict[str, Any]:
+    total = compaction.total
+    fields = fields_of(compaction.decision)
+    fields["compaction"] = KeyCompaction(
+        records=total.records,
+        kept=total.kept,
+        superseded=total.superseded,
+        tombstones_dropped=total.tombstones_dropped,
+        tombstones_kept=total.tombstones_kept,
+        aborted=total.aborted,
+        keyless=total.keyless,
+        keys=compaction.keys,
+        rewritten=total.rewritten,
+        emptied=total.emptied,
+        old_gone=total.old_gone,
+        forced=tuple(
+            (base, source.forced) for base, source in sorted(compaction.sources.items()) if source.forced >= 0
+        ),
+        bytes_before=sum(source.file_bytes for source in compaction.sources.values()),
+        bytes_after=_bytes_after(compaction.decision),
+        scratch_bytes=scratch_bytes,
+        horizons=compaction.horizons,
+    )
+    return fields
+
+
+def _bytes_after(decision: PartitionDecision) -> int:
+    return sum(outcome.kept_bytes for outcome in decision.outcomes)

@@ -1,0 +1,38 @@
+"""What key compaction decided on a partition: ``compact`` puts it, and ``markers`` leaves such a partition alone."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from krepair.fixes.survey import Sight, Survey
+from krepair.pipeline.compaction import Compaction
+from krepair.plan.model import RewriteSegments
+from krepair.rules.model import LeftAlone
+
+
+class SeenKeys(NamedTuple):
+    """What was decided on one partition.
+
+    Attributes:
+        compaction: the decisions; None if it is left alone.
+        left: why, else None.
+        scratch_bytes: what its keys may take outside of memory, at most.
+    """
+
+    compaction: Compaction | None
+    left: LeftAlone | None
+    scratch_bytes: int = 0
+
+
+COMPACT_SEEN: Sight[SeenKeys] = Sight("keys")
+
+
+def decided_by_key(survey: Survey) -> Compaction | None:
+    """The decisions of key compaction, which include the rules of markers; None if it made none."""
+    seen = survey.seen(COMPACT_SEEN)
+    return None if seen is None else seen.compaction
+
+
+def loses_records(change: RewriteSegments) -> bool:
+    """Whether segments are written anew by key."""
+    return any(source.by_key is not None for source in change.sources)

@@ -1,0 +1,531 @@
+"""Segments without the records that go by key: written on the engine, decided again, finished, and proven.
+
+A group may hold the last record of a key whose older ones lie in other groups. So everything is worked out from all
+originals of the partition, also where an interrupted apply has committed some groups: theirs are read where they are
+kept.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from msgspec import UnsetType
+from msgspec.structs import replace
+
+from krepair.errors import KrepairError, StalePlanError, UnreadableError
+from krepair.fixes.logs import facts_at
+from krepair.fixes.markers_staging import (
+    finish_groups,
+    groups_of,
+    policy_of_plan,
+    verify_finished,
+)
+from krepair.fixes.staging import Staging, Work, error_of
+from krepair.fixes.telling_engine import TellingEngine
+from krepair.formats import txn_index
+from krepair.formats.batch_v2 import HEADER_SIZE
+from krepair.formats.filenames import FileKind, parse_file_name
+from krepair.journal.actions.action import StagedGroup
+from krepair.journal.freshness import check_fresh
+from krepair.pipeline.compaction import CompactionInput, Prepared, compact_item, prepare, stage_items
+from krepair.pipeline.compaction_check import CheckedSource
+from krepair.pipeline.compaction_items import CompactResult, CompactStageItem
+from krepair.pipeline.compaction_proof import GroupToProve, PartitionToProve, prove
+from krepair.pipeline.items import Place, ScanItem
+from krepair.pipeline.jobs import COMPACT, SCAN, STAGE_COMPACTED
+from krepair.pipeline.wire import decode_summary
+from krepair.plan.model import FileFingerprint, KeyCompaction, PartitionPlan, RewriteSegments
+from krepair.rules.compaction import compacted_facts, secret_of
+from krepair.rules.markers import stage_inputs
+from krepair.rules.model import LeftAlone, SegmentFacts
+
+
+class Originals(NamedTuple):
+    """Where the logs of a partition are from which everything is worked out.
+
+    Attributes:
+        place: they are in their places, or kept.
+        logs: fingerprints of all of them, ascending by base offset. Of a group whose originals were purged it is the
+            new log: it has the last record of each key, so for the other groups it is as good as its sources were.
+        purged: base offsets of such groups.
+    """
+
+    place: Place
+    logs: dict[int, FileFingerprint]
+    purged: frozenset[int]
+
+
+@dataclass
+class _Partition:
+    """One partition whose groups are staged.
+
+    Attributes:
+        staging: it.
+        originals: where its logs are.
+        facts: of the originals, by base offset.
+        compacted: facts of the originals without the records that go, by base offset.
+        prepared: what the engine knows of its keys.
+    """
+
+    staging: Staging
+    originals: Originals
+    facts: dict[int, SegmentFacts] = field(default_factory=dict)
+    compacted: dict[int, SegmentFacts] = field(default_factory=dict)
+    prepared: Prepared | None = None
+
+    @property
+    def place(self) -> Place:
+        """Where its originals are."""
+        return self.originals.place
+
+    @property
+    def logs(self) -> dict[int, FileFingerprint]:
+        """See ``Originals``."""
+        return self.originals.logs
+
+    @property
+    def groups(self) -> list[RewriteSegments]:
+        """All of the plan that lose records and are not purged; those that are committed too."""
+        return _unpurged(self.staging.plan, self.originals)
+
+
+def _unpurged(plan: PartitionPlan, originals: Originals) -> list[RewriteSegments]:
+    return [group for group in compacted_groups(plan) if group.base_offset not in originals.purged]
+
+
+def compacted_groups(plan: PartitionPlan) -> list[RewriteSegments]:
+    """The groups of a partition that lose records by key."""
+    return [
+        change
+        for change in plan.changes
+        if isinstance(change, RewriteSegments) and any(source.by_key is not None for source in change.sources)
+    ]
+
+
+def stage_compacted_groups(work: Work, stagings: Sequence[Staging]) -> None:
+    """Write, recheck, finish and prove; each partition's problem is put into its ``Staging``."""
+    partitions = list(_located(work, stagings))
+    _scan(work, partitions)
+    _prepare(work, partitions)
+    _write(work, partitions)
+    for one in _able(partitions):
+        with one.staging.taking_problems():
+            _recheck(work, one)
+    finish_groups(work, stagings)
+    _prove(work, _able(partitions))
+
+
+def _able(partitions: Sequence[_Partition]) -> list[_Partition]:
+    return [one for one in partitions if one.staging.problem is None]
+
+
+# -- where the originals are
+
+
+def _located(work: Work, stagings: Sequence[Staging]) -> Iterator[_Partition]:
+    for staging in stagings:
+        with staging.taking_problems():
+            for group in groups_of(staging):
+                check_fresh(staging.folder, staging.plan, group)
+            staging.folder.make_private_folders()
+            yield _Partition(staging, originals_of(work, staging))
+
+
+def _logs(plan: PartitionPlan) -> dict[int, FileFingerprint]:
+    found: dict[int, FileFingerprint] = {}
+    for file in plan.files:
+        name = parse_file_name(file.name)
+        if name.kind is FileKind.LOG and not name.state and name.base_offset is not None:
+            found[name.base_offset] = file
+    return dict(sorted(found.items()))
+
+
+def originals_of(work: Work, staging: Staging) -> Originals:
+    """Where each original log of a partition is: in its place, or kept; or else what was made of it.
+
+    Raises:
+        StalePlanError: one is in none of them.
+        OSError: one cannot be looked at.
+    """
+    folder, logs = staging.folder, _logs(staging.plan)
+    moved: list[int] = []
+    missing: list[int] = []
+    for base_offset, planned in logs.items():
+        if _is_there(staging, planned.name, planned):
+            continue
+        (moved if _is_there(staging, folder.names.keep(planned.name), planned) else missing).append(
+            base_offset
+        )
+    purged: set[int] = set()
+    for group in compacted_groups(staging.plan):
+        bases = [source.base_offset for source in group.sources]
+        found = folder.state(logs[bases[0]].name)
+        made = found is not None and (found.size, found.mtime_ns) == (group.log_bytes, group.mtime_ns)
+        if made and set(bases) <= set(missing):
+            purged.add(bases[0])
+            missing = [base for base in missing if base not in bases]
+            new = replace(logs[bases[0]], size=group.log_bytes, mtime_ns=group.mtime_ns, digest="")
+            logs = {base: file for base, file in logs.items() if base not in bases} | {bases[0]: new}
+    if missing:
+        raise StalePlanError(
+            f"{folder.at(logs[missing[0]].name)}: is neither in its place nor kept, as the plan has it; which keys it "
+            "holds cannot be known any more",
+            next_command=_plan_anew(work),
+        )
+    place = replace(work.place(staging), kept=folder.names.keep() if moved else "", moved=tuple(moved))
+    return Originals(place, dict(sorted(logs.items())), frozenset(purged))
+
+
+def _is_there(staging: Staging, name: str, planned: FileFingerprint) -> bool:
+    found = staging.folder.state(name)
+    return found is not None and (found.size, found.mtime_ns, found.inode) == (
+        planned.size,
+        planned.mtime_ns,
+        planned.inode,
+    )
+
+
+def _plan_anew(work: Work) -> str:
+    return f"krepair plan {shlex.quote(work.plan.log_dir)} --fix compact --out PLAN"
+
+
+# -- decide again
+
+
+def _scan(work: Work, partitions: Sequence[_Partition]) -> None:
+    jobs = [(one, base, file) for one in _able(partitions) for base, file in one.logs.items()]
+    items = [
+        ScanItem(
+            place=one.place,
+            base_offset=base,
+            size=file.size,
+            now_ms=work.plan.policy.now_ms,
+            high_watermark=work.scan_watermark(one.staging),
+            check_crc=False,
+        )
+        for one, base, file in jobs
+    ]
+    engine = TellingEngine(work.engine, work.progress)
+    for index, result in engine.run(SCAN, items):
+        one, base, file = jobs[index]
+        if result.failure or result.txn_damage:
+            error = error_of(result.failure or "changed", result.why or result.txn_damage)
+            one.staging.problem = one.staging.problem or error
+            continue
+        facts = facts_at(base, file.mtime_ns, result)
+        if file.digest not in ("", facts.summary.headers):
+            one.staging.problem = one.staging.problem or StalePlanError(
+                f"{one.staging.folder.at(file.name)}: its batches are not those that the plan was made of"
+            )
+        one.facts[base] = facts
+        one.staging.facts[base] = facts
+
+
+def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
+    inputs: list[tuple[_Partition, CompactionInput]] = []
+    for one in _able(partitions):
+        with one.staging.taking_problems():
+            facts = [one.facts[base] for base in one.logs]
+            try:
+                policy = policy_of_plan(work, one.staging, facts)
+            except OSError as error:
+                raise UnreadableError(f"{one.staging.plan.folder}: {error}") from error
+            inputs.append((one, CompactionInput(one.place, tuple(facts), policy, _secret(one))))
+    if not inputs:
+        return
+    engine = TellingEngine(work.engine, work.progress)
+    prepared = prepare(engine, [found for _, found in inputs], work.scratch.path)
+    for (one, _), known in zip(inputs, prepared, strict=True):
+        one.prepared = known
+        with one.staging.taking_problems():
+            _check_prepared(work, one, known)
+
+
+def _secret(one: _Partition) -> bytes:
+    return secret_of(
+        f"{file.name} {file.size} {file.mtime_ns} {file.inode} {file.digest}" for file in one.logs.values()
+    )
+
+
+def _check_prepared(work: Work, one: _Partition, known: Prepared) -> None:
+    """The bound and the keys are those of the plan.
+
+    Raises:
+        KrepairError: they are not, or could not be found.
+    """
+    if known.problem is not None:
+        raise _error(known.problem)
+    plan = one.staging.plan
+    planned = _compaction(plan)
+    assert known.bound is not None
+    span = known.bound.span
+    found = (span.start_offset, span.end_offset, known.keys)
+    first, bound = (-1, -1) if plan.span is None else (plan.span.start_offset, plan.span.end_offset)
+    # A tombstone that went with a group that is purged took its key along.
+    least = 0 if one.originals.purged else planned.keys
+    if found[:2] != (first, bound) or not least <= found[2] <= planned.keys:
+        raise StalePlanError(
+            f"{plan.folder}: the decisions made anew are not the plan's: first offset, bound and number of keys are "
+            f"{found}, the plan has {(first, bound, planned.keys)}",
+            next_command=_plan_anew(work),
+        )
+
+
+def _compaction(plan: PartitionPlan) -> KeyCompaction:
+    """What the plan says of its keys.
+
+    Raises:
+        StalePlanError: nothing; the review would have objected.
+    """
+    if isinstance(plan.compaction, UnsetType):
+        raise StalePlanError(f"{plan.folder}: the plan does not say what becomes of its keys")
+    return plan.compaction
+
+
+def _error(left: LeftAlone) -> KrepairError:
+    if left.code == "disk":
+        error = error_of("disk", left.why)
+        error.next_command = "krepair apply PLAN --scratch DIR"
+        return error
+    return error_of(left.code if left.code in {"unreadable", "elsewhere"} else "changed", left.why)
+
+
+# -- write
+
+
+def _write(work: Work, partitions: Sequence[_Partition]) -> None:
+    jobs: list[tuple[_Partition, RewriteSegments, CompactStageItem]] = []
+    for one in _able(partitions):
+        with one.staging.taking_problems():
+            for group in groups_of(one.staging):
+                jobs += [(one, group, item) for item in _stage_items(work, one, group)]
+    engine = TellingEngine(work.engine, work.progress)
+    parts: dict[str, list[tuple[int, int]]] = {}
+    for index, result in engine.run(STAGE_COMPACTED, [item for _, _, item in jobs]):
+        one, group, item = jobs[index]
+        _take(one, item.compact.base_offset, result)
+        number = [source.base_offset for source in group.sources].index(item.compact.base_offset)
+        parts.setdefault(group.change_id, [(0, 0)] * len(group.sources))[number] = (
+            result.written,
+            result.written_crc,
+        )
+    for one in _able(partitions):
+        for group in groups_of(one.staging):
+            one.staging.staged[group.change_id] = StagedGroup(tuple(parts.get(group.change_id, ())))
+    _read_committed(engine, partitions)
+
+
+def _stage_items(work: Work, one: _Partition, group: RewriteSegments) -> list[CompactStageItem]:
+    assert one.prepared is not None
+    target = f"{one.staging.stage_folder}/{group.base_offset:020d}.log"
+    if work.disk.tree.is_there(target):
+        work.disk.unlink(target)
+    work.disk.reserve(target, group.log_bytes)
+    compacted = {source.base_offset: source.by_key for source in group.sources if source.by_key is not None}
+    return stage_items(one.prepared, group.sources, compacted, target)
+
+
+def _read_committed(engine: TellingEngine, partitions: Sequence[_Partition]) -> None:
+    """What an interrupted apply has committed is read once more as it was left, to know what it carries on."""
+    jobs = [
+        (one, source.base_offset, source.by_key.forced)
+        for one in _able(partitions)
+        for group in one.groups
+        for source in group.sources
+        if source.base_offset not in one.compacted and source.by_key is not None
+    ]
+    items = []
+    for one, base, forced in jobs:
+        assert one.prepared is not None
+        items.append(compact_item(one.prepared, list(one.logs).index(base), forced))
+    for index, result in engine.run(COMPACT, items):
+        _take(jobs[index][0], jobs[index][1], result)
+
+
+def _take(one: _Partition, base_offset: int, result: CompactResult) -> None:
+    if result.failure or result.problem:
+        name = f"{base_offset:020d}.log"
+        text = result.why or f"{one.staging.folder.at(name)}, position {result.position}: {result.problem}"
+        error = error_of(result.failure or "changed", text)
+        one.staging.problem = one.staging.problem or error
+        return
+    view = txn_index.view(result.entries)
+    columns = ("producer_id", "first_offset", "last_offset", "last_stable_offset")
+    entries = np.column_stack([view[name].astype(np.int64) for name in columns])
+    one.compacted[base_offset] = compacted_facts(
+        one.facts[base_offset], decode_summary(result.summary), entries
+    )
+
+
+def _recheck(work: Work, one: _Partition) -> None:
+    """Work out from fresh readings what the rewrites were told, and compare with the plan.
+
+    Raises:
+        StalePlanError: it is not the same.
+    """
+    assert one.prepared is not None
+    plan = one.staging.plan
+    facts = [one.compacted.get(base, one.facts[base]) for base in one.logs]
+    found = stage_inputs(facts, one.prepared.partition.policy, _kept_last(plan, one.originals))
+    for group in groups_of(one.staging):
+        for source in group.sources:
+            now = found.get(source.base_offset)
+            planned = (source.carried_open, source.keep_positions, source.protected, source.drop_unstamped)
+            if (
+                now is None
+                or (now.carried_open, now.keep_positions, now.protected, now.drop_unstamped) != planned
+            ):
+                raise StalePlanError(
+                    f"{plan.folder}/{source.base_offset:020d}.log: the decisions made anew are not the plan's",
+                    next_command=_plan_anew(work),
+                )
+
+
+def _kept_last(plan: PartitionPlan, originals: Originals) -> dict[int, int]:
+    """See ``PartitionPlan.kept_last``; in the log of a group that is purged such a batch is the last one."""
+    kept = dict(plan.kept_last)
+    for group in compacted_groups(plan):
+        if group.base_offset in originals.purged:
+            here = [kept.pop(source.base_offset, -1) for source in group.sources]
+            if max(here) >= 0:
+                kept[group.base_offset] = group.log_bytes - HEADER_SIZE
+    return kept
+
+
+# -- prove
+
+
+def _prove(work: Work, partitions: Sequence[_Partition]) -> None:
+    """Hold every group below the bound against its originals, before anything is committed."""
+    to_prove: list[tuple[_Partition, PartitionToProve]] = []
+    for one in partitions:
+        with one.staging.taking_problems():
+            staged = {group.change_id for group in groups_of(one.staging)}
+            results = {
+                group.base_offset: (
+                    one.staging.stage_folder if group.change_id in staged else one.staging.folder.path
+                )
+                for group in one.groups
+            }
+            to_prove.append((one, partition_to_prove(work, one.staging, one.originals, results)))
+    engine = TellingEngine(work.engine, work.progress)
+    prove(engine, [proof for _, proof in to_prove], work.scratch.path if to_prove else "")
+    for one, proof in to_prove:
+        problem = proof_problem(one.staging.plan, proof, whole=not one.originals.purged)
+        if problem:
+            failure = proof.failure or "verify"
+            one.staging.problem = one.staging.problem or error_of(failure, problem)
+
+
+def proof_problem(plan: PartitionPlan, proof: PartitionToProve, *, whole: bool = True) -> str:
+    """What a proof has against a partition, or empty.
+
+    Args:
+        plan: the partition's part of the plan.
+        proof: once it was made.
+        whole: whether all originals were there.
+    """
+    if proof.failure or not whole:
+        return proof.why
+    planned = _compaction(plan)
+    found, expected = (proof.records, proof.kept, proof.keys), (planned.records, planned.kept, planned.keys)
+    if found != expected:
+        return f"{plan.folder}: (records, kept, keys) are {found}, the plan has {expected}"
+    return ""
+
+
+def partition_to_prove(
+    work: Work, staging: Staging, originals: Originals, results: Mapping[int, str]
+) -> PartitionToProve:
+    """The proof of one partition.
+
+    Args:
+        work: what verifies.
+        staging: the partition.
+        originals: of it.
+        results: base offset of each group -> absolute path of the folder with its new log.
+
+    Raises:
+        StalePlanError: the plan has no span.
+    """
+    plan = staging.plan
+    if plan.span is None:
+        raise StalePlanError(f"{plan.folder}: the plan has no span")
+    place, logs = originals.place, originals.logs
+    forced = _forced(plan, originals)
+    groups: list[GroupToProve] = []
+    in_groups: set[int] = set()
+
+    def checked(base_offset: int) -> CheckedSource:
+        file = logs[base_offset]
+        return CheckedSource(
+            base_offset=base_offset,
+            path=f"{place.stem(base_offset)}.log",
+            size=file.size,
+            horizon_passed=file.mtime_ns // 1_000_000 <= plan.horizon_ms,
+            forced=forced.get(base_offset, -1),
+        )
+
+    for group in _unpurged(plan, originals):
+        bases = [source.base_offset for source in group.sources]
+        in_groups.update(bases)
+        result = f"{results[group.base_offset]}/{group.base_offset:020d}.log"
+        groups.append(GroupToProve(tuple(map(checked, bases)), result))
+    for base_offset in logs:
+        if base_offset < plan.span.end_offset and base_offset not in in_groups:
+            groups.append(GroupToProve((checked(base_offset),), f"{place.stem(base_offset)}.log"))
+    groups.sort(key=lambda group: group.sources[0].base_offset)
+    valid = {base: facts.summary.valid_bytes for base, facts in staging.facts.items()}
+    return PartitionToProve(
+        place=place,
+        groups=tuple(groups),
+        logs=tuple((f"{place.stem(base)}.log", valid.get(base, file.size)) for base, file in logs.items()),
+        now_ms=work.plan.policy.now_ms,
+    )
+
+
+def _forced(plan: PartitionPlan, originals: Originals) -> dict[int, int]:
+    """Base offset -> record that stays only as the last of its group."""
+    forced = dict(_compaction(plan).forced)
+    for group in compacted_groups(plan):
+        if group.base_offset in originals.purged:
+            forced[group.base_offset] = max(forced.pop(source.base_offset, -1) for source in group.sources)
+    return forced
+
+
+# -- verify
+
+
+def verify_compacted_groups(work: Work, stagings: Sequence[Staging]) -> None:
+    """Hold new segments against the plan; with ``work.originals`` prove them against the kept originals."""
+    verify_finished(work, stagings)
+    if work.originals:
+        _prove_applied(work, stagings)
+
+
+def _prove_applied(work: Work, stagings: Sequence[Staging]) -> None:
+    """Once more every record and every key; after a purge there is nothing to hold them against."""
+    proofs: list[tuple[Staging, PartitionToProve]] = []
+    for staging in stagings:
+        groups = compacted_groups(staging.plan)
+        try:
+            kept = work.disk.tree.is_folder(f"{staging.folder.private}/keep")
+            if not kept or len(groups_of(staging)) != len(groups):
+                continue  # nothing is kept, or what is not applied is told already
+            originals = originals_of(work, staging)
+            if originals.purged:
+                continue
+            results = {group.base_offset: staging.folder.path for group in groups}
+            proofs.append((staging, partition_to_prove(work, staging, originals, results)))
+        except (KrepairError, OSError) as error:
+            work.found_all(staging, error)
+    engine = TellingEngine(work.engine, work.progress)
+    prove(engine, [proof for _, proof in proofs], work.scratch.path if proofs else "")
+    for staging, proof in proofs:
+        problem = proof_problem(staging.plan, proof)
+        if problem:
+            work.found(staging, groups_of(staging)[0], problem)

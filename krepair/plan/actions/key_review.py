@@ -1,0 +1,121 @@
+"""What a plan can show of records that go by key: nothing at or above the bound, and every sum is one of its parts."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+from msgspec import UnsetType
+
+from krepair.plan.facts import PartitionFacts, segment_name
+from krepair.plan.model import KeyCompaction, RewriteSegments, SourceSegment
+from krepair.plan.objection import Objection
+from krepair.rules.outcome import CompactedSource
+
+
+def keys_of_source(facts: PartitionFacts, source: SourceSegment, where: str) -> Iterator[Objection]:
+    """Everything that speaks against the records that one source loses."""
+    keys = source.by_key
+    if keys is None:
+        return
+    counts = (keys.file_bytes, keys.records, keys.superseded, keys.tombstones, keys.aborted, keys.keyless)
+    if min(counts) < 0 or keys.forced < -1:
+        yield Objection("RV32", where, "a count is negative")
+    if keys.records != source.kept_records + keys.gone:
+        yield Objection(
+            "RV32",
+            where,
+            f"{keys.records} records, of which {source.kept_records} stay and {keys.gone} go: they do not add up",
+        )
+    if keys.keyless > source.kept_records:
+        yield Objection(
+            "RV32", where, f"{keys.keyless} records without a key stay, but {source.kept_records} in all"
+        )
+    if not keys.headers:
+        yield Objection("RV24", where, "the digest of what stays is missing")
+    if keys.forced != -1:
+        yield from _forced(facts, source, keys, where)
+    log = facts.files.get(segment_name(source.base_offset, ".log"))
+    if log is not None and source.drop_unstamped != (log.mtime_ns // 1_000_000 <= facts.partition.horizon_ms):
+        yield Objection("RV26", where, "whether its delete horizon has passed does not follow from its time")
+
+
+def _forced(
+    facts: PartitionFacts, source: SourceSegment, keys: CompactedSource, where: str
+) -> Iterator[Objection]:
+    place = bisect_right(facts.bases, source.base_offset)
+    following = facts.bases[place] if place < len(facts.bases) else None
+    if keys.forced < source.base_offset or (following is not None and keys.forced >= following):
+        yield Objection(
+            "RV32", where, f"the record at offset {keys.forced} stays, but it is of another segment"
+        )
+    if source.kept_records < 1:
+        yield Objection("RV32", where, f"the record at offset {keys.forced} stays, but no record does")
+
+
+def key_sums(facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Iterator[Objection]:
+    """Everything that speaks against the figures of a partition whose records go by key."""
+    where, found = facts.partition.folder, facts.partition.compaction
+    if isinstance(found, UnsetType):
+        yield Objection("RV32", where, "records go by key, but the plan does not say how many")
+        return
+    sources = [source for change in changes for source in change.sources]
+    if any(source.by_key is None for source in sources):
+        yield Objection("RV32", where, "a source of a group says nothing of its keys")
+    keys = [source.by_key for source in sources if source.by_key is not None]
+    yield from _totals(where, found, sources, keys)
+    yield from _bytes(facts, found, sources)
+    named = dict(found.forced)
+    if list(found.forced) != sorted(set(found.forced)):
+        yield Objection("RV32", where, "records that stay as the last of their segment do not ascend")
+    for source in sources:
+        forced = -1 if source.by_key is None else source.by_key.forced
+        if named.get(source.base_offset, -1) != forced:
+            yield Objection(
+                "RV32", where, f"segment {source.base_offset} has another record that stays as the last"
+            )
+
+
+def _totals(
+    where: str, found: KeyCompaction, sources: Sequence[SourceSegment], keys: Sequence[CompactedSource]
+) -> Iterator[Objection]:
+    for name, has, parts in (
+        ("superseded", found.superseded, sum(each.superseded for each in keys)),
+        ("tombstones_dropped", found.tombstones_dropped, sum(each.tombstones for each in keys)),
+        ("aborted", found.aborted, sum(each.aborted for each in keys)),
+    ):
+        if has != parts:
+            yield Objection("RV32", where, f"{name} is {has}, its groups give {parts}")
+    for name, has, parts in (
+        ("records", found.records, sum(each.records for each in keys)),
+        ("kept", found.kept, sum(source.kept_records for source in sources)),
+        ("keyless", found.keyless, sum(each.keyless for each in keys)),
+    ):
+        if has < parts:
+            yield Objection("RV32", where, f"{name} is {has}, its groups alone have {parts}")
+    if found.records != found.kept + found.gone:
+        yield Objection(
+            "RV32", where, f"{found.records} records, of which {found.kept} stay and {found.gone} go"
+        )
+    # A record that is forced to stay is one more of its key, or a tombstone that would go.
+    least = found.kept - found.keyless - len(found.forced) + found.tombstones_dropped
+    if not least <= found.keys <= least + len(found.forced):
+        yield Objection("RV32", where, f"{found.keys} keys do not fit {found.kept} records that stay")
+
+
+def _bytes(
+    facts: PartitionFacts, found: KeyCompaction, sources: Sequence[SourceSegment]
+) -> Iterator[Objection]:
+    where, span = facts.partition.folder, facts.partition.span
+    end = -1 if span is None else span.end_offset
+    below = [base for base in facts.bases if base < end]
+    before = sum(facts.sizes.get(segment_name(base, ".log"), 0) for base in below)
+    saved = sum(source.file_bytes - source.kept_bytes for source in sources)
+    if (found.bytes_before, found.bytes_after) != (before, before - saved):
+        yield Objection(
+            "RV32",
+            where,
+            f"{found.bytes_before} bytes become {found.bytes_after}, its groups give {before} and {before - saved}",
+        )
+    if found.scratch_bytes < 0:
+        yield Objection("RV32", where, "the size of the scratch folder is negative")
