@@ -54,6 +54,7 @@ class Options:
         include_active: of ``plan --fix index``: also mend the indexes of active segments, where padding is normal.
         deep: of ``check``: also decompress everything that is compressed.
         accepted_losses: of ``plan --fix tail``: each ``RULE:TOPIC-PARTITION:OFFSET`` that may be lost, sorted.
+        roll: of ``plan --fix recovery``: whether log ends get an empty segment.
         originals: of ``verify PLAN``: also hold what apply made against the kept originals, byte for byte.
     """
 
@@ -75,6 +76,7 @@ class Options:
     originals: bool = False
     deep: bool = False
     accepted_losses: tuple[str, ...] = ()
+    roll: bool = True
 
     def as_words(self) -> tuple[str, ...]:
         """What was typed to choose partitions and say how the broker is configured, as words of a command line."""
