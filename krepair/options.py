@@ -55,6 +55,7 @@ class Options:
         deep: of ``check``: also decompress everything that is compressed.
         accepted_losses: of ``plan --fix tail``: each ``RULE:TOPIC-PARTITION:OFFSET`` that may be lost, sorted.
         scratch: directory for what does not fit into memory, or empty.
+        roll: of ``plan --fix recovery``: whether log ends get an empty segment.
         originals: of ``verify PLAN``: also hold what apply made against the kept originals, byte for byte.
     """
 
@@ -77,6 +78,7 @@ class Options:
     originals: bool = False
     deep: bool = False
     accepted_losses: tuple[str, ...] = ()
+    roll: bool = True
 
     def as_words(self) -> tuple[str, ...]:
         """What was typed to choose partitions and say how the broker is configured, as words of a command line."""

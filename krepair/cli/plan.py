@@ -30,6 +30,13 @@ def plan(
             "--include-active", help="With --fix index: also the active segments, where padding is normal."
         ),
     ] = False,
+    no_roll: Annotated[
+        bool,
+        typer.Option(
+            "--no-roll",
+            help="With --fix recovery: no empty segment at the log ends; then active segments are still read.",
+        ),
+    ] = False,
     accept_data_loss: shared.AcceptOption = None,
     delete_horizon: shared.HorizonOption = "newest",
     keep: shared.KeepOption = "inplace",
@@ -74,6 +81,7 @@ def plan(
         merge=not no_merge,
         assume_high_watermark=parsing.parse_assume_high_watermark(assume_high_watermark),
         include_active=include_active,
+        roll=not no_roll,
         accepted_losses=tuple(sorted({parsing.parse_accepted_loss(text) for text in accept_data_loss or ()})),
     )
     with MetricsOf(metrics, "plan", log_dirs) as run:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from krepair.checks.catalogue import Finding
 from krepair.errors import StalePlanError
-from krepair.fixes.files import file_it_is_like, put_staged
+from krepair.fixes.files import RECOVERED, file_it_is_like, put_staged
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import why_untouched
 from krepair.fixes.ground import Ground
@@ -74,7 +74,9 @@ class Epochs(Fix):
 
     def owns(self, change: Change) -> bool:
         """The leader epoch checkpoint."""
-        return isinstance(change, ReplaceFile) and change.name == LEADER_EPOCH_CHECKPOINT
+        if not isinstance(change, ReplaceFile) or change.name != LEADER_EPOCH_CHECKPOINT:
+            return False
+        return change.rule != RECOVERED
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """The entries are worked out anew from the log."""
@@ -116,6 +118,19 @@ def log_start_of(log_dir: LogDir, partition: Partition, segments: Sequence[Segme
     return recorded if first < recorded <= end else first
 
 
+def read_epochs_file(partition: Partition) -> tuple[bytes | None, str]:
+    """The bytes of the checkpoint, None if there is none; and why it could not be read, or empty."""
+    file = partition.leader_epoch_checkpoint
+    if any(special.name == LEADER_EPOCH_CHECKPOINT for special in partition.specials):
+        return None, f"{LEADER_EPOCH_CHECKPOINT} is no regular file"
+    if file is None:
+        return None, ""
+    try:
+        return read_whole(file.path, epochs.MOST_BYTES + 1), ""
+    except OSError as error:
+        return None, f"{LEADER_EPOCH_CHECKPOINT}: could not be read: {why(error)}"
+
+
 def see_epochs(
     partition: Partition,
     segments: Sequence[SegmentFacts],
@@ -126,16 +141,8 @@ def see_epochs(
     expected: int,
 ) -> SeenEpochs:
     """Merge what is on disk with what the scanned segments show; ``expected``: how many segments there will be."""
-    left = ""
-    data: bytes | None = None
+    data, left = read_epochs_file(partition)
     file = partition.leader_epoch_checkpoint
-    if any(special.name == LEADER_EPOCH_CHECKPOINT for special in partition.specials):
-        left = f"{LEADER_EPOCH_CHECKPOINT} is no regular file"
-    elif file is not None:
-        try:
-            data = read_whole(file.path, epochs.MOST_BYTES + 1)
-        except OSError as error:
-            left = f"{LEADER_EPOCH_CHECKPOINT}: could not be read: {why(error)}"
     recorded = epochs.read_recorded(data)
     if data is not None and len(data) > epochs.MOST_BYTES:
         damage = Damage(0, file.size if file else 0, f"at most {epochs.MOST_BYTES} bytes", "more")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from krepair.durable.attributes import read_attributes
 from krepair.durable.tree import Tree
 from krepair.fixes.staging import Staging, Work
@@ -10,6 +12,10 @@ from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import Partition
 from krepair.plan.model import ReplaceFile
+
+RECOVERED: Final = "KR801"
+"""The rule of the changes that make a partition ready for a start that reads nothing of it: ``--fix recovery`` makes
+their bytes, whatever the file."""
 
 
 def put_staged(work: Work, staging: Staging, name: str, data: bytes, like: str) -> None:

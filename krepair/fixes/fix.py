@@ -79,7 +79,7 @@ class Fix(ABC):
         return finding.rule in self.mends
 
     def best_way(self, surveys: Sequence[Survey]) -> str:
-        """What ``check`` advises to type for it."""
+        """What ``check`` advises to type for it; empty where it has nothing to do after all."""
         del surveys
         return self.name
 
@@ -113,6 +113,11 @@ class Fix(ABC):
     @abstractmethod
     def propose(self, ground: Ground, survey: Survey) -> Proposal:
         """What to change in one partition; ``survey.changes`` are those of the fixes before it. Reads nothing."""
+
+    def propose_root(self, ground: Ground) -> Proposal:
+        """What to change in the root of the log directory, once for all partitions."""
+        del ground
+        return Proposal()
 
     @abstractmethod
     def owns(self, change: Change) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import cast
 
 from krepair.checks.catalogue import Finding
 from krepair.checks.retention import Deletions, SegmentClock, deletions
 from krepair.durable.attributes import read_attributes
 from krepair.errors import KrepairError, StalePlanError
-from krepair.fixes.files import file_it_is_like
+from krepair.fixes.files import RECOVERED, file_it_is_like
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import why_untouched
 from krepair.fixes.ground import Ground, place_of
@@ -86,30 +86,20 @@ class Index(Fix):
         return (
             isinstance(change, ReplaceFile)
             and change.method != "remove"
+            and change.rule != RECOVERED
             and change.name.endswith((".index", ".timeindex", ".txnindex"))
         )
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """One task per file."""
-        jobs: list[tuple[Staging, MendItem]] = []
-        for staging in stagings:
-            with staging.taking_problems():
-                staging.folder.make_private_folders()
-                staging.unsynced = True
-                jobs += [
-                    (staging, item) for item in mend_items(work, staging, f"{staging.folder.private}/stage")
-                ]
-        if not jobs:
-            return
-        work.progress.start("indexes", len(jobs))
-        for index, result in work.engine.run(MEND, [item for _, item in jobs]):
-            staging, _ = jobs[index]
-            work.progress.advance(1)
-            if result.failure:
-                staging.problem = staging.problem or error_of(result.failure, result.why)
-        work.progress.finish()
+        stage_indexes(work, stagings)
 
     def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
+        """Each file against its log, and transaction indexes against a replay."""
+        self.verify_files(work, stagings)
+        super().verify(work, stagings)
+
+    def verify_files(self, work: Work, stagings: Sequence[Staging]) -> None:
         """One task per file, which holds it against the log."""
         jobs: list[tuple[Staging, MendItem]] = []
         for staging in stagings:
@@ -121,7 +111,6 @@ class Index(Fix):
             staging, item = jobs[index]
             work.segments += 1
             work.found(staging, item.change, result.why if result.failure else "")
-        super().verify(work, stagings)
 
     def second_readings(self, applied: Applied, change: Change) -> Iterator[Job]:
         """A transaction index is held against a replay of the logs."""
@@ -133,13 +122,42 @@ class Index(Fix):
 INDEX = Index()
 
 
-def mend_items(work: Work, staging: Staging, target: str) -> list[MendItem]:
+def stage_indexes(
+    work: Work, stagings: Sequence[Staging], replayed_from: Callable[[Staging], int] = lambda staging: 0
+) -> None:
+    """Make index files again, one task per file; a partition's problem is put into its staging.
+
+    Args:
+        work: what they are made with.
+        stagings: all of whose changes are meant.
+        replayed_from: base offset of the first segment that is replayed for a ``.txnindex``.
+    """
+    jobs: list[tuple[Staging, MendItem]] = []
+    for staging in stagings:
+        with staging.taking_problems():
+            staging.folder.make_private_folders()
+            staging.unsynced = True
+            items = mend_items(work, staging, staging.stage_folder, replayed_from(staging))
+            jobs += [(staging, item) for item in items]
+    if not jobs:
+        return
+    work.progress.start("indexes", len(jobs))
+    for index, result in work.engine.run(MEND, [item for _, item in jobs]):
+        staging, _ = jobs[index]
+        work.progress.advance(1)
+        if result.failure:
+            staging.problem = staging.problem or error_of(result.failure, result.why)
+    work.progress.finish()
+
+
+def mend_items(work: Work, staging: Staging, target: str, replayed_from: int = 0) -> list[MendItem]:
     """The items that make, or verify, replaced index files.
 
     Args:
         work: what they are made with.
         staging: whose changes are meant.
         target: absolute path of the folder of the new files.
+        replayed_from: base offset of the first segment that is replayed for a ``.txnindex``.
 
     Raises:
         StalePlanError: a segment is gone.
@@ -164,7 +182,9 @@ def mend_items(work: Work, staging: Staging, target: str) -> list[MendItem]:
                 interval_bytes=work.index_interval_bytes(staging),
                 target=f"{target}/{change.name}",
                 attributes=read_attributes(like, staging.folder.tree),
-                segments=tuple(sorted(logs.items())) if change.name.endswith(".txnindex") else (),
+                segments=tuple(one for one in sorted(logs.items()) if one[0] >= replayed_from)
+                if change.name.endswith(".txnindex")
+                else (),
             )
         )
     return items
@@ -219,12 +239,18 @@ def _inspect_item(
     )
 
 
-def read_logs_and_indexes(ground: Ground, surveys: Sequence[Survey]) -> None:
+def read_logs_and_indexes(
+    ground: Ground, surveys: Sequence[Survey], depth: Depth = "check", *, include_active: bool = False
+) -> None:
     """Scan every segment and look at its indexes in one go, so that a log larger than memory is read once."""
     readable = [survey for survey in surveys if not survey.partition.unreadable]
     work = [(survey, segment) for survey in readable for segment in survey.partition.segments]
     items = [
-        LookItem(scan=scan_item(ground, *one), inspect=_inspect_item(ground, *one, "check")) for one in work
+        LookItem(
+            scan=scan_item(ground, *one),
+            inspect=_inspect_item(ground, *one, depth, include_active=include_active),
+        )
+        for one in work
     ]
     ground.progress.start("scan", sum(segment.log.size for _, segment in work))
     scanned = Scanned()

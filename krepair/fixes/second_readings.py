@@ -15,6 +15,7 @@ from krepair.formats.filenames import (
     private_folder,
     segment_file,
 )
+from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.engine import Engine
@@ -195,8 +196,8 @@ def aborted_job(applied: Applied, name: str, logs: tuple[LogFile, ...]) -> Job:
     return VERIFY_ABORTED, item
 
 
-def epochs_job(applied: Applied, change: ReplaceFile) -> Job:
-    """A leader epoch checkpoint, held against the logs."""
+def epochs_job(applied: Applied, change: ReplaceFile, since: int = 0) -> Job:
+    """A leader epoch checkpoint, held against the logs; of one made from ``since`` on, against those alone."""
     policies = {word.strip() for word in applied.setting("cleanup.policy").split(",")}
     logs, whole = applied.logs_before_compaction()
     item = EpochsItem(
@@ -204,7 +205,7 @@ def epochs_job(applied: Applied, change: ReplaceFile) -> Job:
         change=change,
         path=f"{applied.place.path}/{change.name}",
         original=applied.kept(change.name),
-        logs=logs,
+        logs=tuple(log for log in logs if log.base_offset >= since),
         logs_are_whole=whole,
         log_start=applied.log_start,
         compacts="compact" in policies,
@@ -213,13 +214,14 @@ def epochs_job(applied: Applied, change: ReplaceFile) -> Job:
     return VERIFY_EPOCHS, item
 
 
-def snapshot_job(applied: Applied, change: ReplaceFile) -> Job:
-    """A producer snapshot, held against the logs."""
+def snapshot_job(applied: Applied, change: ReplaceFile, newest_at: int = INT64_MAX) -> Job:
+    """A producer snapshot, held against the logs, and the snapshots up to an offset that it was built on."""
     version = version_of(applied.plan.policy.broker_version)
     earlier = []
     for file in applied.part.files:
         name = parse_file_name(file.name)
-        if name.kind is FileKind.SNAPSHOT and not name.state and name.base_offset is not None:
+        usable = name.kind is FileKind.SNAPSHOT and not name.state
+        if usable and name.base_offset is not None and name.base_offset <= newest_at:
             here = f"{applied.place.path}/{file.name}"
             taken = file.name == change.name or not applied.tree.is_there(here)
             earlier.append((name.base_offset, applied.kept(file.name) if taken else here))

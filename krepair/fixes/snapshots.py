@@ -8,7 +8,7 @@ import numpy as np
 
 from krepair.checks.catalogue import Finding
 from krepair.errors import StalePlanError
-from krepair.fixes.files import file_it_is_like, put_staged
+from krepair.fixes.files import RECOVERED, file_it_is_like, put_staged
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import why_untouched
 from krepair.fixes.ground import Ground, place_of
@@ -18,6 +18,7 @@ from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.formats import producer_snapshot
 from krepair.formats.filenames import FileKind, parse_file_name
+from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import why
 from krepair.logdir.values import Partition
@@ -99,7 +100,7 @@ class Snapshots(Fix):
 
     def owns(self, change: Change) -> bool:
         """A snapshot, made or removed."""
-        return isinstance(change, ReplaceFile) and is_snapshot(change.name)
+        return isinstance(change, ReplaceFile) and is_snapshot(change.name) and change.rule != RECOVERED
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """The producers at the log end are worked out anew from the log."""
@@ -109,29 +110,7 @@ class Snapshots(Fix):
                     assert isinstance(change, ReplaceFile)
                     staging.folder.make_private_folders()
                     if change.method == "regenerate":
-                        self._make(work, staging, change)
-
-    def _make(self, work: Work, staging: Staging, change: ReplaceFile) -> None:
-        policy = work.plan.policy
-        target = target_of(
-            work.view,
-            staging.listed,
-            work.place(staging),
-            staging.facts.values(),
-            staging.plan.changes,
-        )
-        rules = state_rules(
-            policy.broker_version,
-            policy.now_ms,
-            int(setting(policy, "", "producer.id.expiration.ms")),
-            int(setting(policy, "", "transactional.id.expiration.ms")),
-        )
-        (seen,) = see_snapshots(
-            [target], rules, work.engine, SilentProgress(), clean=work.view.clean_shutdown, always=True
-        )
-        data = made_from_log(seen, change, staging.folder.at(change.name))
-        like = file_it_is_like(staging.folder, staging.listed, change.name)
-        put_staged(work, staging, change.name, data, like)
+                        stage_snapshot(work, staging, change)
 
     def second_readings(self, applied: Applied, change: Change) -> Iterator[Job]:
         """Producers are held against the logs. A removed snapshot is gone, and kept."""
@@ -141,6 +120,42 @@ class Snapshots(Fix):
 
 
 SNAPSHOTS = Snapshots()
+
+
+def stage_snapshot(work: Work, staging: Staging, change: ReplaceFile, newest_at: int = INT64_MAX) -> None:
+    """Work the producers at the log end out anew, and stage them.
+
+    Args:
+        work: what it is made with.
+        staging: of the partition.
+        change: the snapshot.
+        newest_at: no snapshot of a greater offset is built on.
+
+    Raises:
+        StalePlanError: they are not those of the plan.
+        OSError: a file could not be read or written.
+    """
+    policy = work.plan.policy
+    target = target_of(
+        work.view,
+        staging.listed,
+        work.place(staging),
+        staging.facts.values(),
+        staging.plan.changes,
+    )
+    target = target._replace(snapshots=tuple(one for one in target.snapshots if one.offset <= newest_at))
+    rules = state_rules(
+        policy.broker_version,
+        policy.now_ms,
+        int(setting(policy, "", "producer.id.expiration.ms")),
+        int(setting(policy, "", "transactional.id.expiration.ms")),
+    )
+    (seen,) = see_snapshots(
+        [target], rules, work.engine, SilentProgress(), clean=work.view.clean_shutdown, always=True
+    )
+    data = made_from_log(seen, change, staging.folder.at(change.name))
+    like = file_it_is_like(staging.folder, staging.listed, change.name)
+    put_staged(work, staging, change.name, data, like)
 
 
 def is_snapshot(name: str) -> bool:

@@ -136,6 +136,7 @@ class Work:
         segments: files that were verified.
         batches: that were verified.
         bytes_read: of ``.log``.
+        settled: folders of the partitions whose logs were written out and read from the disk again.
     """
 
     plan: Plan
@@ -149,6 +150,7 @@ class Work:
     segments: int = 0
     batches: int = 0
     bytes_read: int = 0
+    settled: set[str] = field(default_factory=set)
 
     def found(self, staging: Staging, change: Change, text: str) -> None:
         """Something is wrong with a change; nothing, if the text is empty."""
@@ -191,13 +193,15 @@ class Work:
         segment = next(one for one in staging.listed.segments if one.base_offset == base_offset)
         staging.facts[base_offset] = facts_of(segment, result)
 
-    def all_facts(self, staging: Staging) -> list[SegmentFacts]:
-        """Facts of every segment, as the logs will be after the plan; scans what is missing.
+    def all_facts(self, staging: Staging, since: int = 0) -> list[SegmentFacts]:
+        """Facts of every segment from a base offset on, as the logs will be after the plan; scans what is missing.
 
         Raises:
             KrepairError: a log could not be read.
         """
-        parts = parts_after(staging.listed, staging.plan.changes)
+        parts = [
+            part for part in parts_after(staging.listed, staging.plan.changes) if part.base_offset >= since
+        ]
         missing = [part for part in parts if part.base_offset not in staging.facts]
         items = [
             ScanItem(

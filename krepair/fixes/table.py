@@ -14,14 +14,17 @@ from krepair.fixes.fix import Fix, RootFix
 from krepair.fixes.index import INDEX
 from krepair.fixes.leftovers import LEFTOVERS
 from krepair.fixes.markers import MARKERS
+from krepair.fixes.recovery import RECOVERY
 from krepair.fixes.snapshots import SNAPSHOTS
 from krepair.fixes.tail import TAIL
 
-FIXES: Final[tuple[Fix, ...]] = (LEFTOVERS, COMPACT, MARKERS, TAIL, EPOCHS, SNAPSHOTS, INDEX, CHECKPOINTS)
+FIXES: Final[tuple[Fix, ...]] = (
+    LEFTOVERS, COMPACT, MARKERS, TAIL, EPOCHS, SNAPSHOTS, INDEX, RECOVERY, CHECKPOINTS,
+)  # fmt: skip
 
 # Small derived files go first: each state in between is one that a broker mends. What a broker left behind goes last,
-# since a removal may be what keeps a swap void.
-COMMIT_ORDER: Final[tuple[Fix, ...]] = (EPOCHS, SNAPSHOTS, MARKERS, INDEX, COMPACT, TAIL, LEFTOVERS)
+# since a removal may be what keeps a swap void; and after it the new segment at the log end, which needs all of it.
+COMMIT_ORDER: Final[tuple[Fix, ...]] = (EPOCHS, SNAPSHOTS, MARKERS, INDEX, COMPACT, TAIL, LEFTOVERS, RECOVERY)
 
 ROOT_FIXES: Final[tuple[RootFix, ...]] = tuple(fix for fix in FIXES if isinstance(fix, RootFix))
 
@@ -68,4 +71,5 @@ def command_for(findings: Iterable[Finding], best_ways: dict[str, str]) -> str:
     """
     found = [finding for finding in findings if counts(finding)]
     wanted = [fix for fix in FIXES if any(fix.answers(finding) for finding in found)]
-    return ",".join(best_ways.get(fix.name, fix.name) for fix in wanted)
+    words = (best_ways.get(fix.name, fix.name) for fix in wanted)
+    return ",".join(word for word in words if word)

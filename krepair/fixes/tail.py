@@ -89,7 +89,7 @@ class Tail(Fix):
         touched = [one for one in surveys if not why_untouched(one.partition, one.settings)]
         read_logs(ground, touched)
         look_at_damage(ground, touched)
-        _decide(ground, touched)
+        decide(ground, touched)
         for survey in surveys:
             why = why_untouched(survey.partition, survey.settings)
             if why:
@@ -170,7 +170,12 @@ def _not_as_planned(change: MendLog, made: MendedResult) -> str:
 TAIL = Tail()
 
 
-def _decide(ground: Ground, touched: Sequence[Survey]) -> None:
+def decide(ground: Ground, touched: Sequence[Survey]) -> None:
+    """Decide about mapped damage, and work out the files that the logs become; see ``TAIL_SEEN``.
+
+    Raises:
+        UsageError: a consent does not name a damage that is there.
+    """
     found = {survey.partition.folder: damages_of(ground.view, survey) for survey in touched}
     _check_consents(ground.options, found)
     drafts = []

@@ -179,6 +179,18 @@ class SwapIntent(Struct, frozen=True, tag="swap", kw_only=True):
     group: ApplyIntent
 
 
+class RollIntent(Struct, frozen=True, tag="roll", kw_only=True):
+    """An empty segment is about to be put at the log end.
+
+    Attributes:
+        change_id: of the change.
+        files: the staged files, by their final names, the ``.log`` last.
+    """
+
+    change_id: str
+    files: tuple[FileState, ...]
+
+
 class UndoIntent(Struct, frozen=True, tag="undo", kw_only=True):
     """The originals of a change are about to be put back.
 
@@ -213,7 +225,7 @@ class PurgeIntent(Struct, frozen=True, tag="purge", kw_only=True):
     changes: tuple[str, ...]
 
 
-Intent = ApplyIntent | ReplaceIntent | LogIntent | AsideIntent | SwapIntent
+Intent = ApplyIntent | ReplaceIntent | LogIntent | AsideIntent | SwapIntent | RollIntent
 Step = Intent | UndoIntent | Done
 
 

@@ -20,7 +20,7 @@ from krepair.errors import (
     StalePlanError,
 )
 from krepair.fixes.carry_out import stage_all, verify_all
-from krepair.fixes.staging import Staging, Work
+from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
@@ -124,6 +124,7 @@ class _Apply:
         )
         self.states: dict[str, dict[str, ChangeState]] = {}
         self.finished: dict[str, set[str]] = {}
+        self.not_made: list[Wrong] = []
         self.work: Work
 
     def report(self, targets: Sequence[PartitionPlan]) -> ApplyReport:
@@ -135,6 +136,7 @@ class _Apply:
             interrupted = True
         except LockLostError as error:
             results += self._all_missing(targets, results, error)
+        results += [_not_made(wrong) for wrong in self.not_made]
         order = {partition.folder: number for number, partition in enumerate(self.plan.partitions)}
         results.sort(key=lambda result: (order.get(result.partition, -1), result.change_id))
         failed = {result.partition for result in results if result.exit_code in _UNCLEANABLE}
@@ -155,7 +157,9 @@ class _Apply:
         """What was interrupted first, in all targets; then everything is staged; then one target after the other."""
         able = [target for target in sorted(targets, key=is_root) if self._finish(target, results)]
         view = view_of(self.plan)
-        self.work = Work(self.plan, view, self.engine, self.disk, self.progress, scratch=self.scratch)
+        self.work = Work(
+            self.plan, view, self.engine, self.disk, self.progress, wrong=self.not_made, scratch=self.scratch
+        )
         stagings = [self._staging(part, results) for part in commit_order(able)]
         ready = [staging for staging in stagings if staging is not None]
         self._prove_purged(ready)
@@ -370,6 +374,17 @@ def failed_partition(
     why = error.message if isinstance(error, KrepairError) else f"{error.filename}: {error.strerror}"
     return ChangeResult(
         change_id=plan.folder, partition=plan.folder, outcome="failed", exit_code=int(code), why=why
+    )
+
+
+def _not_made(wrong: Wrong) -> ChangeResult:
+    """What one partition could not have, while others had it."""
+    return ChangeResult(
+        change_id=wrong.folder,
+        partition=wrong.folder,
+        outcome="failed",
+        exit_code=int(ExitCode.PARTLY),
+        why=wrong.text,
     )
 
 

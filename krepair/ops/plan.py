@@ -35,7 +35,16 @@ from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.actions.table import action_of
 from krepair.plan.build import LogDirFacts, build_plan
 from krepair.plan.effects import changes_logs
-from krepair.plan.model import Commit, FileFingerprint, PartitionPlan, Plan, Policy, RootPlan
+from krepair.plan.model import (
+    ChangeLines,
+    Commit,
+    FileFingerprint,
+    PartitionPlan,
+    Plan,
+    Policy,
+    ReplaceFile,
+    RootPlan,
+)
 from krepair.rules.markers import RULES
 from krepair.rules.model import LeftAlone, SegmentFacts
 
@@ -170,8 +179,9 @@ def plan_of(ground: Ground, fixes: Sequence[Fix], proposals: Mapping[str, Propos
 
 def _root_plan(ground: Ground, fixes: Sequence[Fix], partitions: Sequence[PartitionPlan]) -> RootPlan | None:
     """The changes of the root's files, None if there are none."""
-    proposals = [fix.propose_root(ground) for fix in fixes if isinstance(fix, RootFix)]
-    changes = tuple(change for proposal in proposals for change in proposal.root_changes)
+    proposals = [fix.propose_root(ground) for fix in fixes]
+    proposed = [change for proposal in proposals for change in proposal.root_changes]
+    changes, later = _one_of_each_file(proposed)
     keeper = keeper_of(ground.view, [partition.folder for partition in partitions if partition.changes])
     if not changes or not keeper:
         return None
@@ -183,8 +193,20 @@ def _root_plan(ground: Ground, fixes: Sequence[Fix], partitions: Sequence[Partit
         keeper=keeper,
         files=tuple(_fingerprint(file, "") for file in sorted(files, key=lambda file: file.name)),
         changes=changes,
-        notes=tuple(note for proposal in proposals for note in proposal.notes),
+        notes=(*(note for proposal in proposals for note in proposal.notes), *later),
     )
+
+
+def _one_of_each_file(
+    proposed: Sequence[ReplaceFile | ChangeLines],
+) -> tuple[tuple[ReplaceFile | ChangeLines, ...], list[str]]:
+    """The changes by name, one of each file, since a file has one kept original; and what waits for the next plan."""
+    chosen: dict[str, ReplaceFile | ChangeLines] = {}
+    later = []
+    for change in proposed:
+        if chosen.setdefault(change.name, change) is not change:
+            later.append(f"{change.name}: {change.reason} ({change.rule}) waits for the next plan")
+    return tuple(chosen[name] for name in sorted(chosen)), later
 
 
 def keeper_of(view: LogDir, changing: Sequence[str] = ()) -> str:

@@ -125,6 +125,14 @@ def commit_order(targets: Sequence[PartitionPlan]) -> list[PartitionPlan]:
     return [target for target in (*first, *partitions, *last) if target.changes]
 
 
+def undo_order(plan: Plan) -> list[PartitionPlan]:
+    """Targets as they are taken back: commit order backwards. So what a start trusts goes before what it trusts.
+
+    Source: a recovery point that is still raised while an index or a snapshot is the old one again would be believed.
+    """
+    return commit_order([*plan.partitions, *([] if plan.root is None else [as_partition(plan.root)])])[::-1]
+
+
 def is_root(target: PartitionPlan) -> bool:
     """Whether a target is the root of the log directory."""
     return target.folder == ROOT

@@ -24,12 +24,13 @@ from krepair.ops.target import (
     disk_of,
     is_root,
     journal_folder,
-    targets_of,
+    undo_order,
     why_left_alone,
 )
 from krepair.options import Options
 from krepair.pipeline.engine import choose_engine
 from krepair.pipeline.progress import Progress, SilentProgress
+from krepair.plan.effects import trusted_after
 from krepair.plan.figures import sizes_by_name
 from krepair.plan.model import Change, PartitionPlan, Plan
 
@@ -72,9 +73,7 @@ def _undo_all(
     plan: Plan, options: Options, disk: Disk, guards: Guards, progress: Progress
 ) -> tuple[list[ChangeResult], bool]:
     """What became of each partition and of the root, and whether it was interrupted."""
-    # The root comes last here too: while a partition is half undone, its fence holds one of the root's files.
-    places = {partition.folder: number for number, partition in enumerate(plan.partitions)}
-    targets = sorted(targets_of(plan), key=lambda target: (is_root(target), -places.get(target.folder, 0)))
+    targets = undo_order(plan)
     kept = [(target, journal_folder(disk, plan, target)) for target in targets]
     engine = choose_engine(options.engine, options.master, bytes_of_kept_logs(kept))
     try:
@@ -84,10 +83,19 @@ def _undo_all(
     results: list[ChangeResult] = []
     progress.start("undo", sum(target.log_bytes_before for target in targets))
     try:
-        for target, folder in kept:
-            if is_root(target) and any(result.outcome == "failed" for result in results):
+        still_trusted: frozenset[tuple[str, int]] = frozenset()
+        for number, (target, folder) in enumerate(kept):
+            # A damaged file of the root was replaced first, so that fences could read it: it comes back last.
+            if is_root(target) and number and any(result.outcome == "failed" for result in results):
                 continue
-            results.extend(_undo_one(plan, target, folder, guards, bad.get(target.folder, {})))
+            if (target.topic, target.partition) in still_trusted and not is_root(target):
+                why = f"{folder.path}: its recovery point is still raised, which has to be taken back first"
+                results.append(_failed(target, why, ExitCode.REFUSED))
+                continue
+            done = _undo_one(plan, target, folder, guards, bad.get(target.folder, {}))
+            if any(result.outcome == "failed" for result in done):
+                still_trusted |= trusted_after(target.changes)
+            results.extend(done)
             progress.advance(target.log_bytes_before)
     except InterruptedAtSafePointError:
         return results, True

@@ -61,12 +61,13 @@ from krepair.pipeline.items import (
     VerifyResult,
 )
 from krepair.pipeline.look import LookItem, LookResult
-from krepair.pipeline.readings import aborted, checkpoints, epochs, logs, snapshots
+from krepair.pipeline.readings import aborted, checkpoints, epochs, logs, recovered, snapshots
 from krepair.pipeline.readings.aborted import AbortedItem
 from krepair.pipeline.readings.checkpoints import LogEnd, LogEndItem
 from krepair.pipeline.readings.epochs import EpochsItem
 from krepair.pipeline.readings.logs import GoneItem, MendedLogItem
 from krepair.pipeline.readings.partition import Reading
+from krepair.pipeline.readings.recovered import RecoveredItem
 from krepair.pipeline.readings.snapshots import SnapshotItem
 from krepair.pipeline.rehearse import RehearseItem, RehearseResult
 from krepair.pipeline.swaps import StageSwapItem, SwapItem, SwapOutcome, SwapResult, VerifySwapItem
@@ -117,6 +118,7 @@ VERIFY_MENDED_LOG = Task("verify mended log", MendedLogItem, Reading, logs.verif
 COMPARE_ORIGINALS = Task("compare originals", OriginalsItem, OriginalsResult, compare.compare_originals)
 VERIFY_GONE = Task("verify gone", GoneItem, Reading, logs.verify_gone)
 READ_LOG_END = Task("read log end", LogEndItem, LogEnd, checkpoints.read_log_end)
+READ_RECOVERED = Task("read recovered", RecoveredItem, Reading, recovered.read_recovered)
 FIND_ABORTED = Task("find aborted", FindAbortedItem, AbortedResult, compaction_tasks.find_aborted)
 FIND_KEYS = Task("find keys", KeysItem, KeysResult, compaction_tasks.find_keys)
 JOIN_KEYS = Task("join keys", JoinItem, JoinResult, compaction_tasks.join_keys)
@@ -155,6 +157,7 @@ TASKS: dict[str, Task[Any, Any]] = {
         COMPARE_ORIGINALS,
         VERIFY_GONE,
         READ_LOG_END,
+        READ_RECOVERED,
         FIND_ABORTED,
         FIND_KEYS,
         JOIN_KEYS,

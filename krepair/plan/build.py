@@ -11,6 +11,7 @@ import msgspec
 from krepair import __version__
 from krepair.formats.broker_version import version_of
 from krepair.plan.actions.action import ANOTHER_REPLICA, EVERY_REPLICA, LAGGING_REPLICA, LATE_READERS
+from krepair.plan.effects import trusted_after
 from krepair.plan.facts import setting
 from krepair.plan.figures import expected_seconds, plan_peak_bytes, risks_of, with_figures
 from krepair.plan.model import (
@@ -92,6 +93,7 @@ def build_plan(
         uncleanable_bytes=sum(partition.uncleanable_bytes for partition in damaged),
         risks=(
             *(Risk(code="kept-originals", text=text) for text in kept),
+            *_risks_of_root(figured, root),
             *_risks(policy, figured, copied_mtimes, dead_cleaner, with_root=root is not None),
         ),
     )
@@ -151,6 +153,33 @@ _LATE_READERS: Final = (
     "and keeps the old value of its key: let it read from the beginning. A consumer that wants every change, and not "
     "the last value, misses what goes."
 )
+
+
+_STILL_UNCLEAN: Final = Risk(
+    code="still-unclean",
+    text="This does not make the stop clean. Leader election, in-sync replicas and catching up stay as after a crash; "
+    "only the broker's own reading of its logs is done beforehand. Producers that are expired by the clock of the plan "
+    "are not in the new snapshots. If the disk lost what it had said to be written, no start will look for it.",
+)
+
+
+def _risks_of_root(partitions: Sequence[PartitionPlan], root: RootPlan | None) -> tuple[Risk, ...]:
+    """What a start will trust from then on, and where it has less than was committed."""
+    trusted = trusted_after(() if root is None else root.changes)
+    if not trusted:
+        return ()
+    short = [
+        f"{one.folder} ({one.log_end_offset} of {one.high_watermark})"
+        for one in partitions
+        if (one.topic, one.partition) in trusted and one.log_end_offset < one.high_watermark
+    ]
+    if not short:
+        return (_STILL_UNCLEAN,)
+    text = (
+        f"Committed records are missing here: the log ends below the recorded high watermark in {_list(short)}. Let "
+        "another replica lead before this broker does; the start would not bring them back either."
+    )
+    return (_STILL_UNCLEAN, Risk(code="below-high-watermark", text=text))
 
 
 def _risks(

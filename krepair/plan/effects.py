@@ -28,3 +28,8 @@ def bases_touched(changes: Iterable[Change]) -> set[int]:
 def names_removed(changes: Iterable[Change]) -> set[str]:
     """Names of the files that are gone once the changes are made."""
     return {name for change in changes for name in action_of(change).touches(change).removes}
+
+
+def trusted_after(changes: Iterable[Change]) -> frozenset[tuple[str, int]]:
+    """Partitions (topic, number) of which a start reads less once changes are made, see ``Action.trusts``."""
+    return frozenset(one for change in changes for one in action_of(change).trusts(change))

@@ -15,6 +15,9 @@ LOG_NAME: Final = re.compile(r"([0-9]{20})\.log")
 SNAPSHOT_NAME: Final = re.compile(r"([0-9]{20})\.snapshot")
 HEX_32: Final = re.compile(r"[0-9a-f]{32}")
 
+_TAKES_IN: Final = {"recovery": ("tail",)}
+"""A fix that makes changes of another: recovery cuts torn tails."""
+
 _DEFAULTS: Final = {"segment.bytes": "1073741824", "delete.retention.ms": "86400000"}
 _COMPACT_BY_DEFAULT: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 
@@ -52,8 +55,9 @@ def own_setting(policy: Policy, topic: str, key: str) -> Setting:
 
 
 def fix_names(policy: Policy) -> frozenset[str]:
-    """The fixes of a plan without their ways: ``tail`` for ``tail=excise``."""
-    return frozenset(fix.partition("=")[0] for fix in policy.fixes)
+    """The fixes of a plan without their ways: ``tail`` for ``tail=excise``; and those that one of them takes in."""
+    names = frozenset(fix.partition("=")[0] for fix in policy.fixes)
+    return names | {taken for name in names for taken in _TAKES_IN.get(name, ())}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

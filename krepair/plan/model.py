@@ -42,6 +42,7 @@ __all__ = [
     "ReplaceFile",
     "RewriteSegments",
     "Risk",
+    "RollSegment",
     "RootPlan",
     "SetAside",
     "Setting",
@@ -369,7 +370,30 @@ class ChangeLines(Struct, frozen=True, tag="change lines", kw_only=True):
     undo: Undo
 
 
-Change = RewriteSegments | ReplaceFile | MendLog | SetAside | CompleteSwap | ChangeLines
+class RollSegment(Struct, frozen=True, tag="roll segment", kw_only=True):
+    """Action: an empty segment begins at the log end, as a broker's roll begins one: three files of 0 bytes.
+
+    Attributes:
+        change_id: ``<partition folder>/<base offset, 20 digits>``, unique in the plan.
+        base_offset: of the new segment: the log end offset.
+        rule: the finding it answers, ``KRnnn``.
+        reason: one line for the reviewer.
+        undo: how it is taken back: only while the files are empty.
+    """
+
+    change_id: str
+    base_offset: int
+    rule: str
+    reason: str
+    undo: Undo
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its files, the ``.log`` last: with it the segment is there."""
+        return tuple(f"{self.base_offset:020d}{suffix}" for suffix in (".index", ".timeindex", ".log"))
+
+
+Change = RewriteSegments | ReplaceFile | MendLog | SetAside | CompleteSwap | ChangeLines | RollSegment
 
 
 class Span(Struct, frozen=True, kw_only=True):

@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from krepair.checks.catalogue import RULES
 from krepair.formats.broker_version import version_of
 from krepair.plan import figures
 from krepair.plan.actions.table import action_of, by_kind
-from krepair.plan.facts import HEX_32, LOG_NAME, SNAPSHOT_NAME, PartitionFacts, setting
+from krepair.plan.facts import HEX_32, LOG_NAME, SNAPSHOT_NAME, PartitionFacts, fix_names, setting
 from krepair.plan.model import (
     FORMAT_VERSION,
     FileFingerprint,
@@ -34,6 +35,7 @@ __all__ = ["OBJECTIONS", "Objection", "review"]
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _FOLDER: Final = re.compile(r"[A-Za-z0-9._-]{1,249}-[0-9]{1,10}")
 _NEVER: Final = frozenset({"__cluster_metadata"})
+_MAY_TRUST: Final = frozenset({"recovery"})
 _P2_SINCE: Final = (3, 0, 0)
 _LARGEST: Final = 2**63 - 1
 
@@ -45,7 +47,23 @@ def review(plan: Plan) -> list[Objection]:
         objections.extend(_partition(plan.policy, partition))
     if plan.root is not None:
         objections.extend(_root(plan.policy, plan.root))
+        objections.extend(_trusted(plan, plan.root))
     return objections
+
+
+def _trusted(plan: Plan, root: RootPlan) -> Iterator[Objection]:
+    """A recovery point rises to the log end of a partition of the plan, and no further, and never of one left alone."""
+    ends = {
+        (partition.topic, partition.partition): partition.log_end_offset
+        for partition in plan.partitions
+        if partition.status != "left alone"
+    }
+    for change in root.changes:
+        trusted = action_of(change).trusts(change)
+        for topic, number, new in action_of(change).new_offsets(change):
+            if (topic, number) in trusted and (topic in _NEVER or ends.get((topic, number)) != new):
+                text = f"{topic}-{number}: its recovery point would rise to {new}, which is not its log end"
+                yield Objection("RV28", change.change_id, text)
 
 
 def _head(plan: Plan) -> Iterator[Objection]:
@@ -246,21 +264,30 @@ def _root(policy: Policy, root: RootPlan) -> Iterator[Objection]:
     """Only the four checkpoints, only made anew, only by their own fix, and always kept."""
     if not is_plain_name(root.keeper) or _FOLDER.fullmatch(root.keeper) is None:
         yield Objection("RV28", ".", f"keeper {root.keeper!r} is not the name of a partition folder")
-    if "checkpoints" not in policy.fixes:
+    fixes = fix_names(policy)
+    if "checkpoints" not in fixes and not all(action_of(change).trusts(change) for change in root.changes):
         yield Objection("RV28", ".", "files of the root change, but checkpoints is not among the fixes")
     files = {file.name: file for file in root.files}
     names = [change.name for change in root.changes]
-    if not names or names != sorted(set(names)) or [file.name for file in root.files] != names:
+    there = [change.name for change in root.changes if change.size_before >= 0]
+    if not names or names != sorted(set(names)) or [file.name for file in root.files] != there:
         yield Objection("RV28", ".", "changes and fingerprints are not by name, each once, one for one")
     for change in root.changes:
         where = change.change_id
-        kind = KIND_OF.get(change.name)
-        if kind is None or kind.rule != change.rule or where != f"./{change.name}":
+        kind, rule = KIND_OF.get(change.name), RULES.get(change.rule)
+        trusted = action_of(change).trusts(change)
+        own = kind is not None and (change.rule == kind.rule or bool(trusted))
+        if not own or where != f"./{change.name}":
             yield Objection(
                 "RV28", where, f"{change.name!r} is no checkpoint of the root that {change.rule} is about"
             )
+        if trusted and (rule is None or rule.fix not in fixes or rule.fix not in _MAY_TRUST):
+            yield Objection("RV28", where, f"{change.rule} does not let a start read less than before")
         file = files.get(change.name)
-        if file is None or min(file.size, file.mtime_ns, file.inode) < 0:
+        if file is None and trusted and change.size_before < 0:
+            file = FileFingerprint(name=change.name, size=-1, mtime_ns=0, inode=0, digest="")
+            yield from action_of(change).review_in_root(change, file)
+        elif file is None or min(file.size, file.mtime_ns, file.inode) < 0:
             yield Objection("RV28", where, "the file has no fingerprint, or one that is out of range")
         else:
             yield from action_of(change).review_in_root(change, file)

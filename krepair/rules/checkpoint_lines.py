@@ -92,3 +92,13 @@ def has_new_lines(data: bytes, lines: Iterable[Line]) -> bool:
 def _holds(here: list[int], news: list[int]) -> bool:
     """A repeated line goes while another one of its partition stays: that one may be any."""
     return here == news if news else len(here) <= 1
+
+
+def raised(lines: Iterable[Line]) -> tuple[Line, ...]:
+    """Those that come in or become larger: of a recovery point, a start then reads less of that partition."""
+    return tuple(line for line in lines if line.new is not None and (line.old is None or line.new > line.old))
+
+
+def lines_in(data: bytes, lines: Iterable[Line]) -> tuple[Line, ...]:
+    """Those of the lines that the file has as they become; none of a damaged file."""
+    return tuple(line for line in lines if has_new_lines(data, [line]))

@@ -13,15 +13,35 @@ from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import ReplaceIntent
 from krepair.logdir.fingerprint import digest_content
 from krepair.logdir.reading import read_whole
+from krepair.plan.actions.lines import as_line
+from krepair.plan.effects import trusted_after
 from krepair.plan.model import ChangeLines
-from krepair.rules.checkpoint_lines import Line, has_new_lines, with_lines
+from krepair.rules.checkpoint_lines import Line, has_new_lines, lines_in, with_lines
 
 LARGEST_BYTES = 1 << 28
+NO_LINES = b"0\n0\n"
+"""What a checkpoint that is not there counts as."""
 
 
 def lines_of(change: ChangeLines) -> tuple[Line, ...]:
     """Its lines as the rules take them."""
-    return tuple(Line(line.topic, line.partition, line.old, line.new) for line in change.lines)
+    return tuple(map(as_line, change.lines))
+
+
+def may_leave_some(change: ChangeLines) -> bool:
+    """Whether lines may stay as they are: a recovery point does where its partition could not be made ready."""
+    return bool(trusted_after([change]))
+
+
+def current_data(folder: PartitionFolder, change: ChangeLines) -> bytes:
+    """The bytes on the disk; those of an empty file where the plan says that there is none.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if change.size_before < 0 and folder.state(change.name) is None:
+        return NO_LINES
+    return read_whole(folder.at(change.name), LARGEST_BYTES, folder.tree)
 
 
 class ChangeCheckpointLines(ReplaceFiles):
@@ -43,22 +63,24 @@ class ChangeCheckpointLines(ReplaceFiles):
         """
         folder, path = ground.folder, ground.folder.at(change.name)
         original, staged = folder.state(change.name), folder.state(folder.names.stage(change.name))
-        if original is None:
+        if original is None and change.size_before >= 0:
             raise StalePlanError(f"{path}: is gone since the plan was made")
+        if original is not None and change.size_before < 0:
+            raise StalePlanError(f"{path}: was not there when the plan was made")
         if staged is None:
             raise RefusedError(f"{folder.at(folder.names.stage(change.name))}: is missing")
-        wanted = with_lines(read_whole(path, LARGEST_BYTES, folder.tree), lines_of(change))
+        made = read_whole(folder.at(folder.names.stage(change.name)), LARGEST_BYTES, folder.tree)
+        lines = lines_in(made, lines_of(change)) if may_leave_some(change) else lines_of(change)
+        wanted = with_lines(current_data(folder, change), lines)
         if wanted is None:
             raise StalePlanError(f"{path}: its lines are not those that the plan changes")
-        made = read_whole(folder.at(folder.names.stage(change.name)), LARGEST_BYTES, folder.tree)
         if made != wanted:
             raise VerifyFailedError(
                 f"{folder.at(folder.names.stage(change.name))}: is not the file on the disk with the plan's lines; "
                 "it replaced nothing"
             )
-        return ReplaceIntent(
-            change_id=change.change_id, original=original, replacement=staged, digest=digest_content(path)
-        )
+        digest = "" if original is None else digest_content(path)
+        return ReplaceIntent(change_id=change.change_id, original=original, replacement=staged, digest=digest)
 
     def told_by(self, change: ChangeLines) -> tuple[str, ...]:  # type: ignore[override]
         """The one file."""
@@ -72,10 +94,12 @@ class ChangeCheckpointLines(ReplaceFiles):
     def is_made(self, folder: PartitionFolder, change: ChangeLines, found: Found) -> bool:  # type: ignore[override]
         """Whether the lines are as they become."""
         data = _data(folder, change, found)
+        if data is not None and may_leave_some(change):
+            return bool(lines_in(data, lines_of(change)))
         return data is not None and has_new_lines(data, lines_of(change))
 
 
 def _data(folder: PartitionFolder, change: ChangeLines, found: Found) -> bytes | None:
     if found.here[change.name] is None:
-        return None
+        return NO_LINES if change.size_before < 0 else None
     return read_whole(folder.at(change.name), LARGEST_BYTES, folder.tree)

@@ -10,8 +10,17 @@ from krepair.journal.actions.lines import ChangeCheckpointLines
 from krepair.journal.actions.mend import MendLogs
 from krepair.journal.actions.replace import ReplaceFiles
 from krepair.journal.actions.rewrite import RewriteGroups
+from krepair.journal.actions.roll import RollSegments
 from krepair.journal.actions.swap import CompleteSwaps
-from krepair.journal.record import ApplyIntent, AsideIntent, Intent, LogIntent, ReplaceIntent, SwapIntent
+from krepair.journal.record import (
+    ApplyIntent,
+    AsideIntent,
+    Intent,
+    LogIntent,
+    ReplaceIntent,
+    RollIntent,
+    SwapIntent,
+)
 from krepair.plan.model import (
     Change,
     ChangeLines,
@@ -19,6 +28,7 @@ from krepair.plan.model import (
     MendLog,
     ReplaceFile,
     RewriteSegments,
+    RollSegment,
     SetAside,
 )
 
@@ -29,6 +39,7 @@ BY_CHANGE: Final[dict[type[Change], Action[Any, Any]]] = {
     SetAside: SetSegmentsAside(),
     CompleteSwap: CompleteSwaps(),
     ChangeLines: ChangeCheckpointLines(),
+    RollSegment: RollSegments(),
 }
 BY_INTENT: Final[dict[type[Intent], Action[Any, Any]]] = {
     ApplyIntent: BY_CHANGE[RewriteSegments],
@@ -36,6 +47,7 @@ BY_INTENT: Final[dict[type[Intent], Action[Any, Any]]] = {
     LogIntent: BY_CHANGE[MendLog],
     AsideIntent: BY_CHANGE[SetAside],
     SwapIntent: BY_CHANGE[CompleteSwap],
+    RollIntent: BY_CHANGE[RollSegment],
 }
 
 

@@ -24,7 +24,7 @@ _NAMED_AT_MOST: Final = 3
 
 def recovery_findings(lines: Sequence[ForecastLine]) -> Iterator[Finding]:
     """KR801: one finding for the log directory, with the partitions that take longest."""
-    read = [line for line in lines if line.segments]
+    read = [line for line in lines if line.bytes_read]
     if not read:
         return
     total = sum(line.bytes_read for line in read)

@@ -133,6 +133,18 @@ class Action(Protocol[ChangeT_contra]):
         """What it takes out of the logs. Compaction takes out nothing that a reader could see."""
         return LogEffect()
 
+    def trusts(self, change: ChangeT_contra) -> frozenset[tuple[str, int]]:
+        """Partitions (topic, number) of which a start reads less once it is made.
+
+        It is made after everything else of them, and only of those of which everything else is made; and it is taken
+        back before anything else of them.
+        """
+        return frozenset()
+
+    def new_offsets(self, change: ChangeT_contra) -> Iterator[tuple[str, int, int]]:
+        """Topic, number and new offset of each line of a checkpoint that stays or comes in."""
+        return iter(())
+
     # -- what it costs
 
     @abstractmethod

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT
 from krepair.plan.actions.action import ROUNDING_BYTES, Action, Space, Touched, Work
 from krepair.plan.actions.listing import LINES
 from krepair.plan.facts import PartitionFacts
-from krepair.plan.model import ChangeLines, FileFingerprint
+from krepair.plan.model import ChangedLine, ChangeLines, FileFingerprint
 from krepair.plan.objection import Objection
+from krepair.rules.checkpoint_lines import Line, raised
 
 _LONGEST_NUMBER = 20
+
+
+def as_line(line: ChangedLine) -> Line:
+    """A line as the rules take it."""
+    return Line(line.topic, line.partition, line.old, line.new)
 
 
 class Lines(Action[ChangeLines]):
@@ -22,10 +29,24 @@ class Lines(Action[ChangeLines]):
         """The one file."""
         return Touched((), (change.name,), ())
 
+    def trusts(self, change: ChangeLines) -> frozenset[tuple[str, int]]:
+        """Those whose recovery point rises."""
+        if change.name != RECOVERY_POINT_CHECKPOINT:
+            return frozenset()
+        return frozenset((line.topic, line.partition) for line in raised(map(as_line, change.lines)))
+
+    def new_offsets(self, change: ChangeLines) -> Iterator[tuple[str, int, int]]:
+        """Those of its lines."""
+        for line in change.lines:
+            if line.new is not None:
+                yield line.topic, line.partition, line.new
+
     def space(self, change: ChangeLines, sizes: Mapping[str, int]) -> Space:
         """The new file: a changed line becomes longer by one number at most."""
-        made = change.size_before + _LONGEST_NUMBER * len(change.lines)
-        return Space(made=made, taken_out=change.size_before, peak=made + ROUNDING_BYTES, log_shrinks=0)
+        before = max(change.size_before, 0)
+        added = sum(len(line.topic.encode()) + _LONGEST_NUMBER for line in change.lines if line.old is None)
+        made = before + added + _LONGEST_NUMBER * len(change.lines)
+        return Space(made=made, taken_out=before, peak=made + ROUNDING_BYTES, log_shrinks=0)
 
     def work(self, change: ChangeLines) -> Work:
         """Not counted: a checkpoint is small."""

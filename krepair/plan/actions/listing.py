@@ -48,5 +48,11 @@ LINES: Final = Listing(
     right=frozenset({3, 4}),
 )
 
-LISTINGS: Final = (DATA_THAT_GOES, SWAPS, FILES, LINES)
+ROLLS: Final = Listing(
+    title="New segments at log ends (offsets)",
+    columns=("segment", "rule", "log end", "why"),
+    right=frozenset({2}),
+)
+
+LISTINGS: Final = (DATA_THAT_GOES, SWAPS, FILES, ROLLS, LINES)
 """In the order of the page."""

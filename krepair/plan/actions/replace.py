@@ -18,6 +18,7 @@ _INDEX: Final = re.compile(r"([0-9]{20})\.(?:index|timeindex|txnindex)")
 _BASE: Final = re.compile(r"([0-9]{20})\.")
 _LEFT_BEHIND: Final = (".cleaned", ".deleted")
 _SWAP: Final = ".swap"
+_RECOVERY: Final = "recovery"
 _EMPTY_CHECKPOINT: Final = b"0\n0\n"
 
 
@@ -106,14 +107,18 @@ class Replace(Action[ReplaceFile]):
 def _replaced_name(facts: PartitionFacts, change: ReplaceFile, fix: str) -> Iterator[Objection]:
     where, name = change.change_id, change.name
     if name == LEADER_EPOCH_CHECKPOINT:
-        if fix != "epochs" or change.method != "regenerate":
-            yield Objection("RV25", where, "leader epochs are regenerated, and only by --fix epochs")
+        if fix not in {"epochs", _RECOVERY} or change.method != "regenerate":
+            yield Objection(
+                "RV25", where, "leader epochs are regenerated, and only by --fix epochs or recovery"
+            )
     elif SNAPSHOT_NAME.fullmatch(name):
-        if fix != "snapshots" or change.method != "regenerate":
-            yield Objection("RV25", where, "producer snapshots are regenerated, and only by --fix snapshots")
+        if fix not in {"snapshots", _RECOVERY} or change.method != "regenerate":
+            yield Objection(
+                "RV25", where, "producer snapshots are regenerated, and only by --fix snapshots or recovery"
+            )
         if name != f"{facts.partition.log_end_offset:020d}.snapshot":
             yield Objection("RV25", where, f"the log ends at offset {facts.partition.log_end_offset}")
-    elif not _INDEX.fullmatch(name) or fix not in {"", "index"}:
+    elif not _INDEX.fullmatch(name) or fix not in {"", "index", _RECOVERY}:
         yield Objection("RV25", where, f"{name!r} is not a file that this version replaces")
 
 
@@ -128,7 +133,7 @@ def _removal(facts: PartitionFacts, change: ReplaceFile, fix: str, size: int) ->
 
 
 def _may_go(files: Mapping[str, FileFingerprint], name: str, fix: str) -> bool:
-    if fix == "snapshots":
+    if fix in {"snapshots", _RECOVERY}:
         return SNAPSHOT_NAME.fullmatch(name) is not None
     if fix != "leftovers":
         return False

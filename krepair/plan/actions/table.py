@@ -11,6 +11,7 @@ from krepair.plan.actions.lines import Lines
 from krepair.plan.actions.mend import Mend
 from krepair.plan.actions.replace import Replace
 from krepair.plan.actions.rewrite import Rewrite
+from krepair.plan.actions.roll import Roll
 from krepair.plan.actions.swap import Swap
 from krepair.plan.model import (
     Change,
@@ -19,6 +20,7 @@ from krepair.plan.model import (
     MendLog,
     ReplaceFile,
     RewriteSegments,
+    RollSegment,
     SetAside,
 )
 
@@ -28,6 +30,7 @@ ACTIONS: Final[dict[type[Change], Action[Any]]] = {
     MendLog: Mend(),
     SetAside: Aside(),
     ReplaceFile: Replace(),
+    RollSegment: Roll(),
     ChangeLines: Lines(),
 }
 """In the order in which a reader is told of them."""

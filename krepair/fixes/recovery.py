@@ -1,0 +1,596 @@
+"""Pre-recovery: what an unclean start would do to the segments above the recovery points, done and verified before it.
+
+It decides nothing that the other fixes do not decide: from the segment that holds the recovery point on, it takes what
+``tail``, ``index`` and ``snapshots`` work out, and the epochs as a recovery appends them. New are an empty segment at
+the log end, so that nothing else is left to recover, and the line of the recovery point, which is raised last of all.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from krepair.checks.recovery_time import recovery_seconds, recovery_text
+from krepair.durable.tree import Tree
+from krepair.errors import RefusedError, UsageError
+from krepair.fixes import recovery_staging
+from krepair.fixes.damage import damages_of, look_at_damage, unmapped
+from krepair.fixes.epochs import read_epochs_file
+from krepair.fixes.files import RECOVERED
+from krepair.fixes.fix import Fix, Proposal, Purpose
+from krepair.fixes.gates import why_untouched
+from krepair.fixes.ground import Ground, place_of
+from krepair.fixes.index import index_changes, look_at_indexes, read_logs_and_indexes
+from krepair.fixes.logs import parts_after, read_logs_after
+from krepair.fixes.second_readings import Applied, Job
+from krepair.fixes.snapshot_state import see_snapshots, state_rules, target_of
+from krepair.fixes.staging import Staging, Work
+from krepair.fixes.survey import LogFacts, Sight, Survey
+from krepair.fixes.tail import TAIL_SEEN, decide
+from krepair.formats import producer_snapshot
+from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from krepair.journal.fence import standing_fences
+from krepair.logdir.fingerprint import digest_bytes
+from krepair.logdir.reading import why as why_unreadable
+from krepair.logdir.values import LogDir, Partition
+from krepair.options import Options
+from krepair.pipeline.jobs import INSPECT_TXN
+from krepair.pipeline.txn_indexes import TxnItem
+from krepair.plan.effects import bases_touched, changes_logs
+from krepair.plan.model import (
+    Change,
+    ChangedLine,
+    ChangeLines,
+    KeepOriginal,
+    ReplaceFile,
+    RollSegment,
+)
+from krepair.rules import epochs
+from krepair.rules.epochs import EpochReason, clears_history, epochs_of_log, writes_epoch_zero
+from krepair.rules.model import LeftAlone, SegmentFacts
+from krepair.rules.recovery import epochs_after_recovery, floor_of, why_not_rolled
+from krepair.rules.snapshots import SeenSnapshots, SnapshotReason
+
+CLEAN = (
+    "the broker was stopped cleanly: its next start recovers nothing, so there is nothing to do beforehand"
+)
+_CONTRADICTIONS = frozenset({EpochReason.CONTRADICTED, EpochReason.DISORDER, EpochReason.NEGATIVE})
+_FEW = 3
+
+
+class Recovered(NamedTuple):
+    """What is planned for one partition.
+
+    Attributes:
+        changes: in the order in which they are carried out.
+        line: of the recovery point, None if it stays.
+        log_end: offset at which the log will end, 0 if it is not known.
+        before: bytes that a start would read of it.
+        batches: in them.
+        after: bytes that it will read.
+        notes: for the reviewer.
+        left: why it is left alone, or None.
+    """
+
+    changes: tuple[Change, ...] = ()
+    line: ChangedLine | None = None
+    log_end: int = 0
+    before: int = 0
+    batches: int = 0
+    after: int = 0
+    notes: tuple[str, ...] = ()
+    left: LeftAlone | None = None
+
+
+RECOVERY_SEEN: Sight[Recovered] = Sight("what an unclean start would recover")
+
+
+class Recovery(Fix):
+    """After an unclean stop: the work of the next start is done before it, and the recovery points are raised."""
+
+    name = "recovery"
+    after = ("leftovers", "markers", "tail", "epochs", "snapshots", "index")
+    mends = frozenset({RECOVERED})
+
+    def best_way(self, surveys: Sequence[Survey]) -> str:
+        """Nothing, where no partition has anything to win."""
+        seen = (survey.seen(RECOVERY_SEEN) for survey in surveys)
+        return self.name if any(one is not None and one.before > one.after for one in seen) else ""
+
+    def check_options(self, options: Options) -> None:
+        """Without this fix nothing is rolled.
+
+        Raises:
+            UsageError: ``--no-roll`` without ``--fix recovery``.
+        """
+        if not options.roll and not self.is_asked(options.fixes):
+            raise UsageError(
+                "--no-roll: means nothing without --fix recovery",
+                next_command="krepair plan LOGDIR --fix recovery --no-roll --out PLAN",
+            )
+
+    def reads_whole(self, partition: Partition, way: str) -> bool:
+        """What is above the recovery point, which is not known here."""
+        del way
+        return bool(partition.segments)
+
+    def look(self, ground: Ground, surveys: Sequence[Survey], purpose: Purpose) -> None:
+        """Read the segments that a start would recover, in one job, and work out what it would leave.
+
+        Raises:
+            RefusedError: a fence of an unfinished plan is up: it has lowered a recovery point.
+        """
+        if ground.view.clean_shutdown:
+            if purpose == "plan":
+                for survey in surveys:
+                    survey.put(RECOVERY_SEEN, Recovered(notes=(f"recovery: {CLEAN}",)))
+            return
+        if purpose == "check":
+            for survey in surveys:
+                _look_at_gain(ground, survey)
+            return
+        refuse_standing_fences(ground.view)
+        ranges = [Range(ground, survey) for survey in surveys if survey.partition.segments]
+        for step in (_read, _cut, _measure, _see_snapshots, _see_aborts):
+            step(ground, [one for one in ranges if one.left is None and one.wins])
+        for one in ranges:
+            one.survey.put(RECOVERY_SEEN, one.outcome())
+
+    def propose(self, ground: Ground, survey: Survey) -> Proposal:
+        """The files of the range as a recovery would leave them, and the new segment."""
+        del ground
+        seen = survey.seen(RECOVERY_SEEN) or Recovered()
+        note = "" if seen.left is None else f"recovery: its recovery point stays: {seen.left.why}"
+        return Proposal(
+            changes=seen.changes, notes=seen.notes, left=seen.left, left_note=note, log_end=seen.log_end
+        )
+
+    def propose_root(self, ground: Ground) -> Proposal:
+        """The lines of the recovery points, in the order of the partitions."""
+        seen = [one for survey in ground.surveys.values() if (one := survey.seen(RECOVERY_SEEN)) is not None]
+        raised = [one for one in seen if one.line is not None]
+        if not raised:
+            return Proposal()
+        file = ground.view.recovery_point.file
+        text = _sums(raised)
+        change = ChangeLines(
+            change_id=f"./{RECOVERY_POINT_CHECKPOINT}",
+            name=RECOVERY_POINT_CHECKPOINT,
+            rule=RECOVERED,
+            lines=tuple(one.line for one in raised if one.line is not None),
+            size_before=-1 if file is None else file.size,
+            reason=text,
+            undo=KeepOriginal(),
+        )
+        return Proposal(root_changes=(change,), notes=(f"recovery: {text}",))
+
+    def owns(self, change: Change) -> bool:
+        """All that makes a partition ready for a start, but for cut logs."""
+        return isinstance(change, ReplaceFile | RollSegment | ChangeLines) and change.rule == RECOVERED
+
+    def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
+        """See ``krepair.fixes.recovery_staging``."""
+        recovery_staging.stage(work, stagings)
+
+    def second_readings(self, applied: Applied, change: Change) -> Iterator[Job]:
+        """Epochs, producers and aborted transactions are held against the logs."""
+        return recovery_staging.second_readings(applied, change)
+
+    def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
+        """Every segment that is no longer read is read again; every small file is held against the logs."""
+        recovery_staging.verify(work, stagings)
+        super().verify(work, [staging for staging in stagings if staging.partition is not None])
+
+
+RECOVERY = Recovery()
+
+
+def refuse_standing_fences(view: LogDir) -> None:
+    """Refuse while any fence is up.
+
+    Raises:
+        RefusedError: one is.
+    """
+    with Tree(view.path, view.inode) as tree:
+        places = standing_fences(tree, view.path)
+    if places:
+        raise RefusedError(
+            f"{places[0]}: the fence of an unfinished plan is up, and has lowered a recovery point; end that plan",
+            next_command=f"krepair undo {shlex.quote(view.path)}",
+        )
+
+
+def _look_at_gain(ground: Ground, survey: Survey) -> None:
+    """For ``check``, which has read everything: how many bytes a start would read that it need not read."""
+    one = Range(ground, survey)
+    if one.left is None and one.wins and not any(facts.summary.damage for facts in survey.segments[:-1]):
+        survey.put(RECOVERY_SEEN, Recovered(before=one.before))
+
+
+def _sums(raised: Sequence[Recovered]) -> str:
+    before, after = sum(one.before for one in raised), sum(one.after for one in raised)
+    seconds = recovery_seconds(before, sum(one.batches for one in raised))
+    return (
+        f"the next start would read {before} bytes of {len(raised)} partitions ({recovery_text(seconds)}, one recovery "
+        f"thread); afterwards it reads {after}"
+    )
+
+
+class Range:
+    """One partition from the segment on that holds its recovery point, while it is worked out.
+
+    Attributes:
+        survey: of the partition.
+        part: a survey of the range alone.
+        floor: base offset of its first segment.
+        point: the line as it is, None if there is none.
+        left: why it is left alone, or None.
+        log_end: offset at which the log will end.
+        roll: whether it gets a new segment.
+        changes: worked out so far.
+        notes: for the reviewer.
+    """
+
+    def __init__(self, ground: Ground, survey: Survey) -> None:
+        partition = survey.partition
+        self.survey = survey
+        self.view = ground.view
+        self.key = (partition.topic, partition.number)
+        points = ground.view.recovery_point.offsets
+        self.point: int | None = points.get(self.key)
+        found = floor_of([segment.base_offset for segment in partition.segments], self.point or 0)
+        self.floor = 0 if found is None else found
+        segments = tuple(one for one in partition.segments if one.base_offset >= self.floor)
+        self.part = Survey(
+            partition._replace(segments=segments), survey.settings, high_watermark=survey.high_watermark
+        )
+        self.before = sum(segment.log.size for segment in segments)
+        self.changes: list[Change] = []
+        self.notes: list[str] = []
+        self.log_end = 0
+        self.snapshot: ReplaceFile | None = None
+        self.removed: list[ReplaceFile] = []
+        self.aborts: list[ReplaceFile] = []
+        self.epochs: ReplaceFile | None = None
+        self.not_rolled = why_not_rolled(partition.topic, ground.version) if ground.options.roll else ""
+        self.roll = ground.options.roll and not self.not_rolled
+        self.left = self._why_left()
+
+    def _why_left(self) -> LeftAlone | None:
+        partition, checkpoint = self.survey.partition, self.view.recovery_point
+        untouched = why_untouched(partition, self.survey.settings)
+        if untouched:
+            return LeftAlone("untouched", untouched)
+        marked = [one.folder for one in self.view.marked if (one.topic, one.number) == self.key]
+        odd = [one.name for one in self.view.foreign if one.name == RECOVERY_POINT_CHECKPOINT]
+        lines = [one for one in checkpoint.lines.entries if (one.topic, one.partition) == self.key]
+        if marked:
+            return LeftAlone("marked-folder", f"{marked[0]} has the same line in {RECOVERY_POINT_CHECKPOINT}")
+        if odd:
+            return LeftAlone("special-file", f"{RECOVERY_POINT_CHECKPOINT} is no regular file")
+        if checkpoint.damage or len(lines) > 1:
+            text = (
+                f"{RECOVERY_POINT_CHECKPOINT} is damaged"
+                if checkpoint.damage
+                else "it has two recovery points"
+            )
+            return LeftAlone("checkpoint", text, "krepair plan LOGDIR --fix checkpoints --out PLAN")
+        if any(
+            special.name.endswith((".log", ".index", ".timeindex", ".txnindex"))
+            for special in partition.specials
+        ):
+            return LeftAlone("special-file", "one of its files is no regular file", damaged=True)
+        return None
+
+    @property
+    def wins(self) -> bool:
+        """Whether a start would read less of it afterwards."""
+        return self.before > (0 if self.roll else self.part.partition.segments[-1].log.size)
+
+    def leave(self, code: str, text: str, fix: str = "") -> None:
+        """Leave the partition as it is."""
+        command = f"krepair plan LOGDIR --fix {fix} --out PLAN" if fix else ""
+        self.left = self.left or LeftAlone(code, text, command)
+
+    @property
+    def all_changes(self) -> list[Change]:
+        """Those of the fixes before, and those of the range."""
+        return [*self.survey.changes, *self.changes]
+
+    # -- what comes of it
+
+    def outcome(self) -> Recovered:
+        """The changes, their order, and what is told."""
+        if self.left is not None:
+            return Recovered(left=self.left)
+        folder = self.survey.partition.folder
+        if not self.wins:
+            text = self.not_rolled or "the next start reads nothing that it need not"
+            return Recovered(notes=(f"recovery: {text}",))
+        if self.not_rolled:
+            self.notes.append(f"recovery: {self.not_rolled}; its active segment is still read")
+        taken = {change.name for change in self.survey.changes if isinstance(change, ReplaceFile)}
+        indexes, _ = index_changes(self.part, bases_touched(self.all_changes))
+        small = [self.epochs, self.snapshot, *self.removed, *indexes, *self.aborts]
+        made: list[Change] = [
+            replace(one, rule=RECOVERED) for one in small if one is not None and one.name not in taken
+        ]
+        made += self.changes
+        last = self.part.segments_after[-1]
+        size = last.summary.valid_bytes
+        if self.roll and size:
+            made.append(
+                RollSegment(
+                    change_id=f"{folder}/{self.log_end:020d}",
+                    base_offset=self.log_end,
+                    rule=RECOVERED,
+                    reason="with it, what is before it is no longer read at a start",
+                    undo=KeepOriginal(),
+                )
+            )
+        topic, number = self.key
+        line = ChangedLine(topic=topic, partition=number, old=self.point, new=self.log_end)
+        after = 0 if self.roll else size
+        return Recovered(
+            changes=tuple(made),
+            line=line if line.old != line.new else None,
+            log_end=self.log_end,
+            before=self.before,
+            batches=sum(facts.summary.batches for facts in self.part.segments),
+            after=after,
+            notes=(self._told(after), *self.notes),
+        )
+
+    def _told(self, after: int) -> str:
+        mark = self.survey.high_watermark
+        valid = sum(facts.summary.valid_bytes for facts in self.part.segments_after)
+        text = (
+            f"recovery: recovery point {'missing' if self.point is None else self.point}, log end {self.log_end}, "
+            f"high watermark {'unknown' if mark < 0 else mark}, {self.before - valid} bytes cut; a start would read "
+            f"{self.before} bytes of {len(self.part.segments)} segments, afterwards {after}"
+        )
+        if mark > self.log_end:
+            text += f"; committed records are missing here: offsets {self.log_end} to {mark - 1}"
+            text += "; let another replica lead"
+        return text
+
+
+# -- the steps, each for all partitions
+
+
+def _read(ground: Ground, ranges: Sequence[Range]) -> None:
+    """Every batch of the ranges, and their indexes; what earlier fixes have read is not read again."""
+    unread = [one for one in ranges if one.survey.log is None]
+    read_logs_and_indexes(ground, [one.part for one in unread], "regenerate", include_active=True)
+    known = [one for one in ranges if one.survey.log is not None]
+    for one in known:
+        one.part.log = _from(one.survey.log, one.floor)
+    look_at_indexes(ground, [one.part for one in known], "regenerate", include_active=True)
+    for one in ranges:
+        one.part.log_after = _from(one.survey.log_after, one.floor)
+        for facts in one.part.segments:
+            one.survey.digests[f"{facts.base_offset:020d}.log"] = facts.summary.headers
+        problem = one.part.log.problem if one.part.log is not None else None
+        if problem is not None and problem.code != "txnindex-damage":
+            one.left = problem
+        elif len(one.part.segments) != len(one.part.partition.segments):
+            one.leave("unreadable", "not all of its segments could be read")
+
+
+def _from(log: LogFacts | None, floor: int) -> LogFacts | None:
+    if log is None:
+        return None
+    return log._replace(segments=tuple(one for one in log.segments if one.base_offset >= floor))
+
+
+def _cut(ground: Ground, ranges: Sequence[Range]) -> None:
+    """Torn tails are cut; of a partition with other damage nothing changes."""
+    look_at_damage(ground, [one.part for one in ranges if not changes_logs(one.survey.changes)])
+    torn = []
+    for one in ranges:
+        if changes_logs(one.survey.changes):
+            if any(facts.summary.damage for facts in one.part.segments_after):
+                one.leave("damage", "damage is left in what a start would read", "tail,recovery")
+            continue
+        damages = damages_of(ground.view, one.part)
+        other = next((each for each in damages if not each.torn), None)
+        if unmapped(one.part):
+            one.leave("damage", unmapped(one.part), "tail,recovery")
+        elif other is not None:
+            text = f"{other.base_offset:020d}.log at position {other.range.start}: {other.rule}: {other.range.text}"
+            one.leave("damage", f"{text}; --fix tail names the consent that it needs", "tail,recovery")
+        elif damages:
+            torn.append(one)
+    decide(ground, [one.part for one in torn])
+    for one in torn:
+        seen = one.part.seen(TAIL_SEEN)
+        if seen is None or not seen.changes:
+            text = (
+                seen.left.why if seen is not None and seen.left is not None else "its torn tail cannot be cut"
+            )
+            one.leave("damage", text if seen is None else "; ".join([text, *seen.notes]))
+            continue
+        one.changes += seen.changes
+        one.part.changes += seen.changes
+    read_logs_after(ground, [one.part for one in torn if one.left is None])
+
+
+def _measure(ground: Ground, ranges: Sequence[Range]) -> None:
+    """Where each log ends, and whether anything speaks against it; and its leader epochs."""
+    for one in ranges:
+        segments = one.part.segments_after
+        ends = [max(facts.base_offset, facts.summary.last_offset + 1) for facts in segments]
+        one.log_end = ends[-1]
+        bases = [facts.base_offset for facts in segments[1:]]
+        start = ground.view.log_start.offsets.get(one.key, 0)
+        if any(end > base for end, base in zip(ends, bases, strict=False)):
+            one.leave("overlap", "two of its segments have the same offsets")
+        elif (one.point or 0) > one.log_end:
+            text = f"its recovery point {one.point} is past its log end {one.log_end}"
+            one.leave("checkpoint", text, "checkpoints")
+        elif start > one.log_end:
+            text = f"its log start {start} is past its log end {one.log_end}: the start deletes every segment"
+            one.leave("checkpoint", text, "checkpoints")
+        else:
+            _see_epochs(ground, one, segments)
+
+
+def _see_epochs(ground: Ground, one: Range, segments: Sequence[SegmentFacts]) -> None:
+    partition = one.survey.partition
+    if any(
+        isinstance(each, ReplaceFile) and each.name == LEADER_EPOCH_CHECKPOINT for each in one.survey.changes
+    ):
+        return
+    data, wrong = read_epochs_file(partition)
+    recorded = epochs.read_recorded(data)
+    log = epochs_of_log(segments, one.floor, compacted=one.survey.settings.compacts)
+    zero = writes_epoch_zero(ground.version)
+    merged = epochs.merge_epochs(recorded, log, ground.version)
+    contradicted = [each.text for each in merged.decisions if each.reason in _CONTRADICTIONS]
+    if wrong or recorded.damage or clears_history(segments) or contradicted:
+        text = wrong or (f"{LEADER_EPOCH_CHECKPOINT} is damaged" if recorded.damage else "")
+        text = (
+            text
+            or "; ".join(contradicted[:_FEW])
+            or "older messages follow newer ones, which clears its epochs"
+        )
+        one.leave("epochs", text, "epochs,recovery")
+        return
+    after = epochs_after_recovery(recorded.entries, log.rises, one.log_end, with_zero=zero)
+    if after == recorded.entries:
+        return
+    new = epochs.MergedEpochs(after, (), needed=True).data
+    file = partition.leader_epoch_checkpoint
+    if data is not None:
+        one.survey.digests[LEADER_EPOCH_CHECKPOINT] = digest_bytes(data)
+    one.epochs = _replaced(
+        one,
+        LEADER_EPOCH_CHECKPOINT,
+        -1 if file is None else file.size,
+        new,
+        f"{len(after)} entries: a recovery appends the epochs of the batches that it reads",
+    )
+
+
+def _replaced(one: Range, name: str, size_before: int, data: bytes, reason: str) -> ReplaceFile:
+    return ReplaceFile(
+        change_id=f"{one.survey.partition.folder}/{name}",
+        name=name,
+        method="regenerate",
+        rule=RECOVERED,
+        size_before=size_before,
+        size_after=len(data),
+        digest_after=digest_bytes(data),
+        reason=reason,
+        undo=KeepOriginal(),
+    )
+
+
+def _see_snapshots(ground: Ground, ranges: Sequence[Range]) -> None:
+    """The producers at each log end, from the newest snapshot at or below the range on, as a recovery does."""
+    settings = ground.settings
+    rules = state_rules(
+        ground.options.broker_version,
+        ground.options.now_ms,
+        settings.producer_id_expiration_ms,
+        settings.transactional_id_expiration_ms,
+    )
+    targets = []
+    for one in ranges:
+        partition = one.survey.partition
+        facts = one.survey.segments_after or one.part.segments_after
+        target = target_of(ground.view, partition, place_of(ground.view, partition), facts, one.all_changes)
+        usable = [each for each in target.snapshots if not one.floor < each.offset <= one.log_end]
+        targets.append(target._replace(snapshots=tuple(usable)))
+    found = see_snapshots(targets, rules, ground.engine, ground.progress, clean=False, always=True)
+    for one, seen in zip(ranges, found, strict=True):
+        if seen is None or seen.left or seen.data is None or seen.log_end != one.log_end:
+            one.leave(
+                "producers", f"its producers cannot be told: {seen.left if seen else 'no log'}", "snapshots"
+            )
+        else:
+            _take_snapshots(one, seen)
+
+
+def _take_snapshots(one: Range, seen: SeenSnapshots) -> None:
+    folder, data = one.survey.partition.folder, seen.data or b""
+    there = next((each for each in one.survey.partition.snapshots if each.offset == one.log_end), None)
+    counted = f"{seen.producers} producers, {seen.open_transactions} of them with an open transaction"
+    opened = producer_snapshot.table(data)
+    name = f"{one.log_end:020d}.snapshot"
+    if one.log_end > seen.bases[0]:
+        reason = f"{counted}, at the log end"
+        one.snapshot = _replaced(one, name, -1 if there is None else there.file.size, data, reason)
+    if there is not None and recovery_staging.same_bytes(there.file, data):
+        one.snapshot = None
+    one.removed = [
+        ReplaceFile(
+            change_id=f"{folder}/{file.name}",
+            name=file.name,
+            method="remove",
+            rule=RECOVERED,
+            size_before=file.size,
+            size_after=-1,
+            digest_after="",
+            reason=reason.value,
+            undo=KeepOriginal(),
+        )
+        for file, reason in seen.judged.wrong
+        if reason is SnapshotReason.PAST_END
+    ]
+    waiting = int((opened[:, -1] >= 0).sum())
+    if waiting:
+        one.notes.append(
+            f"recovery: {waiting} transactions are open at its log end, as after any crash: read_committed stops there "
+            "until they are ended"
+        )
+
+
+def _see_aborts(ground: Ground, ranges: Sequence[Range]) -> None:
+    """The transaction indexes of the ranges, held against a replay from where the first open transaction began."""
+    chosen = [one for one in ranges if _has_transactions(one)]
+    items = []
+    for one in chosen:
+        partition = one.survey.partition
+        try:
+            start = recovery_staging.replayed_from(partition, one.floor)
+        except OSError as error:
+            one.leave("unreadable", f"a producer snapshot could not be read: {why_unreadable(error)}")
+            start = one.floor
+        parts = [part for part in parts_after(partition, one.all_changes) if part.base_offset >= start]
+        items.append(
+            TxnItem(
+                place=place_of(ground.view, partition),
+                segments=tuple((part.base_offset, part.size) for part in parts),
+                present=tuple(part.base_offset for part in parts if part.segment.txn_index),
+            )
+        )
+    for index, result in ground.engine.run(INSPECT_TXN, items):
+        one = chosen[index]
+        touched = bases_touched(one.all_changes)
+        if result.failure:
+            one.leave("unreadable", result.why)
+        one.aborts = [
+            ReplaceFile(
+                change_id=f"{one.survey.partition.folder}/{each.base_offset:020d}.txnindex",
+                name=f"{each.base_offset:020d}.txnindex",
+                method="regenerate",
+                rule=RECOVERED,
+                size_before=each.size_before,
+                size_after=each.size_after,
+                digest_after=each.digest_after,
+                reason=each.text,
+                undo=KeepOriginal(),
+            )
+            for each in result.problems
+            if each.base_offset >= one.floor and each.base_offset not in touched
+        ]
+
+
+def _has_transactions(one: Range) -> bool:
+    segments = one.part.partition.segments
+    entries = any(segment.txn_index and segment.txn_index.size for segment in segments)
+    return entries or any(len(facts.summary.rows) for facts in one.part.segments)

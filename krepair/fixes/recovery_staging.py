@@ -1,0 +1,377 @@
+"""Pre-recovery at ``apply`` and ``verify``: files made again, logs read from the disk, recovery points raised last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from krepair.durable.medium import sync_file_system
+from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
+from krepair.fixes.epochs import read_epochs_file
+from krepair.fixes.files import file_it_is_like, put_staged
+from krepair.fixes.index import INDEX, stage_indexes
+from krepair.fixes.logs import parts_after
+from krepair.fixes.producers_at_end import newest_snapshot
+from krepair.fixes.second_readings import Applied, Job, aborted_job, epochs_job, gone_job, snapshot_job
+from krepair.fixes.snapshots import is_snapshot, stage_snapshot
+from krepair.fixes.staging import Staging, Work, Wrong
+from krepair.formats.broker_version import version_of
+from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
+from krepair.journal.actions.lines import current_data, lines_of
+from krepair.journal.folder import PartitionFolder
+from krepair.journal.status import ChangeState, status_in
+from krepair.logdir.fingerprint import digest_bytes
+from krepair.logdir.reading import read_whole
+from krepair.logdir.values import FileRef, Partition
+from krepair.pipeline.items import Place
+from krepair.pipeline.jobs import READ_RECOVERED
+from krepair.pipeline.readings.recovered import RecoveredItem
+from krepair.plan.actions.table import action_of
+from krepair.plan.effects import changes_logs, log_effect
+from krepair.plan.facts import segment_bases
+from krepair.plan.figures import setting
+from krepair.plan.model import Change, ChangeLines, PartitionPlan, Plan, ReplaceFile, RollSegment
+from krepair.rules import epochs
+from krepair.rules.checkpoint_lines import Line, lines_in, with_lines
+from krepair.rules.epochs import epochs_of_log, writes_epoch_zero
+from krepair.rules.recovery import epochs_after_recovery, floor_of
+
+_MADE = frozenset({ChangeState.COMMITTED, ChangeState.PURGED})
+
+
+def same_bytes(file: FileRef, data: bytes) -> bool:
+    """Whether a file holds these bytes; one that cannot be read does not."""
+    try:
+        return read_whole(file.path, len(data) + 1) == data
+    except OSError:
+        return False
+
+
+def replayed_from(partition: Partition, floor: int) -> int:
+    """Base offset of the segment from which transactions are replayed, so that those open at the range are seen whole.
+
+    Raises:
+        OSError: a producer snapshot cannot be read.
+    """
+    offset, producers = newest_snapshot(partition.snapshots, floor)
+    firsts = [one.open_first_offset for one in producers if one.open_first_offset >= 0]
+    start = floor_of([one.base_offset for one in partition.segments], min([max(offset, 0), *firsts]))
+    return floor if start is None else min(start, floor)
+
+
+def line_of(plan: Plan, part: PartitionPlan) -> Line | None:
+    """The line of its recovery point that a plan raises, None if it raises none."""
+    changes = () if plan.root is None else plan.root.changes
+    for change in changes:
+        if isinstance(change, ChangeLines):
+            for line in lines_of(change):
+                if (line.topic, line.partition) == (part.topic, part.partition):
+                    return line
+    return None
+
+
+def floor_in(plan: Plan, part: PartitionPlan) -> int:
+    """Base offset of the first segment that is recovered, as the plan has it."""
+    line = line_of(plan, part)
+    return floor_of(segment_bases(part.files), (line.old or 0) if line is not None else 0) or 0
+
+
+# -- apply
+
+
+def stage(work: Work, stagings: Sequence[Staging]) -> None:
+    """Make the files of partitions again, and write out and read their logs; or raise the lines in the root."""
+    partitions = [staging for staging in stagings if staging.partition is not None]
+    _settle(work, partitions)
+    able = [staging for staging in partitions if staging.problem is None]
+    for staging in able:
+        with staging.taking_problems():
+            staging.folder.make_private_folders()
+            for change in staging.changes:
+                _stage_one(work, staging, change)
+    indexes = [(staging, staging.only(*filter(_is_index, staging.changes))) for staging in able]
+    wanted = [(staging, part) for staging, part in indexes if part.changes and staging.problem is None]
+    stage_indexes(work, [part for _, part in wanted], lambda part: _replayed(work, part))
+    for staging, part in wanted:
+        staging.problem, staging.unsynced = part.problem, staging.unsynced or part.unsynced
+    for staging in stagings:
+        if staging.partition is None:
+            with staging.taking_problems():
+                staging.folder.make_private_folders()
+                for change in staging.changes:
+                    assert isinstance(change, ChangeLines)
+                    _stage_lines(work, staging, change)
+
+
+def _is_index(change: Change) -> bool:
+    return isinstance(change, ReplaceFile) and change.method != "remove" and change.name.endswith("index")
+
+
+def _replayed(work: Work, staging: Staging) -> int:
+    return replayed_from(staging.listed, floor_in(work.plan, staging.plan))
+
+
+def _stage_one(work: Work, staging: Staging, change: Change) -> None:
+    like = staging.listed.segments[-1].log.path
+    floor = floor_in(work.plan, staging.plan)
+    if isinstance(change, RollSegment):
+        for name in change.names:
+            put_staged(work, staging, name, b"", like)
+    elif isinstance(change, ReplaceFile) and change.method != "remove":
+        if change.name == LEADER_EPOCH_CHECKPOINT:
+            like = file_it_is_like(staging.folder, staging.listed, change.name)
+            put_staged(work, staging, change.name, _epochs_again(work, staging, change, floor), like)
+        elif is_snapshot(change.name):
+            work.all_facts(staging, floor)
+            stage_snapshot(work, staging, change, newest_at=floor)
+
+
+def _epochs_again(work: Work, staging: Staging, change: ReplaceFile, floor: int) -> bytes:
+    """The bytes that the change writes, worked out again.
+
+    Raises:
+        StalePlanError: they are not those of the plan.
+    """
+    segments = work.all_facts(staging, floor)
+    data, wrong = read_epochs_file(staging.listed)
+    recorded = epochs.read_recorded(data)
+    zero = writes_epoch_zero(version_of(work.plan.policy.broker_version))
+    rises = epochs_of_log(segments, floor, compacted=False).rises
+    after = epochs_after_recovery(recorded.entries, rises, staging.plan.log_end_offset, with_zero=zero)
+    new = epochs.MergedEpochs(after, (), needed=True).data
+    if wrong or (len(new), digest_bytes(new)) != (change.size_after, change.digest_after):
+        raise StalePlanError(
+            f"{staging.folder.at(change.name)}: the entries worked out anew are not the plan's {wrong}".rstrip()
+        )
+    return new
+
+
+def _settle(work: Work, stagings: Sequence[Staging]) -> None:
+    """Write out what is there of the ranges, drop it from the page cache, and read it; before anything is changed."""
+    wanted = [one for one in stagings if one.plan.folder not in work.settled and line_of(work.plan, one.plan)]
+    if not wanted:
+        return
+    problems = _read_ranges(work, [(one.plan, one.listed) for one in wanted], settle=True, audit=False)
+    for staging in wanted:
+        found = problems.get(staging.plan.folder)
+        if found:
+            staging.problem = staging.problem or VerifyFailedError(f"{staging.folder.path}: {found[0]}")
+        elif not changes_logs(staging.plan.changes):
+            work.settled.add(staging.plan.folder)
+
+
+def _read_ranges(
+    work: Work, parts: Sequence[tuple[PartitionPlan, Partition]], *, settle: bool, audit: bool
+) -> dict[str, list[str]]:
+    """What a reading has against the ranges of partitions, by folder.
+
+    Args:
+        work: what reads.
+        parts: of the plan, and as listed.
+        settle: whether all is written out first, and read from the disk.
+        audit: whether the changes are made already, so that indexes are true and torn tails cut.
+    """
+    items: list[RecoveredItem] = []
+    folders: list[str] = []
+    barrier = settle and not sync_file_system(work.disk.tree, work.view.path)
+    for part, partition in parts:
+        some = _items(work.plan, part, partition, barrier=barrier, settle=settle, audit=audit)
+        items += some
+        folders += [part.folder] * len(some)
+    problems: dict[str, list[str]] = {}
+    work.progress.start("read again", sum(item.log_bytes for item in items))
+    for index, result in work.engine.run(READ_RECOVERED, items):
+        work.progress.advance(items[index].log_bytes)
+        work.bytes_read += result.bytes
+        if result.problems:
+            problems.setdefault(folders[index], []).extend(result.problems)
+    work.progress.finish()
+    return problems
+
+
+def _items(
+    plan: Plan, part: PartitionPlan, partition: Partition, *, barrier: bool, settle: bool, audit: bool
+) -> list[RecoveredItem]:
+    floor = floor_in(plan, part)
+    left = [one for one in parts_after(partition, part.changes) if one.base_offset >= floor]
+    small = [one.name for one in partition.files() if not one.name.endswith(".log")]
+    stems = {f"{one.base_offset:020d}" for one in left}
+    items = []
+    for number, one in enumerate(left):
+        last = number == len(left) - 1
+        own = [name for name in small if name.startswith(f"{one.base_offset:020d}.")]
+        others = [name for name in small if name.partition(".")[0] not in stems] if last else []
+        items.append(
+            RecoveredItem(
+                place=Place(
+                    host=plan.host, log_dir=plan.log_dir, log_dir_inode=plan.log_dir_inode, folder=part.folder
+                ),
+                base_offset=one.base_offset,
+                log_bytes=one.size,
+                log_end=part.log_end_offset if last else left[number + 1].base_offset,
+                exact=last,
+                interval_bytes=int(setting(plan.policy, part.topic, "index.interval.bytes")),
+                files=(*own, *others) if settle else (),
+                settle=settle,
+                barrier=barrier,
+                audit=audit,
+            )
+        )
+    return items
+
+
+def _stage_lines(work: Work, staging: Staging, change: ChangeLines) -> None:
+    """Raise the points of the partitions of which everything else is made and on the disk; the others stay.
+
+    Raises:
+        RefusedError: there is none.
+        StalePlanError: a line is not as it was planned.
+        OSError: a file could not be read or written.
+    """
+    ready = _ready(work, change)
+    lines = [line for line in lines_of(change) if (line.topic, line.partition) in ready]
+    if not lines:
+        raise RefusedError(
+            f"{staging.folder.at(change.name)}: no partition is ready, so no recovery point is raised"
+        )
+    made = with_lines(current_data(staging.folder, change), lines)
+    if made is None:
+        raise StalePlanError(
+            f"{staging.folder.at(change.name)}: its lines are not those that the plan changes"
+        )
+    path = staging.folder.at(change.name)
+    like = path if work.disk.tree.is_there(path) else _neighbour(work)
+    put_staged(work, staging, change.name, made, like)
+
+
+def _neighbour(work: Work) -> str:
+    """A file of the root whose owner and mode a checkpoint that was not there takes over."""
+    view = work.view
+    known = [one.file for one in (view.high_watermark, view.log_start, view.cleaner) if one.file is not None]
+    known += [view.meta_properties] if view.meta_properties is not None else []
+    logs = [one.segments[-1].log for one in view.partitions if one.segments]
+    return (known or logs)[0].path
+
+
+def _ready(work: Work, change: ChangeLines) -> set[tuple[str, int]]:
+    """Partitions of which every change is made, whose logs are as planned, on the disk, and read from there."""
+    wanted = {(line.topic, line.partition) for line in lines_of(change)}
+    listed = {one.folder: one for one in work.view.partitions}
+    parts = []
+    for part in work.plan.partitions:
+        if (part.topic, part.partition) in wanted:
+            why = _why_not_ready(work, part, listed.get(part.folder))
+            if why:
+                work.wrong.append(Wrong(part.folder, "", f"its recovery point stays: {why}"))
+            else:
+                parts.append((part, listed[part.folder]))
+    unsettled = [(part, one) for part, one in parts if part.folder not in work.settled]
+    problems = _read_ranges(work, unsettled, settle=True, audit=True) if unsettled else {}
+    for folder, found in problems.items():
+        work.wrong.append(Wrong(folder, "", f"its recovery point stays: {found[0]}"))
+    work.settled |= {part.folder for part, _ in parts if part.folder not in problems}
+    return {(part.topic, part.partition) for part, _ in parts if part.folder not in problems}
+
+
+def _why_not_ready(work: Work, part: PartitionPlan, partition: Partition | None) -> str:
+    if partition is None or partition.unreadable:
+        return "it is gone, or cannot be read"
+    folder = PartitionFolder(work.disk, work.plan.log_dir, part.folder, work.plan.plan_id)
+    try:
+        states = status_in(folder, part)
+    except KrepairError as error:
+        return error.message
+    except OSError as error:
+        return f"{error.filename}: {error.strerror}"
+    missing = next((name for name, state in states.items() if state not in _MADE), "")
+    if missing:
+        return f"{missing} is not applied"
+    return _changed_log(part, partition)
+
+
+def _changed_log(part: PartitionPlan, partition: Partition) -> str:
+    """The first log that is not as it was planned, of those that no change touches; or empty."""
+    effects = [log_effect(change) for change in part.changes]
+    touched = {base for effect in effects for base in (*effect.segments, *effect.ranges)}
+    here = {segment.base_offset: segment.log for segment in partition.segments}
+    for file in part.files:
+        stem, _, suffix = file.name.partition(".")
+        if suffix != "log" or not stem.isdigit() or int(stem) in touched:
+            continue
+        log = here.get(int(stem))
+        if log is None:
+            continue  # compacted away by another change, which is made
+        if (log.size, log.mtime_ns) != (file.size, file.mtime_ns) and not _makes(part, log.name):
+            return f"{file.name} changed since the plan was made"
+    return ""
+
+
+def _makes(part: PartitionPlan, name: str) -> bool:
+    """Whether a change of the partition makes a file."""
+    return any(name in action_of(change).touches(change).names for change in part.changes)
+
+
+# -- verify
+
+
+def second_readings(applied: Applied, change: Change) -> Iterator[Job]:
+    """Of the small files; ``Recovery.verify`` reads the logs."""
+    floor = floor_in(applied.plan, applied.part)
+    if not isinstance(change, ReplaceFile):
+        return
+    if change.method == "remove":
+        yield gone_job(applied, (change.name,))
+    elif change.name == LEADER_EPOCH_CHECKPOINT:
+        yield epochs_job(applied, change, floor)
+    elif is_snapshot(change.name):
+        yield snapshot_job(applied, change, floor)
+    elif change.name.endswith(".txnindex"):
+        yield aborted_job(applied, change.name, applied.logs_before_compaction()[0])
+
+
+def verify(work: Work, stagings: Sequence[Staging]) -> None:
+    """Indexes and new segments of partitions; of the root the lines, and the logs of those that were raised."""
+    for staging in stagings:
+        if staging.partition is None:
+            for change in staging.changes:
+                assert isinstance(change, ChangeLines)
+                _verify_lines(work, staging, change)
+            continue
+        for change in staging.changes:
+            if isinstance(change, RollSegment):
+                work.segments += 1
+                for name in change.names:
+                    found = staging.folder.state(name)
+                    if found is None or found.size:
+                        size = "nothing" if found is None else f"{found.size} bytes"
+                        work.found(staging, change, f"{name}: an empty file was expected, found {size}")
+    INDEX.verify_files(
+        work,
+        [
+            part
+            for staging in stagings
+            if staging.partition is not None
+            and (part := staging.only(*filter(_is_index, staging.changes))).changes
+        ],
+    )
+
+
+def _verify_lines(work: Work, staging: Staging, change: ChangeLines) -> None:
+    work.segments += 1
+    try:
+        data = current_data(staging.folder, change)
+    except OSError as error:
+        work.found_all(staging, error)
+        return
+    raised = lines_in(data, lines_of(change))
+    if not raised:
+        work.found(staging, change, "none of its lines is as the plan makes it")
+    keys = {(line.topic, line.partition) for line in raised}
+    listed = {one.folder: one for one in work.view.partitions}
+    parts = [
+        (part, listed[part.folder])
+        for part in work.plan.partitions
+        if (part.topic, part.partition) in keys and part.folder in listed
+    ]
+    for folder, found in _read_ranges(work, parts, settle=False, audit=True).items():
+        for text in found:
+            work.wrong.append(Wrong(folder, "", text))

@@ -1,0 +1,61 @@
+"""An empty segment at the log end: what the plan layer knows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from krepair.checks.catalogue import RULES
+from krepair.plan.actions.action import ROUNDING_BYTES, Action, Space, Touched, Work
+from krepair.plan.actions.listing import ROLLS
+from krepair.plan.facts import PartitionFacts, segment_name
+from krepair.plan.model import RollSegment
+from krepair.plan.objection import Objection
+
+_LARGEST_OFFSET: Final = 2**63 - 1
+
+
+class Roll(Action[RollSegment]):
+    """Implements ``Action`` for ``RollSegment``."""
+
+    listing = ROLLS
+
+    def touches(self, change: RollSegment) -> Touched:
+        """Its three files; no log that was there."""
+        return Touched((), change.names, ())
+
+    def space(self, change: RollSegment, sizes: Mapping[str, int]) -> Space:
+        """No bytes; three names and inodes."""
+        return Space(made=0, taken_out=0, peak=len(change.names) * ROUNDING_BYTES, log_shrinks=0)
+
+    def work(self, change: RollSegment) -> Work:
+        """Nothing is read."""
+        return Work(stage=0, verify=0, apply=0)
+
+    def review(self, facts: PartitionFacts, change: RollSegment) -> Iterator[Objection]:
+        """The segment begins where the log ends, and nothing has one of its names."""
+        where = change.change_id
+        rule = RULES.get(change.rule)
+        if rule is None or rule.fix not in facts.fixes:
+            yield Objection("RV25", where, f"{change.rule!r} is not a rule that the chosen fixes mend")
+        if where != f"{facts.partition.folder}/{segment_name(change.base_offset, '')}":
+            yield Objection("RV09", where, f"is not segment {change.base_offset} of this folder")
+        end = facts.partition.log_end_offset
+        if change.base_offset != end or not max(facts.bases, default=-1) < end <= _LARGEST_OFFSET:
+            yield Objection("RV30", where, f"the log ends at offset {end}, a segment cannot begin elsewhere")
+        for name in change.names:
+            if name in facts.files:
+                yield Objection("RV30", where, f"{name} is there already")
+
+    def review_all(self, facts: PartitionFacts, changes: Sequence[RollSegment]) -> Iterator[Objection]:
+        """One, and last: what it comes after must be whole before."""
+        if len(changes) > 1 or facts.partition.changes[-1] is not changes[0]:
+            yield Objection("RV30", facts.partition.folder, "a new segment is not the last change")
+
+    def summary(self, changes: Sequence[RollSegment]) -> Iterator[str]:
+        """How many."""
+        yield f"{len(changes)} partitions get an empty segment at their log end."
+
+    def rows(self, change: RollSegment) -> Iterator[tuple[str, ...]]:
+        """One row."""
+        yield (change.change_id, change.rule, f"{change.base_offset:,}", change.reason)

@@ -1,0 +1,52 @@
+"""Pre-recovery of the simple case: planned, applied, verified, started on, taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from krepair.plan.review import review
+from tests.lab.judge import Judge
+from tests.ops.scene import tree
+from tests.recovery.scene import VERSIONS, Verbs, loaded, points_of, started, write_unclean
+
+
+def test_everything_above_the_recovery_point_is_made_ready_and_the_point_is_raised(tmp_path: Path) -> None:
+    path = write_unclean(tmp_path / "logs")
+    before = tree(path)
+    verbs = Verbs(path)
+    plan = verbs.plan()
+    assert review(plan) == []
+    assert points_of(path) == {"t": 250, "o": 0}
+    verbs.apply(plan)
+    assert points_of(path) == {"t": 450, "o": 3}
+    assert verbs.wrong(plan) == []
+    for folder, end in (("t-0", 450), ("o-0", 3)):
+        for suffix in ("log", "index", "timeindex"):
+            assert (path / folder / f"{end:020d}.{suffix}").stat().st_size == 0
+        assert (path / folder / f"{end:020d}.snapshot").exists()
+    assert (path / "t-0" / f"{400:020d}.index").stat().st_size < 4096
+    assert not (path / ".kafka_cleanshutdown").exists()
+    verbs.undo(plan)
+    assert tree(path) == before
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("version", VERSIONS)
+def test_start_after_it_recovers_the_empty_segment_alone_and_serves_what_a_plain_start_serves(
+    version: str, judge: Callable[[str], Judge], tmp_path: Path
+) -> None:
+    plain, ready = write_unclean(tmp_path / "plain"), write_unclean(tmp_path / "ready")
+    verbs = Verbs(ready, broker_version=version)
+    plan = verbs.plan()
+    verbs.apply(plan)
+    assert verbs.wrong(plan) == []
+    said = started(judge(version), ready, tmp_path)
+    assert said.recovered == (450,)
+    assert started(judge(version), plain, tmp_path).recovered == (200, 300, 400)
+    a, b = loaded(judge(version), plain, tmp_path), loaded(judge(version), ready, tmp_path)
+    assert (a.log_end, a.stable_offset) == (b.log_end, b.stable_offset) == (450, 440)
+    assert a.served == b.served
+    assert (a.producers, a.aborted) == (b.producers, b.aborted)
