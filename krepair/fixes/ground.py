@@ -29,6 +29,7 @@ class Ground:
         options: as typed.
         engine: runs jobs.
         progress: told of bytes.
+        beside_broker: whether a broker may be running: then active segments are read as far as they are written.
         surveys: folder -> survey, of every partition that any look came to.
         root: what was seen in the root.
     """
@@ -38,6 +39,7 @@ class Ground:
     options: Options
     engine: Engine
     progress: Progress
+    beside_broker: bool = False
     surveys: dict[str, Survey] = field(default_factory=dict)
     root: Sights = field(default_factory=Sights)
 

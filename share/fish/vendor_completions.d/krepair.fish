@@ -22,6 +22,8 @@ complete -c krepair -n '__fish_seen_subcommand_from check' -l help -d 'Show this
 complete -c krepair -n '__fish_seen_subcommand_from check' -a '(__fish_complete_directories)'
 complete -c krepair -n __fish_use_subcommand -a plan -d 'Write down every change for review'
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l out -r -F -d 'Where to write the plan; never in LOGDIR.'
+complete -c krepair -n '__fish_seen_subcommand_from plan' -l preview -d 'Beside a running broker: a plan to read and to agree on, which apply refuses.'
+complete -c krepair -n '__fish_seen_subcommand_from plan' -l from -x -d 'After the stop: the real plan with the options and the clock of a preview, and what changed since.'
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l fix -x -a 'leftovers markers tail epochs snapshots index checkpoints' -d 'Names divided by commas; markers if left out.'
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l include-active -d 'With --fix index: also the active segments, where padding is normal.'
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l accept-data-loss -x -d 'With --fix tail: plan the way out of this one damage, named by its rule, partition and first lost offset as krepair check names it; may be repeated.'
