@@ -45,6 +45,7 @@ def reports() -> dict[str, tuple[Any, ...]]:
     """Verb -> types of what is under ``report``; of ``dump``, which prints one object a line, the lines."""
     from krepair.ops.explain import ObjectionRow, ReasonRow, RuleRow
     from krepair.ops.groups import GroupsReport
+    from krepair.ops.preview import PlannedFrom
     from krepair.ops.reports import ApplyReport, CheckReport, KeptReport, VerifyReport
     from krepair.ops.transactions import TransactionsReport
     from krepair.ops.warm import WarmReport
@@ -55,7 +56,7 @@ def reports() -> dict[str, tuple[Any, ...]]:
     row = RuleRow | ReasonRow | ObjectionRow
     return {
         "check": (CheckReport,),
-        "plan": (Plan,),
+        "plan": (Plan, PlannedFrom),
         "show": (Plan,),
         "apply": (ApplyReport,),
         "verify": (VerifyReport,),

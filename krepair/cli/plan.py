@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
@@ -14,15 +14,39 @@ from krepair.cli.outcome import finish
 from krepair.cli.progress import ProgressOf
 from krepair.errors import ExitCode, UsageError
 
+if TYPE_CHECKING:
+    from krepair.plan.model import Plan
+
+_WITH_FROM: Final = frozenset(
+    {"from_preview", "out", "broker_version", "engine", "master", "metrics", "json", "quiet"}
+)
+
 
 def plan(
+    ctx: typer.Context,
     log_dirs: Annotated[
-        list[str], typer.Argument(metavar="LOGDIR", help="The log directory; a plan is of one.")
-    ],
+        list[str] | None,
+        typer.Argument(metavar="LOGDIR", help="The log directory; a plan is of one. Not with --from."),
+    ] = None,
     *,
     out: Annotated[
         str | None, typer.Option("--out", metavar="PLAN", help="Where to write the plan; never in LOGDIR.")
     ] = None,
+    preview: Annotated[
+        bool,
+        typer.Option(
+            "--preview",
+            help="Beside a running broker: a plan to read and to agree on, which apply refuses.",
+        ),
+    ] = False,
+    from_preview: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="PREVIEW",
+            help="After the stop: the real plan with the options and the clock of a preview, and what changed since.",
+        ),
+    ] = "",
     fix: shared.FixOption = None,
     include_active: Annotated[
         bool,
@@ -60,8 +84,22 @@ def plan(
 
     Example: krepair plan /var/lib/kafka --topic __consumer_offsets --out offsets.krplan
     """
-    if len(log_dirs) != 1:
-        raise UsageError(f"{len(log_dirs)} log directories: a plan is of one; run krepair plan once for each")
+    if from_preview:
+        _refuse_other_options(ctx)
+        _plan_from(
+            from_preview,
+            out,
+            broker_version=broker_version,
+            engine=engine,
+            master=master,
+            metrics=metrics,
+            json=json,
+            quiet=quiet,
+        )
+    if log_dirs is None or len(log_dirs) != 1:
+        raise UsageError(
+            f"{len(log_dirs or ())} log directories: a plan is of one; run krepair plan once for each"
+        )
     from krepair.fixes.table import parse_fixes
 
     options = shared.common_options(
@@ -91,20 +129,89 @@ def plan(
             with exact_errors(log_dir=log_dirs[0], typed=options):
                 show.check_place(out, log_dirs[0])
         from krepair.ops import fit
-        from krepair.ops import plan as ops
+
+        if preview:
+            from krepair.ops.preview import make_preview as make
+        else:
+            from krepair.ops.plan import make_plan as make
 
         with ProgressOf(quiet=quiet) as progress, exact_errors(log_dir=log_dirs[0], typed=options):
-            run.report = made = ops.make_plan(log_dirs[0], options, progress)
+            run.report = made = make(log_dirs[0], options, progress)
         if out is not None:
             with exact_errors(log_dir=log_dirs[0], typed=options):
                 show.save(out, made)
-        changes = made.root is not None or any(partition.changes for partition in made.partitions)
-        found = made.uncleanable_partitions or changes
         finish(
             "plan",
             made,
-            ExitCode.FOUND if found else ExitCode.DONE,
+            _exit_code_of(made),
             lambda: fit.planned_view(made, out or "PLAN"),
+            as_json=json,
+            quiet=quiet,
+        )
+
+
+def _exit_code_of(made: Plan) -> ExitCode:
+    """FOUND where there is something to do, or something that cannot be cleaned."""
+    changes = made.root is not None or any(partition.changes for partition in made.partitions)
+    return ExitCode.FOUND if made.uncleanable_partitions or changes else ExitCode.DONE
+
+
+def _refuse_other_options(ctx: typer.Context) -> None:
+    """What a preview was made with is in it; typed again, it might be something else."""
+    typed = [
+        parameter.opts[0] if parameter.param_type_name == "option" else (parameter.metavar or "LOGDIR")
+        for parameter in ctx.command.params
+        if parameter.name not in _WITH_FROM and _is_typed(ctx, parameter.name or "")
+    ]
+    if typed:
+        raise UsageError(
+            f"--from with {', '.join(typed)}: log directory, options and clock are those of the preview",
+            next_command="krepair plan --from PREVIEW --out PLAN",
+        )
+
+
+def _is_typed(ctx: typer.Context, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _plan_from(
+    preview_path: str,
+    out: str | None,
+    *,
+    broker_version: str,
+    engine: str,
+    master: str,
+    metrics: str,
+    json: bool,
+    quiet: bool,
+) -> NoReturn:
+    """The real plan of a preview."""
+    from krepair.ops import show
+    from krepair.ops.preview import options_of
+
+    typed = shared.common_options(broker_version=broker_version, engine=engine, master=master)
+    with exact_errors(plan=preview_path):
+        preview = show.load(preview_path)
+        options = options_of(preview, typed)
+    log_dir = preview.log_dir
+    with MetricsOf(metrics, "plan", [log_dir]) as run, exact_errors(log_dir=log_dir, typed=options):
+        if out is not None:
+            show.check_place(out, log_dir)
+        from krepair.cli.views.diff import from_view
+        from krepair.ops import fit
+        from krepair.ops.preview import plan_from
+
+        with ProgressOf(quiet=quiet) as progress:
+            planned = plan_from(preview, options, progress)
+        run.report = made = planned.plan
+        if out is not None:
+            show.save(out, made)
+        finish(
+            "plan",
+            planned,
+            _exit_code_of(made),
+            lambda: from_view(planned.diff, fit.planned_view(made, out or "PLAN"), preview_path),
             as_json=json,
             quiet=quiet,
         )

@@ -40,6 +40,7 @@ class Compact(Fix):
 
     name = "compact"
     after = ("leftovers",)
+    previews = True
 
     def wants(self, ground: Ground, partition: Partition) -> bool:
         """Where nothing was named: the topics whose own configuration says that keys may go."""

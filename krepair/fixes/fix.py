@@ -57,6 +57,8 @@ class Fix(ABC):
         level: whether it mends files of partitions or of the root.
         after: names of the fixes whose changes it has to know.
         mends: rules of the findings that it answers.
+        previews: whether ``plan --preview`` may run it beside a running broker: it decides from closed segments, and
+            reads logs through ``krepair.fixes.logs``.
     """
 
     name: ClassVar[str]
@@ -64,6 +66,7 @@ class Fix(ABC):
     level: ClassVar[Literal["partition", "root"]] = "partition"
     after: ClassVar[tuple[str, ...]] = ()
     mends: ClassVar[frozenset[str]] = frozenset()
+    previews: ClassVar[bool] = False
 
     def way(self, asked: Collection[str]) -> str:
         """How it was asked for: a word of ``ways``, ``""`` if it has none; see ``is_asked``."""

@@ -31,6 +31,7 @@ class Ground:
         engine: runs jobs.
         progress: told of bytes.
         scratch: for what does not fit into memory.
+        beside_broker: whether a broker may be running: then active segments are read as far as they are written.
         surveys: folder -> survey, of every partition that any look came to.
         root: what was seen in the root.
     """
@@ -41,6 +42,7 @@ class Ground:
     engine: Engine
     progress: Progress
     scratch: Scratch = field(default_factory=lambda: Scratch("", ()))
+    beside_broker: bool = False
     surveys: dict[str, Survey] = field(default_factory=dict)
     root: Sights = field(default_factory=Sights)
 

@@ -39,6 +39,7 @@ class Index(Fix):
     ways = ("auto", "truncate", "regenerate")
     after = ("leftovers", "markers", "tail")
     mends = frozenset({"KR201", "KR202", "KR203", "KR204", "KR205", "KR206", "KR207", "KR802"})
+    previews = True
 
     def answers(self, finding: Finding) -> bool:
         """An index without a log (KR205) is the broker's to delete; a position tells the other kind."""
@@ -74,9 +75,10 @@ class Index(Fix):
 
     def propose(self, ground: Ground, survey: Survey) -> Proposal:
         """The files to replace, but for those of segments that get fresh ones anyway."""
-        del ground
         changes, notes = index_changes(survey, bases_touched(survey.changes))
         why = why_untouched(survey.partition, survey.settings)
+        if ground.beside_broker:
+            notes = (*notes, "the active segment's indexes are not looked at: a broker may be writing them")
         if why:
             notes = (*notes, f"its indexes are left alone: {why}")
         return Proposal(changes=changes, notes=notes)
@@ -211,7 +213,7 @@ def look_at_indexes(
         (survey, segment)
         for survey in surveys
         if not survey.partition.unreadable
-        for segment in survey.partition.segments
+        for segment in _judged(ground, survey)
     ]
     items = [_inspect_item(ground, *one, depth, include_active=include_active) for one in work]
     found: dict[str, dict[int, InspectResult]] = {}
@@ -223,6 +225,12 @@ def look_at_indexes(
     ground.progress.finish()
     for survey in surveys:
         survey.put(INDEXES_SEEN, found.get(survey.partition.folder, {}))
+
+
+def _judged(ground: Ground, survey: Survey) -> tuple[Segment, ...]:
+    """The segments whose indexes can be judged: a broker that may be running writes those of the active one."""
+    segments = survey.partition.segments
+    return segments[:-1] if ground.beside_broker else segments
 
 
 def _inspect_item(
@@ -273,12 +281,12 @@ def look_at_transaction_indexes(ground: Ground, surveys: Sequence[Survey], depth
     contradiction, and in compacted partitions with entries; ``check`` where there are producers or entries;
     ``regenerate`` everywhere.
     """
-    chosen = [one for one in surveys if one.partition.segments and _replay_pays(one, depth)]
+    chosen = [one for one in surveys if _judged(ground, one) and _replay_pays(ground, one, depth)]
     items = [
         TxnItem(
             place=place_of(ground.view, one.partition),
-            segments=tuple((segment.base_offset, segment.log.size) for segment in one.partition.segments),
-            present=tuple(segment.base_offset for segment in one.partition.segments if segment.txn_index),
+            segments=tuple((segment.base_offset, segment.log.size) for segment in _judged(ground, one)),
+            present=tuple(segment.base_offset for segment in _judged(ground, one) if segment.txn_index),
         )
         for one in chosen
     ]
@@ -292,10 +300,10 @@ def look_at_transaction_indexes(ground: Ground, surveys: Sequence[Survey], depth
     ground.progress.finish()
 
 
-def _replay_pays(survey: Survey, depth: Depth) -> bool:
+def _replay_pays(ground: Ground, survey: Survey, depth: Depth) -> bool:
     if survey.partition.unreadable or depth == "truncate":
         return False
-    entries = any(segment.txn_index and segment.txn_index.size for segment in survey.partition.segments)
+    entries = any(segment.txn_index and segment.txn_index.size for segment in _judged(ground, survey))
     if depth == "auto":
         return transaction_indexes_disagree(survey) or (entries and survey.settings.compacts)
     if depth == "regenerate":

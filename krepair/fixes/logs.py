@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.survey import LogFacts, Survey
 from krepair.formats import txn_index
+from krepair.kernels.classes import D_NONE
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import Partition, Segment
 from krepair.pipeline.items import ScanItem, ScanResult
@@ -68,7 +70,7 @@ def read_logs(ground: Ground, surveys: Sequence[Survey], *, check_crc: bool = Tr
     work = [(survey, segment) for survey in unread for segment in survey.partition.segments]
     items = [scan_item(ground, survey, segment, check_crc=check_crc) for survey, segment in work]
     ground.progress.start("scan", sum(item.size for item in items))
-    scanned = Scanned()
+    scanned = Scanned(beside_broker=ground.beside_broker)
     for index, result in ground.engine.run(SCAN, items):
         ground.progress.advance(items[index].size)
         scanned.take(*work[index], result)
@@ -125,9 +127,15 @@ def read_logs_after(ground: Ground, surveys: Sequence[Survey]) -> None:
 
 
 class Scanned:
-    """Collects the results of scans as they come, in any order."""
+    """Collects the results of scans as they come, in any order.
 
-    def __init__(self) -> None:
+    Args:
+        beside_broker: whether a broker may be writing into the active segments. Then the last one of a partition is
+            taken as far as it holds whole batches, and what its transaction index says so far is not used.
+    """
+
+    def __init__(self, *, beside_broker: bool = False) -> None:
+        self._beside_broker = beside_broker
         self.facts: dict[tuple[str, int], SegmentFacts] = {}
         self._entries: dict[str, dict[int, bytes]] = {}
         self._problems: dict[str, LeftAlone] = {}
@@ -135,6 +143,9 @@ class Scanned:
     def take(self, survey: Survey, segment: Segment, result: ScanResult) -> None:
         """One result."""
         folder = survey.partition.folder
+        if self._beside_broker and segment is survey.partition.segments[-1] and not result.failure:
+            self.facts[folder, segment.base_offset] = _as_far_as_written(facts_of(segment, result))
+            return
         problem = scan_problem(result)
         if problem is not None:
             self._problems.setdefault(folder, problem)
@@ -155,6 +166,13 @@ class Scanned:
                 self._entries.get(folder, {}),
                 self._problems.get(folder),
             )
+
+
+def _as_far_as_written(facts: SegmentFacts) -> SegmentFacts:
+    """An active segment up to its last whole batch: behind it a broker is writing the next one."""
+    summary = facts.summary
+    whole = replace(summary, file_size=summary.valid_bytes, damage=D_NONE, damage_text="")
+    return replace(facts, summary=whole)
 
 
 def scan_problem(result: ScanResult) -> LeftAlone | None:

@@ -73,6 +73,7 @@ class Markers(Fix):
     name = "markers"
     after = ("leftovers", "compact")
     mends = frozenset({"KR101"})
+    previews = True
 
     def wants(self, ground: Ground, partition: Partition) -> bool:
         """Where nothing was named: every partition that the cleaner would compact."""

@@ -78,8 +78,8 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
     view = read_log_dir(log_dir)
     refuse_if_locked(view.path)
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
-    partitions = _partitions(view, options)
-    engine = choose_engine(options.engine, options.master, _bytes_to_read(fixes, partitions, options))
+    partitions = partitions_named(view, options)
+    engine = choose_engine(options.engine, options.master, bytes_to_read(fixes, partitions, options))
     scratch = Scratch(options.scratch, (view.path,))
     try:
         ground = Ground(view, settings, options, engine, progress or SilentProgress(), scratch)
@@ -100,8 +100,12 @@ def refuse_if_locked(path: str) -> None:
         )
 
 
-def _partitions(view: LogDir, options: Options) -> list[Partition]:
-    """Partitions that the command line lets in."""
+def partitions_named(view: LogDir, options: Options) -> list[Partition]:
+    """Partitions that the command line lets in.
+
+    Raises:
+        NotALogDirError: some were named, and none of them is there.
+    """
     chosen = named_or_all(view, options)
     if not chosen and (options.topics or options.partitions):
         raise NotALogDirError(
@@ -111,7 +115,8 @@ def _partitions(view: LogDir, options: Options) -> list[Partition]:
     return chosen
 
 
-def _bytes_to_read(fixes: Sequence[Fix], partitions: Sequence[Partition], options: Options) -> int:
+def bytes_to_read(fixes: Sequence[Fix], partitions: Sequence[Partition], options: Options) -> int:
+    """Bytes of the logs that the fixes have to read whole."""
     return sum(
         segment.log.size
         for partition in partitions
@@ -155,11 +160,8 @@ def plan_of(ground: Ground, fixes: Sequence[Fix], proposals: Mapping[str, Propos
         if folder in proposals
     ]
     root = _root_plan(ground, fixes, partitions)
-    facts = LogDirFacts(
-        host=view.host, path=view.path, inode=view.inode, cluster_id=view.cluster_id, broker_id=view.broker_id
-    )
     return build_plan(
-        facts,
+        facts_of_dir(view),
         policy_of(surveys, ground.settings, options),
         partitions,
         _commit(ground, partitions, with_root=root is not None),
@@ -171,6 +173,13 @@ def plan_of(ground: Ground, fixes: Sequence[Fix], proposals: Mapping[str, Propos
         dead_cleaner=[survey.partition.folder for survey in surveys if cleaner_stands_still(view, survey)],
         root=root,
         kept=[kept_text(view, one) for one in kept_originals(view, options.now_ms)],
+    )
+
+
+def facts_of_dir(view: LogDir) -> LogDirFacts:
+    """What a plan says about where it was made."""
+    return LogDirFacts(
+        host=view.host, path=view.path, inode=view.inode, cluster_id=view.cluster_id, broker_id=view.broker_id
     )
 
 

@@ -24,7 +24,7 @@ from krepair.logdir.reading import kind_of, status_of, why
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.plan.build import apply_order
-from krepair.plan.model import PartitionPlan, Plan
+from krepair.plan.model import PartitionPlan, Plan, Preview
 from krepair.plan.review import review
 
 _SHOWN_OBJECTIONS: Final = 5
@@ -34,9 +34,14 @@ def check_target(plan: Plan) -> None:
     """Review the plan and see that it was made here.
 
     Raises:
-        RefusedError: the review objects; the first objections and all codes are named.
+        RefusedError: it is a preview; or the review objects; the first objections and all codes are named.
         StalePlanError: it is for another host or directory.
     """
+    if isinstance(plan.preview, Preview):
+        raise RefusedError(
+            f"plan {plan.plan_id} is a preview, made while a broker may have been running: it is never applied",
+            next_command="krepair plan --from PLAN --out PLAN",
+        )
     _review(plan)
     if plan.host != socket.gethostname():
         raise StalePlanError(f"the plan is for host {plan.host}, this is {socket.gethostname()}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 
 from krepair import __version__
 from krepair.formats.broker_version import version_of
@@ -19,6 +20,7 @@ from krepair.plan.model import (
     PartitionPlan,
     Plan,
     Policy,
+    Preview,
     Risk,
     RootPlan,
 )
@@ -56,6 +58,7 @@ def build_plan(
     dead_cleaner: Sequence[str] = (),
     root: RootPlan | None = None,
     kept: Sequence[str] = (),
+    preview: Preview | None = None,
 ) -> Plan:
     """Build and seal a plan.
 
@@ -71,6 +74,7 @@ def build_plan(
         dead_cleaner: folders whose cleaner stands still (KR104).
         root: changes of checkpoint files in the root, if any.
         kept: for each earlier plan whose originals are still kept: one or two sentences about it.
+        preview: of a plan that is made beside a running broker.
     """
     figured = [with_figures(partition) for partition in partitions]
     figured.sort(key=lambda partition: (partition.topic, partition.partition, partition.folder))
@@ -96,6 +100,7 @@ def build_plan(
             *_risks_of_root(figured, root),
             *_risks(policy, figured, copied_mtimes, dead_cleaner, with_root=root is not None),
         ),
+        preview=UNSET if preview is None else preview,
     )
     encodable = _encodable(plan)
     return seal(msgspec.structs.replace(encodable, peak_extra_bytes=plan_peak_bytes(encodable)))

@@ -13,13 +13,15 @@ import msgspec
 from msgspec import Struct
 
 from krepair.errors import UsageError
-from krepair.plan.model import PartitionPlan, Plan, RootPlan
+from krepair.plan.model import PartitionPlan, Plan, Preview, RootPlan
 
 PlaceOf = Literal["both", "first", "second"]
 
 _SHOWN_LETTERS: Final = 100
-_APART: Final = frozenset({"partitions", "root", "policy", "digest", "plan_id"})
+_APART: Final = frozenset({"partitions", "root", "policy", "digest", "plan_id", "preview"})
 """Fields of a plan that are compared on their own, or follow from all others."""
+_NOT_IN_A_PREVIEW: Final = frozenset({"commit"})
+"""Fields of a plan that nobody can know beside a running broker."""
 _FIGURES: Final = frozenset({"freed_at_apply", "freed_at_purge", "peak_extra_bytes"})
 """What a change costs is no decision: it may be counted in another way while the same bytes go."""
 _NAMED_BY: Final = ("name", "reason", "code", "key")
@@ -84,6 +86,8 @@ class PlanDiff(Struct, frozen=True, kw_only=True):
         partitions: those that are not the same, by folder.
         same_partitions: how many are the same in everything.
         same_decisions: how many are not, but decide the same.
+        previews: which of the plans were made beside a running broker: their order of commit was not known, and is
+            not compared.
     """
 
     log_dir: str
@@ -93,6 +97,7 @@ class PlanDiff(Struct, frozen=True, kw_only=True):
     partitions: tuple[PartitionDiff, ...] = ()
     same_partitions: int = 0
     same_decisions: int = 0
+    previews: tuple[Literal["first", "second"], ...] = ()
 
     @property
     def same(self) -> bool:
@@ -111,6 +116,10 @@ def diff_plans(first: Plan, second: Plan) -> PlanDiff:
             f"these are plans of two directories: {first.host}:{first.log_dir} and {second.host}:{second.log_dir}"
         )
     before, after = _parts(first), _parts(second)
+    previews: list[Literal["first", "second"]] = []
+    previews += ["first"] if isinstance(first.preview, Preview) else []
+    previews += ["second"] if isinstance(second.preview, Preview) else []
+    unknown = _NOT_IN_A_PREVIEW if previews else frozenset()
     folders = sorted({*before, *after})
     found = [
         one
@@ -121,10 +130,11 @@ def diff_plans(first: Plan, second: Plan) -> PlanDiff:
         log_dir=second.log_dir,
         first=first.digest,
         second=second.digest,
-        differences=tuple(_differences(_heads(first), _heads(second))),
+        differences=tuple(_differences(_heads(first, unknown), _heads(second, unknown))),
         partitions=tuple(found),
         same_partitions=len(folders) - len(found),
         same_decisions=sum(one.decisions_same for one in found),
+        previews=tuple(previews),
     )
 
 
@@ -133,12 +143,12 @@ def _parts(plan: Plan) -> dict[str, PartitionPlan | RootPlan]:
     return parts if plan.root is None else parts | {".": plan.root}
 
 
-def _heads(plan: Plan) -> dict[str, Any]:
-    """All of a plan but its partitions, on one level."""
+def _heads(plan: Plan, unknown: frozenset[str]) -> dict[str, Any]:
+    """All of a plan but its partitions, on one level; ``unknown`` names fields that are left out."""
     fields = {
         name: msgspec.to_builtins(getattr(plan, name))
         for name in plan.__struct_fields__
-        if name not in _APART
+        if name not in _APART | unknown
     }
     policy: dict[str, Any] = msgspec.to_builtins(plan.policy)
     settings = {

@@ -37,6 +37,7 @@ __all__ = [
     "PartitionPlan",
     "Plan",
     "Policy",
+    "Preview",
     "ReasonTally",
     "RemovedRange",
     "ReplaceFile",
@@ -515,6 +516,28 @@ class Commit(Struct, frozen=True, kw_only=True):
     why: str
 
 
+class Preview(Struct, frozen=True, kw_only=True):
+    """What a plan has that was made beside a running broker: ``apply`` refuses it, ``plan --from`` makes the real one.
+
+    Everything else that was typed is in the policy.
+
+    Attributes:
+        topics: as given by ``--topic``.
+        partitions: (topic, number) as given by ``--partition``.
+        config: absolute path as given by ``--config``, or empty.
+        topic_config: absolute path as given by ``--topic-config``, or empty.
+        settings: (key, value) as given by ``--set``.
+        unknown: what could not be known beside a running broker, one sentence each (reader only).
+    """
+
+    topics: tuple[str, ...]
+    partitions: tuple[tuple[str, int], ...]
+    config: str
+    topic_config: str
+    settings: tuple[tuple[str, str], ...]
+    unknown: tuple[str, ...]
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """A whole plan: one host, one log directory.
 
@@ -538,6 +561,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         uncleanable_partitions: partitions left alone for damage (KIP-346).
         uncleanable_bytes: their bytes.
         risks: for the reviewer.
+        preview: of a plan that was made beside a running broker; any other plan has no such field.
         digest: 64 hex digits over the canonical bytes of the plan with ``digest`` and ``plan_id`` empty.
     """
 
@@ -560,4 +584,5 @@ class Plan(Struct, frozen=True, kw_only=True):
     uncleanable_partitions: int = 0
     uncleanable_bytes: int = 0
     risks: tuple[Risk, ...] = ()
+    preview: Preview | UnsetType = UNSET
     digest: str = ""

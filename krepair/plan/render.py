@@ -9,7 +9,7 @@ from krepair.plan.actions.listing import LISTINGS
 from krepair.plan.actions.table import action_of, by_kind
 from krepair.plan.figures import add_tallies
 from krepair.plan.markdown import markdown
-from krepair.plan.model import Change, KeepOriginal, PartitionPlan, Plan
+from krepair.plan.model import Change, KeepOriginal, PartitionPlan, Plan, Preview
 from krepair.plan.planfile import dumps
 from krepair.plan.ticket import (
     later_horizon_lines,
@@ -47,6 +47,7 @@ def to_markdown(plan: Plan, plan_path: str = "PLAN") -> str:
 def plan_view(plan: Plan, plan_path: str = "PLAN") -> View:
     """The page. A plan without a change says so first."""
     sections = (
+        _preview(plan, plan_path),
         _summary(plan),
         _what_happens(plan),
         *_listings(plan),
@@ -60,10 +61,32 @@ def plan_view(plan: Plan, plan_path: str = "PLAN") -> View:
         notes_section(plan),
         _next(plan, plan_path),
     )
+    what = "preview" if isinstance(plan.preview, Preview) else "plan"
     return View(
-        title=f"krepair plan {plan.plan_id}",
+        title=f"krepair {what} {plan.plan_id}",
         sections=tuple(section for section in sections if not section.empty),
     )
+
+
+def _preview(plan: Plan, plan_path: str) -> Section:
+    title = "This is a preview: apply refuses it"
+    if not isinstance(plan.preview, Preview):
+        return Section(title=title)
+    return Section(
+        title=title,
+        lines=(
+            "It was made while a broker may have been running. After the stop, make the real plan of it.",
+            "The options and the clock are the same; what has changed since is shown.",
+            "What could not be known:",
+            *(f"- {line}" for line in plan.preview.unknown),
+        ),
+        commands=(from_command(plan_path),),
+    )
+
+
+def from_command(preview_path: str) -> str:
+    """The command that makes the real plan of a preview."""
+    return f"krepair plan --from {shlex.quote(preview_path)} --out PLAN"
 
 
 def _changing(plan: Plan) -> list[PartitionPlan]:
@@ -244,6 +267,8 @@ def _commit_and_undo(plan: Plan) -> Section:
     if not changes:
         return Section(title="Commit and undo")
     lines = [*order_lines(plan.commit, changes)]
+    if isinstance(plan.preview, Preview):
+        lines = [f"The order of commit is {plan.commit.why}."]
     kept = sum(isinstance(change.undo, KeepOriginal) for change in changes)
     if kept:
         lines.append(
@@ -270,6 +295,12 @@ def _next(plan: Plan, plan_path: str) -> Section:
     if not _changes_of(plan):
         return Section(title="Next")
     name = shlex.quote(plan_path)
+    if isinstance(plan.preview, Preview):
+        return Section(
+            title="Next",
+            lines=("With the broker stopped:",),
+            commands=(from_command(plan_path), "krepair apply PLAN"),
+        )
     return Section(
         title="Next",
         lines=("With the broker stopped, as a user who may write the log directory:",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from krepair.errors import ExitCode
+from krepair.ops.preview import make_preview, plan_from
 from krepair.plan.review import review
 from tests.builders import LogDir
 from tests.compaction.directories import Verbs, groups_of, keys_of, logs, options
@@ -41,3 +42,13 @@ def test_a_partition_is_compacted_verified_and_taken_back_byte_for_byte(tmp_path
     assert again.partitions[0].changes == ()
     assert verbs.undo(plan).exit_code is ExitCode.DONE
     assert visible(look(log_dir)) == visible(before)
+
+
+def test_a_preview_beside_a_broker_decides_as_the_plan_after_the_stop(tmp_path: Path) -> None:
+    log_dir = small(tmp_path)
+    given = options(tmp_path)
+    preview = make_preview(str(log_dir), given)
+    made = plan_from(preview, given)
+    assert keys_of(preview.partitions[0]) == keys_of(made.plan.partitions[0])
+    assert preview.partitions[0].changes == made.plan.partitions[0].changes != ()
+    assert Verbs(log_dir, given).apply(made.plan).exit_code is ExitCode.DONE

@@ -42,6 +42,9 @@ WITH_SETTINGS = (
     "krepair plan /var/lib/kafka --config /etc/kafka/server.properties --topic-config topics.txt "
     "--topic __consumer_offsets"
 )
+PREVIEW = (f"{WITH_SETTINGS} --preview --out /root/offsets.preview", FOUND)
+SHOW_PREVIEW = ("krepair show /root/offsets.preview --format html", DONE)
+FROM = ("krepair plan --from /root/offsets.preview --out /root/offsets.krplan", FOUND)
 PLAN = (f"{WITH_SETTINGS} --out /root/offsets.krplan", FOUND)
 LATER = (f"{WITH_SETTINGS} --delete-horizon", FOUND)
 APPLY = ("krepair apply /root/offsets.krplan # as root", DONE)
@@ -56,7 +59,18 @@ STORIES = (
     Story(
         "a disk is reclaimed, and its originals are freed beside the broker",
         RECLAIM,
-        (LOOK, ("kafka-configs.sh", DONE), STOP, PLAN, APPLY, VERIFY, SEE, PURGE_LATER),
+        (
+            LOOK,
+            ("kafka-configs.sh", DONE),
+            PREVIEW,
+            SHOW_PREVIEW,
+            STOP,
+            FROM,
+            APPLY,
+            VERIFY,
+            SEE,
+            PURGE_LATER,
+        ),
         broker="3.9.2",
     ),
     Story(
@@ -77,6 +91,11 @@ STORIES = (
             ("krepair verify /root/17.krplan", DONE),
             ("krepair purge /root/17.krplan", DONE),
         ),
+    ),
+    Story(
+        "a plan is agreed on beside the broker, and made after the stop",
+        RECLAIM,
+        (PREVIEW, SHOW_PREVIEW, FROM, APPLY, VERIFY, UNDO),
     ),
     Story(
         "a later horizon is looked at, another plan applied and taken back",

@@ -60,6 +60,7 @@ def place_of(page: str, tmp_path: Path) -> Place:
         "/var/lib/kafka": str(log_dir),
         "/etc/kafka/server.properties": str(work / "server.properties"),
         "/root/offsets.krplan": str(work / "offsets.krplan"),
+        "/root/offsets.preview": str(work / "offsets.preview"),
         "/root/17.krplan": str(work / "17.krplan"),
         "__consumer_offsets-17": "__consumer_offsets-1",
         "localhost:9092": "",
@@ -124,7 +125,15 @@ def assert_trimmed(place: Place, before: object) -> None:
     assert max(path.stat().st_size for path in place.log_dir.glob("f-t-0/*00480.timeindex")) == 276
 
 
+def assert_agreed(place: Place, before: object) -> None:
+    assert (place.shell.folder / "preview.html").read_text().startswith("<!doctype html>")
+    assert "apply refuses it" in (place.shell.folder / "preview.html").read_text()
+    assert "Both plans make the same changes in every partition." in place.shell.output("krepair plan --from")
+    assert tree(place.log_dir) == before
+
+
 SHOWN = {
+    "a plan is agreed on beside the broker, and made after the stop": assert_agreed,
     "a disk is reclaimed in pieces": assert_freed,
     "a later horizon is looked at, another plan applied and taken back": assert_given_back,
     "a plan is put into a ticket and reviewed": assert_ticket,

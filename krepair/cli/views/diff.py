@@ -13,6 +13,8 @@ _ONLY: Final = {"first": "only in the first plan", "second": "only in the second
 _FILES: Final = "files."
 _FOR_THE_READER: Final = ("horizons.", "notes", "reasons.")
 _NAMED_AT_MOST: Final = 4
+_MOST_ROWS: Final = 200
+_SAME_AT_LEAST: Final = 10
 
 
 def diff_view(found: PlanDiff, first: str, second: str) -> View:
@@ -23,49 +25,82 @@ def diff_view(found: PlanDiff, first: str, second: str) -> View:
         first: path of the first plan.
         second: path of the second plan.
     """
-    columns = ("what", "first", "second")
-    return View(
-        title="krepair diff",
-        sections=(
-            Section(
-                title=f"Two plans of {found.log_dir}",
-                lines=tuple(_head(found)),
-                table=Table(
-                    columns=("plan", "digest", "file"),
-                    rows=(("first", found.first, first), ("second", found.second, second)),
-                ),
-            ),
-            Section(
-                title="Clock, options, settings and sums",
-                table=Table(columns=columns, rows=tuple(_rows(found.differences))),
-            ),
-            Section(
-                title="Partitions",
-                table=Table(
-                    columns=("partition", "decisions", "what differs"),
-                    rows=tuple((one.folder, _decisions(one), _summary(one)) for one in found.partitions),
-                ),
-            ),
-            Section(
-                title="Changes whose decisions differ",
-                table=Table(
-                    columns=("change", *columns),
-                    rows=tuple(
-                        row
-                        for partition in found.partitions
-                        if partition.where == "both"
-                        for row in _change_rows(partition)
-                    ),
-                ),
-            ),
+    rows = (("first", found.first, first), ("second", found.second, second))
+    head = Section(
+        title=f"Two plans of {found.log_dir}",
+        lines=tuple(_head(found)),
+        table=Table(
+            columns=("plan", "digest", "file"),
+            rows=tuple((_name(found, place), digest, path) for place, digest, path in rows),
         ),
     )
+    return View(title="krepair diff", sections=(head, *diff_sections(found, ("first plan", "second plan"))))
+
+
+def from_view(found: PlanDiff, page: View, preview: str) -> View:
+    """The page of a plan that was made of a preview: first what changed since.
+
+    Args:
+        found: what differs; its first plan is the preview.
+        page: of the plan.
+        preview: path of the preview.
+    """
+    head = Section(
+        title="Since the preview",
+        lines=(f"The preview: {preview}, digest {found.first}.", *_head(found)),
+    )
+    return View(
+        title=page.title,
+        sections=(head, *diff_sections(found, ("preview", "plan")), *page.sections),
+    )
+
+
+def diff_sections(found: PlanDiff, names: tuple[str, str]) -> tuple[Section, ...]:
+    """What differs: clock, options, settings and sums; then partitions, then changes.
+
+    Args:
+        found: what differs.
+        names: what the two plans are called at the head of a column.
+    """
+    columns = ("what", *(name.removesuffix(" plan") for name in names))
+    others = [one for one in found.partitions if not one.decisions_same]
+    same = [one for one in found.partitions if one.decisions_same]
+    shown = [*others[:_MOST_ROWS], *same[: max(_MOST_ROWS - len(others), _SAME_AT_LEAST)]]
+    left = len(found.partitions) - len(shown)
+    changes = [row for partition in others if partition.where == "both" for row in _change_rows(partition)]
+    return (
+        Section(
+            title="Clock, options, settings and sums",
+            table=Table(columns=columns, rows=tuple(_rows(found.differences))),
+        ),
+        Section(
+            title="Partitions",
+            lines=(f"{left:,} more are in krepair diff --json.",) if left > 0 else (),
+            table=Table(
+                columns=("partition", "decisions", "what differs"),
+                rows=tuple((one.folder, _decisions(one, names), _summary(one)) for one in shown),
+            ),
+        ),
+        Section(
+            title="Changes whose decisions differ",
+            lines=(f"{len(changes) - _MOST_ROWS:,} more rows are in krepair diff --json.",)
+            if len(changes) > _MOST_ROWS
+            else (),
+            table=Table(columns=("change", *columns), rows=tuple(changes[:_MOST_ROWS])),
+        ),
+    )
+
+
+def _name(found: PlanDiff, place: str) -> str:
+    return f"{place}, a preview" if place in found.previews else place
 
 
 def _head(found: PlanDiff) -> Iterator[str]:
     if found.same:
         yield "The plans are the same."
         return
+    if found.previews:
+        yield "Beside a running broker the order of commit is not known; it is not compared."
     other = len(found.partitions) - found.same_decisions
     yield (
         f"Partitions: {found.same_partitions:,} are the same; {found.same_decisions:,} differ and have the same "
@@ -75,9 +110,9 @@ def _head(found: PlanDiff) -> Iterator[str]:
         yield "Both plans make the same changes in every partition."
 
 
-def _decisions(partition: PartitionDiff) -> str:
+def _decisions(partition: PartitionDiff, names: tuple[str, str]) -> str:
     if partition.where != "both":
-        return _ONLY[partition.where]
+        return f"only in the {names[partition.where == 'second']}"
     return "the same" if partition.decisions_same else "different"
 
 

@@ -1,0 +1,325 @@
+"""``krepair plan --preview``: a plan made beside a running broker, for reading; and the real one made of it.
+
+A broker changes the directory while it is read. So what was read of a partition counts only if what it was read from
+was the same before and after; else it is read again, and after a few times it is left alone and says so. Damage counts
+only if it was met twice.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from krepair.durable.scratch import Scratch
+from krepair.errors import StalePlanError, UnreadableError, UsageError
+from krepair.fixes.fix import Fix
+from krepair.fixes.ground import Ground
+from krepair.fixes.survey import Survey, log_end_of
+from krepair.fixes.table import COMMIT_ORDER, FIXES, asked
+from krepair.logdir.config import Settings, load_settings
+from krepair.logdir.reading import status_of, why
+from krepair.logdir.steady import deleted_files, why_changed, without_deleted
+from krepair.logdir.values import LogDir, Partition
+from krepair.logdir.view import read_log_dir
+from krepair.ops.findings.trouble import cleaner_stands_still, mtimes_look_copied
+from krepair.ops.plan import (
+    Proposals,
+    bytes_to_read,
+    facts_of_dir,
+    look_and_propose,
+    make_plan,
+    partition_plan,
+    partitions_named,
+    policy_of,
+)
+from krepair.options import Options
+from krepair.pipeline.engine import Engine, choose_engine
+from krepair.pipeline.progress import Progress, SilentProgress
+from krepair.plan.build import build_plan
+from krepair.plan.diff import PlanDiff, diff_plans
+from krepair.plan.effects import names_removed
+from krepair.plan.model import Commit, PartitionPlan, Plan, Preview
+
+TRIES: Final = 4
+"""How often a partition that changes under the reader is read, before it is left alone."""
+PAUSE_S: Final = 0.5
+CHANGED: Final = "changed"
+UNKNOWN: Final = (
+    "The order of commit, and whether the fence is right: after the stop the active segments of all partitions tell.",
+    "High watermarks: a broker writes them down every few seconds; they were taken as they stood in the file.",
+    "The ends of the logs: active segments were read as far as they were written, with what was open then.",
+    "What the broker begins, compacts or deletes until it has stopped.",
+)
+_NOT_KNOWN: Final = Commit(
+    order="P1",
+    fence=True,
+    why="not known beside a running broker; krepair plan --from decides it after the stop",
+)
+
+
+class PlannedFrom(Struct, frozen=True, kw_only=True):
+    """What ``plan --from`` came to.
+
+    Attributes:
+        plan: the real plan.
+        diff: what changed since the preview; the first plan of it is the preview.
+    """
+
+    plan: Plan
+    diff: PlanDiff
+
+
+# -- the preview
+
+
+def make_preview(log_dir: str, options: Options, progress: Progress | None = None) -> Plan:
+    """Make a preview of a plan for one log directory; a broker may be running on it.
+
+    Raises:
+        NotALogDirError: it is none, or no partition of those named is there.
+        UsageError: a fix needs a stopped broker; or a configuration file or value is wrong.
+    """
+    fixes = asked(options.fixes)
+    for fix in COMMIT_ORDER:
+        fix.check_options(options)
+    _refuse_what_needs_a_stop(fixes, options)
+    view = _listed(log_dir)
+    settings = load_settings(options.config, options.topic_config, dict(options.settings))
+    partitions = partitions_named(view, options)
+    engine = choose_engine(options.engine, options.master, bytes_to_read(fixes, partitions, options))
+    scratch = Scratch(options.scratch, (view.path,))
+    try:
+        reading = _Reading(settings, options, fixes, engine, progress or SilentProgress(), scratch)
+        reading.read(view, [partition.folder for partition in partitions])
+    finally:
+        engine.close()
+        scratch.close()
+    return build_plan(
+        facts_of_dir(view),
+        policy_of(list(reading.surveys.values()), settings, options),
+        list(reading.done.values()),
+        _NOT_KNOWN,
+        copied_mtimes=reading.copied_mtimes,
+        dead_cleaner=reading.dead_cleaner,
+        preview=_recorded(options),
+    )
+
+
+def _refuse_what_needs_a_stop(fixes: Sequence[Fix], options: Options) -> None:
+    able = ", ".join(fix.name for fix in FIXES if fix.previews)
+    needs = [fix.name for fix in fixes if not fix.previews]
+    if needs:
+        raise UsageError(
+            f"--preview with --fix {', '.join(needs)}: what it looks at changes while a broker is running; "
+            f"a preview is made of {able}"
+        )
+    if options.include_active:
+        raise UsageError(
+            "--preview with --include-active: a running broker writes the indexes of active segments"
+        )
+
+
+def _listed(log_dir: str) -> LogDir:
+    """The directory as it is now; what vanished while it was listed is listed again."""
+    for _ in range(TRIES - 1):
+        try:
+            return read_log_dir(log_dir)
+        except UnreadableError:
+            time.sleep(PAUSE_S)
+    return read_log_dir(log_dir)
+
+
+@dataclass(eq=False)
+class _Reading:
+    """Reads partitions until what was read of each belongs together.
+
+    Attributes:
+        done: folder -> its part of the plan.
+        surveys: folder -> what it was made of.
+        copied_mtimes: folders whose modification times look copied (KR106).
+        dead_cleaner: folders whose cleaner stands still (KR104).
+    """
+
+    settings: Settings
+    options: Options
+    fixes: Sequence[Fix]
+    engine: Engine
+    progress: Progress
+    scratch: Scratch
+    done: dict[str, PartitionPlan] = field(default_factory=dict)
+    surveys: dict[str, Survey] = field(default_factory=dict)
+    copied_mtimes: list[str] = field(default_factory=list)
+    dead_cleaner: list[str] = field(default_factory=list)
+    _doubted: set[str] = field(default_factory=set)
+
+    def read(self, view: LogDir, folders: Sequence[str]) -> None:
+        """All of these partitions, as often as is needed."""
+        waiting = set(folders)
+        for number in range(TRIES):
+            if number:
+                time.sleep(PAUSE_S)
+            before = {one.folder: one for one in view.partitions if one.folder in waiting}
+            ground, proposals = self._look(view, before)
+            view = _listed(view.path)
+            after = {one.folder: one for one in view.partitions}
+            for folder, proposed in proposals.items():
+                survey = ground.surveys[folder]
+                found = partition_plan(survey, proposed)
+                changed = why_changed(before[folder], after.get(folder), _snapshots_read(survey, found))
+                if not changed and not self._is_doubtful(folder, found):
+                    self._take(ground, survey, found, before[folder])
+                elif number == TRIES - 1 or folder not in after:
+                    self._leave(survey, changed or "damage was met in it, once")
+            waiting = {folder for folder in proposals if folder not in self.done}
+            if not waiting:
+                return
+
+    def _look(self, view: LogDir, before: Mapping[str, Partition]) -> tuple[Ground, Mapping[str, Proposals]]:
+        steady = view._replace(partitions=tuple(without_deleted(one) for one in view.partitions))
+        ground = Ground(
+            steady, self.settings, self.options, self.engine, self.progress, self.scratch, beside_broker=True
+        )
+        partitions = [one for one in steady.partitions if one.folder in before]
+        return ground, look_and_propose(ground, self.fixes, partitions)
+
+    def _is_doubtful(self, folder: str, found: PartitionPlan) -> bool:
+        """Whether damage was met, and for the first time."""
+        if not found.uncleanable_bytes or folder in self._doubted:
+            return False
+        self._doubted.add(folder)
+        return True
+
+    def _take(self, ground: Ground, survey: Survey, found: PartitionPlan, listed: Partition) -> None:
+        partition = survey.partition
+        if mtimes_look_copied(survey.segments, partition.topic):
+            self.copied_mtimes.append(partition.folder)
+        if cleaner_stands_still(ground.view, survey):
+            self.dead_cleaner.append(partition.folder)
+        self.surveys[partition.folder] = survey
+        self.done[partition.folder] = replace(found, notes=(*found.notes, *_notes(listed)))
+
+    def _leave(self, survey: Survey, changed: str) -> None:
+        partition = survey.partition
+        self.surveys[partition.folder] = survey
+        self.done[partition.folder] = PartitionPlan(
+            topic=partition.topic,
+            partition=partition.number,
+            folder=partition.folder,
+            status="left alone",
+            code=CHANGED,
+            why=f"it changed while it was read: {changed}",
+            next_command="krepair plan LOGDIR --preview --out PLAN",
+            high_watermark=survey.high_watermark,
+        )
+
+
+def _notes(listed: Partition) -> tuple[str, ...]:
+    deleted = len(deleted_files(listed))
+    if not deleted:
+        return ()
+    text = (
+        f"{deleted} files wait for the broker to delete them (.deleted); after a stop before that, "
+        "plan with --fix leftovers, too"
+    )
+    return (text,)
+
+
+def _snapshots_read(survey: Survey, found: PartitionPlan) -> set[str]:
+    """Producer snapshots that decisions came from, or that would go."""
+    log_end = log_end_of(survey.segments)
+    below = [one.file.name for one in survey.partition.snapshots if one.offset <= log_end]
+    return {*below[-1:], *names_removed(found.changes)}
+
+
+def _recorded(options: Options) -> Preview:
+    """What was typed and is nowhere else in a plan."""
+    return Preview(
+        topics=options.topics,
+        partitions=options.partitions,
+        config=os.path.abspath(options.config) if options.config else "",
+        topic_config=os.path.abspath(options.topic_config) if options.topic_config else "",
+        settings=options.settings,
+        unknown=UNKNOWN,
+    )
+
+
+# -- the real plan
+
+
+def options_of(preview: Plan, typed: Options) -> Options:
+    """The options and the clock that a preview was made with.
+
+    Args:
+        preview: as read from its file.
+        typed: where the work is done, and the broker's version, if it is told only now.
+
+    Raises:
+        UsageError: the plan is no preview.
+    """
+    if not isinstance(preview.preview, Preview):
+        raise UsageError(
+            f"plan {preview.plan_id} is no preview: --from takes what krepair plan --preview wrote",
+            next_command="krepair show PLAN",
+        )
+    policy, chosen = preview.policy, preview.preview
+    return Options(
+        config=chosen.config or None,
+        topic_config=chosen.topic_config or None,
+        settings=chosen.settings,
+        now_ms=policy.now_ms,
+        delete_horizon=policy.horizon,
+        broker_version=typed.broker_version or policy.broker_version,
+        topics=chosen.topics,
+        partitions=chosen.partitions,
+        fixes=policy.fixes,
+        keep=policy.keep,
+        merge=policy.merge,
+        assume_high_watermark=policy.assume_high_watermark,
+        engine=typed.engine,
+        master=typed.master,
+        accepted_losses=policy.accepted_losses,
+    )
+
+
+def plan_from(preview: Plan, options: Options, progress: Progress | None = None) -> PlannedFrom:
+    """Make the real plan of a preview, and say what changed.
+
+    Args:
+        preview: as read from its file.
+        options: see ``options_of``.
+        progress: told of bytes.
+
+    Raises:
+        StalePlanError: the preview is of another host or directory.
+        LockedError: a broker, or another krepair, is using the directory.
+        KrepairError: see ``krepair.ops.plan.make_plan``.
+    """
+    _check_here(preview)
+    made = make_plan(preview.log_dir, options, progress)
+    return PlannedFrom(plan=made, diff=diff_plans(preview, made))
+
+
+def _check_here(preview: Plan) -> None:
+    again = f"krepair plan {shlex.quote(preview.log_dir)} --preview --out PLAN"
+    if preview.host != socket.gethostname():
+        raise StalePlanError(f"the preview is of host {preview.host}, this is {socket.gethostname()}")
+    try:
+        inode = status_of(preview.log_dir).st_ino
+    except OSError as error:
+        raise StalePlanError(
+            f"{preview.log_dir}: {why(error)}; the preview is of a directory that is not here"
+        ) from error
+    if inode != preview.log_dir_inode:
+        raise StalePlanError(
+            f"{preview.log_dir} is another directory than the one of the preview (inode {inode}, not "
+            f"{preview.log_dir_inode})",
+            next_command=again,
+        )

@@ -1,0 +1,160 @@
+"""The whole way of a preview, typed: beside a real broker under load, then after its stop, until it serves again.
+
+While the preview is made, a producer writes, segments begin and are compacted, and a topic is deleted.
+All three versions: ``KREPAIR_EVERY_BROKER=1 make test ARGS=tests/brokers/test_preview.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.fixture_dirs import unpack
+from tests.lab import client
+from tests.lab.broker import Broker, Topic
+from tests.ops.scene import BLOAT
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+VERSIONS = ("2.2.1", "3.9.2", "4.3.1") if os.environ.get("KREPAIR_EVERY_BROKER") == "1" else ("3.9.2",)
+SOURCE = "__consumer_offsets-0"
+NEVER_BY_THE_BROKER = str(2**62)
+COMPACTED = {"cleanup.policy": "compact"}
+TOPICS = {
+    "stays": Topic(2, COMPACTED | {"min.compaction.lag.ms": NEVER_BY_THE_BROKER}),
+    "grows": Topic(1, COMPACTED | {"min.compaction.lag.ms": NEVER_BY_THE_BROKER}),
+    "churn": Topic(1, COMPACTED | {"segment.bytes": "100000", "min.cleanable.dirty.ratio": "0.01"}),
+    "deleted": Topic(1, COMPACTED),
+}
+PROPS = {"log.cleaner.backoff.ms": 100, "log.segment.delete.delay.ms": 300}
+OPTIONS = (
+    *(
+        "--set",
+        "cleanup.policy=compact",
+        "--set",
+        "segment.bytes=100000",
+        "--set",
+        "delete.retention.ms=1000",
+    ),
+    *("--delete-horizon", "4000000000000", "--fix", "markers,index", "--engine", "inline"),
+)
+
+
+def typed(*words: object) -> subprocess.CompletedProcess[str]:
+    """One command in a process of its own."""
+    argv = [sys.executable, "-m", "krepair.cli.main", *map(str, words)]
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+
+def log_dir_with_bloat(tmp_path: Path) -> Path:
+    log_dir = unpack(BLOAT, tmp_path)
+    numbers = [(name, number) for name, topic in TOPICS.items() for number in range(topic.partitions)]
+    for name, number in numbers:
+        if name != "churn":
+            shutil.copytree(log_dir / SOURCE, log_dir / f"{name}-{number}")
+    for folder in [*log_dir.glob("__*"), *log_dir.glob("t-*")]:
+        shutil.rmtree(folder)
+    for checkpoint in log_dir.glob("*-checkpoint"):
+        own = [
+            line for line in checkpoint.read_text().splitlines() if line.startswith("__consumer_offsets 0 ")
+        ]
+        lines = [
+            f"{name} {number} {line.split()[2]}\n"
+            for line in own
+            for name, number in numbers
+            if name != "churn"
+        ]
+        checkpoint.write_text(f"0\n{len(lines)}\n{''.join(lines)}")
+    return log_dir
+
+
+def in_parts(report: dict[str, Any]) -> dict[str, Any]:
+    return {one["folder"]: one for one in report["partitions"]}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_plan_is_previewed_beside_a_busy_broker_and_made_applied_and_verified_after_its_stop(
+    tmp_path: Path, version: str
+) -> None:
+    log_dir = log_dir_with_bloat(tmp_path)
+    preview, plan = tmp_path / "preview", tmp_path / "plan"
+    with Broker(version, log_dir, PROPS, TOPICS) as broker, ThreadPoolExecutor(2) as workers:
+        before = {
+            number: client.digest(client.read_all(broker.bootstrap, "stays", number)) for number in (0, 1)
+        }
+        over = threading.Event()
+
+        def produce() -> int:
+            producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 2, "linger.ms": 1})
+            sent = 0
+            while not over.is_set():
+                for name in ("churn", "grows"):
+                    producer.produce(name, key=b"%d" % (sent % 50), value=os.urandom(3000), partition=0)
+                sent += 1
+                producer.poll(0.002)
+            assert producer.flush(30) == 0
+            return sent
+
+        load = workers.submit(produce)
+        try:
+            deadline = time.monotonic() + 60  # until the cleaner is at work
+            while not list((log_dir / "churn-0").glob("*.deleted")) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            refused = typed("plan", log_dir, *OPTIONS)
+            seen = []
+            for number in range(4):
+                if number == 2:
+                    admin = client.admin(broker.bootstrap)
+                    deleting = admin.delete_topics(["deleted"])["deleted"]
+                ended = typed("plan", log_dir, *OPTIONS, "--preview", "--out", preview, "--json")
+                assert (ended.returncode, ended.stderr) == (2, ""), ended.stderr[-2000:]
+                seen.append(json.loads(ended.stdout)["report"])
+            deleting.result(30)
+        finally:
+            over.set()
+        assert load.result(60) > 100
+        applied = typed("apply", preview)
+        broker.stop()
+        assert not [line for line in broker.complaints() if "Exception" in line and str(log_dir) in line]
+
+        assert refused.returncode == 11, refused.stderr
+        assert applied.returncode == 13, applied.stderr
+        assert "is a preview" in applied.stderr
+        for report in seen:
+            assert report["uncleanable_partitions"] == 0, in_parts(report)
+            assert {one["code"] for one in report["partitions"]} <= {"", "changed", "no-high-watermark"}
+            assert {in_parts(report)[f"stays-{number}"]["status"] for number in (0, 1)} == {"change"}
+            assert in_parts(report)["grows-0"]["changes"]
+
+        ended = typed("plan", "--from", preview, "--out", plan, "--json")
+        assert ended.returncode == 2, ended.stderr
+        found = json.loads(ended.stdout)["report"]
+        assert found["plan"]["policy"]["now_ms"] == seen[-1]["policy"]["now_ms"]
+        assert found["plan"]["log_dir"] == str(log_dir)
+        other = {one["folder"] for one in found["diff"]["partitions"] if not one["decisions_same"]}
+        assert not other & {"stays-0", "stays-1"}, found["diff"]
+        assert "Since the preview" in typed("plan", "--from", preview).stdout
+
+        for verb in ("apply", "verify"):
+            ended = typed(verb, plan)
+            assert ended.returncode == 0, ended.stdout + ended.stderr
+        broker.start()
+        after = {
+            number: client.digest(client.read_all(broker.bootstrap, "stays", number)) for number in (0, 1)
+        }
+        assert after == before
+        assert len(client.read_all(broker.bootstrap, "grows", 0)) > 100
+        assert typed("purge", plan).returncode == 0
+        broker.stop()
+    assert not list(log_dir.rglob("krepair~*"))
