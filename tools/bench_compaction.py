@@ -32,6 +32,7 @@ from tests.lab.judge import Judge
 from tests.rules.facts import POLICY
 
 Answer = TypeVar("Answer")
+PASSES = 3
 
 
 def record(kind: str, keys: int, chance: random.Random) -> Record:
@@ -111,15 +112,22 @@ def one_round(folder: Path, log_end: int, size: int) -> None:
 
 
 def peer(version: str, folder: Path) -> None:
-    """One pass of Kafka's cleaner over a copy."""
-    copy = folder.parent / "peer" / folder.name
-    shutil.copytree(folder, copy)
+    """Passes of Kafka's cleaner, each over a copy of its own; the first one also warms the machine's code."""
     settings = {"cleanup.policy": "compact", "segment.bytes": 1 << 30, "io.buffer": 1 << 20}
+    seconds = []
     with Judge(version, heap="2g", timeout_s=3600) as judge:
-        judge.recover(copy, settings)
-        size = sum(path.stat().st_size for path in copy.glob("*.log"))
-        cleaned = judge.clean(copy, first_dirty=0, horizon=1, settings=settings, now_ms=NOW_MS)
-        print(f"Kafka {version}: {cleaned.seconds:.2f} s, {size / cleaned.seconds / 1e9:.2f} GB/s")
+        for number in range(PASSES):
+            copy = folder.parent / f"peer-{version}-{number}" / folder.name
+            shutil.copytree(folder, copy)
+            judge.recover(copy, settings)
+            size = sum(path.stat().st_size for path in copy.glob("*.log"))
+            seconds.append(
+                judge.clean(copy, first_dirty=0, horizon=1, settings=settings, now_ms=NOW_MS).seconds
+            )
+            shutil.rmtree(copy.parent)
+    print(
+        f"Kafka {version}: {min(seconds):.2f} s, {size / min(seconds) / 1e9:.2f} GB/s, best of {PASSES} passes"
+    )
 
 
 def main() -> None:

@@ -120,20 +120,27 @@ def _step(sum_so_far: Any, point: Any, chunk: Any) -> Any:
 def fingerprint(buf: Any, start: Any, size: Any, point_1: Any, point_2: Any) -> Any:
     """The polynomial with the bytes of a key as coefficients, seven at a time, at two points.
 
+    The size is the last coefficient, so that the last bytes of a key are multiplied too: else keys that count upwards
+    would lie side by side in a table.
+
     ``buf`` has 8 bytes more than the key; their values do not matter.
     """
-    first = second = np.uint64(size) + np.uint64(1)
     place = np.int64(start)
     left = np.int64(size)
-    while left > 0:
+    first = le64(buf, place) & _7_BYTES
+    if left < 7:
+        first &= (np.uint64(1) << np.uint64(8 * left)) - np.uint64(1)
+    second = first
+    while left > 7:
+        place += 7
+        left -= 7
         chunk = le64(buf, place) & _7_BYTES
         if left < 7:
             chunk &= (np.uint64(1) << np.uint64(8 * left)) - np.uint64(1)
         first = _step(first, point_1, chunk)
         second = _step(second, point_2, chunk)
-        place += 7
-        left -= 7
-    return first, second
+    last = np.uint64(size) + np.uint64(1)
+    return _step(first, point_1, last), _step(second, point_2, last)
 
 
 @inlined
