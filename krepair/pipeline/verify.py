@@ -22,7 +22,8 @@ from krepair.pipeline.items import FinishItem, FinishResult, VerifyItem, VerifyR
 from krepair.pipeline.parts import PartsCheck
 from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.regenerate import read_into_from
-from krepair.plan.model import RewriteSegments
+from krepair.plan.model import RewriteSegments, SourceSegment
+from krepair.rules.reasons import Reason
 
 
 def companion_audit(
@@ -60,7 +61,8 @@ class _Counts:
     def __init__(self, change: RewriteSegments) -> None:
         self.change = change
         self.bases = np.array([source.base_offset for source in change.sources], np.int64)
-        self.found = np.zeros((len(self.bases), 3), np.int64)  # batches, records, markers
+        # batches, records, markers, emptied control batches
+        self.found = np.zeros((len(self.bases), 4), np.int64)
         self.last_offset = -1
 
     def add(self, walked: Walked) -> None:
@@ -80,22 +82,33 @@ class _Counts:
                     after - first,
                     int(counts[~of_markers].sum(dtype=np.int64)),
                     np.count_nonzero(of_markers & (counts > 0)),
+                    np.count_nonzero(of_markers & (counts == 0)),
                 )
         self.last_offset = int(base[-1]) + int(headers["last_offset_delta"][-1])
 
     def problem(self) -> str:
         for source, found in zip(self.change.sources, self.found.tolist(), strict=True):
             planned = [source.kept_batches, source.kept_records, source.kept_markers]
-            if found != planned:
+            if found[:2] != planned[:2] or not _markers_fit(source, *found[2:]):
                 return (
                     f"of segment {source.base_offset} {planned} (batches, records, markers) were to stay, "
-                    f"the new log has {found}"
+                    f"the new log has {found[:3]}"
                 )
         if not self.change.base_offset <= self.last_offset <= self.change.last_offset:
             return (
                 f"a last offset of at most {self.change.last_offset} was expected, found {self.last_offset}"
             )
         return ""
+
+
+def _markers_fit(source: SourceSegment, markers: int, emptied: int) -> bool:
+    """Whether so many markers, and such as are emptied, are those that were to stay of a source.
+
+    A marker that a broker emptied still counts as one where it is of the current epoch of a living producer.
+    """
+    of_an_epoch = sum(tally.batches for tally in source.reasons if tally.reason == Reason.MARKER_EPOCH.value)
+    missing = source.kept_markers - markers
+    return 0 <= missing <= min(of_an_epoch, emptied)
 
 
 def verify_group(item: FinishItem, tree: Tree) -> FinishResult:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from krepair.plan.actions.listing import LISTINGS
 from krepair.plan.actions.table import action_of, by_kind
 from krepair.plan.figures import add_tallies
+from krepair.plan.keys_view import keys_sections
 from krepair.plan.markdown import markdown
 from krepair.plan.model import Change, KeepOriginal, PartitionPlan, Plan, Preview
 from krepair.plan.planfile import dumps
@@ -52,6 +53,7 @@ def plan_view(plan: Plan, plan_path: str = "PLAN") -> View:
         _what_happens(plan),
         *_listings(plan),
         partitions_section(_changing(plan)),
+        *keys_sections(plan),
         left_alone_section(plan),
         _reasons(plan),
         _horizons(plan),

@@ -173,7 +173,7 @@ def staged(
         parts=tuple(parts),
     )
     for _, finished in engine.run(FINISH, [item]):
-        assert (finished.failure, finished.why) == ("", "")
+        assert (finished.failure, finished.why) == ("", ""), finished
     return path.read_bytes()
 
 

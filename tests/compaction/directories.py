@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
@@ -14,7 +18,10 @@ from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import Engine, Options
 from krepair.plan.model import KeyCompaction, PartitionPlan, Plan, RewriteSegments
+from krepair.plan.review import review
+from krepair.rules.model import MarkerPolicy
 from tests.builders import NOW_MS
+from tools.torture.scenes import look, visible
 
 SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "100000", "index.interval.bytes": "200"}
 
@@ -37,6 +44,7 @@ def options(root: Path, *topics: str, settings: Mapping[str, str] | None = None,
         "delete_horizon": "4000000000000",
         "assume_high_watermark": "log-end",
     }
+    common["settings"] = more.pop("settings_given", ())
     return Options(**(common | more))  # type: ignore[arg-type]
 
 
@@ -68,6 +76,72 @@ class Verbs:
     def purge(self, plan: Plan) -> ApplyReport:
         """``krepair purge``."""
         return purge(plan, self.given)
+
+
+LONGEST_EXPIRY_MS = 2**31 - 1
+
+
+def through_verbs(folder: Path, policy: MarkerPolicy, **more: object) -> dict[int, bytes]:
+    """Compact a copy of a partition folder by plan, apply, verify, plan again and undo.
+
+    Args:
+        folder: with the partition ``t-0``; it is not touched.
+        policy: what the options are to say.
+        more: options besides.
+
+    Returns:
+        Base offset -> bytes of every ``.log`` after apply. A partition that is left alone has those of before.
+
+    Raises:
+        AssertionError: a verb does not end as it has to.
+    """
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="krepair-keys-", dir=memory) as root:
+        return _through_verbs(Path(root), folder, policy, more)
+
+
+def _through_verbs(
+    root: Path, folder: Path, policy: MarkerPolicy, more: Mapping[str, object]
+) -> dict[int, bytes]:
+    log_dir = root / "logs"
+    shutil.copytree(folder, log_dir / "t-0")
+    (log_dir / "meta.properties").write_text("version=0\nbroker.id=0\ncluster.id=krepair-test-cluster00\n")
+    mark = min(policy.high_watermark, 2**62)
+    (log_dir / "replication-offset-checkpoint").write_text(f"0\n1\nt 0 {mark}\n")
+    given = options(
+        root,
+        settings={
+            "segment.bytes": str(policy.segment_bytes),
+            "segment.index.bytes": str(policy.segment_index_bytes),
+            "index.interval.bytes": str(policy.index_interval_bytes),
+            "delete.retention.ms": str(policy.delete_retention_ms),
+            "min.compaction.lag.ms": str(policy.min_compaction_lag_ms),
+        },
+        now_ms=policy.now_ms,
+        delete_horizon=policy.horizon,
+        merge=policy.merge,
+        assume_high_watermark="",
+        settings_given=tuple(
+            (name, str(min(max(policy.producer_expiry_ms, 1), LONGEST_EXPIRY_MS)))
+            for name in ("producer.id.expiration.ms", "transactional.id.expiration.ms")
+        ),
+        **more,
+    )
+    verbs = Verbs(log_dir, given)
+    before = look(log_dir)
+    plan = verbs.plan()
+    assert review(plan) == []
+    if plan.partitions[0].changes:
+        report = verbs.apply(plan)
+        assert report.exit_code is ExitCode.DONE, report.results
+        assert verbs.verify(plan).problems == ()
+        again = verbs.plan().partitions[0]
+        assert (again.status, again.changes) == ("nothing", ())
+    made = logs(log_dir / "t-0")
+    if plan.partitions[0].changes:
+        assert verbs.undo(plan).exit_code is ExitCode.DONE
+        assert visible(look(log_dir)) == visible(before)
+    return made
 
 
 def keys_of(part: PartitionPlan) -> KeyCompaction:

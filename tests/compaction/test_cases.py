@@ -17,6 +17,7 @@ from tests import builders, naive
 from tests.builders import NOW_MS, Batch, LogDir, Record, abort, commit, data
 from tests.compaction import twin
 from tests.compaction.compacting import Compacted, compacted, proven, written
+from tests.compaction.directories import through_verbs
 from tests.rules.facts import POLICY
 
 OLD, YOUNG = NOW_MS - 10_000, NOW_MS - 10
@@ -44,7 +45,7 @@ Segment = Sequence[Batch] | tuple[Sequence[Batch], int]
 
 
 def made(root: Path, *segments: Segment, policy: MarkerPolicy = BASE, bases: Sequence[int] = ()) -> Compacted:
-    """Compact segments; the active one is added. Whatever is done is verified."""
+    """Compact segments, by the engine and by the verbs; the active one is added. Whatever is done is verified."""
     partition = LogDir(root).partition("t")
     for number, segment in enumerate(segments):
         batches, mtime = segment if isinstance(segment, tuple) else (segment, OLD)
@@ -52,7 +53,10 @@ def made(root: Path, *segments: Segment, policy: MarkerPolicy = BASE, bases: Seq
         partition.segment(*batches, base_offset=base, mtime_ms=mtime)
     partition.segment(batch(partition.log_end, "active"))
     folder = partition.write(snapshots=False)
-    found = compacted(folder, replace(policy, high_watermark=min(policy.high_watermark, partition.log_end)))
+    policy = replace(policy, high_watermark=min(policy.high_watermark, partition.log_end))
+    found = compacted(folder, policy)
+    by_verbs = through_verbs(folder, policy)
+    assert by_verbs == (found.logs or {int(path.stem): path.read_bytes() for path in folder.glob("*.log")})
     if isinstance(found.compaction, Compaction):
         results = written(found.logs, folder, folder / "krepair~results")
         assert proven(folder, found, results).why == ""

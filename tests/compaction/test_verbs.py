@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from krepair.errors import ExitCode
 from krepair.ops.preview import make_preview, plan_from
+from krepair.plan.markdown import markdown
+from krepair.plan.render import plan_view
 from krepair.plan.review import review
-from tests.builders import LogDir
+from tests.builders import LogDir, abort, emptied
 from tests.compaction.directories import Verbs, groups_of, keys_of, logs, options
 from tests.compaction.test_cases import OLD, batch
 from tools.torture.scenes import look, visible
@@ -52,3 +56,39 @@ def test_a_preview_beside_a_broker_decides_as_the_plan_after_the_stop(tmp_path: 
     assert keys_of(preview.partitions[0]) == keys_of(made.plan.partitions[0])
     assert preview.partitions[0].changes == made.plan.partitions[0].changes != ()
     assert Verbs(log_dir, given).apply(made.plan).exit_code is ExitCode.DONE
+
+
+def test_page_of_a_plan_says_what_goes_by_key_and_what_each_horizon_would_do(tmp_path: Path) -> None:
+    log_dir = small(tmp_path)
+    text = markdown(plan_view(Verbs(log_dir, options(tmp_path, delete_horizon="newest")).plan()))
+    cells = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if "| t-0 |" in line
+    ]
+    assert ["t-0", "6", "10", "4", "0", "2", "0", "0", "6"] in [row[:9] for row in cells]
+    assert ["t-0", "unlimited", "any time", "2", "0", ""] in cells
+    assert "late-readers: Records go that a later one of their key replaces" in text
+    assert "every record that stays is carried over byte for byte" in text
+    assert "--scratch DIR" in text
+
+
+@pytest.mark.parametrize("fix", ["markers", "compact"])
+def test_marker_of_a_living_producer_that_a_broker_emptied_stays_and_is_verified(
+    fix: str, tmp_path: Path
+) -> None:
+    directory = LogDir(tmp_path / "logs")
+    partition = directory.partition("t", index_interval_bytes=200)
+    whole = abort(2, pid=7, epoch=1, timestamp=OLD)
+    partition.segment(
+        abort(0, pid=7, timestamp=OLD),
+        whole,
+        emptied(3, pid=7, epoch=1, control=True, timestamp=OLD),
+        mtime_ms=OLD,
+    )
+    partition.segment(batch(4, "active"))
+    directory.write()
+    verbs = Verbs(tmp_path / "logs", options(tmp_path, fixes=(fix,)))
+    plan = verbs.plan()
+    assert groups_of(plan.partitions[0])[0].sources[0].kept_markers == 2
+    assert verbs.apply(plan).exit_code is ExitCode.DONE
+    assert len(logs(tmp_path / "logs" / "t-0")[0]) == len(whole.raw) + 61
+    assert verbs.verify(plan).problems == ()

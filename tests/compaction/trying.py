@@ -1,4 +1,4 @@
-"""One random history through krepair's compaction, its slow twin, its verification, and Kafka's cleaner.
+"""One random history through krepair's verbs and engine, its slow twin, its verification, and Kafka's cleaner.
 
 ``python -m tests.compaction.trying VERSION FIRST AFTER`` runs any number of them, ``VERSION`` being ``twin`` or a Kafka
 version that the lab has; it prints what was compared and every difference that krepair names, counted.
@@ -6,6 +6,7 @@ version that the lab has; it prints what was compared and every difference that 
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from tests import naive
 from tests.builders import NOW_MS, LogDir
 from tests.compaction import histories, judged, twin
 from tests.compaction.compacting import Compacted, compacted, proven, written
+from tests.compaction.directories import LONGEST_EXPIRY_MS, through_verbs
 from tests.compaction.histories import DAY_MS
 from tests.lab.judge import Judge, Reading
 from tests.rules.scanned import Held, policy_of
@@ -114,7 +116,7 @@ class Tried:
 
 
 def with_twin(root: Path, made: History, rules: naive.Rules, **how: Engine | str | None) -> Tried:
-    """Compact a history and hold it against the twin, then verify it and compact it again.
+    """Compact a history by the engine and by the verbs, hold it against the twin, verify it and compact it again.
 
     Raises:
         AssertionError: they differ, the verification objects, or a second compaction is not empty.
@@ -134,6 +136,8 @@ def with_twin(root: Path, made: History, rules: naive.Rules, **how: Engine | str
     assert ours.done.keys == theirs.keys
     assert ours.logs == theirs.markers.logs
     assert bool(ours.done.changed) == theirs.changes
+    if policy.producer_expiry_ms <= LONGEST_EXPIRY_MS:
+        assert through_verbs(folder, policy) == ours.logs
     results = written(ours.logs, folder, folder / "krepair~results")
     found = proven(folder, ours, results, **how)  # type: ignore[arg-type]
     assert (found.failure, found.why, found.keys) == ("", "", theirs.keys)
@@ -221,7 +225,11 @@ def _kafka_changes_nothing(
 def main(version: str, first: int, after: int) -> None:
     """Try histories until one differs."""
     seen: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as folder, Judge(version if version in WAYS else "2.2.1") as judge:
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with (
+        tempfile.TemporaryDirectory(dir=memory) as folder,
+        Judge(version if version in WAYS else "2.2.1") as judge,
+    ):
         for seed in range(first, after):
             root = Path(folder) / str(seed)
             try:

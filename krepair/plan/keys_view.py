@@ -1,0 +1,124 @@
+"""The part of a plan's page that says what goes by key, partition by partition, and what each horizon would do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from krepair.plan.model import KeyCompaction, PartitionPlan, Plan
+from krepair.plan.ticket import IN_FULL, MOST_ROWS
+from krepair.plan.view import Section, Table, bytes_text, time_text
+
+_NO_BOUND_MS: Final = 2**63 - 1
+_COLUMNS: Final = (
+    "partition",
+    "keys",
+    "records",
+    "superseded",
+    "tombstones gone",
+    "tombstones that stay",
+    "aborted",
+    "without key, stay",
+    "records that stay",
+    "bytes before",
+    "bytes after",
+)
+_SUMMED: Final = (
+    "keys",
+    "records",
+    "superseded",
+    "tombstones_dropped",
+    "tombstones_kept",
+    "aborted",
+    "keyless",
+    "kept",
+    "bytes_before",
+    "bytes_after",
+)
+
+
+def keys_sections(plan: Plan) -> Iterator[Section]:
+    """Records by key, and the tombstones by horizon; empty where key compaction decided on nothing."""
+    found = [
+        (part, part.compaction) for part in plan.partitions if isinstance(part.compaction, KeyCompaction)
+    ]
+    yield _records(found)
+    yield _tombstones(found)
+
+
+def _records(found: Sequence[tuple[PartitionPlan, KeyCompaction]]) -> Section:
+    shown = sorted(found, key=lambda one: (one[1].bytes_after - one[1].bytes_before, one[0].folder))[
+        :MOST_ROWS
+    ]
+    rows = [(part.folder, *_figures([keys])) for part, keys in shown]
+    if len(found) > len(shown):
+        drawn = {part.folder for part, _ in shown}
+        others = [keys for part, keys in found if part.folder not in drawn]
+        rows.append((f"{len(others):,} others", *_figures(others)))
+    if len(found) > 1:
+        rows.append((f"all {len(found):,} together", *_figures([keys for _, keys in found])))
+    lines = [*_notes([keys for _, keys in found])]
+    if len(found) > len(shown):
+        lines.append(f"The {len(shown)} that free most are shown. {IN_FULL}")
+    table = Table(columns=_COLUMNS, rows=tuple(rows), right=frozenset(range(1, len(_COLUMNS))))
+    return Section(title="Records by key, below the bound", lines=tuple(lines), table=table)
+
+
+def _figures(found: Sequence[KeyCompaction]) -> tuple[str, ...]:
+    return tuple(f"{sum(getattr(keys, name) for keys in found):,}" for name in _SUMMED)
+
+
+def _notes(found: Sequence[KeyCompaction]) -> Iterator[str]:
+    if not found:
+        return
+    rewritten, emptied = sum(keys.rewritten for keys in found), sum(keys.emptied for keys in found)
+    yield (
+        f"{rewritten:,} batches lose some of their records and are written anew, {emptied:,} lose all of them. "
+        "Every other batch is copied as it is."
+    )
+    keyless, forced = sum(keys.keyless for keys in found), sum(len(keys.forced) for keys in found)
+    if keyless:
+        yield f"{keyless:,} records without a key stay. A broker's cleaner would drop them."
+    if forced:
+        yield f"{forced:,} messages of v0 or v1 stay only so that their segment is not empty."
+    scratch = sum(keys.scratch_bytes for keys in found)
+    yield (
+        f"What does not fit into memory goes to a scratch folder (--scratch DIR, for plan, apply and verify): "
+        f"{bytes_text(scratch)} at most, commonly much less."
+    )
+
+
+def _tombstones(found: Sequence[tuple[PartitionPlan, KeyCompaction]]) -> Section:
+    with_some = [(part, keys) for part, keys in found if keys.tombstones_dropped or keys.tombstones_kept]
+    rows = [
+        (
+            part.folder,
+            choice.name,
+            _time(choice.horizon_ms),
+            f"{choice.dropped:,}",
+            f"{choice.kept:,}",
+            "chosen" if choice.chosen else "",
+        )
+        for part, keys in with_some[:MOST_ROWS]
+        for choice in keys.horizons
+    ]
+    columns = (
+        "partition",
+        "horizon",
+        "without a stamp up to",
+        "tombstones that go",
+        "tombstones that stay",
+        "",
+    )
+    lines = (f"The first {MOST_ROWS} are shown. {IN_FULL}",) if len(with_some) > MOST_ROWS else ()
+    return Section(
+        title="What each delete horizon would do to tombstones",
+        lines=lines,
+        table=Table(columns=columns, rows=tuple(rows), right=frozenset({3, 4})),
+    )
+
+
+def _time(milliseconds: int) -> str:
+    if milliseconds >= _NO_BOUND_MS:
+        return "any time"
+    return time_text(milliseconds) if milliseconds > 0 else "never"
