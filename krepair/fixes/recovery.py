@@ -8,7 +8,7 @@ the log end, so that nothing else is left to recover, and the line of the recove
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -25,7 +25,6 @@ from krepair.fixes.gates import why_untouched
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.index import index_changes, look_at_indexes, read_logs_and_indexes
 from krepair.fixes.logs import parts_after, read_logs_after
-from krepair.fixes.second_readings import Applied, Job
 from krepair.fixes.snapshot_state import see_snapshots, state_rules, target_of
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import LogFacts, Sight, Survey
@@ -175,14 +174,9 @@ class Recovery(Fix):
         """See ``krepair.fixes.recovery_staging``."""
         recovery_staging.stage(work, stagings)
 
-    def second_readings(self, applied: Applied, change: Change) -> Iterator[Job]:
-        """Epochs, producers and aborted transactions are held against the logs."""
-        return recovery_staging.second_readings(applied, change)
-
     def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Every segment that is no longer read is read again; every small file is held against the logs."""
         recovery_staging.verify(work, stagings)
-        super().verify(work, [staging for staging in stagings if staging.partition is not None])
 
 
 RECOVERY = Recovery()
@@ -501,7 +495,7 @@ def _see_snapshots(ground: Ground, ranges: Sequence[Range]) -> None:
     targets = []
     for one in ranges:
         partition = one.survey.partition
-        facts = one.survey.segments_after or one.part.segments_after
+        facts = (*one.survey.segments_after, *one.part.segments_after)
         target = target_of(ground.view, partition, place_of(ground.view, partition), facts, one.all_changes)
         usable = [each for each in target.snapshots if not one.floor < each.offset <= one.log_end]
         targets.append(target._replace(snapshots=tuple(usable)))

@@ -11,7 +11,15 @@ from krepair.fixes.files import file_it_is_like, put_staged
 from krepair.fixes.index import INDEX, stage_indexes
 from krepair.fixes.logs import parts_after
 from krepair.fixes.producers_at_end import newest_snapshot
-from krepair.fixes.second_readings import Applied, Job, aborted_job, epochs_job, gone_job, snapshot_job
+from krepair.fixes.second_readings import (
+    Applied,
+    Job,
+    aborted_job,
+    epochs_job,
+    gone_job,
+    read_again,
+    snapshot_job,
+)
 from krepair.fixes.snapshots import is_snapshot, stage_snapshot
 from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.formats.broker_version import version_of
@@ -26,7 +34,7 @@ from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import READ_RECOVERED
 from krepair.pipeline.readings.recovered import RecoveredItem
 from krepair.plan.actions.table import action_of
-from krepair.plan.effects import changes_logs, log_effect
+from krepair.plan.effects import bases_touched, log_effect
 from krepair.plan.facts import segment_bases
 from krepair.plan.figures import setting
 from krepair.plan.model import Change, ChangeLines, PartitionPlan, Plan, ReplaceFile, RollSegment
@@ -69,10 +77,12 @@ def line_of(plan: Plan, part: PartitionPlan) -> Line | None:
     return None
 
 
-def floor_in(plan: Plan, part: PartitionPlan) -> int:
-    """Base offset of the first segment that is recovered, as the plan has it."""
-    line = line_of(plan, part)
-    return floor_of(segment_bases(part.files), (line.old or 0) if line is not None else 0) or 0
+def floor_in(work: Work, part: PartitionPlan) -> int:
+    """Base offset of the first segment that is recovered, by the recovery point as it was when the plan was made."""
+    line = line_of(work.plan, part)
+    known = work.view.recovery_point.offsets.get((part.topic, part.partition))
+    point = known if line is None else line.old
+    return floor_of(segment_bases(part.files), point or 0) or 0
 
 
 # -- apply
@@ -107,12 +117,12 @@ def _is_index(change: Change) -> bool:
 
 
 def _replayed(work: Work, staging: Staging) -> int:
-    return replayed_from(staging.listed, floor_in(work.plan, staging.plan))
+    return replayed_from(staging.listed, floor_in(work, staging.plan))
 
 
 def _stage_one(work: Work, staging: Staging, change: Change) -> None:
     like = staging.listed.segments[-1].log.path
-    floor = floor_in(work.plan, staging.plan)
+    floor = floor_in(work, staging.plan)
     if isinstance(change, RollSegment):
         for name in change.names:
             put_staged(work, staging, name, b"", like)
@@ -147,7 +157,11 @@ def _epochs_again(work: Work, staging: Staging, change: ReplaceFile, floor: int)
 
 def _settle(work: Work, stagings: Sequence[Staging]) -> None:
     """Write out what is there of the ranges, drop it from the page cache, and read it; before anything is changed."""
-    wanted = [one for one in stagings if one.plan.folder not in work.settled and line_of(work.plan, one.plan)]
+    for staging in stagings:
+        changed = _changed_log(staging.plan, staging.listed)
+        if changed:
+            staging.problem = staging.problem or StalePlanError(f"{staging.folder.path}: {changed}")
+    wanted = [one for one in stagings if one.plan.folder not in work.settled and one.problem is None]
     if not wanted:
         return
     problems = _read_ranges(work, [(one.plan, one.listed) for one in wanted], settle=True, audit=False)
@@ -155,7 +169,7 @@ def _settle(work: Work, stagings: Sequence[Staging]) -> None:
         found = problems.get(staging.plan.folder)
         if found:
             staging.problem = staging.problem or VerifyFailedError(f"{staging.folder.path}: {found[0]}")
-        elif not changes_logs(staging.plan.changes):
+        elif not bases_touched(staging.plan.changes):
             work.settled.add(staging.plan.folder)
 
 
@@ -174,7 +188,7 @@ def _read_ranges(
     folders: list[str] = []
     barrier = settle and not sync_file_system(work.disk.tree, work.view.path)
     for part, partition in parts:
-        some = _items(work.plan, part, partition, barrier=barrier, settle=settle, audit=audit)
+        some = _items(work, part, partition, barrier=barrier, settle=settle, audit=audit)
         items += some
         folders += [part.folder] * len(some)
     problems: dict[str, list[str]] = {}
@@ -189,15 +203,16 @@ def _read_ranges(
 
 
 def _items(
-    plan: Plan, part: PartitionPlan, partition: Partition, *, barrier: bool, settle: bool, audit: bool
+    work: Work, part: PartitionPlan, partition: Partition, *, barrier: bool, settle: bool, audit: bool
 ) -> list[RecoveredItem]:
-    floor = floor_in(plan, part)
+    plan, floor = work.plan, floor_in(work, part)
     left = [one for one in parts_after(partition, part.changes) if one.base_offset >= floor]
     small = [one.name for one in partition.files() if not one.name.endswith(".log")]
     stems = {f"{one.base_offset:020d}" for one in left}
     items = []
     for number, one in enumerate(left):
         last = number == len(left) - 1
+        end = part.log_end_offset if last else left[number + 1].base_offset
         own = [name for name in small if name.startswith(f"{one.base_offset:020d}.")]
         others = [name for name in small if name.partition(".")[0] not in stems] if last else []
         items.append(
@@ -207,8 +222,8 @@ def _items(
                 ),
                 base_offset=one.base_offset,
                 log_bytes=one.size,
-                log_end=part.log_end_offset if last else left[number + 1].base_offset,
-                exact=last,
+                log_end=end,
+                exact=end == part.log_end_offset,
                 interval_bytes=int(setting(plan.policy, part.topic, "index.interval.bytes")),
                 files=(*own, *others) if settle else (),
                 settle=settle,
@@ -313,9 +328,8 @@ def _makes(part: PartitionPlan, name: str) -> bool:
 # -- verify
 
 
-def second_readings(applied: Applied, change: Change) -> Iterator[Job]:
-    """Of the small files; ``Recovery.verify`` reads the logs."""
-    floor = floor_in(applied.plan, applied.part)
+def second_readings(applied: Applied, change: Change, floor: int) -> Iterator[Job]:
+    """Of the small files, which were made from a base offset on; the logs are read by ``verify``."""
     if not isinstance(change, ReplaceFile):
         return
     if change.method == "remove":
@@ -352,6 +366,13 @@ def verify(work: Work, stagings: Sequence[Staging]) -> None:
             if staging.partition is not None
             and (part := staging.only(*filter(_is_index, staging.changes))).changes
         ],
+    )
+
+    partitions = [staging for staging in stagings if staging.partition is not None]
+    read_again(
+        work,
+        partitions,
+        lambda applied, change: second_readings(applied, change, floor_in(work, applied.part)),
     )
 
 

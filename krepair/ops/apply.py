@@ -136,7 +136,8 @@ class _Apply:
             interrupted = True
         except LockLostError as error:
             results += self._all_missing(targets, results, error)
-        results += [_not_made(wrong) for wrong in self.not_made]
+        told = {result.partition for result in results if result.outcome == "failed"}
+        results += [_not_made(wrong) for wrong in self.not_made if wrong.folder not in told]
         order = {partition.folder: number for number, partition in enumerate(self.plan.partitions)}
         results.sort(key=lambda result: (order.get(result.partition, -1), result.change_id))
         failed = {result.partition for result in results if result.exit_code in _UNCLEANABLE}

@@ -81,6 +81,7 @@ class Broker:
         keep_partition_metadata: KRaft: leave ``partition.metadata`` files as they are.
         heap: of the JVM.
         timeout_s: longest wait for the start.
+        port: on which it serves after each start, so that clients find it again; 0: any that is free.
     """
 
     def __init__(
@@ -95,8 +96,10 @@ class Broker:
         keep_partition_metadata: bool = False,
         heap: str = "512m",
         timeout_s: float = 120,
+        port: int = 0,
     ) -> None:
         self.version = version
+        self.port = port
         self.log_dir = Path(log_dir).absolute()
         self.props = dict(props or {})
         self.topics = topics
@@ -150,7 +153,7 @@ class Broker:
                 return
 
     def _start_once(self) -> None:
-        self._port = free_port()
+        self._port = self.port or free_port()
         self.bootstrap = f"127.0.0.1:{self._port}"
         if self.kraft:
             self._prepare_kraft()
@@ -203,6 +206,12 @@ class Broker:
             self._zookeeper = None
         if self.own_work_dir:
             shutil.rmtree(self.work_dir, ignore_errors=True)
+
+    def bytes_read(self) -> int:
+        """What its process has read so far, by any call (``rchar``)."""
+        assert self._process is not None
+        lines = Path(f"/proc/{self._process.pid}/io").read_text().splitlines()
+        return int(next(line.split()[1] for line in lines if line.startswith("rchar:")))
 
     def log(self) -> str:
         """What the broker logged since its last start."""

@@ -11,6 +11,7 @@ TICKET = "in-a-change-ticket.md"
 POWER_CUT = "after-a-power-cut.md"
 RESTART = "before-a-restart.md"
 KEPT = "kept-originals.md"
+UNCLEAN = "before-an-unclean-start.md"
 
 START = ("systemctl start kafka", DONE)
 SEE = ("systemctl start kafka # see that groups load", DONE)
@@ -119,6 +120,30 @@ STORIES = (
             ("sha256sum offsets.krplan", DONE),
             ("krepair show offsets.krplan # the page", DONE),
             ("krepair explain D03", DONE),
+        ),
+    ),
+    Story(
+        "an unclean start is made ready, served, and its originals freed",
+        UNCLEAN,
+        (
+            ("krepair check /var/lib/kafka --config", FOUND),
+            ("krepair plan /var/lib/kafka --config", FOUND),
+            ("krepair show start.krplan", DONE),
+            ("krepair apply start.krplan", DONE),
+            ("krepair verify start.krplan", DONE),
+            START,
+            ("krepair purge start.krplan", DONE),
+        ),
+        broker="3.9.2",
+    ),
+    Story(
+        "an unclean start is made ready and taken back",
+        UNCLEAN,
+        (
+            ("krepair check /var/lib/kafka --config", FOUND),
+            ("krepair plan /var/lib/kafka --config", FOUND),
+            ("krepair apply start.krplan", DONE),
+            ("krepair undo start.krplan", DONE),
         ),
     ),
     Story(

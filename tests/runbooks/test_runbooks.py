@@ -20,7 +20,7 @@ from tests.lab.jvm import java
 from tests.ops.scene import BLOAT, tree
 from tests.ops.test_tail import INTERVAL, Torn
 from tests.runbooks.page import RUNBOOKS, Shell, commands_of, follow
-from tests.runbooks.stories import KEPT, POWER_CUT, RECLAIM, RESTART, STORIES, TICKET, Story
+from tests.runbooks.stories import KEPT, POWER_CUT, RECLAIM, RESTART, STORIES, TICKET, UNCLEAN, Story
 
 PADDED = "timeindex-padded-2.2.1"
 CONFIG_TOOL = "kafka.admin.ConfigCommand"
@@ -43,7 +43,7 @@ class Place:
 
 
 def place_of(page: str, tmp_path: Path) -> Place:
-    if page == POWER_CUT:
+    if page in {POWER_CUT, UNCLEAN}:
         log_dir = tmp_path / "logs"
         torn = Torn.make(log_dir, 3)
         with torn.log(2).open("ab") as log:
@@ -138,6 +138,7 @@ SHOWN = {
     "a later horizon is looked at, another plan applied and taken back": assert_given_back,
     "a plan is put into a ticket and reviewed": assert_ticket,
     "torn tails are cut and put back": assert_given_back,
+    "an unclean start is made ready and taken back": assert_given_back,
     "indexes with a tail of zeros are mended": assert_trimmed,
     "what is kept is listed and put back without the plan file": assert_given_back,
     "what is kept is freed without the plan file": assert_freed,
@@ -149,7 +150,7 @@ SHOWN = {
 @pytest.mark.parametrize("story", [story for story in STORIES if story.broker], ids=lambda story: story.name)
 def test_a_runbook_does_what_it_says_to_real_brokers(story: Story, tmp_path: Path):
     place = place_of(story.page, tmp_path)
-    if story.page == POWER_CUT:
+    if story.page in {POWER_CUT, UNCLEAN}:
         (place.log_dir / "meta.properties").unlink()  # of another cluster than the lab's
     broker = Broker(story.broker, place.log_dir, PASSIVE, place.topics, work_dir=tmp_path / "broker")
     seen: list[object] = []

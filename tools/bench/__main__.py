@@ -24,6 +24,7 @@ from unittest import mock
 
 from tests.lab import jars, jvm
 from tests.lab.judge import Judge
+from tools.bench import recovery
 from tools.bench.data import NOW_MS, Made, make
 
 FAR_MS = NOW_MS + 10**10
@@ -337,6 +338,16 @@ class Bench:
                 judge.recover(folder, SETTINGS)
                 self.note(f"{name}: recovery of {version}", made.log_bytes, time.perf_counter() - begun)
 
+    def pre_recovery(self, kind: str, made: Made) -> None:
+        """Pre-recovery and the start that it takes the place of, with a cold cache."""
+        recovery.measure(self.note, self.copy_of, kind, made, self.runs, SETTINGS)
+        ours = f"{kind}: krepair plan + apply --fix recovery"
+        for version in recovery.VERSIONS:
+            theirs = f"{kind}: start of {version} after a kill"
+            for cores, _, _ in recovery.ENGINES:
+                mine = f"{ours}, {cores} cores, without the second reading"
+                self.ratio(f"{mine} / start of {version}", mine, theirs)
+
     # -- dump and groups, whole processes against the broker's dump tool
 
     def looking(self, kind: str, made: Made, ours: list[str], theirs: list[str]) -> None:
@@ -465,6 +476,11 @@ def index_log(folder: Path, kind: str) -> Made:
     return make(folder / f"index-{kind}", kind, INDEX_BYTES)
 
 
+def unclean_log(folder: Path, kind: str) -> Made:
+    """300 MB of one kind, of a broker that was killed."""
+    return make(folder / f"recovery-{kind}", kind, INDEX_BYTES)
+
+
 def one_log(folder: Path, kind: str) -> Made:
     """100 MB of one kind in one segment."""
     return make(folder / f"dump-{kind}", kind, DUMP_BYTES, segment_bytes=2 * DUMP_BYTES)
@@ -479,7 +495,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument(
         "--only",
-        default="start,markers,half,two,memory,index,dump,groups,transactions,peers",
+        default="start,markers,half,two,memory,index,recovery,dump,groups,transactions,peers",
         help="parts to run, divided by commas",
     )
     chosen = parser.parse_args()
@@ -500,6 +516,8 @@ def main() -> None:
     steps.append(("memory", bench.memory))
     for kind in ("markers", "records", "lz4"):
         steps.append(("index", lambda kind=kind: bench.regeneration(kind, index_log(chosen.dir, kind))))  # type: ignore[misc]
+    for kind in ("markers", "records"):
+        steps.append(("recovery", lambda kind=kind: bench.pre_recovery(kind, unclean_log(chosen.dir, kind))))  # type: ignore[misc]
     contents = ["--deep-iteration", "--print-data-log"]
     for kind, ours, theirs in (("markers", ["--batches"], []), ("texts", ["--records"], contents)):
         steps.append(

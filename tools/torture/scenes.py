@@ -714,6 +714,45 @@ def _keys_without_fence(path: Path, rng: random.Random) -> Options:
     return _options("compact", broker_version="3.9.2")
 
 
+def _killed(path: Path, rng: random.Random, *, bloated: bool) -> None:
+    directory = LogDir(path)
+    partition = directory.partition("r", index_interval_bytes=INTERVAL_BYTES)
+    for base in range(0, 10 * rng.randint(3, 4), 10):
+        partition.segment(
+            _with_epoch(data(base, 2, pid=7, sequence=base, txn=True, timestamp=NOW_MS + base), base // 10),
+            builders.abort(base + 2, pid=7, timestamp=NOW_MS + base, leader_epoch=base // 10),
+            data(base + 3, 7, timestamp=NOW_MS + base, leader_epoch=base // 10),
+        )
+    _plain(directory, "a", rng, segments=2)
+    if bloated:
+        _bloated(directory, "b", rng, segments=4)
+    directory.write(clean_stop=False)
+    lines = ["b 0 0"] * bloated
+    (path / POINTS).write_text("\n".join(["0", str(len(lines) + 1), "r 0 10", *lines]) + "\n")
+    folder = path / "r-0"
+    (folder / EPOCHS).write_bytes(b"0\n1\n0 0\n")
+    _of_segment(folder, 20, ".txnindex").write_bytes(b"")
+    _of_segment(folder, 10, ".timeindex").unlink()
+    for snapshot in folder.glob("*.snapshot"):
+        if int(snapshot.stem) > 10:
+            snapshot.unlink()
+    _padded(folder, _bases(folder)[-1])
+    _tear(path / "a-0", data(20, 5, leader_epoch=4).raw[: rng.randint(20, 90)])
+    _owned(path)
+
+
+def _recovery(path: Path, rng: random.Random) -> Options:
+    """A killed broker's directory made ready for its start: two partitions, one of them with a torn tail."""
+    _killed(path, rng, bloated=False)
+    return _options("recovery", broker_version="3.9.2")
+
+
+def _recovery_and_all(path: Path, rng: random.Random) -> Options:
+    """The same with groups under the fence and every other fix in one plan."""
+    _killed(path, rng, bloated=True)
+    return _options(f"{_ALL},recovery", broker_version="3.9.2")
+
+
 def _real(name: str, path: Path, folders: tuple[str, ...]) -> None:
     """A real log directory, cut down to some of its partitions."""
     with tempfile.TemporaryDirectory(dir=path.parent) as work:
@@ -779,6 +818,8 @@ SCENES: dict[str, Setup] = {
     "keys": _keys,
     "keys-and-others": _keys_and_others,
     "keys-without-fence": _keys_without_fence,
+    "recovery": _recovery,
+    "recovery-and-all": _recovery_and_all,
     "real-offsets": _real_offsets,
     "real-epochs": _real_epochs,
     "real-old-formats": _real_old_formats,

@@ -1,0 +1,143 @@
+"""krepair stopped at each file-changing call: every state starts as before, and the next run ends the work."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from krepair.durable.real_disk import RealDisk
+from krepair.ops.apply import apply
+from krepair.ops.undo import undo
+from krepair.plan.model import Plan
+from tests.durable.disks import SimulatedCrash, StoppingDisk
+from tests.lab.judge import Judge, Loaded
+from tests.ops.scene import tree
+from tests.recovery.scene import VERSIONS, Verbs, loaded, points_of, started, write_unclean
+
+
+def write_torn(root: Path) -> Path:
+    """As ``write_unclean``, and the last write never ended."""
+    path = write_unclean(root)
+    log = path / "t-0" / f"{400:020d}.log"
+    log.write_bytes(log.read_bytes() + log.read_bytes()[:50])
+    return path
+
+
+def stops(verbs: Verbs, plan: Plan, verb: str) -> Iterator[bool]:
+    """``apply`` or ``undo`` stopped at its first call, its second, and so on; until it comes to its end."""
+    run = apply if verb == "apply" else undo
+    stop = 0
+    while True:
+        stop += 1
+        try:
+            run(plan, verbs.options(), disk=StoppingDisk(RealDisk(), stop))
+        except SimulatedCrash:
+            yield True
+        else:
+            yield False
+            return
+
+
+def ready(path: Path, folder: str) -> bool:
+    """Whether a partition is as a start may trust it at its log end."""
+    names = {one.name for one in (path / folder).iterdir()}
+    end = points_of(path)[folder[0]]
+    return {f"{end:020d}{suffix}" for suffix in (".log", ".index", ".timeindex", ".snapshot")} <= names
+
+
+@pytest.mark.slow
+def test_apply_stopped_at_any_call_ends_as_without_the_stop_and_no_point_is_raised_too_early(
+    tmp_path: Path,
+) -> None:
+    path = write_torn(tmp_path / "logs")
+    before = tree(path)
+    verbs = Verbs(path)
+    plan = verbs.plan()
+    raised_at = 0
+    for calls, stopped in enumerate(stops(verbs, plan, "apply"), 1):
+        if points_of(path) != {"t": 250, "o": 0}:
+            raised_at = raised_at or calls
+            assert points_of(path) == {"t": 450, "o": 3}
+            assert ready(path, "t-0")
+            assert ready(path, "o-0")
+        if stopped:
+            apply(plan, verbs.options())
+            assert points_of(path) == {"t": 450, "o": 3}
+            if calls % 8 == 0:
+                assert verbs.wrong(plan) == []
+            verbs.undo(plan)
+            assert tree(path) == before
+    assert raised_at > 20
+
+
+@pytest.mark.slow
+def test_undo_stopped_at_any_call_takes_the_points_back_before_anything_else(tmp_path: Path) -> None:
+    path = write_torn(tmp_path / "logs")
+    before = tree(path)
+    verbs = Verbs(path)
+    plan = verbs.plan()
+    verbs.apply(plan)
+    after = tree(path, private=False)
+    calls = 0
+    for stopped in stops(verbs, plan, "undo"):
+        calls += stopped
+        if points_of(path) != {"t": 250, "o": 0}:
+            now = tree(path, private=False)
+            changed = {name for name in after if now.get(name) != after[name]}
+            assert not {name for name in changed if name.endswith(("log", "index", "snapshot"))}, changed
+            assert ready(path, "t-0")
+        if stopped:
+            verbs.undo(plan)
+            assert tree(path) == before
+            verbs.apply(plan)
+    assert tree(path) == before
+    assert calls > 20
+
+
+def states_of(path: Path) -> str:
+    """Which state a partition and its recovery point are in, without what is krepair's own."""
+    state = hashlib.sha256((path / "recovery-point-offset-checkpoint").read_bytes())
+    for one in sorted((path / "t-0").iterdir()):
+        if one.is_file():
+            state.update(one.name.encode() + hashlib.sha256(one.read_bytes()).digest())
+    return state.hexdigest()
+
+
+def known_of(one: Loaded) -> tuple[object, ...]:
+    """What a start must know and serve whatever krepair had done before."""
+    return one.log_end, one.stable_offset, one.producers, one.aborted, one.served
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_state_that_a_stop_leaves_starts_as_a_directory_that_was_never_touched(
+    version: str, judge: Callable[[str], Judge], tmp_path: Path
+) -> None:
+    path = write_torn(tmp_path / "logs")
+    plain = tmp_path / "plain"
+    shutil.copytree(path, plain)
+    expected = known_of(loaded(judge(version), plain, tmp_path))
+    verbs = Verbs(path, broker_version=version)
+    plan = verbs.plan()
+    seen: dict[str, tuple[int, ...]] = {}
+    for verb in ("apply", "undo"):
+        for _ in stops(verbs, plan, verb):
+            state = states_of(path)
+            if state not in seen:
+                assert known_of(loaded(judge(version), path, tmp_path)) == expected
+                seen[state] = started(judge(version), path, tmp_path).recovered
+            if verb == "apply":
+                apply(plan, verbs.options())
+            verbs.undo(plan)
+            if verb == "undo":
+                verbs.apply(plan)
+        if verb == "apply":
+            verbs.apply(plan)
+    assert len(seen) > 8
+    assert (450,) in seen.values()
+    assert (200, 300, 400) in seen.values()

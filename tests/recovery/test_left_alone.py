@@ -1,0 +1,271 @@
+"""What pre-recovery leaves alone: that partition's point stays, the others go on."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from krepair.errors import RefusedError, UsageError
+from krepair.ops.apply import apply
+from krepair.ops.check import check
+from krepair.plan.model import Plan, RollSegment
+from tests.ops.scene import part, tree
+from tests.recovery.scene import POINTS, TIME_MS, Verbs, points_of, set_points, write_unclean
+
+
+def rolled(plan: Plan) -> set[str]:
+    """Partitions that get a new segment."""
+    return {
+        one.folder
+        for one in plan.partitions
+        if any(isinstance(change, RollSegment) for change in one.changes)
+    }
+
+
+def raised(plan: Plan) -> dict[str, int | None]:
+    """The lines that the plan changes."""
+    if plan.root is None:
+        return {}
+    (change,) = plan.root.changes
+    return {line.topic: line.new for line in change.lines}  # type: ignore[union-attr]
+
+
+def test_after_a_clean_stop_nothing_is_done_and_the_plan_says_so(tmp_path: Path) -> None:
+    path = write_unclean(tmp_path / "logs")
+    (path / ".kafka_cleanshutdown").touch()
+    plan = Verbs(path).plan()
+    assert (rolled(plan), raised(plan)) == (set(), {})
+    assert all("stopped cleanly" in one.notes[0] for one in plan.partitions)
+
+
+def flip(file: Path, position: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[position] ^= 1
+    file.write_bytes(data)
+
+
+def damaged(path: Path) -> None:
+    flip(path / "t-0" / f"{300:020d}.log", 100)
+
+
+def pending_swap(path: Path) -> None:
+    shutil.copy(path / "t-0" / f"{100:020d}.log", path / "t-0" / f"{100:020d}.log.swap")
+
+
+def marked(path: Path) -> None:
+    (path / f"t-0.{'0' * 32}-future").mkdir()
+
+
+def point_past_the_end(path: Path) -> None:
+    set_points(path, {"t": 451, "o": 0})
+
+
+def log_start_past_the_end(path: Path) -> None:
+    (path / "log-start-offset-checkpoint").write_text("0\n1\nt 0 451\n")
+
+
+def bad_epochs(path: Path) -> None:
+    (path / "t-0" / "leader-epoch-checkpoint").write_bytes(b"0\n9\n0 0\n")
+
+
+def link(path: Path) -> None:
+    file = path / "t-0" / f"{300:020d}.log"
+    file.rename(path.parent / "elsewhere.log")
+    file.symlink_to(path.parent / "elsewhere.log")
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "next_fix"),
+    [
+        (damaged, "damage", "tail,recovery"),
+        (pending_swap, "untouched", ""),
+        (marked, "marked-folder", ""),
+        (point_past_the_end, "checkpoint", "checkpoints"),
+        (log_start_past_the_end, "checkpoint", "checkpoints"),
+        (bad_epochs, "epochs", "epochs,recovery"),
+        (link, "special-file", ""),
+    ],
+    ids=lambda one: getattr(one, "__name__", None),
+)
+def test_partition_keeps_its_point_and_its_files_and_the_other_one_goes_on(
+    how, code: str, next_fix: str, tmp_path: Path
+) -> None:
+    path = write_unclean(tmp_path / "logs")
+    how(path)
+    before = tree(path / "t-0")
+    verbs = Verbs(path)
+    plan = verbs.plan()
+    left = part(plan, "t-0")
+    assert (left.status, left.code) == ("left alone", code), left.why
+    assert f"--fix {next_fix} " in left.next_command if next_fix else not left.next_command
+    assert rolled(plan) == {"o-0"}
+    assert raised(plan) == {"o": 3}
+    old = points_of(path)["t"]
+    verbs.apply(plan)
+    assert points_of(path) == {"t": old, "o": 3}
+    assert tree(path / "t-0") == before
+    assert verbs.wrong(plan) == []
+
+
+@pytest.mark.parametrize("topic", ["__cluster_metadata", "tiered"])
+def test_metadata_and_tiered_topics_are_never_touched(topic: str, tmp_path: Path) -> None:
+    path = write_unclean(tmp_path / "logs")
+    (path / "t-0").rename(path / f"{topic}-0")
+    set_points(path, {topic: 250, "o": 0})
+    topics = tmp_path / "topics.json"
+    topics.write_text('{"tiered": {"remote.storage.enable": "true"}}')
+    plan = Verbs(path, topic_config=str(topics)).plan()
+    assert part(plan, f"{topic}-0").status == "left alone"
+    assert raised(plan) == {"o": 3}
+
+
+@pytest.mark.parametrize(
+    "text", ["0\n7\nt 0 250\n", "0\n3\nt 0 250\nt 0 300\no 0 0\n"], ids=["cut", "two lines of one"]
+)
+def test_damaged_recovery_points_leave_everything_alone(text: str, tmp_path: Path) -> None:
+    path = write_unclean(tmp_path / "logs")
+    (path / POINTS).write_text(text)
+    plan = Verbs(path).plan()
+    assert {one.code for one in plan.partitions} == {"checkpoint"}
+    assert raised(plan) == {}
+
+
+def test_without_a_file_of_recovery_points_everything_is_made_ready_and_the_file_comes_and_goes(
+    tmp_path: Path,
+) -> None:
+    path = write_unclean(tmp_path / "logs")
+    (path / POINTS).unlink()
+    before = tree(path)
+    verbs = Verbs(path)
+    plan = verbs.plan()
+    verbs.apply(plan)
+    assert points_of(path) == {"t": 450, "o": 3}
+    found, like = (path / POINTS).stat(), (path / "replication-offset-checkpoint").stat()
+    assert (found.st_uid, found.st_gid, found.st_mode) == (like.st_uid, like.st_gid, like.st_mode)
+    assert verbs.wrong(plan) == []
+    verbs.undo(plan)
+    assert tree(path) == before
+
+
+def test_standing_fence_refuses_the_plan(tmp_path: Path) -> None:
+    path = write_unclean(tmp_path / "logs")
+    (path / "o-0" / "krepair~0123abcd" / "fence").mkdir(parents=True)
+    with pytest.raises(RefusedError, match="fence"):
+        Verbs(path).plan()
+
+
+def test_partition_that_changed_since_the_plan_keeps_its_point_and_the_other_one_is_raised(
+    tmp_path: Path,
+) -> None:
+    path = write_unclean(tmp_path / "logs")
+    verbs = Verbs(path)
+    plan = verbs.plan()
+    log = path / "t-0" / f"{300:020d}.log"
+    log.touch()
+    report = apply(plan, verbs.options())
+    failed = {one.partition for one in report.results if one.outcome == "failed"}
+    assert failed == {"t-0"}
+    assert points_of(path) == {"t": 250, "o": 3}
+    assert not (path / "t-0" / f"{450:020d}.log").exists()
+    verbs.undo(plan)
+    assert points_of(path) == {"t": 250, "o": 0}
+
+
+def test_without_a_roll_the_point_is_raised_and_the_active_segment_is_left_to_the_start(
+    tmp_path: Path,
+) -> None:
+    path = write_unclean(tmp_path / "logs")
+    verbs = Verbs(path, roll=False)
+    plan = verbs.plan()
+    assert rolled(plan) == set()
+    assert raised(plan) == {"t": 450}  # of o-0 nothing is won
+    verbs.apply(plan)
+    assert points_of(path) == {"t": 450, "o": 0}
+    assert verbs.wrong(plan) == []
+
+
+def test_no_roll_without_recovery_is_refused(tmp_path: Path) -> None:
+    path = write_unclean(tmp_path / "logs")
+    with pytest.raises(UsageError, match="--fix recovery"):
+        Verbs(path, fixes=("index",), roll=False).plan()
+
+
+@pytest.mark.parametrize(
+    ("version", "rolls"), [("2.2.1", False), ("2.3.1", False), ("", False), ("2.4.0", True), ("4.3.1", True)]
+)
+def test_offsets_topic_is_rolled_from_2_4_on(version: str, rolls: bool, tmp_path: Path) -> None:
+    path = write_unclean(tmp_path / "logs")
+    (path / "t-0").rename(path / "__consumer_offsets-0")
+    set_points(path, {"__consumer_offsets": 250, "o": 0})
+    plan = Verbs(path, broker_version=version).plan()
+    assert rolled(plan) == ({"__consumer_offsets-0", "o-0"} if rolls else {"o-0"})
+    assert raised(plan) == {"__consumer_offsets": 450, "o": 3}
+
+
+def test_point_at_the_log_end_gets_a_new_segment_without_a_changed_line(tmp_path: Path) -> None:
+    path = write_unclean(tmp_path / "logs", {"t": 450, "o": 3})
+    before = tree(path)
+    verbs = Verbs(path)
+    plan = verbs.plan()
+    assert (rolled(plan), raised(plan)) == ({"t-0", "o-0"}, {})
+    verbs.apply(plan)
+    assert verbs.wrong(plan) == []
+    again = verbs.plan()
+    assert (rolled(again), raised(again)) == (set(), {})
+    verbs.undo(plan)
+    assert tree(path) == before
+
+
+def test_check_advises_it_while_there_is_something_to_win_and_not_afterwards(tmp_path: Path) -> None:
+    path = write_unclean(tmp_path / "logs")
+    verbs = Verbs(path)
+    assert "recovery" in check([str(path)], verbs.options()).next_command
+    verbs.apply(verbs.plan())
+    assert "recovery" not in check([str(path)], verbs.options()).next_command
+
+
+def test_partitions_below_the_high_watermark_are_listed(tmp_path: Path) -> None:
+    path = write_unclean(tmp_path / "logs")
+    (path / "replication-offset-checkpoint").write_text("0\n2\nt 0 470\no 0 3\n")
+    plan = Verbs(path).plan()
+    told = {risk.code: risk.text for risk in plan.risks}
+    assert "does not make the stop clean" in told["still-unclean"]
+    assert "t-0 (450 of 470)" in told["below-high-watermark"]
+    assert "offsets 450 to 469" in " ".join(part(plan, "t-0").notes)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        ("tail",),
+        ("index=regenerate",),
+        ("epochs",),
+        ("snapshots",),
+        ("checkpoints",),
+        ("markers",),
+        ("checkpoints", "epochs", "index", "leftovers", "markers", "snapshots", "tail"),
+    ],
+)
+@pytest.mark.parametrize("torn", [False, True])
+def test_together_with_other_fixes_each_file_is_changed_once(
+    others: tuple[str, ...], torn: bool, tmp_path: Path
+) -> None:
+    path = write_unclean(tmp_path / "logs")
+    log = path / "t-0" / f"{400:020d}.log"
+    if torn:
+        log.write_bytes(log.read_bytes() + bytes(90))
+    (path / "t-0" / f"{300:020d}.timeindex").write_bytes(bytes(24))
+    (path / "t-0" / f"{300:020d}.snapshot").unlink()
+    (path / "t-0" / "leader-epoch-checkpoint").write_bytes(b"0\n0\n")
+    before = tree(path)
+    verbs = Verbs(
+        path, fixes=tuple(sorted((*others, "recovery"))), delete_horizon=str(TIME_MS), broker_version="3.9.2"
+    )
+    plan = verbs.plan()
+    verbs.apply(plan)
+    assert points_of(path) == {"t": 450, "o": 3}
+    assert verbs.wrong(plan) == []
+    verbs.undo(plan)
+    assert tree(path) == before
