@@ -16,12 +16,12 @@ import numpy as np
 from msgspec import UnsetType
 from msgspec.structs import replace
 
-from krepair.errors import KrepairError, StalePlanError, UnreadableError
+from krepair.errors import KrepairError, StalePlanError
 from krepair.fixes.logs import facts_at
 from krepair.fixes.markers_staging import (
     finish_groups,
     groups_of,
-    policy_of_plan,
+    policy_now,
     verify_finished,
 )
 from krepair.fixes.staging import Staging, Work, error_of
@@ -30,7 +30,7 @@ from krepair.formats import txn_index
 from krepair.formats.batch_v2 import HEADER_SIZE
 from krepair.formats.filenames import FileKind, parse_file_name
 from krepair.journal.actions.action import StagedGroup
-from krepair.journal.freshness import check_fresh
+from krepair.journal.freshness import check_fresh, grown
 from krepair.pipeline.compaction import CompactionInput, Prepared, compact_item, prepare, stage_items
 from krepair.pipeline.compaction_check import CheckedSource
 from krepair.pipeline.compaction_items import CompactResult, CompactStageItem
@@ -144,6 +144,16 @@ def _logs(plan: PartitionPlan) -> dict[int, FileFingerprint]:
     return dict(sorted(found.items()))
 
 
+def _logs_now(staging: Staging) -> dict[int, FileFingerprint]:
+    """The logs of the plan; the active one may have grown, as long as it bounds the same offsets."""
+    logs = _logs(staging.plan)
+    active = max(logs)
+    found = grown(staging.folder, logs[active])
+    if found is not None:
+        logs[active] = replace(logs[active], size=found.size, mtime_ns=found.mtime_ns, digest="")
+    return logs
+
+
 def originals_of(work: Work, staging: Staging) -> Originals:
     """Where each original log of a partition is: in its place, or kept; or else what was made of it.
 
@@ -151,7 +161,7 @@ def originals_of(work: Work, staging: Staging) -> Originals:
         StalePlanError: one is in none of them.
         OSError: one cannot be looked at.
     """
-    folder, logs = staging.folder, _logs(staging.plan)
+    folder, logs = staging.folder, _logs_now(staging)
     moved: list[int] = []
     missing: list[int] = []
     for base_offset, planned in logs.items():
@@ -230,10 +240,7 @@ def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
     for one in _able(partitions):
         with one.staging.taking_problems():
             facts = [one.facts[base] for base in one.logs]
-            try:
-                policy = policy_of_plan(work, one.staging, facts)
-            except OSError as error:
-                raise UnreadableError(f"{one.staging.plan.folder}: {error}") from error
+            policy = policy_now(work, one.staging, facts, _plan_anew(work))
             inputs.append((one, CompactionInput(one.place, tuple(facts), policy, _secret(one))))
     if not inputs:
         return

@@ -17,7 +17,7 @@ from krepair.pipeline.items import FinishItem, StageItem
 from krepair.pipeline.jobs import COMPARE_ORIGINALS, FINISH, STAGE
 from krepair.plan.figures import setting
 from krepair.plan.model import RewriteSegments
-from krepair.rules.markers import stage_inputs
+from krepair.rules.markers import limit_now, stage_inputs, why_undecided
 from krepair.rules.model import MarkerPolicy, SegmentFacts
 
 
@@ -161,39 +161,57 @@ def _recheck(work: Work, staging: Staging) -> None:
         UnreadableError: a producer snapshot could not be read.
     """
     facts = work.all_facts(staging)
-    try:
-        found = stage_inputs(facts, policy_of_plan(work, staging, facts), dict(staging.plan.kept_last))
-    except OSError as error:
-        raise UnreadableError(f"{staging.plan.folder}: {error}") from error
+    anew = f"krepair plan {shlex.quote(work.plan.log_dir)} --out PLAN"
+    policy = policy_now(work, staging, facts, anew)
+    found = stage_inputs(facts, policy, dict(staging.plan.kept_last))
     for group in groups_of(staging):
         for source in group.sources:
             now = found.get(source.base_offset)
+            if now is None:
+                raise StalePlanError(
+                    f"{staging.plan.folder}/{source.base_offset:020d}.log: may no longer be compacted: "
+                    f"{limit_now(facts, policy)}",
+                    next_command=anew,
+                )
             planned = (
                 source.carried_open,
                 source.keep_positions,
                 source.protected,
                 source.drop_unstamped,
             )
-            if (
-                now is None
-                or (now.carried_open, now.keep_positions, now.protected, now.drop_unstamped) != planned
-            ):
+            if (now.carried_open, now.keep_positions, now.protected, now.drop_unstamped) != planned:
                 raise StalePlanError(
                     f"{staging.plan.folder}/{source.base_offset:020d}.log: the decisions made anew are not the plan's",
-                    next_command=f"krepair plan {shlex.quote(work.plan.log_dir)} --out PLAN",
+                    next_command=anew,
                 )
 
 
-def policy_of_plan(work: Work, staging: Staging, facts: Sequence[SegmentFacts]) -> MarkerPolicy:
-    """The inputs of compaction as the plan has them.
+def policy_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], anew: str) -> MarkerPolicy:
+    """The plan's inputs of compaction, with the high watermark and the producers as they are now.
 
     Raises:
-        OSError: a producer snapshot cannot be read.
+        StalePlanError: there is no high watermark any more, or nothing would be decided on the partition now.
+        UnreadableError: a producer snapshot could not be read.
     """
+    if work.high_watermark(staging) < 0 <= staging.plan.high_watermark:
+        text = f"{staging.plan.folder}: its high watermark is no longer recorded"
+        if not work.plan.policy.assume_high_watermark:
+            raise StalePlanError(f"{text}; the plan has {staging.plan.high_watermark}", next_command=anew)
+    try:
+        policy = _policy(work, staging, facts)
+    except OSError as error:
+        raise UnreadableError(f"{staging.plan.folder}: {error}") from error
+    minded = why_undecided(facts, policy)
+    if minded is not None:
+        raise StalePlanError(f"{staging.plan.folder}: {minded.why}", next_command=anew)
+    return policy
+
+
+def _policy(work: Work, staging: Staging, facts: Sequence[SegmentFacts]) -> MarkerPolicy:
     policy, topic = work.plan.policy, staging.plan.topic
     log_end = max(one.summary.last_offset + 1 for one in facts)
     snapshot_offset, snapshot = newest_snapshot(staging.listed.snapshots, log_end)
-    high_watermark = staging.plan.high_watermark
+    high_watermark = work.high_watermark(staging)
     if policy.assume_high_watermark == "log-end":
         high_watermark = max(high_watermark, log_end)
 

@@ -19,6 +19,7 @@ from krepair.errors import (
     UnwritableError,
     VerifyFailedError,
 )
+from krepair.fixes.ground import watermark_of
 from krepair.fixes.logs import facts_of, parts_after
 from krepair.journal.actions.action import StagedGroup
 from krepair.journal.folder import PartitionFolder
@@ -181,8 +182,12 @@ class Work:
 
     def scan_watermark(self, staging: Staging) -> int:
         """The high watermark that scans are told."""
-        assumed = self.plan.policy.assume_high_watermark or staging.plan.high_watermark < 0
-        return INT64_MAX if assumed else staging.plan.high_watermark
+        known = self.high_watermark(staging)
+        return INT64_MAX if self.plan.policy.assume_high_watermark or known < 0 else known
+
+    def high_watermark(self, staging: Staging) -> int:
+        """That of the plan, or the one that is recorded now if it fell; -1 if there was none."""
+        return min(staging.plan.high_watermark, watermark_of(self.view, staging.listed))
 
     def take_facts(self, staging: Staging, base_offset: int, result: ScanResult) -> None:
         """Facts of one segment; a failure is the partition's problem."""

@@ -291,6 +291,14 @@ class Watch:
             self._places = standing_fences(self._disk.tree, self._log_dir)
         return self._places
 
+    def keeps_marker(self) -> bool:
+        """Whether a fence holds the clean-shutdown marker, which it will give back.
+
+        Raises:
+            OSError: a fence could not be looked at.
+        """
+        return any(self._disk.tree.is_there(f"{place}/{CLEAN_SHUTDOWN}") for place in self.places())
+
     def is_up(self, place: str) -> None:
         """A fence went up."""
         self._places = sorted({*self.places(), place})

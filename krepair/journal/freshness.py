@@ -12,13 +12,17 @@ from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import FileState
 from krepair.journal.steps import EXTENSIONS, segment_file
 from krepair.logdir.fingerprint import digest_file
+from krepair.plan.effects import bases_touched
 from krepair.plan.model import FileFingerprint, NewFile, PartitionPlan, ReplaceFile, RewriteSegments
 
 
 def check_fresh(
     folder: PartitionFolder, partition: PartitionPlan, change: RewriteSegments
 ) -> tuple[FileState, ...]:
-    """Checks every file that a group replaces, and that no log behind it has grown.
+    """Checks every file that a group replaces, and the logs behind it.
+
+    The active segment may have grown: a broker appends there and nowhere else. What follows from it (open transactions,
+    producers, the high watermark, the order of commit) whoever applies the plan has to work out again.
 
     Returns:
         The originals: what the group replaces, and the producer snapshots that go with it.
@@ -31,7 +35,7 @@ def check_fresh(
     present = [parse_file_name(name) for name in folder.file_names()]
     _check_no_swap(folder, present)
     _check_snapshots(folder, present, change)
-    _check_logs_behind(folder, planned, present, change)
+    _check_logs_behind(folder, partition, present, change)
     names = [segment_file(s.base_offset, e) for s in change.sources for e in EXTENSIONS]
     originals = [unchanged(folder, planned, name) for name in [*names, *change.removes_snapshots]]
     return tuple(state for state in originals if state is not None)
@@ -53,18 +57,29 @@ def _check_snapshots(folder: PartitionFolder, present: list[FileName], change: R
 
 
 def _check_logs_behind(
-    folder: PartitionFolder,
-    planned: Mapping[str, FileFingerprint],
-    present: list[FileName],
-    change: RewriteSegments,
+    folder: PartitionFolder, partition: PartitionPlan, present: list[FileName], change: RewriteSegments
 ) -> None:
+    planned = {fingerprint.name: fingerprint for fingerprint in partition.files}
     last = change.sources[-1].base_offset
-    names = {n.name for n in present if n.kind is FileKind.LOG and n.state is NameState.LIVE}
-    names |= {name for name in planned if parse_file_name(name).kind is FileKind.LOG}
+    known = {name for name in planned if parse_file_name(name).kind is FileKind.LOG}
+    names = {n.name for n in present if n.kind is FileKind.LOG and n.state is NameState.LIVE} | known
+    active = max(known, default="")
+    if parse_file_name(active).base_offset in bases_touched(partition.changes):
+        active = ""
     for name in sorted(names):
         base_offset = parse_file_name(name).base_offset
-        if base_offset is not None and base_offset > last:
+        if (
+            base_offset is not None
+            and base_offset > last
+            and not (name == active and grown(folder, planned[name]) is not None)
+        ):
             unchanged(folder, planned, name)
+
+
+def grown(folder: PartitionFolder, planned: FileFingerprint) -> FileState | None:
+    """State of a log that is the file of the plan and is longer now; else None."""
+    found = folder.state(planned.name)
+    return found if found is not None and found.inode == planned.inode and found.size > planned.size else None
 
 
 def unchanged(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], name: str) -> FileState | None:

@@ -20,6 +20,7 @@ from krepair.errors import (
     StalePlanError,
 )
 from krepair.fixes.carry_out import stage_all, verify_all
+from krepair.fixes.ground import Ground
 from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
@@ -30,9 +31,11 @@ from krepair.journal.purge import check_nothing_kept, remove_private_folder
 from krepair.journal.runner import commit_partition, finish_partition
 from krepair.journal.safe_points import SafePoints, signals_wait
 from krepair.journal.status import ChangeState, status_in
+from krepair.logdir.config import load_settings
 from krepair.logdir.lock import Lock, hold_lock
 from krepair.logdir.space import read_space
 from krepair.ops.fit import next_command, shortage
+from krepair.ops.order import active_segments, damage_met, lowest_changes
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
 from krepair.ops.target import (
     check_ground,
@@ -115,11 +118,12 @@ class _Apply:
         self.disk = disk
         self.progress = progress
         self.scratch = scratch
+        self.watch = Watch(disk, plan.log_dir)
         self.guards = Guards(
             lock,
             safe_points,
             self._check_space,
-            Watch(disk, plan.log_dir),
+            self.watch,
             keep_plan=PlanKeeper(disk, plan).keep_in,
         )
         self.states: dict[str, dict[str, ChangeState]] = {}
@@ -165,6 +169,7 @@ class _Apply:
         ready = [staging for staging in stagings if staging is not None]
         self._prove_purged(ready)
         self._check_total_space(ready)
+        self._check_order(ready)
         stage_all(self.work, [staging for staging in ready if not is_root(staging.plan)])
         for staging in ready:
             results.extend(self._commit(staging))
@@ -249,13 +254,36 @@ class _Apply:
                     next_command=f"krepair plan {shlex.quote(self.plan.log_dir)} --out PLAN",
                 )
 
+    # -- the order of commit
+
+    def _check_order(self, stagings: Sequence[Staging]) -> None:
+        """The fence must still be right: other active segments than those of the plan are read again.
+
+        Without the fence the order is that of the broker's version, which is right whatever there is.
+        """
+        commit, view = self.plan.commit, self.work.view
+        fenced = [one for one in stagings if one.problem is None and lowest_changes([_left(one)])]
+        if not commit.fence or not fenced or commit.looked_at == active_segments(view):
+            return
+        clean = view.clean_shutdown or self.watch.keeps_marker()
+        options = Options(now_ms=self.plan.policy.now_ms)
+        settings = load_settings(None, None, {})
+        ground = Ground(view._replace(clean_shutdown=clean), settings, options, self.engine, self.progress)
+        met = damage_met(ground, [_left(one) for one in fenced])
+        for staging in fenced if met else ():
+            staging.problem = StalePlanError(
+                f"{met[0].folder}/{met[0].base_offset:020d}.log is damaged, and was not when the plan was made: under "
+                "the fence a broker that is started meanwhile would cut it",
+                next_command=f"krepair plan {shlex.quote(self.plan.log_dir)} --out PLAN",
+            )
+
     # -- space
 
     def _check_total_space(self, stagings: Sequence[Staging]) -> None:
         space = read_space(self.plan.log_dir, self.disk.tree)
         if space.mounted_read_only:
             raise RefusedError(f"{self.plan.log_dir}: the file system is mounted read-only")
-        left = [replace(staging.plan, changes=staging.changes) for staging in stagings if staging.changes]
+        left = [_left(staging) for staging in stagings if staging.changes]
         short = shortage(self.plan, left, space)
         if short:
             raise RefusedError(short, next_command=next_command(self.plan, left, space))
@@ -342,6 +370,10 @@ class _Apply:
                 remove_private_folder(staging.folder)
         except (OSError, KrepairError):
             return  # the next apply or undo removes it
+
+
+def _left(staging: Staging) -> PartitionPlan:
+    return replace(staging.plan, changes=staging.changes)
 
 
 def freed_by(changes: Mapping[str, Change], change_id: str, sizes: dict[str, int]) -> int:

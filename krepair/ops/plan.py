@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from krepair.checks.tail import LOOK_AT_MOST_BYTES, holds_whole_batch
 from krepair.durable.scratch import Scratch
 from krepair.errors import LockedError, NotALogDirError
 from krepair.fixes.fix import Fix, Proposal, RootFix, named_or_all
 from krepair.fixes.gates import NEVER_TOUCHED
-from krepair.fixes.ground import Ground, told_version
-from krepair.fixes.logs import read_last_logs, read_logs_after
+from krepair.fixes.ground import Ground
+from krepair.fixes.logs import read_logs_after
 from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import COMMIT_ORDER, asked
-from krepair.journal.actions.table import action_for
-from krepair.journal.choose import DamagedSegment, choose_commit
-from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.lock import is_locked
-from krepair.logdir.reading import opened_for_reading
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.findings.kept import kept_text
 from krepair.ops.findings.trouble import cleaner_stands_still, mtimes_look_copied
 from krepair.ops.kept import kept_originals
+from krepair.ops.order import commit_of
 from krepair.options import Options
 from krepair.pipeline.engine import choose_engine
 from krepair.pipeline.progress import Progress, SilentProgress
@@ -37,7 +32,6 @@ from krepair.plan.build import LogDirFacts, build_plan
 from krepair.plan.effects import changes_logs
 from krepair.plan.model import (
     ChangeLines,
-    Commit,
     FileFingerprint,
     PartitionPlan,
     Plan,
@@ -46,7 +40,7 @@ from krepair.plan.model import (
     RootPlan,
 )
 from krepair.rules.markers import RULES
-from krepair.rules.model import LeftAlone, SegmentFacts
+from krepair.rules.model import LeftAlone
 
 _TOPIC_KEYS_USED = (
     "cleanup.policy",
@@ -164,7 +158,7 @@ def plan_of(ground: Ground, fixes: Sequence[Fix], proposals: Mapping[str, Propos
         facts_of_dir(view),
         policy_of(surveys, ground.settings, options),
         partitions,
-        _commit(ground, partitions, with_root=root is not None),
+        commit_of(ground, partitions, with_root=root is not None),
         copied_mtimes=[
             survey.partition.folder
             for survey in surveys
@@ -231,72 +225,6 @@ def keeper_of(view: LogDir, changing: Sequence[str] = ()) -> str:
         if not partition.unreadable and partition.topic != NEVER_TOUCHED
     ]
     return next((folder for folder in usable if folder in changing), usable[0] if usable else "")
-
-
-# -- the order of commit
-
-
-def _commit(ground: Ground, partitions: Sequence[PartitionPlan], *, with_root: bool) -> Commit:
-    lowest: dict[str, int] = {}
-    for partition in partitions:
-        froms = [action_for(change).recovers_from(change) for change in partition.changes]
-        bases = [base for base in froms if base is not None]
-        if bases:
-            lowest[partition.folder] = min(bases)
-    if lowest:
-        version = ground.options.broker_version or told_version(ground.view)
-        return choose_commit(lowest, _all_damage(ground), version)
-    some = with_root or any(partition.changes for partition in partitions)
-    why = "each file is replaced by one rename" if some else "nothing to commit"
-    return Commit(order="P1", fence=True, why=why)
-
-
-def _all_damage(ground: Ground) -> list[DamagedSegment]:
-    """Damage of logs that were read, and of the active segments of all other partitions.
-
-    The fence would have a broker recover those. Without a clean-shutdown marker it recovers them in any case.
-    """
-    read = [survey for survey in ground.surveys.values() if survey.segments]
-    found = [(survey, facts, facts is survey.segments[-1]) for survey in read for facts in survey.segments]
-    if ground.view.clean_shutdown:
-        folders = {survey.partition.folder for survey in read}
-        others = [
-            partition
-            for partition in ground.view.partitions
-            if partition.folder not in folders and partition.segments and not partition.unreadable
-        ]
-        last = read_last_logs(ground, ground.survey_all(others))
-        found += [(survey, facts, True) for survey, facts in last]
-    return [
-        DamagedSegment(survey.partition.folder, facts.base_offset, active=active)
-        for survey, facts, active in found
-        if _would_lose(ground.view, survey.partition, facts, active=active)
-    ]
-
-
-def _would_lose(view: LogDir, partition: Partition, facts: SegmentFacts, *, active: bool) -> bool:
-    """Whether a recovery under the fence could cut something that the next start would leave.
-
-    Of a torn tail nothing is lost; and without a clean-shutdown marker the active segment is recovered in any case.
-    """
-    if facts.summary.damage == D_NONE:
-        return False
-    return not (active and (not view.clean_shutdown or _is_torn_tail(partition, facts)))
-
-
-def _is_torn_tail(partition: Partition, facts: SegmentFacts) -> bool:
-    """Whether all that follows the last valid batch is the torn rest of one, or zeros that were never written over."""
-    if facts.summary.damage not in (D_TORN, D_PAST_END, D_ZEROS):
-        return False
-    rest = facts.summary.file_size - facts.summary.valid_bytes
-    if rest > LOOK_AT_MOST_BYTES:
-        return False
-    try:
-        with opened_for_reading(f"{partition.path}/{facts.base_offset:020d}.log") as descriptor:
-            data = os.pread(descriptor, rest, facts.summary.valid_bytes)
-            return not any(data) if facts.summary.damage == D_ZEROS else not holds_whole_batch(data)
-    except OSError:
-        return False  # what cannot be read is not taken for harmless
 
 
 # -- the policy

@@ -151,6 +151,8 @@ def _heads(plan: Plan, unknown: frozenset[str]) -> dict[str, Any]:
         if name not in _APART | unknown
     }
     policy: dict[str, Any] = msgspec.to_builtins(plan.policy)
+    if "commit" in fields:
+        fields["commit"].pop("looked_at", None)  # a digest of files that are no decision
     settings = {
         f"{topic or 'broker'}.{setting['key']}": setting["value"]
         for topic, members in policy.pop("settings").items()

@@ -87,6 +87,9 @@ class Policy(Struct, frozen=True, kw_only=True):
 class FileFingerprint(Struct, frozen=True, kw_only=True):
     """What a file was when the plan was made. ``apply`` refuses the partition when any part differs.
 
+    One file may have grown: the active segment's log, where no change touches it. Then ``apply`` works out again, under
+    the lock, what follows from it: open transactions, producer state, high watermark, order of commit.
+
     Attributes:
         name: file name inside the partition folder.
         size: bytes.
@@ -509,11 +512,15 @@ class Commit(Struct, frozen=True, kw_only=True):
         order: ``P1`` or ``P2``.
         fence: whether the recovery point is lowered and the clean-shutdown marker set aside meanwhile.
         why: one line.
+        looked_at: 32 hex digits over folder, name, size, time and inode of every active segment that this follows
+            from. Where they are others by now, ``apply`` reads them again. Not there where nothing follows from them,
+            and in plans of older versions.
     """
 
     order: Literal["P1", "P2"]
     fence: bool
     why: str
+    looked_at: str | UnsetType = UNSET
 
 
 class Preview(Struct, frozen=True, kw_only=True):

@@ -34,6 +34,7 @@ from krepair.rules.outcome import HorizonChoice, ReasonTally, SourceSegment
 from krepair.rules.producers import (
     INT64_MAX,
     ProducerNeeds,
+    ProducerStates,
     all_ids,
     disagreement,
     needs_of,
@@ -120,11 +121,7 @@ def decide(
     problem = spans.first_problem(segments)
     if problem is not None:
         return problem
-    ids = all_ids(segments, policy.snapshot)
-    scan = states_by_scan(segments, ids, policy.high_watermark)
-    broker = states_by_broker(segments, ids, policy.snapshot_offset, policy.snapshot)
-    if policy.snapshot_offset < 0:
-        broker = scan
+    ids, scan, broker = _states(segments, policy)
     problem = disagreement(scan, broker, policy.now_ms, policy.producer_expiry_ms)
     if problem is not None:
         return problem
@@ -471,13 +468,7 @@ def stage_inputs(
     Apply compares this with the plan before anything is committed: scans made while staging say nothing new about
     classes, but everything about producers and open transactions.
     """
-    ids = all_ids(segments, policy.snapshot)
-    scan = states_by_scan(segments, ids, policy.high_watermark)
-    broker = (
-        states_by_broker(segments, ids, policy.snapshot_offset, policy.snapshot)
-        if policy.snapshot_offset >= 0
-        else scan
-    )
+    ids, scan, broker = _states(segments, policy)
     span = spans.decide_span(segments, scan, broker, policy)
     needs = needs_of(scan, broker, policy.now_ms, policy.producer_expiry_ms)
     horizon_ms = next(
@@ -489,3 +480,26 @@ def stage_inputs(
         )
         for one in _correct(segments[: span.segments], ids, needs, last_data)
     }
+
+
+def why_undecided(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> LeftAlone | None:
+    """Why nothing would be decided on the partition as it is now; None if something would."""
+    _, scan, broker = _states(segments, policy)
+    return disagreement(scan, broker, policy.now_ms, policy.producer_expiry_ms)
+
+
+def limit_now(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> str:
+    """What ends the offsets that may be compacted, as the partition is now: one line."""
+    _, scan, broker = _states(segments, policy)
+    return spans.decide_span(segments, scan, broker, policy).limit_text
+
+
+def _states(
+    segments: Sequence[SegmentFacts], policy: MarkerPolicy
+) -> tuple[Int64s, ProducerStates, ProducerStates]:
+    """Producer ids, and their states by the log and as a broker would load them."""
+    ids = all_ids(segments, policy.snapshot)
+    scan = states_by_scan(segments, ids, policy.high_watermark)
+    if policy.snapshot_offset < 0:
+        return ids, scan, scan
+    return ids, scan, states_by_broker(segments, ids, policy.snapshot_offset, policy.snapshot)

@@ -158,3 +158,36 @@ def test_a_plan_is_previewed_beside_a_busy_broker_and_made_applied_and_verified_
         assert typed("purge", plan).returncode == 0
         broker.stop()
     assert not list(log_dir.rglob("krepair~*"))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_plan_of_the_stopped_broker_is_applied_after_one_more_run_that_appended(
+    tmp_path: Path, version: str
+) -> None:
+    log_dir = log_dir_with_bloat(tmp_path)
+    plan = tmp_path / "plan"
+    kept = {name: topic for name, topic in TOPICS.items() if name != "churn"}
+    with Broker(version, log_dir, PROPS | {"log.cleaner.enable": "false"}, kept) as broker:
+        broker.stop()
+        assert typed("plan", log_dir, *OPTIONS, "--out", plan).returncode == 2
+        changed = {one["folder"] for one in json.loads(plan.read_text())["partitions"] if one["changes"]}
+        assert {"stays-0", "stays-1", "grows-0", "deleted-0"} <= changed
+        broker.start()
+        before = {
+            number: client.digest(client.read_all(broker.bootstrap, "stays", number)) for number in (0, 1)
+        }
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 2})
+        for number in range(50):
+            producer.produce("grows", key=b"%d" % number, value=bytes(100), partition=0)
+        assert producer.flush(30) == 0
+        broker.stop()
+        ended = typed("apply", plan)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        assert typed("verify", plan).returncode == 0
+        broker.start()
+        after = {
+            number: client.digest(client.read_all(broker.bootstrap, "stays", number)) for number in (0, 1)
+        }
+        assert after == before
+        assert sum(one.value == bytes(100) for one in client.read_all(broker.bootstrap, "grows", 0)) == 50
+        broker.stop()

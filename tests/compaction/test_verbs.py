@@ -92,3 +92,29 @@ def test_marker_of_a_living_producer_that_a_broker_emptied_stays_and_is_verified
     assert verbs.apply(plan).exit_code is ExitCode.DONE
     assert len(logs(tmp_path / "logs" / "t-0")[0]) == len(whole.raw) + 61
     assert verbs.verify(plan).problems == ()
+
+
+def test_what_a_broker_appended_since_the_plan_stays_and_hides_nothing(tmp_path: Path) -> None:
+    log_dir = small(tmp_path)
+    verbs = Verbs(log_dir, options(tmp_path))
+    plan = verbs.plan()
+    active = log_dir / "t-0" / f"{10:020d}.log"
+    with active.open("ab") as log:
+        log.write(batch(11, "a", "c").raw)
+    grown = active.read_bytes()
+    assert verbs.apply(plan).exit_code is ExitCode.DONE
+    assert len(logs(log_dir / "t-0")[0]) == groups_of(plan.partitions[0])[0].log_bytes
+    assert active.read_bytes() == grown
+    assert verbs.verify(plan).problems == ()
+    assert verbs.plan().partitions[0].changes == ()
+
+
+def test_plan_is_stale_once_what_may_be_compacted_ends_earlier(tmp_path: Path) -> None:
+    log_dir = small(tmp_path)
+    verbs = Verbs(log_dir, options(tmp_path, assume_high_watermark=""))
+    plan = verbs.plan()
+    assert groups_of(plan.partitions[0])
+    (log_dir / "replication-offset-checkpoint").write_text("0\n1\nt 0 4\n")
+    before = visible(look(log_dir))
+    assert verbs.apply(plan).exit_code is ExitCode.STALE_PLAN
+    assert visible(look(log_dir)) == before

@@ -1,0 +1,308 @@
+"""A broker ran, for a while, between plan and apply: what it appended makes a plan stale only where it matters."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from krepair.errors import ExitCode
+from krepair.fixes.logs import read_last_logs
+from krepair.formats import producer_snapshot
+from krepair.formats.producer_snapshot import ProducerEntry
+from krepair.ops import order
+from krepair.ops.apply import apply
+from krepair.ops.plan import make_plan
+from krepair.ops.reports import ApplyReport
+from krepair.ops.undo import undo
+from krepair.ops.verify import verify_plan
+from krepair.options import Engine, Options
+from krepair.plan.model import Plan
+from krepair.plan.planfile import seal
+from tests.builders import NOW_MS, Batch, LogDir, commit, data, emptied
+from tests.ops.scene import FAR, tree
+
+MONTH_MS = 30 * 24 * 60 * 60 * 1000
+END = 60
+ACTIVE = f"{40:020d}.log"
+SETTINGS = (("cleanup.policy", "compact"), ("delete.retention.ms", "1000"))
+
+
+@dataclass
+class Stopped:
+    """A stopped broker's directory: ``t-0`` is bloated, ``u-0`` is not and no plan touches it."""
+
+    root: Path
+    options: Options = field(
+        default_factory=lambda: Options(
+            settings=SETTINGS,
+            topics=("t",),
+            delete_horizon=FAR,
+            now_ms=NOW_MS + MONTH_MS,
+            engine=Engine.INLINE,
+        )
+    )
+
+    def plan(self) -> Plan:
+        plan = make_plan(str(self.root), self.options)
+        assert [len(one.changes) for one in plan.partitions] == [1]
+        assert plan.commit.fence
+        return plan
+
+    def apply(self, plan: Plan) -> ApplyReport:
+        return apply(plan, self.options)
+
+    @property
+    def folder(self) -> Path:
+        return self.root / "t-0"
+
+    def append(self, *batches: Batch, folder: str = "t-0") -> None:
+        """A broker appends, and stops cleanly."""
+        with (self.root / folder / ACTIVE).open("ab") as log:
+            log.write(b"".join(batch.raw for batch in batches))
+        self.high_watermark(folder, batches[-1].last_offset + 1)
+
+    def high_watermark(self, folder: str, offset: int | None) -> None:
+        path = self.root / "replication-offset-checkpoint"
+        topic = folder[0]
+        lines = [line for line in path.read_text().splitlines()[2:] if not line.startswith(f"{topic} ")]
+        lines += [] if offset is None else [f"{topic} 0 {offset}"]
+        path.write_text("\n".join(["0", str(len(lines)), *lines]) + "\n")
+
+    def snapshot(self, offset: int, *entries: ProducerEntry) -> None:
+        (self.folder / f"{offset:020d}.snapshot").write_bytes(producer_snapshot.encode(entries))
+
+
+@pytest.fixture
+def stopped(memory_dir: Path) -> Stopped:
+    made = LogDir(memory_dir / "logs")
+    bloated = made.partition("t")
+    for base in (0, 20):
+        batches = [
+            batch
+            for number in range(10)
+            for at in [base + 2 * number]
+            for batch in (emptied(at, pid=at, timestamp=NOW_MS), commit(at + 1, pid=at))
+        ]
+        bloated.segment(*batches)
+    bloated.segment(data(40, 20))
+    other = made.partition("u")
+    other.segment(data(0, 40)).segment(data(40, 20))
+    return Stopped(made.write())
+
+
+def outcome(report: ApplyReport) -> tuple[ExitCode, list[str]]:
+    return report.exit_code, [f"{one.outcome} {one.why}".strip() for one in report.results]
+
+
+def nothing(stopped: Stopped) -> None:
+    pass
+
+
+def more_data(stopped: Stopped) -> None:
+    stopped.append(data(END, 5))
+
+
+def more_data_of_another_partition(stopped: Stopped) -> None:
+    stopped.append(data(END, 5), folder="u-0")
+
+
+def more_data_of_both(stopped: Stopped) -> None:
+    more_data(stopped)
+    more_data_of_another_partition(stopped)
+
+
+def a_transaction_that_began_and_goes_on(stopped: Stopped) -> None:
+    stopped.append(data(END, 5, pid=77, txn=True))
+
+
+def a_transaction_that_ended(stopped: Stopped) -> None:
+    stopped.append(data(END, 5, pid=77, txn=True), commit(END + 5, pid=77))
+
+
+def a_torn_tail(stopped: Stopped) -> None:
+    stopped.append(data(END, 5))
+    with (stopped.folder / ACTIVE).open("ab") as log:
+        log.write(data(END + 5, 5).raw[:50])
+
+
+def a_torn_tail_elsewhere(stopped: Stopped) -> None:
+    with (stopped.root / "u-0" / ACTIVE).open("ab") as log:
+        log.write(data(END, 5).raw[:50])
+
+
+def a_kill(stopped: Stopped) -> None:
+    """Without the marker active segments are recovered in any case: damage there is no matter of the fence."""
+    more_data(stopped)
+    damage_elsewhere(stopped)
+    (stopped.root / ".kafka_cleanshutdown").unlink()
+
+
+def a_high_watermark_that_fell_not_below_what_goes(stopped: Stopped) -> None:
+    stopped.high_watermark("t-0", 45)
+
+
+GOES = (
+    nothing,
+    more_data,
+    more_data_of_another_partition,
+    more_data_of_both,
+    a_transaction_that_began_and_goes_on,
+    a_transaction_that_ended,
+    a_torn_tail,
+    a_torn_tail_elsewhere,
+    a_kill,
+    a_high_watermark_that_fell_not_below_what_goes,
+)
+
+
+@pytest.mark.parametrize("with_digest", [True, False], ids=["plan of now", "plan of an older version"])
+@pytest.mark.parametrize("happens", GOES)
+def test_what_was_appended_to_active_segments_makes_no_plan_stale(
+    stopped: Stopped, happens: Callable[[Stopped], None], with_digest: bool
+) -> None:
+    def damage_free(plan: Plan) -> Plan:
+        return plan if with_digest else seal(replace(plan, commit=replace(plan.commit, looked_at=UNSET)))
+
+    plan = damage_free(stopped.plan())
+    happens(stopped)
+    before = tree(stopped.root)
+    active = (stopped.folder / ACTIVE).read_bytes()
+    assert outcome(stopped.apply(plan)) == (ExitCode.DONE, ["committed"])
+    assert verify_plan(plan, stopped.options).problems == ()
+    assert (stopped.folder / ACTIVE).read_bytes() == active
+    assert undo(plan, stopped.options).exit_code is ExitCode.DONE
+    assert tree(stopped.root) == before
+
+
+def damage_elsewhere(stopped: Stopped) -> None:
+    """A whole batch behind a damaged one: a recovery would cut both."""
+    bad = bytearray(data(END, 5).raw)
+    bad[-1] ^= 1
+    with (stopped.root / "u-0" / ACTIVE).open("ab") as log:
+        log.write(bytes(bad) + data(END + 5, 5).raw)
+
+
+def damage_in_its_own_active_segment(stopped: Stopped) -> None:
+    bad = bytearray(data(END, 5).raw)
+    bad[-1] ^= 1
+    with (stopped.folder / ACTIVE).open("ab") as log:
+        log.write(bytes(bad) + data(END + 5, 5).raw)
+
+
+def a_roll(stopped: Stopped) -> None:
+    (stopped.folder / f"{END:020d}.log").write_bytes(data(END, 5).raw)
+
+
+def another_file(stopped: Stopped) -> None:
+    """A replica was fetched anew."""
+    log = stopped.folder / ACTIVE
+    new = log.with_suffix(".new")
+    new.write_bytes(log.read_bytes() + data(END, 5).raw)
+    new.rename(log)
+
+
+def a_cut(stopped: Stopped) -> None:
+    os.truncate(stopped.folder / ACTIVE, 10)
+
+
+def a_touch(stopped: Stopped) -> None:
+    os.utime(stopped.folder / ACTIVE, ns=(7, 7))
+
+
+def a_high_watermark_that_fell(stopped: Stopped) -> None:
+    stopped.high_watermark("t-0", 25)
+
+
+def a_high_watermark_that_went(stopped: Stopped) -> None:
+    stopped.high_watermark("t-0", None)
+
+
+def an_open_transaction_in_what_goes(stopped: Stopped) -> None:
+    """The broker's own state says so: its newest snapshot."""
+    more_data(stopped)
+    entry = ProducerEntry(20, 0, 0, 20, 0, NOW_MS, -1, 20)
+    stopped.snapshot(END + 5, entry)
+
+
+def a_producer_that_came_back(stopped: Stopped) -> None:
+    """Its last batch, emptied as it is, has to stay now."""
+    more_data(stopped)
+    stopped.snapshot(END + 5, ProducerEntry(20, 0, 0, 20, 0, NOW_MS + MONTH_MS, -1, -1))
+
+
+def a_snapshot_that_contradicts_the_log(stopped: Stopped) -> None:
+    stopped.append(data(END, 5, pid=20, timestamp=NOW_MS + MONTH_MS))
+    stopped.snapshot(END + 5, ProducerEntry(20, 0, 0, 20, 0, NOW_MS + MONTH_MS, -1, -1))
+
+
+REFUSED: dict[Callable[[Stopped], None], str] = {
+    damage_elsewhere: f"u-0/{ACTIVE} is damaged, and was not when the plan was made",
+    damage_in_its_own_active_segment: f"t-0/{ACTIVE} is damaged, and was not when the plan was made",
+    a_roll: f"{END:020d}.log: was not there when the plan was made",
+    another_file: f"{ACTIVE}: changed since the plan was made",
+    a_cut: f"{ACTIVE}: changed since the plan was made",
+    a_touch: f"{ACTIVE}: changed since the plan was made",
+    a_high_watermark_that_fell: "a transaction since offset 24 ends at or above the high watermark 25",
+    a_high_watermark_that_went: "its high watermark is no longer recorded; the plan has 60",
+    an_open_transaction_in_what_goes: "may no longer be compacted: producer 20 has a transaction open since",
+    a_producer_that_came_back: "the decisions made anew are not the plan's",
+    a_snapshot_that_contradicts_the_log: "the newest producer snapshot says",
+}
+
+
+@pytest.mark.parametrize("happens", REFUSED)
+def test_what_changes_a_choice_makes_the_plan_stale_and_changes_nothing(
+    stopped: Stopped, happens: Callable[[Stopped], None]
+) -> None:
+    plan = stopped.plan()
+    happens(stopped)
+    before = tree(stopped.root)
+    code, told = outcome(stopped.apply(plan))
+    assert code is ExitCode.STALE_PLAN
+    assert len(told) == 1
+    assert REFUSED[happens] in told[0]
+    assert tree(stopped.root) == before
+
+
+def test_active_segments_are_read_again_only_where_one_is_another(
+    stopped: Stopped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = stopped.plan()
+    read: list[int] = []
+
+    def reading(ground: object, surveys: object) -> object:
+        read.append(len(surveys))  # type: ignore[arg-type]
+        return read_last_logs(ground, surveys)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(order, "read_last_logs", reading)
+    stopped.apply(plan)
+    undo(plan, stopped.options)
+    assert read == []
+    more_data_of_another_partition(stopped)
+    stopped.apply(plan)
+    assert read == [2]
+
+
+def test_a_plan_without_the_fence_goes_on_when_the_damage_has_gone(stopped: Stopped) -> None:
+    damage_elsewhere(stopped)
+    plan = make_plan(str(stopped.root), replace_version(stopped.options))
+    assert not plan.commit.fence
+    os.truncate(stopped.root / "u-0" / ACTIVE, len(data(40, 20).raw))
+    assert outcome(stopped.apply(plan)) == (ExitCode.DONE, ["committed"])
+
+
+def replace_version(options: Options) -> Options:
+    return Options(
+        settings=options.settings,
+        topics=options.topics,
+        delete_horizon=options.delete_horizon,
+        now_ms=options.now_ms,
+        engine=options.engine,
+        broker_version="3.9.2",
+    )
