@@ -3,7 +3,7 @@
     python -m tools.bench_shuffle FOLDER [--keys 6000000] [--again 2000000]
 
 FOLDER is made and removed. Both ways walk the same log with the same kernel and end with the offsets that stay, sorted
-for each segment, where a task can read them; the second way throws them away there. See ADR 0014.
+for each segment, where a task can read them; the second way throws them away there. See ADR 0015.
 """
 
 from __future__ import annotations
