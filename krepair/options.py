@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -46,7 +47,7 @@ class Options:
         topics: topics to look at; empty means all.
         partitions: ``(topic, number)`` to look at; empty means all. Together with ``topics`` it is a union.
         fixes: names of fixes, sorted, never empty.
-        keep: ``inplace``.
+        keep: ``inplace``, ``until-verified``, or the absolute path of a folder for copies.
         merge: whether neighbours are merged up to ``segment.bytes``.
         assume_high_watermark: ``log-end`` or empty.
         engine: where the work is done.
@@ -182,16 +183,21 @@ def parse_setting(text: str) -> tuple[str, str]:
 def parse_keep(text: str) -> str:
     """Read ``--keep``.
 
+    Returns:
+        ``inplace``, ``until-verified``, or the absolute path of a folder, links resolved.
+
     Raises:
-        UsageError: anything but ``inplace``.
+        UsageError: none of these.
     """
-    if text != "inplace":
-        raise UsageError(
-            f"--keep {text!r}: not built yet; this version keeps the originals in the partition folder "
-            f"(inplace) "
-            "until krepair purge"
-        )
-    return text
+    if text in ("inplace", "until-verified"):
+        return text
+    if os.path.isabs(text) and os.path.isdir(text):
+        return os.path.realpath(text)
+    raise UsageError(
+        f"--keep {text!r}: expected inplace (the originals stay until krepair purge), until-verified (apply frees them "
+        "as soon as what replaces them is verified; they cannot be put back), or the absolute path of a folder that is "
+        "there (copies of them stay in it until krepair purge)"
+    )
 
 
 def parse_assume_high_watermark(text: str) -> str:

@@ -87,7 +87,10 @@ AcceptOption = Annotated[
 KeepOption = Annotated[
     str,
     typer.Option(
-        "--keep", metavar="inplace", help="Where the originals stay until purge: in the partition folder."
+        "--keep",
+        metavar="inplace|until-verified|DIR",
+        help="Where originals stay until purge: in the partition folder; nowhere (apply frees them, group by group, as "
+        "soon as what replaces them is verified); or as copies in a folder on another file system.",
     ),
 ]
 NoMergeOption = Annotated[bool, typer.Option("--no-merge", help="Do not join neighbouring segments.")]

@@ -26,7 +26,7 @@ complete -c krepair -n '__fish_seen_subcommand_from plan' -l fix -x -a 'leftover
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l include-active -d 'With --fix index: also the active segments, where padding is normal.'
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l accept-data-loss -x -d 'With --fix tail: plan the way out of this one damage, named by its rule, partition and first lost offset as krepair check names it; may be repeated.'
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l delete-horizon -x -d 'How far markers may go: what the broker\'s next pass would use, newest cleanable segment minus delete.retention.ms, or a time.'
-complete -c krepair -n '__fish_seen_subcommand_from plan' -l keep -x -a 'inplace' -d 'Where the originals stay until purge: in the partition folder.'
+complete -c krepair -n '__fish_seen_subcommand_from plan' -l keep -x -d 'Where originals stay until purge: in the partition folder; nowhere (apply frees them, group by group, as soon as what replaces them is verified); or as copies in a folder on another file system.'
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l no-merge -d 'Do not join neighbouring segments.'
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l assume-high-watermark -x -a 'log-end' -d 'Plan partitions without a recorded high watermark as if the log end were it.'
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l config -r -F -d 'The broker\'s server.properties.'
