@@ -55,6 +55,7 @@ class Options:
         include_active: of ``plan --fix index``: also mend the indexes of active segments, where padding is normal.
         deep: of ``check``: also decompress everything that is compressed.
         accepted_losses: of ``plan --fix tail``: each ``RULE:TOPIC-PARTITION:OFFSET`` that may be lost, sorted.
+        use_reserved: of ``plan`` and ``apply``: what ext4 reserves for root counts as free.
         originals: of ``verify PLAN``: also hold what apply made against the kept originals, byte for byte.
     """
 
@@ -76,6 +77,7 @@ class Options:
     originals: bool = False
     deep: bool = False
     accepted_losses: tuple[str, ...] = ()
+    use_reserved: bool = False
 
     def as_words(self) -> tuple[str, ...]:
         """What was typed to choose partitions and say how the broker is configured, as words of a command line."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from krepair.durable.disk import Disk
+from krepair.durable.room import can_take
 from krepair.durable.writeback import drop_from_cache
 from krepair.durable.writing_error import WritingError
 from krepair.errors import (
@@ -34,7 +35,8 @@ from krepair.journal.status import ChangeState, staged_groups, status_in
 from krepair.logdir.lock import Lock, hold_lock
 from krepair.logdir.space import read_space
 from krepair.logdir.view import read_partition
-from krepair.ops.fit import next_command, shortage
+from krepair.ops.fit import need_of_all, next_command, shortage, why_reserve_does_not_do
+from krepair.ops.next_start.start_space import needed_at_most
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
 from krepair.ops.target import (
     check_ground,
@@ -75,7 +77,7 @@ def apply(
 
     Args:
         plan: as read from its file.
-        options: only ``engine`` and ``master`` count; everything else is the plan's.
+        options: only ``engine``, ``master`` and ``use_reserved`` count; everything else is the plan's.
         progress: told of bytes.
         disk: what writes; a test may wrap it.
 
@@ -97,16 +99,20 @@ def apply(
         safe_points = stack.enter_context(signals_wait(SafePoints()))
         engine = choose_engine(options.engine, options.master, _bytes_to_read(targets))
         stack.callback(engine.close)
-        guards = _guards(plan, writes, lock, safe_points, copies)
-        run = _Apply(plan, engine, writes, guards, progress or SilentProgress())
+        guards = _guards(plan, writes, lock, safe_points, copies, use_reserved=options.use_reserved)
+        run = _Apply(
+            plan, engine, writes, guards, progress or SilentProgress(), use_reserved=options.use_reserved
+        )
         return run.report(targets)
 
 
-def _guards(plan: Plan, disk: Disk, lock: Lock, safe_points: SafePoints, copies: Copies | None) -> Guards:
+def _guards(
+    plan: Plan, disk: Disk, lock: Lock, safe_points: SafePoints, copies: Copies | None, *, use_reserved: bool
+) -> Guards:
     sizes = {target.folder: sizes_by_name(target.files) for target in targets_of(plan)}
 
     def check_space(change: Change) -> None:
-        space = read_space(plan.log_dir, disk.tree)
+        space = read_space(plan.log_dir, disk.tree, use_reserved=use_reserved)
         need = space.block_bytes * 16  # for folder entries and the journal
         if is_freed_by_apply(change):
             folder = change.change_id.partition("/")[0]
@@ -138,12 +144,22 @@ def _bytes_to_read(targets: Sequence[PartitionPlan]) -> int:
 
 
 class _Apply:
-    def __init__(self, plan: Plan, engine: Engine, disk: Disk, guards: Guards, progress: Progress) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        engine: Engine,
+        disk: Disk,
+        guards: Guards,
+        progress: Progress,
+        *,
+        use_reserved: bool = False,
+    ) -> None:
         self.plan = plan
         self.engine = engine
         self.disk = disk
         self.progress = progress
         self.guards = guards
+        self.use_reserved = use_reserved
         self.states: dict[str, dict[str, ChangeState]] = {}
         self.finished: dict[str, set[str]] = {}
         self.staged: dict[str, set[str]] = {}
@@ -302,13 +318,26 @@ class _Apply:
     # -- space
 
     def _check_total_space(self, stagings: Sequence[Staging]) -> None:
-        space = read_space(self.plan.log_dir, self.disk.tree)
+        space = read_space(self.plan.log_dir, self.disk.tree, use_reserved=self.use_reserved)
         if space.mounted_read_only:
             raise RefusedError(f"{self.plan.log_dir}: the file system is mounted read-only")
         left = [replace(staging.plan, changes=staging.changes) for staging in stagings if staging.changes]
         short = shortage(self.plan, left, space)
         if short:
             raise RefusedError(short, next_command=next_command(self.plan, left, space))
+        if self.use_reserved:
+            self._check_reserve(left)
+
+    def _check_reserve(self, left: Sequence[PartitionPlan]) -> None:
+        """What is reserved is really given, and enough of it is left for a broker that may not take it."""
+        need = need_of_all(self.plan, left).bytes
+        if not can_take(self.plan.log_dir, need, self.disk.tree):
+            raise RefusedError(
+                f"{self.plan.log_dir}: the file system does not give the {need} bytes that are needed"
+            )
+        short = why_reserve_does_not_do(self.plan, left, needed_at_most(self.work.view))
+        if short:
+            raise RefusedError(short)
 
     # -- commit
 

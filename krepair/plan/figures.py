@@ -26,6 +26,7 @@ __all__ = [
     "apply_order",
     "expected_seconds",
     "freed_at_apply",
+    "in_apply_order",
     "on_top",
     "on_top_of_all",
     "parts_peak_bytes",
@@ -120,8 +121,18 @@ def apply_order(plan: Plan) -> list[PartitionPlan]:
     those first that need least, so that what they free is there for the others; those that free nothing come last, the
     largest need first. No other order fits where this one does not.
     """
-    changing = [partition for partition in plan.partitions if partition.changes]
-    if plan.policy.keep == INPLACE:
+    return in_apply_order(plan.policy.keep, plan.partitions)
+
+
+def in_apply_order(keep: str, partitions: Iterable[PartitionPlan]) -> list[PartitionPlan]:
+    """As ``apply_order``, of any partitions.
+
+    Args:
+        keep: see ``Policy.keep``.
+        partitions: in any order.
+    """
+    changing = [partition for partition in partitions if partition.changes]
+    if keep == INPLACE:
         return sorted(changing, key=_most_for_least)
     needs = {partition.folder: on_top_of_all([partition]) for partition in changing}
     return sorted(changing, key=lambda partition: (*_fits_first(needs[partition.folder]), _name(partition)))

@@ -36,6 +36,7 @@ complete -c krepair -n '__fish_seen_subcommand_from plan' -l now -x -d 'The cloc
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l broker-version -x -d 'Version of the broker that will start on it.'
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l topic -x -d 'Only this topic; may be repeated.'
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l partition -x -d 'Only this partition; may be repeated.'
+complete -c krepair -n '__fish_seen_subcommand_from plan' -l use-reserved -d 'As root, on ext4: also count the blocks reserved for root. Refused unless the broker, which is not root, has what its next start needs afterwards.'
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l engine -x -a 'auto spark inline' -d 'Where the work is done; auto picks by size.'
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l master -x -d 'Spark master, as local[*] or spark://host:7077.'
 complete -c krepair -n '__fish_seen_subcommand_from plan' -l metrics -r -F -d 'At the end write metrics here, for the node exporter\'s text file collector.'
@@ -50,6 +51,7 @@ complete -c krepair -n '__fish_seen_subcommand_from show' -l help -d 'Show this 
 complete -c krepair -n '__fish_seen_subcommand_from show' -F
 complete -c krepair -n __fish_use_subcommand -a apply -d 'Carry out a plan: stage, verify, swap'
 complete -c krepair -n '__fish_seen_subcommand_from apply' -l expect -x -d 'Refuse a plan of another digest; at least 32 of its 64 hex digits, from the front.'
+complete -c krepair -n '__fish_seen_subcommand_from apply' -l use-reserved -d 'As root, on ext4: also count the blocks reserved for root. Refused unless the broker, which is not root, has what its next start needs afterwards.'
 complete -c krepair -n '__fish_seen_subcommand_from apply' -l engine -x -a 'auto spark inline' -d 'Where the work is done; auto picks by size.'
 complete -c krepair -n '__fish_seen_subcommand_from apply' -l master -x -d 'Spark master, as local[*] or spark://host:7077.'
 complete -c krepair -n '__fish_seen_subcommand_from apply' -l metrics -r -F -d 'At the end write metrics here, for the node exporter\'s text file collector.'
