@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -46,7 +47,7 @@ class Options:
         topics: topics to look at; empty means all.
         partitions: ``(topic, number)`` to look at; empty means all. Together with ``topics`` it is a union.
         fixes: names of fixes, sorted, never empty.
-        keep: ``inplace``.
+        keep: ``inplace``, ``until-verified``, or the absolute path of a folder for copies.
         merge: whether neighbours are merged up to ``segment.bytes``.
         assume_high_watermark: ``log-end`` or empty.
         engine: where the work is done.
@@ -56,6 +57,7 @@ class Options:
         accepted_losses: of ``plan --fix tail``: each ``RULE:TOPIC-PARTITION:OFFSET`` that may be lost, sorted.
         scratch: directory for what does not fit into memory, or empty.
         roll: of ``plan --fix recovery``: whether log ends get an empty segment.
+        use_reserved: of ``plan`` and ``apply``: what ext4 reserves for root counts as free.
         originals: of ``verify PLAN``: also hold what apply made against the kept originals, byte for byte.
     """
 
@@ -79,6 +81,7 @@ class Options:
     deep: bool = False
     accepted_losses: tuple[str, ...] = ()
     roll: bool = True
+    use_reserved: bool = False
 
     def as_words(self) -> tuple[str, ...]:
         """What was typed to choose partitions and say how the broker is configured, as words of a command line."""
@@ -186,16 +189,21 @@ def parse_setting(text: str) -> tuple[str, str]:
 def parse_keep(text: str) -> str:
     """Read ``--keep``.
 
+    Returns:
+        ``inplace``, ``until-verified``, or the absolute path of a folder, links resolved.
+
     Raises:
-        UsageError: anything but ``inplace``.
+        UsageError: none of these.
     """
-    if text != "inplace":
-        raise UsageError(
-            f"--keep {text!r}: not built yet; this version keeps the originals in the partition folder "
-            f"(inplace) "
-            "until krepair purge"
-        )
-    return text
+    if text in ("inplace", "until-verified"):
+        return text
+    if os.path.isabs(text) and os.path.isdir(text):
+        return os.path.realpath(text)
+    raise UsageError(
+        f"--keep {text!r}: expected inplace (the originals stay until krepair purge), until-verified (apply frees them "
+        "as soon as what replaces them is verified; they cannot be put back), or the absolute path of a folder that is "
+        "there (copies of them stay in it until krepair purge)"
+    )
 
 
 def parse_assume_high_watermark(text: str) -> str:

@@ -22,6 +22,7 @@ def apply(
         ),
     ] = "",
     scratch: shared.ScratchOption = "",
+    use_reserved: shared.UseReservedOption = False,
     engine: shared.EngineOption = "auto",
     master: shared.MasterOption = "",
     metrics: shared.MetricsOption = "",
@@ -32,7 +33,7 @@ def apply(
 
     Example: krepair apply offsets.krplan --expect 5c2e8d0a41f7b96380de12c4a97b3f65
     """
-    options = shared.common_options(engine=engine, master=master, scratch=scratch)
+    options = shared.common_options(engine=engine, master=master, scratch=scratch, use_reserved=use_reserved)
     from krepair.ops import apply as ops
 
     carry_out(plan, ops.apply, options, json=json, quiet=quiet, metrics=metrics, expect=expect)

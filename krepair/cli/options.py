@@ -50,6 +50,14 @@ EngineOption = Annotated[
 MasterOption = Annotated[
     str, typer.Option("--master", metavar="URL", help="Spark master, as local[*] or spark://host:7077.")
 ]
+UseReservedOption = Annotated[
+    bool,
+    typer.Option(
+        "--use-reserved",
+        help="As root, on ext4: also count the blocks reserved for root. Refused unless the broker, which is not root, "
+        "has what its next start needs afterwards.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="No progress, no page; the exit code tells.")
@@ -87,7 +95,10 @@ AcceptOption = Annotated[
 KeepOption = Annotated[
     str,
     typer.Option(
-        "--keep", metavar="inplace", help="Where the originals stay until purge: in the partition folder."
+        "--keep",
+        metavar="inplace|until-verified|DIR",
+        help="Where originals stay until purge: in the partition folder; nowhere (apply frees them, group by group, as "
+        "soon as what replaces them is verified); or as copies in a folder on another file system.",
     ),
 ]
 NoMergeOption = Annotated[bool, typer.Option("--no-merge", help="Do not join neighbouring segments.")]

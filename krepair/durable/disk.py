@@ -81,8 +81,11 @@ class Disk(Protocol):
     def link(self, source: str, target: str) -> None:
         """Make a hard link; ``target`` must not exist."""
 
-    def copy(self, source: str, target: str) -> None:
-        """Make a synced copy with all attributes; ``target`` must not exist. Shares blocks if it can."""
+    def copy(self, source: str, target: str, of: Tree | None = None) -> None:
+        """Make a synced copy with all attributes; ``target`` must not exist. Shares blocks if it can.
+
+        ``of`` is the tree that the source is in, where it is another one.
+        """
 
     def unlink(self, path: str) -> None:
         """Remove a file."""

@@ -17,7 +17,7 @@ from krepair.durable.attributes import attributes_of, give_attributes
 from krepair.durable.disk import Attributes
 from krepair.durable.tree import Tree
 from krepair.durable.writeback import begin_writeback
-from krepair.durable.writing_error import writes
+from krepair.durable.writing_error import said_of_writing, writes
 
 _PIECES_AT_ONCE = os.sysconf("SC_IOV_MAX")
 _COPY_BYTES = 1 << 24
@@ -154,11 +154,14 @@ class RealDisk:
             _must_be_regular(os.stat(old_name, dir_fd=old, follow_symlinks=False))
             os.link(old_name, new_name, src_dir_fd=old, dst_dir_fd=new, follow_symlinks=False)
 
-    def copy(self, source: str, target: str) -> None:
-        """Make a synced copy with all attributes; ``target`` must not exist; a failure leaves no file."""
-        with self.tree.opened(source) as reader:
+    def copy(self, source: str, target: str, of: Tree | None = None) -> None:
+        """Make a synced copy with all attributes; ``target`` must not exist; a failure leaves no file.
+
+        ``of`` is the tree that the source is in, where it is another one.
+        """
+        with (of or self.tree).opened(source) as reader:
             attributes = attributes_of(reader)
-            with self._new_file(target) as writer:
+            with _said_of_copy(target), self._new_file(target) as writer:
                 _copy_content(reader, writer)
                 give_attributes(writer, attributes)
                 os.fsync(writer)
@@ -223,6 +226,18 @@ class RealDisk:
                 with contextlib.suppress(OSError):
                     self.unlink(path)
                 raise
+
+
+@contextlib.contextmanager
+def _said_of_copy(target: str) -> Iterator[None]:
+    """Makes errors of the body errors of writing; of an I/O error nobody can tell which file it is about."""
+    try:
+        yield
+    except OSError as error:
+        said = error if error.errno == errno.EIO else said_of_writing(error, target)
+        if said is error:
+            raise
+        raise said from error
 
 
 def _must_be_regular(status: os.stat_result) -> None:

@@ -5,8 +5,12 @@ Only a hint: nothing is durable before ``fsync``, and a system that does not kno
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import os
 from collections.abc import Callable
+
+from krepair.durable.tree import Tree
 
 _SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h
 
@@ -28,3 +32,13 @@ def begin_writeback(descriptor: int, position: int, count: int) -> None:
     """Begin to write ``count`` bytes from ``position`` of an open file to the disk; whether it did is not said."""
     if _SYNC_FILE_RANGE is not None and count > 0:
         _SYNC_FILE_RANGE(descriptor, position, count, _SYNC_FILE_RANGE_WRITE)
+
+
+def drop_from_cache(path: str, tree: Tree) -> None:
+    """Tell the kernel to forget the pages of a synced file, so that the next reading is one of the disk.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    with tree.opened(path) as descriptor, contextlib.suppress(OSError):
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

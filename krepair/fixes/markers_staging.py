@@ -76,6 +76,7 @@ def _against_originals(work: Work, stagings: Sequence[Staging]) -> None:
                 jobs += [
                     (staging, OriginalsItem(place=place, change=group, keep=keep))
                     for group in groups_of(staging)
+                    if f"{group.base_offset:020d}.log" not in staging.freed
                 ]
         except OSError as error:
             work.found_all(staging, error)

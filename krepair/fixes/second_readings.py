@@ -55,6 +55,7 @@ class Applied(NamedTuple):
         base_offsets: of the segments that are there now, ascending.
         log_start: what ``log-start-offset-checkpoint`` says of the partition, -1 if nothing.
         tree: below which all is.
+        freed: names of the files whose originals apply has freed.
     """
 
     plan: Plan
@@ -63,6 +64,7 @@ class Applied(NamedTuple):
     base_offsets: tuple[int, ...]
     log_start: int
     tree: Tree
+    freed: frozenset[str] = frozenset()
 
     @property
     def keep(self) -> str:
@@ -156,14 +158,16 @@ def _applied(work: Work, staging: Staging) -> Applied:
         base_offsets=tuple(segment.base_offset for segment in partition.segments),
         log_start=work.view.log_start.offsets.get((partition.topic, partition.number), -1),
         tree=work.disk.tree,
+        freed=frozenset(staging.freed),
     )
 
 
 def gone_job(applied: Applied, names: tuple[str, ...]) -> Job:
-    """Files that are gone, and kept as they were."""
+    """Files that are gone, and kept as they were, unless apply has freed them."""
     files = {file.name: file for file in applied.part.files}
     rows = tuple((name, files[name].size, files[name].mtime_ns) for name in names)
-    return VERIFY_GONE, GoneItem(place=applied.place, files=rows, keep=applied.keep)
+    keep = "" if applied.freed.intersection(names) else applied.keep
+    return VERIFY_GONE, GoneItem(place=applied.place, files=rows, keep=keep)
 
 
 def mended_log_jobs(applied: Applied, change: MendLog) -> Iterator[Job]:

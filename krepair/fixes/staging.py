@@ -66,6 +66,7 @@ class Staging:
         staged: change id -> how the new files of a group are known.
         unsynced: whether names were put into ``stage/`` that are not durable yet.
         problem: why it stops, or None.
+        freed: names of the files whose originals apply has freed: nothing is kept of them.
     """
 
     plan: PartitionPlan
@@ -76,6 +77,7 @@ class Staging:
     staged: dict[str, StagedGroup] = field(default_factory=dict)
     unsynced: bool = False
     problem: KrepairError | None = None
+    freed: set[str] = field(default_factory=set)
 
     @property
     def listed(self) -> Partition:
@@ -90,7 +92,9 @@ class Staging:
 
     def only(self, *changes: Change) -> Staging:
         """The same, with these changes alone; what is known of logs and staged files is shared."""
-        return Staging(self.plan, self.partition, self.folder, changes, self.facts, self.staged)
+        return Staging(
+            self.plan, self.partition, self.folder, changes, self.facts, self.staged, freed=self.freed
+        )
 
     @contextmanager
     def taking_problems(self) -> Iterator[None]:

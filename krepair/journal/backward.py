@@ -16,11 +16,11 @@ from krepair.formats.filenames import FileState, parse_file_name
 from krepair.journal.actions.table import action_of
 from krepair.journal.outcome import Failed, Outcome, Skipped, Undone, failed
 from krepair.journal.purge import check_nothing_kept, remove_private_folder
-from krepair.journal.record import Done, Intent, Order, UndoIntent
+from krepair.journal.record import Done, Intent
 from krepair.journal.run import Run, in_batches
 from krepair.plan.model import Change
 
-_APPLIED = frozenset({"committing", "committed", "undoing"})
+_APPLIED = frozenset({"committing", "committed", "undoing", "freed"})
 
 
 class Backward(Run):
@@ -45,6 +45,8 @@ class Backward(Run):
             try:
                 self.guards.safe_points.check()
                 self.guards.hold()
+                if self.journal.states[change.change_id] == "freed":
+                    intent = self._bring_back(intent)
                 if self._was_never_committed(intent):
                     self.forget([intent])
                     outcomes[change.change_id] = Undone(change.change_id)
@@ -56,51 +58,31 @@ class Backward(Run):
             except (InterruptedAtSafePointError, LockLostError):
                 raise
             except (KrepairError, OSError) as error:
-                untouched = self.journal.states[change.change_id] == "committed"
+                untouched = self.journal.states[change.change_id] in {"committed", "freed"}
                 outcomes[change.change_id] = self.failure(change.change_id, error, rolled_back=untouched)
                 break
-        outcomes |= {outcome.change_id: outcome for outcome in self._put_back(ready)}
+        outcomes |= {outcome.change_id: outcome for outcome in self.put_back(ready)}
         missing = [change for change in batch if change.change_id not in outcomes]
         outcomes |= {outcome.change_id: outcome for outcome in self.skipped(missing)}
         return [outcomes[change.change_id] for change in batch]
 
+    def _bring_back(self, intent: Intent) -> Intent:
+        """Of a change whose originals were freed: their copies, if there are any, take the place of what was kept."""
+        freed, copies = self.journal.freed[intent.change_id], self.guards.copies
+        if not freed.copies or copies is None:
+            raise RefusedError(
+                f"{intent.change_id}: its originals were freed as soon as the new files were verified (plan --keep "
+                "until-verified); it stays, and so does all that the plan changed before it in this partition"
+            )
+        action = action_of(intent)
+        states = copies.restore(self.folder, action.originals(intent), freed.originals)
+        restored: Intent = action.with_originals(intent, states)
+        self.append(restored, Done(change_id=intent.change_id, state="committed"))
+        return restored
+
     def _was_never_committed(self, intent: Intent) -> bool:
         half_done = self.journal.states[intent.change_id] == "committing"
         return half_done and not action_of(intent).is_committed(self.folder, intent)
-
-    def _put_back(self, intents: Sequence[Intent]) -> list[Outcome]:
-        if not intents:
-            return []
-        action = action_of(intents[0])
-        try:
-            orders = {intent.change_id: self._undo_order(intent) for intent in intents}
-            new = [intent for intent in intents if self.journal.states[intent.change_id] != "undoing"]
-            self.set_fence(fenced=action.fenced)
-            self.append(
-                *(UndoIntent(change_id=intent.change_id, order=orders[intent.change_id]) for intent in new)
-            )
-            with self.ours(intents):
-                came = action.undo_all(self.folder, intents, orders[intents[0].change_id])
-            done, left = intents[: came.done], intents[came.done :]
-            self.append(*(Done(change_id=intent.change_id, state="undone") for intent in done))
-        except (KrepairError, OSError) as failure:
-            return [self._undo_failed(intent, failure) for intent in intents]
-        outcomes: list[Outcome] = [Undone(intent.change_id) for intent in done]
-        if came.error is not None:
-            outcomes += [self._undo_failed(intent, came.error) for intent in left]
-        return outcomes
-
-    def _undo_failed(self, intent: Intent, error: KrepairError | OSError) -> Failed:
-        untouched = self.journal.states[intent.change_id] == "committed"
-        return self.failure(intent.change_id, error, rolled_back=untouched)
-
-    def _undo_order(self, intent: Intent) -> Order:
-        """The state of a half-done swap is one of its own order only."""
-        state = self.journal.states[intent.change_id]
-        if state == "undoing":
-            return self.journal.undos[intent.change_id].order
-        own = action_of(intent).order_of(intent) if state == "committing" else None
-        return own or self.ground.order
 
     def clean_up(self) -> list[Outcome]:
         """Removes the private sub-folder once all originals are back.
@@ -108,12 +90,14 @@ class Backward(Run):
         Returns:
             A failure if some of it is left, else nothing.
         """
-        if self.journal.unfinished() or "committed" in self.journal.states.values():
+        if self.journal.unfinished() or {"committed", "freed"} & set(self.journal.states.values()):
             return []
         try:
             self.guards.hold()
             check_nothing_kept(self.folder)
             self._check_no_swap_of_ours()
+            if self.guards.copies is not None:
+                self.guards.copies.remove(self.folder)
             remove_private_folder(self.folder)
         except (KrepairError, OSError) as error:
             what = failed(f"{self.folder.folder}/{self.folder.names.private}", error, rolled_back=False)

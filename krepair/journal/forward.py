@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from krepair.errors import InterruptedAtSafePointError, KrepairError, LockLostError, RefusedError
+from krepair.errors import (
+    InterruptedAtSafePointError,
+    KrepairError,
+    LockLostError,
+    RefusedError,
+    VerifyFailedError,
+)
 from krepair.journal.actions.table import action_for, action_of
-from krepair.journal.outcome import Committed, Failed, Outcome, failed
-from krepair.journal.record import Done, Intent
+from krepair.journal.outcome import Committed, Failed, Outcome, Undone, failed
+from krepair.journal.record import Done, Freed, Intent
 from krepair.journal.run import Run, in_batches
+from krepair.logdir.fingerprint import digest_content
+from krepair.plan.actions.table import action_of as plan_action
+from krepair.plan.keep import is_copied, is_freed_by_apply
 from krepair.plan.model import Change
+
+Verify = Callable[[Sequence[Change]], Mapping[str, str]]
+"""Reads what changes made once more; gives what is wrong, by the id of the change."""
 
 
 class Forward(Run):
@@ -24,21 +36,118 @@ class Forward(Run):
             if any(isinstance(outcome, Failed) for outcome in outcomes):
                 return
 
-    def commit_all(self, stage: Callable[[Change], None]) -> Iterator[Outcome]:
-        """What is half done, then the rest; one outcome per change."""
+    def commit_all(self, stage: Callable[[Change], None], verify: Verify) -> Iterator[Outcome]:
+        """What is half done, then the rest; one outcome per change.
+
+        Where apply frees originals, each group of segments is verified and freed before the next one is begun, and all
+        other changes once the last one is made: what one of them says may hold only with those behind it.
+        """
         outcomes = {outcome.change_id: outcome for outcome in self.finish_all()}
         todo = []
         for change in self.changes:
-            if self.journal.states.get(change.change_id) == "committed":
+            state = self.journal.states.get(change.change_id)
+            if state == "freed":
+                outcomes[change.change_id] = self._go_on_freeing(change.change_id)
+            elif state == "committed":
                 outcomes.setdefault(change.change_id, self._look_at_committed(change.change_id))
             elif change.change_id not in outcomes:
                 todo.append(change)
-        stopped = any(isinstance(outcome, Failed) for outcome in outcomes.values())
-        for batch in in_batches(todo):
-            done = list(self.skipped(batch)) if stopped else self._commit(batch, stage)
+        # An earlier run may have ended between the commit of a group and its verification.
+        begun = [[change] for change in self.changes if change not in todo and plan_action(change).by_itself]
+        for batch in (*begun, *in_batches(todo)):
+            stopped = any(isinstance(outcome, Failed) for outcome in outcomes.values())
+            new = [change for change in batch if change.change_id not in outcomes]
+            done = list(self.skipped(new)) if stopped else self._commit(new, stage)
             outcomes |= {outcome.change_id: outcome for outcome in done}
-            stopped = stopped or any(isinstance(outcome, Failed) for outcome in done)
+            if all(isinstance(outcomes[change.change_id], Committed) for change in batch):
+                alone = [change for change in batch if plan_action(change).by_itself]
+                outcomes |= {failure.change_id: failure for failure in self._free(alone, verify)}
+        if all(isinstance(outcome, Committed) for outcome in outcomes.values()):
+            outcomes |= {failure.change_id: failure for failure in self._free(self.changes, verify)}
         yield from (outcomes[change.change_id] for change in self.changes)
+
+    # -- freeing
+
+    def _free(self, changes: Sequence[Change], verify: Verify) -> list[Failed]:
+        """Verifies changes whose originals apply frees, and frees them; gives what stopped it."""
+        ready = [
+            change
+            for change in changes
+            if is_freed_by_apply(change) and self.journal.states[change.change_id] == "committed"
+        ]
+        if not ready:
+            return []
+        try:
+            self.guards.hold()
+            wrong = verify(ready)
+            if wrong:
+                return [
+                    self._not_right(change, wrong[change.change_id])
+                    for change in ready
+                    if change.change_id in wrong
+                ]
+            intents = [self.journal.intents[change.change_id] for change in ready]
+            self.append(*(self._freed(intent) for intent in intents))
+            self._remove_kept(intents)
+        except LockLostError:
+            raise
+        except (KrepairError, OSError) as error:
+            return [self.failure(ready[0].change_id, error, rolled_back=False)]
+        return []
+
+    def _freed(self, intent: Intent) -> Freed:
+        """The record that a change is right, and that its originals go."""
+        folder, copies = self.folder, self.guards.copies
+        originals = self.copied.get(intent.change_id, {})
+        if copies is not None and not originals:
+            originals = copies.keep(folder, action_of(intent).originals(intent))
+        names = [
+            name
+            for name in dict.fromkeys(action_of(intent).touches(intent))
+            if folder.state(name) is not None
+        ]
+        return Freed(
+            change_id=intent.change_id,
+            made={name: digest_content(folder.at(name), folder.tree) for name in names},
+            originals=originals,
+            copies="" if copies is None else copies.place(folder),
+        )
+
+    def _remove_kept(self, intents: Sequence[Intent]) -> None:
+        """May be repeated: what is gone is gone. The sync gives the space back to the others."""
+        folder, keep = self.folder, self.folder.names.keep()
+        kept = [
+            folder.names.keep(original.name) for one in intents for original in action_of(one).originals(one)
+        ]
+        there = [path for path in map(folder.at, kept) if folder.tree.is_there(path)]
+        for path in there:
+            folder.disk.unlink(path)
+        if there:
+            folder.disk.sync_dir(folder.at(keep))
+
+    def _go_on_freeing(self, change_id: str) -> Outcome:
+        """An earlier run may have ended before all originals of a change were gone."""
+        try:
+            self._remove_kept([self.journal.intents[change_id]])
+        except (KrepairError, OSError) as error:
+            return self.failure(change_id, error, rolled_back=False)
+        return Committed(change_id)
+
+    def _not_right(self, change: Change, text: str) -> Failed:
+        """What was read again is wrong: the originals come back, if nothing was built on the change since."""
+        where = self.changes.index(change)
+        later = [self.journal.states.get(other.change_id) for other in self.changes[where + 1 :]]
+        back = False
+        if not {"committed", "freed"}.intersection(later):
+            outcomes = self.put_back([self.journal.intents[change.change_id]])
+            back = all(isinstance(outcome, Undone) for outcome in outcomes)
+        end = (
+            "its originals are back"
+            if back
+            else "its originals are still kept: krepair undo PLAN puts them back"
+        )
+        error = VerifyFailedError(f"{change.change_id}: {text}; {end}", next_command="krepair undo PLAN")
+        return failed(change.change_id, error, rolled_back=back)
 
     def _look_at_committed(self, change_id: str) -> Outcome:
         """The journal is not believed where the originals are back: its last line, an undo's, may have been lost."""
@@ -97,6 +206,7 @@ class Forward(Run):
         try:
             if intents:
                 self.guards.keep_plan(self.folder)
+                self._copy(batch, intents)
                 self.append(*intents)
         except (KrepairError, OSError) as error:
             # Nothing was announced, so nothing was done.
@@ -106,6 +216,14 @@ class Forward(Run):
         if stopped is not None and len(outcomes) == len(intents):
             outcomes.append(stopped)
         return [*outcomes, *self.skipped(batch[len(outcomes) :])]
+
+    def _copy(self, batch: Sequence[Change], intents: Sequence[Intent]) -> None:
+        """Copies the originals of changes elsewhere, before anything of them is touched."""
+        copies = self.guards.copies
+        wanted = {change.change_id for change in batch if is_copied(change)}
+        for intent in intents:
+            if intent.change_id in wanted and copies is not None:
+                self.copied[intent.change_id] = copies.keep(self.folder, action_of(intent).originals(intent))
 
     def _begin(self, change: Change, stage: Callable[[Change], None]) -> Intent:
         self.guards.begun = True

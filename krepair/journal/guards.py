@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from krepair.errors import KrepairError, LockLostError
+from krepair.journal.copies import Copies
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.safe_points import SafePoints
@@ -30,6 +31,7 @@ class Guards:
         check_space: given a change, raises ``RefusedError`` when there is not enough free space for it.
         watch: of the fences of the log directory; None: each partition looks for itself.
         begun: whether this run has changed anything yet.
+        copies: where originals are copied to before they are freed; None: nowhere.
         keep_plan: given a folder whose private sub-folders are there, puts the copy of the plan into it.
     """
 
@@ -38,6 +40,7 @@ class Guards:
     check_space: Callable[[Change], None]
     watch: Watch | None = None
     begun: bool = False
+    copies: Copies | None = None
     keep_plan: Callable[[PartitionFolder], None] = lambda folder: None
 
     def check(self, change: Change) -> None:

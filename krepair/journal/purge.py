@@ -15,31 +15,52 @@ import stat
 from collections.abc import Iterable
 
 from krepair.errors import RefusedError, StalePlanError
+from krepair.journal.copies import Copies
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import JOURNAL_NAME, Journal
 
+_APPLIED = frozenset({"committed", "freed"})
 
-def purge_partition(folder: PartitionFolder) -> int:
-    """Removes the private sub-folder of a plan; may be repeated after a crash at any instant.
+
+def purge_partition(folder: PartitionFolder, copies: Copies | None = None) -> int:
+    """Removes the private sub-folder of a plan, and copies elsewhere; may be repeated after a crash at any instant.
 
     Returns:
         Bytes of the files that went (a hard link to a file that lives on counts as nothing).
 
     Raises:
-        RefusedError: a change is half done, or the fence is up: apply or undo has to end first.
+        RefusedError: a change is half done, or the fence is up: apply or undo has to end first; or the folder of the
+            copies is not there.
         OSError: a call failed; run it again.
     """
     if not folder.tree.is_folder(folder.private):
-        return _gone(folder)
+        return _gone(folder) + (copies.remove(folder) if copies is not None else 0)
     journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder, folder.owner())
     _check_finished(folder, journal)
     journal.settle()
-    committed = tuple(change for change, state in journal.states.items() if state == "committed")
+    committed = tuple(change for change, state in journal.states.items() if state in _APPLIED)
     if not committed and journal.purging is None:
         check_nothing_kept(folder)
     if committed and journal.purging is None:
         journal.begin_purge(committed)
-    return remove_private_folder(folder)
+    freed = copies.remove(folder) if copies is not None else 0
+    return freed + remove_private_folder(folder)
+
+
+def drop_finished(folder: PartitionFolder) -> None:
+    """Removes the private sub-folder of a partition of which apply has freed all; nothing, if it is gone already.
+
+    Raises:
+        RefusedError: a change is not freed, or something is still kept.
+        OSError: a call failed; run it again.
+    """
+    if folder.tree.is_folder(folder.private):
+        journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
+        left = [change for change, state in journal.states.items() if state != "freed"]
+        if left:
+            raise RefusedError(f"{left[0]}: is not freed")
+        check_nothing_kept(folder)
+    remove_private_folder(folder)
 
 
 def check_all_finished(folders: Iterable[PartitionFolder]) -> None:

@@ -215,6 +215,24 @@ class Done(Struct, frozen=True, tag="done", kw_only=True):
     state: Literal["committed", "rolled back", "undone"]
 
 
+class Freed(Struct, frozen=True, tag="freed", kw_only=True):
+    """What replaces the originals of a change was read again and is right; now the kept originals go.
+
+    From here on the change is not taken back, unless there are copies. The record stays until the whole plan is done.
+
+    Attributes:
+        change_id: of the change.
+        made: name -> digest of what each new file holds, see ``digest_content``.
+        originals: name -> digest of what each original held; empty without copies.
+        copies: absolute path of the folder that holds copies of the originals, empty if there are none.
+    """
+
+    change_id: str
+    made: dict[str, str] = field(default_factory=dict)
+    originals: dict[str, str] = field(default_factory=dict)
+    copies: str = ""
+
+
 class PurgeIntent(Struct, frozen=True, tag="purge", kw_only=True):
     """The kept originals are about to be removed: from here on nothing can be undone.
 
@@ -226,7 +244,7 @@ class PurgeIntent(Struct, frozen=True, tag="purge", kw_only=True):
 
 
 Intent = ApplyIntent | ReplaceIntent | LogIntent | AsideIntent | SwapIntent | RollIntent
-Step = Intent | UndoIntent | Done
+Step = Intent | UndoIntent | Done | Freed
 
 
 class Together(Struct, frozen=True, tag="together", kw_only=True):
@@ -311,6 +329,7 @@ class Journal:
         self.path = f"{private}/{JOURNAL_NAME}"
         self.intents: dict[str, Intent] = {}
         self.undos: dict[str, UndoIntent] = {}
+        self.freed: dict[str, Freed] = {}
         self.states: dict[str, str] = {}
         self._half_done: dict[str, None] = {}
         self.purging: PurgeIntent | None = None
@@ -342,6 +361,9 @@ class Journal:
             case Done():
                 self.states[record.change_id] = record.state
                 self._half_done.pop(record.change_id, None)
+            case Freed():
+                self.freed[record.change_id] = record
+                self.states[record.change_id] = "freed"
             case Together():
                 for part in record.records:
                     self._take(part)

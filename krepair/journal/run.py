@@ -12,8 +12,8 @@ from krepair.journal.actions.table import action_for, action_of
 from krepair.journal.fence import Fence, Point, Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
-from krepair.journal.outcome import Failed, Outcome, Skipped, failed
-from krepair.journal.record import Done, Intent, Journal, UndoIntent
+from krepair.journal.outcome import Failed, Outcome, Skipped, Undone, failed
+from krepair.journal.record import Done, Freed, Intent, Journal, Order, UndoIntent
 from krepair.plan.model import Change, Commit, PartitionPlan
 
 
@@ -50,6 +50,8 @@ class Run:
         self.fenced = commit.fence and bool(bases)
         self.fence_is_up = False
         self.undo_begun = False
+        self.copied: dict[str, dict[str, str]] = {}
+        """Change id -> name -> digest of its original, of what this run has copied elsewhere."""
         self.journal: Journal
 
     def through(self, work: Callable[[], Iterator[Outcome]]) -> Iterator[Outcome]:
@@ -104,7 +106,7 @@ class Run:
             )
         return None
 
-    def append(self, *records: Intent | UndoIntent | Done) -> None:
+    def append(self, *records: Intent | UndoIntent | Done | Freed) -> None:
         """Writes to the journal."""
         self.guards.begun = True
         self.journal.append(*records)
@@ -123,6 +125,41 @@ class Run:
         """While a change is half done, whatever stopped it: the directory is changed partly."""
         what = failed(change_id, error, rolled_back=rolled_back)
         return what if rolled_back else what._replace(code=ExitCode.PARTLY)
+
+    def put_back(self, intents: Sequence[Intent]) -> list[Outcome]:
+        """Puts the originals of changes back that belong together; one outcome per change, as far as they came."""
+        if not intents:
+            return []
+        action = action_of(intents[0])
+        try:
+            orders = {intent.change_id: self._undo_order(intent) for intent in intents}
+            new = [intent for intent in intents if self.journal.states[intent.change_id] != "undoing"]
+            self.set_fence(fenced=action.fenced)
+            self.append(
+                *(UndoIntent(change_id=intent.change_id, order=orders[intent.change_id]) for intent in new)
+            )
+            with self.ours(intents):
+                came = action.undo_all(self.folder, intents, orders[intents[0].change_id])
+            done, left = intents[: came.done], intents[came.done :]
+            self.append(*(Done(change_id=intent.change_id, state="undone") for intent in done))
+        except (KrepairError, OSError) as failure:
+            return [self._undo_failed(intent, failure) for intent in intents]
+        outcomes: list[Outcome] = [Undone(intent.change_id) for intent in done]
+        if came.error is not None:
+            outcomes += [self._undo_failed(intent, came.error) for intent in left]
+        return outcomes
+
+    def _undo_failed(self, intent: Intent, error: KrepairError | OSError) -> Failed:
+        untouched = self.journal.states[intent.change_id] == "committed"
+        return self.failure(intent.change_id, error, rolled_back=untouched)
+
+    def _undo_order(self, intent: Intent) -> Order:
+        """The state of a half-done swap is one of its own order only."""
+        state = self.journal.states[intent.change_id]
+        if state == "undoing":
+            return self.journal.undos[intent.change_id].order
+        own = action_of(intent).order_of(intent) if state == "committing" else None
+        return own or self.ground.order
 
     @staticmethod
     def skipped(changes: Sequence[Change]) -> Iterator[Outcome]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from krepair.journal.actions.action import StagedGroup
 from krepair.journal.backward import Backward
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.forward import Forward
+from krepair.journal.forward import Forward, Verify
 from krepair.journal.guards import Guards
 from krepair.journal.outcome import Failed, Outcome
 from krepair.plan.model import Change, Commit, PartitionPlan
@@ -27,6 +27,7 @@ def commit_partition(
     guards: Guards,
     stage: Callable[[Change], None],
     *,
+    verify: Verify = lambda changes: {},
     damaged: Collection[int] = (),
     staged: Mapping[str, StagedGroup] | None = None,
 ) -> tuple[Outcome, ...]:
@@ -39,6 +40,7 @@ def commit_partition(
         guards: asked before each change.
         stage: makes the staged files of a change complete, verified and synced. It is called right before the change,
             unless the change has passed its commit. It may find the files there.
+        verify: reads what changes made once more, before their originals are freed; see ``Verify``.
         damaged: base offsets of segments known to be damaged: they are kept as real copies.
         staged: change id -> how the staged files of a rewritten group are known.
 
@@ -50,7 +52,7 @@ def commit_partition(
         InterruptedAtSafePointError: somebody asked to stop; what was begun is finished and the fence is down.
     """
     run = Forward(folder, partition, commit, guards, frozenset(damaged), staged)
-    return tuple(run.through(lambda: run.commit_all(stage)))
+    return tuple(run.through(lambda: run.commit_all(stage, verify)))
 
 
 def finish_partition(

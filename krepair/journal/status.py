@@ -19,6 +19,7 @@ class ChangeState(StrEnum):
     PLANNED = "planned"
     COMMITTING = "committing"
     COMMITTED = "committed"
+    FREED = "freed"
     UNDOING = "undoing"
     UNDONE = "undone"
     PURGED = "purged"
@@ -28,6 +29,7 @@ class ChangeState(StrEnum):
 _STATES = {
     "committing": ChangeState.COMMITTING,
     "committed": ChangeState.COMMITTED,
+    "freed": ChangeState.FREED,
     "undoing": ChangeState.UNDOING,
     "undone": ChangeState.UNDONE,
     "rolled back": ChangeState.PLANNED,
@@ -37,9 +39,10 @@ _STATES = {
 def read_status(disk: Disk, log_dir: str, plan_id: str, partition: PartitionPlan) -> dict[str, ChangeState]:
     """State of each change of a partition, by its id.
 
-    ``committing`` and ``undoing`` are half done: the same command continues. ``purged`` is told by the disk alone: the
-    new file is in its place and nothing is kept. It is known by its bytes where the plan has a digest of them, else by
-    size and time. ``unknown``: the files are neither those that the plan was made of, nor those that it makes.
+    ``freed``: committed and verified, and its originals were freed. ``committing`` and ``undoing`` are half done: the
+    same command continues. ``purged`` is told by the disk alone: the new file is in its place and nothing is kept. It
+    is known by its bytes where the plan has a digest of them, else by size and time. ``unknown``: the files are neither
+    those that the plan was made of, nor those that it makes.
 
     Raises:
         RefusedError: the journal is damaged or of another plan.
@@ -69,7 +72,7 @@ def status_in(folder: PartitionFolder, partition: PartitionPlan) -> dict[str, Ch
         state = journal.states.get(change.change_id)
         if state is None:
             states[change.change_id] = _without_journal(folder, planned, change)
-        elif journal.purging is not None and state == "committed":
+        elif journal.purging is not None and state in {"committed", "freed"}:
             states[change.change_id] = ChangeState.PURGED
         else:
             states[change.change_id] = _STATES[state]

@@ -21,6 +21,8 @@ CACHE_VARIABLE: Final = "KREPAIR_CACHE_DIR"
 _HEADER: Final = b"krepair kernel 1\n"
 _SET_NAME: Final = re.compile(r"kernels-[0-9a-f]{32}")
 _UNUSED_DAYS: Final = 30
+_LEAST_FREE_BYTES: Final = 64 << 20
+"""A folder that was not named by anybody is passed over where less is left: an apply may need it."""
 _HERE: Final = os.path.dirname(os.path.abspath(__file__))
 INSTALLED_FOLDER: Final = os.path.join(_HERE, "compiled")
 """What ``krepair warm`` leaves beside the sources, for every user of this installation."""
@@ -90,6 +92,8 @@ class CodeCache:
         if self._writable is not None and _written(self._writable, name, payload, self._mode):
             return
         for path in user_folders():
+            if path != os.environ.get(CACHE_VARIABLE, "") and not _has_room(path):
+                continue
             folder = self._made(path)
             if folder is not None and _written(folder, name, payload, self._mode):
                 self._writable = folder
@@ -138,6 +142,17 @@ class CodeCache:
             return None
         finally:
             os.close(outer)
+
+
+def _has_room(path: str) -> bool:
+    """Whether a file system has so much left that nobody misses what is kept here: it may be the full one."""
+    while not os.path.isdir(path) and path != os.path.dirname(path):
+        path = os.path.dirname(path)
+    try:
+        state = os.statvfs(path)
+    except OSError:
+        return False
+    return state.f_bavail * state.f_frsize >= _LEAST_FREE_BYTES
 
 
 def _made_set(outer: int, name: str, mode: int) -> int:

@@ -6,6 +6,11 @@ import os
 from typing import NamedTuple
 
 from krepair.durable.tree import Tree, without_links
+from krepair.errors import RefusedError
+
+_SUPERBLOCK_AT = 1024
+_SUPERBLOCK_BYTES = 1024
+_64_BIT = 0x80  # s_feature_incompat
 
 
 class Space(NamedTuple):
@@ -24,18 +29,20 @@ class Space(NamedTuple):
     mounted_read_only: bool
 
 
-def read_space(path: str, tree: Tree | None = None) -> Space:
+def read_space(path: str, tree: Tree | None = None, *, use_reserved: bool = False) -> Space:
     """Ask the file system that holds ``path``.
 
     Root may also take the blocks that are reserved for it. An apply that counts on them leaves none to the
-    broker, which rarely is root, so they are never counted.
+    broker, which rarely is root, so they are counted only where somebody asked for it.
 
     Args:
         path: absolute path of a folder; no link is followed.
         tree: below which it is; None: anywhere.
+        use_reserved: also count what only root may take, see ``read_reserve``.
 
     Raises:
         OSError: the path is not there or cannot be reached.
+        RefusedError: ``use_reserved``, and it is not known what is reserved.
     """
     folder = (tree or without_links()).open_folder(path)
     try:
@@ -45,12 +52,71 @@ def read_space(path: str, tree: Tree | None = None) -> Space:
         raise
     finally:
         os.close(folder)
+    free = state.f_bavail * state.f_frsize
+    if use_reserved:
+        free = max(state.f_bfree * state.f_frsize - read_reserve(path).own_bytes, free)
     return Space(
-        free_bytes=state.f_bavail * state.f_frsize,
+        free_bytes=free,
         free_inodes=state.f_favail if state.f_files else -1,
         block_bytes=state.f_frsize,
         mounted_read_only=bool(state.f_flag & os.ST_RDONLY),
     )
+
+
+class Reserve(NamedTuple):
+    """What an ext4 file system holds back.
+
+    Attributes:
+        free_bytes: of all blocks that are free, whoever may take them.
+        root_bytes: of these, only root may take the last so many.
+        own_bytes: nobody may take the last so many: the file system needs them for its own blocks.
+    """
+
+    free_bytes: int
+    root_bytes: int
+    own_bytes: int
+
+    @property
+    def free_for_others(self) -> int:
+        """Bytes that a user other than root may take; negative while root is using its reserve."""
+        return self.free_bytes - self.root_bytes - self.own_bytes
+
+
+def read_reserve(path: str) -> Reserve:
+    """Ask an ext4 file system for its reserves.
+
+    The kernel tells its own reserve (``/sys/fs/ext4/DEVICE/reserved_clusters``); root's is in the superblock (bytes 8
+    and 340 of the 1024 that begin at 1024; documentation of ext4 in the kernel, ``super.rst``). ``statvfs`` tells the
+    sum of both only while there is more than that.
+
+    Args:
+        path: absolute path of a folder in it.
+
+    Raises:
+        RefusedError: it is no ext4 file system, or its device cannot be read.
+    """
+    device = os.stat(path).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    name = os.path.basename(os.path.realpath(f"/sys/dev/block/{number}"))
+    try:
+        with open(f"/sys/fs/ext4/{name}/reserved_clusters", encoding="ascii") as file:
+            own_blocks = int(file.read())
+        with open(f"/dev/{name}", "rb") as file:
+            file.seek(_SUPERBLOCK_AT)
+            block = file.read(_SUPERBLOCK_BYTES)
+    except (OSError, ValueError) as error:
+        raise RefusedError(
+            f"{path}: --use-reserved: expected an ext4 file system on a device that root can read: {error}"
+        ) from error
+    state = os.statvfs(path)
+    if len(block) < _SUPERBLOCK_BYTES or block[0x38:0x3A] != b"\x53\xef":
+        raise RefusedError(
+            f"/dev/{name}: --use-reserved: expected the superblock of ext4 at byte {_SUPERBLOCK_AT}"
+        )
+    high = int.from_bytes(block[0x154:0x158], "little") if block[0x60] & _64_BIT else 0
+    root_blocks = int.from_bytes(block[0x08:0x0C], "little") + (high << 32)
+    size = state.f_frsize
+    return Reserve(state.f_bfree * size, root_blocks * size, own_blocks * size)
 
 
 def mounted_read_only(path: str) -> bool:

@@ -105,6 +105,21 @@ def read_log_dir(path: str) -> LogDir:
         raise UnreadableError(f"{shown_path(whole)}: could not be read: {why(error)}") from error
 
 
+def read_partition(view: LogDir, folder: str) -> Partition:
+    """Read one partition folder of a log directory again.
+
+    Args:
+        view: of the log directory.
+        folder: name of the folder.
+
+    Raises:
+        OSError: the log directory could not be opened.
+    """
+    path = f"{view.path}/{folder}"
+    with opened_folder(view.path) as root:
+        return _read_partition(parse_folder_name(folder), path, root)
+
+
 def shown_path(path: str) -> str:
     """Make a path printable on one line, whatever bytes are in it."""
     return path if path.isprintable() else path.encode("unicode_escape", "surrogatepass").decode("ascii")

@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from krepair.durable.disk import Disk
+from krepair.durable.room import can_take
 from krepair.durable.scratch import Scratch
+from krepair.durable.writeback import drop_from_cache
 from krepair.durable.writing_error import WritingError
 from krepair.errors import (
     ExitCode,
@@ -22,26 +24,31 @@ from krepair.errors import (
 from krepair.fixes.carry_out import stage_all, verify_all
 from krepair.fixes.ground import Ground
 from krepair.fixes.staging import Staging, Work, Wrong
+from krepair.journal.copies import Copies
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
 from krepair.journal.outcome import Committed, Failed, Outcome, Undone
 from krepair.journal.plan_copy import PlanKeeper
-from krepair.journal.purge import check_nothing_kept, remove_private_folder
+from krepair.journal.purge import check_nothing_kept, drop_finished, remove_private_folder
 from krepair.journal.runner import commit_partition, finish_partition
 from krepair.journal.safe_points import SafePoints, signals_wait
-from krepair.journal.status import ChangeState, status_in
+from krepair.journal.status import ChangeState, staged_groups, status_in
 from krepair.logdir.config import load_settings
 from krepair.logdir.lock import Lock, hold_lock
 from krepair.logdir.space import read_space
-from krepair.ops.fit import next_command, shortage
+from krepair.logdir.view import read_partition
+from krepair.ops.fit import need_of_all, next_command, shortage, why_reserve_does_not_do
+from krepair.ops.next_start.start_space import needed_at_most
 from krepair.ops.order import active_segments, damage_met, lowest_changes
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
 from krepair.ops.target import (
     check_ground,
+    check_keep,
     check_no_fence,
     check_target,
     commit_order,
+    copies_of,
     disk_of,
     is_root,
     journal_folder,
@@ -56,13 +63,15 @@ from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.actions.table import action_of
 from krepair.plan.figures import (
     freed_at_apply,
+    peak_bytes,
     sizes_by_name,
 )
-from krepair.plan.model import Change, PartitionPlan, Plan
+from krepair.plan.keep import INPLACE, is_freed_by_apply
+from krepair.plan.model import Change, FreeWhenVerified, PartitionPlan, Plan
 
 # A partition that is healthy and whose apply failed for another reason (space, a stale plan) can be cleaned.
 _UNCLEANABLE = {ExitCode.UNREADABLE, ExitCode.VERIFY_FAILED}
-_FINISHED = {ChangeState.COMMITTED, ChangeState.PURGED}
+_FINISHED = {ChangeState.COMMITTED, ChangeState.FREED, ChangeState.PURGED}
 
 
 def apply(
@@ -72,7 +81,7 @@ def apply(
 
     Args:
         plan: as read from its file.
-        options: only ``engine`` and ``master`` count; everything else is the plan's.
+        options: only ``engine``, ``master`` and ``use_reserved`` count; everything else is the plan's.
         progress: told of bytes.
         disk: what writes; a test may wrap it.
 
@@ -88,14 +97,58 @@ def apply(
     with contextlib.ExitStack() as stack:
         writes = stack.enter_context(disk_of(plan, disk))
         check_ground(plan, writes)
+        check_keep(plan.policy.keep, plan.log_dir)
+        copies = copies_of(plan, disk)
         lock = stack.enter_context(hold_lock(plan.log_dir, writes))
         safe_points = stack.enter_context(signals_wait(SafePoints()))
         engine = choose_engine(options.engine, options.master, _bytes_to_read(targets))
         stack.callback(engine.close)
         scratch = Scratch(options.scratch, (plan.log_dir,))
         stack.callback(scratch.close)
-        run = _Apply(plan, engine, writes, lock, safe_points, progress or SilentProgress(), scratch)
+        guards = _guards(plan, writes, lock, safe_points, copies, use_reserved=options.use_reserved)
+        run = _Apply(
+            plan,
+            engine,
+            writes,
+            guards,
+            progress or SilentProgress(),
+            scratch,
+            use_reserved=options.use_reserved,
+        )
         return run.report(targets)
+
+
+def _guards(
+    plan: Plan, disk: Disk, lock: Lock, safe_points: SafePoints, copies: Copies | None, *, use_reserved: bool
+) -> Guards:
+    sizes = {target.folder: sizes_by_name(target.files) for target in targets_of(plan)}
+
+    def check_space(change: Change) -> None:
+        space = read_space(plan.log_dir, disk.tree, use_reserved=use_reserved)
+        need = space.block_bytes * 16  # for folder entries and the journal
+        if is_freed_by_apply(change):
+            folder = change.change_id.partition("/")[0]
+            need = max(
+                need, peak_bytes(change, sizes.get(folder, {}))
+            )  # it is staged right before it is committed
+        if space.free_bytes < need:
+            raise RefusedError(
+                f"{change.change_id}: needs {need} bytes, {space.free_bytes} are free; nothing was swapped for it"
+            )
+
+    return Guards(
+        lock,
+        safe_points,
+        check_space,
+        Watch(disk, plan.log_dir),
+        copies=copies,
+        keep_plan=PlanKeeper(disk, plan).keep_in,
+    )
+
+
+def _waits(staging: Staging, change: Change) -> bool:
+    """Whether a change is staged only when the changes before it are done: a group whose room those make; the root."""
+    return is_root(staging.plan) or (is_freed_by_apply(change) and action_of(change).by_itself)
 
 
 def _bytes_to_read(targets: Sequence[PartitionPlan]) -> int:
@@ -108,26 +161,23 @@ class _Apply:
         plan: Plan,
         engine: Engine,
         disk: Disk,
-        lock: Lock,
-        safe_points: SafePoints,
+        guards: Guards,
         progress: Progress,
         scratch: Scratch,
+        *,
+        use_reserved: bool = False,
     ) -> None:
         self.plan = plan
         self.engine = engine
         self.disk = disk
         self.progress = progress
         self.scratch = scratch
-        self.watch = Watch(disk, plan.log_dir)
-        self.guards = Guards(
-            lock,
-            safe_points,
-            self._check_space,
-            self.watch,
-            keep_plan=PlanKeeper(disk, plan).keep_in,
-        )
+        self.guards = guards
+        self.use_reserved = use_reserved
         self.states: dict[str, dict[str, ChangeState]] = {}
         self.finished: dict[str, set[str]] = {}
+        self.staged: dict[str, set[str]] = {}
+        """Folder -> ids of the changes that are staged and not committed yet."""
         self.not_made: list[Wrong] = []
         self.work: Work
 
@@ -159,7 +209,11 @@ class _Apply:
         )
 
     def _carry_out(self, targets: Sequence[PartitionPlan], results: list[ChangeResult]) -> None:
-        """What was interrupted first, in all targets; then everything is staged; then one target after the other."""
+        """What was interrupted first, in all targets; then one target after the other.
+
+        Where originals stay in place, all is staged before the first one: that is one job. Where apply frees them, only
+        what the next group needs is.
+        """
         able = [target for target in sorted(targets, key=is_root) if self._finish(target, results)]
         view = view_of(self.plan)
         self.work = Work(
@@ -170,9 +224,36 @@ class _Apply:
         self._prove_purged(ready)
         self._check_total_space(ready)
         self._check_order(ready)
-        stage_all(self.work, [staging for staging in ready if not is_root(staging.plan)])
-        for staging in ready:
-            results.extend(self._commit(staging))
+        alone: list[Sequence[Staging]] = [[staging] for staging in ready]
+        rounds = [ready] if self.plan.policy.keep == INPLACE else alone
+        for one_round in rounds:
+            self._stage_ahead(one_round)
+            for staging in one_round:
+                results.extend(self._commit(staging))
+        self._drop_journals(targets, results)
+
+    def _stage_ahead(self, stagings: Sequence[Staging]) -> None:
+        """Everything of these targets that is staged before any of it is committed."""
+        parts = []
+        for staging in stagings:
+            ahead = [change for change in staging.changes if not _waits(staging, change)]
+            self.staged[staging.plan.folder] = {change.change_id for change in ahead}
+            parts.append((staging, staging.only(*ahead)))
+        stage_all(self.work, [part for _, part in parts if part.changes])
+        for staging, part in parts:
+            staging.problem = staging.problem or part.problem
+
+    def _drop_journals(self, targets: Sequence[PartitionPlan], results: Sequence[ChangeResult]) -> None:
+        """The whole plan is carried out: where apply freed everything, its records go too."""
+        if any(result.outcome not in {"committed", "already"} for result in results):
+            return
+        for target in targets:
+            if all(isinstance(change.undo, FreeWhenVerified) for change in target.changes):
+                try:
+                    self.guards.hold()
+                    drop_finished(journal_folder(self.disk, self.plan, target))
+                except (KrepairError, OSError):
+                    return  # it holds nothing that anybody needs; purge removes it
 
     def _finish(self, partition: PartitionPlan, results: list[ChangeResult]) -> bool:
         """Finishes what an interrupted run left half done; returns whether the target can go on."""
@@ -265,7 +346,8 @@ class _Apply:
         fenced = [one for one in stagings if one.problem is None and lowest_changes([_left(one)])]
         if not commit.fence or not fenced or commit.looked_at == active_segments(view):
             return
-        clean = view.clean_shutdown or self.watch.keeps_marker()
+        watch = self.guards.watch
+        clean = view.clean_shutdown or (watch is not None and watch.keeps_marker())
         options = Options(now_ms=self.plan.policy.now_ms)
         settings = load_settings(None, None, {})
         ground = Ground(view._replace(clean_shutdown=clean), settings, options, self.engine, self.progress)
@@ -280,19 +362,26 @@ class _Apply:
     # -- space
 
     def _check_total_space(self, stagings: Sequence[Staging]) -> None:
-        space = read_space(self.plan.log_dir, self.disk.tree)
+        space = read_space(self.plan.log_dir, self.disk.tree, use_reserved=self.use_reserved)
         if space.mounted_read_only:
             raise RefusedError(f"{self.plan.log_dir}: the file system is mounted read-only")
         left = [_left(staging) for staging in stagings if staging.changes]
         short = shortage(self.plan, left, space)
         if short:
             raise RefusedError(short, next_command=next_command(self.plan, left, space))
+        if self.use_reserved:
+            self._check_reserve(left)
 
-    def _check_space(self, change: Change) -> None:
-        """Before a group nothing new is written but folder entries and the journal."""
-        space = read_space(self.plan.log_dir, self.disk.tree)
-        if space.free_bytes < space.block_bytes * 16:
-            raise RefusedError(f"{change.change_id}: the disk is full; nothing was swapped for it")
+    def _check_reserve(self, left: Sequence[PartitionPlan]) -> None:
+        """What is reserved is really given, and enough of it is left for a broker that may not take it."""
+        need = need_of_all(self.plan, left).bytes
+        if not can_take(self.plan.log_dir, need, self.disk.tree):
+            raise RefusedError(
+                f"{self.plan.log_dir}: the file system does not give the {need} bytes that are needed"
+            )
+        short = why_reserve_does_not_do(self.plan, left, needed_at_most(self.work.view))
+        if short:
+            raise RefusedError(short)
 
     # -- commit
 
@@ -329,7 +418,7 @@ class _Apply:
         ]
 
     def _commit_changes(self, staging: Staging, left: Sequence[Change]) -> Sequence[Outcome] | ChangeResult:
-        staged = set() if is_root(staging.plan) else {change.change_id for change in staging.changes}
+        staged = self.staged[staging.plan.folder]
 
         def stage(change: Change) -> None:
             if change.change_id in staged:
@@ -352,8 +441,23 @@ class _Apply:
             self.plan.commit,
             self.guards,
             stage,
+            verify=lambda changes: self._read_again(staging, changes),
             staged=staging.staged,
         )
+
+    def _read_again(self, staging: Staging, changes: Sequence[Change]) -> dict[str, str]:
+        """Reads what changes made from the disk, against the plan and the originals; gives what is wrong, by change."""
+        folder = staging.folder
+        for name in {name for change in changes for name in action_of(change).touches(change).makes}:
+            path = folder.at(name)
+            if self.disk.tree.is_there(path):
+                drop_from_cache(path, self.disk.tree)
+        again = staging.only(*changes)
+        again.staged = staged_groups(folder)
+        again.partition = read_partition(self.work.view, staging.plan.folder)
+        proof = Work(self.plan, self.work.view, self.engine, self.disk, SilentProgress(), originals=True)
+        verify_all(proof, [again])
+        return {one.change_id or changes[0].change_id: one.text for one in reversed(proof.wrong)}
 
     def _was_done(self, folder: str, change_id: str) -> bool:
         """Whether an earlier run has done it, and not only begun it."""

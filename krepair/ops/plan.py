@@ -24,6 +24,7 @@ from krepair.ops.findings.kept import kept_text
 from krepair.ops.findings.trouble import cleaner_stands_still, mtimes_look_copied
 from krepair.ops.kept import kept_originals
 from krepair.ops.order import commit_of
+from krepair.ops.target import check_keep
 from krepair.options import Options
 from krepair.pipeline.engine import choose_engine
 from krepair.pipeline.progress import Progress, SilentProgress
@@ -71,6 +72,7 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
         fix.check_options(options)
     view = read_log_dir(log_dir)
     refuse_if_locked(view.path)
+    check_keep(options.keep, view.path)
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     partitions = partitions_named(view, options)
     engine = choose_engine(options.engine, options.master, bytes_to_read(fixes, partitions, options))

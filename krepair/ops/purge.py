@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from krepair.durable.disk import Disk
 from krepair.errors import ExitCode, KrepairError, LockLostError, StalePlanError, UnreadableError
 from krepair.formats.filenames import FolderKind, parse_folder_name
+from krepair.journal.copies import Copies
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards, HeldLock
 from krepair.journal.permission import check_may_purge
@@ -21,7 +22,7 @@ from krepair.journal.safe_points import SafePoints
 from krepair.logdir.lock import hold_own_lock
 from krepair.logdir.reading import why
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
-from krepair.ops.target import check_target, disk_of, journal_folder, targets_of, why_left_alone
+from krepair.ops.target import check_target, copies_of, disk_of, journal_folder, targets_of, why_left_alone
 from krepair.options import Options
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.model import Plan
@@ -49,7 +50,8 @@ def purge(
     with disk_of(plan, disk) as writes, hold_own_lock(plan.log_dir, writes) as lock:
         folders = [journal_folder(writes, plan, target) for target in targets_of(plan)]
         _check_ground(folders)
-        results = purge_folders(folders, lock, progress or SilentProgress())
+        copies = copies_of(plan, disk)
+        results = purge_folders(folders, lock, progress or SilentProgress(), copies=copies)
     return ApplyReport(
         verb="purge",
         plan_id=plan.plan_id,
@@ -64,6 +66,7 @@ def purge_folders(
     lock: HeldLock,
     progress: Progress,
     outcome: ChangeOutcome = "purged",
+    copies: Copies | None = None,
 ) -> list[ChangeResult]:
     """Free what one plan keeps, one folder after the other.
 
@@ -72,18 +75,21 @@ def purge_folders(
         lock: krepair's own.
         progress: told of folders.
         outcome: of what went.
+        copies: of originals elsewhere, which go with them.
 
     Raises:
         RefusedError: a change is half done or a fence is up in any of them; nothing was freed.
     """
     check_all_finished(folders)
+    if copies is not None:
+        copies.check_there()
     guards = Guards(lock, SafePoints(), lambda change: None)
     results: list[ChangeResult] = []
     progress.start("purge", len(folders))
     try:
         for folder in folders:
             guards.hold()
-            results.append(_purge_one(folder, outcome))
+            results.append(_purge_one(folder, outcome, copies))
             guards.begun = True
             progress.advance(1)
     except LockLostError as error:
@@ -109,7 +115,7 @@ def _check(folder: PartitionFolder) -> None:
         check_may_purge(folder)
 
 
-def _purge_one(folder: PartitionFolder, outcome: ChangeOutcome) -> ChangeResult:
+def _purge_one(folder: PartitionFolder, outcome: ChangeOutcome, copies: Copies | None) -> ChangeResult:
     try:
         if _is_going(folder):
             return _gone(folder)
@@ -117,7 +123,7 @@ def _purge_one(folder: PartitionFolder, outcome: ChangeOutcome) -> ChangeResult:
         if left_alone:
             raise StalePlanError(left_alone)
         _check(folder)
-        freed = purge_partition(folder)
+        freed = purge_partition(folder, copies)
     except (KrepairError, OSError) as error:
         return _gone(folder) if _went(folder, error) else _failed(folder, error)
     return ChangeResult(change_id=folder.folder, partition=folder.folder, outcome=outcome, bytes_freed=freed)

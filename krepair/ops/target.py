@@ -16,6 +16,7 @@ from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError, StalePlanError, UnreadableError
 from krepair.journal.actions.table import action_for
+from krepair.journal.copies import Copies, check_place
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.permission import check_may_change, check_may_change_root
@@ -23,7 +24,8 @@ from krepair.journal.root import ROOT, RootFolder, as_partition
 from krepair.logdir.reading import kind_of, status_of, why
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
-from krepair.plan.build import apply_order
+from krepair.plan.figures import apply_order
+from krepair.plan.keep import copies_in
 from krepair.plan.model import PartitionPlan, Plan, Preview
 from krepair.plan.review import review
 
@@ -160,6 +162,32 @@ def check_no_fence(target: PartitionPlan, watch: Watch | None) -> None:
 def listed(view: LogDir, target: PartitionPlan) -> Partition | None:
     """The partition as it is listed now, None if its folder is gone."""
     return next((one for one in view.partitions if one.folder == target.folder), None)
+
+
+def copies_of(plan: Plan, given: Disk | None = None) -> Copies | None:
+    """Where the plan copies originals to; None if nowhere.
+
+    Args:
+        plan: reviewed.
+        given: what writes there; None: a real disk that writes there and nowhere else.
+    """
+    path = copies_in(plan.policy.keep)
+    return Copies(given or RealDisk(Tree(path)), path, plan.plan_id) if path else None
+
+
+def check_keep(keep: str, log_dir: str) -> None:
+    """Check that copies can be kept where ``--keep`` says, if it says so.
+
+    Raises:
+        RefusedError: they cannot; see ``krepair.journal.copies.check_place``.
+        UnreadableError: the folder could not be looked at.
+    """
+    path = copies_in(keep)
+    try:
+        if path:
+            check_place(path, log_dir)
+    except OSError as error:
+        raise UnreadableError(f"{error.filename}: could not be looked at: {why(error)}") from error
 
 
 def journal_folder(disk: Disk, plan: Plan, target: PartitionPlan) -> PartitionFolder:

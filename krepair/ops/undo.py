@@ -21,6 +21,7 @@ from krepair.ops.target import (
     check_ground,
     check_no_fence,
     check_target,
+    copies_of,
     disk_of,
     is_root,
     journal_folder,
@@ -32,6 +33,7 @@ from krepair.pipeline.engine import choose_engine
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.effects import trusted_after
 from krepair.plan.figures import sizes_by_name
+from krepair.plan.keep import can_all_be_taken_back
 from krepair.plan.model import Change, PartitionPlan, Plan
 
 
@@ -56,7 +58,13 @@ def undo(
     with disk_of(plan, disk) as writes:
         check_ground(plan, writes)
         with hold_lock(plan.log_dir, writes) as lock, signals_wait(SafePoints()) as safe_points:
-            guards = Guards(lock, safe_points, lambda change: None, Watch(writes, plan.log_dir))
+            guards = Guards(
+                lock,
+                safe_points,
+                lambda change: None,
+                Watch(writes, plan.log_dir),
+                copies=copies_of(plan, disk),
+            )
             results, interrupted = _undo_all(plan, options, writes, guards, progress)
     order = {partition.folder: number for number, partition in enumerate(plan.partitions)}
     return ApplyReport(
@@ -118,7 +126,8 @@ def _undo_one(
         check_no_fence(partition, guards.watch)
         states = status_in(folder, partition)
         if ChangeState.PURGED in states.values():
-            why = f"{folder.holder}: its originals were purged; there is nothing to put back"
+            freed = "purged" if can_all_be_taken_back(partition.changes) else "freed once all was verified"
+            why = f"{folder.holder}: its originals were {freed}; there is nothing to put back"
             return [_failed(partition, why, ExitCode.REFUSED)]
         outcomes = undo_partition(folder, partition, plan.commit, guards, bad_copies=bad)
     except OSError as error:

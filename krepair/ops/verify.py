@@ -35,7 +35,7 @@ _VERIFIED = {
     FileKind.TXN_INDEX,
     FileKind.SNAPSHOT,
 }
-_APPLIED = {ChangeState.COMMITTED, ChangeState.PURGED}
+_APPLIED = {ChangeState.COMMITTED, ChangeState.FREED, ChangeState.PURGED}
 
 
 def verify_log_dir(path: str, options: Options, progress: Progress | None = None) -> VerifyReport:
@@ -203,6 +203,8 @@ def _applied(work: Work, target: PartitionPlan) -> Iterator[Staging]:
         state = states[change.change_id]
         if state in _APPLIED:
             applied.append(change)
+            if state is ChangeState.FREED:
+                staging.freed.update(action_of(change).touches(change).names)
         else:
             work.found(staging, change, f"is not applied: its state is {state.value}")
     yield staging.only(*applied)

@@ -15,6 +15,7 @@ from krepair.plan.actions.action import ANOTHER_REPLICA, EVERY_REPLICA, LAGGING_
 from krepair.plan.effects import trusted_after
 from krepair.plan.facts import setting
 from krepair.plan.figures import expected_seconds, plan_peak_bytes, risks_of, with_figures
+from krepair.plan.keep import INPLACE, UNTIL_VERIFIED, with_undo
 from krepair.plan.model import (
     Commit,
     PartitionPlan,
@@ -76,7 +77,7 @@ def build_plan(
         kept: for each earlier plan whose originals are still kept: one or two sentences about it.
         preview: of a plan that is made beside a running broker.
     """
-    figured = [with_figures(partition) for partition in partitions]
+    figured = [with_figures(with_undo(policy.keep, partition)) for partition in partitions]
     figured.sort(key=lambda partition: (partition.topic, partition.partition, partition.folder))
     damaged = [partition for partition in figured if partition.uncleanable_bytes]
     plan = Plan(
@@ -106,19 +107,6 @@ def build_plan(
     return seal(msgspec.structs.replace(encodable, peak_extra_bytes=plan_peak_bytes(encodable)))
 
 
-def apply_order(plan: Plan) -> list[PartitionPlan]:
-    """Partitions with changes, those first that free most for least extra space."""
-    changing = [partition for partition in plan.partitions if partition.changes]
-    return sorted(
-        changing,
-        key=lambda partition: (
-            -partition.freed_at_purge / max(partition.peak_extra_bytes, 1),
-            partition.topic,
-            partition.partition,
-        ),
-    )
-
-
 def _encodable(plan: Plan) -> Plan:
     """The plan with names that are not UTF-8 spelled out; JSON cannot hold them."""
     try:
@@ -142,6 +130,12 @@ def _spell(value: Any) -> Any:
 _KEEP_INPLACE: Final = Risk(
     code="keep-inplace",
     text="The originals stay in each partition folder. Until krepair purge, apply makes the disk fuller, not emptier.",
+)
+
+_UNTIL_VERIFIED: Final = Risk(
+    code="keep-until-verified",
+    text="The originals are freed by apply itself, as soon as what replaces them was read again and verified. What is "
+    "freed cannot be undone: undo goes back, last change first, as far as the first freed one, and stops there.",
 )
 
 _ANOTHER_REPLICA: Final = Risk(
@@ -197,10 +191,10 @@ def _risks(
 ) -> tuple[Risk, ...]:
     told = [(partition, risks_of(partition)) for partition in partitions]
     changing = [partition for partition, codes in told if EVERY_REPLICA in codes]
-    kept = policy.keep == "inplace" and (with_root or any(partition.changes for partition in partitions))
+    kept = _of_keeping(policy.keep, partitions, with_root=with_root)
     of_losses = (_ANOTHER_REPLICA,) if any(ANOTHER_REPLICA in codes for _, codes in told) else ()
     if not changing:
-        return (*of_losses, _KEEP_INPLACE) if kept else of_losses
+        return (*of_losses, *kept)
     risks = [
         *of_losses,
         Risk(
@@ -232,8 +226,7 @@ def _risks(
                 "the delete horizon is what you want.",
             )
         )
-    if kept:
-        risks.append(_KEEP_INPLACE)
+    risks += kept
     if policy.assume_high_watermark:
         risks.append(
             Risk(
@@ -243,6 +236,21 @@ def _risks(
             )
         )
     return tuple(risks)
+
+
+def _of_keeping(keep: str, partitions: Sequence[PartitionPlan], *, with_root: bool) -> tuple[Risk, ...]:
+    """What the way to keep originals means."""
+    if not with_root and not any(partition.changes for partition in partitions):
+        return ()
+    if keep == INPLACE:
+        return (_KEEP_INPLACE,)
+    if keep == UNTIL_VERIFIED:
+        return (_UNTIL_VERIFIED,)
+    text = (
+        f"The originals are copied to {keep} and then freed. Undo needs that folder, and as much space here as the "
+        "originals have. Until krepair purge, keep it mounted and untouched."
+    )
+    return (Risk(code="keep-copies", text=text),)
 
 
 def _comes_back(policy: Policy, changing: Sequence[PartitionPlan], dead_cleaner: Sequence[str]) -> str:

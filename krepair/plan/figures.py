@@ -6,13 +6,14 @@ Sizes of new indexes are upper bounds, so what is freed is never less than what 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from krepair.plan.actions.action import ROUNDING_BYTES
 from krepair.plan.actions.table import action_of
 from krepair.plan.facts import setting, sizes_by_name
+from krepair.plan.keep import INPLACE, is_freed_by_apply
 from krepair.plan.model import Change, KeepOriginal, PartitionPlan, Plan, ReasonTally, RootPlan
 from krepair.plan.planfile import dumps
 from krepair.rules.reasons import Reason
@@ -20,9 +21,14 @@ from krepair.rules.reasons import Reason
 __all__ = [
     "PLAN_COPY_STEP_BYTES",
     "PRIVATE_FOLDER_BYTES",
+    "OnTop",
     "add_tallies",
+    "apply_order",
     "expected_seconds",
     "freed_at_apply",
+    "in_apply_order",
+    "on_top",
+    "on_top_of_all",
     "parts_peak_bytes",
     "peak_bytes",
     "plan_copy_bytes",
@@ -54,12 +60,101 @@ def peak_bytes(change: Change, sizes: Mapping[str, int]) -> int:
     return action_of(change).space(change, sizes).peak
 
 
+class OnTop(NamedTuple):
+    """What changes that are made one after the other need on top of what is there before the first of them.
+
+    Attributes:
+        peak: the most at any instant.
+        after: what of it is still needed once all are made; negative if they have freed more.
+    """
+
+    peak: int
+    after: int
+
+    def then(self, other: OnTop) -> OnTop:
+        """These changes, and then others."""
+        return OnTop(max(self.peak, self.after + other.peak), self.after + other.after)
+
+
+NOTHING: Final = OnTop(0, 0)
+
+
+def on_top(changes: Iterable[Change], sizes: Mapping[str, int]) -> OnTop:
+    """What the changes of one partition, or of the root, need.
+
+    What cannot be staged by itself is staged before the first group, and is freed after the last one.
+
+    Args:
+        changes: in the plan's order.
+        sizes: of the files, by name.
+    """
+    staged_first = freed_last = 0
+    groups = NOTHING
+    some = False
+    for change in changes:
+        some = True
+        space = action_of(change).space(change, sizes)
+        freed = space.logs_out if is_freed_by_apply(change) else 0
+        if freed and action_of(change).by_itself:
+            groups = groups.then(OnTop(space.peak, space.peak - freed))
+        else:
+            staged_first += space.peak
+            freed_last += freed
+    if not some:
+        return NOTHING
+    own = OnTop(PRIVATE_FOLDER_BYTES + staged_first, PRIVATE_FOLDER_BYTES + staged_first)
+    return own.then(groups).then(OnTop(0, -freed_last))
+
+
+def on_top_of_all(partitions: Iterable[PartitionPlan]) -> OnTop:
+    """What partitions need that are changed one after the other, in this order."""
+    together = NOTHING
+    for partition in partitions:
+        together = together.then(on_top(partition.changes, sizes_by_name(partition.files)))
+    return together
+
+
+def apply_order(plan: Plan) -> list[PartitionPlan]:
+    """Partitions with changes, in the order in which apply carries them out.
+
+    Where originals are kept in place, those first that free most for least extra space. Where apply itself frees them,
+    those first that need least, so that what they free is there for the others; those that free nothing come last, the
+    largest need first. No other order fits where this one does not.
+    """
+    return in_apply_order(plan.policy.keep, plan.partitions)
+
+
+def in_apply_order(keep: str, partitions: Iterable[PartitionPlan]) -> list[PartitionPlan]:
+    """As ``apply_order``, of any partitions.
+
+    Args:
+        keep: see ``Policy.keep``.
+        partitions: in any order.
+    """
+    changing = [partition for partition in partitions if partition.changes]
+    if keep == INPLACE:
+        return sorted(changing, key=_most_for_least)
+    needs = {partition.folder: on_top_of_all([partition]) for partition in changing}
+    return sorted(changing, key=lambda partition: (*_fits_first(needs[partition.folder]), _name(partition)))
+
+
+def _most_for_least(partition: PartitionPlan) -> tuple[float, tuple[str, int]]:
+    return -partition.freed_at_purge / max(partition.peak_extra_bytes, 1), _name(partition)
+
+
+def _fits_first(need: OnTop) -> tuple[bool, int, int]:
+    if need.after <= 0:
+        return False, need.peak, need.after
+    return True, need.after - need.peak, need.after
+
+
+def _name(partition: PartitionPlan) -> tuple[str, int]:
+    return partition.topic, partition.partition
+
+
 def root_peak_bytes(root: RootPlan | None) -> int:
     """Bytes needed on top while the root's files are replaced."""
-    if root is None:
-        return 0
-    sizes = sizes_by_name(root.files)
-    return PRIVATE_FOLDER_BYTES + sum(peak_bytes(change, sizes) for change in root.changes)
+    return 0 if root is None else on_top(root.changes, sizes_by_name(root.files)).peak
 
 
 def plan_copy_bytes(plan: Plan) -> int:
@@ -75,7 +170,7 @@ def plan_copy_bytes(plan: Plan) -> int:
 
 def parts_peak_bytes(plan: Plan) -> int:
     """Bytes needed on top while the root and the partitions are changed, without the copy of the plan."""
-    return root_peak_bytes(plan.root) + sum(partition.peak_extra_bytes for partition in plan.partitions)
+    return root_peak_bytes(plan.root) + on_top_of_all(apply_order(plan)).peak
 
 
 def plan_peak_bytes(plan: Plan) -> int:
@@ -111,7 +206,7 @@ def with_figures(partition: PartitionPlan) -> PartitionPlan:
         log_bytes_after=partition.log_bytes_before - sum(space.log_shrinks for space in spaces),
         freed_at_apply=sum(freed_at_apply(change, sizes) for change in partition.changes),
         freed_at_purge=sum(space.taken_out - space.made for space in spaces),
-        peak_extra_bytes=sum(space.peak for space in spaces) + (PRIVATE_FOLDER_BYTES if spaces else 0),
+        peak_extra_bytes=on_top(partition.changes, sizes).peak,
         reasons=add_tallies(
             tally
             for change in partition.changes

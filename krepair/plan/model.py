@@ -27,7 +27,9 @@ __all__ = [
     "CompactedSource",
     "CompleteSwap",
     "FileFingerprint",
+    "FreeWhenVerified",
     "HorizonChoice",
+    "KeepCopy",
     "KeepOriginal",
     "KeyCompaction",
     "MendLog",
@@ -65,7 +67,8 @@ class Policy(Struct, frozen=True, kw_only=True):
         now_ms: the clock, epoch milliseconds.
         horizon: ``next-pass``, ``newest``, or epoch milliseconds as text.
         merge: whether neighbours are merged up to ``segment.bytes``.
-        keep: ``inplace`` (originals stay in the private sub-folder until purge).
+        keep: where originals stay: ``inplace`` (in the private sub-folder until purge), ``until-verified`` (there until
+            what replaces them was read again), or an absolute path (copies there, until purge).
         broker_version: as given by ``--broker-version``, or empty.
         assume_high_watermark: ``log-end`` or empty.
         settings: topic name -> settings used; ``""`` holds broker-wide ones.
@@ -111,6 +114,14 @@ class KeepOriginal(Struct, frozen=True, tag="keep original", kw_only=True):
     """Undo: the originals stay in the private sub-folder and are put back byte for byte."""
 
 
+class FreeWhenVerified(Struct, frozen=True, tag="free when verified", kw_only=True):
+    """Undo: only until what replaces the originals is read again and verified; then they are freed at once."""
+
+
+class KeepCopy(Struct, frozen=True, tag="keep copy", kw_only=True):
+    """Undo: the originals are copied to the folder that ``Policy.keep`` names, and put back from there."""
+
+
 class NotReversible(Struct, frozen=True, tag="not reversible", kw_only=True):
     """Undo: there is none.
 
@@ -121,7 +132,7 @@ class NotReversible(Struct, frozen=True, tag="not reversible", kw_only=True):
     why: str
 
 
-Undo = KeepOriginal | NotReversible
+Undo = KeepOriginal | FreeWhenVerified | KeepCopy | NotReversible
 
 
 class RewriteSegments(Struct, frozen=True, tag="rewrite segments", kw_only=True):

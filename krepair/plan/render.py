@@ -10,7 +10,7 @@ from krepair.plan.actions.table import action_of, by_kind
 from krepair.plan.figures import add_tallies
 from krepair.plan.keys_view import keys_sections
 from krepair.plan.markdown import markdown
-from krepair.plan.model import Change, KeepOriginal, PartitionPlan, Plan, Preview
+from krepair.plan.model import Change, KeepOriginal, NotReversible, PartitionPlan, Plan, Preview
 from krepair.plan.planfile import dumps
 from krepair.plan.ticket import (
     later_horizon_lines,
@@ -287,7 +287,7 @@ def _commit_and_undo(plan: Plan) -> Section:
         [
             f"{change.change_id} cannot be undone: {change.undo.why}"
             for change in changes
-            if not isinstance(change.undo, KeepOriginal)
+            if isinstance(change.undo, NotReversible)
         ]
     )
     return Section(title="Commit and undo", lines=tuple(lines))

@@ -17,6 +17,7 @@ from krepair.formats.broker_version import version_of
 from krepair.plan import figures
 from krepair.plan.actions.table import action_of, by_kind
 from krepair.plan.facts import HEX_32, LOG_NAME, SNAPSHOT_NAME, PartitionFacts, fix_names, setting
+from krepair.plan.keep import is_known, undo_for, why_not_known
 from krepair.plan.model import (
     FORMAT_VERSION,
     FileFingerprint,
@@ -25,6 +26,7 @@ from krepair.plan.model import (
     Plan,
     Policy,
     RootPlan,
+    Undo,
 )
 from krepair.plan.objection import OBJECTIONS, Objection, is_plain_name
 from krepair.plan.planfile import PLAN_ID_DIGITS, digest_of
@@ -98,8 +100,9 @@ def _commit(plan: Plan) -> Iterator[Objection]:
             )
     if not commit.why:
         yield Objection("RV04", "", "no reason is given for the order of the commit")
-    if plan.policy.keep != "inplace":
-        yield Objection("RV05", "", f"keep {plan.policy.keep!r} is not known; inplace was expected")
+    keep_problem = why_not_known(plan.policy.keep, plan.log_dir)
+    if keep_problem:
+        yield Objection("RV05", "", keep_problem)
 
 
 def _sums(plan: Plan) -> Iterator[Objection]:
@@ -229,10 +232,19 @@ def _changes(policy: Policy, partition: PartitionPlan) -> Iterator[Objection]:
         yield from action.review_all(facts, changes)
     yield from _what_stays(facts)
     for change in partition.changes:
-        if not isinstance(change.undo, KeepOriginal) and policy.keep == "inplace":
-            yield Objection("RV05", change.change_id, "keep is inplace, but the originals would not be kept")
+        expected = undo_for(policy.keep, change)
+        if change.undo != expected and is_known(policy.keep):
+            yield Objection(
+                "RV05",
+                change.change_id,
+                f"keep is {policy.keep}, which means {_tag(expected)!r} here, not {_tag(change.undo)!r}",
+            )
         yield from action_of(change).review(facts, change)
     yield from _touched_once(partition)
+
+
+def _tag(undo: Undo) -> str:
+    return str(undo.__struct_config__.tag)
 
 
 def _what_stays(facts: PartitionFacts) -> Iterator[Objection]:

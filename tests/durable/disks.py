@@ -126,10 +126,10 @@ class PassingDisk:
         self.inner.link(source, target)
         self._after(call)
 
-    def copy(self, source: str, target: str) -> None:
+    def copy(self, source: str, target: str, of: Tree | None = None) -> None:
         call = Call("copy", source, target)
         self._before(call)
-        self.inner.copy(source, target)
+        self.inner.copy(source, target, of)
         self._after(call)
 
     def unlink(self, path: str) -> None:

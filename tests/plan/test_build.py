@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.formats.broker_version import version_of
-from krepair.plan.build import apply_order, build_plan
-from krepair.plan.figures import plan_copy_bytes
+from krepair.plan.build import build_plan
+from krepair.plan.figures import apply_order, plan_copy_bytes
 from krepair.plan.planfile import dumps, seal
 from tests.plan.plans import COMMIT, FACTS, FOLDER, good_plan, left_alone, nothing, partition, policy
 

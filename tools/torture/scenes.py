@@ -19,7 +19,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -222,18 +222,21 @@ class Scene:
         return Placed(path, plan, plan_file)
 
 
-def build(name: str, seed: int = 0) -> Scene:
+def build(name: str, seed: int = 0, *, keep: str = "inplace") -> Scene:
     """Build a scene.
 
     Args:
-        name: of ``SCENES``.
+        name: of ``SCENES``; with ``~until-verified`` behind it, its plan is made with that ``--keep``.
         seed: varies how many partitions, segments and batches it has.
+        keep: ``--keep`` of its plan.
     """
+    name, _, typed = name.partition("~")
+    keep = typed or keep
     setup = SCENES[name]
     parent = MEMORY if os.access(MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="krepair-scene-", dir=parent) as work:
         path = Path(work) / "logs"
-        options = setup(path, random.Random(f"{name} {seed}"))
+        options = replace(setup(path, random.Random(f"{name} {seed}")), keep=keep)
         _settle(path)
         plan = make_plan(str(path), options)
         if plan.root is None and not any(partition.changes for partition in plan.partitions):
@@ -796,6 +799,17 @@ def _real_old_formats(path: Path, rng: random.Random) -> Options:
         _of_segment(folder, rng.choice(bases[:-1]), ".index").unlink()
     return _options("index", settings=())
 
+
+FREEING = (
+    "markers~until-verified",
+    "partitions~until-verified",
+    "without-fence-3.9~until-verified",
+    "everything~until-verified",
+    "leftovers~until-verified",
+    "indexes~until-verified",
+    "xattrs-and-tail~until-verified",
+)
+"""Scenes whose plans free originals while they are applied: for ``build``."""
 
 SCENES: dict[str, Setup] = {
     "markers": _markers,

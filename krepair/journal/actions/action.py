@@ -222,6 +222,22 @@ class Action(Protocol[ChangeT_contra, IntentT]):
     def kept(self, folder: PartitionFolder, intent: IntentT) -> list[KeptFile]:
         """The originals that undo would put back; those that are in their places already are not among them."""
 
+    def originals(self, intent: IntentT) -> tuple[FileState, ...]:
+        """What the change keeps in ``keep/``, by its name there: apply may free it once the change is verified.
+
+        Nothing, of a kind whose originals are always kept until purge.
+        """
+        return ()
+
+    def with_originals(self, intent: IntentT, originals: Sequence[FileState]) -> IntentT:
+        """The intent, once its originals were freed and copies of them are in ``keep/`` instead.
+
+        Args:
+            intent: of the change.
+            originals: the copies, in the order of ``originals``.
+        """
+        return intent
+
     @abstractmethod
     def touches(self, intent: IntentT) -> tuple[str, ...]:
         """Names of the files that it changes in the partition folder."""

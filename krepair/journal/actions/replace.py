@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
 from krepair.journal.actions.action import Action, Came, Found, Ground, KeptFile
 from krepair.journal.folder import PartitionFolder
@@ -134,6 +136,14 @@ class ReplaceFiles(Action[ReplaceFile, ReplaceIntent]):
         if intent.original is None or _is(folder.state(intent.name), intent.original):
             return []
         return [KeptFile(folder.names.keep(intent.name), intent.original, intent.digest)]
+
+    def originals(self, intent: ReplaceIntent) -> tuple[FileState, ...]:
+        """The one file, if there was one."""
+        return () if intent.original is None else (intent.original,)
+
+    def with_originals(self, intent: ReplaceIntent, originals: Sequence[FileState]) -> ReplaceIntent:
+        """With this as its original."""
+        return replace(intent, original=originals[0]) if originals else intent
 
     def touches(self, intent: ReplaceIntent) -> tuple[str, ...]:
         """Names of the files that it changes in the partition folder."""

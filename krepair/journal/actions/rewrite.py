@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from krepair.errors import StalePlanError
 from krepair.journal.actions.action import Action, Found, Ground, KeptFile, StagedGroup
 from krepair.journal.folder import PartitionFolder, Whereabouts
 from krepair.journal.freshness import check_fresh, check_staged
-from krepair.journal.record import ApplyIntent, Order
+from krepair.journal.record import ApplyIntent, FileState, Order
 from krepair.journal.steps import (
     commit_steps,
     forget_steps,
@@ -140,6 +142,14 @@ class RewriteGroups(Action[RewriteSegments, ApplyIntent]):
     def kept(self, folder: PartitionFolder, intent: ApplyIntent) -> list[KeptFile]:
         """The files of the sources, and the snapshots that went with them."""
         return kept_of_group(folder, intent)
+
+    def originals(self, intent: ApplyIntent) -> tuple[FileState, ...]:
+        """The files of the sources, and the snapshots that went with them."""
+        return intent.originals
+
+    def with_originals(self, intent: ApplyIntent, originals: Sequence[FileState]) -> ApplyIntent:
+        """With these as its originals."""
+        return replace(intent, originals=tuple(originals))
 
     def order_of(self, intent: ApplyIntent) -> Order | None:
         """That of its intent."""

@@ -8,7 +8,9 @@ backwards, and stops where the swap is pending again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
 
 from krepair.errors import StalePlanError
 from krepair.formats.filenames import FileKind, parse_file_name
@@ -152,6 +154,14 @@ class CompleteSwaps(Action[CompleteSwap, SwapIntent]):
     def order_of(self, intent: SwapIntent) -> Order | None:
         """That of its intent."""
         return intent.group.order
+
+    def originals(self, intent: SwapIntent) -> tuple[FileState, ...]:
+        """The files that the swap replaces, and its own old indexes."""
+        return intent.group.originals
+
+    def with_originals(self, intent: SwapIntent, originals: Sequence[FileState]) -> SwapIntent:
+        """With these as its originals."""
+        return replace(intent, group=replace(intent.group, originals=tuple(originals)))
 
     def touches(self, intent: SwapIntent) -> tuple[str, ...]:
         """Every original, and the new segment."""

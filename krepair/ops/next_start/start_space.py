@@ -19,6 +19,7 @@ from krepair.ops.reports import ForecastLine
 from krepair.rules.grouping import index_entries_at_most
 
 _BLOCK_BYTES: Final = 4096
+_SMALLEST_MESSAGE_BYTES: Final = 26
 _LINE_BYTES: Final = 24
 """Of a checkpoint, besides the topic's name."""
 
@@ -66,6 +67,26 @@ def start_space(view: LogDir, surveys: Sequence[Survey], lines: Mapping[str, For
         free_bytes=space.free_bytes if space else -1,
         largest=f"{kind} {size} bytes",
     )
+
+
+def needed_at_most(view: LogDir) -> int:
+    """Bytes that the next start may write, told by the listing alone: as ``start_space``, or more.
+
+    After an unclean stop, each active segment is recovered: its indexes are made anew and a snapshot is written.
+    """
+    block = _BLOCK_BYTES
+    needed = _checkpoints(view, block)
+    if view.clean_shutdown:
+        return needed
+    for partition in view.partitions:
+        if partition.segments and not partition.unreadable:
+            log = partition.segments[-1].log.size
+            newest = partition.snapshots[-1].file.size if partition.snapshots else 0
+            # A batch has at least 61 bytes, or 26 of the old formats; an entry for each is the most there can be.
+            entries = log // _SMALLEST_MESSAGE_BYTES + 1
+            needed += _whole(entries * (offset_index.ENTRY_SIZE + time_index.ENTRY_SIZE), block)
+            needed += _whole(newest, block) + 4 * block
+    return needed
 
 
 def space_findings(space: StartSpace) -> Iterator[Finding]:

@@ -53,12 +53,14 @@ class Space(NamedTuple):
         taken_out: the files that it takes out of the folder have so much.
         peak: needed on top while it is applied, each new file rounded up to a block.
         log_shrinks: the ``.log`` files of the partition lose so much; negative if they grow.
+        logs_out: of ``taken_out``, what logs have: it is certain to get free with them. An index may be mostly a hole.
     """
 
     made: int
     taken_out: int
     peak: int
     log_shrinks: int
+    logs_out: int = 0
 
 
 class Work(NamedTuple):
@@ -109,10 +111,12 @@ class Action(Protocol[ChangeT_contra]):
     Attributes:
         listing: the table of the page that its rows go into; None if it has none of its own.
         in_order: whether its files are swapped in the plan's order of renames, under its fence if it has one.
+        by_itself: whether it can be staged, verified and freed before the changes behind it in its partition are begun.
     """
 
     listing: Listing | None = None
     in_order: bool = False
+    by_itself: bool = False
 
     # -- what it does
 

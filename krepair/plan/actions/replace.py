@@ -19,6 +19,7 @@ _BASE: Final = re.compile(r"([0-9]{20})\.")
 _LEFT_BEHIND: Final = (".cleaned", ".deleted")
 _SWAP: Final = ".swap"
 _RECOVERY: Final = "recovery"
+_LOG: Final = ".log"
 _EMPTY_CHECKPOINT: Final = b"0\n0\n"
 
 
@@ -40,6 +41,7 @@ class Replace(Action[ReplaceFile]):
             taken_out=max(change.size_before, 0),
             peak=REMOVAL_BYTES if change.method == "remove" else made + ROUNDING_BYTES,
             log_shrinks=0,
+            logs_out=max(change.size_before, 0) if _LOG in change.name else 0,
         )
 
     def work(self, change: ReplaceFile) -> Work:

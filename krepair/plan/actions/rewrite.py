@@ -67,6 +67,7 @@ class Rewrite(Action[RewriteSegments]):
     """Implements ``Action`` for ``RewriteSegments``. The active segment is never rewritten, so the log end stays."""
 
     in_order = True
+    by_itself = True
 
     def touches(self, change: RewriteSegments) -> Touched:
         """The new segment's files, those of the segments merged away, and their producer snapshots."""
@@ -88,6 +89,7 @@ class Rewrite(Action[RewriteSegments]):
             taken_out=segments + sum(sizes.get(name, 0) for name in change.removes_snapshots),
             peak=made + len(SOURCE_SUFFIXES) * ROUNDING_BYTES,
             log_shrinks=_source_bytes(change) - change.log_bytes,
+            logs_out=_source_bytes(change),
         )
 
     def work(self, change: RewriteSegments) -> Work:

@@ -1,0 +1,81 @@
+"""Where the originals of a plan stay, and until when: ``--keep``. It is fixed in the plan; apply has no say in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from krepair.plan.effects import changes_logs
+from krepair.plan.model import Change, FreeWhenVerified, KeepCopy, KeepOriginal, PartitionPlan, Undo
+
+INPLACE: Final = "inplace"
+UNTIL_VERIFIED: Final = "until-verified"
+
+
+def undo_for(keep: str, change: Change) -> Undo:
+    """How a change of a partition is taken back.
+
+    What a reader could see, and loses by consent, is kept in place until purge whatever was asked for: nobody else may
+    have it, and no reading of what stays can prove that it was right to go.
+
+    Args:
+        keep: see ``Policy.keep``.
+        change: of a partition. Files of the root are always kept in place: they are small.
+    """
+    if keep == INPLACE or changes_logs([change]):
+        return KeepOriginal()
+    return FreeWhenVerified() if keep == UNTIL_VERIFIED else KeepCopy()
+
+
+def with_undo(keep: str, partition: PartitionPlan) -> PartitionPlan:
+    """The partition with the way back of each of its changes filled in."""
+    if keep == INPLACE:
+        return partition
+    changes = tuple(replace(change, undo=undo_for(keep, change)) for change in partition.changes)
+    return replace(partition, changes=changes)
+
+
+def is_freed_by_apply(change: Change) -> bool:
+    """Whether apply itself frees the originals of a change, once what replaces them is verified."""
+    return isinstance(change.undo, FreeWhenVerified | KeepCopy)
+
+
+def is_copied(change: Change) -> bool:
+    """Whether the originals of a change are copied elsewhere before they are freed."""
+    return isinstance(change.undo, KeepCopy)
+
+
+def copies_in(keep: str) -> str:
+    """The folder for copies that ``--keep`` names, or empty."""
+    return keep if keep.startswith("/") else ""
+
+
+def is_known(keep: str) -> bool:
+    """Whether a value of ``Policy.keep`` says anything at all."""
+    return keep in (INPLACE, UNTIL_VERIFIED) or bool(copies_in(keep))
+
+
+def why_not_known(keep: str, log_dir: str) -> str:
+    """What is wrong with a value of ``Policy.keep``, or empty.
+
+    Args:
+        keep: the value.
+        log_dir: absolute path of the log directory.
+    """
+    if keep in (INPLACE, UNTIL_VERIFIED):
+        return ""
+    if not copies_in(keep) or os.path.normpath(keep) != keep or "\0" in keep or keep.startswith("//"):
+        return (
+            f"keep {keep!r} is not known; {INPLACE}, {UNTIL_VERIFIED} or an absolute, plain path was expected"
+        )
+    if keep == "/" or os.path.commonpath([keep, log_dir]) == log_dir:
+        return f"keep {keep!r} is inside the log directory, or the root of all file systems"
+    return ""
+
+
+def can_all_be_taken_back(changes: Sequence[Change]) -> bool:
+    """Whether undo can put back every original until purge."""
+    return not any(isinstance(change.undo, FreeWhenVerified) for change in changes)

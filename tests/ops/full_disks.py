@@ -1,0 +1,78 @@
+"""Small file systems of their own, filled to the last block but for what is said."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+BLOCK = 4096
+IN_CI = os.environ.get("CI") == "true"
+
+
+def not_here(reason: str) -> None:
+    """Skip where this machine cannot do it; where tests decide about a change, that is a failure."""
+    if IN_CI:
+        pytest.fail(f"must not be left out in CI: {reason}")
+    pytest.skip(reason)
+
+
+@contextlib.contextmanager
+def file_system(kind: str, folder: Path, size: int, reserved_percent: int = 0) -> Iterator[Path]:
+    """A new file system, mounted.
+
+    Args:
+        kind: ``ext4`` (in a file) or ``tmpfs``.
+        folder: for the file and the mount point.
+        size: bytes.
+        reserved_percent: of ext4: what only root may take.
+    """
+    if os.geteuid() != 0:
+        not_here("only root mounts file systems")
+    mount, image = folder / "disk", folder / "image"
+    mount.mkdir()
+    if kind == "tmpfs":
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=755", "none", str(mount)]
+    else:
+        if shutil.which("mkfs.ext4") is None:
+            not_here("mkfs.ext4 is not installed")
+        with image.open("wb") as file:
+            file.truncate(size)
+        make = ["mkfs.ext4", "-q", "-b", str(BLOCK), "-m", str(reserved_percent), "-N", "4000", str(image)]
+        subprocess.run(make, check=True, capture_output=True)
+        command = ["mount", "-o", "loop", str(image), str(mount)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        not_here(f"mounting is not possible here: {done.stderr.strip()}")
+    try:
+        yield mount
+    finally:
+        subprocess.run(["umount", "-l", str(mount)], check=True)
+
+
+def free_of(mount: Path) -> int:
+    """Bytes that a user who is not root may take."""
+    os.sync()
+    state = os.statvfs(mount)
+    return state.f_bavail * state.f_frsize
+
+
+def fill(mount: Path, left: int, name: str = "filler") -> None:
+    """Take everything but so many bytes."""
+    path = mount / name
+    path.touch()
+    for _ in range(8):
+        more = (free_of(mount) - left) // BLOCK * BLOCK
+        if more == 0:
+            return
+        with path.open("r+b") as file:
+            size = os.fstat(file.fileno()).st_size
+            if more > 0:
+                os.posix_fallocate(file.fileno(), size, more)
+            else:
+                os.ftruncate(file.fileno(), size + more)

@@ -1,0 +1,212 @@
+"""A full disk is reclaimed by the real command: ext4 and tmpfs, as root and as the broker's user."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from krepair.errors import ExitCode
+from krepair.ops import fit
+from krepair.ops.plan import make_plan
+from krepair.ops.target import targets_of
+from krepair.options import Options
+from tests.ops.full_disks import BLOCK, file_system, fill, free_of
+from tests.ops.scene import BLOAT, Scene, scene
+from tools.torture.runs import installed_command
+
+ROOT = Path(__file__).resolve().parents[2]
+BROKER = (4242, 4343)
+FOLDER = "__consumer_offsets-0"
+MIB = 1 << 20
+
+
+@pytest.fixture
+def open_dir() -> Iterator[Path]:
+    """A folder that other users may look into."""
+    with tempfile.TemporaryDirectory(prefix="krepair-disk-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+class Host:
+    """A stopped broker's log directory on a disk of its own, and somebody who types commands.
+
+    Args:
+        mount: of the disk.
+        work: a folder elsewhere, for plan files.
+        user: who owns the log directory and types, None: root.
+    """
+
+    def __init__(self, mount: Path, work: Path, partitions: int, user: tuple[int, int] | None) -> None:
+        self.mount, self.work, self.user = mount, work, user
+        one = scene(work / "fixture", BLOAT)
+        self.path = mount / "kafka"
+        self.settings = one.settings
+        self.now_ms = one.now_ms
+        _copies(one, self.path, partitions)
+        for name in ("home", "tmp"):
+            (mount / name).mkdir()
+        if user is not None:
+            for place in [work, mount, *mount.rglob("*")]:
+                os.chown(place, *user)
+
+    def words(self) -> list[str]:
+        """What chooses, of ``plan``."""
+        settings = [word for key, value in self.settings.items() for word in ("--set", f"{key}={value}")]
+        return [str(self.path), "--topic", "__consumer_offsets", "--now", str(self.now_ms), *settings]
+
+    def options(self, keep: str) -> Options:
+        """The same as a value."""
+        return Options(
+            settings=tuple(self.settings.items()),
+            now_ms=self.now_ms,
+            topics=("__consumer_offsets",),
+            keep=keep,
+        )
+
+    def need(self, keep: str) -> fit.Need:
+        """What a plan needs."""
+        plan = make_plan(str(self.path), self.options(keep))
+        return fit.need_of_all(plan, targets_of(plan))
+
+    def type(self, *words: str) -> tuple[int, str]:
+        """Run the command, with a home and a temporary folder on the full disk; its exit code and what it said."""
+        environment = os.environ | {
+            "PYTHONPATH": str(ROOT),
+            "HOME": str(self.mount / "home"),
+            "TMPDIR": str(self.mount / "tmp"),
+            "COLUMNS": "300",
+        }
+        who = {} if self.user is None else {"user": self.user[0], "group": self.user[1], "extra_groups": []}
+        done = subprocess.run(
+            [*installed_command(), *words],
+            cwd=self.work,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            **who,  # type: ignore[call-overload]
+        )
+        return done.returncode, done.stdout + done.stderr
+
+
+def _copies(one: Scene, target: Path, partitions: int) -> None:
+    """The log directory of a fixture with one of its partitions many times, and no other one."""
+    target.mkdir()
+    for number in range(partitions):
+        shutil.copytree(one.path / FOLDER, target / f"__consumer_offsets-{number}")
+    for name in ("meta.properties", ".kafka_cleanshutdown", "cleaner-offset-checkpoint"):
+        if (one.path / name).exists():
+            shutil.copy2(one.path / name, target / name)
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        lines = (one.path / name).read_text().splitlines()
+        point = next(line.split()[2] for line in lines if line.startswith("__consumer_offsets 0 "))
+        rows = [f"__consumer_offsets {number} {point}" for number in range(partitions)]
+        (target / name).write_text("\n".join(["0", str(partitions), *rows]) + "\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "user", "partitions"),
+    [("ext4", None, 50), ("ext4", BROKER, 8), ("tmpfs", None, 8), ("tmpfs", BROKER, 8)],
+    ids=["ext4-root", "ext4-broker", "tmpfs-root", "tmpfs-broker"],
+)
+def test_a_full_disk_is_reclaimed_in_the_room_of_one_group(
+    open_dir: Path, kind: str, user: tuple[int, int] | None, partitions: int
+) -> None:
+    size = (partitions * 2 + 24) * MIB
+    with file_system(kind, open_dir, size) as mount:
+        work = open_dir / "work"
+        work.mkdir()
+        host = Host(mount, work, partitions, user)
+        need, whole = host.need("until-verified"), host.need("inplace")
+        assert need.bytes < whole.bytes
+        fill(mount, -(-need.bytes // BLOCK) * BLOCK)
+        assert free_of(mount) < whole.bytes
+
+        code, said = host.type("plan", *host.words(), "--out", "a.krplan")
+        assert code == ExitCode.FOUND, said
+        assert "It does NOT fit on the disk" in said
+        assert "--keep until-verified --out PLAN" in said
+        code, said = host.type("apply", "a.krplan", "--engine", "inline")
+        assert code == ExitCode.REFUSED, said
+        assert "--keep until-verified" in said
+
+        code, said = host.type("plan", *host.words(), "--keep", "until-verified", "--out", "b.krplan")
+        assert code == ExitCode.FOUND, said
+        assert "It fits on the disk" in said
+        before = free_of(mount)
+        code, said = host.type("apply", "b.krplan", "--engine", "inline")
+        assert code == ExitCode.DONE, said
+        freed = free_of(mount) - before
+        assert freed > partitions * MIB, freed
+        code, said = host.type("verify", "b.krplan", "--engine", "inline")
+        assert code == ExitCode.DONE, said
+        assert list(host.path.glob("*/krepair~*")) == []
+
+
+@pytest.mark.slow
+def test_without_room_for_one_group_the_refusal_says_what_is_missing_and_nothing_is_changed(
+    open_dir: Path,
+) -> None:
+    with file_system("ext4", open_dir, 40 * MIB) as mount:
+        work = open_dir / "work"
+        work.mkdir()
+        host = Host(mount, work, 4, None)
+        (host.path / FOLDER / f"{0:020d}.log.deleted").write_bytes(b"x" * MIB)
+        code, said = host.type("plan", *host.words(), "--keep", "until-verified", "--out", "a.krplan")
+        assert code == ExitCode.FOUND, said
+        fill(mount, 8 * BLOCK)
+        before = free_of(mount)
+        code, said = host.type("apply", "a.krplan", "--engine", "inline")
+        assert code == ExitCode.REFUSED, said
+        assert "more bytes have to be free" in said
+        assert f"{MIB} bytes in 1 files that brokers left behind (KR701" in said
+        assert free_of(mount) == before
+
+
+@pytest.mark.slow
+def test_as_root_the_reserve_of_ext4_is_used_where_enough_is_left_for_the_broker(open_dir: Path) -> None:
+    with file_system("ext4", open_dir, 64 * MIB, reserved_percent=10) as mount:
+        work = open_dir / "work"
+        work.mkdir()
+        host = Host(mount, work, 8, None)
+        for place in [host.path, *host.path.rglob("*")]:
+            os.chown(place, *BROKER)
+        fill(mount, 0)
+        assert free_of(mount) == 0
+        code, said = host.type("plan", *host.words(), "--keep", "until-verified", "--out", "a.krplan")
+        assert (code, "It does NOT fit" in said) == (ExitCode.FOUND, True), said
+        code, said = host.type("apply", "a.krplan", "--engine", "inline")
+        assert code == ExitCode.REFUSED, said
+        assert "0 are free" in said
+        code, said = host.type(
+            "plan", *host.words(), "--keep", "until-verified", "--use-reserved", "--out", "a.krplan"
+        )
+        assert (code, "It fits on the disk" in said) == (ExitCode.FOUND, True), said
+        code, said = host.type("plan", *host.words(), "--use-reserved", "--out", "b.krplan")
+        assert code == ExitCode.FOUND, said
+        code, said = host.type("apply", "b.krplan", "--use-reserved", "--engine", "inline")
+        assert code == ExitCode.REFUSED, said
+        assert "would be free for the broker, which is not root" in said
+        code, said = host.type("apply", "a.krplan", "--use-reserved", "--engine", "inline")
+        assert code == ExitCode.DONE, said
+        assert free_of(mount) > 0
+
+
+@pytest.mark.slow
+def test_the_reserve_is_refused_where_nobody_knows_of_one(open_dir: Path) -> None:
+    with file_system("tmpfs", open_dir, 40 * MIB) as mount:
+        work = open_dir / "work"
+        work.mkdir()
+        host = Host(mount, work, 2, None)
+        host.type("plan", *host.words(), "--out", "a.krplan")
+        code, said = host.type("apply", "a.krplan", "--use-reserved", "--engine", "inline")
+        assert code == ExitCode.REFUSED, said
+        assert "expected an ext4 file system" in said
