@@ -53,14 +53,18 @@ class Forward(Run):
             elif change.change_id not in outcomes:
                 todo.append(change)
         # An earlier run may have ended between the commit of a group and its verification.
-        begun = [[change] for change in self.changes if change not in todo and plan_action(change).by_itself]
+        begun = [
+            [change]
+            for change in self.changes
+            if change not in todo and plan_action(change).by_itself(change)
+        ]
         for batch in (*begun, *in_batches(todo)):
             stopped = any(isinstance(outcome, Failed) for outcome in outcomes.values())
             new = [change for change in batch if change.change_id not in outcomes]
             done = list(self.skipped(new)) if stopped else self._commit(new, stage)
             outcomes |= {outcome.change_id: outcome for outcome in done}
             if all(isinstance(outcomes[change.change_id], Committed) for change in batch):
-                alone = [change for change in batch if plan_action(change).by_itself]
+                alone = [change for change in batch if plan_action(change).by_itself(change)]
                 outcomes |= {failure.change_id: failure for failure in self._free(alone, verify)}
         if all(isinstance(outcome, Committed) for outcome in outcomes.values()):
             outcomes |= {failure.change_id: failure for failure in self._free(self.changes, verify)}

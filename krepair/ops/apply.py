@@ -148,7 +148,7 @@ def _guards(
 
 def _waits(staging: Staging, change: Change) -> bool:
     """Whether a change is staged only when the changes before it are done: a group whose room those make; the root."""
-    return is_root(staging.plan) or (is_freed_by_apply(change) and action_of(change).by_itself)
+    return is_root(staging.plan) or (is_freed_by_apply(change) and action_of(change).by_itself(change))
 
 
 def _bytes_to_read(targets: Sequence[PartitionPlan]) -> int:

@@ -81,7 +81,7 @@ def _files_of_a_group(targets: Iterable[PartitionPlan]) -> int:
 
 
 def _is_let_go(change: Change) -> bool:
-    return is_freed_by_apply(change) and action_of(change).by_itself
+    return is_freed_by_apply(change) and action_of(change).by_itself(change)
 
 
 def shortage(plan: Plan, targets: Sequence[PartitionPlan], space: Space) -> str:

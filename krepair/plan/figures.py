@@ -95,7 +95,7 @@ def on_top(changes: Iterable[Change], sizes: Mapping[str, int]) -> OnTop:
         some = True
         space = action_of(change).space(change, sizes)
         freed = space.logs_out if is_freed_by_apply(change) else 0
-        if freed and action_of(change).by_itself:
+        if freed and action_of(change).by_itself(change):
             groups = groups.then(OnTop(space.peak, space.peak - freed))
         else:
             staged_first += space.peak

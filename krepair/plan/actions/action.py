@@ -111,14 +111,17 @@ class Action(Protocol[ChangeT_contra]):
     Attributes:
         listing: the table of the page that its rows go into; None if it has none of its own.
         in_order: whether its files are swapped in the plan's order of renames, under its fence if it has one.
-        by_itself: whether it can be staged, verified and freed before the changes behind it in its partition are begun.
     """
 
     listing: Listing | None = None
     in_order: bool = False
-    by_itself: bool = False
 
     # -- what it does
+
+    def by_itself(self, change: ChangeT_contra) -> bool:
+        """Whether it can be staged, verified and freed before the changes behind it in its partition are begun."""
+        del change
+        return False
 
     @abstractmethod
     def touches(self, change: ChangeT_contra) -> Touched:

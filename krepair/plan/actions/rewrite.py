@@ -67,7 +67,10 @@ class Rewrite(Action[RewriteSegments]):
     """Implements ``Action`` for ``RewriteSegments``. The active segment is never rewritten, so the log end stays."""
 
     in_order = True
-    by_itself = True
+
+    def by_itself(self, change: RewriteSegments) -> bool:
+        """What goes by key is decided from all segments of the partition: its groups are staged and proven together."""
+        return not _loses_records(change)
 
     def touches(self, change: RewriteSegments) -> Touched:
         """The new segment's files, those of the segments merged away, and their producer snapshots."""
