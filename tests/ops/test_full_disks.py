@@ -120,7 +120,7 @@ def _copies(one: Scene, target: Path, partitions: int) -> None:
 def test_a_full_disk_is_reclaimed_in_the_room_of_one_group(
     open_dir: Path, kind: str, user: tuple[int, int] | None, partitions: int
 ) -> None:
-    size = (partitions * 2 + 24) * MIB
+    size = (partitions * 2 + 32) * MIB
     with file_system(kind, open_dir, size) as mount:
         work = open_dir / "work"
         work.mkdir()

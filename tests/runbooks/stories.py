@@ -79,6 +79,26 @@ STORIES = (
         ),
     ),
     Story(
+        "a disk is reclaimed group by group, in the room of one",
+        RECLAIM,
+        (
+            (f"{WITH_SETTINGS} --keep until-verified --out /root/freeing.krplan", FOUND),
+            ("krepair apply /root/freeing.krplan", DONE),
+            ("krepair verify /root/freeing.krplan", DONE),
+            ("krepair plan /var/lib/kafka --fix leftovers --keep until-verified", DONE),
+        ),
+    ),
+    Story(
+        "originals are kept on another disk",
+        RECLAIM,
+        (
+            (f"{WITH_SETTINGS} --keep /mnt/backup --out /root/copies.krplan", FOUND),
+            ("krepair apply /root/copies.krplan", DONE),
+            ("krepair verify /root/copies.krplan", DONE),
+            ("krepair purge /root/copies.krplan", DONE),
+        ),
+    ),
+    Story(
         "a later horizon is looked at, another plan applied and taken back",
         RECLAIM,
         (
