@@ -151,6 +151,24 @@ def test_a_copy_that_is_not_what_was_copied_is_not_put_back(memory_dir: Path, el
     assert not [entry for entry in site.private() if "/keep/" in entry]
 
 
+def test_a_segment_that_a_broker_has_written_since_is_not_put_back_and_no_room_is_taken(
+    memory_dir: Path, elsewhere: Path
+) -> None:
+    site = Site("markers", memory_dir / "a", elsewhere)
+    site.run("apply")
+    changed = max(
+        site.path / part.folder / f"{change.base_offset:020d}.log"  # type: ignore[union-attr]
+        for part in site.plan.partitions
+        for change in part.changes
+    )
+    os.utime(changed, ns=(1, 1))
+    before = site.seen()
+    assert site.run("undo") == ExitCode.STALE_PLAN
+    assert site.seen() == before
+    assert not [entry for entry in site.private() if "/keep/" in entry]
+    assert [path for path in elsewhere.rglob("*") if path.is_file()]
+
+
 def test_a_link_planted_for_the_folder_of_copies_is_refused(
     memory_dir: Path, elsewhere: Path, tmp_path: Path
 ) -> None:
