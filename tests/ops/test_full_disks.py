@@ -17,6 +17,7 @@ from krepair.ops import fit
 from krepair.ops.plan import make_plan
 from krepair.ops.target import targets_of
 from krepair.options import Options
+from krepair.pipeline.spark import folder_with_room
 from krepair.plan.planfile import loads
 from tests.ops.full_disks import BLOCK, file_system, fill, free_of
 from tests.ops.scene import BLOAT, Scene, scene
@@ -268,3 +269,15 @@ def test_undo_from_copies_without_room_says_so_and_goes_on_when_there_is_room(op
         assert code == ExitCode.DONE, said
         assert visible(look(host.path)) == visible(before)
         assert list(other.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_what_spark_writes_goes_past_a_full_temporary_folder(
+    open_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with file_system("tmpfs", open_dir, MIB) as mount:
+        monkeypatch.setattr(tempfile, "tempdir", str(mount))
+        found = folder_with_room()
+        assert found != str(mount)
+        state = os.statvfs(found)
+        assert state.f_bavail * state.f_frsize > MIB
