@@ -77,6 +77,11 @@ class Backward(Run):
         action = action_of(intent)
         states = copies.restore(self.folder, action.originals(intent), freed.originals)
         restored: Intent = action.with_originals(intent, states)
+        try:
+            action.check_undo(self.folder, restored, "committed")
+        except (KrepairError, OSError):
+            self.remove_kept([intent])  # it cannot be put back, and takes room
+            raise
         self.append(restored, Done(change_id=intent.change_id, state="committed"))
         return restored
 

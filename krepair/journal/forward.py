@@ -92,7 +92,7 @@ class Forward(Run):
                 ]
             intents = [self.journal.intents[change.change_id] for change in ready]
             self.append(*(self._freed(intent) for intent in intents))
-            self._remove_kept(intents)
+            self.remove_kept(intents)
         except LockLostError:
             raise
         except (KrepairError, OSError) as error:
@@ -117,22 +117,10 @@ class Forward(Run):
             copies="" if copies is None else copies.place(folder),
         )
 
-    def _remove_kept(self, intents: Sequence[Intent]) -> None:
-        """May be repeated: what is gone is gone. The sync gives the space back to the others."""
-        folder, keep = self.folder, self.folder.names.keep()
-        kept = [
-            folder.names.keep(original.name) for one in intents for original in action_of(one).originals(one)
-        ]
-        there = [path for path in map(folder.at, kept) if folder.tree.is_there(path)]
-        for path in there:
-            folder.disk.unlink(path)
-        if there:
-            folder.disk.sync_dir(folder.at(keep))
-
     def _go_on_freeing(self, change_id: str) -> Outcome:
         """An earlier run may have ended before all originals of a change were gone."""
         try:
-            self._remove_kept([self.journal.intents[change_id]])
+            self.remove_kept([self.journal.intents[change_id]])
         except (KrepairError, OSError) as error:
             return self.failure(change_id, error, rolled_back=False)
         return Committed(change_id)

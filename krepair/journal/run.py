@@ -161,6 +161,18 @@ class Run:
         own = action_of(intent).order_of(intent) if state == "committing" else None
         return own or self.ground.order
 
+    def remove_kept(self, intents: Sequence[Intent]) -> None:
+        """May be repeated: what is gone is gone. The sync gives the space back to the others."""
+        folder, keep = self.folder, self.folder.names.keep()
+        kept = [
+            folder.names.keep(original.name) for one in intents for original in action_of(one).originals(one)
+        ]
+        there = [path for path in map(folder.at, kept) if folder.tree.is_there(path)]
+        for path in there:
+            folder.disk.unlink(path)
+        if there:
+            folder.disk.sync_dir(folder.at(keep))
+
     @staticmethod
     def skipped(changes: Sequence[Change]) -> Iterator[Outcome]:
         """Nothing is done for these."""

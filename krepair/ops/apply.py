@@ -38,7 +38,7 @@ from krepair.logdir.config import load_settings
 from krepair.logdir.lock import Lock, hold_lock
 from krepair.logdir.space import read_space
 from krepair.logdir.view import read_partition
-from krepair.ops.fit import need_of_all, next_command, shortage, why_reserve_does_not_do
+from krepair.ops.fit import copies_shortage, need_of_all, next_command, shortage, why_reserve_does_not_do
 from krepair.ops.next_start.start_space import needed_at_most
 from krepair.ops.order import active_segments, damage_met, lowest_changes
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
@@ -366,6 +366,9 @@ class _Apply:
         if space.mounted_read_only:
             raise RefusedError(f"{self.plan.log_dir}: the file system is mounted read-only")
         left = [_left(staging) for staging in stagings if staging.changes]
+        copies = copies_shortage(self.plan, left)
+        if copies:
+            raise RefusedError(copies)
         short = shortage(self.plan, left, space)
         if short:
             raise RefusedError(short, next_command=next_command(self.plan, left, space))

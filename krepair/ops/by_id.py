@@ -10,6 +10,8 @@ from typing import Literal
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
+from krepair.errors import KrepairError
+from krepair.journal.copies import Copies
 from krepair.journal.guards import HeldLock
 from krepair.logdir.lock import hold_lock, hold_own_lock
 from krepair.logdir.values import LogDir
@@ -17,6 +19,7 @@ from krepair.logdir.view import read_log_dir
 from krepair.ops.kept import by_id_command, folder_of, load_kept, nothing_to_undo, place_of, private_of
 from krepair.ops.purge import purge_folders
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
+from krepair.ops.target import check_target, copies_of
 from krepair.ops.undo import undo
 from krepair.options import Options
 from krepair.pipeline.progress import Progress, SilentProgress
@@ -80,8 +83,19 @@ def purge_by_id(
     view = read_log_dir(log_dir)
     place_of(view, plan_id)
     with _disk_of(view, disk) as writes, hold_own_lock(view.path, writes) as lock:
-        results = _remove(view.path, plan_id, writes, lock, progress)
+        copies = _copies(log_dir, plan_id, disk)
+        results = _remove(view.path, plan_id, writes, lock, progress, copies=copies)
     return _report("purge", view.path, plan_id, results)
+
+
+def _copies(log_dir: str, plan_id: str, given: Disk | None) -> Copies | None:
+    """Copies of originals elsewhere, of which only the plan's own copy knows; None where it cannot be used."""
+    try:
+        plan = load_kept(log_dir, plan_id)
+        check_target(plan)
+    except KrepairError:
+        return None
+    return copies_of(plan, given)
 
 
 @contextlib.contextmanager
@@ -101,13 +115,14 @@ def _remove(
     lock: HeldLock,
     progress: Progress | None,
     outcome: ChangeOutcome = "purged",
+    copies: Copies | None = None,
 ) -> list[ChangeResult]:
     """Removes the private sub-folders of a plan, each unless its journal says that it may not go."""
     folders = [
         folder_of(disk, log_dir, partition.folder, private)
         for partition, private in private_of(read_log_dir(log_dir), plan_id)
     ]
-    return purge_folders(folders, lock, progress or SilentProgress(), outcome)
+    return purge_folders(folders, lock, progress or SilentProgress(), outcome, copies)
 
 
 def _report(

@@ -21,8 +21,9 @@ from krepair.ops.show import show_view
 from krepair.ops.target import is_root, targets_of
 from krepair.options import DEFAULT_FIXES
 from krepair.plan.actions.table import action_of
+from krepair.plan.facts import sizes_by_name
 from krepair.plan.figures import in_apply_order, on_top_of_all, plan_copy_bytes, with_figures
-from krepair.plan.keep import INPLACE, UNTIL_VERIFIED, is_freed_by_apply, with_undo
+from krepair.plan.keep import INPLACE, UNTIL_VERIFIED, copies_in, is_copied, is_freed_by_apply, with_undo
 from krepair.plan.model import Change, PartitionPlan, Plan
 from krepair.plan.view import Section, View, bytes_text
 
@@ -94,6 +95,21 @@ def shortage(plan: Plan, targets: Sequence[PartitionPlan], space: Space) -> str:
     else:
         what = f"{need.files} new files while it is applied, the file system has room for {space.free_inodes}"
     return f"{plan.log_dir}: the plan needs {what}; {way_out(plan, targets, space)}"
+
+
+def copies_shortage(plan: Plan, targets: Iterable[PartitionPlan]) -> str:
+    """Why the copies of originals do not fit where ``--keep`` wants them; empty if they do, or if there are none."""
+    path = copies_in(plan.policy.keep)
+    needed = sum(
+        action_of(change).space(change, sizes_by_name(target.files)).taken_out
+        for target in targets
+        for change in target.changes
+        if is_copied(change)
+    )
+    if not path or not needed:
+        return ""
+    free = read_space(path).free_bytes
+    return "" if needed <= free else f"{path}: the copies of originals need {needed} bytes, {free} are free"
 
 
 def way_out(plan: Plan, targets: Sequence[PartitionPlan], space: Space) -> str:
@@ -242,7 +258,7 @@ def planned_view(plan: Plan, path: str, *, use_reserved: bool = False) -> View:
     except OSError:
         return page  # the plan is made; what cannot be looked at, apply says
     observed = fit_section(plan, targets, space)
-    fits = need_of_all(plan, targets).fits(space)
+    fits = need_of_all(plan, targets).fits(space) and not copies_shortage(plan, targets)
     sections = (*page.sections, observed) if fits else (observed, *page.sections)
     return View(title=page.title, sections=sections)
 
@@ -256,6 +272,10 @@ def fit_section(plan: Plan, targets: Sequence[PartitionPlan], space: Space) -> S
         f"Free now: {space.free_bytes:,} bytes ({bytes_text(space.free_bytes)}){inodes}.",
         f"Needed on top while the plan is applied: {needed}.",
     ]
+    copies = copies_shortage(plan, targets)
+    if copies:
+        lines.append(f"{copies}.")
+        return Section(title="Its copies do NOT fit: apply will refuse it", lines=tuple(lines))
     if need.fits(space):
         return Section(title="It fits on the disk", lines=tuple(lines))
     advice = way_out(plan, targets, space)

@@ -20,7 +20,7 @@ from krepair.formats.filenames import ROOT_SUFFIX, private_folder
 from krepair.journal.actions.table import action_of
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.plan_copy import Place, find_copies, the_copy
-from krepair.journal.record import JOURNAL_NAME, Intent, Journal
+from krepair.journal.record import JOURNAL_NAME, Freed, Intent, Journal
 from krepair.journal.root import RootFolder
 from krepair.logdir.values import LogDir, Partition, PrivateFolder
 from krepair.logdir.view import read_log_dir
@@ -221,7 +221,18 @@ def _obstacle_of(folder: PartitionFolder, journal: Journal, partition: Partition
             obstacle = _obstacle(folder, journal.intents[change_id])
             if obstacle:
                 return obstacle
+    gone = [change_id for change_id, freed in journal.freed.items() if _is_lost(journal, change_id, freed)]
+    if gone:
+        return f"{gone[0]}: its originals were freed once it was verified" + (
+            f", and their copies are not in {journal.freed[gone[0]].copies}"
+            if journal.freed[gone[0]].copies
+            else ""
+        )
     return ""
+
+
+def _is_lost(journal: Journal, change_id: str, freed: Freed) -> bool:
+    return journal.states[change_id] == "freed" and not (freed.copies and os.path.isdir(freed.copies))
 
 
 def _obstacle(folder: PartitionFolder, intent: Intent) -> str:
@@ -266,7 +277,7 @@ def _state(folders: Sequence[_Found]) -> KeptState:
         return "half done"
     if any(found.purging for found in folders):
         return "being purged"
-    if "committed" in states:
+    if {"committed", "freed"}.intersection(states):
         return "applied"
     if any(found.unreadable for found in folders):
         return "unknown"

@@ -26,7 +26,7 @@ from krepair.pipeline.items import VerifyItem
 from krepair.pipeline.jobs import VERIFY
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.actions.table import action_of
-from krepair.plan.model import PartitionPlan, Plan
+from krepair.plan.model import FreeWhenVerified, PartitionPlan, Plan
 
 _VERIFIED = {
     FileKind.LOG,
@@ -179,8 +179,16 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
         batches=work.batches,
         bytes_read=work.bytes_read,
         engine=engine.why,
-        next_command="krepair undo PLAN" if problems else "krepair purge PLAN   (when the brokers are well)",
+        next_command="krepair undo PLAN" if problems else _after(plan),
     )
+
+
+def _after(plan: Plan) -> str:
+    """What to type once all is right: nothing, where nothing is kept."""
+    changes = [change for target in targets_of(plan) for change in target.changes]
+    if changes and all(isinstance(change.undo, FreeWhenVerified) for change in changes):
+        return f"krepair check {shlex.quote(plan.log_dir)}"
+    return "krepair purge PLAN   (when the brokers are well)"
 
 
 def _applied(work: Work, target: PartitionPlan) -> Iterator[Staging]:

@@ -34,6 +34,8 @@ _WAVE: Final = 128
 _WAVES_AT_ONCE: Final = 3
 _LOOK_EVERY_S: Final = 1.0
 _REACHING_SAID_AFTER_S: Final = 20.0
+_LEAST_FREE_BYTES: Final = 64 << 20
+_TEMPORARY_FOLDERS: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 -- Spark makes private folders in it
 _LOG: Final = logging.getLogger("krepair.spark")
 
 Bundle = tuple[int, str, bytearray]
@@ -70,13 +72,26 @@ def start_session(master: str) -> SparkSession:
         .config("spark.sql.adaptive.enabled", "false")
         .config("spark.log.level", "ERROR")
         .config("spark.driver.maxResultSize", "2g")
-        .config("spark.sql.warehouse.dir", os.path.join(tempfile.gettempdir(), "krepair-warehouse"))
+        .config("spark.sql.warehouse.dir", os.path.join(folder_with_room(), "krepair-warehouse"))
     )
     if on_this_host:
         builder = builder.config("spark.driver.host", "127.0.0.1").config(
             "spark.driver.bindAddress", "127.0.0.1"
         )
+        builder = builder.config("spark.local.dir", folder_with_room())
     return builder.getOrCreate()
+
+
+def folder_with_room() -> str:
+    """A temporary folder that is not on the full disk, for what Spark writes; ``SPARK_LOCAL_DIRS`` goes before it."""
+    first = tempfile.gettempdir()
+    for path in dict.fromkeys([first, *_TEMPORARY_FOLDERS]):
+        with contextlib.suppress(OSError):
+            state = os.statvfs(path)
+            room = state.f_bavail * state.f_frsize >= _LEAST_FREE_BYTES
+            if room and os.access(path, os.W_OK | os.X_OK):
+                return path
+    return first
 
 
 class SparkEngine:

@@ -10,9 +10,19 @@ from krepair.plan.actions.table import action_of, by_kind
 from krepair.plan.figures import add_tallies
 from krepair.plan.keys_view import keys_sections
 from krepair.plan.markdown import markdown
-from krepair.plan.model import Change, KeepOriginal, NotReversible, PartitionPlan, Plan, Preview
+from krepair.plan.model import (
+    Change,
+    FreeWhenVerified,
+    KeepOriginal,
+    NotReversible,
+    PartitionPlan,
+    Plan,
+    Preview,
+)
 from krepair.plan.planfile import dumps
 from krepair.plan.ticket import (
+    keep_lines,
+    keep_text,
     later_horizon_lines,
     left_alone_section,
     notes_section,
@@ -125,6 +135,7 @@ def _summary(plan: Plan) -> Section:
             (".log bytes of them after", bytes_text(after)),
             ("freed right after apply", _freed_at_apply(plan.freed_at_apply)),
             ("freed after purge", bytes_text(plan.freed_at_purge)),
+            ("originals", keep_text(plan)),
             ("peak extra space", bytes_text(plan.peak_extra_bytes)),
             ("expected time of apply", _minutes(plan.expected_seconds)),
             ("expected time of verify", _minutes(verify_seconds(changing))),
@@ -272,6 +283,7 @@ def _commit_and_undo(plan: Plan) -> Section:
     if isinstance(plan.preview, Preview):
         lines = [f"The order of commit is {plan.commit.why}."]
     kept = sum(isinstance(change.undo, KeepOriginal) for change in changes)
+    lines += keep_lines(plan, changes)
     if kept:
         lines.append(
             f"{kept} of {len(changes)} changes keep their originals in krepair~{plan.plan_id}/ of the partition. "
@@ -293,6 +305,19 @@ def _commit_and_undo(plan: Plan) -> Section:
     return Section(title="Commit and undo", lines=tuple(lines))
 
 
+def _ways_back(plan: Plan, name: str) -> tuple[str, ...]:
+    changes = _changes_of(plan)
+    freed = sum(isinstance(change.undo, FreeWhenVerified) for change in changes)
+    if freed == len(changes):
+        return ()
+    some = " that are still kept" if freed else ""
+    back = "takes back what is not freed" if freed else "takes it back"
+    return (
+        f"krepair undo {name}    # {back}",
+        f"krepair purge {name}   # frees the originals{some}; no undo after it",
+    )
+
+
 def _next(plan: Plan, plan_path: str) -> Section:
     if not _changes_of(plan):
         return Section(title="Next")
@@ -306,10 +331,5 @@ def _next(plan: Plan, plan_path: str) -> Section:
     return Section(
         title="Next",
         lines=("With the broker stopped, as a user who may write the log directory:",),
-        commands=(
-            f"krepair apply {name}",
-            f"krepair verify {name}",
-            f"krepair undo {name}    # takes it back",
-            f"krepair purge {name}   # frees the originals; no undo after it",
-        ),
+        commands=(f"krepair apply {name}", f"krepair verify {name}", *_ways_back(plan, name)),
     )

@@ -13,10 +13,12 @@ from typing import Final
 
 from krepair.plan.actions.table import action_of
 from krepair.plan.facts import sizes_by_name
-from krepair.plan.figures import READ_BYTES_PER_SECOND
+from krepair.plan.figures import READ_BYTES_PER_SECOND, apply_order
+from krepair.plan.keep import INPLACE, UNTIL_VERIFIED, is_copied
 from krepair.plan.model import (
     Change,
     Commit,
+    FreeWhenVerified,
     PartitionPlan,
     Plan,
     Setting,
@@ -189,6 +191,42 @@ def order_lines(commit: Commit, changes: Iterable[Change]) -> tuple[str, ...]:
     fence = "with the fence" if commit.fence else "without the fence"
     code = f"Order {commit.order}, {fence}: {commit.why}"
     return (" ".join(filter(None, words)), code) if words else (code,)
+
+
+def keep_text(plan: Plan) -> str:
+    """Where originals stay, in a few words."""
+    if plan.policy.keep == INPLACE:
+        return "stay in place until purge (--keep inplace)"
+    if plan.policy.keep == UNTIL_VERIFIED:
+        return "are freed by apply as soon as what replaces them is verified (--keep until-verified)"
+    return f"are copied to {plan.policy.keep}, then freed by apply (--keep)"
+
+
+def keep_lines(plan: Plan, changes: Sequence[Change]) -> list[str]:
+    """What apply frees itself, how far undo then goes, and in which order it goes through the partitions."""
+    freed = sum(isinstance(change.undo, FreeWhenVerified) for change in changes)
+    copied = sum(is_copied(change) for change in changes)
+    lines = []
+    if freed:
+        lines.append(
+            f"{freed} of {len(changes)} changes do not keep their originals. A group of segments is staged, committed, "
+            "read again from the disk, held against its originals, and then they are freed, before the next group is "
+            "begun; other changes of a partition are verified and freed at its end. What is freed cannot be undone: "
+            "undo puts back the later changes of a partition, as far as the first one that is freed."
+        )
+    if copied:
+        lines.append(
+            f"{copied} of {len(changes)} changes copy their originals to {plan.policy.keep}/krepair~{plan.plan_id}/ "
+            "first; the copies are synced and read back. Then apply frees the originals as soon as what replaces them "
+            "is verified. krepair undo brings the copies back, for which this disk needs the room; krepair purge "
+            "removes them."
+        )
+    if freed or copied:
+        names = [partition.folder for partition in apply_order(plan)]
+        lines.append(
+            f"Partitions are changed in this order: {names_text(names)}. Those that need least come first."
+        )
+    return lines
 
 
 def later_horizon_lines(plan: Plan) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ def file_system(kind: str, folder: Path, size: int, reserved_percent: int = 0) -
             not_here("mkfs.ext4 is not installed")
         with image.open("wb") as file:
             file.truncate(size)
-        make = ["mkfs.ext4", "-q", "-b", str(BLOCK), "-m", str(reserved_percent), "-N", "4000", str(image)]
+        make = ["mkfs.ext4", "-q", "-b", str(BLOCK), "-m", str(reserved_percent), "-N", "12000", str(image)]
         subprocess.run(make, check=True, capture_output=True)
         command = ["mount", "-o", "loop", str(image), str(mount)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

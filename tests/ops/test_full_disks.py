@@ -12,13 +12,17 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import ExitCode
+from krepair.ops import apply as apply_module
 from krepair.ops import fit
 from krepair.ops.plan import make_plan
 from krepair.ops.target import targets_of
 from krepair.options import Options
+from krepair.pipeline.spark import folder_with_room
+from krepair.plan.planfile import loads
 from tests.ops.full_disks import BLOCK, file_system, fill, free_of
 from tests.ops.scene import BLOAT, Scene, scene
 from tools.torture.runs import installed_command
+from tools.torture.scenes import look, visible
 
 ROOT = Path(__file__).resolve().parents[2]
 BROKER = (4242, 4343)
@@ -120,7 +124,7 @@ def _copies(one: Scene, target: Path, partitions: int) -> None:
 def test_a_full_disk_is_reclaimed_in_the_room_of_one_group(
     open_dir: Path, kind: str, user: tuple[int, int] | None, partitions: int
 ) -> None:
-    size = (partitions * 2 + 24) * MIB
+    size = (partitions * 2 + 32) * MIB
     with file_system(kind, open_dir, size) as mount:
         work = open_dir / "work"
         work.mkdir()
@@ -210,3 +214,70 @@ def test_the_reserve_is_refused_where_nobody_knows_of_one(open_dir: Path) -> Non
         code, said = host.type("apply", "a.krplan", "--use-reserved", "--engine", "inline")
         assert code == ExitCode.REFUSED, said
         assert "expected an ext4 file system" in said
+
+
+@pytest.mark.slow
+def test_copies_that_do_not_fit_are_refused_and_what_fills_up_meanwhile_changes_nothing(
+    open_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (open_dir / "a").mkdir()
+    (open_dir / "b").mkdir()
+    with (
+        file_system("tmpfs", open_dir / "a", 40 * MIB) as mount,
+        file_system("tmpfs", open_dir / "b", MIB // 2) as small,
+    ):
+        work = open_dir / "work"
+        work.mkdir()
+        host = Host(mount, work, 2, None)
+        before = look(host.path)
+        code, said = host.type("plan", *host.words(), "--keep", str(small), "--out", "a.krplan")
+        assert (code, "Its copies do NOT fit" in said) == (ExitCode.FOUND, True), said
+        code, said = host.type("apply", "a.krplan", "--engine", "inline")
+        assert code == ExitCode.REFUSED, said
+        assert "the copies of originals need" in said
+        monkeypatch.setattr(apply_module, "copies_shortage", lambda *_: "")
+        report = apply_module.apply(loads((work / "a.krplan").read_bytes(), "a"), host.options(str(small)))
+        assert report.exit_code != ExitCode.DONE
+        why = " ".join(one.why for one in report.results)
+        assert f"no space is left on the file system {small} (tmpfs)" in why
+        assert visible(look(host.path)) == visible(before)
+
+
+@pytest.mark.slow
+def test_undo_from_copies_without_room_says_so_and_goes_on_when_there_is_room(open_dir: Path) -> None:
+    (open_dir / "a").mkdir()
+    (open_dir / "b").mkdir()
+    with (
+        file_system("tmpfs", open_dir / "a", 40 * MIB) as mount,
+        file_system("tmpfs", open_dir / "b", 40 * MIB) as other,
+    ):
+        work = open_dir / "work"
+        work.mkdir()
+        host = Host(mount, work, 2, None)
+        before = look(host.path)
+        host.type("plan", *host.words(), "--keep", str(other), "--out", "a.krplan")
+        code, said = host.type("apply", "a.krplan", "--engine", "inline")
+        assert code == ExitCode.DONE, said
+        applied = look(host.path)
+        fill(mount, 32 * BLOCK)
+        code, said = host.type("undo", "a.krplan", "--engine", "inline")
+        assert code not in (ExitCode.DONE, ExitCode.BUG), said
+        assert "no space is left on the file system" in said
+        assert visible(look(host.path)) == visible(applied)
+        (mount / "filler").unlink()
+        code, said = host.type("undo", "a.krplan", "--engine", "inline")
+        assert code == ExitCode.DONE, said
+        assert visible(look(host.path)) == visible(before)
+        assert list(other.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_what_spark_writes_goes_past_a_full_temporary_folder(
+    open_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with file_system("tmpfs", open_dir, MIB) as mount:
+        monkeypatch.setattr(tempfile, "tempdir", str(mount))
+        found = folder_with_room()
+        assert found != str(mount)
+        state = os.statvfs(found)
+        assert state.f_bavail * state.f_frsize > MIB

@@ -12,6 +12,7 @@ from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
 from krepair.journal.actions.table import action_for
 from krepair.ops.apply import apply
+from krepair.ops.kept import kept_report
 from krepair.ops.purge import purge
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
@@ -236,3 +237,35 @@ def test_the_log_that_rots_on_the_disk_before_it_is_read_again_is_found_out(
     assert not any(one.outcome == "committed" for one in report.results)
     assert differences(seen(placed), before) == ""
     assert "its originals are back" in report.results[0].why
+
+
+@pytest.mark.parametrize("name", ["markers~until-verified", "everything~until-verified"])
+def test_purged_in_the_middle_apply_goes_on_with_what_is_left(
+    place: Place, memory_dir: Path, name: str
+) -> None:
+    scene = build(name)
+    (memory_dir / "other").mkdir()
+    expected = applied(scene, memory_dir / "other")
+    calls = calls_of(scene, place.fresh(scene))
+    for stop in range(5, calls, 7):
+        placed = place.fresh(scene)
+        with pytest.raises(SimulatedCrash):
+            run("apply", scene, placed, StoppingDisk(RealDisk(), stop))
+        run("undo", scene, placed)  # ends what is half done, and goes back as far as it can
+        assert run("purge", scene, placed).exit_code == ExitCode.DONE, stop
+        assert private(look(placed.path)) == [], stop
+        again = run("apply", scene, placed)
+        assert again.exit_code == ExitCode.DONE, (stop, again.results)
+        assert differences(seen(placed), expected) == "", stop
+
+
+def test_what_an_interrupted_run_freed_is_listed_as_not_to_be_undone(place: Place) -> None:
+    scene = build("markers~until-verified")
+    calls = calls_of(scene, place.fresh(scene))
+    placed = place.fresh(scene)
+    with pytest.raises(SimulatedCrash):
+        run("apply", scene, placed, StoppingDisk(RealDisk(), calls * 3 // 4))
+    run("undo", scene, placed)
+    listed = kept_report(str(placed.path), scene.options.now_ms)
+    assert [(one.plan_id, one.undo) for one in listed.plans] == [(placed.plan.plan_id, "no")]
+    assert "were freed" in listed.plans[0].why_not

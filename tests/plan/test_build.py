@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from krepair.formats.broker_version import version_of
 from krepair.plan.build import build_plan
-from krepair.plan.figures import apply_order, plan_copy_bytes
+from krepair.plan.figures import apply_order, on_top_of_all, plan_copy_bytes
+from krepair.plan.model import KeepOriginal, PartitionPlan
 from krepair.plan.planfile import dumps, seal
 from tests.plan.plans import COMMIT, FACTS, FOLDER, good_plan, left_alone, nothing, partition, policy
 
@@ -130,3 +131,44 @@ def test_two_builds_give_the_same_bytes():
 )
 def test_versions_are_numbers(text: str, version: tuple[int, int, int] | None):
     assert version_of(text) == version
+
+
+def in_order(*parts: PartitionPlan, keep: str = "until-verified") -> list[int]:
+    given = good_plan(*parts)
+    plan = build_plan(FACTS, replace(given.policy, keep=keep), parts, given.commit)
+    assert all(
+        not isinstance(change.undo, KeepOriginal) for part in plan.partitions for change in part.changes
+    )
+    return [part.partition for part in apply_order(plan)]
+
+
+def of_size(number: int, log_bytes: int) -> PartitionPlan:
+    """A partition whose new segment has so many bytes and whose old ones had a hundred million more."""
+    change = partition().changes[0]
+    sources = tuple(replace(one, log_bytes=log_bytes + 10**8) for one in change.sources[:1])
+    folder = f"__consumer_offsets-{number}"
+    return partition(
+        partition=number,
+        folder=folder,
+        changes=(replace(change, change_id=f"{folder}/0", sources=sources, log_bytes=log_bytes),),
+    )
+
+
+def test_where_apply_frees_those_that_need_least_come_first_and_those_that_free_nothing_last():
+    fat = replace(partition().changes[0], change_id="__consumer_offsets-9/0", log_bytes=10**6)
+    nothing_freed = partition(partition=9, folder="__consumer_offsets-9", changes=(fat,))
+    parts = (of_size(5, 3000), of_size(6, 1000), nothing_freed, of_size(7, 2000))
+    assert in_order(*parts) == [6, 7, 5, 9]
+    assert in_order(*parts, keep="/mnt/backup") == [6, 7, 5, 9]
+
+
+def test_the_peak_of_groups_that_make_room_is_that_of_the_largest_and_not_their_sum():
+    one, three = of_size(5, 3000), (of_size(5, 3000), of_size(6, 1000), of_size(7, 2000))
+
+    def peak(*parts: PartitionPlan, keep: str) -> int:
+        given = good_plan(*parts)
+        plan = build_plan(FACTS, replace(given.policy, keep=keep), parts, given.commit)
+        return on_top_of_all(apply_order(plan)).peak
+
+    assert peak(*three, keep="until-verified") < peak(*three, keep="inplace")
+    assert peak(*three, keep="until-verified") <= peak(one, keep="until-verified")

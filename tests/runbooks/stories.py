@@ -43,9 +43,9 @@ WITH_SETTINGS = (
     "krepair plan /var/lib/kafka --config /etc/kafka/server.properties --topic-config topics.txt "
     "--topic __consumer_offsets"
 )
-PREVIEW = (f"{WITH_SETTINGS} --preview --out /root/offsets.preview", FOUND)
-SHOW_PREVIEW = ("krepair show /root/offsets.preview --format html", DONE)
-FROM = ("krepair plan --from /root/offsets.preview --out /root/offsets.krplan", FOUND)
+PREVIEW = (f"{WITH_SETTINGS} --preview --out /root/preview.krplan", FOUND)
+SHOW_PREVIEW = ("krepair show /root/preview.krplan --format html", DONE)
+FROM = ("krepair plan --from /root/preview.krplan --out /root/offsets.krplan", FOUND)
 PLAN = (f"{WITH_SETTINGS} --out /root/offsets.krplan", FOUND)
 LATER = (f"{WITH_SETTINGS} --delete-horizon", FOUND)
 APPLY = ("krepair apply /root/offsets.krplan # as root", DONE)
@@ -97,6 +97,26 @@ STORIES = (
         "a plan is agreed on beside the broker, and made after the stop",
         RECLAIM,
         (PREVIEW, SHOW_PREVIEW, FROM, APPLY, VERIFY, UNDO),
+    ),
+    Story(
+        "a disk is reclaimed group by group, in the room of one",
+        RECLAIM,
+        (
+            (f"{WITH_SETTINGS} --keep until-verified --out /root/freeing.krplan", FOUND),
+            ("krepair apply /root/freeing.krplan", DONE),
+            ("krepair verify /root/freeing.krplan", DONE),
+            ("krepair plan /var/lib/kafka --fix leftovers --keep until-verified", DONE),
+        ),
+    ),
+    Story(
+        "originals are kept on another disk",
+        RECLAIM,
+        (
+            (f"{WITH_SETTINGS} --keep /mnt/backup --out /root/copies.krplan", FOUND),
+            ("krepair apply /root/copies.krplan", DONE),
+            ("krepair verify /root/copies.krplan", DONE),
+            ("krepair purge /root/copies.krplan", DONE),
+        ),
     ),
     Story(
         "a later horizon is looked at, another plan applied and taken back",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -60,8 +62,11 @@ def place_of(page: str, tmp_path: Path) -> Place:
         "/var/lib/kafka": str(log_dir),
         "/etc/kafka/server.properties": str(work / "server.properties"),
         "/root/offsets.krplan": str(work / "offsets.krplan"),
-        "/root/offsets.preview": str(work / "offsets.preview"),
+        "/root/preview.krplan": str(work / "offsets.preview"),
         "/root/17.krplan": str(work / "17.krplan"),
+        "/root/freeing.krplan": str(work / "freeing.krplan"),
+        "/root/copies.krplan": str(work / "copies.krplan"),
+        "/root/leftovers.krplan": str(work / "leftovers.krplan"),
         "__consumer_offsets-17": "__consumer_offsets-1",
         "localhost:9092": "",
     }
@@ -95,8 +100,11 @@ def test_a_runbook_does_what_it_says(story: Story, tmp_path: Path):
     place = place_of(story.page, tmp_path)
     before = tree(place.log_dir)
     prepare(story, place)
-    for command, code in follow(story.page, story.steps):
-        assert place.shell.type(command) == code, (command, place.shell.said[-1][1][-3000:])
+    with tempfile.TemporaryDirectory(prefix="krepair-backup-", dir="/dev/shm") as backup:
+        place.shell.names = {**place.shell.names, "/mnt/backup": backup}
+        for command, code in follow(story.page, story.steps):
+            assert place.shell.type(command) == code, (command, place.shell.said[-1][1][-3000:])
+        assert os.listdir(backup) == []
     SHOWN[story.name](place, before)
 
 
@@ -135,6 +143,8 @@ def assert_agreed(place: Place, before: object) -> None:
 SHOWN = {
     "a plan is agreed on beside the broker, and made after the stop": assert_agreed,
     "a disk is reclaimed in pieces": assert_freed,
+    "a disk is reclaimed group by group, in the room of one": assert_freed,
+    "originals are kept on another disk": assert_freed,
     "a later horizon is looked at, another plan applied and taken back": assert_given_back,
     "a plan is put into a ticket and reviewed": assert_ticket,
     "torn tails are cut and put back": assert_given_back,

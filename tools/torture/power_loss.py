@@ -34,11 +34,12 @@ from krepair.ops.apply import apply
 from krepair.ops.purge import purge
 from krepair.ops.undo import undo
 from krepair.options import Options
+from krepair.plan.keep import INPLACE
 from krepair.plan.model import Plan
 from tools.torture.disk_model import State, Volume
 from tools.torture.ground import Ground, Tree, differences, has_private, public_tree, read_state
 from tools.torture.recording import Attrs, Ended, Event, KilledError, Synced, Watch
-from tools.torture.scenes import MEMORY, SCENES, Scene, build
+from tools.torture.scenes import FREEING, MEMORY, SCENES, Scene, build
 from tools.torture.state import State as Done
 
 HISTORIES: dict[str, tuple[str, ...]] = {
@@ -277,6 +278,7 @@ class Checker:
         self.recording = recording
         self.figures = figures
         self.seen: set[tuple[int, bool, int]] = set()
+        self.frees = site.plan.policy.keep != INPLACE
 
     def check(self, trial: Trial) -> Failure | None:
         """Try one state, one way on; a tree that was tried before in this way is not tried again."""
@@ -304,6 +306,9 @@ class Checker:
         """One of the two ways on, by turns; and what a verb claimed at its end."""
         claims = {"apply": self._applied, "undo": self._undone, "purge": self._purged}
         again = self._apply if choice // 2 % _UNDO_OF == 0 else self._apply_only
+        if self.frees:
+            ways_of_freeing = [("apply", self._apply_only), ("undo", self._undo_as_far_as_it_goes)]
+            return [*([("nothing", claims[self.verb])] if ended else []), ways_of_freeing[choice % 2]]
         ways = {
             "apply": [("apply", again), ("undo", self._undo)],
             "undo": [("undo", self._undo), ("apply", self._apply_of_undone)],
@@ -342,6 +347,21 @@ class Checker:
 
     def _undo(self) -> str:
         return self._must("undo", self.site.before, private=False)
+
+    def _undo_as_far_as_it_goes(self) -> str:
+        """What apply has freed stays; every file is the old or the new one, and apply goes on from there."""
+        outcome = self._run("undo")
+        if outcome.code == 0:
+            different = self._is(self.site.before, private=True)
+            if different:
+                return f"undo ends with 0, but {different}"
+        elif outcome.code == -1 or "freed" not in outcome.said:
+            return f"undo ends with {outcome.code}: {outcome.said}"
+        now = public_tree(read_state(self.site.watch))
+        for path in sorted(now.keys() | self.site.before.keys() | self.site.after.keys()):
+            if now.get(path) not in (self.site.before.get(path), self.site.after.get(path)):
+                return f"undo ends with {outcome.code}, and {path} is neither the old nor the new file"
+        return self._apply_only()
 
     def _apply_only(self) -> str:
         return self._must("apply", self.site.after)
@@ -490,6 +510,9 @@ def explore(
 
 def units(name: str, seed: int) -> list[Case]:
     """The histories of a scene."""
+    if name in FREEING:
+        killed = [Case(name, seed, "apply-after-kill", kill) for kill in KILLS]
+        return [Case(name, seed, "apply"), *killed]
     cases = [Case(name, seed, history) for history in HISTORIES if "kill" not in history]
     return cases + [
         Case(name, seed, history, kill) for history in HISTORIES if "kill" in history for kill in KILLS
@@ -499,7 +522,7 @@ def units(name: str, seed: int) -> list[Case]:
 def run(seeds: range, workdir: Path, state: Done) -> None:
     """Every history of every scene; with ``state.samples`` so many states of each."""
     for seed in seeds:
-        for name in SCENES:
+        for name in (*SCENES, *FREEING):
             left = [case for case in units(name, seed) if not state.is_done(_unit(case))]
             if not left or state.time_is_up():
                 continue
