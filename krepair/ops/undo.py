@@ -34,6 +34,8 @@ from krepair.plan.effects import trusted_after
 from krepair.plan.figures import sizes_by_name
 from krepair.plan.model import Change, PartitionPlan, Plan
 
+_BEGUN = {ChangeState.COMMITTING, ChangeState.COMMITTED, ChangeState.UNDOING}
+
 
 def undo(
     plan: Plan, options: Options, progress: Progress | None = None, *, disk: Disk | None = None
@@ -115,8 +117,9 @@ def _undo_one(
         gone = why_left_alone(folder)
         if gone:
             return [_failed(partition, gone, ExitCode.STALE_PLAN)]
-        check_no_fence(partition, guards.watch)
         states = status_in(folder, partition)
+        if _BEGUN & set(states.values()):
+            check_no_fence(partition, guards.watch)
         if ChangeState.PURGED in states.values():
             why = f"{folder.holder}: its originals were purged; there is nothing to put back"
             return [_failed(partition, why, ExitCode.REFUSED)]
