@@ -599,8 +599,8 @@ _FORECAST = (
         danger="after an unclean stop a broker since 4.0 takes an I/O error of its own for a corrupt segment: it "
         "empties that segment and deletes all later ones, and starts as if nothing had happened, or fails; one before "
         "4.0 only fails",
-        fix="none",
-        lost_if_wrong=NOTHING_CHANGED,
+        fix="recovery",
+        lost_if_wrong="records that were not on the disk yet, if the disk lies: the start no longer looks for them",
         source="LogLoader.recoverLog (4.0.0 to 4.3.1); seen with the loader classes of 4.3.1, and not on 3.9.2",
         implemented_in=FIRST_VERSION,
     ),

@@ -92,7 +92,7 @@ class Recovery(Fix):
 
     name = "recovery"
     after = ("leftovers", "markers", "tail", "epochs", "snapshots", "index")
-    mends = frozenset({RECOVERED})
+    mends = frozenset({RECOVERED, "KR804"})
 
     def best_way(self, surveys: Sequence[Survey]) -> str:
         """Nothing, where no partition has anything to win."""

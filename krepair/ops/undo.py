@@ -36,6 +36,8 @@ from krepair.plan.figures import sizes_by_name
 from krepair.plan.keep import can_all_be_taken_back
 from krepair.plan.model import Change, PartitionPlan, Plan
 
+_BEGUN = {ChangeState.COMMITTING, ChangeState.COMMITTED, ChangeState.UNDOING}
+
 
 def undo(
     plan: Plan, options: Options, progress: Progress | None = None, *, disk: Disk | None = None
@@ -123,8 +125,9 @@ def _undo_one(
         gone = why_left_alone(folder)
         if gone:
             return [_failed(partition, gone, ExitCode.STALE_PLAN)]
-        check_no_fence(partition, guards.watch)
         states = status_in(folder, partition)
+        if _BEGUN & set(states.values()):
+            check_no_fence(partition, guards.watch)
         if ChangeState.PURGED in states.values():
             freed = "purged" if can_all_be_taken_back(partition.changes) else "freed once all was verified"
             why = f"{folder.holder}: its originals were {freed}; there is nothing to put back"

@@ -293,7 +293,8 @@ def _commit_and_undo(plan: Plan) -> Section:
     if plan.root is not None:
         lines.append(
             f"Those of the root are kept in {plan.root.keeper}/krepair~{plan.plan_id}~root/: a folder of krepair's in "
-            "the root would keep every broker from starting. They are replaced first and put back last."
+            "the root would keep every broker from starting. A damaged one is replaced first and put back last; lines "
+            "change last, and are taken back first."
         )
     lines += shortened(
         [

@@ -5,9 +5,12 @@ All partitions of an incident: ``KREPAIR_EVERY_BROKER=1 make test ARGS=tests/bro
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,7 @@ from krepair.options import Engine, Options
 from krepair.plan.model import Plan
 from tests.brokers.serving import PASSIVE
 from tests.lab import client
-from tests.lab.broker import Broker, Topic, free_port
+from tests.lab.broker import Broker, BrokerError, Topic, free_port
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -85,7 +88,7 @@ def send(to: Producer, partitions: range, count: int, what: str) -> None:
 class Load:
     """What is written before the kill, and the producers that go on after it."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, records: int = RECORDS) -> None:
         client.create_topics(broker.bootstrap, broker.version, TOPICS)
         half = PARTITIONS // 2
         self.of_plain, self.of_ready = range(half), range(half, PARTITIONS)
@@ -95,8 +98,8 @@ class Load:
             one.begin_transaction()
             send(one, range(PARTITIONS), 20, name)
             (one.commit_transaction if end else one.abort_transaction)(60)
-        send(self.plain, self.of_plain, RECORDS, "plain")
-        send(self.ready, self.of_ready, RECORDS, "ready")
+        send(self.plain, self.of_plain, records, "plain")
+        send(self.ready, self.of_ready, records, "ready")
         self.open = transactional(broker, "open")
         self.open.begin_transaction()
         send(self.open, range(PARTITIONS), 5, "open")
@@ -216,3 +219,49 @@ def test_killed_broker_serves_the_same_after_krepair_as_after_a_plain_start_and_
         found = recovered(broker)
         assert all(found[f"t-{n}"] == [ends_planned(second)[f"t-{n}"]] for n in range(PARTITIONS))
         assert Seen(broker).records == seen.records
+
+
+@pytest.fixture
+def small_ext4(tmp_path: Path) -> Iterator[Path]:
+    """An ext4 of 96 MiB on a loop device; skipped where nothing may be mounted."""
+    image, folder = tmp_path / "ext4", tmp_path / "disk"
+    folder.mkdir()
+    with image.open("wb") as file:
+        file.truncate(96 << 20)
+    made = ["mkfs.ext4", "-q", "-F", "-m", "0", str(image)]
+    if shutil.which("mkfs.ext4") is None or subprocess.run(made, check=False).returncode:
+        pytest.skip("needs mkfs.ext4")
+    if subprocess.run(["mount", "-o", "loop", image, folder], capture_output=True, check=False).returncode:
+        pytest.skip("needs to mount a file system")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("ready", [False, True], ids=["plainly", "after krepair"])
+def test_start_of_4_3_1_on_a_full_disk_loses_nothing_plainly_nor_after_krepair(
+    small_ext4: Path, tmp_path: Path, ready: bool
+) -> None:
+    """No whole broker was made to lose anything here; its loader was: see ``tests/recovery/test_show.py``.
+
+    It may stop in either case, at the first file that it writes: after krepair that is a ``leader-epoch-checkpoint``.
+    """
+    with Broker(
+        "4.3.1", small_ext4 / "logs", PASSIVE, work_dir=tmp_path / "work", port=free_port(), timeout_s=40
+    ) as broker:
+        Load(broker, records=RECORDS // 2)
+        broker.stop(kill=True)
+        if ready:
+            made_ready(broker.log_dir, "4.3.1")
+        before = {log.name: log.stat().st_size for log in broker.log_dir.glob("t-*/*.log")}
+        with (small_ext4 / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while file.write(b"x" * 4096):
+                pass
+        with contextlib.suppress(BrokerError):
+            broker.start()
+        if ready:
+            bases = [found for name, found in recovered(broker).items() if name.startswith("t-")]
+            assert bases
+            assert all(len(found) == 1 for found in bases)
+        after = {log.name: log.stat().st_size for log in broker.log_dir.glob("t-*/*.log")}
+        assert {name: size for name, size in before.items() if after.get(name, -1) < size} == {}
+        broker.stop(kill=True)

@@ -53,7 +53,14 @@ def test_scenes_have_every_kind_of_change_and_both_orders() -> None:
     kinds = {
         type(change).__name__ for scene in scenes for part in scene.plan.partitions for change in part.changes
     }
-    assert kinds == {"RewriteSegments", "ReplaceFile", "MendLog", "SetAside", "CompleteSwap"}
+    assert kinds == {
+        "RewriteSegments",
+        "ReplaceFile",
+        "MendLog",
+        "SetAside",
+        "CompleteSwap",
+        "RollSegment",
+    }
     assert any(scene.plan.root is not None for scene in scenes)
     assert {(scene.plan.commit.order, scene.plan.commit.fence) for scene in scenes} == {
         ("P1", True),
