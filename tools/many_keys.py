@@ -54,18 +54,17 @@ def template() -> tuple[bytes, int, int]:
 
 
 def write_log(folder: Path, keys: int, again: int) -> int:
-    """Closed segments and a small active one; gives the log end."""
+    """Closed segments and a small active one; gives the log end. ``again`` is at most ``keys``."""
     raw, first, step = template()
-    numbers = np.concatenate([np.arange(keys, dtype=np.uint64), np.arange(again, dtype=np.uint64)])
-    numbers = numbers[: len(numbers) // RECORDS * RECORDS]
-    batches = len(numbers) // RECORDS
+    batches = (keys + again) // RECORDS
     of_segment = SEGMENT_BYTES // len(raw)
     places = (first + step * np.arange(RECORDS))[:, None] + np.arange(8)
     for start in range(0, batches, of_segment):
         with (folder / f"{start * RECORDS:020d}.log").open("wb") as file:
             for at in range(start, min(start + of_segment, batches), BATCHES_AT_ONCE):
                 after = min(at + BATCHES_AT_ONCE, start + of_segment, batches)
-                file.write(_batches(raw, at, after, numbers[at * RECORDS : after * RECORDS], places))
+                numbers = np.arange(at * RECORDS, after * RECORDS, dtype=np.uint64)
+                file.write(_batches(raw, at, after, numbers % np.uint64(keys), places))
     offset = batches * RECORDS
     (folder / f"{offset:020d}.log").write_bytes(builders.data(offset, 1).raw)
     for path in folder.glob("*.log"):

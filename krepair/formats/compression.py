@@ -61,8 +61,11 @@ LZ4_LEAST_BYTES = 11
 ZSTD_MAX_WINDOW_BYTES = 1 << 27
 # four bytes can stand for a block of 128 KiB, so the input goes in by spoonfuls
 ZSTD_INPUT_BYTES = 128
+ZSTD_GATHERED_BYTES = 1 << 18
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 ZSTD_BLOCK_BYTES = 1 << 17
+ZSTD_CHECKSUM_FLAG = 0b100
+ZSTD_CHECKSUM_BYTES = 4
 # a frame that cannot give more is taken at once
 ZSTD_AT_ONCE_BYTES = 4 << 20
 
@@ -393,13 +396,19 @@ def _zstd(buf: Stored) -> Iterator[bytes]:
     ).decompressobj
     position = 0
     frame = new_frame()
+    held = bytearray()
     while position < len(buf):
         piece = bytes(buf[position : position + ZSTD_INPUT_BYTES])
-        yield frame.decompress(piece)
+        held += frame.decompress(piece)
         position += len(piece)
+        # a spoonful gives little where the content compresses badly, and whoever reads works piece by piece
+        if len(held) >= ZSTD_GATHERED_BYTES:
+            yield bytes(held)
+            held.clear()
         if frame.eof:
             position -= len(frame.unused_data)
             if position == len(buf):
+                yield bytes(held)
                 return
             frame = new_frame()
     raise _BrokenStreamError("the stream is cut")
@@ -418,7 +427,8 @@ def _zstd_at_once(stored: bytes) -> bytes | None:
         place += 3 + (1 if kind == 1 else size)
         blocks += 1
     most = blocks * ZSTD_BLOCK_BYTES
-    if not last or place not in (len(stored), len(stored) - 4) or max(most, claimed) > ZSTD_AT_ONCE_BYTES:
+    place += ZSTD_CHECKSUM_BYTES if len(stored) > 4 and stored[4] & ZSTD_CHECKSUM_FLAG else 0
+    if not last or place != len(stored) or max(most, claimed) > ZSTD_AT_ONCE_BYTES:
         return None
     try:
         return bytes(_CONTEXTS.zstd().decompress(stored, max_output_size=most))

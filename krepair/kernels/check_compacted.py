@@ -585,9 +585,10 @@ def check_window(  # noqa: PLR0911
             if there and be64(result, at) < base:
                 return NOT_IN_SOURCE
             facts[B_TOMBSTONES_GO] = inputs[I_HORIZON]
+            none = np.int64(0)
             found = check_messages(
-                source[place:], size, 0, result[at:], result_size if same else 0, 0, facts, inputs[I_FORCED], points,
-                table, state,
+                source[place:], size, none, result[at:], result_size if same else none, none, facts, inputs[I_FORCED],
+                points, table, state,
             )  # fmt: skip
             if found != DONE:
                 return found
@@ -605,7 +606,9 @@ def check_window(  # noqa: PLR0911
             if (
                 same
                 and not identical
-                and not (be32(result, at + _COUNT) == 0 and header_is_right(source, place, result, at, 0))
+                and not (
+                    be32(result, at + _COUNT) == 0 and header_is_right(source, place, result, at, np.int64(0))
+                )
             ):
                 return HEADER_CHANGED
         elif attributes & CODEC != 0:

@@ -493,7 +493,7 @@ def filter_window(
             state[F_OUT] = to + HEADER
         elif state[F_KEPT] < count:
             tallies[T_REWRITTEN] += 1
-            write_rewritten(out, to, state[F_OUT] - to, state[F_KEPT], state[F_MAX_TIMESTAMP], -1)
+            write_rewritten(out, to, state[F_OUT] - to, state[F_KEPT], state[F_MAX_TIMESTAMP], np.int64(-1))
         place = end
     state[F_PLACE] = place
     return status

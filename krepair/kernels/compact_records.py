@@ -111,7 +111,7 @@ def _varint(buf: Any, place: Any, end: Any, most: Any) -> Any:
         first = np.int64(byte_at(buf, place))
         value, after = (first >> 1) ^ -(first & 1), np.int64(place + 1)
     else:
-        value, after = _long_varint(buf, place, end, most)
+        value, after = _long_varint(buf, place, end, np.int64(most))
     return value, after
 
 

@@ -146,6 +146,14 @@ def test_bytes_behind_an_lz4_frame_are_damage() -> None:
     )
 
 
+@pytest.mark.parametrize("checksum", [False, True])
+@pytest.mark.parametrize("behind", [1, 4, 8])
+def test_bytes_behind_a_zstd_frame_are_damage(checksum: bool, behind: int) -> None:
+    packed = zstandard.ZstdCompressor(write_checksum=checksum).compress(b"some data")
+    assert compression.decompress(Codec.ZSTD, packed) == b"some data"
+    assert isinstance(compression.decompress(Codec.ZSTD, packed + b"?" * behind), Damage)
+
+
 def test_bare_snappy_block_without_frame_is_read() -> None:
     assert compression.decompress(Codec.SNAPPY, snappy.compress(b"bare" * 50)) == b"bare" * 50
 
