@@ -222,7 +222,7 @@ class Tree:
 
     def _below(self, path: str) -> str:
         """The path relative to the directory."""
-        if not os.path.isabs(path):
+        if not path.startswith("/"):
             raise OSError(errno.EINVAL, "path is not absolute", path)
         prefix = self.path if self.path == "/" else self.path + "/"
         below = "" if path.rstrip("/") == self.path else path.removeprefix(prefix)

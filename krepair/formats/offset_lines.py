@@ -1,6 +1,6 @@
 """A large offset checkpoint, exactly as a broker writes it, as columns: no Python value for each of a million lines.
 
-``written_lines`` takes only what ``encode_offsets`` would write again byte for byte, each partition once. Everything
+``lines_as_written`` takes only what ``encode_offsets`` would write again byte for byte, each partition once. Everything
 else, and every small file, is for ``krepair.formats.checkpoint``, which names each damaged line.
 """
 
@@ -19,8 +19,6 @@ Int64s = np.ndarray[Any, np.dtype[np.int64]]
 Uint64s = np.ndarray[Any, np.dtype[np.uint64]]
 Bytes1 = np.ndarray[Any, np.dtype[np.uint8]]
 
-LARGE_BYTES: Final = 64 << 10
-"""Below it, the columns cost more than they save."""
 _LONGEST_TOPIC: Final = 249
 _LONGEST_PARTITION: Final = 9
 _LONGEST_OFFSET: Final = 18
@@ -107,10 +105,8 @@ class OffsetLines(Mapping[tuple[str, int], int]):
         return order, self._hashes[order]
 
 
-def written_lines(data: bytes) -> OffsetLines | None:
-    """The lines of a large file that is as a broker writes it; None of any other."""
-    if len(data) < LARGE_BYTES:
-        return None
+def lines_as_written(data: bytes) -> OffsetLines | None:
+    """The lines of a file that is as a broker writes it; None of any other."""
     if not _last or _last[0][0] != data:
         _last[:] = [(data, _read(data))]
     return _last[0][1]

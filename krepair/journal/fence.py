@@ -24,7 +24,7 @@ from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError
-from krepair.formats.checkpoint import OffsetEntry, decode_offsets, encode_offsets
+from krepair.formats.checkpoint import OffsetEntry, decode_offsets, encode_offsets, written_lines
 from krepair.formats.filenames import (
     CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,
@@ -39,7 +39,6 @@ from krepair.formats.filenames import (
     parse_folder_name,
     plan_id_of,
 )
-from krepair.formats.offset_lines import written_lines
 from krepair.journal.folder import PartitionFolder
 
 MOST_CHECKPOINT_BYTES = 64 << 20

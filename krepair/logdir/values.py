@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
 from krepair.formats.bulk import many_values
-from krepair.formats.checkpoint import Checkpoint, OffsetEntry, decode_offsets
+from krepair.formats.checkpoint import Checkpoint, OffsetEntry, decode_offsets, written_lines
 from krepair.formats.damage import Damage
-from krepair.formats.offset_lines import OffsetLines, written_lines
+
+if TYPE_CHECKING:
+    from krepair.formats.offset_lines import OffsetLines
 
 _MAX_OFFSET = 2**63 - 1
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from krepair.formats.bulk import many_values
 from krepair.formats.checkpoint import Checkpoint, OffsetEntry, decode_offsets, encode_offsets
@@ -26,7 +26,9 @@ from krepair.formats.filenames import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_CHECKPOINT,
 )
-from krepair.formats.offset_lines import OffsetLines
+
+if TYPE_CHECKING:
+    from krepair.formats.offset_lines import OffsetLines
 
 Key = tuple[str, int]
 """Topic and partition number."""
