@@ -42,9 +42,9 @@ WITH_SETTINGS = (
     "krepair plan /var/lib/kafka --config /etc/kafka/server.properties --topic-config topics.txt "
     "--topic __consumer_offsets"
 )
-PREVIEW = (f"{WITH_SETTINGS} --preview --out /root/offsets.preview", FOUND)
-SHOW_PREVIEW = ("krepair show /root/offsets.preview --format html", DONE)
-FROM = ("krepair plan --from /root/offsets.preview --out /root/offsets.krplan", FOUND)
+PREVIEW = (f"{WITH_SETTINGS} --preview --out /root/preview.krplan", FOUND)
+SHOW_PREVIEW = ("krepair show /root/preview.krplan --format html", DONE)
+FROM = ("krepair plan --from /root/preview.krplan --out /root/offsets.krplan", FOUND)
 PLAN = (f"{WITH_SETTINGS} --out /root/offsets.krplan", FOUND)
 LATER = (f"{WITH_SETTINGS} --delete-horizon", FOUND)
 APPLY = ("krepair apply /root/offsets.krplan # as root", DONE)

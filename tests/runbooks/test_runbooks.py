@@ -60,7 +60,7 @@ def place_of(page: str, tmp_path: Path) -> Place:
         "/var/lib/kafka": str(log_dir),
         "/etc/kafka/server.properties": str(work / "server.properties"),
         "/root/offsets.krplan": str(work / "offsets.krplan"),
-        "/root/offsets.preview": str(work / "offsets.preview"),
+        "/root/preview.krplan": str(work / "preview.krplan"),
         "/root/17.krplan": str(work / "17.krplan"),
         "__consumer_offsets-17": "__consumer_offsets-1",
         "localhost:9092": "",
