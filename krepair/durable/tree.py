@@ -14,10 +14,12 @@ import ctypes
 import errno
 import os
 import stat
+import struct
 import sys
 import weakref
 from collections.abc import Iterator
 from functools import cache
+from typing import Final
 
 _OPENAT2 = 437  # the same number on every architecture
 _RESOLVE_NO_MAGICLINKS = 0x02
@@ -33,8 +35,8 @@ _NO_OPENAT2 = frozenset({errno.ENOSYS, errno.EPERM, errno.E2BIG})
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR})
 
 
-class _How(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+_HOW_BYTES: Final = 24
+"""``struct open_how``: flags, mode, resolve, each of 64 bits."""
 
 
 class Tree:
@@ -220,7 +222,7 @@ class Tree:
 
     def _below(self, path: str) -> str:
         """The path relative to the directory."""
-        if not os.path.isabs(path):
+        if not path.startswith("/"):
             raise OSError(errno.EINVAL, "path is not absolute", path)
         prefix = self.path if self.path == "/" else self.path + "/"
         below = "" if path.rstrip("/") == self.path else path.removeprefix(prefix)
@@ -287,18 +289,23 @@ def _name(error: OSError, path: str) -> None:
 
 def _openat2(folder: int, below: str, flags: int, mode: int) -> int:
     # RESOLVE_NO_SYMLINKS says more, and with O_NOFOLLOW a link in the place of a folder is told as ENOTDIR.
-    how = _How(flags & ~os.O_NOFOLLOW, mode, _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS)
+    how = _how(flags & ~os.O_NOFOLLOW, mode)
     code = errno.EAGAIN
     for _ in range(_TRIES):
-        descriptor = _libc().syscall(
-            _OPENAT2, folder, os.fsencode(below), ctypes.byref(how), ctypes.sizeof(how)
-        )
+        descriptor = _libc().syscall(_OPENAT2, folder, os.fsencode(below), how, _HOW_BYTES)
         if descriptor >= 0:
             return int(descriptor)
         code = ctypes.get_errno()
         if code not in {errno.EAGAIN, errno.EINTR}:
             break
     raise OSError(code, os.strerror(code))
+
+
+@cache
+def _how(flags: int, mode: int) -> bytes:
+    """The few ways in which files are opened, as the system wants them told."""
+    resolve = _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS
+    return struct.pack("@QQQ", flags, mode, resolve)
 
 
 @cache

@@ -31,8 +31,8 @@ from krepair.rules.checkpoints import (
     KINDS,
     CheckpointKind,
     Key,
-    LineReason,
-    MendedOffsets,
+    Mended,
+    MendedTable,
     mend_lines,
     mend_offsets,
 )
@@ -52,7 +52,7 @@ class SeenCheckpoint(NamedTuple):
     """
 
     file: FileRef
-    mended: MendedOffsets
+    mended: Mended
     left: str = ""
 
 
@@ -229,9 +229,13 @@ def see_checkpoints(view: LogDir, ends: Mapping[Key, int | None]) -> tuple[SeenC
         if checkpoint.file is None:
             continue
         too_large = checkpoint.file.size > 0 and not checkpoint.data
-        mended = mend_lines(kind, checkpoint.lines, ends)
-        if too_large:
-            mended = mended._replace(damage=checkpoint.damage, broker_reads=False, needed=True)
+        mended: Mended
+        if checkpoint.table is not None:
+            mended = MendedTable(kind, checkpoint.table, ends)
+        else:
+            mended = mend_lines(kind, checkpoint.lines, ends)
+            if too_large:
+                mended = mended._replace(damage=checkpoint.damage, broker_reads=False, needed=True)
         seen.append(SeenCheckpoint(checkpoint.file, mended, "too large to be read" if too_large else ""))
     return tuple(seen)
 
@@ -256,13 +260,13 @@ def checkpoint_findings(view: LogDir, seen: Sequence[SeenCheckpoint]) -> Iterato
                 file=kind.name,
                 evidence=f"{kind.word} {line.offset} is past the log end {line.end}{deadly}",
             )
-        others = [line for line in mended.decisions if line.reason is not LineReason.PAST_END]
-        if others:
-            shown = "; ".join(line.text for line in others[:_FEW])
+        count, first_others = mended.others(_FEW)
+        if count:
+            shown = "; ".join(line.text for line in first_others)
             yield Finding(
                 rule=kind.rule,
                 file=kind.name,
-                evidence=f"{len(others)} lines that say nothing true: {shown}",
+                evidence=f"{count} lines that say nothing true: {shown}",
             )
     for file in view.temporary:
         yield Finding(
@@ -273,14 +277,14 @@ def checkpoint_findings(view: LogDir, seen: Sequence[SeenCheckpoint]) -> Iterato
         )
 
 
-def damage_text(mended: MendedOffsets) -> str:
+def damage_text(mended: Mended) -> str:
     """What is wrong with the file itself, in one line."""
     first = mended.damage[0]
     more = f" and {len(mended.damage) - 1} more damaged lines" if len(mended.damage) > 1 else ""
     return f"expected {first.expected}, found {first.found}{more}"
 
 
-def _lost(mended: MendedOffsets) -> str:
+def _lost(mended: Mended) -> str:
     if not mended.without:
         return ""
     names = ", ".join(f"{topic}-{number}" for topic, number in mended.without[:_FEW])
@@ -325,7 +329,7 @@ def _change(one: SeenCheckpoint) -> ReplaceFile | ChangeLines:
     )
 
 
-def _notes(mended: MendedOffsets) -> list[str]:
+def _notes(mended: Mended) -> list[str]:
     lines = [line.text for line in mended.decisions[:_SHOWN_AT_MOST]]
     if len(mended.decisions) > _SHOWN_AT_MOST:
         lines.append(f"{len(mended.decisions) - _SHOWN_AT_MOST} more lines like these")

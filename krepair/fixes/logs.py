@@ -19,7 +19,7 @@ from krepair.pipeline.jobs import SCAN
 from krepair.pipeline.wire import decode_summary
 from krepair.plan.effects import log_effect
 from krepair.plan.model import Change
-from krepair.rules.model import LeftAlone, SegmentFacts
+from krepair.rules.model import Int64s, LeftAlone, SegmentFacts
 
 Ranges = tuple[tuple[int, int], ...]
 
@@ -209,11 +209,17 @@ def facts_of(segment: Segment, result: ScanResult) -> SegmentFacts:
 
 def facts_at(base_offset: int, mtime_ns: int, result: ScanResult) -> SegmentFacts:
     """As ``facts_of``, of a log with this time."""
-    view = txn_index.view(result.entries)
-    columns = [view[name] for name in ("producer_id", "first_offset", "last_offset", "last_stable_offset")]
     return SegmentFacts(
         base_offset=base_offset,
         mtime_ms=mtime_ns // 1_000_000,
         summary=decode_summary(result.summary),
-        entries=np.column_stack(columns).astype(np.int64),
+        entries=_entries_of(result.entries),
     )
+
+
+def _entries_of(data: bytes) -> Int64s:
+    if not data:
+        return np.empty((0, 4), np.int64)
+    view = txn_index.view(data)
+    columns = [view[name] for name in ("producer_id", "first_offset", "last_offset", "last_stable_offset")]
+    return np.column_stack(columns).astype(np.int64)

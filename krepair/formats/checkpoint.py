@@ -10,12 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from krepair.errors import UsageError
 from krepair.formats.bulk import many_values
 from krepair.formats.damage import Bytes, Damage, shown
 from krepair.formats.java_numbers import parse_java_integer
+
+if TYPE_CHECKING:
+    from krepair.formats.offset_lines import OffsetLines
 
 VERSION = 0
 MAX_LINE_BYTES = 4096
@@ -23,6 +26,8 @@ MAX_LINE_BYTES = 4096
 MAX_ENTRIES = 1_000_000
 MAX_DAMAGES = 100
 CHUNK_BYTES = 1 << 16
+LARGE_BYTES = 1 << 16
+"""Below it, columns (and loading what makes them) cost more than they save."""
 
 LINE_END = re.compile(rb"\r\n|\n|\r")
 # The numbers in it cannot overflow, and there is no white space but what a broker writes.
@@ -227,6 +232,15 @@ def _as_written(buf: Bytes) -> tuple[OffsetEntry, ...] | None:
     topics, partitions, offsets = words[2::3], map(int, words[3::3]), map(int, words[4::3])
     with many_values():
         return tuple(map(OffsetEntry._make, zip(topics, partitions, offsets, strict=True)))
+
+
+def written_lines(data: bytes) -> OffsetLines | None:
+    """The lines of a large offset checkpoint that is as a broker writes it; None of any other."""
+    if len(data) < LARGE_BYTES:
+        return None
+    from krepair.formats.offset_lines import lines_as_written
+
+    return lines_as_written(data)
 
 
 def ends_unchecked(buf: Bytes) -> bool:

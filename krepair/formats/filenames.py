@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from krepair.errors import UsageError
 from krepair.formats.java_numbers import parse_java_integer
@@ -27,6 +28,8 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 PRIVATE_PREFIX = "krepair~"
 ROOT_SUFFIX = "~root"
 OFFSET_DIGITS = 20
+_NAMES_KEPT: Final = 1 << 14
+"""File names are the same in thousands of partitions, and each is asked for several times."""
 MAX_OFFSET = 2**63 - 1
 
 
@@ -119,6 +122,7 @@ def segment_file(base_offset: int, kind: FileKind, state: FileState = FileState.
     return f"{base_offset:0{OFFSET_DIGITS}d}{SUFFIXES[kind]}{state.value}"
 
 
+@lru_cache(maxsize=_NAMES_KEPT)
 def parse_file_name(name: str) -> FileName:
     """Take the name of a file in a partition folder apart; any name has a result."""
     state = next((state for state in LEFTOVER_STATES if name.endswith(state.value)), FileState.LIVE)

@@ -7,12 +7,15 @@ properties file. krepair only reads it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from typing import Final, NamedTuple
 
 from krepair.formats.damage import Bytes, Damage, shown
 from krepair.formats.java_numbers import parse_java_integer
 
 MAX_BYTES = 1 << 20
+_AS_WRITTEN: Final = re.compile(rb"(?:#[ -~]*\n|[a-z.]+=[A-Za-z0-9_.-]*\n)*+")
+"""What a broker writes: comments, and nothing that Java would escape."""
 
 
 class MetaProperties(NamedTuple):
@@ -37,13 +40,9 @@ def decode(buf: Bytes) -> MetaProperties | Damage:
     """Read the file, or say why a broker could not."""
     if len(buf) > MAX_BYTES:
         return Damage(0, len(buf), f"at most {MAX_BYTES} bytes", f"{len(buf)} bytes")
-    # Late, because it loads all of Python's XML and HTTP.
-    import javaproperties
-
-    try:
-        properties: dict[str, str] = dict(javaproperties.loads(bytes(buf).decode("latin-1")))
-    except (javaproperties.InvalidUEscapeError, ValueError) as error:
-        return Damage(0, len(buf), "Java properties", shown(str(error)))
+    properties = _properties(bytes(buf))
+    if isinstance(properties, Damage):
+        return properties
     version = parse_java_integer(properties.get("version", ""), 32)
     if version not in {0, 1}:
         return Damage(
@@ -59,3 +58,16 @@ def decode(buf: Bytes) -> MetaProperties | Damage:
         properties.get("directory.id", ""),
         properties,
     )
+
+
+def _properties(data: bytes) -> dict[str, str] | Damage:
+    if _AS_WRITTEN.fullmatch(data):
+        lines = (line.partition("=") for line in data.decode("ascii").splitlines() if line[:1] != "#")
+        return {key: value for key, _, value in lines}
+    # Late, because it loads all of Python's XML and HTTP.
+    import javaproperties
+
+    try:
+        return dict(javaproperties.loads(data.decode("latin-1")))
+    except (javaproperties.InvalidUEscapeError, ValueError) as error:
+        return Damage(0, len(data), "Java properties", shown(str(error)))

@@ -41,6 +41,8 @@ def damage(buf: Bytes) -> list[Damage]:
     The broker never indexes the batch at position 0, so an entry of zeros is always padding of an untrimmed
     file.
     """
+    if not buf:
+        return []
     found = torn_damage(buf, ENTRY_SIZE)
     entries = view(buf)
     used = padding_start(entries)

@@ -46,6 +46,8 @@ def used_entries(entries: npt.NDArray[Any]) -> int:
 
 def damage(buf: Bytes) -> list[Damage]:
     """What is wrong by the file's own bytes: torn end, zero padding, negative or not ascending entries."""
+    if not buf:
+        return []
     found = torn_damage(buf, ENTRY_SIZE)
     entries = view(buf)
     used = used_entries(entries)

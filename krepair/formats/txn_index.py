@@ -50,6 +50,8 @@ def damage(buf: Bytes, base_offset: int = 0) -> list[Damage]:
         buf: the file.
         base_offset: of the segment; ``TransactionIndex.sanityCheck`` refuses an earlier last offset.
     """
+    if not buf:
+        return []  # as of nearly every segment
     found = torn_damage(buf, ENTRY_SIZE)
     entries = view(buf)
     columns = {name: entries[name].astype(np.int64) for name in ENTRY.names}

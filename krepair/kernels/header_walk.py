@@ -107,10 +107,12 @@ class HeaderWalk:
 
     def __iter__(self) -> Iterator[Int64s]:
         """Yield int64[N, 3] (position, last offset, largest timestamp), a copy, per window."""
-        view = memoryview(bytearray(self.window_bytes))
+        # Clearing a window takes longer than walking a small log.
+        left = min(self.file_size, self.until + HEADER) - self.position
+        view = memoryview(bytearray(max(min(self.window_bytes, left), HEADER)))
         window: Bytes = np.frombuffer(view, np.uint8)
         state = np.array([self.position, 0, self.magics], np.int64)
-        rows: Int64s = np.empty((_ROWS, 3), np.int64)
+        rows: Int64s = np.empty((min(_ROWS, len(view) // OLD_HEADER + 1), 3), np.int64)
         status = NEED_BYTES
         while status != STOPPED and self.position < min(self.file_size, self.until):
             origin = self.position

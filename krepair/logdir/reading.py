@@ -89,12 +89,21 @@ def read_whole(name: str, at_most: int, within: Tree | int | None = None) -> byt
         OSError: as of ``opened_for_reading``, or a read error.
     """
     with opened_for_reading(name, within) as descriptor:
-        pieces = []
-        position = 0
-        while position < at_most and (piece := os.pread(descriptor, at_most - position, position)):
-            pieces.append(piece)
-            position += len(piece)
-        return b"".join(pieces)
+        return read_open(descriptor, at_most)
+
+
+def read_open(descriptor: int, at_most: int) -> bytes:
+    """The first bytes of an open file; see ``read_whole``.
+
+    Raises:
+        OSError: a read error.
+    """
+    pieces = []
+    position = 0
+    while position < at_most and (piece := os.pread(descriptor, at_most - position, position)):
+        pieces.append(piece)
+        position += len(piece)
+    return b"".join(pieces)
 
 
 def status_of(path: str, tree: Tree | None = None) -> os.stat_result:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
 from krepair.formats.bulk import many_values
-from krepair.formats.checkpoint import Checkpoint, OffsetEntry, decode_offsets
+from krepair.formats.checkpoint import Checkpoint, OffsetEntry, decode_offsets, written_lines
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import FileKind, FileState, parse_file_name
+
+if TYPE_CHECKING:
+    from krepair.formats.offset_lines import OffsetLines
 
 _MAX_OFFSET = 2**63 - 1
 
@@ -218,20 +222,27 @@ class OffsetCheckpoint:
         return decode_offsets(self.data)
 
     @cached_property
-    def offsets(self) -> dict[tuple[str, int], int]:
+    def table(self) -> OffsetLines | None:
+        """The lines of a large file that is as a broker writes it; None of any other."""
+        return None if self.too_large is not None else written_lines(self.data)
+
+    @cached_property
+    def offsets(self) -> Mapping[tuple[str, int], int]:
         """(topic, partition) -> offset; of a damaged file the lines that could be read."""
+        if self.table is not None:
+            return self.table
         with many_values():
             return {(entry.topic, entry.partition): entry.offset for entry in self.lines.entries}
 
     @property
     def damage(self) -> tuple[Damage, ...]:
         """What is wrong with it."""
-        return self.lines.damage
+        return () if self.table is not None else self.lines.damage
 
     @property
     def broker_reads(self) -> bool:
         """Whether a broker would take the file as it is."""
-        return self.lines.broker_reads
+        return self.table is not None or self.lines.broker_reads
 
 
 class LogDir(NamedTuple):

@@ -6,6 +6,7 @@ import contextlib
 import shlex
 import socket
 import stat
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -161,7 +162,12 @@ def check_no_fence(target: PartitionPlan, watch: Watch | None) -> None:
 
 def listed(view: LogDir, target: PartitionPlan) -> Partition | None:
     """The partition as it is listed now, None if its folder is gone."""
-    return next((one for one in view.partitions if one.folder == target.folder), None)
+    # They are listed by topic and number.
+    at = bisect_left(
+        view.partitions, (target.topic, target.partition), key=lambda one: (one.topic, one.number)
+    )
+    found = view.partitions[at] if at < len(view.partitions) else None
+    return found if found is not None and found.folder == target.folder else None
 
 
 def copies_of(plan: Plan, given: Disk | None = None) -> Copies | None:

@@ -16,7 +16,7 @@ from krepair.formats import txn_index
 from krepair.kernels.header_walk import HeaderWalk
 from krepair.kernels.scan import Int64s, ReadInto, ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir.fingerprint import digest_bytes
-from krepair.logdir.reading import opened_for_reading, read_whole, why
+from krepair.logdir.reading import opened_for_reading, read_open, why
 from krepair.pipeline.byte_ranges import kept_ranges, reader_without
 from krepair.pipeline.index_files import index_bytes_needed
 from krepair.pipeline.items import (
@@ -52,13 +52,16 @@ def read_entries(place: Place, base_offset: int, tree: Tree) -> bytes:
     """The bytes of a segment's ``.txnindex``, empty if there is none; no more than its log could need."""
     stem = place.stem(base_offset)
     try:
-        return read_whole(f"{stem}.txnindex", index_bytes_needed(stem, txn_index.ENTRY_SIZE, tree), tree)
+        with opened_for_reading(f"{stem}.txnindex", tree) as descriptor:
+            return read_open(descriptor, index_bytes_needed(stem, txn_index.ENTRY_SIZE, tree))
     except FileNotFoundError:
         return b""
 
 
 def entry_pairs(entries: bytes) -> Int64s:
     """(producer id, offset of the abort marker) of each entry."""
+    if not entries:
+        return np.empty((0, 2), np.int64)
     view = txn_index.view(entries)
     return np.column_stack([view["producer_id"], view["last_offset"]]).astype(np.int64)
 

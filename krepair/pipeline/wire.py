@@ -10,17 +10,18 @@ import numpy as np
 
 from krepair.kernels.scan import SegmentSummary
 
+_NAMES = tuple(field.name for field in fields(SegmentSummary))
 _ARRAYS = {"rows": np.int64, "tallies": np.int64, "entry_flags": np.uint8, "epochs": np.int64}
 
 
 def encode_summary(summary: SegmentSummary) -> bytes:
     """A summary as MessagePack; arrays as shape and bytes."""
     values: dict[str, Any] = {}
-    for field in fields(summary):
-        value = getattr(summary, field.name)
-        if field.name in _ARRAYS:
-            value = (value.shape, np.ascontiguousarray(value).tobytes())
-        values[field.name] = value
+    for name in _NAMES:
+        value = getattr(summary, name)
+        if name in _ARRAYS:
+            value = (value.shape, value.tobytes())
+        values[name] = value
     return msgspec.msgpack.encode(values)
 
 

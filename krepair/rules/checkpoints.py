@@ -10,10 +10,12 @@ Source: ``OffsetCheckpointFile.scala``, ``LogManager.scala``, ``LogCleanerManage
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 from krepair.formats.bulk import many_values
 from krepair.formats.checkpoint import Checkpoint, OffsetEntry, decode_offsets, encode_offsets
@@ -24,6 +26,9 @@ from krepair.formats.filenames import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_CHECKPOINT,
 )
+
+if TYPE_CHECKING:
+    from krepair.formats.offset_lines import OffsetLines
 
 Key = tuple[str, int]
 """Topic and partition number."""
@@ -160,6 +165,87 @@ class MendedOffsets(NamedTuple):
     def past_end(self) -> tuple[LineDecision, ...]:
         """The lines past the log end."""
         return tuple(one for one in self.decisions if one.reason is LineReason.PAST_END)
+
+    def others(self, at_most: int) -> tuple[int, tuple[LineDecision, ...]]:
+        """How many other lines are not as they were, and the first of them."""
+        others = [one for one in self.decisions if one.reason is not LineReason.PAST_END]
+        return len(others), tuple(others[:at_most])
+
+
+@dataclass(eq=False)
+class MendedTable:
+    """One large checkpoint that is as a broker writes it, mended: the same as ``MendedOffsets``.
+
+    How many lines are wrong, and the first of them, is told from the columns. A value for each line is made only for
+    whoever asks.
+
+    Attributes:
+        kind: which.
+        found: its lines.
+        ends: as of ``mend_offsets``.
+    """
+
+    kind: CheckpointKind
+    found: OffsetLines
+    ends: Mapping[Key, int | None]
+    damage: tuple[Damage, ...] = ()
+    broker_reads: bool = True
+    without: tuple[Key, ...] = ()
+
+    @cached_property
+    def _whole(self) -> MendedOffsets:
+        return mend_offsets(self.kind, self.found.data, self.ends)
+
+    @cached_property
+    def _known(self) -> dict[int, int | None]:
+        """Number of each line of a partition that is there -> its log end, in the order of the file."""
+        places = ((self.found.place(*key), end) for key, end in self.ends.items())
+        return dict(sorted((place, end) for place, end in places if place >= 0))
+
+    @property
+    def before(self) -> tuple[OffsetEntry, ...]:
+        """As of ``MendedOffsets``."""
+        return self._whole.before
+
+    @property
+    def entries(self) -> tuple[OffsetEntry, ...]:
+        """As of ``MendedOffsets``."""
+        return self._whole.entries
+
+    @property
+    def decisions(self) -> tuple[LineDecision, ...]:
+        """As of ``MendedOffsets``."""
+        return self._whole.decisions
+
+    @property
+    def data(self) -> bytes:
+        """As of ``MendedOffsets``."""
+        return self._whole.data
+
+    @property
+    def needed(self) -> bool:
+        """As of ``MendedOffsets``."""
+        return len(self._known) < len(self.found) or bool(self.past_end)
+
+    @cached_property
+    def past_end(self) -> tuple[LineDecision, ...]:
+        """As of ``MendedOffsets``."""
+        decisions: list[LineDecision] = []
+        for place in self._known:
+            _mended(self.kind, self.found.entry(place), self.ends, decisions)
+        return tuple(decisions)
+
+    def others(self, at_most: int) -> tuple[int, tuple[LineDecision, ...]]:
+        """As of ``MendedOffsets``: here lines of partitions that are not there, and nothing else."""
+        absent = (place for place in range(len(self.found)) if place not in self._known)
+        first = tuple(
+            LineDecision(LineReason.ABSENT, *self.found.entry(place), -1, None)
+            for place in itertools.islice(absent, at_most)
+        )
+        return len(self.found) - len(self._known), first
+
+
+Mended = MendedOffsets | MendedTable
 
 
 def mend_offsets(kind: CheckpointKind, data: bytes, ends: Mapping[Key, int | None]) -> MendedOffsets:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import uuid
 
+import javaproperties
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,3 +90,33 @@ def test_untrusted_text_is_shown_on_one_short_line(text: str) -> None:
     assert len(found) <= 83
     assert found.isascii()
     assert found.isprintable()
+
+
+PROPERTY_LINES = st.sampled_from(
+    [
+        b"#\n",
+        b"# Mon Nov 21 UTC 2026\n",
+        b"version=1\n",
+        b"version=0\n",
+        b"version=\n",
+        b"broker.id=3\n",
+        b"node.id=7\n",
+        b"cluster.id=kRepairLab_Cluster-0w\n",
+        b"cluster.id=a=b\n",
+        b"directory.id=x\\=\n",
+        b" node.id = 5\n",
+        b"node.id=1\\\n2\n",
+        b"node.id: 6\n",
+        b"\n",
+        b"!a\n",
+        b"node.id=9",
+        b"node.id=9\r\n",
+        b"=5\n",
+    ]
+)
+
+
+@given(st.lists(PROPERTY_LINES, max_size=6).map(b"".join))
+def test_meta_properties_as_written_are_what_java_reads(data: bytes) -> None:
+    read = meta_properties._properties(data)
+    assert read == dict(javaproperties.loads(data.decode("latin-1")))

@@ -62,7 +62,7 @@ def place_of(page: str, tmp_path: Path) -> Place:
         "/var/lib/kafka": str(log_dir),
         "/etc/kafka/server.properties": str(work / "server.properties"),
         "/root/offsets.krplan": str(work / "offsets.krplan"),
-        "/root/preview.krplan": str(work / "offsets.preview"),
+        "/root/preview.krplan": str(work / "preview.krplan"),
         "/root/17.krplan": str(work / "17.krplan"),
         "/root/freeing.krplan": str(work / "freeing.krplan"),
         "/root/copies.krplan": str(work / "copies.krplan"),

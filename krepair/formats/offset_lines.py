@@ -1,0 +1,198 @@
+"""A large offset checkpoint, exactly as a broker writes it, as columns: no Python value for each of a million lines.
+
+``lines_as_written`` takes only what ``encode_offsets`` would write again byte for byte, each partition once. Everything
+else, and every small file, is for ``krepair.formats.checkpoint``, which names each damaged line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from krepair.formats.checkpoint import AS_WRITTEN_HEAD, AS_WRITTEN_HEAD_BYTES, MAX_ENTRIES, OffsetEntry
+
+Int64s = np.ndarray[Any, np.dtype[np.int64]]
+Uint64s = np.ndarray[Any, np.dtype[np.uint64]]
+Bytes1 = np.ndarray[Any, np.dtype[np.uint8]]
+
+_LONGEST_TOPIC: Final = 249
+_LONGEST_PARTITION: Final = 9
+_LONGEST_OFFSET: Final = 18
+_SEARCHED_ONE_BY_ONE: Final = 64
+_BLOCK_LINES: Final = 1 << 14
+_WORD: Final = 8
+_MASK: Final = (1 << 64) - 1
+_ODD: Final = 0x9E37_79B9_7F4A_7C15
+_NUMBER: Final = re.compile("0|[1-9][0-9]*")
+
+_SPACE, _END, _BAD = 1, 2, 3
+_KINDS: Final = bytes(
+    {ord(" "): _SPACE, ord("\n"): _END}.get(letter, _BAD if letter < ord(" ") or letter > ord("~") else 0)
+    for letter in range(256)
+)
+
+_last: list[tuple[bytes, OffsetLines | None]] = []
+"""The file that was asked for last: a fence asks for the same bytes again and again."""
+
+
+class OffsetLines(Mapping[tuple[str, int], int]):
+    """(topic, partition) -> offset of each line of a file.
+
+    Args:
+        data: the file.
+        starts: int64[N] position of each line.
+        ends: int64[N] position of the blank before the offset.
+        offsets: int64[N].
+        hashes: uint64[N] of topic and partition, see ``_hash``; each once.
+    """
+
+    def __init__(self, data: bytes, starts: Int64s, ends: Int64s, offsets: Int64s, hashes: Uint64s) -> None:
+        self.data = data
+        self.offsets = offsets
+        self._starts = starts
+        self._ends = ends
+        self._hashes = hashes
+        self._searched = 0
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        return (self.entry(place)[:2] for place in range(len(self)))
+
+    def __getitem__(self, key: tuple[str, int]) -> int:
+        place = self.place(*key)
+        if place < 0:
+            raise KeyError(key)
+        return int(self.offsets[place])
+
+    def place(self, topic: str, partition: int) -> int:
+        """Number of the line of a partition, from 0; -1 if there is none."""
+        key = f"{topic} {partition}".encode("utf-8", "surrogateescape")
+        found = self._find(_hash(key))
+        # Two keys may have one hash; those of the file have not.
+        return found if found >= 0 and self.data[self._starts[found] : self._ends[found]] == key else -1
+
+    def entry(self, place: int) -> OffsetEntry:
+        """One line."""
+        topic, _, partition = (
+            self.data[self._starts[place] : self._ends[place]].decode("ascii").partition(" ")
+        )
+        return OffsetEntry(topic, int(partition), int(self.offsets[place]))
+
+    def with_offset(self, place: int, offset: int) -> bytes:
+        """The file with another offset in one line."""
+        start = int(self._ends[place]) + 1
+        end = self.data.index(b"\n", start)
+        return b"".join((memoryview(self.data)[:start], b"%d" % offset, memoryview(self.data)[end:]))
+
+    def _find(self, wanted: int) -> int:
+        self._searched += 1
+        if self._searched <= _SEARCHED_ONE_BY_ONE:
+            here = np.flatnonzero(self._hashes == np.uint64(wanted))
+            return int(here[0]) if len(here) else -1
+        order, ascending = self._sorted
+        at = int(np.searchsorted(ascending, np.uint64(wanted)))
+        return int(order[at]) if at < len(ascending) and int(ascending[at]) == wanted else -1
+
+    @cached_property
+    def _sorted(self) -> tuple[Int64s, Uint64s]:
+        order = np.argsort(self._hashes)
+        return order, self._hashes[order]
+
+
+def lines_as_written(data: bytes) -> OffsetLines | None:
+    """The lines of a file that is as a broker writes it; None of any other."""
+    if not _last or _last[0][0] != data:
+        _last[:] = [(data, _read(data))]
+    return _last[0][1]
+
+
+def _read(data: bytes) -> OffsetLines | None:
+    head = AS_WRITTEN_HEAD.match(data[:AS_WRITTEN_HEAD_BYTES])
+    if head is None or not _NUMBER.fullmatch(head[1].decode()) or int(head[1]) > MAX_ENTRIES:
+        return None
+    places = _places(data, head.end(), int(head[1]))
+    if places is None:
+        return None
+    starts, names, partitions, ends = places
+    array = np.frombuffer(data, np.uint8)
+    words = np.ndarray((len(data) + 1,), "<u8", data + bytes(_WORD), strides=(1,))
+    offsets, hashes = np.empty(len(starts), np.int64), np.empty(len(starts), np.uint64)
+    # In blocks that fit into the processor's cache.
+    for first in range(0, len(starts), _BLOCK_LINES):
+        block = slice(first, first + _BLOCK_LINES)
+        numbers = _numbers(array, names[block] + 1, partitions[block], _LONGEST_PARTITION)
+        found = _numbers(array, partitions[block] + 1, ends[block], _LONGEST_OFFSET)
+        if numbers is None or found is None:
+            return None
+        offsets[block] = found
+        hashes[block] = _hashes(words, starts[block], partitions[block])
+    ascending = np.sort(hashes)
+    # A partition twice, or two keys of one hash: whoever reads line by line can tell.
+    once = bool((ascending[1:] != ascending[:-1]).all())
+    return OffsetLines(data, starts, partitions, offsets, hashes) if once else None
+
+
+def _places(data: bytes, start: int, count: int) -> tuple[Int64s, Int64s, Int64s, Int64s] | None:
+    """Where each line begins, where topic, partition and line end: int64[N]; None if one is of another form."""
+    kinds = np.frombuffer(data.translate(_KINDS), np.uint8)[start:]
+    marks = np.flatnonzero(kinds)
+    if not count or len(marks) != 3 * count or int(marks[-1]) != len(kinds) - 1:
+        return None
+    if (kinds[marks].reshape(-1, 3) != (_SPACE, _SPACE, _END)).any():
+        return None
+    names, partitions, ends = np.ascontiguousarray((marks + start).reshape(-1, 3).T)
+    starts = np.concatenate(([start], ends[:-1] + 1))
+    lengths = names - starts
+    return (
+        (starts, names, partitions, ends) if lengths.min() >= 1 and lengths.max() <= _LONGEST_TOPIC else None
+    )
+
+
+def _numbers(array: Bytes1, starts: Int64s, ends: Int64s, longest: int) -> Int64s | None:
+    """The numbers at these places; None if one is none, too long, or has a zero in front."""
+    lengths = ends - starts
+    if lengths.min() < 1 or lengths.max() > longest:
+        return None
+    if ((array[starts] == ord("0")) & (lengths > 1)).any():
+        return None
+    values = np.zeros(len(starts), np.int64)
+    for digit in range(int(lengths.max())):
+        here = digit < lengths
+        letters = array[np.where(here, starts + digit, starts)]
+        if ((letters < ord("0")) | (letters > ord("9"))).any():
+            return None
+        values = np.where(here, values * 10 + (letters - ord("0")), values)
+    return values
+
+
+def _hashes(words: Uint64s, starts: Int64s, ends: Int64s) -> Uint64s:
+    """``_hash`` of the bytes from each start to its end; ``words`` has the eight bytes from each position on."""
+    lengths = ends - starts
+    found = lengths.astype(np.uint64) * np.uint64(_ODD)
+    for at in range(0, int(lengths.max()), _WORD):
+        left = np.clip(lengths - at, 0, _WORD)
+        shift = ((_WORD - left) * 8).astype(np.uint64)
+        # A shift by all 64 bits is not defined.
+        empty = left == 0
+        word = words[np.where(empty, starts, starts + at)] << np.where(empty, np.uint64(0), shift)
+        mixed = (found ^ word) * np.uint64(_ODD)
+        mixed ^= mixed >> np.uint64(29)
+        found = np.where(empty, found, mixed)
+    return found
+
+
+def _hash(key: bytes) -> int:
+    """64 bits over some bytes, eight at a time."""
+    found = len(key) * _ODD & _MASK
+    for at in range(0, len(key), _WORD):
+        piece = key[at : at + _WORD]
+        word = int.from_bytes(piece, "little") << (8 * (_WORD - len(piece)))
+        found = (found ^ word) * _ODD & _MASK
+        found ^= found >> 29
+    return found
