@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
+from krepair.checks.catalogue import Finding
 from krepair.fixes.compact_seen import COMPACT_SEEN, SeenKeys, loses_records
 from krepair.fixes.compact_staging import stage_compacted_groups, verify_compacted_groups
+from krepair.fixes.dead_cleaner import cleaner_stands_still, segments_behind_the_cleaner
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import cannot_compact
 from krepair.fixes.ground import Ground, place_of
@@ -40,6 +42,7 @@ class Compact(Fix):
 
     name = "compact"
     after = ("leftovers",)
+    mends = frozenset({"KR108"})
 
     def wants(self, ground: Ground, partition: Partition) -> bool:
         """Where nothing was named: the topics whose own configuration says that keys may go."""
@@ -68,6 +71,21 @@ class Compact(Fix):
             else:
                 able.append((survey, found))
         _decide(ground, able)
+
+    def findings(self, ground: Ground, survey: Survey) -> Iterator[Finding]:
+        """KR108, where a cleaner stands still and the topic itself says that keys may go."""
+        partition, view = survey.partition, ground.view
+        if not partition.unreadable and cleaner_stands_still(view, survey) and _gate(survey) is None:
+            behind = segments_behind_the_cleaner(view, survey)
+            size = sum(segment.log.size for segment in behind)
+            yield Finding(
+                rule="KR108",
+                partition=partition.folder,
+                evidence=(
+                    f"{len(behind)} segments of {size} bytes wait; krepair plan --fix compact says how much goes"
+                ),
+                bytes=size,
+            )
 
     def propose(self, ground: Ground, survey: Survey) -> Proposal:
         """Each group of segments that changes."""

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from krepair.checks.tail import LOOK_AT_MOST_BYTES, holds_whole_batch
 from krepair.durable.scratch import Scratch
 from krepair.errors import LockedError, NotALogDirError
+from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.fix import Fix, Proposal, RootFix, named_or_all
 from krepair.fixes.gates import NEVER_TOUCHED
 from krepair.fixes.ground import Ground, told_version
@@ -27,7 +28,7 @@ from krepair.logdir.reading import opened_for_reading
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.findings.kept import kept_text
-from krepair.ops.findings.trouble import cleaner_stands_still, mtimes_look_copied
+from krepair.ops.findings.trouble import mtimes_look_copied
 from krepair.ops.kept import kept_originals
 from krepair.options import Options
 from krepair.pipeline.engine import choose_engine

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from krepair.errors import ExitCode
+from krepair.errors import ExitCode, RefusedError
+from krepair.fixes.compact_seen import loses_records
+from krepair.ops.check import check
 from krepair.plan.markdown import markdown
 from krepair.plan.render import plan_view
 from krepair.plan.review import review
 from tests.builders import LogDir, abort, emptied
-from tests.compaction.directories import Verbs, groups_of, keys_of, logs, options
+from tests.compaction.directories import Verbs, dead_cleaner, groups_of, keys_of, logs, options
 from tests.compaction.test_cases import OLD, batch
 from tools.torture.scenes import look, visible
 
@@ -81,3 +84,96 @@ def test_marker_of_a_living_producer_that_a_broker_emptied_stays_and_is_verified
     assert verbs.apply(plan).exit_code is ExitCode.DONE
     assert len(logs(tmp_path / "logs" / "t-0")[0]) == len(whole.raw) + 61
     assert verbs.verify(plan).problems == ()
+
+
+def test_check_names_keys_that_wait_only_where_the_topic_itself_says_compact(tmp_path: Path) -> None:
+    log_dir = dead_cleaner(tmp_path / "logs")
+    given = options(tmp_path, "changelog")
+    report = check([str(log_dir)], given)
+    found = {one.partition for one in report.log_dirs[0].findings if one.rule == "KR108"}
+    assert found == {"__consumer_offsets-0", "changelog-0"}
+    assert "--fix compact" in report.next_command
+    for setting in (("cleanup.policy", "compact"), ("cleanup.policy", "delete")):
+        other = options(tmp_path, "nothing", settings_given=(setting,))
+        (one,) = check([str(log_dir)], other).log_dirs
+        rules = {finding.partition for finding in one.findings if finding.rule == "KR108"}
+        assert rules == ({"__consumer_offsets-0"} if setting[1] == "compact" else set())
+
+
+@pytest.mark.parametrize(
+    ("settings", "codes"),
+    [
+        ((), {"by-time": "not-asked", "changelog": ""}),
+        ((("cleanup.policy", "compact"),), {"by-time": "not-asked", "changelog": "not-asked"}),
+    ],
+)
+def test_topic_is_compacted_only_by_its_own_configuration_even_when_it_is_named(
+    settings: tuple[tuple[str, str], ...], codes: dict[str, str], tmp_path: Path
+) -> None:
+    log_dir = dead_cleaner(tmp_path / "logs")
+    given = options(tmp_path, "changelog", settings_given=settings, topics=("by-time", "changelog"))
+    plan = Verbs(log_dir, given).plan()
+    assert {part.topic: part.code for part in plan.partitions} == codes
+    assert {part.topic for part in plan.partitions if part.changes} == {
+        topic for topic, code in codes.items() if not code
+    }
+
+
+def test_without_a_name_only_topics_that_ask_for_it_are_planned(tmp_path: Path) -> None:
+    log_dir = dead_cleaner(tmp_path / "logs")
+    plan = Verbs(log_dir, options(tmp_path, "changelog")).plan()
+    assert [part.topic for part in plan.partitions] == ["__consumer_offsets", "changelog"]
+
+
+def test_markers_and_compact_together_propose_each_partition_once(tmp_path: Path) -> None:
+    log_dir = dead_cleaner(tmp_path / "logs")
+    compact = Verbs(log_dir, options(tmp_path, "changelog")).plan()
+    given = options(
+        tmp_path, "changelog", fixes=("compact", "markers"), settings_given=(("cleanup.policy", "compact"),)
+    )
+    both = Verbs(log_dir, given).plan()
+    assert review(both) == []
+    changes = {part.topic: part.changes for part in both.partitions}
+    assert changes["__consumer_offsets"] == compact.partitions[0].changes
+    # --set hides what the topic itself says, so only markers may go there, and there are none
+    by_key = {
+        topic: [loses_records(one) for one in groups_of(part)]
+        for topic, part in zip(changes, both.partitions, strict=True)
+    }
+    assert by_key == {"__consumer_offsets": [True], "by-time": [False], "changelog": [False]}
+    assert Verbs(log_dir, given).apply(both).exit_code is ExitCode.DONE
+
+
+@pytest.mark.parametrize("damaged", [0, 3])
+def test_partition_with_damage_below_the_bound_is_left_alone_whole_with_the_position(
+    damaged: int, tmp_path: Path
+) -> None:
+    log_dir = dead_cleaner(tmp_path / "logs")
+    log = log_dir / "changelog-0" / f"{10 * damaged:020d}.log"
+    raw = bytearray(log.read_bytes())
+    raw[-1] ^= 1
+    time = log.stat().st_mtime_ns
+    log.write_bytes(raw)
+    os.utime(log, ns=(time, time))
+    parts = {part.topic: part for part in Verbs(log_dir, options(tmp_path, "changelog")).plan().partitions}
+    left = parts["changelog"]
+    assert (left.status, left.code, left.changes) == ("left alone", "damage", ())
+    assert f"{10 * damaged:020d}.log, position 0" in left.why
+    assert left.uncleanable_bytes == left.log_bytes_before
+    assert parts["__consumer_offsets"].changes
+
+
+def test_scratch_inside_of_the_log_directory_is_refused_and_beside_it_only_unasked(tmp_path: Path) -> None:
+    log_dir = small(tmp_path)
+    with pytest.raises(RefusedError, match="inside the log directory"):
+        Verbs(log_dir, options(tmp_path, scratch=str(log_dir / "t-0"))).plan()
+    with pytest.raises(RefusedError, match="no folder can be made there"):
+        Verbs(log_dir, options(tmp_path, scratch=str(tmp_path / "no-such"))).plan()
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    verbs = Verbs(log_dir, options(tmp_path, scratch=str(scratch)))
+    plan = verbs.plan()
+    assert plan == Verbs(log_dir, options(tmp_path)).plan()
+    assert verbs.apply(plan).exit_code is ExitCode.DONE
+    assert verbs.verify(plan).problems == ()
+    assert list(scratch.iterdir()) == []
