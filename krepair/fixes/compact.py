@@ -19,16 +19,20 @@ from krepair.fixes.markers import fields_of, notes_of, policy_or_left, rewrite_o
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Survey
 from krepair.fixes.telling_engine import TellingEngine
-from krepair.logdir.config import TopicSettings
+from krepair.logdir.config import OFFSETS_TOPIC, TopicSettings
 from krepair.logdir.values import Partition
 from krepair.pipeline.compaction import (
     Compaction,
     CompactionInput,
+    Prepared,
+    compact_item,
     decide_compaction,
     prepare,
     scratch_bytes_at_most,
 )
 from krepair.pipeline.compaction_items import SCRATCH_NEEDED
+from krepair.pipeline.jobs import TAKE_CENSUS
+from krepair.pipeline.key_census import CensusItem, CensusResult
 from krepair.plan.model import Change, KeyCompaction, RewriteSegments
 from krepair.rules.compaction import secret_of
 from krepair.rules.model import GroupDecision, LeftAlone, PartitionDecision
@@ -105,7 +109,7 @@ class Compact(Fix):
         return Proposal(
             changes=changes,
             notes=notes_of(seen.compaction.decision),
-            fields=_fields(seen.compaction, seen.scratch_bytes),
+            fields=_fields(seen),
         )
 
     def owns(self, change: Change) -> bool:
@@ -154,12 +158,31 @@ def _decide(ground: Ground, able: Sequence[tuple[Survey, CompactionInput]]) -> N
     engine = TellingEngine(ground.engine, ground.progress)
     prepared = prepare(engine, [found for _, found in able], ground.scratch.path)
     outcomes = decide_compaction(engine, prepared)
-    for (survey, found), outcome in zip(able, outcomes, strict=True):
+    censuses = _take_censuses(engine, prepared, outcomes)
+    for number, ((survey, found), outcome) in enumerate(zip(able, outcomes, strict=True)):
         needs = scratch_bytes_at_most([found])
         if isinstance(outcome, LeftAlone):
             survey.put(COMPACT_SEEN, SeenKeys(None, _with_advice(outcome, needs)))
         else:
-            survey.put(COMPACT_SEEN, SeenKeys(outcome, None, needs))
+            survey.put(COMPACT_SEEN, SeenKeys(outcome, None, needs, censuses.get(number)))
+
+
+def _take_censuses(
+    engine: TellingEngine, prepared: Sequence[Prepared], outcomes: Sequence[Compaction | LeftAlone]
+) -> dict[int, CensusResult]:
+    """Of partitions of ``__consumer_offsets`` that change, what goes by kind of record and by group."""
+    numbers: list[int] = []
+    items: list[CensusItem] = []
+    for number, (each, outcome) in enumerate(zip(prepared, outcomes, strict=True)):
+        folder = each.partition.place.folder
+        if isinstance(outcome, Compaction) and outcome.changed and folder.startswith(f"{OFFSETS_TOPIC}-"):
+            numbers.append(number)
+            segments = (
+                compact_item(each, place, outcome.sources[facts.base_offset].forced)
+                for place, facts in enumerate(each.span)
+            )
+            items.append(CensusItem(place=each.partition.place, segments=tuple(segments)))
+    return {numbers[index]: result for index, result in engine.run(TAKE_CENSUS, items)}
 
 
 def _with_advice(left: LeftAlone, needs: int) -> LeftAlone:
@@ -175,7 +198,9 @@ def _with_keys(group: GroupDecision, compaction: Compaction) -> GroupDecision:
     return GroupDecision(tuple(sources), group.last_offset)
 
 
-def _fields(compaction: Compaction, scratch_bytes: int) -> dict[str, Any]:
+def _fields(seen: SeenKeys) -> dict[str, Any]:
+    compaction, census = seen.compaction, seen.census or CensusResult()
+    assert compaction is not None
     total = compaction.total
     fields = fields_of(compaction.decision)
     fields["compaction"] = KeyCompaction(
@@ -195,8 +220,10 @@ def _fields(compaction: Compaction, scratch_bytes: int) -> dict[str, Any]:
         ),
         bytes_before=sum(source.file_bytes for source in compaction.sources.values()),
         bytes_after=_bytes_after(compaction.decision),
-        scratch_bytes=scratch_bytes,
+        scratch_bytes=seen.scratch_bytes,
         horizons=compaction.horizons,
+        kinds=census.kinds,
+        groups=census.groups,
     )
     return fields
 

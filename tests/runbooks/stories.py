@@ -54,7 +54,10 @@ PURGE = ("krepair purge /root/offsets.krplan", DONE)
 PURGE_LATER = ("krepair purge /root/offsets.krplan # hours or days later", DONE)
 
 KEYS_CHECK = ("krepair check /var/lib/kafka --config", FOUND)
-KEYS_OF_TOPICS = "krepair plan /var/lib/kafka --config /etc/kafka/server.properties --topic-config topics.txt --fix compact"
+KEYS_OF_TOPICS = (
+    "krepair plan /var/lib/kafka --config /etc/kafka/server.properties "
+    "--topic-config topics.txt --fix compact"
+)
 KEYS_PLAN = (f"{KEYS_OF_TOPICS} --out", FOUND)
 KEYS_APPLY = ("krepair apply /root/keys.krplan", DONE)
 KEYS_VERIFY = ("krepair verify /root/keys.krplan --originals", DONE)
