@@ -11,11 +11,12 @@ KAFKA-3160 (lz4 header checksum of v0 messages), KIP-57, KIP-110 (zstd).
 from __future__ import annotations
 
 import struct
+import threading
 import zlib
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from mmap import mmap
-from typing import Protocol, overload
+from typing import Final, Protocol, overload
 
 import lz4.frame
 import snappy
@@ -39,18 +40,22 @@ DEFAULT_MAX_BYTES = 1 << 30
 CHUNK_BYTES = 1 << 20
 
 GZIP_WINDOW_BITS = 31
+GZIP_AT_ONCE_BYTES = 1 << 17
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 XERIAL_BLOCK_BYTES = 32 * 1024
 # a snappy element of 3 bytes gives at most 64, so a larger claim is a lie
 SNAPPY_MAX_RATIO = 22
+SNAPPY_AT_ONCE_BYTES = 1 << 17
 
 LZ4_MAGIC = b"\x04\x22\x4d\x18"
 LZ4_FIXED_DESCRIPTOR_BYTES = 2
 LZ4_CONTENT_SIZE_FLAG = 0x08
 LZ4_DICTIONARY_FLAG = 0x01
+LZ4_UNUSUAL_FLAGS = LZ4_CONTENT_SIZE_FLAG | LZ4_DICTIONARY_FLAG
 LZ4_AT_ONCE_BYTES = 1 << 15
+LZ4_LEAST_BYTES = 11
 
 # the broker's zstd-jni refuses larger windows too
 ZSTD_MAX_WINDOW_BYTES = 1 << 27
@@ -76,6 +81,21 @@ class Stored(Protocol):
 
 class _BrokenStreamError(Exception):
     """A stream that cannot be decompressed; becomes a ``Damage`` before it leaves this module."""
+
+
+class _Contexts(threading.local):
+    """What is made once for each thread: a context of zstd takes longer to make than a small batch to read."""
+
+    def __init__(self) -> None:
+        self._zstd: zstandard.ZstdDecompressor | None = None
+
+    def zstd(self) -> zstandard.ZstdDecompressor:
+        if self._zstd is None:
+            self._zstd = zstandard.ZstdDecompressor(max_window_size=ZSTD_MAX_WINDOW_BYTES)
+        return self._zstd
+
+
+_CONTEXTS: Final = _Contexts()
 
 
 def chunks(
@@ -112,6 +132,32 @@ def chunks(
         EOFError,
     ) as error:
         yield Damage(0, len(whole), _expected(codec), shown(str(error)))
+
+
+def at_once(codec: int, stored: memoryview) -> bytes | None:
+    """The content of one small v2 batch in one call, for those who read very many of them.
+
+    Args:
+        codec: id from the attributes.
+        stored: the compressed bytes.
+
+    Returns:
+        None where that is not possible, or where something is wrong: ``chunks`` reads the batch, or says what.
+    """
+    try:
+        if codec == Codec.LZ4:
+            return _lz4_at_once(stored)
+        if codec == Codec.ZSTD:
+            return _zstd_at_once(bytes(stored)) if len(stored) <= CHUNK_BYTES else None
+        if codec == Codec.GZIP and len(stored) <= GZIP_AT_ONCE_BYTES:
+            member = zlib.decompressobj(wbits=GZIP_WINDOW_BITS)
+            content = member.decompress(stored, CHUNK_BYTES)
+            return content if member.eof and not member.unused_data else None
+        if codec == Codec.SNAPPY and len(stored) <= SNAPPY_AT_ONCE_BYTES:
+            return b"".join(_snappy(stored, CHUNK_BYTES))
+    except (_BrokenStreamError, zlib.error, snappy.UncompressError, RuntimeError, EOFError):
+        return None
+    return None
 
 
 def decompress(
@@ -298,6 +344,14 @@ def _rotated(value: int, turn: int) -> int:
     return (value << turn | value >> (32 - turn)) & UINT32_MASK
 
 
+def _lz4_at_once(stored: memoryview) -> bytes | None:
+    """A frame that can give at most 255 times as much, and claims no size for which memory would be taken."""
+    if not LZ4_LEAST_BYTES <= len(stored) <= LZ4_AT_ONCE_BYTES or stored[len(LZ4_MAGIC)] & LZ4_UNUSUAL_FLAGS:
+        return None
+    whole, used = lz4.frame.decompress(stored, return_bytes_read=True)
+    return bytes(whole) if used == len(stored) else None
+
+
 def _lz4(buf: Stored, magic: int) -> Iterator[bytes]:
     end = _lz4_descriptor_end(buf)
     if magic == 0:
@@ -333,6 +387,7 @@ def _zstd(buf: Stored) -> Iterator[bytes]:
     if len(buf) <= CHUNK_BYTES and (whole := _zstd_at_once(bytes(buf[:]))) is not None:
         yield whole
         return
+    # a context of its own: a stream that is read in pieces keeps it until its end
     new_frame: Callable[[], zstandard.ZstdDecompressionObj] = zstandard.ZstdDecompressor(
         max_window_size=ZSTD_MAX_WINDOW_BYTES
     ).decompressobj
@@ -366,8 +421,7 @@ def _zstd_at_once(stored: bytes) -> bytes | None:
     if not last or place not in (len(stored), len(stored) - 4) or max(most, claimed) > ZSTD_AT_ONCE_BYTES:
         return None
     try:
-        reader = zstandard.ZstdDecompressor(max_window_size=ZSTD_MAX_WINDOW_BYTES)
-        return bytes(reader.decompress(stored, max_output_size=most))
+        return bytes(_CONTEXTS.zstd().decompress(stored, max_output_size=most))
     except zstandard.ZstdError:
         return None
 

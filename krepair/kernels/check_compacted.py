@@ -59,6 +59,8 @@ CHANGED: Final = 7  # a record that is not verbatim
 HEADER_CHANGED: Final = 8
 KEYLESS_GONE: Final = 9
 ABORTED_STAYS: Final = 10
+NEEDS_RANGES: Final = 11  # a batch of a transaction, and what is aborted was not told
+PACKED_FULL: Final = 12
 TEXTS: Final = {
     BAD_SOURCE: "the source cannot be read here",
     NOT_IN_SOURCE: "the result has a batch or a record that the source has not",
@@ -83,9 +85,25 @@ C_RESULT_LEFT: Final = 6  # of the result's
 C_MAX_TIME: Final = 7  # greatest of the records of the result's batch at hand
 C_KEY: Final = 8  # of the record that was read: place, size, value size, offset delta, time delta
 C_FORCED: Final = 13  # records of the result that stay only as the last of their group
-CHECK_STATE: Final = 14
+C_PACKED: Final = 14  # compressed batches that are left for later
+CHECK_STATE: Final = 15
 
-# what is known of the batch at hand
+# columns of a compressed batch that is left for later: places in both windows, sizes (of the result 0 if it has no
+# records that are to be compared), codec, mode; then where its records lie, of the source and of the result
+P_SOURCE: Final = 0
+P_SIZE: Final = 1
+P_RESULT: Final = 2
+P_RESULT_SIZE: Final = 3
+P_CODEC: Final = 4
+P_MODE: Final = 5
+P_START: Final = 6
+P_END: Final = 7
+P_RESULT_START: Final = 8
+P_RESULT_END: Final = 9
+PACKED_COLUMNS: Final = 10
+
+# what is known of the batch at hand; ``B_ABORTED`` is ``UNKNOWN`` for a transaction of which that was not told
+UNKNOWN: Final = 2
 B_BASE: Final = 0
 B_TIME: Final = 1
 B_ABORTED: Final = 2
@@ -100,7 +118,8 @@ SAME: Final = 2  # the result's batch has the same bytes
 I_NOW_MS: Final = 0
 I_HORIZON: Final = 1  # whether the horizon has passed for what has no stamp
 I_FORCED: Final = 2
-CHECK_INPUTS: Final = 3
+I_RANGES_KNOWN: Final = 3
+CHECK_INPUTS: Final = 4
 
 _P = np.uint64((1 << 61) - 1)
 _61, _3, _56 = np.uint64(61), np.uint64(3), np.uint64(56)
@@ -120,20 +139,27 @@ def _step(sum_so_far: Any, point: Any, chunk: Any) -> Any:
 def fingerprint(buf: Any, start: Any, size: Any, point_1: Any, point_2: Any) -> Any:
     """The polynomial with the bytes of a key as coefficients, seven at a time, at two points.
 
+    The size is the last coefficient, so that the last bytes of a key are multiplied too: else keys that count upwards
+    would lie side by side in a table.
+
     ``buf`` has 8 bytes more than the key; their values do not matter.
     """
-    first = second = np.uint64(size) + np.uint64(1)
     place = np.int64(start)
     left = np.int64(size)
-    while left > 0:
+    first = le64(buf, place) & _7_BYTES
+    if left < 7:
+        first &= (np.uint64(1) << np.uint64(8 * left)) - np.uint64(1)
+    second = first
+    while left > 7:
+        place += 7
+        left -= 7
         chunk = le64(buf, place) & _7_BYTES
         if left < 7:
             chunk &= (np.uint64(1) << np.uint64(8 * left)) - np.uint64(1)
         first = _step(first, point_1, chunk)
         second = _step(second, point_2, chunk)
-        place += 7
-        left -= 7
-    return first, second
+    last = np.uint64(size) + np.uint64(1)
+    return _step(first, point_1, last), _step(second, point_2, last)
 
 
 @inlined
@@ -302,6 +328,8 @@ def check_records(  # noqa: PLR0911
     """
     limit = table.shape[0] >> 1
     mode = batch[B_MODE]
+    if batch[B_ABORTED] == UNKNOWN:
+        return NEEDS_RANGES
     while state[C_LEFT] > 0:
         if state[C_ROWS] >= limit:
             return TABLE_FULL
@@ -457,9 +485,11 @@ def batch_facts(head: Any, place: Any, ranges: Any, inputs: Any, facts: Any) -> 
     facts[B_BASE] = be64(head, place)
     facts[B_TIME] = be64(head, place + _BASE_TIME)
     transactional = attributes & TRANSACTIONAL != 0
-    facts[B_ABORTED] = (
-        1 if transactional and _aborted(ranges, be64(head, place + _PRODUCER), facts[B_BASE]) else 0
-    )
+    facts[B_ABORTED] = 0
+    if transactional and inputs[I_RANGES_KNOWN] == 0:
+        facts[B_ABORTED] = UNKNOWN
+    elif transactional and _aborted(ranges, be64(head, place + _PRODUCER), facts[B_BASE]):
+        facts[B_ABORTED] = 1
     goes = facts[B_TIME] <= inputs[I_NOW_MS] if attributes & STAMP != 0 else inputs[I_HORIZON] != 0
     facts[B_TOMBSTONES_GO] = 1 if goes else 0
 
@@ -506,9 +536,12 @@ def header_is_right(source: Any, place: Any, result: Any, at: Any, max_time: Any
 @kernel
 def check_window(  # noqa: PLR0911
     source: Any, source_filled: Any, source_left: Any, result: Any, result_filled: Any, result_left: Any, ranges: Any,
-    inputs: Any, points: Any, table: Any, state: Any, facts: Any,
+    inputs: Any, points: Any, table: Any, state: Any, facts: Any, packed: Any,
 ) -> Any:  # fmt: skip
     """Hold batches that lie whole and uncompressed in two windows against each other.
+
+    Compressed ones that lie whole in both are noted for ``check_packed``: the order in which keys are entered does not
+    matter.
 
     Args:
         source: uint8[W] with 8 bytes more; the next batch is at ``C_SOURCE``.
@@ -523,6 +556,7 @@ def check_window(  # noqa: PLR0911
         table: uint64[2**k, ROW_WORDS].
         state: int64[CHECK_STATE].
         facts: int64[BATCH_FACTS], room for those of a batch.
+        packed: int64[P, PACKED_COLUMNS], out, from ``C_PACKED`` on: the columns before ``P_START``.
     """
     limit = table.shape[0] >> 1
     while True:
@@ -575,7 +609,19 @@ def check_window(  # noqa: PLR0911
             ):
                 return HEADER_CHANGED
         elif attributes & CODEC != 0:
-            return SLOW
+            if count > limit or size < HEADER:
+                return SLOW
+            row = state[C_PACKED]
+            if row >= packed.shape[0]:
+                return PACKED_FULL
+            packed[row, P_SOURCE], packed[row, P_SIZE], packed[row, P_RESULT] = place, size, at
+            packed[row, P_CODEC] = attributes & CODEC
+            packed[row, P_MODE] = SAME if identical else COMPARE if same else ALL_GONE
+            compared = same and not identical and be32(result, at + _COUNT) > 0
+            packed[row, P_RESULT_SIZE] = result_size if compared else 0
+            if compared and be16(result, at + _ATTRIBUTES) & CODEC != attributes & CODEC:
+                return HEADER_CHANGED
+            state[C_PACKED] = row + 1
         else:
             if state[C_ROWS] + count > limit:
                 return TABLE_FULL if state[C_ROWS] > 0 else SLOW
@@ -599,6 +645,60 @@ def check_window(  # noqa: PLR0911
                     return HEADER_CHANGED
         state[C_SOURCE] = place + size
         state[C_RESULT] = at + result_size if same else at
+
+
+@kernel
+def check_packed(
+    source: Any, result: Any, packed: Any, first: Any, after: Any, unpacked: Any, kept: Any, ranges: Any, inputs: Any,
+    points: Any, table: Any, state: Any, facts: Any,
+) -> Any:  # fmt: skip
+    """Hold compressed batches, whose records lie in two buffers, against what is left of them.
+
+    Args:
+        source: uint8[W], the window with the headers of the source.
+        result: uint8[V], the window with those of the result.
+        packed: int64[P, PACKED_COLUMNS].
+        first: row to begin with.
+        after: row after the last.
+        unpacked: uint8[X] with 8 bytes more, the records of the source.
+        kept: uint8[Y] with 8 bytes more, the records of the result, of ``COMPARE`` alone.
+        ranges: int64[N, 3], see ``_aborted``.
+        inputs: int64[CHECK_INPUTS].
+        points: uint64[2].
+        table: uint64[2**k, ROW_WORDS].
+        state: int64[CHECK_STATE].
+        facts: int64[BATCH_FACTS], room for those of a batch.
+
+    Returns:
+        (status, row): of the row nothing was entered yet when the status is ``TABLE_FULL``.
+    """
+    limit = table.shape[0] >> 1
+    row = np.int64(first)
+    while row < after:
+        place, at, mode = packed[row, P_SOURCE], packed[row, P_RESULT], packed[row, P_MODE]
+        count = be32(source, place + _COUNT)
+        if state[C_ROWS] + count > limit:
+            return TABLE_FULL, row
+        batch_facts(source, place, ranges, inputs, facts)
+        facts[B_MODE] = mode
+        left = be32(result, at + _COUNT) if mode == COMPARE else 0
+        source_place, result_place = state[C_SOURCE], state[C_RESULT]
+        state[C_SOURCE], state[C_RESULT] = packed[row, P_START], packed[row, P_RESULT_START]
+        state[C_LEFT], state[C_RESULT_LEFT], state[C_MAX_TIME] = count, left, -1
+        found = check_records(
+            unpacked, packed[row, P_END], kept, packed[row, P_RESULT_END], facts, inputs[I_FORCED], points, table, state
+        )  # fmt: skip
+        source_end, result_end = state[C_SOURCE], state[C_RESULT]
+        state[C_SOURCE], state[C_RESULT] = source_place, result_place
+        if found != DONE or source_end != packed[row, P_END]:
+            return found if found > DONE else BAD_SOURCE, row
+        if mode == COMPARE and (
+            (left > 0 and result_end != packed[row, P_RESULT_END])
+            or not header_is_right(source, place, result, at, state[C_MAX_TIME])
+        ):
+            return HEADER_CHANGED, row
+        row += 1
+    return DONE, row
 
 
 @inlined

@@ -53,6 +53,15 @@ BAD_ORDER: Final = 4  # offsets do not ascend, or lie outside of their batch
 NO_BATCH: Final = 5
 OUTPUT_FULL: Final = 6
 BAD_CRC: Final = 7  # of a message inside a wrapper
+PACKED_FULL: Final = 8
+
+# columns of a compressed batch that is left for later: places in the window, then in the buffer that it is unpacked to
+P_PLACE: Final = 0
+P_SIZE: Final = 1
+P_CODEC: Final = 2
+P_START: Final = 3
+P_END: Final = 4
+PACKED_COLUMNS: Final = 5
 
 # scalars of the state
 K_PLACE: Final = 0
@@ -64,7 +73,8 @@ K_ABORTED_RECORDS: Final = 5
 K_ABORTED_BATCHES: Final = 6
 K_LAST_OFFSET: Final = 7  # of the last record of the batch at hand, -1 before its first
 K_BATCH_LAST: Final = 8  # highest offset that the batch at hand may hold
-FIELDS: Final = 9  # of the record at hand
+K_PACKED: Final = 9  # compressed batches of the window that are left for later
+FIELDS: Final = 10  # of the record at hand
 STATE_SIZE: Final = FIELDS + FIELD_COUNT
 
 # columns of a row: two halves of the hash, and the offset + 1 (0: a free slot)
@@ -215,9 +225,19 @@ def last_stored_offset(buf: Any) -> Any:
 
 @kernel
 def keys_window(
-    buf: Any, filled: Any, origin: Any, file_size: Any, aborted: Any, secret: Any, table: Any, state: Any
+    buf: Any,
+    filled: Any,
+    origin: Any,
+    file_size: Any,
+    aborted: Any,
+    secret: Any,
+    table: Any,
+    state: Any,
+    packed: Any,
 ) -> Any:
     """Enter the keys of the batches that lie whole, and uncompressed, in a window.
+
+    Compressed ones that lie whole in it are noted: the order in which keys are entered does not matter.
 
     Args:
         buf: uint8[W + SLACK]; place 0 is file position ``origin``.
@@ -228,6 +248,7 @@ def keys_window(
         secret: uint64[2].
         table: uint64[2**k, ROW_WORDS].
         state: int64[STATE_SIZE].
+        packed: int64[P, PACKED_COLUMNS], out, from ``K_PACKED`` on: all but ``P_START`` and ``P_END``.
 
     Returns:
         A status; the batch at ``K_PLACE`` is untouched, but for ``BAD_RECORD`` and ``BAD_ORDER``.
@@ -270,8 +291,19 @@ def keys_window(
             status = OTHER if origin + filled >= file_size or size > filled else NEED_BYTES
             break
         if attributes & CODEC_MASK != 0:
-            status = OTHER
-            break
+            if magic < 2 or count > limit:
+                status = OTHER
+                break
+            row = state[K_PACKED]
+            if row >= packed.shape[0]:
+                status = PACKED_FULL
+                break
+            packed[row, P_PLACE] = place
+            packed[row, P_SIZE] = size
+            packed[row, P_CODEC] = attributes & CODEC_MASK
+            state[K_PACKED] = row + 1
+            place += size
+            continue
         if state[K_KEYS] + count > limit:
             status = TABLE_FULL if count <= limit else OTHER
             break
@@ -293,6 +325,49 @@ def keys_window(
         place = end
     state[K_PLACE] = place
     return status
+
+
+@kernel
+def keys_of_packed(
+    heads: Any, packed: Any, first: Any, after: Any, unpacked: Any, secret: Any, table: Any, state: Any
+) -> Any:
+    """Enter the keys of compressed batches whose records lie in a buffer.
+
+    Args:
+        heads: uint8[W], the window that holds their headers.
+        packed: int64[P, PACKED_COLUMNS].
+        first: row to begin with.
+        after: row after the last.
+        unpacked: uint8[V + SLACK].
+        secret: uint64[2].
+        table: uint64[2**k, ROW_WORDS].
+        state: int64[STATE_SIZE].
+
+    Returns:
+        (status, row): of the row nothing was entered yet when the status is ``TABLE_FULL``.
+    """
+    fields = state[FIELDS:]
+    limit = table.shape[0] >> 1
+    status = NEED_BYTES
+    row = np.int64(first)
+    while row < after:
+        place = packed[row, P_PLACE]
+        count = be32(heads, place + RECORD_COUNT)
+        if state[K_KEYS] + count > limit:
+            status = TABLE_FULL
+            break
+        base_offset = be64(heads, place + BASE_OFFSET)
+        state[K_LAST_OFFSET] = base_offset - 1
+        state[K_BATCH_LAST] = base_offset + be32(heads, place + LAST_DELTA)
+        end = packed[row, P_END]
+        found, taken, at = _records(
+            unpacked, packed[row, P_START], end, count, base_offset, secret, table, state, fields
+        )
+        if found != NEED_BYTES or taken != count or at != end:
+            status = found if found == BAD_ORDER else BAD_RECORD
+            break
+        row += 1
+    return status, row
 
 
 @kernel

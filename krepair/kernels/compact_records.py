@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from krepair.kernels.jit import inlined, kernel
+from krepair.kernels.varints import zigzag
 from krepair.kernels.words import be32, be64, byte_at, le64
 
 SLACK: Final = 16
@@ -91,27 +92,13 @@ def key_hash(buf: Any, start: Any, size: Any, secret_1: Any, secret_2: Any) -> A
 
 @kernel
 def _long_varint(buf: Any, place: Any, end: Any, most: Any) -> Any:
-    """(value, place after it); the place is -1 if it does not end in time."""
-    raw = np.uint64(0)
-    shift = np.uint64(0)
-    after = np.int64(-1)
-    for step in range(most):
-        if place + step >= end:
-            break
-        byte = np.uint64(byte_at(buf, place + step))
-        raw |= (byte & np.uint64(0x7F)) << shift
-        shift += np.uint64(7)
-        if byte < np.uint64(0x80):
-            after = np.int64(place + step + 1)
-            break
-    if most == 5:
-        raw &= np.uint64(0xFFFFFFFF)
-    return np.int64(raw >> np.uint64(1)) ^ -np.int64(raw & np.uint64(1)), after
+    """As ``zigzag``, called and not put into its callers: it is rarely needed."""
+    return zigzag(buf, place, end, most)
 
 
 @inlined
 def _varint(buf: Any, place: Any, end: Any, most: Any) -> Any:
-    """As ``_long_varint``; most numbers in records take one or two bytes."""
+    """As ``zigzag``; most numbers in records take one or two bytes."""
     value, after = np.int64(0), np.int64(-1)
     if place + 2 <= end and byte_at(buf, place + 1) < 128:
         first = np.int64(byte_at(buf, place))

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from krepair.kernels.crc32 import crc32_update
-from krepair.kernels.jit import inlined, kernel
+from krepair.kernels.jit import kernel
 from krepair.kernels.legacy import (
     OLD_CRC,
     OLD_CRC_START,
@@ -37,6 +37,7 @@ from krepair.kernels.scan_window import (
     PRODUCER_ID,
     RECORD_COUNT,
 )
+from krepair.kernels.varints import zigzag
 from krepair.kernels.words import be16, be32, be64, byte_at, crc32c_of_57, crc32c_update
 
 # columns of a batch
@@ -194,27 +195,6 @@ def batch_rows(buf: Any, filled: int, origin: int, file_size: int, state: Any, r
     return np.int64(status) << 32 | count
 
 
-@inlined
-def _varint(buf: Any, place: int, end: int, most: int) -> Any:
-    """(value, place after it); the place is -1 if it does not end in time."""
-    raw = np.uint64(0)
-    shift = np.uint64(0)
-    after = np.int64(-1)
-    for step in range(most):
-        if place + step >= end:
-            break
-        byte = np.uint64(byte_at(buf, place + step))
-        raw |= (byte & np.uint64(0x7F)) << shift
-        shift += np.uint64(7)
-        if byte < np.uint64(0x80):
-            after = np.int64(place + step + 1)
-            break
-    if most == 5:
-        raw &= np.uint64(0xFFFFFFFF)
-    value = np.int64(raw >> np.uint64(1)) ^ -np.int64(raw & np.uint64(1))
-    return value, after
-
-
 @kernel
 def _read_record(buf: Any, place: Any, end: int, row: Any) -> Any:  # noqa: PLR0911
     """Read the record at a place into a row.
@@ -222,7 +202,7 @@ def _read_record(buf: Any, place: Any, end: int, row: Any) -> Any:  # noqa: PLR0
     Returns:
         The place after it; -1 if it is not whole before ``end``, -2 if its fields do not fit into it.
     """
-    size, body = _varint(buf, place, end, 5)
+    size, body = zigzag(buf, place, end, 5)
     if body < 0:
         return np.int64(-1 if end - place < 5 else -2)
     if size < 0:
@@ -235,30 +215,30 @@ def _read_record(buf: Any, place: Any, end: int, row: Any) -> Any:  # noqa: PLR0
     at = body + 1  # attributes
     if at > stop:
         return np.int64(-2)
-    row[R_TIMESTAMP_DELTA], at = _varint(buf, at, stop, 10)
+    row[R_TIMESTAMP_DELTA], at = zigzag(buf, at, stop, 10)
     if at < 0:
         return np.int64(-2)
-    row[R_OFFSET_DELTA], at = _varint(buf, at, stop, 5)
+    row[R_OFFSET_DELTA], at = zigzag(buf, at, stop, 5)
     if at < 0:
         return np.int64(-2)
     for part in range(2):
-        length, at = _varint(buf, at, stop, 5)
+        length, at = zigzag(buf, at, stop, 5)
         if at < 0 or length > stop - at:
             return np.int64(-2)
         row[R_KEY + 2 * part] = at
         row[R_KEY_SIZE + 2 * part] = max(length, -1)
         at += max(length, 0)
-    count, at = _varint(buf, at, stop, 5)
+    count, at = zigzag(buf, at, stop, 5)
     if at < 0 or count < 0 or count > stop - at:
         return np.int64(-2)
     row[R_HEADERS] = at
     row[R_HEADER_COUNT] = count
     for _ in range(count):
-        length, at = _varint(buf, at, stop, 5)
+        length, at = zigzag(buf, at, stop, 5)
         if at < 0 or length < 0 or length > stop - at:
             return np.int64(-2)
         at += length
-        length, at = _varint(buf, at, stop, 5)
+        length, at = zigzag(buf, at, stop, 5)
         if at < 0 or length > stop - at:
             return np.int64(-2)
         at += max(length, 0)

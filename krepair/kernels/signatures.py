@@ -15,6 +15,12 @@ _LONGS: Final = "int64[::1]"
 _ROWS: Final = "int64[:, ::1]"
 _LONG: Final = "int64"
 _FLAG: Final = "boolean"
+_FIXED_ROWS: Final = "read-only int64[:, ::1]"
+_WORD: Final = "uint64"
+_WORDS: Final = "uint64[::1]"
+_FIXED_WORDS: Final = "read-only uint64[::1]"
+_TABLE: Final = "uint64[:, ::1]"
+_FIXED_TABLE: Final = "read-only uint64[:, ::1]"
 
 _COMMITS: Final = (
     _ROWS,
@@ -33,12 +39,100 @@ _COMMITS: Final = (
 )
 
 SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    ("check_compacted._number", (_BYTES, _LONG, _LONG)),
+    ("check_compacted.abort_ranges", (_BYTES, _LONG, _LONG, _LONG, _ROWS, _ROWS, _LONGS)),
+    ("check_compacted.batch_facts", (_BYTES, _LONG, _FIXED_ROWS, _LONGS, _LONGS)),
+    ("check_compacted.batch_facts", (_FIXED_BYTES, _LONG, _FIXED_ROWS, _LONGS, _LONGS)),
+    ("check_compacted.check_messages", (_BYTES, _LONG, _BYTES, _LONG, _LONGS, _LONG, _WORDS, _TABLE, _LONGS)),
+    (
+        "check_compacted.check_messages",
+        (_FIXED_BYTES, _LONG, _LONG, _FIXED_BYTES, _LONG, _LONG, _LONGS, _LONG, _WORDS, _TABLE, _LONGS),
+    ),
+    (
+        "check_compacted.check_packed",
+        (
+            _BYTES,
+            _BYTES,
+            _ROWS,
+            _LONG,
+            _LONG,
+            _BYTES,
+            _BYTES,
+            _FIXED_ROWS,
+            _LONGS,
+            _WORDS,
+            _TABLE,
+            _LONGS,
+            _LONGS,
+        ),
+    ),
+    ("check_compacted.check_records", (_BYTES, _LONG, _BYTES, _LONG, _LONGS, _LONG, _WORDS, _TABLE, _LONGS)),
+    (
+        "check_compacted.check_window",
+        (
+            _BYTES,
+            _LONG,
+            _LONG,
+            _BYTES,
+            _LONG,
+            _LONG,
+            _FIXED_ROWS,
+            _LONGS,
+            _WORDS,
+            _TABLE,
+            _LONGS,
+            _LONGS,
+            _ROWS,
+        ),
+    ),
+    ("check_compacted.fingerprint", (_BYTES, _LONG, _LONG, _WORD, _WORD)),
+    ("check_compacted.fingerprint", (_FIXED_BYTES, _LONG, _LONG, _WORD, _WORD)),
+    ("check_compacted.header_is_right", (_BYTES, _LONG, _BYTES, _LONG)),
+    ("check_compacted.header_is_right", (_BYTES, _LONG, _BYTES, _LONG, _LONG)),
+    ("check_compacted.header_is_right", (_FIXED_BYTES, _LONG, _FIXED_BYTES, _LONG, _LONG)),
+    ("check_compacted.join_rows", (_TABLE, _TABLE, _LONGS)),
+    ("check_compacted.join_rows", (_FIXED_TABLE, _TABLE, _LONGS)),
+    ("check_compacted.judge_rows", (_TABLE,)),
+    ("compact_filter._write_empty", (_BYTES, _LONG)),
+    (
+        "compact_filter.filter_messages",
+        (_FIXED_BYTES, _LONG, _LONG, _LONG, _LONGS, _LONGS, _LONGS, _LONGS, _BYTES),
+    ),
+    (
+        "compact_filter.filter_records",
+        (_BYTES, _LONG, _LONG, _LONG, _FIXED_BYTES, _LONGS, _LONGS, _LONGS, _LONGS, _BYTES),
+    ),
+    (
+        "compact_filter.filter_window",
+        (_BYTES, _LONG, _LONG, _LONG, _FIXED_ROWS, _LONGS, _LONGS, _LONGS, _LONGS, _BYTES),
+    ),
+    ("compact_filter.write_rewritten", (_BYTES, _LONG, _LONG, _LONG, _LONG)),
+    ("compact_keys.drain_by_bucket", (_TABLE, _WORD, _LONGS, _TABLE)),
+    (
+        "compact_keys.keys_of_messages",
+        (_FIXED_BYTES, _LONG, _LONG, _LONG, _LONG, _FIXED_WORDS, _TABLE, _LONGS),
+    ),
+    ("compact_keys.keys_of_packed", (_BYTES, _ROWS, _LONG, _LONG, _BYTES, _FIXED_WORDS, _TABLE, _LONGS)),
+    ("compact_keys.keys_of_records", (_BYTES, _LONG, _LONG, _LONG, _LONG, _FIXED_WORDS, _TABLE, _LONGS)),
+    (
+        "compact_keys.keys_window",
+        (_BYTES, _LONG, _LONG, _LONG, _FIXED_ROWS, _FIXED_WORDS, _TABLE, _LONGS, _ROWS),
+    ),
+    ("compact_keys.last_stored_offset", (_FIXED_BYTES,)),
+    ("compact_keys.merge_rows", (_TABLE, _TABLE, _LONGS)),
+    ("compact_keys.merge_rows", (_FIXED_TABLE, _TABLE, _LONGS)),
+    ("compact_records._headers_end", (_BYTES, _LONG, _LONG, _LONG)),
+    ("compact_records._long_varint", (_BYTES, _LONG, _LONG)),
+    ("compact_records._long_varint", (_BYTES, _LONG, _LONG)),
+    ("compact_records.key_hash", (_BYTES, _LONG, _LONG, _WORD, _WORD)),
+    ("compact_records.key_hash", (_FIXED_BYTES, _LONG, _LONG, _WORD, _WORD)),
     ("crc32.crc32_piece", (_LONG, _BYTES, _LONG, _LONG)),
     ("dump_lines.batch_lines", (_ROWS, _LONGS, _BYTES, _LONGS, _LONGS, _BYTES, _LONG)),
     (
         "dump_lines.record_lines",
         (_BYTES, _ROWS, _LONGS, _ROWS, _LONGS, _BYTES, _LONGS, _LONGS, _BYTES, _LONG),
     ),
+    ("dump_rows._read_record", (_BYTES, _LONG, _LONG, _LONGS)),
     ("dump_rows.batch_rows", (_BYTES, _LONG, _LONG, _LONG, _LONGS, _ROWS, _LONG)),
     ("dump_rows.read_header", (_BYTES, _LONG, _LONG, _LONG, _LONGS)),
     ("dump_rows.record_rows", (_BYTES, _LONG, _LONG, _LONG, _ROWS)),
@@ -49,6 +143,11 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("group_commits.take_commits", (_BYTES, *_COMMITS)),
     ("group_commits.take_commits", (_FIXED_BYTES, *_COMMITS)),
     ("header_walk.header_window", (_BYTES, _LONG, _LONG, _LONG, _LONGS, _ROWS)),
+    (
+        "key_census.count_keys",
+        (_BYTES, _ROWS, _LONGS, _ROWS, _LONGS, _ROWS, _LONGS, _ROWS, _ROWS, _INTS, _BYTES, _LONGS),
+    ),
+    ("key_census.group_row", (_BYTES, _LONG, _LONG, _ROWS, _INTS, _BYTES, _LONGS)),
     ("legacy.legacy_window", (_BYTES, _LONG, _LONGS, _LONGS, _ROWS, _INTS, _BYTES)),
     ("places._claim", (_BYTES, _LONG, _INTS)),
     ("places._gather", (_BYTES, _INTS, _LONG, _BITS, _BYTES)),
@@ -84,4 +183,3 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         (_BYTES, _LONG, _LONG, _LONG, _FLAG, _LONGS, _ROWS, _INTS, _ROWS),
     ),
 )
-"""``module.function`` and the types of its arguments in numba's spelling; numba has none for what is read-only."""

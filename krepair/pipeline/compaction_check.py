@@ -35,6 +35,8 @@ _SLACK: Final = 16
 _TABLE_ROWS: Final = 1 << 20
 _FIRST_ROWS: Final = 1 << 12
 _LARGEST_BYTES: Final = 128 << 20
+_PACKED_ROWS: Final = 1 << 12
+_UNPACKED_BYTES: Final = 1 << 20
 PARTS: Final = 256
 _PART_SHIFT: Final = np.uint64(53)  # hashes have 61 bits
 NEEDS_SCRATCH: Final = "more keys than fit into memory: a scratch folder is needed"
@@ -94,6 +96,7 @@ class CheckItem(Struct, frozen=True, kw_only=True):
         result: absolute path of the new ``.log``; of a segment that does not change its own.
         now_ms: the clock for stamps.
         ranges: see ``AbortsResult``.
+        ranges_known: whether they were looked for; if not, a batch of a transaction ends the work at once.
         points: 16 bytes, drawn for this verification.
         rows_inline: the result holds at most so many rows.
         scratch: path of the scratch folder, empty if there is none.
@@ -107,6 +110,7 @@ class CheckItem(Struct, frozen=True, kw_only=True):
     points: bytes
     rows_inline: int
     scratch: str
+    ranges_known: bool = True
 
 
 class CheckedRows(Struct, frozen=True, kw_only=True):
@@ -131,10 +135,12 @@ class CheckResult(Struct, frozen=True, kw_only=True):
         records: of the sources.
         kept: of the result.
         forced: records that stay only as the last of their group.
+        asks_ranges: there is a transaction, so it is to be done again with the ranges.
     """
 
     failure: FailureKind = ""
     why: str = ""
+    asks_ranges: bool = False
     rows: tuple[CheckedRows, ...] = ()
     records: int = 0
     kept: int = 0
@@ -226,6 +232,10 @@ class _Wrong(Exception):  # noqa: N818 - the answer of a verification, not an er
     """What is wrong, and where."""
 
 
+class _RangesNeeded(Exception):  # noqa: N818 - not an error either
+    """There is a batch of a transaction, and nobody has looked for the aborted ones."""
+
+
 class _Side:
     """A log that is read forward through a window."""
 
@@ -299,6 +309,31 @@ class _Content:
         return True
 
 
+class _Unpacked:
+    """Records of compressed batches, one batch behind the other."""
+
+    def __init__(self) -> None:
+        self._larger(_UNPACKED_BYTES)
+        self.ends = [0]
+
+    def _larger(self, size: int) -> None:
+        self.buffer: Bytes = np.zeros(size + _SLACK, np.uint8)[:size]
+        self._view = self.buffer.data
+
+    def fits(self, content: bytes) -> bool:
+        """Whether there is room for it behind the others."""
+        return self.ends[-1] + len(content) <= len(self.buffer)
+
+    def take(self, content: bytes) -> None:
+        """Put it behind the others; where there are none it may be of any size."""
+        start = self.ends[-1]
+        end = start + len(content)
+        if end > len(self.buffer):
+            self._larger(end)
+        self._view[start:end] = content
+        self.ends.append(end)
+
+
 @dataclass
 class _Group:
     """Holds one group against its sources."""
@@ -312,7 +347,9 @@ class _Group:
         self.table: Rows = np.zeros((_FIRST_ROWS, v.ROW_WORDS), np.uint64)
         self.state: Int64s = np.zeros(v.CHECK_STATE, np.int64)
         self.facts: Int64s = np.zeros(v.BATCH_FACTS, np.int64)
-        self.inputs: Int64s = np.array([self.item.now_ms, 0, -1], np.int64)
+        self.inputs: Int64s = np.array([self.item.now_ms, 0, -1, self.item.ranges_known], np.int64)
+        self.packed: Int64s = np.zeros((_PACKED_ROWS, v.PACKED_COLUMNS), np.int64)
+        self.unpacked, self.unpacked_kept = _Unpacked(), _Unpacked()
         self.rows: list[CheckedRows] = []
         self.content, self.kept = _Content(), _Content()
 
@@ -342,8 +379,12 @@ class _Group:
         while status != v.DONE:
             status = v.check_window(
                 side.window, side.filled, side.left, result.window, result.filled, result.left, self.ranges,
-                self.inputs, self.points, self.table, self.state, self.facts,
+                self.inputs, self.points, self.table, self.state, self.facts, self.packed,
             )  # fmt: skip
+            if self.state[v.C_PACKED]:
+                self._unpack(side, result, source)
+            if status == v.PACKED_FULL:
+                continue
             if status in (v.NEED_SOURCE, v.NEED_RESULT):
                 moved, place = (side, v.C_SOURCE) if status == v.NEED_SOURCE else (result, v.C_RESULT)
                 if self.state[place] == 0:
@@ -356,7 +397,58 @@ class _Group:
                 self._slow(side, result, source)
             elif status != v.DONE:
                 where = side.position + int(self.state[v.C_SOURCE])
-                raise _Wrong(f"{source.path}, near position {where}: {v.TEXTS[status]}")
+                self._object(status, f"{source.path}, near position {where}")
+
+    @staticmethod
+    def _object(status: int, where: str) -> None:
+        if status == v.NEEDS_RANGES:
+            raise _RangesNeeded
+        raise _Wrong(f"{where}: {v.TEXTS[status]}")
+
+    # -- compressed batches that lie whole in both windows, many at a time
+    def _unpack(self, side: _Side, result: _Side, source: CheckedSource) -> None:
+        state, there = self.state, (int(self.state[v.C_SOURCE]), int(self.state[v.C_RESULT]))
+        count, first = int(state[v.C_PACKED]), 0
+        state[v.C_PACKED] = 0
+        one, two = side.window.data, result.window.data
+        unpacked, unpacked_kept = self.unpacked, self.unpacked_kept
+        for row, (place, size, at, new_size, codec) in enumerate(self.packed[:count, : v.P_MODE].tolist()):
+            content = compression.at_once(codec, one[place + batch_v2.HEADER_SIZE : place + size])
+            kept: bytes | None = b""
+            if new_size:
+                kept = compression.at_once(codec, two[at + batch_v2.HEADER_SIZE : at + new_size])
+            if content is None or kept is None:
+                # large, or broken: piece by piece, and that says what is wrong
+                self._check_unpacked(side, result, first, row, source)
+                state[v.C_SOURCE], state[v.C_RESULT] = place, at
+                self._slow(side, result, source)
+                first = row + 1
+                continue
+            if not unpacked.fits(content) or not unpacked_kept.fits(kept):
+                self._check_unpacked(side, result, first, row, source)
+                first = row
+            unpacked.take(content)
+            unpacked_kept.take(kept)
+        self._check_unpacked(side, result, first, count, source)
+        state[v.C_SOURCE], state[v.C_RESULT] = there
+
+    def _check_unpacked(
+        self, side: _Side, result: _Side, first: int, after: int, source: CheckedSource
+    ) -> None:
+        for content, start in ((self.unpacked, v.P_START), (self.unpacked_kept, v.P_RESULT_START)):
+            self.packed[first:after, start] = content.ends[:-1]
+            self.packed[first:after, start + 1] = content.ends[1:]
+            content.ends = [0]
+        while first < after:
+            status, first = v.check_packed(
+                side.window, result.window, self.packed, first, after, self.unpacked.buffer,
+                self.unpacked_kept.buffer, self.ranges, self.inputs, self.points, self.table, self.state, self.facts,
+            )  # fmt: skip
+            if status == v.TABLE_FULL:
+                self._room()
+            elif status != v.DONE:
+                where = side.position + int(self.packed[first, v.P_SOURCE])
+                self._object(status, f"{source.path}, position {where}")
 
     # -- batches that are compressed, or pass a window
     def _slow(self, side: _Side, result: _Side, source: CheckedSource) -> None:
@@ -434,7 +526,7 @@ class _Group:
             elif status == v.TABLE_FULL:
                 self._room()
             else:
-                raise _Wrong(f"{where}: {v.TEXTS[status]}")
+                self._object(status, where)
             status = v.check_records(
                 source.buffer, source.end, kept.buffer if kept else nothing, kept.end if kept else 0, self.facts,
                 self.inputs[v.I_FORCED], self.points, self.table, state,
@@ -565,6 +657,8 @@ def check_group(item: CheckItem) -> CheckResult:
     group = _Group(item, tree)
     try:
         group.run()
+    except _RangesNeeded:
+        return CheckResult(asks_ranges=True)
     except _Wrong as problem:
         return CheckResult(failure="verify", why=str(problem))
     except OSError as error:

@@ -12,13 +12,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from krepair.formats import batch_v2, message_set
+from krepair.formats import batch_v2, compression, message_set
 from krepair.kernels import compact_keys as k
 from krepair.kernels.compact_records import SLACK
 from krepair.kernels.scan import Bytes, Int64s, ReadInto
 from krepair.pipeline.compaction_content import (
     ContentBuffer,
     ContentError,
+    UnpackedBytes,
     content_of,
     record_problem,
     wrapper_content,
@@ -27,6 +28,8 @@ from krepair.pipeline.compaction_content import (
 WINDOW_BYTES: Final = 1 << 20
 TABLE_ROWS: Final = 1 << 22
 _FIRST_ROWS: Final = 1 << 14
+_PACKED_ROWS: Final = 1 << 12
+_UNPACKED_BYTES: Final = 1 << 20
 BUCKETS: Final = 1 << 10
 BUCKET_SHIFT: Final = np.uint64(64 - 10)
 _CODEC_MASK: Final = batch_v2.CODEC_MASK
@@ -86,6 +89,8 @@ class KeyWalk:
             OSError: the file cannot be.
         """
         self._table = np.zeros((min(_FIRST_ROWS, self.table_rows), k.ROW_WORDS), np.uint64)
+        self._packed: Int64s = np.zeros((_PACKED_ROWS, k.PACKED_COLUMNS), np.int64)
+        self._unpacked = UnpackedBytes(_UNPACKED_BYTES)
         window: Bytes = np.empty(WINDOW_BYTES + SLACK, np.uint8)[:WINDOW_BYTES]
         position = 0
         while position < self.file_size:
@@ -117,8 +122,12 @@ class KeyWalk:
         """Go on in a window; whether there is more to do in it."""
         state = self._state
         status = k.keys_window(
-            window, filled, position, self.file_size, self.aborted, self.secret, self._table, state
-        )
+            window, filled, position, self.file_size, self.aborted, self.secret, self._table, state, self._packed
+        )  # fmt: skip
+        if state[k.K_PACKED]:
+            self._unpack(window, filled, position)
+        if status == k.PACKED_FULL:
+            return True
         if status == k.TABLE_FULL:
             self._make_room()
             return True
@@ -131,6 +140,41 @@ class KeyWalk:
                 raise ContentError(here, "a batch was expected, found none")
             raise ContentError(here, record_problem(status))
         return False
+
+    def _unpack(self, window: Bytes, filled: int, position: int) -> None:
+        """Read the compressed batches that the kernel has noted, many in one call of it."""
+        state, there = self._state, int(self._state[k.K_PLACE])
+        count = int(state[k.K_PACKED])
+        state[k.K_PACKED] = 0
+        first, after = 0, 0
+        unpacked = self._unpacked
+        for after, (place, size, codec) in enumerate(self._packed[:count, : k.P_START].tolist()):
+            content = compression.at_once(codec, window.data[place + batch_v2.HEADER_SIZE : place + size])
+            if content is None or not unpacked.add(content):
+                self._enter(window, first, after, position)
+                first = after
+                if content is None:
+                    state[k.K_PLACE] = place
+                    self._one(window, filled, position)
+                    first = after + 1
+                else:
+                    unpacked.add(content)
+        self._enter(window, first, count, position)
+        state[k.K_PLACE] = there
+
+    def _enter(self, window: Bytes, first: int, after: int, position: int) -> None:
+        """Enter the keys of batches that were unpacked."""
+        edges = self._unpacked.taken()
+        self._packed[first:after, k.P_START] = edges[:-1]
+        self._packed[first:after, k.P_END] = edges[1:]
+        while first < after:
+            status, first = k.keys_of_packed(
+                window, self._packed, first, after, self._unpacked.bytes, self.secret, self._table, self._state
+            )  # fmt: skip
+            if status == k.TABLE_FULL:
+                self._make_room()
+            elif status != k.NEED_BYTES:
+                raise ContentError(position + int(self._packed[first, k.P_PLACE]), record_problem(status))
 
     def _make_room(self) -> None:
         """A larger table, or the same one emptied."""

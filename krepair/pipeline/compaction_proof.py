@@ -72,6 +72,10 @@ class PartitionToProve:
             self.failure, self.why = result.failure, f"{self.place.folder}: {result.why}"
 
 
+Asking = tuple[PartitionToProve, GroupToProve]
+"""A group that has to be checked again, with the aborted transactions known."""
+
+
 def prove(engine: Engine, partitions: Sequence[PartitionToProve], scratch: str) -> None:
     """Verify partitions; what came of it is put into each.
 
@@ -81,33 +85,42 @@ def prove(engine: Engine, partitions: Sequence[PartitionToProve], scratch: str) 
         scratch: path of a scratch folder on their hosts, empty if there is none.
     """
     points = secrets.token_bytes(16)
-    aborts = [AbortsItem(place=partition.place, logs=partition.logs) for partition in partitions]
-    for index, found in engine.run(FIND_ABORT_RANGES, aborts):
-        partitions[index].take(found)
-        partitions[index].ranges = found.ranges
-    work = [
-        (partition, group) for partition in partitions if not partition.failure for group in partition.groups
-    ]
-    inline = max(_INLINE_BYTES // _ROW_BYTES // max(len(work), 1), _ROWS_INLINE_AT_LEAST)
-    items = [
-        CheckItem(
-            place=each.place,
-            sources=group.sources,
-            result=group.result,
-            now_ms=each.now_ms,
-            ranges=each.ranges,
-            points=points,
-            rows_inline=inline,
-            scratch=scratch,
-        )
-        for each, group in work
-    ]
-    for index, result in engine.run(CHECK_KEYS, items):
-        each = work[index][0]
-        each.take(result)
-        each.records += result.records
-        each.kept += result.kept
-        each.rows += result.rows
+    work = [(partition, group) for partition in partitions for group in partition.groups]
+    rows_inline = max(_INLINE_BYTES // _ROW_BYTES // max(len(work), 1), _ROWS_INLINE_AT_LEAST)
+
+    def check(work: Sequence[Asking], *, ranges_known: bool) -> list[Asking]:
+        items = [
+            CheckItem(
+                place=each.place,
+                sources=group.sources,
+                result=group.result,
+                now_ms=each.now_ms,
+                ranges=each.ranges,
+                ranges_known=ranges_known,
+                points=points,
+                rows_inline=rows_inline,
+                scratch=scratch,
+            )
+            for each, group in work
+        ]
+        asking = []
+        for index, result in engine.run(CHECK_KEYS, items):
+            each = work[index][0]
+            if result.asks_ranges:
+                asking.append(work[index])
+                continue
+            each.take(result)
+            each.records += result.records
+            each.kept += result.kept
+            each.rows += result.rows
+        return asking
+
+    # most topics have no transactions; a group that has some stops at the first of them
+    asking = check(work, ranges_known=False)
+    _find_ranges(
+        engine, [partition for partition in partitions if any(one is partition for one, _ in asking)]
+    )
+    check([one for one in asking if not one[0].failure], ranges_known=True)
     joins = [
         (partition, item)
         for partition in partitions
@@ -117,3 +130,11 @@ def prove(engine: Engine, partitions: Sequence[PartitionToProve], scratch: str) 
     for index, joined in engine.run(CHECK_JOIN, [item for _, item in joins]):
         joins[index][0].take(joined)
         joins[index][0].keys += joined.keys
+
+
+def _find_ranges(engine: Engine, partitions: Sequence[PartitionToProve]) -> None:
+    """Find the aborted transactions of partitions."""
+    items = [AbortsItem(place=partition.place, logs=partition.logs) for partition in partitions]
+    for index, found in engine.run(FIND_ABORT_RANGES, items):
+        partitions[index].take(found)
+        partitions[index].ranges = found.ranges

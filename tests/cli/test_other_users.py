@@ -143,18 +143,21 @@ def test_warm_compiles_all_that_the_verbs_call(tmp_path: Path) -> None:
             ],
             ["apply", str(tmp_path / name) + ".plan", "-q"],
             ["verify", str(log_dir), "-q"],
+            ["plan", str(log_dir), "--fix", "compact", "--out", str(tmp_path / name) + ".keys", "-q"],
+            ["apply", str(tmp_path / name) + ".keys", "-q"],
+            ["verify", str(tmp_path / name) + ".keys", "--originals", "-q"],
         ]
     ended = subprocess.run(
         [sys.executable, "-c", script, repr(runs)], capture_output=True, text=True, check=False, cwd=ROOT
     )
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stderr
 
 
 def test_without_any_cache_the_first_run_compiles_and_works(room: Path, warmed: Path) -> None:
     log_dir = log_dir_of_nobody(room, "timeindex-ok-2.2.1")
     segment = min(log_dir.glob("*/*.log"))
     ended = as_nobody("dump", str(segment), "--batches", "--limit", "1", cache="/nonexistent")
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stderr
 
 
 def test_warm_names_the_folder_that_cannot_be_written(room: Path, warmed: Path) -> None:

@@ -116,7 +116,7 @@ def compacted(
         for group in outcome.decision.groups:
             if group.sources[0].base_offset not in outcome.changed:
                 continue
-            new = staged(folder, again, outcome, group, engine, target)
+            new = staged(folder, again, outcome, group, engine, target).read_bytes()
             for source in group.sources:
                 del logs[source.base_offset]
             logs[group.sources[0].base_offset] = new
@@ -152,8 +152,8 @@ def staged(
     group: GroupDecision,
     engine: Engine,
     target: Path,
-) -> bytes:
-    """Stage and finish one group; gives the bytes of its ``.log``."""
+) -> Path:
+    """Stage and finish one group; gives its ``.log``."""
     change = change_of(folder, group, prepared.partition.policy)
     tree = Tree(str(folder.parent), folder.parent.stat().st_ino)
     path = target / f"{change.base_offset:020d}.log"
@@ -174,7 +174,7 @@ def staged(
     )
     for _, finished in engine.run(FINISH, [item]):
         assert (finished.failure, finished.why) == ("", ""), finished
-    return path.read_bytes()
+    return path
 
 
 def proven(

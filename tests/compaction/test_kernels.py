@@ -91,8 +91,20 @@ def test_the_polynomial_of_the_verification_is_that_of_plain_integers() -> None:
         buf = np.frombuffer(data + b"\xff" * 8, np.uint8)
         expected = []
         for point in points.tolist():
-            value = size + 1
+            value = 0
             for place in range(0, size, 7):
                 value = (value * point + int.from_bytes(data[place : place + 7], "little")) % prime
-            expected.append(value)
+            expected.append((value * point + size + 1) % prime)
         assert [int(word) for word in fingerprint(buf, 0, size, points[0], points[1])] == expected
+
+
+def test_keys_that_count_upwards_are_spread_over_the_whole_table_of_the_verification() -> None:
+    points = np.array([random.Random(seed).randrange(2**61 - 1) for seed in (1, 2)], np.uint64)
+    slots, parts = set(), set()
+    for number in range(1000):
+        buf = np.frombuffer(b"key-%08d" % number + bytes(8), np.uint8)
+        first = int(fingerprint(buf, 0, 12, points[0], points[1])[0])
+        slots.add((first ^ (first >> 29)) % 4096)
+        parts.add(first >> 53)
+    assert len(slots) > 800
+    assert len(parts) > 200

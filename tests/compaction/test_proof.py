@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import crc32c
@@ -38,6 +38,7 @@ class Done:
     folder: Path
     ours: Compacted
     results: Path
+    codec: int
 
     def problem(self) -> str:
         """What the verification says."""
@@ -46,9 +47,9 @@ class Done:
         return found.why
 
     def batches(self) -> dict[int, bytes]:
-        """Base offset -> batch of the first result."""
+        """Base offset -> batch of the first result, uncompressed."""
         log = self.log.read_bytes()
-        return {b.base_offset: log[b.position : b.position + b.size] for b in naive.parse(log)}
+        return {b.base_offset: plain(log[b.position : b.position + b.size]) for b in naive.parse(log)}
 
     @property
     def log(self) -> Path:
@@ -57,24 +58,41 @@ class Done:
 
     def put(self, batches: dict[int, bytes]) -> None:
         """Other batches in its place."""
-        self.log.write_bytes(b"".join(raw for _, raw in sorted(batches.items())))
+        self.log.write_bytes(b"".join(packed(raw, self.codec) for _, raw in sorted(batches.items())))
 
 
-@pytest.fixture
-def done(tmp_path: Path) -> Done:
+def packed(raw: bytes, codec: int) -> bytes:
+    """A batch of data compressed."""
+    attributes, count = struct.unpack_from(">h", raw, 21)[0], struct.unpack_from(">i", raw, 57)[0]
+    return raw if codec == 0 or attributes & 0x20 or count == 0 else twin.packed(raw, codec)
+
+
+def plain(raw: bytes) -> bytes:
+    """A batch uncompressed."""
+    attributes = struct.unpack_from(">h", raw, 21)[0]
+    if attributes & 7 == 0:
+        return raw
+    return twin._sealed(raw, b"".join(record.raw for record in twin.records(raw)), attributes=attributes & ~7)
+
+
+@pytest.fixture(params=[0, 3, 4], ids=["not compressed", "lz4", "zstd"])
+def done(tmp_path: Path, request: pytest.FixtureRequest) -> Done:
     """Four segments: superseded records, a tombstone past its horizon, one without a key, an aborted transaction."""
     partition = LogDir(tmp_path).partition("t", index_interval_bytes=200)
-    partition.segment(data(0, records("a", "b", "c")), data(3, records("", "d", "e-")), mtime_ms=OLD)
-    partition.segment(
-        data(6, records("a", "x"), pid=7, txn=True), abort(8, pid=7), data(9, records("b", "f")), mtime_ms=OLD
+    codec: int = request.param
+    segments_of = (
+        [data(0, records("a", "b", "c")), data(3, records("", "d", "e-"))],
+        [data(6, records("a", "x"), pid=7, txn=True), abort(8, pid=7), data(9, records("b", "f"))],
+        [data(11, records("g", "b"), pid=8, txn=True), commit(13, pid=8)],
     )
-    partition.segment(data(11, records("g", "b"), pid=8, txn=True), commit(13, pid=8), mtime_ms=OLD)
+    for batches in segments_of:
+        partition.segment(*(replace(each, raw=packed(each.raw, codec)) for each in batches), mtime_ms=OLD)
     partition.segment(data(14, 1))
     folder = partition.write()
     segments, snapshots = naive.read_partition(folder)
     rules = rules_of(naive.Rules(now_ms=NOW_MS, horizon_ms=NOW_MS, segment_bytes=100_000, expiration_ms=0))
     ours = compacted(folder, policy_of(rules, Held(tuple(segments), snapshots)))
-    return Done(folder, ours, written(ours.logs, folder, folder / "krepair~results"))
+    return Done(folder, ours, written(ours.logs, folder, folder / "krepair~results"), codec)
 
 
 def kept(raw: bytes, *places: int) -> bytes:

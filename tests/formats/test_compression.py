@@ -63,6 +63,26 @@ def test_any_bytes_are_bytes_or_damage(codec: int, magic: int, data: bytes) -> N
 
 
 @pytest.mark.parametrize("codec", PACKED)
+@given(data=st.binary(max_size=3000), draw=st.data())
+def test_small_batch_is_read_at_once_as_in_pieces_and_a_broken_one_is_left_to_the_pieces(
+    codec: Codec, data: bytes, draw: st.DataObject
+) -> None:
+    packed = bytearray(compression.compress(codec, data))
+    assert compression.at_once(codec, memoryview(packed)) == data
+    packed[draw.draw(st.integers(0, len(packed) - 1))] ^= draw.draw(st.integers(1, 255))
+    packed = packed[: draw.draw(st.integers(0, len(packed)))]
+    found = compression.at_once(codec, memoryview(packed))
+    assert found is None or found == compression.decompress(codec, packed)
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_small_batch_that_holds_very_much_is_not_read_at_once(codec: Codec) -> None:
+    packed = compression.compress(codec, bytes(64 << 20))
+    found = compression.at_once(codec, memoryview(packed))
+    assert found is None, len(found or b"")
+
+
+@pytest.mark.parametrize("codec", PACKED)
 @given(data=st.binary(min_size=1, max_size=200), draw=st.data())
 def test_flipped_byte_never_raises(codec: Codec, data: bytes, draw: st.DataObject) -> None:
     packed = bytearray(compression.compress(codec, data))

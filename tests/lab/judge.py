@@ -168,7 +168,7 @@ class Loaded(Struct, frozen=True):
 
 
 class Cleaned(Struct, frozen=True):
-    """One pass of the cleaner; ``seconds`` by its own clock."""
+    """One pass of the cleaner; ``seconds`` by its own clock, ``cpu_seconds`` of its thread."""
 
     first_dirty: int
     end: int
@@ -179,6 +179,7 @@ class Cleaned(Struct, frozen=True):
     bytes_written: int
     complaints: tuple[str, ...]
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
 
 
 class Fixpoint(Struct, frozen=True):
