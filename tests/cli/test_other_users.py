@@ -121,6 +121,8 @@ def test_warm_compiles_all_that_the_verbs_call(tmp_path: Path) -> None:
         "    except SystemExit as end: assert end.code in {0, 2, 10}, (words, end.code)\n"
         "listed = {(name, str(machine.types_of(types))) for name, types in SIGNATURES}\n"
         "called = {(name, str(types)) for name, kernel in jit.KERNELS.items() for types in kernel.signatures()}\n"
+        # what one kernel calls with a number that it knows is compiled, and kept, together with it
+        "called = {(name, types) for name, types in called if 'Literal' not in types}\n"
         "assert len(called) > 10, called\n"
         "assert called <= listed, called - listed\n"
     )
