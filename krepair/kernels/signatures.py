@@ -43,7 +43,6 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("check_compacted.abort_ranges", (_BYTES, _LONG, _LONG, _LONG, _ROWS, _ROWS, _LONGS)),
     ("check_compacted.batch_facts", (_BYTES, _LONG, _FIXED_ROWS, _LONGS, _LONGS)),
     ("check_compacted.batch_facts", (_FIXED_BYTES, _LONG, _FIXED_ROWS, _LONGS, _LONGS)),
-    ("check_compacted.check_messages", (_BYTES, _LONG, _BYTES, _LONG, _LONGS, _LONG, _WORDS, _TABLE, _LONGS)),
     (
         "check_compacted.check_messages",
         (_FIXED_BYTES, _LONG, _LONG, _FIXED_BYTES, _LONG, _LONG, _LONGS, _LONG, _WORDS, _TABLE, _LONGS),
@@ -87,7 +86,6 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ),
     ("check_compacted.fingerprint", (_BYTES, _LONG, _LONG, _WORD, _WORD)),
     ("check_compacted.fingerprint", (_FIXED_BYTES, _LONG, _LONG, _WORD, _WORD)),
-    ("check_compacted.header_is_right", (_BYTES, _LONG, _BYTES, _LONG)),
     ("check_compacted.header_is_right", (_BYTES, _LONG, _BYTES, _LONG, _LONG)),
     ("check_compacted.header_is_right", (_FIXED_BYTES, _LONG, _FIXED_BYTES, _LONG, _LONG)),
     ("check_compacted.join_rows", (_TABLE, _TABLE, _LONGS)),
@@ -106,7 +104,6 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         "compact_filter.filter_window",
         (_BYTES, _LONG, _LONG, _LONG, _FIXED_ROWS, _LONGS, _LONGS, _LONGS, _LONGS, _BYTES),
     ),
-    ("compact_filter.write_rewritten", (_BYTES, _LONG, _LONG, _LONG, _LONG)),
     ("compact_keys.drain_by_bucket", (_TABLE, _WORD, _LONGS, _TABLE)),
     (
         "compact_keys.keys_of_messages",
@@ -122,8 +119,6 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("compact_keys.merge_rows", (_TABLE, _TABLE, _LONGS)),
     ("compact_keys.merge_rows", (_FIXED_TABLE, _TABLE, _LONGS)),
     ("compact_records._headers_end", (_BYTES, _LONG, _LONG, _LONG)),
-    ("compact_records._long_varint", (_BYTES, _LONG, _LONG)),
-    ("compact_records._long_varint", (_BYTES, _LONG, _LONG)),
     ("compact_records.key_hash", (_BYTES, _LONG, _LONG, _WORD, _WORD)),
     ("compact_records.key_hash", (_FIXED_BYTES, _LONG, _LONG, _WORD, _WORD)),
     ("crc32.crc32_piece", (_LONG, _BYTES, _LONG, _LONG)),
