@@ -145,9 +145,6 @@ def test_warm_compiles_all_that_the_verbs_call(tmp_path: Path) -> None:
             ],
             ["apply", str(tmp_path / name) + ".plan", "-q"],
             ["verify", str(log_dir), "-q"],
-            ["plan", str(log_dir), "--fix", "compact", "--out", str(tmp_path / name) + ".keys", "-q"],
-            ["apply", str(tmp_path / name) + ".keys", "-q"],
-            ["verify", str(tmp_path / name) + ".keys", "--originals", "-q"],
         ]
     ended = subprocess.run(
         [sys.executable, "-c", script, repr(runs)], capture_output=True, text=True, check=False, cwd=ROOT
