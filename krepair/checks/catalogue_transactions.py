@@ -85,4 +85,17 @@ TRANSACTIONS: Final = (
         source="KIP-664; the times of data batches are the producers' (message.timestamp.type)",
         implemented_in=FIRST_VERSION,
     ),
+    Rule(
+        code="KR108",
+        severity=Severity.SLOW,
+        title="Keys that wait to be compacted",
+        evidence="segments and bytes between cleaner-offset-checkpoint and the active segment, of a topic whose own "
+        "configuration says cleanup.policy=compact, or of a broker's own; no key is read for it",
+        danger="where keys repeat the partition is far larger than what is in it, and loading it takes as much longer",
+        fix="compact",
+        lost_if_wrong="values that a later one of their key replaces, and tombstones past their horizon: never the "
+        "last value of a key; the originals stay until krepair purge, and the plan says beforehand how many records go",
+        source="KIP-346; KAFKA-6854, KAFKA-8764, KAFKA-9826; Cleaner.shouldRetainRecord (2.2.1, 3.9, 4.3)",
+        implemented_in=FIRST_VERSION,
+    ),
 )

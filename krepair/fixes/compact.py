@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
+from krepair.checks.catalogue import Finding
 from krepair.fixes.compact_seen import COMPACT_SEEN, SeenKeys, loses_records
 from krepair.fixes.compact_staging import stage_compacted_groups, verify_compacted_groups
+from krepair.fixes.dead_cleaner import cleaner_stands_still, segments_behind_the_cleaner
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import cannot_compact
 from krepair.fixes.ground import Ground, place_of
@@ -17,16 +19,20 @@ from krepair.fixes.markers import fields_of, notes_of, policy_or_left, rewrite_o
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Survey
 from krepair.fixes.telling_engine import TellingEngine
-from krepair.logdir.config import TopicSettings
+from krepair.logdir.config import OFFSETS_TOPIC, TopicSettings
 from krepair.logdir.values import Partition
 from krepair.pipeline.compaction import (
     Compaction,
     CompactionInput,
+    Prepared,
+    compact_item,
     decide_compaction,
     prepare,
     scratch_bytes_at_most,
 )
 from krepair.pipeline.compaction_items import SCRATCH_NEEDED
+from krepair.pipeline.jobs import TAKE_CENSUS
+from krepair.pipeline.key_census import CensusItem, CensusResult
 from krepair.plan.model import Change, KeyCompaction, RewriteSegments
 from krepair.rules.compaction import secret_of
 from krepair.rules.model import GroupDecision, LeftAlone, PartitionDecision
@@ -41,6 +47,7 @@ class Compact(Fix):
     name = "compact"
     after = ("leftovers",)
     previews = True
+    mends = frozenset({"KR108"})
 
     def wants(self, ground: Ground, partition: Partition) -> bool:
         """Where nothing was named: the topics whose own configuration says that keys may go."""
@@ -70,6 +77,21 @@ class Compact(Fix):
                 able.append((survey, found))
         _decide(ground, able)
 
+    def findings(self, ground: Ground, survey: Survey) -> Iterator[Finding]:
+        """KR108, where a cleaner stands still and the topic itself says that keys may go."""
+        partition, view = survey.partition, ground.view
+        if not partition.unreadable and cleaner_stands_still(view, survey) and _gate(survey) is None:
+            behind = segments_behind_the_cleaner(view, survey)
+            size = sum(segment.log.size for segment in behind)
+            yield Finding(
+                rule="KR108",
+                partition=partition.folder,
+                evidence=(
+                    f"{len(behind)} segments of {size} bytes wait; krepair plan --fix compact says how much goes"
+                ),
+                bytes=size,
+            )
+
     def propose(self, ground: Ground, survey: Survey) -> Proposal:
         """Each group of segments that changes."""
         del ground
@@ -88,7 +110,7 @@ class Compact(Fix):
         return Proposal(
             changes=changes,
             notes=notes_of(seen.compaction.decision),
-            fields=_fields(seen.compaction, seen.scratch_bytes),
+            fields=_fields(seen),
         )
 
     def owns(self, change: Change) -> bool:
@@ -137,12 +159,31 @@ def _decide(ground: Ground, able: Sequence[tuple[Survey, CompactionInput]]) -> N
     engine = TellingEngine(ground.engine, ground.progress)
     prepared = prepare(engine, [found for _, found in able], ground.scratch.path)
     outcomes = decide_compaction(engine, prepared)
-    for (survey, found), outcome in zip(able, outcomes, strict=True):
+    censuses = _take_censuses(engine, prepared, outcomes)
+    for number, ((survey, found), outcome) in enumerate(zip(able, outcomes, strict=True)):
         needs = scratch_bytes_at_most([found])
         if isinstance(outcome, LeftAlone):
             survey.put(COMPACT_SEEN, SeenKeys(None, _with_advice(outcome, needs)))
         else:
-            survey.put(COMPACT_SEEN, SeenKeys(outcome, None, needs))
+            survey.put(COMPACT_SEEN, SeenKeys(outcome, None, needs, censuses.get(number)))
+
+
+def _take_censuses(
+    engine: TellingEngine, prepared: Sequence[Prepared], outcomes: Sequence[Compaction | LeftAlone]
+) -> dict[int, CensusResult]:
+    """Of partitions of ``__consumer_offsets`` that change, what goes by kind of record and by group."""
+    numbers: list[int] = []
+    items: list[CensusItem] = []
+    for number, (each, outcome) in enumerate(zip(prepared, outcomes, strict=True)):
+        folder = each.partition.place.folder
+        if isinstance(outcome, Compaction) and outcome.changed and folder.startswith(f"{OFFSETS_TOPIC}-"):
+            numbers.append(number)
+            segments = (
+                compact_item(each, place, outcome.sources[facts.base_offset].forced)
+                for place, facts in enumerate(each.span)
+            )
+            items.append(CensusItem(place=each.partition.place, segments=tuple(segments)))
+    return {numbers[index]: result for index, result in engine.run(TAKE_CENSUS, items)}
 
 
 def _with_advice(left: LeftAlone, needs: int) -> LeftAlone:
@@ -158,7 +199,9 @@ def _with_keys(group: GroupDecision, compaction: Compaction) -> GroupDecision:
     return GroupDecision(tuple(sources), group.last_offset)
 
 
-def _fields(compaction: Compaction, scratch_bytes: int) -> dict[str, Any]:
+def _fields(seen: SeenKeys) -> dict[str, Any]:
+    compaction, census = seen.compaction, seen.census or CensusResult()
+    assert compaction is not None
     total = compaction.total
     fields = fields_of(compaction.decision)
     fields["compaction"] = KeyCompaction(
@@ -178,8 +221,10 @@ def _fields(compaction: Compaction, scratch_bytes: int) -> dict[str, Any]:
         ),
         bytes_before=sum(source.file_bytes for source in compaction.sources.values()),
         bytes_after=_bytes_after(compaction.decision),
-        scratch_bytes=scratch_bytes,
+        scratch_bytes=seen.scratch_bytes,
         horizons=compaction.horizons,
+        kinds=census.kinds,
+        groups=census.groups,
     )
     return fields
 

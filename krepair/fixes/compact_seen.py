@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from krepair.fixes.survey import Sight, Survey
 from krepair.pipeline.compaction import Compaction
+from krepair.pipeline.key_census import CensusResult
 from krepair.plan.model import RewriteSegments
 from krepair.rules.model import LeftAlone
 
@@ -17,11 +18,13 @@ class SeenKeys(NamedTuple):
         compaction: the decisions; None if it is left alone.
         left: why, else None.
         scratch_bytes: what its keys may take outside of memory, at most.
+        census: of ``__consumer_offsets`` what goes by kind of record and by group, else None.
     """
 
     compaction: Compaction | None
     left: LeftAlone | None
     scratch_bytes: int = 0
+    census: CensusResult | None = None
 
 
 COMPACT_SEEN: Sight[SeenKeys] = Sight("keys")

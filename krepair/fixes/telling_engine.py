@@ -16,6 +16,7 @@ _WORDS: Final = {
     "compact": "records",
     "stage compacted": "stage",
     "find abort ranges": "prove",
+    "take census": "groups",
     "check keys": "prove",
     "check join": "prove",
 }
@@ -51,7 +52,7 @@ def _size_of(item: Any) -> int:
     """Bytes of ``.log`` that an item reads; 0 of one that reads none."""
     parts = getattr(item, "segments", None) or getattr(item, "logs", None)
     if parts is not None:
-        return sum(size for _, size in parts)
+        return sum(getattr(part, "size", 0) or part[1] for part in parts)
     sources = getattr(item, "sources", None)
     if sources is not None:
         return sum(source.size for source in sources)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from krepair.durable.scratch import Scratch
 from krepair.errors import LockedError, NotALogDirError
+from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.fix import Fix, Proposal, RootFix, named_or_all
 from krepair.fixes.gates import NEVER_TOUCHED
 from krepair.fixes.ground import Ground
@@ -21,7 +22,7 @@ from krepair.logdir.lock import is_locked
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.findings.kept import kept_text
-from krepair.ops.findings.trouble import cleaner_stands_still, mtimes_look_copied
+from krepair.ops.findings.trouble import mtimes_look_copied
 from krepair.ops.kept import kept_originals
 from krepair.ops.order import commit_of
 from krepair.ops.target import check_keep

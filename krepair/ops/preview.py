@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from krepair.durable.scratch import Scratch
 from krepair.errors import StalePlanError, UnreadableError, UsageError
+from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.fix import Fix
 from krepair.fixes.ground import Ground
 from krepair.fixes.survey import Survey, log_end_of
@@ -29,7 +30,7 @@ from krepair.logdir.reading import status_of, why
 from krepair.logdir.steady import deleted_files, why_changed, without_deleted
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
-from krepair.ops.findings.trouble import cleaner_stands_still, mtimes_look_copied
+from krepair.ops.findings.trouble import mtimes_look_copied
 from krepair.ops.plan import (
     Proposals,
     bytes_to_read,

@@ -17,6 +17,7 @@ from krepair.pipeline import (
     damage,
     groups,
     indexes,
+    key_census,
     look,
     rehearse,
     swaps,
@@ -60,6 +61,7 @@ from krepair.pipeline.items import (
     VerifyItem,
     VerifyResult,
 )
+from krepair.pipeline.key_census import CensusItem, CensusResult
 from krepair.pipeline.look import LookItem, LookResult
 from krepair.pipeline.readings import aborted, checkpoints, epochs, logs, recovered, snapshots
 from krepair.pipeline.readings.aborted import AbortedItem
@@ -127,6 +129,7 @@ STAGE_COMPACTED = Task("stage compacted", CompactStageItem, CompactResult, compa
 FIND_ABORT_RANGES = Task("find abort ranges", AbortsItem, AbortsResult, compaction_check.find_abort_ranges)
 CHECK_KEYS = Task("check keys", CheckItem, CheckResult, compaction_check.check_group)
 CHECK_JOIN = Task("check join", CheckJoinItem, CheckJoinResult, compaction_check.check_join)
+TAKE_CENSUS = Task("take census", CensusItem, CensusResult, key_census.take_census)
 TASKS: dict[str, Task[Any, Any]] = {
     task.name: task
     for task in (
@@ -166,6 +169,7 @@ TASKS: dict[str, Task[Any, Any]] = {
         FIND_ABORT_RANGES,
         CHECK_KEYS,
         CHECK_JOIN,
+        TAKE_CENSUS,
     )
 }
 

@@ -23,6 +23,17 @@ _COLUMNS: Final = (
     "bytes before",
     "bytes after",
 )
+_MOST_GROUPS: Final = 20
+_OF_A_KIND: Final = (
+    "records",
+    "superseded",
+    "tombstones_dropped",
+    "tombstones_kept",
+    "aborted",
+    "kept",
+    "bytes_before",
+    "bytes_after",
+)
 _SUMMED: Final = (
     "keys",
     "records",
@@ -43,6 +54,8 @@ def keys_sections(plan: Plan) -> Iterator[Section]:
         (part, part.compaction) for part in plan.partitions if isinstance(part.compaction, KeyCompaction)
     ]
     yield _records(found)
+    yield _kinds(found)
+    yield _groups(found)
     yield _tombstones(found)
 
 
@@ -85,6 +98,52 @@ def _notes(found: Sequence[KeyCompaction]) -> Iterator[str]:
     yield (
         f"What does not fit into memory goes to a scratch folder (--scratch DIR, for plan, apply and verify): "
         f"{bytes_text(scratch)} at most, commonly much less."
+    )
+
+
+def _kinds(found: Sequence[tuple[PartitionPlan, KeyCompaction]]) -> Section:
+    sums: dict[str, list[int]] = {}
+    for _, keys in found:
+        for kind in keys.kinds:
+            row = sums.setdefault(kind.kind, [0] * len(_OF_A_KIND))
+            for place, name in enumerate(_OF_A_KIND):
+                row[place] += getattr(kind, name)
+    columns = (
+        "kind of record",
+        "records",
+        "superseded",
+        "tombstones gone",
+        "tombstones that stay",
+        "aborted",
+        "records that stay",
+        "bytes before",
+        "bytes after",
+    )
+    rows = tuple((kind, *(f"{number:,}" for number in row)) for kind, row in sorted(sums.items()))
+    return Section(
+        title="__consumer_offsets by kind of record (bytes uncompressed)",
+        table=Table(columns=columns, rows=rows, right=frozenset(range(1, len(columns)))),
+    )
+
+
+def _groups(found: Sequence[tuple[PartitionPlan, KeyCompaction]]) -> Section:
+    every = [(part.folder, group) for part, keys in found for group in keys.groups]
+    largest = sorted(every, key=lambda one: (-one[1].bytes_before, one[0], one[1].group))[:_MOST_GROUPS]
+    columns = ("group", "partition", "records", "records that stay", "bytes before", "bytes after")
+    rows = tuple(
+        (
+            group.group,
+            folder,
+            f"{group.records:,}",
+            f"{group.kept:,}",
+            f"{group.bytes_before:,}",
+            f"{group.bytes_after:,}",
+        )
+        for folder, group in largest
+    )
+    return Section(
+        title="Groups with most bytes (uncompressed)",
+        table=Table(columns=columns, rows=rows, right=frozenset({2, 3, 4, 5})),
     )
 
 

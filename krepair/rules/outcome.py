@@ -146,6 +146,50 @@ class TombstoneHorizon(Struct, frozen=True):
     chosen: bool
 
 
+class KindOfRecord(Struct, frozen=True, kw_only=True):
+    """What goes of one kind of record of ``__consumer_offsets``. For the reader only.
+
+    Attributes:
+        kind: name and version of its key, ``without key`` or ``unknown``.
+        records: below the bound.
+        kept: of them, those that stay.
+        superseded: that go since a later one of their key stays.
+        tombstones_dropped: last of their key, past their horizon: they go.
+        tombstones_kept: last of their key; they stay.
+        aborted: of aborted transactions; they go.
+        bytes_before: of the records, uncompressed.
+        bytes_after: of those that stay.
+    """
+
+    kind: str
+    records: int
+    kept: int
+    superseded: int
+    tombstones_dropped: int
+    tombstones_kept: int
+    aborted: int
+    bytes_before: int
+    bytes_after: int
+
+
+class GroupBytes(Struct, frozen=True, kw_only=True):
+    """What goes of one group in ``__consumer_offsets``. For the reader only.
+
+    Attributes:
+        group: its id.
+        records: of all kinds below the bound.
+        kept: of them, those that stay.
+        bytes_before: of the records, uncompressed.
+        bytes_after: of those that stay.
+    """
+
+    group: str
+    records: int
+    kept: int
+    bytes_before: int
+    bytes_after: int
+
+
 class KeyCompaction(Struct, frozen=True, kw_only=True):
     """What key compaction makes of one partition below the bound, changed segments and others together.
 
@@ -166,6 +210,8 @@ class KeyCompaction(Struct, frozen=True, kw_only=True):
         bytes_after: of them afterwards.
         scratch_bytes: what a scratch folder may have to hold during plan, apply or verify, at most.
         horizons: what each choice would do to tombstones (reader only).
+        kinds: of ``__consumer_offsets`` the same by kind of record (reader only).
+        groups: of ``__consumer_offsets`` the groups with most bytes, the largest first (reader only).
     """
 
     records: int
@@ -184,6 +230,8 @@ class KeyCompaction(Struct, frozen=True, kw_only=True):
     bytes_after: int
     scratch_bytes: int
     horizons: tuple[TombstoneHorizon, ...]
+    kinds: tuple[KindOfRecord, ...] = ()
+    groups: tuple[GroupBytes, ...] = ()
 
     @property
     def gone(self) -> int:

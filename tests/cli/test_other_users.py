@@ -121,6 +121,8 @@ def test_warm_compiles_all_that_the_verbs_call(tmp_path: Path) -> None:
         "    except SystemExit as end: assert end.code in {0, 2, 10}, (words, end.code)\n"
         "listed = {(name, str(machine.types_of(types))) for name, types in SIGNATURES}\n"
         "called = {(name, str(types)) for name, kernel in jit.KERNELS.items() for types in kernel.signatures()}\n"
+        # what one kernel calls with a number that it knows is compiled, and kept, together with it
+        "called = {(name, types) for name, types in called if 'Literal' not in types}\n"
         "assert len(called) > 10, called\n"
         "assert called <= listed, called - listed\n"
     )
@@ -147,14 +149,14 @@ def test_warm_compiles_all_that_the_verbs_call(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", script, repr(runs)], capture_output=True, text=True, check=False, cwd=ROOT
     )
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stderr
 
 
 def test_without_any_cache_the_first_run_compiles_and_works(room: Path, warmed: Path) -> None:
     log_dir = log_dir_of_nobody(room, "timeindex-ok-2.2.1")
     segment = min(log_dir.glob("*/*.log"))
     ended = as_nobody("dump", str(segment), "--batches", "--limit", "1", cache="/nonexistent")
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stderr
 
 
 def test_warm_names_the_folder_that_cannot_be_written(room: Path, warmed: Path) -> None:

@@ -20,7 +20,7 @@ from krepair.options import Engine, Options
 from krepair.plan.model import KeyCompaction, PartitionPlan, Plan, RewriteSegments
 from krepair.plan.review import review
 from krepair.rules.model import MarkerPolicy
-from tests.builders import NOW_MS
+from tests.builders import NOW_MS, LogDir, Record, data
 from tools.torture.scenes import look, visible
 
 SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "100000", "index.interval.bytes": "200"}
@@ -76,6 +76,20 @@ class Verbs:
     def purge(self, plan: Plan) -> ApplyReport:
         """``krepair purge``."""
         return purge(plan, self.given)
+
+
+def dead_cleaner(root: Path, *, segments: int = 14) -> Path:
+    """A log directory whose cleaner never ran: two partitions with the same keys in every segment, one kept by time."""
+    directory = LogDir(root)
+    for topic in ("__consumer_offsets", "changelog", "by-time"):
+        partition = directory.partition(topic)
+        for number in range(segments):
+            records = [Record(b"key-%d" % key, b"%d" % number * 50) for key in range(9)]
+            records.append(Record(b"gone", None if number % 2 else b"here"))
+            time = NOW_MS - (segments - number) * 86_400_000
+            partition.segment(data(10 * number, records, timestamp=time), mtime_ms=time)
+        partition.segment(data(10 * segments, 2))
+    return directory.write()
 
 
 LONGEST_EXPIRY_MS = 2**31 - 1

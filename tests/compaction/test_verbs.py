@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from krepair.errors import ExitCode
+from krepair.errors import ExitCode, RefusedError
+from krepair.fixes.compact_seen import loses_records
+from krepair.ops.check import check
 from krepair.ops.preview import make_preview, plan_from
 from krepair.plan.markdown import markdown
 from krepair.plan.render import plan_view
 from krepair.plan.review import review
-from tests.builders import LogDir, abort, emptied
-from tests.compaction.directories import Verbs, groups_of, keys_of, logs, options
+from tests.builders import Batch, LogDir, Record, abort, data, emptied
+from tests.compaction import twin
+from tests.compaction.directories import Verbs, dead_cleaner, groups_of, keys_of, logs, options
 from tests.compaction.test_cases import OLD, batch
 from tools.torture.scenes import look, visible
 
@@ -118,3 +124,167 @@ def test_plan_is_stale_once_what_may_be_compacted_ends_earlier(tmp_path: Path) -
     before = visible(look(log_dir))
     assert verbs.apply(plan).exit_code is ExitCode.STALE_PLAN
     assert visible(look(log_dir)) == before
+
+
+def test_check_names_keys_that_wait_only_where_the_topic_itself_says_compact(tmp_path: Path) -> None:
+    log_dir = dead_cleaner(tmp_path / "logs")
+    given = options(tmp_path, "changelog")
+    report = check([str(log_dir)], given)
+    found = {one.partition for one in report.log_dirs[0].findings if one.rule == "KR108"}
+    assert found == {"__consumer_offsets-0", "changelog-0"}
+    assert "--fix compact" in report.next_command
+    for setting in (("cleanup.policy", "compact"), ("cleanup.policy", "delete")):
+        other = options(tmp_path, "nothing", settings_given=(setting,))
+        (one,) = check([str(log_dir)], other).log_dirs
+        rules = {finding.partition for finding in one.findings if finding.rule == "KR108"}
+        assert rules == ({"__consumer_offsets-0"} if setting[1] == "compact" else set())
+
+
+@pytest.mark.parametrize(
+    ("settings", "codes"),
+    [
+        ((), {"by-time": "not-asked", "changelog": ""}),
+        ((("cleanup.policy", "compact"),), {"by-time": "not-asked", "changelog": "not-asked"}),
+    ],
+)
+def test_topic_is_compacted_only_by_its_own_configuration_even_when_it_is_named(
+    settings: tuple[tuple[str, str], ...], codes: dict[str, str], tmp_path: Path
+) -> None:
+    log_dir = dead_cleaner(tmp_path / "logs")
+    given = options(tmp_path, "changelog", settings_given=settings, topics=("by-time", "changelog"))
+    plan = Verbs(log_dir, given).plan()
+    assert {part.topic: part.code for part in plan.partitions} == codes
+    assert {part.topic for part in plan.partitions if part.changes} == {
+        topic for topic, code in codes.items() if not code
+    }
+
+
+def test_without_a_name_only_topics_that_ask_for_it_are_planned(tmp_path: Path) -> None:
+    log_dir = dead_cleaner(tmp_path / "logs")
+    plan = Verbs(log_dir, options(tmp_path, "changelog")).plan()
+    assert [part.topic for part in plan.partitions] == ["__consumer_offsets", "changelog"]
+
+
+def test_markers_and_compact_together_propose_each_partition_once(tmp_path: Path) -> None:
+    log_dir = dead_cleaner(tmp_path / "logs")
+    compact = Verbs(log_dir, options(tmp_path, "changelog")).plan()
+    given = options(
+        tmp_path, "changelog", fixes=("compact", "markers"), settings_given=(("cleanup.policy", "compact"),)
+    )
+    both = Verbs(log_dir, given).plan()
+    assert review(both) == []
+    changes = {part.topic: part.changes for part in both.partitions}
+    assert changes["__consumer_offsets"] == compact.partitions[0].changes
+    # --set hides what the topic itself says, so only markers may go there, and there are none
+    by_key = {
+        topic: [loses_records(one) for one in groups_of(part)]
+        for topic, part in zip(changes, both.partitions, strict=True)
+    }
+    assert by_key == {"__consumer_offsets": [True], "by-time": [False], "changelog": [False]}
+    assert Verbs(log_dir, given).apply(both).exit_code is ExitCode.DONE
+
+
+@pytest.mark.parametrize("damaged", [0, 3])
+def test_partition_with_damage_below_the_bound_is_left_alone_whole_with_the_position(
+    damaged: int, tmp_path: Path
+) -> None:
+    log_dir = dead_cleaner(tmp_path / "logs")
+    log = log_dir / "changelog-0" / f"{10 * damaged:020d}.log"
+    raw = bytearray(log.read_bytes())
+    raw[-1] ^= 1
+    time = log.stat().st_mtime_ns
+    log.write_bytes(raw)
+    os.utime(log, ns=(time, time))
+    parts = {part.topic: part for part in Verbs(log_dir, options(tmp_path, "changelog")).plan().partitions}
+    left = parts["changelog"]
+    assert (left.status, left.code, left.changes) == ("left alone", "damage", ())
+    assert f"{10 * damaged:020d}.log, position 0" in left.why
+    assert left.uncleanable_bytes == left.log_bytes_before
+    assert parts["__consumer_offsets"].changes
+
+
+def test_scratch_inside_of_the_log_directory_is_refused_and_beside_it_only_unasked(tmp_path: Path) -> None:
+    log_dir = small(tmp_path)
+    with pytest.raises(RefusedError, match="inside the log directory"):
+        Verbs(log_dir, options(tmp_path, scratch=str(log_dir / "t-0"))).plan()
+    with pytest.raises(RefusedError, match="no folder can be made there"):
+        Verbs(log_dir, options(tmp_path, scratch=str(tmp_path / "no-such"))).plan()
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    verbs = Verbs(log_dir, options(tmp_path, scratch=str(scratch)))
+    plan = verbs.plan()
+    assert plan == Verbs(log_dir, options(tmp_path)).plan()
+    assert verbs.apply(plan).exit_code is ExitCode.DONE
+    assert verbs.verify(plan).problems == ()
+    assert list(scratch.iterdir()) == []
+
+
+def key_of(version: int, group: bytes, rest: bytes = b"") -> bytes:
+    """A key of ``__consumer_offsets``."""
+    return struct.pack(">hh", version, len(group)) + group + rest
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+def test_plan_of_the_offsets_topic_says_what_goes_by_kind_of_record_and_by_group(
+    codec: int, tmp_path: Path
+) -> None:
+    directory = LogDir(tmp_path / "logs")
+    partition = directory.partition("__consumer_offsets", index_interval_bytes=200)
+    groups = [b"group-%d" % number for number in range(50)]
+
+    def commits(offset: int, value: bytes | None) -> Batch:
+        records = [
+            Record(key_of(1, group, b"t%d" % (number % 3)), value) for number, group in enumerate(groups)
+        ]
+        made = data(
+            offset, [*records, Record(key_of(2, groups[0]), b"members"), Record(b"x", b"y")], timestamp=OLD
+        )
+        return replace(made, raw=twin.packed(made.raw, codec)) if codec else made
+
+    partition.segment(commits(0, b"an older and longer value"), commits(52, b"old"), mtime_ms=OLD)
+    gone = data(104, [Record(key_of(1, groups[7], b"t1"), None), Record(None, b"keyless")], timestamp=OLD)
+    lost = data(106, [Record(key_of(1, groups[8], b"t2"), b"lost")], pid=7, txn=True, timestamp=OLD)
+    partition.segment(gone, lost, abort(107, pid=7, timestamp=OLD), mtime_ms=OLD)
+    partition.segment(data(108, 1))
+    directory.write()
+    plan = Verbs(tmp_path / "logs", options(tmp_path, "none")).plan()
+    assert review(plan) == []
+    keys = keys_of(plan.partitions[0])
+    found = {
+        kind.kind: (kind.records, kind.kept, kind.superseded, kind.tombstones_dropped, kind.aborted)
+        for kind in keys.kinds
+    }
+    assert found == {
+        "offset_commit (key version 1)": (102, 49, 51, 1, 1),
+        "group_metadata (key version 2)": (2, 1, 1, 0, 0),
+        "unknown": (2, 1, 1, 0, 0),
+        "without key": (1, 1, 0, 0, 0),
+    }
+    assert [(one.group, one.records, one.kept) for one in keys.groups[:3]] == [
+        ("group-0", 4, 2),
+        ("group-8", 3, 1),
+        ("group-7", 3, 0),
+    ]
+    assert len(keys.groups) == 20
+    assert all(one.bytes_after < one.bytes_before for one in keys.groups)
+    text = markdown(plan_view(plan))
+    assert "| offset\\_commit (key version 1) | 102 | 51 | 1 | 0 | 1 | 49 |" in text
+    assert "| group-7 |" in text
+
+
+def test_census_of_thousands_of_groups_grows_its_tables(tmp_path: Path) -> None:
+    directory = LogDir(tmp_path / "logs")
+    partition = directory.partition("__consumer_offsets")
+    groups = [b"a group with a name of its own and of some length %d" % number for number in range(9000)]
+    for turn in range(2):
+        for first in range(0, 9000, 3000):
+            records = [Record(key_of(1, group), b"v" * (1 + turn)) for group in groups[first : first + 3000]]
+            partition.segment(data(9000 * turn + first, records, timestamp=OLD), mtime_ms=OLD)
+    partition.segment(data(18000, 1))
+    directory.write()
+    plan = Verbs(tmp_path / "logs", options(tmp_path, "none")).plan()
+    assert review(plan) == []
+    keys = keys_of(plan.partitions[0])
+    assert [(kind.records, kind.superseded) for kind in keys.kinds] == [(18000, 9000)]
+    assert {(one.records, one.kept) for one in keys.groups} == {(2, 1)}
+    assert {one.group for one in keys.groups} < {group.decode() for group in groups}

@@ -12,6 +12,7 @@ POWER_CUT = "after-a-power-cut.md"
 RESTART = "before-a-restart.md"
 KEPT = "kept-originals.md"
 UNCLEAN = "before-an-unclean-start.md"
+DEAD = "the-cleaner-has-been-dead.md"
 
 START = ("systemctl start kafka", DONE)
 SEE = ("systemctl start kafka # see that groups load", DONE)
@@ -55,6 +56,15 @@ VERIFY_AGAIN = ("krepair verify /root/offsets.krplan # do not leave this out", D
 UNDO = ("krepair undo /root/offsets.krplan", DONE)
 PURGE = ("krepair purge /root/offsets.krplan", DONE)
 PURGE_LATER = ("krepair purge /root/offsets.krplan # hours or days later", DONE)
+
+KEYS_CHECK = ("krepair check /var/lib/kafka --config", FOUND)
+KEYS_OF_TOPICS = (
+    "krepair plan /var/lib/kafka --config /etc/kafka/server.properties "
+    "--topic-config topics.txt --fix compact"
+)
+KEYS_PLAN = (f"{KEYS_OF_TOPICS} --out", FOUND)
+KEYS_APPLY = ("krepair apply /root/keys.krplan", DONE)
+KEYS_VERIFY = ("krepair verify /root/keys.krplan --originals", DONE)
 
 STORIES = (
     Story(
@@ -214,5 +224,20 @@ STORIES = (
         "what is kept is freed without the plan file",
         KEPT,
         (("krepair purge /var/lib/kafka --plan-id", DONE),),
+    ),
+    Story(
+        "keys that nobody compacted give their disk back",
+        DEAD,
+        (KEYS_CHECK, KEYS_PLAN, KEYS_APPLY, KEYS_VERIFY, ("krepair purge /root/keys.krplan", DONE)),
+    ),
+    Story(
+        "keys are compacted with a scratch folder and put back",
+        DEAD,
+        (
+            (f"{KEYS_OF_TOPICS} --scratch", FOUND),
+            ("krepair apply /root/keys.krplan --scratch", DONE),
+            ("krepair verify /root/keys.krplan --originals --scratch", DONE),
+            ("krepair undo /root/keys.krplan", DONE),
+        ),
     ),
 )

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.brokers.serving import PASSIVE, topics_of
+from tests.compaction.directories import dead_cleaner
 from tests.fixture_dirs import unpack
 from tests.lab import client
 from tests.lab.broker import Broker, Topic
@@ -22,7 +23,17 @@ from tests.lab.jvm import java
 from tests.ops.scene import BLOAT, tree
 from tests.ops.test_tail import INTERVAL, Torn
 from tests.runbooks.page import RUNBOOKS, Shell, commands_of, follow
-from tests.runbooks.stories import KEPT, POWER_CUT, RECLAIM, RESTART, STORIES, TICKET, UNCLEAN, Story
+from tests.runbooks.stories import (
+    DEAD,
+    KEPT,
+    POWER_CUT,
+    RECLAIM,
+    RESTART,
+    STORIES,
+    TICKET,
+    UNCLEAN,
+    Story,
+)  # fmt: skip
 
 PADDED = "timeindex-padded-2.2.1"
 CONFIG_TOOL = "kafka.admin.ConfigCommand"
@@ -32,6 +43,14 @@ TOPICS_TXT = (
     "  cleanup.policy=compact sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact}\n"
     "  delete.retention.ms=1000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:delete.retention.ms=1000}\n"
     "  segment.bytes=100000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:segment.bytes=100000}\n"
+)
+
+
+KEYS_TXT = (
+    "All configs for topic changelog are:\n"
+    "  cleanup.policy=compact sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact}\n"
+    "All configs for topic by-time are:\n"
+    "  cleanup.policy=delete sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=delete}\n"
 )
 
 
@@ -51,18 +70,23 @@ def place_of(page: str, tmp_path: Path) -> Place:
         with torn.log(2).open("ab") as log:
             log.write(bytes(120))
         topics = {"t": Topic(1, {"retention.ms": "-1", "index.interval.bytes": str(INTERVAL)})}
+    elif page == DEAD:
+        log_dir, topics = dead_cleaner(tmp_path / "logs"), {}
     else:
         log_dir = unpack(PADDED if page == RESTART else BLOAT, tmp_path)
         topics = topics_of(log_dir) if page == RECLAIM else {}
     work = tmp_path / "root"
     work.mkdir()
-    (work / "topics.txt").write_text(TOPICS_TXT)
+    (work / "topics.txt").write_text(KEYS_TXT if page == DEAD else TOPICS_TXT)
+    (tmp_path / "scratch").mkdir()
     (work / "server.properties").write_text(f"broker.id=0\nlog.dirs={log_dir}\n")
     names = {
         "/var/lib/kafka": str(log_dir),
         "/etc/kafka/server.properties": str(work / "server.properties"),
         "/root/offsets.krplan": str(work / "offsets.krplan"),
         "/root/preview.krplan": str(work / "preview.krplan"),
+        "/root/keys.krplan": str(work / "keys.krplan"),
+        "/mnt/scratch": str(tmp_path / "scratch"),
         "/root/17.krplan": str(work / "17.krplan"),
         "/root/freeing.krplan": str(work / "freeing.krplan"),
         "/root/copies.krplan": str(work / "copies.krplan"),
@@ -140,6 +164,18 @@ def assert_agreed(place: Place, before: object) -> None:
     assert tree(place.log_dir) == before
 
 
+def assert_compacted(place: Place, before: object) -> None:
+    assert "KR108" in place.shell.output("krepair check")
+    assert not list(place.log_dir.rglob("krepair~*"))
+    for topic, segments in (("__consumer_offsets", 2), ("changelog", 2), ("by-time", 15)):
+        assert len(list((place.log_dir / f"{topic}-0").glob("*.log"))) == segments
+
+
+def assert_compacted_and_given_back(place: Place, before: object) -> None:
+    assert tree(place.log_dir) == before
+    assert list((place.shell.folder.parent / "scratch").iterdir()) == []
+
+
 SHOWN = {
     "a plan is agreed on beside the broker, and made after the stop": assert_agreed,
     "a disk is reclaimed in pieces": assert_freed,
@@ -152,6 +188,8 @@ SHOWN = {
     "indexes with a tail of zeros are mended": assert_trimmed,
     "what is kept is listed and put back without the plan file": assert_given_back,
     "what is kept is freed without the plan file": assert_freed,
+    "keys that nobody compacted give their disk back": assert_compacted,
+    "keys are compacted with a scratch folder and put back": assert_compacted_and_given_back,
 }
 
 

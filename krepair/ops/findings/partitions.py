@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from krepair.checks.catalogue import Finding
+from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.gates import NEVER_TOUCHED
 from krepair.fixes.markers import left_alone
 from krepair.fixes.survey import Survey
 from krepair.logdir.holder import Holder
 from krepair.logdir.values import LogDir, Partition, Special
-from krepair.ops.findings.trouble import cleaner_stands_still, mtimes_look_copied
+from krepair.ops.findings.trouble import mtimes_look_copied
 from krepair.rules.model import LeftAlone
 
 
