@@ -27,13 +27,8 @@ _MAGIC, _LENGTH, _ATTRIBUTES, _DELTA = (
     _H["attributes"],
     _H["last_offset_delta"],
 )
-_BASE_TIME, _MAX_TIME, _PRODUCER, _COUNT, _CRC = (
-    _H["base_timestamp"],
-    _H["max_timestamp"],
-    _H["producer_id"],
-    _H["record_count"],
-    _H["crc"],
-)
+_BASE_TIME, _MAX_TIME = _H["base_timestamp"], _H["max_timestamp"]
+_PRODUCER, _COUNT = _H["producer_id"], _H["record_count"]
 _EPOCH: Final = _H["partition_leader_epoch"]
 _OLD_ATTRIBUTES: Final = message_set.HEADER_V0.place("attributes")
 _OLD_TIME: Final = message_set.HEADER_V1.place("timestamp")
@@ -224,7 +219,7 @@ def judge_rows(table: Any) -> Any:
 
 
 @kernel
-def _number(buf: Any, at: Any, end: Any) -> Any:
+def number_at(buf: Any, at: Any, end: Any) -> Any:
     """(zig-zag number, place after it); the place is past the end if it does not end in time."""
     value, shift = np.uint64(0), np.uint64(0)
     while at < end:
@@ -241,7 +236,7 @@ def _number(buf: Any, at: Any, end: Any) -> Any:
 
 @inlined
 def _short(buf: Any, at: Any, end: Any) -> Any:
-    """As ``_number``; nearly all are of one or two bytes."""
+    """As ``number_at``; nearly all are of one or two bytes."""
     one = np.int64(byte_at(buf, at)) if at < end else np.int64(128)
     two = np.int64(byte_at(buf, at + 1)) if at + 1 < end else np.int64(128)
     value, after = np.int64(0), np.int64(0)
@@ -251,7 +246,7 @@ def _short(buf: Any, at: Any, end: Any) -> Any:
         raw = (one & 127) | (two << 7)
         value, after = (raw >> 1) ^ -(raw & 1), np.int64(at + 2)
     else:
-        value, after = _number(buf, at, end)
+        value, after = number_at(buf, at, end)
     return value, after
 
 
@@ -702,82 +697,3 @@ def check_packed(
             return HEADER_CHANGED, row
         row += 1
     return DONE, row
-
-
-@inlined
-def _producer_slot(producers: Any, producer_id: Any) -> Any:
-    mask = producers.shape[0] - 1
-    slot = np.int64((np.uint64(producer_id) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20)) & mask
-    while producers[slot, 0] >= 0 and producers[slot, 0] != producer_id:
-        slot = (slot + 1) & mask
-    return slot
-
-
-@kernel
-def enter_producers(old: Any, producers: Any) -> None:
-    """Enter known producers into a larger table."""
-    for row in range(old.shape[0]):
-        if old[row, 0] >= 0:
-            slot = _producer_slot(producers, old[row, 0])
-            producers[slot, :] = old[row, :]
-
-
-@kernel
-def abort_ranges(
-    buf: Any, filled: Any, position: Any, file_size: Any, producers: Any, out: Any, state: Any
-) -> Any:
-    """Note the aborted transactions of batches whose headers lie in a window.
-
-    Args:
-        buf: uint8[W].
-        filled: bytes of it that are valid.
-        position: of place 0 in the file.
-        file_size: of the file.
-        producers: int64[2**k, 3] (producer id or -1, offset of its last marker or -1, whether it has data since).
-        out: int64[N, 3], out: (producer id, offset of the marker before, offset of the abort marker).
-        state: int64[3]: place of the next batch, ranges so far, producers so far.
-
-    Returns:
-        0 at the end of the window, 1 when ``producers`` or ``out`` is full, 2 where there is no batch.
-    """
-    while position + state[0] < file_size:
-        place = np.int64(state[0])
-        if place + 17 > filled:
-            return 0
-        size = be32(buf, place + _LENGTH) + OVERHEAD
-        magic = byte_at(buf, place + _MAGIC)
-        if magic > 2 or size < _V0_SIZE or position + place + size > file_size:
-            return 2
-        if magic < 2:
-            state[0] += size
-            continue
-        if place + min(size, HEADER + 32) > filled:
-            return 0
-        producer_id = be64(buf, place + _PRODUCER)
-        attributes = be16(buf, place + _ATTRIBUTES)
-        if producer_id >= 0 and attributes & TRANSACTIONAL != 0:
-            if state[1] >= out.shape[0] or 2 * state[2] >= producers.shape[0]:
-                return 1
-            slot = _producer_slot(producers, producer_id)
-            if producers[slot, 0] < 0:
-                producers[slot, 0], producers[slot, 1], producers[slot, 2] = producer_id, -1, 0
-                state[2] += 1
-            if attributes & CONTROL == 0:
-                producers[slot, 2] = 1
-            elif be32(buf, place + _COUNT) > 0:
-                at = np.int64(place + HEADER)
-                end = min(place + size, filled)
-                _, at = _number(buf, at, end)
-                _, at = _number(buf, at + 1, end)
-                _, at = _number(buf, at, end)
-                _, at = _number(buf, at, end)
-                kind = be16(buf, at + 2) if at + 4 <= end else -1
-                if kind == 0 or kind == 1:  # noqa: PLR1714
-                    offset = be64(buf, place)
-                    if kind == 0 and producers[slot, 2] != 0:
-                        row = state[1]
-                        out[row, 0], out[row, 1], out[row, 2] = producer_id, producers[slot, 1], offset
-                        state[1] += 1
-                    producers[slot, 1], producers[slot, 2] = offset, 0
-        state[0] += size
-    return 0

@@ -16,19 +16,40 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from msgspec import Struct
 
 from krepair.durable.scratch import write_scratch
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, compression, message_set
 from krepair.formats.damage import Damage
 from krepair.kernels import check_compacted as v
+from krepair.kernels.check_aborted import abort_ranges, enter_producers
 from krepair.kernels.scan import Bytes, Int64s, ReadInto
 from krepair.logdir.reading import opened_for_reading, why
 from krepair.pipeline.byte_stream import StoredBytes
-from krepair.pipeline.items import FailureKind, Place
+from krepair.pipeline.compaction_check_items import (
+    AbortsItem,
+    AbortsResult,
+    CheckedRows,
+    CheckedSource,
+    CheckItem,
+    CheckJoinItem,
+    CheckJoinResult,
+    CheckResult,
+)
+from krepair.pipeline.items import Place
 from krepair.pipeline.place import reached
 from krepair.pipeline.regenerate import read_into_from
+
+__all__ = [
+    "AbortsItem",
+    "AbortsResult",
+    "CheckItem",
+    "CheckJoinItem",
+    "CheckJoinResult",
+    "CheckResult",
+    "CheckedRows",
+    "CheckedSource",
+]
 
 WINDOW_BYTES: Final = 1 << 20
 _SLACK: Final = 16
@@ -41,142 +62,6 @@ PARTS: Final = 256
 _PART_SHIFT: Final = np.uint64(53)  # hashes have 61 bits
 NEEDS_SCRATCH: Final = "more keys than fit into memory: a scratch folder is needed"
 Rows = np.ndarray[Any, np.dtype[np.uint64]]
-
-
-class CheckedSource(Struct, frozen=True, kw_only=True):
-    """One source of a group.
-
-    Attributes:
-        base_offset: of the segment.
-        path: absolute path of its ``.log``, where it is now.
-        size: bytes of it.
-        horizon_passed: whether tombstones without a stamp may go.
-        forced: offset of a record that stays as the last of its group, -1 none.
-    """
-
-    base_offset: int
-    path: str
-    size: int
-    horizon_passed: bool
-    forced: int = -1
-
-
-class AbortsItem(Struct, frozen=True, kw_only=True):
-    """Find the aborted transactions of a partition.
-
-    Attributes:
-        place: where.
-        logs: (absolute path, bytes of valid batches) of all segments, ascending.
-    """
-
-    place: Place
-    logs: tuple[tuple[str, int], ...]
-
-
-class AbortsResult(Struct, frozen=True, kw_only=True):
-    """The aborted transactions.
-
-    Attributes:
-        failure: kind of failure, empty if there is none.
-        why: of a failure.
-        ranges: int64[N, 3] (producer id, offset of its marker before, offset of the abort marker), ascending.
-    """
-
-    failure: FailureKind = ""
-    why: str = ""
-    ranges: bytes = b""
-
-
-class CheckItem(Struct, frozen=True, kw_only=True):
-    """Hold one new segment against its sources.
-
-    Attributes:
-        place: where.
-        sources: of the group, ascending.
-        result: absolute path of the new ``.log``; of a segment that does not change its own.
-        now_ms: the clock for stamps.
-        ranges: see ``AbortsResult``.
-        ranges_known: whether they were looked for; if not, a batch of a transaction ends the work at once.
-        points: 16 bytes, drawn for this verification.
-        rows_inline: the result holds at most so many rows.
-        scratch: path of the scratch folder, empty if there is none.
-    """
-
-    place: Place
-    sources: tuple[CheckedSource, ...]
-    result: str
-    now_ms: int
-    ranges: bytes
-    points: bytes
-    rows_inline: int
-    scratch: str
-    ranges_known: bool = True
-
-
-class CheckedRows(Struct, frozen=True, kw_only=True):
-    """Rows of one table, sorted by part: int64[PARTS + 1] rows before each, then uint64[N, ROW_WORDS].
-
-    Attributes:
-        path: in the scratch folder; empty: ``data`` holds them.
-        data: the same bytes.
-    """
-
-    path: str = ""
-    data: bytes = b""
-
-
-class CheckResult(Struct, frozen=True, kw_only=True):
-    """What holding a group against its sources came to.
-
-    Attributes:
-        failure: kind of failure, empty if nothing is wrong so far.
-        why: file, position, what was expected.
-        rows: for the join.
-        records: of the sources.
-        kept: of the result.
-        forced: records that stay only as the last of their group.
-        asks_ranges: there is a transaction, so it is to be done again with the ranges.
-    """
-
-    failure: FailureKind = ""
-    why: str = ""
-    asks_ranges: bool = False
-    rows: tuple[CheckedRows, ...] = ()
-    records: int = 0
-    kept: int = 0
-    forced: int = 0
-
-
-class CheckJoinItem(Struct, frozen=True, kw_only=True):
-    """Judge the keys of some parts of a partition.
-
-    Attributes:
-        place: where, for the host.
-        rows: of all its groups.
-        first: part.
-        after: the last of them.
-        count: rows in them.
-    """
-
-    place: Place
-    rows: tuple[CheckedRows, ...]
-    first: int
-    after: int
-    count: int
-
-
-class CheckJoinResult(Struct, frozen=True, kw_only=True):
-    """What the keys came to.
-
-    Attributes:
-        failure: kind of failure, empty if all is right.
-        why: offset and what is wrong.
-        keys: distinct ones.
-    """
-
-    failure: FailureKind = ""
-    why: str = ""
-    keys: int = 0
 
 
 # -- aborted transactions ---------------------------------------------------------------------------
@@ -200,12 +85,12 @@ def find_abort_ranges(item: AbortsItem) -> AbortsResult:
                     state = np.array([0, 0, known], np.int64)
                     status = 1
                     while status == 1:
-                        status = v.abort_ranges(window, filled, position, size, producers, out, state)
+                        status = abort_ranges(window, filled, position, size, producers, out, state)
                         found.append(out[: state[1]].copy())
                         state[1] = 0
                         if 2 * state[2] >= len(producers):
                             larger: Int64s = np.full((len(producers) * 4, 3), -1, np.int64)
-                            v.enter_producers(producers, larger)
+                            enter_producers(producers, larger)
                             producers = larger
                     known = int(state[2])
                     if status == 2 or state[0] == 0:
