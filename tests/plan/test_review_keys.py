@@ -106,7 +106,7 @@ def test_plan_without_compact_is_written_as_before_there_was_one(plan: Plan) -> 
         {"forced": ((0, 1),)},
         {"forced": ((5, 5), (0, 1))},
     ],
-    ids=str,
+    ids=lambda value: str(sorted(value)),
 )
 def test_figure_of_keys_that_does_not_follow_from_the_groups_is_refused(
     plan: Plan, fields: dict[str, Any]
