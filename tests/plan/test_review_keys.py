@@ -106,7 +106,7 @@ def test_plan_without_compact_is_written_as_before_there_was_one(plan: Plan) -> 
         {"forced": ((0, 1),)},
         {"forced": ((5, 5), (0, 1))},
     ],
-    ids=lambda value: str(sorted(value)),
+    ids=str,
 )
 def test_figure_of_keys_that_does_not_follow_from_the_groups_is_refused(
     plan: Plan, fields: dict[str, Any]
@@ -127,7 +127,7 @@ def test_figure_of_keys_that_does_not_follow_from_the_groups_is_refused(
         ({"forced": -2}, {}, {"RV32"}),
         ({}, {"drop_unstamped": False}, {"RV26"}),
     ],
-    ids=str,
+    ids=lambda value: str(sorted(value)),
 )
 def test_source_whose_keys_do_not_add_up_is_refused(
     plan: Plan, of_keys: dict[str, Any], fields: dict[str, Any], found: set[str]
