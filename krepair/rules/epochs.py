@@ -422,15 +422,23 @@ def _start(decision: EpochDecision) -> int:
 
 def _add_from_log(rises: Sequence[Rise], log: LogEpochs, history: _History, *, with_zero: bool) -> None:
     """The epochs that the log shows and no line has."""
-    for rise in rises:
-        epoch, start = rise.epoch, rise.first_offset
-        if history.has(epoch):
-            continue
-        if epoch == 0 and not with_zero:
-            history.gone.append(EpochDecision(EpochReason.EPOCH_ZERO, epoch, None, start, None))
-        elif history.takes(
-            epoch, start
-        ):  # else a line speaks against it that a compacted log does not overrule
-            late = log.compacted and not rise.exact and start > log.start
-            reason = EpochReason.LOG_LATE if late else EpochReason.LOG
-            history.assign(EpochDecision(reason, epoch, None, start, start))
+    left = [rise for rise in rises if not history.has(rise.epoch)]
+    if left and left[0].epoch == 0 and not with_zero:
+        zero = left.pop(0)
+        history.gone.append(EpochDecision(EpochReason.EPOCH_ZERO, 0, None, zero.first_offset, None))
+    added = True
+    while added:  # an epoch that is put in may take the place of the line that spoke against others
+        before = len(left)
+        left = [rise for rise in left if not _added(rise, log, history)]
+        added = len(left) < before
+
+
+def _added(rise: Rise, log: LogEpochs, history: _History) -> bool:
+    """Whether an epoch is put in; else a line speaks against it that a compacted log does not overrule."""
+    epoch, start = rise.epoch, rise.first_offset
+    if not history.takes(epoch, start):
+        return False
+    late = log.compacted and not rise.exact and start > log.start
+    reason = EpochReason.LOG_LATE if late else EpochReason.LOG
+    history.assign(EpochDecision(reason, epoch, None, start, start))
+    return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from krepair.formats.checkpoint import EpochEntry, decode_epochs, encode_epochs
@@ -202,6 +202,11 @@ VERSIONS = st.sampled_from([None, V2_2, V2_7])
 
 
 @given(FILES, logs(), VERSIONS)
+@example(
+    b"\n\n0 19\n",
+    LogEpochs((Rise(0, 0, -1), Rise(1, 6, 2), Rise(2, 19, 15)), 19, start=0, end=20, compacted=True),
+    None,
+)
 def test_whatever_is_merged_loads_and_merged_again_is_the_same(
     data: bytes | None, log: LogEpochs, version: tuple[int, int, int] | None
 ) -> None:
