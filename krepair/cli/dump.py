@@ -70,7 +70,7 @@ def dump(
     """
     from krepair.ops import dump as ops
 
-    lowest, highest = ops.parse_offsets(offsets) if offsets is not None else (0, 2**63 - 1)
+    lowest, highest = ops.parse_offsets(offsets) if offsets is not None else (-(2**63), 2**63 - 1)
     run = ops.Dump(
         files,
         ops.DumpOptions(

@@ -28,6 +28,7 @@ from krepair.pipeline.dump_entries import EntryDump, read_text, text_file
 from krepair.pipeline.dump_log import LogDump, WantedLines
 from krepair.pipeline.dump_record import AUTO, DEFAULT_CUT, FORMS, RecordLines
 from krepair.pipeline.dump_style import FORMAT_VERSION, Style, Word
+from krepair.pipeline.log_walk import LOWEST_OFFSET
 from krepair.pipeline.regenerate import read_into_from
 
 DECODERS: Final[dict[str, RecordTable]] = {
@@ -64,7 +65,7 @@ class DumpOptions:
     batches: bool = False
     records: bool = False
     as_json: bool = False
-    lowest: int = 0
+    lowest: int = LOWEST_OFFSET
     highest: int = _MOST_OFFSET
     grep: str = ""
     limit: int | None = None

@@ -31,6 +31,8 @@ WINDOW_BYTES: Final = 1 << 20
 _BATCH_ROWS: Final = 1 << 13
 _RECORD_ROWS: Final = 1 << 14
 _SLACK: Final = 64
+LOWEST_OFFSET: Final = -(2**63)
+"""A damaged base offset may be negative: a batch with one is shown like any other."""
 _HIGHEST_OFFSET: Final = 2**63 - 1
 _LEAST: Final = (OLD_MIN_LENGTH_V0, OLD_MIN_LENGTH_V1, MIN_LENGTH)
 
@@ -57,7 +59,7 @@ class Wanted:
     style: Style
     batches: bool = True
     records: bool = True
-    lowest: int = 0
+    lowest: int = LOWEST_OFFSET
     highest: int = _HIGHEST_OFFSET
     left: int = 2**62
     cut: int = DEFAULT_CUT

@@ -377,7 +377,6 @@ def test_no_space_refuses_the_group_and_skips_the_rest(tmp_path: Path) -> None:
         name(300),
         name(200, ".timeindex"),
         name(300, ".snapshot"),
-        name(600),
         name(600, ".log.swap"),
         name(700),
     ],

@@ -115,6 +115,14 @@ def test_damage_anywhere_is_shown_and_the_walk_goes_on(
     assert wanting.damages == len(of_type(lines, "damage"))
 
 
+def test_batch_with_a_negative_base_offset_is_shown() -> None:
+    raw = bytearray(batch(0, some(2)) + batch(2, some(1)))
+    raw[0] = 0x80
+    lines = dumped(bytes(raw))
+    assert_covers(lines, len(raw))
+    assert [line["base_offset"] for line in of_type(lines, "batch")] == [-(2**63), 2]
+
+
 def test_records_behind_damage_in_the_middle_are_shown() -> None:
     parts = [batch(n * 3, some(3)) for n in range(5)]
     broken = bytearray(b"".join(parts))

@@ -25,6 +25,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from krepair.logdir.view import read_log_dir
+from krepair.ops.order import active_segments
 from krepair.ops.plan import make_plan
 from krepair.options import Engine, Options
 from krepair.plan import planfile
@@ -310,8 +312,11 @@ def _moved(plan: Plan, path: str, inodes: dict[str, int]) -> Plan:
         msgspec.structs.replace(one, files=files(f"{one.folder}/", one.files)) for one in plan.partitions
     )
     root = plan.root and msgspec.structs.replace(plan.root, files=files("", plan.root.files))
+    commit = plan.commit
+    if commit.looked_at is not msgspec.UNSET:
+        commit = msgspec.structs.replace(commit, looked_at=active_segments(read_log_dir(path)))
     return msgspec.structs.replace(
-        plan, log_dir=path, log_dir_inode=inodes["."], partitions=partitions, root=root
+        plan, log_dir=path, log_dir_inode=inodes["."], partitions=partitions, root=root, commit=commit
     )
 
 
