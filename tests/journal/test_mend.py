@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -457,6 +458,8 @@ def test_log_that_is_gone_is_neither_mended_nor_back(torn: Torn) -> None:
 def test_without_a_journal_the_disk_tells_what_became_of_it(torn: Torn) -> None:
     assert torn.status() is ChangeState.PLANNED
     MENDS.go_on(torn.folder(), torn.begin())
+    assert torn.status() is ChangeState.UNKNOWN, "what is kept was not purged"
+    shutil.rmtree(torn.folder().at(torn.folder().names.keep()))
     assert torn.status() is ChangeState.PURGED
     found = (torn.path / LOG).stat()
     put(torn.path / LOG, b"x" * found.st_size, 2_000)

@@ -141,6 +141,13 @@ class MendLogs(Action[MendLog, LogIntent]):
         found, original = folder.state(intent.original.name), intent.original
         return found is not None and (found.inode, found.size) == (original.inode, original.size)
 
+    def is_given_back(self, folder: PartitionFolder, intent: LogIntent, kept: str) -> bool:
+        """Of the bytes that were cut: whether the log holds them, where it held them."""
+        if intent.replacement is not None or kept != intent.original.name + CUT:
+            return False
+        size = intent.original.size - intent.size_after
+        return _digest(folder, intent.original.name, intent.size_after, size) == intent.digest_removed
+
     def check_undo(self, folder: PartitionFolder, intent: LogIntent, state: str) -> None:
         """Checks that a log that is done is as apply left it."""
         if state == "committed":
@@ -363,6 +370,8 @@ def put_log_back(folder: PartitionFolder, intent: LogIntent, *, was_mended: bool
     originals = [intent.original.name, *(companion.replacement.name for companion in intent.companions)]
     for name in [*originals, intent.original.name + CUT]:
         _remove(folder, folder.names.keep(name))
+    # A removal that is lost after the last record would leave bytes of which no record says whose they are.
+    folder.disk.sync_dir(folder.at(folder.names.keep()))
     for name in [*originals, intent.original.name + CUT, *(f"{name}.front" for name in originals)]:
         _remove(folder, folder.names.out(name))
 
