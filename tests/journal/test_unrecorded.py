@@ -172,3 +172,14 @@ def test_kept_file_of_a_change_that_is_recorded_tells_nothing(memory_dir: Path) 
     assert is_all_recorded(scene.folder(), journal_of(scene))
     (scene.path / PRIVATE / "keep" / name(600)).write_bytes(b"another")
     assert not is_all_recorded(scene.folder(), journal_of(scene))
+
+
+def test_snapshot_that_is_back_tells_of_an_undo_whose_record_is_lost(memory_dir: Path) -> None:
+    scene = Scene(memory_dir / "logs", index_change=False)
+    scene.apply(P1)
+    (scene.path / name(200, ".snapshot")).hardlink_to(scene.path / PRIVATE / "keep" / name(200, ".snapshot"))
+    first, *_ = scene.apply(P1)
+    assert isinstance(first, Failed)
+    assert "an undo was begun and has to end first" in first.why
+    assert not any(isinstance(outcome, Failed) for outcome in scene.undo(P1))
+    assert scene.now() == scene.before
