@@ -46,6 +46,9 @@ NOT_MISSED: dict[str, str] = {
     "journal/actions/aside.py set_aside: disk.sync_dir(folder.path) [partition folder]": _FOR_BROKERS,
     "journal/actions/aside.py put_segment_back: disk.sync_dir(folder.at(names.keep())) [keep]": _FOR_BROKERS,
     f"{_MEND} put_log_back: folder.disk.sync_dir(folder.at(folder.names.keep())) [keep]": _FOR_BROKERS,
+    f"{_MEND} put_log_back: folder.disk.sync_dir(folder.path) [partition folder]": (
+        "indexes come back by renames out of keep/, which is synced too; the removal of one that was not there needs it"
+    ),
     "journal/actions/replace.py ReplaceFiles.undo_all: folder.disk.sync_dir(folder.at(folder.names.keep())) [keep]": (
         _FOR_BROKERS
     ),
