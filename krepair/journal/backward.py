@@ -15,9 +15,10 @@ from krepair.errors import (
 from krepair.formats.filenames import FileState, parse_file_name
 from krepair.journal.actions.table import action_of
 from krepair.journal.outcome import Failed, Outcome, Skipped, Undone, failed
-from krepair.journal.purge import check_nothing_kept, remove_private_folder
+from krepair.journal.purge import remove_private_folder
 from krepair.journal.record import Done, Intent
 from krepair.journal.run import Run, in_batches
+from krepair.journal.unrecorded import check_nothing_kept
 from krepair.plan.model import Change
 
 _APPLIED = frozenset({"committing", "committed", "undoing", "freed"})
@@ -99,7 +100,7 @@ class Backward(Run):
             return []
         try:
             self.guards.hold()
-            check_nothing_kept(self.folder)
+            check_nothing_kept(self.folder, self.journal)
             self._check_no_swap_of_ours()
             if self.guards.copies is not None:
                 self.guards.copies.remove(self.folder)

@@ -146,7 +146,7 @@ class Forward(Run):
         intent = self.journal.intents[change_id]
         try:
             action = action_of(intent)
-            if action.is_committed(self.folder, intent) or not action.is_back(self.folder, intent):
+            if not action.is_back(self.folder, intent):
                 return Committed(change_id)
         except (KrepairError, OSError) as error:
             return failed(change_id, error, rolled_back=True)

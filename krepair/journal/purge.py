@@ -18,6 +18,7 @@ from krepair.errors import RefusedError, StalePlanError
 from krepair.journal.copies import Copies
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import JOURNAL_NAME, Journal
+from krepair.journal.unrecorded import check_all_recorded, check_nothing_kept
 
 _APPLIED = frozenset({"committed", "freed"})
 
@@ -29,8 +30,8 @@ def purge_partition(folder: PartitionFolder, copies: Copies | None = None) -> in
         Bytes of the files that went (a hard link to a file that lives on counts as nothing).
 
     Raises:
-        RefusedError: a change is half done, or the fence is up: apply or undo has to end first; or the folder of the
-            copies is not there.
+        RefusedError: a change is half done, or the fence is up: apply or undo has to end first; or the journal has lost
+            a record, see ``check_all_recorded``; or the folder of the copies is not there.
         OSError: a call failed; run it again.
     """
     if not folder.tree.is_folder(folder.private):
@@ -40,7 +41,7 @@ def purge_partition(folder: PartitionFolder, copies: Copies | None = None) -> in
     journal.settle()
     committed = tuple(change for change, state in journal.states.items() if state in _APPLIED)
     if not committed and journal.purging is None:
-        check_nothing_kept(folder)
+        check_nothing_kept(folder, journal)
     if committed and journal.purging is None:
         journal.begin_purge(committed)
     freed = copies.remove(folder) if copies is not None else 0
@@ -59,7 +60,7 @@ def drop_finished(folder: PartitionFolder) -> None:
         left = [change for change, state in journal.states.items() if state != "freed"]
         if left:
             raise RefusedError(f"{left[0]}: is not freed")
-        check_nothing_kept(folder)
+        check_nothing_kept(folder, journal)
     remove_private_folder(folder)
 
 
@@ -91,6 +92,7 @@ def _check_finished(folder: PartitionFolder, journal: Journal) -> None:
             f"{half_done[0]}: is half done; nothing is purged of the whole plan", next_command=command
         )
     _check_no_fence(folder)
+    check_all_recorded(folder, journal)
 
 
 def _check_no_fence(folder: PartitionFolder) -> None:
@@ -99,29 +101,6 @@ def _check_no_fence(folder: PartitionFolder) -> None:
             f"{folder.private}/fence: the fence is still up; nothing is purged",
             next_command="krepair apply PLAN",
         )
-
-
-def check_nothing_kept(folder: PartitionFolder) -> None:
-    """Checks that no original would go with the private sub-folder: each kept file is also in its place.
-
-    To be asked wherever the journal says that nothing is applied. Its last record may have been damaged on the disk,
-    and looks then like one that was torn by a crash and never happened.
-
-    Raises:
-        RefusedError: a kept file is not in its place; the message names it.
-        OSError: something could not be looked at.
-    """
-    keep = folder.names.keep()
-    if not folder.tree.is_folder(folder.at(keep)):
-        return
-    for name in folder.tree.names(folder.at(keep)):
-        kept, here = folder.state(f"{keep}/{name}"), folder.state(name)
-        if kept is not None and (here is None or here.inode != kept.inode):
-            raise RefusedError(
-                f"{folder.at(keep)}/{name}: is kept and not in its place, but the journal has no record of a change; "
-                "the journal may be damaged, and nothing is removed",
-                next_command=f"krepair check {folder.log_dir}",
-            )
 
 
 def remove_private_folder(folder: PartitionFolder) -> int:

@@ -336,6 +336,8 @@ class Journal:
         self._whole = b""
         self._torn = False
         self._read()
+        self.is_torn = self._torn
+        """Whether it ended, when it was read, in a record that is not whole."""
 
     def _read(self) -> None:
         data = self._disk.tree.read(self.path, MOST_BYTES + 1)

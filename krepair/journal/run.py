@@ -14,6 +14,7 @@ from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
 from krepair.journal.outcome import Failed, Outcome, Skipped, Undone, failed
 from krepair.journal.record import Done, Freed, Intent, Journal, Order, UndoIntent
+from krepair.journal.unrecorded import check_all_recorded
 from krepair.plan.model import Change, Commit, PartitionPlan
 
 
@@ -83,6 +84,7 @@ class Run:
                     next_command="krepair purge PLAN",
                 )
             if folder.tree.is_folder(folder.private):
+                check_all_recorded(folder, self.journal, self.ground.planned)
                 self.journal.settle()
                 folder.sync_all()
         except (KrepairError, OSError) as error:

@@ -10,6 +10,7 @@ from krepair.journal.actions.action import Found, StagedGroup
 from krepair.journal.actions.table import action_for, action_of
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import Journal
+from krepair.journal.unrecorded import is_all_recorded
 from krepair.plan.model import Change, FileFingerprint, PartitionPlan
 
 
@@ -71,7 +72,7 @@ def status_in(folder: PartitionFolder, partition: PartitionPlan) -> dict[str, Ch
     for change in partition.changes:
         state = journal.states.get(change.change_id)
         if state is None:
-            states[change.change_id] = _without_journal(folder, planned, change)
+            states[change.change_id] = _without_journal(folder, journal, planned, change)
         elif journal.purging is not None and state in {"committed", "freed"}:
             states[change.change_id] = ChangeState.PURGED
         else:
@@ -80,10 +81,11 @@ def status_in(folder: PartitionFolder, partition: PartitionPlan) -> dict[str, Ch
 
 
 def _without_journal(
-    folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: Change
+    folder: PartitionFolder, journal: Journal, planned: Mapping[str, FileFingerprint], change: Change
 ) -> ChangeState:
     action = action_for(change)
     found = Found(planned, {name: folder.state(name) for name in action.told_by(change)})
     if action.is_planned(folder, change, found):
         return ChangeState.PLANNED
-    return ChangeState.PURGED if action.is_made(folder, change, found) else ChangeState.UNKNOWN
+    purged = action.is_made(folder, change, found) and is_all_recorded(folder, journal)
+    return ChangeState.PURGED if purged else ChangeState.UNKNOWN

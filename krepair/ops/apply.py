@@ -30,10 +30,12 @@ from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
 from krepair.journal.outcome import Committed, Failed, Outcome, Undone
 from krepair.journal.plan_copy import PlanKeeper
-from krepair.journal.purge import check_nothing_kept, drop_finished, remove_private_folder
+from krepair.journal.purge import drop_finished, remove_private_folder
+from krepair.journal.record import Journal
 from krepair.journal.runner import commit_partition, finish_partition
 from krepair.journal.safe_points import SafePoints, signals_wait
 from krepair.journal.status import ChangeState, staged_groups, status_in
+from krepair.journal.unrecorded import check_nothing_kept
 from krepair.logdir.config import load_settings
 from krepair.logdir.lock import Lock, hold_lock
 from krepair.logdir.space import read_space
@@ -470,11 +472,14 @@ class _Apply:
 
     def _drop_stage(self, staging: Staging) -> None:
         """What was staged for a target that is refused goes again, unless the journal holds something."""
+        folder = staging.folder
         try:
-            states = status_in(staging.folder, staging.plan).values()
+            states = status_in(folder, staging.plan).values()
             if all(state in {ChangeState.PLANNED, ChangeState.UNDONE} for state in states):
-                check_nothing_kept(staging.folder)
-                remove_private_folder(staging.folder)
+                check_nothing_kept(
+                    folder, Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
+                )
+                remove_private_folder(folder)
         except (OSError, KrepairError):
             return  # the next apply or undo removes it
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -193,7 +194,9 @@ def test_stopped_at_every_call_it_goes_on_or_comes_back(memory_dir: Path, method
             )
         folder = torn.folder()
         assert MENDS.is_committed(folder, intent) == (log == torn.after)
-        assert MENDS.is_back(folder, intent) == (log != torn.after)
+        # The front beside the new log is a state of both ways; of a change that is done it tells of an undo.
+        front = method == "excise" and index == NEW[INDEX][:FRONT]
+        assert MENDS.is_back(folder, intent) == (log != torn.after or front)
         assert MENDS.can_go_on(folder, intent)
         if after == "go on":
             MENDS.go_on(folder, intent)
@@ -457,6 +460,8 @@ def test_log_that_is_gone_is_neither_mended_nor_back(torn: Torn) -> None:
 def test_without_a_journal_the_disk_tells_what_became_of_it(torn: Torn) -> None:
     assert torn.status() is ChangeState.PLANNED
     MENDS.go_on(torn.folder(), torn.begin())
+    assert torn.status() is ChangeState.UNKNOWN, "what is kept was not purged"
+    shutil.rmtree(torn.folder().at(torn.folder().names.keep()))
     assert torn.status() is ChangeState.PURGED
     found = (torn.path / LOG).stat()
     put(torn.path / LOG, b"x" * found.st_size, 2_000)
@@ -464,3 +469,22 @@ def test_without_a_journal_the_disk_tells_what_became_of_it(torn: Torn) -> None:
     (torn.path / LOG).unlink()
     assert torn.status() is ChangeState.UNKNOWN
     assert ChangeState.UNKNOWN.value == "unknown"
+
+
+def test_undo_whose_record_is_lost_is_told_by_its_first_steps(torn: Torn) -> None:
+    intent, folder = torn.begin(), torn.folder()
+    MENDS.go_on(folder, intent)
+    assert not MENDS.is_back(folder, intent)
+    if torn.method == "cut":
+        with (torn.path / LOG).open("ab") as file:
+            file.write(BAD[:10])
+        assert MENDS.is_back(folder, intent)
+        with (torn.path / LOG).open("ab") as file:
+            file.write(b"by a broker")
+    else:
+        made = (torn.path / INDEX).stat()
+        (torn.path / INDEX).write_bytes(NEW[INDEX][:FRONT])
+        os.utime(torn.path / INDEX, ns=(made.st_mtime_ns, made.st_mtime_ns))
+        assert MENDS.is_back(folder, intent)
+        os.utime(torn.path / INDEX, ns=(7, 7))
+    assert not MENDS.is_back(folder, intent)

@@ -2,8 +2,9 @@
 
 A ledger follows every call that changes a file and knows what no fsync has reached yet: the entries of a folder until
 the folder is synced, the bytes and attributes of a file until the file is. Three things may be lost: the lock's file;
-that something left krepair's own folder, since it is removed from there again; and bytes of staged logs, which the
-pipeline writes and syncs itself and reads back before the first record.
+that something left krepair's own folder, since it is removed from there again, but for ``keep/``: what comes back there
+after the last record is an original of which no record says whose it is; and bytes of staged logs, which the pipeline
+writes and syncs itself and reads back before the first record.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from tests.ops.test_tail import CONSENT, Torn, damaged
 
 JOURNAL = "/journal"
 PRIVATE = "/krepair~"
+KEEP = "/keep/"
 KEPT = re.compile(r"/(keep|fence)(/|$)|/krepair~[0-9a-f]+$")
 OF_STAGED = frozenset({"reserve", "write_at", "set_attributes"})
 
@@ -42,11 +44,15 @@ class Ledger:
 
     folders: set[str] = field(default_factory=set)
     files: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
+    """Folders of kept files, some of which left."""
 
     def take(self, call: Call) -> None:
         """Follow one call."""
         if os.path.basename(call.path) == ".lock" or ("/stage/" in call.path and call.kind in OF_STAGED):
             return
+        if call.kind in {"rename", "unlink"} and KEEP in call.path:
+            self.gone.add(os.path.dirname(call.path))
         if call.kind == "unlink" and PRIVATE in call.path:
             self.files.discard(call.path)
             return
@@ -61,12 +67,14 @@ class Ledger:
             self.files.discard(call.path)
         if call.kind == "remove_dir":
             self.folders.discard(call.path)
+            self.gone.discard(call.path)
         if call.kind in {"truncate", "write_at", "reserve", "set_attributes"}:
             self.files.add(call.path)
         if call.kind == "sync_file":
             self.files.discard(call.path)
         if call.kind == "sync_dir":
             self.folders.discard(call.path)
+            self.gone.discard(call.path)
 
     def open(self) -> set[str]:
         """What would be lost by a power cut now."""
@@ -79,9 +87,9 @@ def after_each_record(calls: list[Call]) -> list[tuple[int, set[str]]]:
     found = []
     for number, call in enumerate(calls):
         if call.kind == "append" and call.path.endswith(JOURNAL):
-            found.append((number, ledger.open()))
+            found.append((number, ledger.open() | ledger.gone))
         ledger.take(call)
-    return [*found, (len(calls), ledger.open())]
+    return [*found, (len(calls), ledger.open() | ledger.gone)]
 
 
 Made = tuple[Plan, Options]

@@ -157,6 +157,53 @@ def test_torn_tail_is_cut_kept_and_given_back(tmp_path: Path, name: str) -> None
     assert tree(torn.root) == before
 
 
+def undone_and_the_kept_bytes_are_back(root: Path) -> tuple[Torn, Plan, Path]:
+    """The power went after the last record of undo; that the kept bytes were removed was lost (earlier versions)."""
+    torn = Torn.make(root)
+    torn.tear(TAILS["garbage"])
+    plan = torn.plan()
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    with pytest.raises(SimulatedCrash):
+        undo(plan, options(), disk=StoppingDisk(UnsyncedDisk(), 1, {"remove_dir"}))
+    kept = torn.folder / f"krepair~{plan.plan_id}" / "keep" / f"{torn.log(3).name}.cut"
+    kept.parent.mkdir(exist_ok=True)
+    assert not kept.exists()
+    kept.write_bytes(TAILS["garbage"])
+    return torn, plan, kept
+
+
+@pytest.mark.parametrize("verb", ["undo", "apply, undo", "purge"])
+def test_kept_bytes_that_are_back_after_a_power_cut_go_where_the_log_holds_them(
+    tmp_path: Path, verb: str
+) -> None:
+    torn, plan, _ = undone_and_the_kept_bytes_are_back(tmp_path / "logs")
+    before = tree(torn.root, private=False)
+    if verb == "purge":
+        assert purge(plan, options()).exit_code == ExitCode.DONE
+    else:
+        if verb == "apply, undo":
+            assert apply(plan, options()).exit_code == ExitCode.DONE
+        assert undo(plan, options()).exit_code == ExitCode.DONE
+    assert tree(torn.root) == before
+
+
+@pytest.mark.parametrize("missing", ["all", "a byte", "the log"])
+def test_kept_bytes_that_are_back_after_a_power_cut_stay_where_the_log_does_not_hold_them(
+    tmp_path: Path, missing: str
+) -> None:
+    torn, plan, kept = undone_and_the_kept_bytes_are_back(tmp_path / "logs")
+    whole = torn.log(3).read_bytes()
+    if missing == "the log":
+        torn.log(3).unlink()
+    else:
+        torn.write(3, whole[: -len(TAILS["garbage"])] if missing == "all" else whole[:-1] + b"!")
+    for verb in (undo, purge):
+        report = verb(plan, options())
+        assert report.exit_code != ExitCode.DONE
+        assert "is kept and not in its place" in " ".join(result.why for result in report.results)
+        assert kept.read_bytes() == TAILS["garbage"]
+
+
 def test_purge_frees_the_cut_bytes_and_then_nothing_can_be_undone(tmp_path: Path) -> None:
     torn = Torn.make(tmp_path / "logs")
     torn.tear(bytes(10_000))

@@ -44,6 +44,14 @@ NOT_MISSED: dict[str, str] = {
     f"{_OPEN} [out]": _AT_MAKING,
     "journal/actions/aside.py put_segment_back: disk.sync_dir(folder.path) [partition folder]": _FOR_BROKERS,
     "journal/actions/aside.py set_aside: disk.sync_dir(folder.path) [partition folder]": _FOR_BROKERS,
+    "journal/actions/aside.py put_segment_back: disk.sync_dir(folder.at(names.keep())) [keep]": _FOR_BROKERS,
+    f"{_MEND} put_log_back: folder.disk.sync_dir(folder.at(folder.names.keep())) [keep]": _FOR_BROKERS,
+    f"{_MEND} put_log_back: folder.disk.sync_dir(folder.path) [partition folder]": (
+        "indexes come back by renames out of keep/, which is synced too; the removal of one that was not there needs it"
+    ),
+    "journal/actions/replace.py ReplaceFiles.undo_all: folder.disk.sync_dir(folder.at(folder.names.keep())) [keep]": (
+        _FOR_BROKERS
+    ),
     "journal/fence.py Fence._clear: self._disk.sync_dir(self._folder.private) [private folder]": _FENCE_GOES,
     CLEARED: _FENCE_GOES,
     f"{FENCE_SOURCE} [fence]": _OTHER_FOLDER,

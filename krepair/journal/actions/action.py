@@ -185,6 +185,10 @@ class Action(Protocol[ChangeT_contra, IntentT]):
     def is_back(self, folder: PartitionFolder, intent: IntentT) -> bool:
         """Whether any of the originals is in its place: of a committed change a sign that an undo was begun."""
 
+    def is_given_back(self, folder: PartitionFolder, intent: IntentT, kept: str) -> bool:
+        """Whether a file of this name in ``keep/`` holds only what is in its place again, under no link of it."""
+        return False
+
     @abstractmethod
     def check_undo(self, folder: PartitionFolder, intent: IntentT, state: str) -> None:
         """Checks, before the first step of an undo, that nobody wrote since and that the originals can come back.

@@ -144,3 +144,5 @@ def put_segment_back(folder: PartitionFolder, intent: AsideIntent) -> None:
     for state in intent.files:
         if folder.state(names.keep(state.name)) is not None:
             disk.unlink(folder.at(names.keep(state.name)))
+    # A link that comes back after the last record is nobody's once a broker has written the file anew.
+    disk.sync_dir(folder.at(names.keep()))

@@ -137,9 +137,25 @@ class MendLogs(Action[MendLog, LogIntent]):
         put_log_back(folder, intent, was_mended=False)
 
     def is_back(self, folder: PartitionFolder, intent: LogIntent) -> bool:
-        """Whether the log is the original, or as long as it was."""
+        """Whether the log is the original, or as long as it was; or what comes before that was done.
+
+        That is: of a log that was cut, some of the bytes are behind it again; of another, its index is the front.
+        """
         found, original = folder.state(intent.original.name), intent.original
-        return found is not None and (found.inode, found.size) == (original.inode, original.size)
+        if found is not None and (found.inode, found.size) == (original.inode, original.size):
+            return True
+        if intent.replacement is not None:
+            return _has_front(folder, intent)
+        more = 0 if found is None or found.inode != original.inode else found.size - intent.size_after
+        kept = folder.state(folder.names.keep(original.name + CUT))
+        return kept is not None and 0 < more < kept.size and _is_ours(folder, intent, more)
+
+    def is_given_back(self, folder: PartitionFolder, intent: LogIntent, kept: str) -> bool:
+        """Of the bytes that were cut: whether the log holds them, where it held them."""
+        if intent.replacement is not None or kept != intent.original.name + CUT:
+            return False
+        size = intent.original.size - intent.size_after
+        return _digest(folder, intent.original.name, intent.size_after, size) == intent.digest_removed
 
     def check_undo(self, folder: PartitionFolder, intent: LogIntent, state: str) -> None:
         """Checks that a log that is done is as apply left it."""
@@ -238,6 +254,15 @@ def _put_front(folder: PartitionFolder, intent: LogIntent, index: CompanionState
     _remove(folder, made)
     folder.disk.create(folder.at(made), data, read_attributes(folder.at(source), folder.tree))
     _rename(folder, made, name)
+
+
+def _has_front(folder: PartitionFolder, intent: LogIntent) -> bool:
+    """Whether the front has the place of the whole index: it has its time, and a broker that cuts an index does not."""
+    index = _index_of(intent)
+    if index is None or intent.front_bytes == index.replacement.size:
+        return False
+    found, made = folder.state(index.replacement.name), index.replacement
+    return found is not None and (found.size, found.mtime_ns) == (intent.front_bytes, made.mtime_ns)
 
 
 def _rename(folder: PartitionFolder, source: str, target: str) -> None:
@@ -363,6 +388,8 @@ def put_log_back(folder: PartitionFolder, intent: LogIntent, *, was_mended: bool
     originals = [intent.original.name, *(companion.replacement.name for companion in intent.companions)]
     for name in [*originals, intent.original.name + CUT]:
         _remove(folder, folder.names.keep(name))
+    # A removal that is lost after the last record would leave bytes of which no record says whose they are.
+    folder.disk.sync_dir(folder.at(folder.names.keep()))
     for name in [*originals, intent.original.name + CUT, *(f"{name}.front" for name in originals)]:
         _remove(folder, folder.names.out(name))
 

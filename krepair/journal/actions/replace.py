@@ -129,6 +129,8 @@ class ReplaceFiles(Action[ReplaceFile, ReplaceIntent]):
             for leftover in (folder.names.keep(intent.name), folder.names.out(intent.name)):
                 if folder.tree.is_there(folder.at(leftover)):
                     folder.disk.unlink(folder.at(leftover))
+        # A link that comes back after the last record is nobody's once a broker has written the file anew.
+        folder.disk.sync_dir(folder.at(folder.names.keep()))
         return came
 
     def kept(self, folder: PartitionFolder, intent: ReplaceIntent) -> list[KeptFile]:

@@ -181,10 +181,17 @@ def _check_originals(folder: PartitionFolder, intent: ApplyIntent) -> None:
 
 
 def is_group_back(folder: PartitionFolder, group: ApplyIntent) -> bool:
-    """Whether an original ``.log`` of a group is in its place, or the new segment has lost its own."""
+    """Whether an original snapshot or ``.log`` is in its place, or the new segment has lost its own.
+
+    Snapshots are the first to come back. While the new ``.log`` has its name, it is not asked whether it is the
+    original: one that is kept as a copy is known by size and time alone.
+    """
+    where = folder.whereabouts(group)
+    if where in {Whereabouts.SWAP, Whereabouts.CLEANED, Whereabouts.OUT}:
+        return True
     logs = [state.name for state in group.originals if state.name.endswith(".log")]
-    on_its_way = folder.whereabouts(group) in {Whereabouts.SWAP, Whereabouts.CLEANED, Whereabouts.OUT}
-    return on_its_way or len(folder.missing_logs(group)) < len(logs)
+    new = segment_file(group.base_offset, ".log") if where is Whereabouts.FINAL else ""
+    return any(folder.is_original(group, name) for name in (*group.snapshots, *logs) if name != new)
 
 
 def _is_undone(folder: PartitionFolder, group: ApplyIntent) -> bool:

@@ -1,0 +1,185 @@
+"""The last record of a journal is damaged: what files tell is never overlooked, and nothing is left half done."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from krepair.errors import RefusedError
+from krepair.journal.outcome import Failed
+from krepair.journal.purge import purge_partition
+from krepair.journal.record import Journal
+from krepair.journal.unrecorded import check_all_recorded, is_all_recorded
+from krepair.plan.model import Commit
+from tests.durable.disks import FILE_CHANGING, SimulatedCrash, StoppingDisk
+from tests.journal.scene import FENCED, P1, P2, PLAN_ID, Scene, Tree, UnsyncedDisk, name
+
+PRIVATE = f"krepair~{PLAN_ID}"
+MADE = pytest.mark.parametrize("commit", [FENCED, P1, P2], ids=["P1 fenced", "P1", "P2"])
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "a byte": lambda line: line[:40] + bytes([line[40] ^ 1]) + line[41:],
+    "its end": lambda line: line[:-1] + b"\x0b",
+    "a sector of zeros": lambda line: line[:20] + bytes(40) + line[60:],
+    "cut off": lambda line: line[: len(line) // 2],
+}
+
+
+def damage(scene: Scene, how: str) -> bool:
+    """Damages the last record, if there is one behind the header."""
+    path = scene.path / PRIVATE / "journal"
+    if not path.exists():
+        return False
+    *lines, last = path.read_bytes().splitlines(keepends=True)
+    if not lines or len(last) < 80:
+        return False
+    path.write_bytes(b"".join(lines) + DAMAGE[how](last))
+    return True
+
+
+def whole_states(root: Path, commit: Commit) -> list[Tree]:
+    """The directory with none of the changes done, with the first, with the first two, with all."""
+    states = []
+    for count in range(4):
+        scene = Scene(root / str(count))
+        scene.partition = replace(scene.partition, changes=scene.partition.changes[:count])
+        if count:
+            scene.apply(commit)
+        states.append(scene.now())
+    return states
+
+
+def journal_of(scene: Scene) -> Journal:
+    folder = scene.folder()
+    return Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
+
+
+@pytest.mark.slow
+@MADE
+@pytest.mark.parametrize("how", DAMAGE)
+@pytest.mark.parametrize("verb", ["apply", "undo"])
+def test_damaged_wherever_a_verb_was_stopped_every_verb_ends_right_or_changes_nothing(
+    memory_dir: Path, verb: str, how: str, commit: Commit
+) -> None:
+    _stop_everywhere(memory_dir, verb, how, commit, range(1, 10_000))
+
+
+@MADE
+@pytest.mark.parametrize("verb", ["apply", "undo"])
+def test_damaged_in_places_of_a_verb_every_verb_ends_right_or_changes_nothing(
+    memory_dir: Path, verb: str, commit: Commit
+) -> None:
+    _stop_everywhere(memory_dir, verb, "a byte", commit, range(2, 10_000, 7))
+
+
+def _stop_everywhere(root: Path, stopped: str, how: str, commit: Commit, stops: range) -> None:
+    none, *_, every = whole = whole_states(root / "whole", commit)
+    refused = ended = 0
+    for stop in stops:
+        for verb in ("apply", "undo", "purge"):
+            scene = Scene(root / "logs")
+            disk = StoppingDisk(UnsyncedDisk(), stop, FILE_CHANGING)
+            try:
+                if stopped == "apply":
+                    scene.apply(commit, disk)
+                else:
+                    scene.apply(commit)
+                    scene.undo(commit, disk)
+            except SimulatedCrash:
+                pass
+            else:
+                assert ended
+                assert refused
+                return
+            if damage(scene, how):
+                was = scene.now()
+                if _ends_right(scene, verb, commit):
+                    expected = {"apply": [every], "undo": [none], "purge": whole}[verb]
+                    assert scene.now() in expected, (stop, verb)
+                    ended += 1
+                elif scene.now() != was:
+                    # An undo that was half done goes on; one that is to begin says first that it has to.
+                    assert scene.now() in whole, (stop, verb)
+                else:
+                    refused += 1
+            shutil.rmtree(scene.root)
+
+
+def _ends_right(scene: Scene, verb: str, commit: Commit) -> bool:
+    try:
+        if verb == "purge":
+            purge_partition(scene.folder())
+            return True
+        outcomes = scene.apply(commit) if verb == "apply" else scene.undo(commit)
+    except RefusedError:
+        return False
+    return not any(isinstance(outcome, Failed) for outcome in outcomes)
+
+
+def stopped_in_the_first_group(root: Path) -> Scene:
+    """The index is done; of the first group the intent is damaged, and two of its originals are out."""
+    for stop in range(1, 10_000):
+        shutil.rmtree(root, ignore_errors=True)
+        scene = Scene(root)
+        with pytest.raises(SimulatedCrash):
+            scene.apply(P1, StoppingDisk(UnsyncedDisk(), stop, FILE_CHANGING))
+        if not (scene.path / name(200)).exists():
+            break
+    assert damage(scene, "a byte")
+    return scene
+
+
+@pytest.mark.parametrize("verb", ["apply", "undo", "purge"])
+def test_group_whose_record_is_lost_is_named_and_nothing_is_touched_not_even_the_damaged_record(
+    memory_dir: Path, verb: str
+) -> None:
+    scene = stopped_in_the_first_group(memory_dir / "logs")
+    before = scene.now()
+    journal = (scene.path / PRIVATE / "journal").read_bytes()
+    why = "its last record is damaged, and .* tells that a change was begun"
+    if verb == "purge":
+        with pytest.raises(RefusedError, match=why):
+            purge_partition(scene.folder())
+    else:
+        first, *_ = scene.apply(P1) if verb == "apply" else scene.undo(P1)
+        assert isinstance(first, Failed)
+        assert "its last record is damaged" in first.why
+    assert scene.now() == before
+    assert (scene.path / PRIVATE / "journal").read_bytes() == journal
+    assert all((scene.path / PRIVATE / "keep" / name(base)).exists() for base in (100, 200, 300))
+
+
+def test_swap_of_which_no_record_is_left_tells_before_any_original_is_out(memory_dir: Path) -> None:
+    scene = Scene(memory_dir / "logs")
+    scene.partition = replace(scene.partition, changes=scene.partition.changes[:1])
+    scene.apply(P1)
+    with (scene.path / PRIVATE / "journal").open("ab") as file:
+        file.write(b'00000000 {"type":"apply"}\n')
+    planned = {file.name for file in scene.partition.files}
+    check_all_recorded(scene.folder(), journal_of(scene), planned)
+    (scene.path / f"{name(100)}.swap").write_bytes(b"new")
+    check_all_recorded(scene.folder(), journal_of(scene), {*planned, f"{name(100)}.swap"})
+    with pytest.raises(RefusedError, match=rf"{name(100)}\.swap tells that a change was begun"):
+        check_all_recorded(scene.folder(), journal_of(scene), planned)
+
+
+def test_kept_file_of_a_change_that_is_recorded_tells_nothing(memory_dir: Path) -> None:
+    scene = Scene(memory_dir / "logs")
+    scene.apply(P1)
+    assert is_all_recorded(scene.folder(), journal_of(scene))
+    (scene.path / PRIVATE / "keep" / name(600)).write_bytes(b"another")
+    assert not is_all_recorded(scene.folder(), journal_of(scene))
+
+
+def test_snapshot_that_is_back_tells_of_an_undo_whose_record_is_lost(memory_dir: Path) -> None:
+    scene = Scene(memory_dir / "logs", index_change=False)
+    scene.apply(P1)
+    (scene.path / name(200, ".snapshot")).hardlink_to(scene.path / PRIVATE / "keep" / name(200, ".snapshot"))
+    first, *_ = scene.apply(P1)
+    assert isinstance(first, Failed)
+    assert "an undo was begun and has to end first" in first.why
+    assert not any(isinstance(outcome, Failed) for outcome in scene.undo(P1))
+    assert scene.now() == scene.before
