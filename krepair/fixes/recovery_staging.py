@@ -43,7 +43,7 @@ from krepair.rules.checkpoint_lines import Line, lines_in, with_lines
 from krepair.rules.epochs import epochs_of_log, writes_epoch_zero
 from krepair.rules.recovery import epochs_after_recovery, floor_of
 
-_MADE = frozenset({ChangeState.COMMITTED, ChangeState.PURGED})
+_MADE = frozenset({ChangeState.COMMITTED, ChangeState.FREED, ChangeState.PURGED})
 
 
 def same_bytes(file: FileRef, data: bytes) -> bool:
