@@ -21,7 +21,7 @@ from krepair.fixes.survey import Sight, Survey
 from krepair.formats.broker_version import version_of
 from krepair.logdir.values import FileRef, LogDir, Partition, Segment
 from krepair.options import Options
-from krepair.pipeline.indexes import Depth, InspectItem, InspectResult, MendItem
+from krepair.pipeline.indexes import Depth, InspectItem, InspectResult, MendItem, MendItems
 from krepair.pipeline.jobs import INSPECT, INSPECT_TXN, LOOK, MEND, VERIFY_MENDED
 from krepair.pipeline.look import LookItem
 from krepair.pipeline.txn_indexes import TxnItem, TxnResult
@@ -30,6 +30,8 @@ from krepair.plan.model import Change, KeepOriginal, ReplaceFile
 
 INDEXES_SEEN: Sight[dict[int, InspectResult]] = Sight("indexes")
 TRANSACTION_INDEXES_SEEN: Sight[TxnResult] = Sight("transaction indexes")
+_REPLAYED = -1
+"""In place of a base offset: transaction indexes are all made in one replay of the partition."""
 
 
 class Index(Fix):
@@ -93,7 +95,7 @@ class Index(Fix):
         )
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """One task per file."""
+        """One task per segment."""
         stage_indexes(work, stagings)
 
     def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
@@ -102,17 +104,19 @@ class Index(Fix):
         super().verify(work, stagings)
 
     def verify_files(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """One task per file, which holds it against the log."""
-        jobs: list[tuple[Staging, MendItem]] = []
+        """One task per segment, which holds its files against the log."""
+        jobs: list[tuple[Staging, MendItems]] = []
         for staging in stagings:
             try:
-                jobs += [(staging, item) for item in mend_items(work, staging, staging.folder.path)]
+                items = mend_items(work, staging, staging.folder.path)
+                jobs += [(staging, one) for one in served_together(items)]
             except (KrepairError, OSError) as error:
                 work.found_all(staging, error)
-        for index, result in work.engine.run(VERIFY_MENDED, [item for _, item in jobs]):
-            staging, item = jobs[index]
-            work.segments += 1
-            work.found(staging, item.change, result.why if result.failure else "")
+        for index, found in work.engine.run(VERIFY_MENDED, [items for _, items in jobs]):
+            staging, together = jobs[index]
+            for item, result in zip(together.items, found.results, strict=True):
+                work.segments += 1
+                work.found(staging, item.change, result.why if result.failure else "")
 
     def second_readings(self, applied: Applied, change: Change) -> Iterator[Job]:
         """A transaction index is held against a replay of the logs."""
@@ -127,29 +131,39 @@ INDEX = Index()
 def stage_indexes(
     work: Work, stagings: Sequence[Staging], replayed_from: Callable[[Staging], int] = lambda staging: 0
 ) -> None:
-    """Make index files again, one task per file; a partition's problem is put into its staging.
+    """Make index files again, one task per segment; a partition's problem is put into its staging.
 
     Args:
         work: what they are made with.
         stagings: all of whose changes are meant.
         replayed_from: base offset of the first segment that is replayed for a ``.txnindex``.
     """
-    jobs: list[tuple[Staging, MendItem]] = []
+    jobs: list[tuple[Staging, MendItems]] = []
     for staging in stagings:
         with staging.taking_problems():
             staging.folder.make_private_folders()
             staging.unsynced = True
             items = mend_items(work, staging, staging.stage_folder, replayed_from(staging))
-            jobs += [(staging, item) for item in items]
+            jobs += [(staging, one) for one in served_together(items)]
     if not jobs:
         return
-    work.progress.start("indexes", len(jobs))
-    for index, result in work.engine.run(MEND, [item for _, item in jobs]):
-        staging, _ = jobs[index]
-        work.progress.advance(1)
-        if result.failure:
-            staging.problem = staging.problem or error_of(result.failure, result.why)
+    work.progress.start("indexes", sum(items.log_bytes for _, items in jobs))
+    for index, found in work.engine.run(MEND, [items for _, items in jobs]):
+        staging, together = jobs[index]
+        work.progress.advance(together.log_bytes)
+        for result in found.results:
+            if result.failure:
+                staging.problem = staging.problem or error_of(result.failure, result.why)
     work.progress.finish()
+
+
+def served_together(items: Sequence[MendItem]) -> list[MendItems]:
+    """The files of a partition, in order, those together that one reading of the log can tell of."""
+    groups: dict[int, list[MendItem]] = {}
+    for item in items:
+        replays = item.change.name.endswith(".txnindex")
+        groups.setdefault(_REPLAYED if replays else item.base_offset, []).append(item)
+    return [MendItems(items=tuple(group)) for group in groups.values()]
 
 
 def mend_items(work: Work, staging: Staging, target: str, replayed_from: int = 0) -> list[MendItem]:

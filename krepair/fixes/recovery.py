@@ -58,6 +58,7 @@ CLEAN = (
 )
 _CONTRADICTIONS = frozenset({EpochReason.CONTRADICTED, EpochReason.DISORDER, EpochReason.NEGATIVE})
 _FEW = 3
+_OF_SEGMENTS = (".log", ".index", ".timeindex", ".txnindex")
 
 
 class Recovered(NamedTuple):
@@ -255,6 +256,10 @@ class Range:
 
     def _why_left(self) -> LeftAlone | None:
         partition, checkpoint = self.survey.partition, self.view.recovery_point
+        special = next((one for one in partition.specials if one.name.endswith(_OF_SEGMENTS)), None)
+        if special is not None:
+            text = f"{special.name}: a regular file was expected, found a {special.kind}"
+            return LeftAlone("special-file", text, damaged=True)
         untouched = why_untouched(partition, self.survey.settings)
         if untouched:
             return LeftAlone("untouched", untouched)
@@ -272,11 +277,6 @@ class Range:
                 else "it has two recovery points"
             )
             return LeftAlone("checkpoint", text, "krepair plan LOGDIR --fix checkpoints --out PLAN")
-        if any(
-            special.name.endswith((".log", ".index", ".timeindex", ".txnindex"))
-            for special in partition.specials
-        ):
-            return LeftAlone("special-file", "one of its files is no regular file", damaged=True)
         return None
 
     @property

@@ -43,7 +43,7 @@ from krepair.rules.checkpoint_lines import Line, lines_in, with_lines
 from krepair.rules.epochs import epochs_of_log, writes_epoch_zero
 from krepair.rules.recovery import epochs_after_recovery, floor_of
 
-_MADE = frozenset({ChangeState.COMMITTED, ChangeState.PURGED})
+_MADE = frozenset({ChangeState.COMMITTED, ChangeState.FREED, ChangeState.PURGED})
 
 
 def same_bytes(file: FileRef, data: bytes) -> bool:
@@ -328,8 +328,15 @@ def _makes(part: PartitionPlan, name: str) -> bool:
 # -- verify
 
 
-def second_readings(applied: Applied, change: Change, floor: int) -> Iterator[Job]:
-    """Of the small files, which were made from a base offset on; the logs are read by ``verify``."""
+def second_readings(applied: Applied, change: Change, floor: int, replayed: int) -> Iterator[Job]:
+    """Of the small files; the logs are read by ``verify``.
+
+    Args:
+        applied: the partition.
+        change: one of its changes.
+        floor: base offset from which snapshots and epochs were made.
+        replayed: base offset of the segment before which no transaction has begun that is open in the range.
+    """
     if not isinstance(change, ReplaceFile):
         return
     if change.method == "remove":
@@ -339,7 +346,8 @@ def second_readings(applied: Applied, change: Change, floor: int) -> Iterator[Jo
     elif is_snapshot(change.name):
         yield snapshot_job(applied, change, floor)
     elif change.name.endswith(".txnindex"):
-        yield aborted_job(applied, change.name, applied.logs_before_compaction()[0])
+        logs = applied.logs_before_compaction()[0]
+        yield aborted_job(applied, change.name, tuple(one for one in logs if one.base_offset >= replayed))
 
 
 def verify(work: Work, stagings: Sequence[Staging]) -> None:
@@ -369,10 +377,18 @@ def verify(work: Work, stagings: Sequence[Staging]) -> None:
     )
 
     partitions = [staging for staging in stagings if staging.partition is not None]
+    begins: dict[str, int] = {}
+    for staging in partitions:
+        try:
+            begins[staging.plan.folder] = _replayed(work, staging)
+        except OSError as error:
+            work.found_all(staging, error)
     read_again(
         work,
-        partitions,
-        lambda applied, change: second_readings(applied, change, floor_in(work, applied.part)),
+        [staging for staging in partitions if staging.plan.folder in begins],
+        lambda applied, change: second_readings(
+            applied, change, floor_in(work, applied.part), begins[applied.part.folder]
+        ),
     )
 
 

@@ -19,6 +19,7 @@ from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFai
 from krepair.formats.filenames import META_PROPERTIES, private_folder
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import FileState
+from krepair.journal.root import ROOT
 from krepair.logdir.fingerprint import digest_content
 
 _ANOTHER = "name a folder on another file system with krepair plan --keep DIR"
@@ -203,7 +204,7 @@ class Copies:
         return state
 
     def remove(self, folder: PartitionFolder) -> int:
-        """Removes the copies of a partition; nothing, if there are none.
+        """Removes the copies of a partition; nothing, if there are none, as of the root: it keeps its own.
 
         Returns:
             Bytes of the files that went.
@@ -215,7 +216,7 @@ class Copies:
         self.check_there()
         place, tree = self.place(folder), self._disk.tree
         freed = 0
-        if tree.is_folder(self._own) and tree.is_folder(place):
+        if folder.folder != ROOT and tree.is_folder(self._own) and tree.is_folder(place):
             for name, found in tree.entries(place):
                 self._disk.unlink(f"{place}/{name}")
                 freed += found.st_size

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from krepair.pipeline.indexes import InspectItem, MendItems
 from krepair.pipeline.items import FinishItem, ScanItem, StageItem
 from krepair.pipeline.look import LookItem
 
@@ -19,6 +20,8 @@ def bytes_to_read(item: Any) -> int:
     """How much of a log an item reads, as far as it says."""
     if isinstance(item, LookItem):
         return item.scan.size
+    if isinstance(item, InspectItem | MendItems):
+        return item.log_bytes
     if isinstance(item, ScanItem):
         return item.size
     if isinstance(item, StageItem):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -303,87 +304,175 @@ class MendResult(Struct, frozen=True, kw_only=True):
     bytes: int = 0
 
 
-def mend(item: MendItem) -> MendResult:
-    """Make one index file again, hold it against the plan and the log, and stage it, synced."""
-    tree, wrong = reached(item.place)
+class MendItems(Struct, frozen=True, kw_only=True):
+    """Files that one reading of the log serves: both indexes of a segment, or transaction indexes of a partition.
+
+    Attributes:
+        items: at least one, all of one partition, each file once.
+    """
+
+    items: tuple[MendItem, ...]
+
+    @property
+    def log_bytes(self) -> int:
+        """What is read of the log, once."""
+        first = self.items[0]
+        return sum(size for _, size in first.segments) or first.log_bytes
+
+
+class MendResults(Struct, frozen=True, kw_only=True):
+    """What came of each file, in the order of the items."""
+
+    results: tuple[MendResult, ...]
+
+
+def mend(item: MendItems) -> MendResults:
+    """Make index files again, hold them against the plan and the log, and stage them, synced."""
+    tree, wrong = reached(item.items[0].place)
     if wrong:
-        return MendResult(failure="elsewhere", why=wrong)
+        return _results(item, lambda _: MendResult(failure="elsewhere", why=wrong))
     try:
-        data, problem = _made_again(item, tree)
-        if problem:
-            return MendResult(failure="changed", why=f"{item.change.change_id}: {problem}")
-        if digest_bytes(data) != item.change.digest_after:
-            text = "the bytes made anew are not those of the plan"
-            return MendResult(failure="changed", why=f"{item.change.change_id}: {text}")
-        problem = _untrue(item, data, tree)
-        if problem:
-            return MendResult(failure="verify", why=f"{item.change.change_id}: {problem}")
-        _stage(item, data, RealDisk(tree))
+        made = _made_again(item.items, tree)
+        good = [one for one in item.items if not _unlike_planned(one, *made[one.change.name])]
+        untrue = _untrue([(one, made[one.change.name][0]) for one in good], tree)
     except OSError as error:
-        return MendResult(failure="disk", why=f"{item.change.change_id}: {why(error)}")
-    return MendResult(bytes=len(data))
+        text = why(error)
+        return _results(item, lambda one: _failed(one, "disk", text))
+
+    def staged(one: MendItem) -> MendResult:
+        data, problem = made[one.change.name]
+        problem = _unlike_planned(one, data, problem)
+        if problem:
+            return _failed(one, "changed", problem)
+        if untrue[one.change.name]:
+            return _failed(one, "verify", untrue[one.change.name])
+        try:
+            _stage(one, data, RealDisk(tree))
+        except OSError as error:
+            return _failed(one, "disk", why(error))
+        return MendResult(bytes=len(data))
+
+    return _results(item, staged)
+
+
+def _results(item: MendItems, of: Callable[[MendItem], MendResult]) -> MendResults:
+    return MendResults(results=tuple(map(of, item.items)))
+
+
+def _failed(item: MendItem, failure: FailureKind, text: str) -> MendResult:
+    return MendResult(failure=failure, why=f"{item.change.change_id}: {text}")
+
+
+def _unlike_planned(item: MendItem, data: bytes, problem: str) -> str:
+    if not problem and digest_bytes(data) != item.change.digest_after:
+        return "the bytes made anew are not those of the plan"
+    return problem
 
 
 def _suffix(change: ReplaceFile) -> str:
     return change.name[change.name.rindex(".") :]
 
 
-def _made_again(item: MendItem, tree: Tree) -> tuple[bytes, str]:
-    suffix = _suffix(item.change)
-    if suffix == TXN_INDEX:
-        return _txn_made_again(item)
-    if item.change.method == "truncate":
-        return read_front(f"{item.place.path}/{item.change.name}", item.change.size_after, tree), ""
+def _made_again(items: Sequence[MendItem], tree: Tree) -> dict[str, tuple[bytes, str]]:
+    """Of each file its bytes, or why they cannot be made; the log is read once for all of them."""
+    made: dict[str, tuple[bytes, str]] = {}
+    from_log: list[MendItem] = []
+    aborts: list[MendItem] = []
+    for item in items:
+        if _suffix(item.change) == TXN_INDEX:
+            aborts.append(item)
+        elif item.change.method == "truncate":
+            path = f"{item.place.path}/{item.change.name}"
+            made[item.change.name] = read_front(path, item.change.size_after, tree), ""
+        else:
+            from_log.append(item)
+    if from_log:
+        made |= _indexes_made_again(from_log, tree)
+    if aborts:
+        made |= _txn_made_again(aborts)
+    return made
+
+
+def _indexes_made_again(items: Sequence[MendItem], tree: Tree) -> dict[str, tuple[bytes, str]]:
+    first = items[0]
     look = InspectItem(
-        place=item.place,
-        base_offset=item.base_offset,
-        log_bytes=item.log_bytes,
-        interval_bytes=item.interval_bytes,
+        place=first.place,
+        base_offset=first.base_offset,
+        log_bytes=first.log_bytes,
+        interval_bytes=first.interval_bytes,
         active=False,
         depth="regenerate",
     )
-    made, problem = regenerated(f"{item.place.path}/{item.base_offset:020d}", look, tree)
-    return made.get(suffix, b""), problem
+    made, problem = regenerated(f"{first.place.path}/{first.base_offset:020d}", look, tree)
+    return {item.change.name: (made.get(_suffix(item.change), b""), problem) for item in items}
 
 
-def _txn_made_again(item: MendItem) -> tuple[bytes, str]:
-    look = TxnItem(place=item.place, segments=item.segments, present=(), make=(item.base_offset,))
-    result = inspect_txn(look)
-    if result.failure:
-        return b"", result.why
-    if item.base_offset not in result.made:
-        return b"", "the log is damaged before its end"
-    return result.made[item.base_offset], ""
+def _txn_made_again(items: Sequence[MendItem]) -> dict[str, tuple[bytes, str]]:
+    bases = tuple(item.base_offset for item in items)
+    result = inspect_txn(TxnItem(place=items[0].place, segments=items[0].segments, present=(), make=bases))
+    damaged = (b"", result.why or "the log is damaged before its end")
+    return {
+        item.change.name: (result.made[item.base_offset], "")
+        if not result.failure and item.base_offset in result.made
+        else damaged
+        for item in items
+    }
 
 
-def _untrue(item: MendItem, data: bytes, tree: Tree) -> str:
-    """What is wrong with new bytes: of a cut file at the places it points to, of a new one against the whole log."""
+def _untrue(made: Sequence[tuple[MendItem, bytes]], tree: Tree) -> dict[str, str]:
+    """What is wrong with new bytes: of a cut file at the places it points to, of new ones against the whole log."""
+    found: dict[str, str] = {}
+    left: dict[str, bytes] = {}
+    for item, data in made:
+        suffix = _suffix(item.change)
+        if suffix == TXN_INDEX:
+            damage = txn_index.damage(data, item.base_offset)
+            found[item.change.name] = damage[0].expected if damage else ""
+        elif item.change.method == "truncate" and _is_true_at_its_places(item, data, tree):
+            found[item.change.name] = ""
+        else:
+            left[suffix] = data
+    if left:
+        problems = _untrue_to_log(made[0][0], left, tree)
+        found |= {
+            item.change.name: problems.get(suffix, "")
+            for item, _ in made
+            if (suffix := _suffix(item.change)) in left
+        }
+    return found
+
+
+def _is_true_at_its_places(item: MendItem, data: bytes, tree: Tree) -> bool:
+    """Whether a cut file is certain to be right; if not, the whole log has to tell."""
     suffix = _suffix(item.change)
-    if suffix == TXN_INDEX:
-        return next((problem.expected for problem in txn_index.damage(data, item.base_offset)), "")
-    none = IndexFile(0)
-    files = {one: IndexFile(len(data), data) if one == suffix else none for one in SUFFIXES}
-    audit = CompanionAudit(item.base_offset, files, np.empty((0, 2), np.int64))
-    stem, end, whole = f"{item.place.path}/{item.base_offset:020d}", 0, True
+    stem, file = f"{item.place.path}/{item.base_offset:020d}", IndexFile(len(data), data)
+    index = read_index(stem + INDEX, INDEX, item.log_bytes, tree) if suffix == TIME_INDEX else file
+    offsets = offset_entries(index, item.base_offset)
+    times = time_entries(file if suffix == TIME_INDEX else IndexFile(0), item.base_offset)
+    if byte_problems(suffix, file, active=False):
+        return False
     with opened_for_reading(f"{stem}.log", tree) as descriptor:
-        if item.change.method == "truncate":
-            other = (
-                read_index(stem + INDEX, INDEX, item.log_bytes, tree)
-                if suffix == TIME_INDEX
-                else files[INDEX]
-            )
-            offsets = offset_entries(other, item.base_offset)
-            times = time_entries(files[TIME_INDEX], item.base_offset)
-            wrong = byte_problems(suffix, files[suffix], active=False)
-            if not wrong and SpotCheck(descriptor, item.log_bytes, offsets, times).certain:
-                return ""
+        return SpotCheck(descriptor, item.log_bytes, offsets, times).certain
+
+
+def _untrue_to_log(item: MendItem, contents: Mapping[str, bytes], tree: Tree) -> dict[str, str]:
+    """Suffix -> the first thing that is wrong with a file of one segment, each judged as if it were alone."""
+    none = IndexFile(0)
+    files = {
+        one: IndexFile(len(contents[one]), contents[one]) if one in contents else none for one in SUFFIXES
+    }
+    audit = CompanionAudit(item.base_offset, files, np.empty((0, 2), np.int64))
+    end, whole = 0, True
+    with opened_for_reading(f"{item.place.path}/{log_name(item.base_offset)}", tree) as descriptor:
         # Not by the walk that made the entries.
         for walked in walk(read_into_of(descriptor), item.log_bytes, claim=claimed_places, check_crc=False):
             audit.feed(walked)
             end, whole = walked.position, not walked.problem
     # Behind a damaged batch nothing can be told; what is before it was held against the log.
-    found = audit.finish(end, item.interval_bytes, whole=whole)
-    return next((text for one, _, text in found if one == suffix), "")
+    found: dict[str, str] = {}
+    for suffix, _, text in audit.finish(end, item.interval_bytes, whole=whole):
+        found.setdefault(suffix, text)
+    return found
 
 
 def _stage(item: MendItem, data: bytes, disk: RealDisk) -> None:
@@ -393,22 +482,42 @@ def _stage(item: MendItem, data: bytes, disk: RealDisk) -> None:
     disk.create(item.target, data, like=item.attributes)
 
 
-def verify_mended(item: MendItem) -> MendResult:
-    """Read a replaced file where it is: the plan's bytes and attributes, and true to its log."""
-    tree, wrong = reached(item.place)
+def verify_mended(item: MendItems) -> MendResults:
+    """Read replaced files where they are: the plan's bytes and attributes, and true to their log."""
+    tree, wrong = reached(item.items[0].place)
     if wrong:
-        return MendResult(failure="elsewhere", why=wrong)
-    try:
-        size = status_of(item.target, tree).st_size
-        data = read_front(item.target, item.change.size_after + 1, tree)
-        if size != item.change.size_after or digest_bytes(data) != item.change.digest_after:
-            text = f"its {size} bytes are not the {item.change.size_after} of the plan"
-        elif read_attributes(item.target, tree) != item.attributes:
-            text = "owner, group, mode, mtime or xattrs are not those of the file it replaces"
+        return _results(item, lambda _: MendResult(failure="elsewhere", why=wrong))
+    done: dict[str, MendResult] = {}
+    same: list[tuple[MendItem, bytes]] = []
+    for one in item.items:
+        try:
+            data, text = _as_planned(one, tree)
+        except OSError as error:
+            done[one.change.name] = _failed(one, "unreadable", why(error))
+            continue
+        if text:
+            done[one.change.name] = _failed(one, "verify", text)
         else:
-            text = _untrue(item, data, tree)
+            same.append((one, data))
+    try:
+        for name, text in _untrue(same, tree).items():
+            one, data = next(pair for pair in same if pair[0].change.name == name)
+            done[name] = _failed(one, "verify", text) if text else MendResult(bytes=len(data))
     except OSError as error:
-        return MendResult(failure="unreadable", why=f"{item.change.change_id}: {why(error)}")
-    if text:
-        return MendResult(failure="verify", why=f"{item.change.change_id}: {text}")
-    return MendResult(bytes=size)
+        done |= {one.change.name: _failed(one, "unreadable", why(error)) for one, _ in same}
+    return _results(item, lambda one: done[one.change.name])
+
+
+def _as_planned(item: MendItem, tree: Tree) -> tuple[bytes, str]:
+    """The bytes of a replaced file, and how they or their attributes are not the plan's.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    size = status_of(item.target, tree).st_size
+    data = read_front(item.target, item.change.size_after + 1, tree)
+    if size != item.change.size_after or digest_bytes(data) != item.change.digest_after:
+        return data, f"its {size} bytes are not the {item.change.size_after} of the plan"
+    if read_attributes(item.target, tree) != item.attributes:
+        return data, "owner, group, mode, mtime or xattrs are not those of the file it replaces"
+    return data, ""

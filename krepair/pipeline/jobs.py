@@ -51,7 +51,7 @@ from krepair.pipeline.contents import ContentItem, ContentResult
 from krepair.pipeline.coordinator_states import StatesItem, StatesResult
 from krepair.pipeline.damage import MapItem, MapResult, MendedItem, MendedResult
 from krepair.pipeline.groups import GroupsItem, GroupsResult
-from krepair.pipeline.indexes import InspectItem, InspectResult, MendItem, MendResult
+from krepair.pipeline.indexes import InspectItem, InspectResult, MendItems, MendResults
 from krepair.pipeline.items import (
     FinishItem,
     FinishResult,
@@ -97,9 +97,9 @@ FINISH = Task("finish", FinishItem, FinishResult, tasks.finish)
 VERIFY = Task("verify", VerifyItem, VerifyResult, verify.verify_segment)
 LOOK = Task("look", LookItem, LookResult, look.look)
 INSPECT = Task("inspect", InspectItem, InspectResult, indexes.inspect)
-MEND = Task("mend", MendItem, MendResult, indexes.mend)
+MEND = Task("mend", MendItems, MendResults, indexes.mend)
 INSPECT_TXN = Task("inspect txn", TxnItem, TxnResult, txn_indexes.inspect_txn)
-VERIFY_MENDED = Task("verify mended", MendItem, MendResult, indexes.verify_mended)
+VERIFY_MENDED = Task("verify mended", MendItems, MendResults, indexes.verify_mended)
 MAP_DAMAGE = Task("map damage", MapItem, MapResult, damage.map_damage)
 REHEARSE = Task("rehearse", RehearseItem, RehearseResult, rehearse.rehearse)
 MAKE_MENDED = Task("make mended", MendedItem, MendedResult, damage.mended)

@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from krepair.plan.actions.table import action_of
 from krepair.plan.effects import changes_logs
 from krepair.plan.model import Change, FreeWhenVerified, KeepCopy, KeepOriginal, PartitionPlan, Undo
 
@@ -19,13 +20,14 @@ def undo_for(keep: str, change: Change) -> Undo:
     """How a change of a partition is taken back.
 
     What a reader could see, and loses by consent, is kept in place until purge whatever was asked for: nobody else may
-    have it, and no reading of what stays can prove that it was right to go.
+    have it, and no reading of what stays can prove that it was right to go. So is what has no originals: there is
+    nothing to free.
 
     Args:
         keep: see ``Policy.keep``.
         change: of a partition. Files of the root are always kept in place: they are small.
     """
-    if keep == INPLACE or changes_logs([change]):
+    if keep == INPLACE or changes_logs([change]) or not action_of(change).has_originals(change):
         return KeepOriginal()
     return FreeWhenVerified() if keep == UNTIL_VERIFIED else KeepCopy()
 

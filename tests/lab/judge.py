@@ -443,6 +443,13 @@ class Judge:
         return out
 
     # -- the process ------------------------------------------------------------------------------
+    def cpu_seconds(self) -> float:
+        """CPU time of the JVM so far, all its threads; 0 before its first answer."""
+        if self._process is None:
+            return 0.0
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def _ask(
         self,
         kind: type[Answer],

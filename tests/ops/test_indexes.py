@@ -531,3 +531,36 @@ def test_a_segment_whose_offsets_overflow_its_base_keeps_its_indexes(tmp_path: P
     plan = planned(tmp_path / "logs", "index=regenerate")
     assert changes(plan) == {}
     assert "damaged" in plan.partitions[0].notes[0]
+
+
+def test_both_indexes_of_a_segment_are_made_and_verified_by_one_reading_and_each_is_judged_by_itself(
+    whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from krepair.pipeline import indexes
+
+    folder = next(path.parent for path in whole.rglob("*.timeindex"))
+    wrong = [folder / f"{base:020d}{suffix}" for base in BASES[:2] for suffix in (".index", ".timeindex")]
+    right = [path.read_bytes() for path in wrong]
+    assert all(right)
+    for path in wrong:
+        path.write_bytes(b"\xff" * 24)
+    plan = planned(whole, "index=regenerate")
+    assert set(changes(plan)) >= {path.name for path in wrong}
+    readings: list[tuple[str, ...]] = []
+    real = indexes._untrue_to_log
+
+    def noting(item: Any, contents: Any, found: Any) -> dict[str, str]:
+        readings.append(tuple(sorted(contents)))
+        return real(item, contents, found)
+
+    monkeypatch.setattr(indexes, "_untrue_to_log", noting)
+    report = apply(plan, options())
+    assert report.exit_code == ExitCode.DONE
+    assert readings == [(".index", ".timeindex")] * 2
+    readings.clear()
+    assert verify_plan(plan, options()).problems == ()
+    assert readings == [(".index", ".timeindex")] * 2
+    wrong[0].write_bytes(right[0][:-8] + b"\xff" * 8)
+    told = " ".join(problem.text for problem in verify_plan(plan, options()).problems)
+    assert wrong[0].name in told
+    assert wrong[1].name not in told

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from krepair.fixes import second_readings
+from krepair.pipeline.jobs import TASKS, VERIFY_ABORTED
+from krepair.pipeline.readings.aborted import AbortedItem, verify_aborted
+from krepair.pipeline.readings.partition import Reading
 from krepair.plan.review import review
 from tests.lab.judge import Judge
 from tests.ops.scene import tree
@@ -31,6 +36,35 @@ def test_everything_above_the_recovery_point_is_made_ready_and_the_point_is_rais
     assert not (path / ".kafka_cleanshutdown").exists()
     verbs.undo(plan)
     assert tree(path) == before
+
+
+def test_transaction_indexes_of_the_range_are_made_and_read_again_without_the_logs_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_unclean(tmp_path / "logs")
+    files = [file for base in (300, 400) if (file := path / "t-0" / f"{base:020d}.txnindex").exists()]
+    right = [file.read_bytes() for file in files]
+    assert any(right)
+    for file in files:
+        file.write_bytes(b"")
+    read: list[tuple[int, ...]] = []
+
+    def noting(item: AbortedItem) -> Reading:
+        read.append(tuple(log.base_offset for log in item.logs))
+        return verify_aborted(item)
+
+    monkeypatch.setitem(TASKS, VERIFY_ABORTED.name, dataclasses.replace(VERIFY_ABORTED, run=noting))
+    monkeypatch.setattr(second_readings, "VERIFY_ABORTED", TASKS[VERIFY_ABORTED.name])
+    verbs = Verbs(path)
+    plan = verbs.plan()
+    verbs.apply(plan)
+    assert [file.read_bytes() for file in files] == right
+    assert verbs.wrong(plan) == []
+    assert read
+    assert all(0 not in bases and 200 in bases for bases in read), read
+    name = next(file for file, data in zip(files, right, strict=True) if data)
+    name.write_bytes(name.read_bytes()[:-1] + b"\1")
+    assert verbs.wrong(plan)
 
 
 @pytest.mark.broker

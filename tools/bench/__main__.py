@@ -347,6 +347,8 @@ class Bench:
             for cores, _, _ in recovery.ENGINES:
                 mine = f"{ours}, {cores} cores, without the second reading"
                 self.ratio(f"{mine} / start of {version}", mine, theirs)
+            mine = f"{ours}, 1 cores, without the second reading (CPU time)"
+            self.ratio(f"{mine} / start of {version}", mine, f"{theirs} (CPU time)")
 
     # -- dump and groups, whole processes against the broker's dump tool
 

@@ -123,6 +123,11 @@ class Action(Protocol[ChangeT_contra]):
         del change
         return False
 
+    def has_originals(self, change: ChangeT_contra) -> bool:
+        """Whether it takes bytes out of the folder. What takes out none costs nothing to keep, and stays undoable."""
+        del change
+        return True
+
     @abstractmethod
     def touches(self, change: ChangeT_contra) -> Touched:
         """The segments and files that it touches. No file may be touched by two changes of a plan."""

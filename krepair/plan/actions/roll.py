@@ -20,6 +20,11 @@ class Roll(Action[RollSegment]):
 
     listing = ROLLS
 
+    def has_originals(self, change: RollSegment) -> bool:
+        """No: nothing had its names."""
+        del change
+        return False
+
     def touches(self, change: RollSegment) -> Touched:
         """Its three files; no log that was there."""
         return Touched((), change.names, ())

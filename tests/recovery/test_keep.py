@@ -1,0 +1,92 @@
+"""Pre-recovery under each ``--keep``: applied, taken back as far as originals are kept, applied again, purged."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from krepair.errors import ExitCode
+from krepair.ops.apply import apply
+from krepair.ops.purge import purge
+from krepair.ops.undo import undo
+from krepair.plan.review import review
+from tests.ops.scene import tree
+from tests.recovery.scene import Verbs, points_of, write_unclean
+
+RAISED = {"t": 450, "o": 3}
+
+
+@pytest.fixture
+def copies(tmp_path: Path) -> Iterator[Path]:
+    """A folder on another file system than the log directories of these tests."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK) or memory.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is one file system only")
+    with tempfile.TemporaryDirectory(prefix="krepair-", dir=memory) as folder:
+        yield Path(folder)
+
+
+def of_the_broker(path: Path) -> dict[str, object]:
+    """The files of a directory but for those of krepair's own folders."""
+    return {name: found for name, found in tree(path).items() if "krepair~" not in str(name)}
+
+
+def test_with_copies_elsewhere_all_is_taken_back(tmp_path: Path, copies: Path) -> None:
+    path = write_unclean(tmp_path / "logs")
+    before = tree(path)
+    verbs = Verbs(path, keep=str(copies))
+    plan = verbs.plan()
+    assert review(plan) == []
+    verbs.apply(plan)
+    assert points_of(path) == RAISED
+    assert verbs.wrong(plan) == []
+    verbs.undo(plan)
+    assert tree(path) == before
+
+
+def test_until_verified_the_points_and_the_new_segments_are_taken_back_and_undo_names_what_stays(
+    tmp_path: Path,
+) -> None:
+    path = write_unclean(tmp_path / "logs")
+    before = of_the_broker(path)
+    verbs = Verbs(path, keep="until-verified")
+    plan = verbs.plan()
+    assert review(plan) == []
+    verbs.apply(plan)
+    after = of_the_broker(path)
+    assert points_of(path) == RAISED
+    assert verbs.wrong(plan) == []
+    report = undo(plan, verbs.options())
+    assert report.exit_code == ExitCode.PARTLY
+    assert points_of(path) == {"t": 250, "o": 0}
+    assert not (path / "t-0" / f"{450:020d}.log").exists()
+    assert not (path / "o-0" / f"{3:020d}.log").exists()
+    failed = {one.partition: one.why for one in report.results if one.outcome == "failed"}
+    assert set(failed) == {"t-0", "o-0"}
+    assert all("were freed as soon as the new files were verified" in why for why in failed.values())
+    logs = {name: found for name, found in before.items() if str(name).endswith(".log")}
+    now = of_the_broker(path)
+    assert {name: now.get(name) for name in logs} == logs
+    verbs.apply(plan)
+    assert points_of(path) == RAISED
+    assert of_the_broker(path).keys() == after.keys()
+
+
+@pytest.mark.parametrize("keep", ["inplace", "until-verified", "copies"])
+def test_under_each_keep_purge_leaves_nothing_of_krepair_and_the_points_raised(
+    keep: str, tmp_path: Path, copies: Path
+) -> None:
+    path = write_unclean(tmp_path / "logs")
+    verbs = Verbs(path, keep=str(copies) if keep == "copies" else keep)
+    plan = verbs.plan()
+    verbs.apply(plan)
+    assert purge(plan, verbs.options()).exit_code == ExitCode.DONE
+    assert tree(path) == of_the_broker(path)
+    assert points_of(path) == RAISED
+    assert apply(plan, verbs.options()).exit_code == ExitCode.DONE
+    assert undo(plan, verbs.options()).exit_code == ExitCode.REFUSED
+    assert points_of(path) == RAISED
