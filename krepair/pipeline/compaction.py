@@ -404,6 +404,7 @@ def _compaction(one: _Deciding, decision: PartitionDecision) -> Compaction:
             tombstones=tallies[base].tombstones_dropped,
             aborted=tallies[base].aborted,
             keyless=tallies[base].keyless,
+            emptied=tallies[base].emptied,
         )
     changed = tuple(
         group.sources[0].base_offset

@@ -32,6 +32,7 @@ class CompactedSource(Struct, frozen=True, kw_only=True):
         tombstones: tombstones that go.
         aborted: records of aborted transactions, that go.
         keyless: records without a key; they stay.
+        emptied: batches that lose all of their records; in the stream they are headers without records.
     """
 
     file_bytes: int
@@ -42,6 +43,7 @@ class CompactedSource(Struct, frozen=True, kw_only=True):
     tombstones: int
     aborted: int
     keyless: int
+    emptied: int = 0
 
     @property
     def gone(self) -> int:

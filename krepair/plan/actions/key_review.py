@@ -11,6 +11,9 @@ from krepair.plan.facts import PartitionFacts, segment_name
 from krepair.plan.model import KeyCompaction, RewriteSegments, SourceSegment
 from krepair.plan.objection import Objection
 from krepair.rules.outcome import CompactedSource
+from krepair.rules.reasons import Reason
+
+_EMPTIED = {Reason.EMPTIED.value, Reason.EMPTIED_PRODUCER.value, Reason.EMPTIED_LAST.value}
 
 
 def keys_of_source(facts: PartitionFacts, source: SourceSegment, where: str) -> Iterator[Objection]:
@@ -18,7 +21,15 @@ def keys_of_source(facts: PartitionFacts, source: SourceSegment, where: str) -> 
     keys = source.by_key
     if keys is None:
         return
-    counts = (keys.file_bytes, keys.records, keys.superseded, keys.tombstones, keys.aborted, keys.keyless)
+    counts = (
+        keys.file_bytes,
+        keys.records,
+        keys.superseded,
+        keys.tombstones,
+        keys.aborted,
+        keys.keyless,
+        keys.emptied,
+    )
     if min(counts) < 0 or keys.forced < -1:
         yield Objection("RV32", where, "a count is negative")
     if keys.records != source.kept_records + keys.gone:
@@ -30,6 +41,11 @@ def keys_of_source(facts: PartitionFacts, source: SourceSegment, where: str) -> 
     if keys.keyless > source.kept_records:
         yield Objection(
             "RV32", where, f"{keys.keyless} records without a key stay, but {source.kept_records} in all"
+        )
+    emptied = sum(tally.batches for tally in source.reasons if tally.reason in _EMPTIED)
+    if keys.emptied > emptied:
+        yield Objection(
+            "RV32", where, f"{keys.emptied} batches lose all records, but {emptied} have none then"
         )
     if not keys.headers:
         yield Objection("RV24", where, "the digest of what stays is missing")
@@ -83,6 +99,7 @@ def _totals(
         ("superseded", found.superseded, sum(each.superseded for each in keys)),
         ("tombstones_dropped", found.tombstones_dropped, sum(each.tombstones for each in keys)),
         ("aborted", found.aborted, sum(each.aborted for each in keys)),
+        ("emptied", found.emptied, sum(each.emptied for each in keys)),
     ):
         if has != parts:
             yield Objection("RV32", where, f"{name} is {has}, its groups give {parts}")
