@@ -122,6 +122,8 @@ def test_figure_of_keys_that_does_not_follow_from_the_groups_is_refused(
         ({"records": 3}, {}, {"RV32"}),
         ({"superseded": -1, "tombstones": 2}, {}, {"RV32"}),
         ({"keyless": 2}, {}, {"RV32"}),
+        ({"records": 1, "kept": 0}, {}, {"RV32"}),
+        ({"kept": -1}, {}, {"RV32"}),
         ({"emptied": 9}, {}, {"RV32"}),
         ({"emptied": -1}, {}, {"RV32"}),
         ({"headers": ""}, {}, {"RV24"}),

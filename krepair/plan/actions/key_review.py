@@ -24,6 +24,7 @@ def keys_of_source(facts: PartitionFacts, source: SourceSegment, where: str) -> 
     counts = (
         keys.file_bytes,
         keys.records,
+        keys.kept,
         keys.superseded,
         keys.tombstones,
         keys.aborted,
@@ -32,16 +33,19 @@ def keys_of_source(facts: PartitionFacts, source: SourceSegment, where: str) -> 
     )
     if min(counts) < 0 or keys.forced < -1:
         yield Objection("RV32", where, "a count is negative")
-    if keys.records != source.kept_records + keys.gone:
+    if keys.records != keys.kept + keys.gone:
         yield Objection(
             "RV32",
             where,
-            f"{keys.records} records, of which {source.kept_records} stay and {keys.gone} go: they do not add up",
+            f"{keys.records} records, of which {keys.kept} stay and {keys.gone} go: they do not add up",
         )
-    if keys.keyless > source.kept_records:
+    # A wrapper of v0 or v1 is one record of its segment, and more than one here.
+    if keys.kept < source.kept_records or (keys.kept > 0) != (source.kept_records > 0):
         yield Objection(
-            "RV32", where, f"{keys.keyless} records without a key stay, but {source.kept_records} in all"
+            "RV32", where, f"{keys.kept} records stay, but its batches hold {source.kept_records} of them"
         )
+    if keys.keyless > keys.kept:
+        yield Objection("RV32", where, f"{keys.keyless} records without a key stay, but {keys.kept} in all")
     emptied = sum(tally.batches for tally in source.reasons if tally.reason in _EMPTIED)
     if keys.emptied > emptied:
         yield Objection(
@@ -105,7 +109,7 @@ def _totals(
             yield Objection("RV32", where, f"{name} is {has}, its groups give {parts}")
     for name, has, parts in (
         ("records", found.records, sum(each.records for each in keys)),
-        ("kept", found.kept, sum(source.kept_records for source in sources)),
+        ("kept", found.kept, sum(each.kept for each in keys)),
         ("keyless", found.keyless, sum(each.keyless for each in keys)),
     ):
         if has < parts:
