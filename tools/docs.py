@@ -159,7 +159,8 @@ def reasons_page() -> str:
     rows = [(f"`{code.value}`", text.verdict, text.text, text.source) for code, text in REASONS.items()]
     introduction = (
         "Why a batch stays (K), is emptied (E) or goes (D) in marker-only compaction. Every batch of a changed "
-        "segment is counted under exactly one of these codes, and the plan shows the counts. The rules behind them: "
+        "segment is counted under exactly one of these codes, and the plan shows the counts. Where records go by key, "
+        "they go first; batches and bytes are counted as they are without these records. The rules behind them: "
         "[rules.md](rules.md)."
     )
     body = table(("code", "batch", "why", "where Kafka does, or says, the same"), rows)

@@ -398,12 +398,14 @@ def _compaction(one: _Deciding, decision: PartitionDecision) -> Compaction:
         sources[base] = CompactedSource(
             file_bytes=facts.summary.file_size,
             records=tallies[base].records,
+            kept=tallies[base].kept,
             headers=decode_summary(result.summary).headers,
             forced=one.forced.get(base, -1),
             superseded=tallies[base].superseded,
             tombstones=tallies[base].tombstones_dropped,
             aborted=tallies[base].aborted,
             keyless=tallies[base].keyless,
+            emptied=tallies[base].emptied,
         )
     changed = tuple(
         group.sources[0].base_offset

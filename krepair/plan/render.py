@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator
 
+from msgspec import UnsetType
+
 from krepair.plan.actions.listing import LISTINGS
 from krepair.plan.actions.table import action_of, by_kind
 from krepair.plan.figures import add_tallies
@@ -38,6 +40,7 @@ from krepair.rules.reasons import REASONS, Reason
 _FEW_PARTITIONS = 5
 _MOST_ROWS = 200
 _NO_BOUND_MS = 2**63 - 1
+_WITHOUT_KEYS = "Where records go by key, batches and bytes are counted as they are without these records."
 
 
 def to_json(plan: Plan) -> str:
@@ -215,7 +218,10 @@ def _reasons(plan: Plan) -> Section:
             )
         )
     columns = ("code", "batch", "batches", "bytes before", "why", "source")
-    return Section(title="Reasons", table=Table(columns=columns, rows=tuple(rows), right=frozenset({2, 3})))
+    by_key = any(not isinstance(partition.compaction, UnsetType) for partition in plan.partitions)
+    lines = (_WITHOUT_KEYS,) if by_key and rows else ()
+    table = Table(columns=columns, rows=tuple(rows), right=frozenset({2, 3}))
+    return Section(title="Reasons", lines=lines, table=table)
 
 
 def _horizons(plan: Plan) -> Section:

@@ -24,7 +24,8 @@ class CompactedSource(Struct, frozen=True, kw_only=True):
 
     Attributes:
         file_bytes: size of the ``.log``.
-        records: data records in it.
+        records: data records in it, those within a wrapper of v0 or v1 counted one by one.
+        kept: of them, those that stay.
         headers: digest of the compacted stream, as of a ``.log``: over each batch's position and header, which holds
             its CRC.
         forced: offset of a record that stays only as the last of its group, -1 none.
@@ -32,16 +33,19 @@ class CompactedSource(Struct, frozen=True, kw_only=True):
         tombstones: tombstones that go.
         aborted: records of aborted transactions, that go.
         keyless: records without a key; they stay.
+        emptied: batches that lose all of their records; in the stream they are headers without records.
     """
 
     file_bytes: int
     records: int
+    kept: int
     headers: str
     forced: int
     superseded: int
     tombstones: int
     aborted: int
     keyless: int
+    emptied: int
 
     @property
     def gone(self) -> int:

@@ -1,5 +1,6 @@
 """Why a batch stays, is emptied, or goes: the closed list of reasons of marker-only compaction.
 
+Where records go by key, they go first; the same list then says what becomes of the batches that are left.
 A reason's code is printed in plans and never reused. The order of the members is the order in which the
 scan kernel numbers its classes, see ``krepair.kernels.classes``.
 """
@@ -52,7 +53,7 @@ class ReasonText(NamedTuple):
 
 REASONS: dict[Reason, ReasonText] = {
     Reason.RECORDS: ReasonText(
-        Verdict.KEEP, "batch has records; marker-only compaction never touches them", "design"
+        Verdict.KEEP, "batch has records that stay; no rule of this table removes a record", "design"
     ),
     Reason.MARKER_DATA_REMAINS: ReasonText(
         Verdict.KEEP,

@@ -18,6 +18,7 @@ from krepair.formats.damage import Damage
 from krepair.rules.model import LeftAlone, MarkerPolicy
 from tests.builders import NOW_MS, Batch, LogDir, data
 from tests.compaction.compacting import Compacted, compacted, proven, written
+from tests.compaction.directories import through_verbs
 from tests.compaction.judged import below, shown
 from tests.compaction.trying import SETTINGS, UNLIMITED
 from tests.lab.judge import Judge
@@ -121,6 +122,17 @@ def test_old_messages_are_compacted_as_by_the_cleaner_and_verified(
         seen["rewritten"] += ours.done.total.rewritten
         seen["gone"] += ours.done.total.old_gone
     assert min(seen["superseded"], seen["rewritten"], seen["gone"]) > 20
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_old_messages_and_wrappers_that_lose_some_go_through_plan_apply_verify_and_undo(
+    seed: int, tmp_path: Path
+) -> None:
+    folder, log_end = partition_of(seed, tmp_path)
+    rules = policy(log_end, 0 if seed % 3 == 0 else UNLIMITED)
+    ours = compacted(folder, rules)
+    assert ours.done.changed
+    assert through_verbs(folder, rules) == ours.logs
 
 
 def made(root: Path, *segments: list[Batch], horizon_ms: int = UNLIMITED) -> tuple[Path, Compacted]:

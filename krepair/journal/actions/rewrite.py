@@ -19,7 +19,7 @@ from krepair.journal.steps import (
     segment_file,
     undo_steps,
 )
-from krepair.logdir.fingerprint import digest_content
+from krepair.logdir.fingerprint import digest_batches, digest_content
 from krepair.plan.model import RewriteSegments
 
 
@@ -166,6 +166,19 @@ class RewriteGroups(Action[RewriteSegments, ApplyIntent]):
     def told_by(self, change: RewriteSegments) -> tuple[str, ...]:
         """The logs of its sources, that of the new segment first."""
         return tuple(segment_file(source.base_offset, ".log") for source in change.sources)
+
+    def is_planned(self, folder: PartitionFolder, change: RewriteSegments, found: Found) -> bool:
+        """As any kind; where the new log is as long as the old one and has its time, the batches decide.
+
+        One segment that is written anew alone may come out so: its records are compressed anew. An inode would not do,
+        since whoever restores a backup has other ones.
+        """
+        if not super().is_planned(folder, change, found):
+            return False
+        if not self.is_made(folder, change, found):
+            return True
+        name = segment_file(change.base_offset, ".log")
+        return digest_batches(folder.at(name), change.base_offset, folder.tree) == found.planned[name].digest
 
     def is_made(self, folder: PartitionFolder, change: RewriteSegments, found: Found) -> bool:
         """Whether the new log is alone and has the size and time of the plan."""

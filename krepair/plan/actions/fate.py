@@ -13,6 +13,7 @@ class Content(StrEnum):
     """What a stretch of a log holds, in the words that a legend uses."""
 
     RECORDS = "records"
+    BY_KEY = "goes by key"
     MARKERS = "markers"
     EMPTIED = "emptied"
     OTHER = "other batches"
@@ -61,6 +62,27 @@ class Fate(NamedTuple):
 
     before: Mapping[int, tuple[Run, ...]]
     after: Mapping[int, tuple[Run, ...]]
+
+
+def before_keys_go(
+    stream: Iterable[tuple[Content, int]], file_bytes: int, emptied_bytes: int
+) -> tuple[Run, ...]:
+    """What a ``.log`` holds from which records go by key: superseded, tombstones past their horizon, aborted.
+
+    Markers and batches without records are as they are in the stream; so all else are records. As many bytes of them
+    stay as the stream has. Batches compressed anew may take more than they did, but never more than there was.
+
+    Args:
+        stream: what the ``.log`` holds once these records are gone.
+        file_bytes: size of the ``.log``.
+        emptied_bytes: of the stream, the headers of batches that lose all of their records.
+    """
+    sums = {run.content: run.bytes for run in summed(stream)}
+    stay = sums.pop(Content.RECORDS, 0)
+    sums[Content.EMPTIED] = max(sums.get(Content.EMPTIED, 0) - max(emptied_bytes, 0), 0)
+    records = max(file_bytes - sum(sums.values()), 0)
+    stay = min(stay, records)
+    return summed([*sums.items(), (Content.RECORDS, stay), (Content.BY_KEY, records - stay)])
 
 
 def summed(stretches: Iterable[tuple[Content, int]]) -> tuple[Run, ...]:

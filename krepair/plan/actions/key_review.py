@@ -11,6 +11,9 @@ from krepair.plan.facts import PartitionFacts, segment_name
 from krepair.plan.model import KeyCompaction, RewriteSegments, SourceSegment
 from krepair.plan.objection import Objection
 from krepair.rules.outcome import CompactedSource
+from krepair.rules.reasons import Reason
+
+_EMPTIED = {Reason.EMPTIED.value, Reason.EMPTIED_PRODUCER.value, Reason.EMPTIED_LAST.value}
 
 
 def keys_of_source(facts: PartitionFacts, source: SourceSegment, where: str) -> Iterator[Objection]:
@@ -18,18 +21,35 @@ def keys_of_source(facts: PartitionFacts, source: SourceSegment, where: str) -> 
     keys = source.by_key
     if keys is None:
         return
-    counts = (keys.file_bytes, keys.records, keys.superseded, keys.tombstones, keys.aborted, keys.keyless)
+    counts = (
+        keys.file_bytes,
+        keys.records,
+        keys.kept,
+        keys.superseded,
+        keys.tombstones,
+        keys.aborted,
+        keys.keyless,
+        keys.emptied,
+    )
     if min(counts) < 0 or keys.forced < -1:
         yield Objection("RV32", where, "a count is negative")
-    if keys.records != source.kept_records + keys.gone:
+    if keys.records != keys.kept + keys.gone:
         yield Objection(
             "RV32",
             where,
-            f"{keys.records} records, of which {source.kept_records} stay and {keys.gone} go: they do not add up",
+            f"{keys.records} records, of which {keys.kept} stay and {keys.gone} go: they do not add up",
         )
-    if keys.keyless > source.kept_records:
+    # A wrapper of v0 or v1 is one record of its segment, and more than one here.
+    if keys.kept < source.kept_records or (keys.kept > 0) != (source.kept_records > 0):
         yield Objection(
-            "RV32", where, f"{keys.keyless} records without a key stay, but {source.kept_records} in all"
+            "RV32", where, f"{keys.kept} records stay, but its batches hold {source.kept_records} of them"
+        )
+    if keys.keyless > keys.kept:
+        yield Objection("RV32", where, f"{keys.keyless} records without a key stay, but {keys.kept} in all")
+    emptied = sum(tally.batches for tally in source.reasons if tally.reason in _EMPTIED)
+    if keys.emptied > emptied:
+        yield Objection(
+            "RV32", where, f"{keys.emptied} batches lose all records, but {emptied} have none then"
         )
     if not keys.headers:
         yield Objection("RV24", where, "the digest of what stays is missing")
@@ -83,12 +103,13 @@ def _totals(
         ("superseded", found.superseded, sum(each.superseded for each in keys)),
         ("tombstones_dropped", found.tombstones_dropped, sum(each.tombstones for each in keys)),
         ("aborted", found.aborted, sum(each.aborted for each in keys)),
+        ("emptied", found.emptied, sum(each.emptied for each in keys)),
     ):
         if has != parts:
             yield Objection("RV32", where, f"{name} is {has}, its groups give {parts}")
     for name, has, parts in (
         ("records", found.records, sum(each.records for each in keys)),
-        ("kept", found.kept, sum(source.kept_records for source in sources)),
+        ("kept", found.kept, sum(each.kept for each in keys)),
         ("keyless", found.keyless, sum(each.keyless for each in keys)),
     ):
         if has < parts:

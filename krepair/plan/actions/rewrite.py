@@ -20,7 +20,7 @@ from krepair.plan.actions.action import (
     Touched,
     Work,
 )
-from krepair.plan.actions.fate import CONTENT_OF, Content, Fate, summed
+from krepair.plan.actions.fate import CONTENT_OF, Content, Fate, Run, before_keys_go, summed
 from krepair.plan.actions.key_review import key_sums, keys_of_source
 from krepair.plan.facts import (
     SNAPSHOT_NAME,
@@ -163,12 +163,7 @@ class Rewrite(Action[RewriteSegments]):
 
     def fate(self, change: RewriteSegments, sizes: Mapping[str, int]) -> Fate:
         """By reason; what the new log has beyond the batches that stay are the headers of emptied ones."""
-        before = {
-            source.base_offset: summed(
-                (CONTENT_OF.get(tally.reason, Content.OTHER), tally.bytes) for tally in source.reasons
-            )
-            for source in change.sources
-        }
+        before = {source.base_offset: _holds(source) for source in change.sources}
         stays = [
             (CONTENT_OF.get(tally.reason, Content.OTHER), tally.bytes)
             for source in change.sources
@@ -178,6 +173,14 @@ class Rewrite(Action[RewriteSegments]):
         emptied = change.log_bytes - sum(size for _, size in stays)
         new = summed([*stays, (Content.EMPTIED, emptied)])
         return Fate(before, {change.base_offset: new})
+
+
+def _holds(source: SourceSegment) -> tuple[Run, ...]:
+    tallied = [(CONTENT_OF.get(tally.reason, Content.OTHER), tally.bytes) for tally in source.reasons]
+    keys = source.by_key
+    if keys is None:
+        return summed(tallied)
+    return before_keys_go(tallied, keys.file_bytes, EMPTIED_BATCH_BYTES * keys.emptied)
 
 
 def _asked_for(facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Iterator[Objection]:

@@ -1,0 +1,133 @@
+"""A new log that is exactly as long as the old one: the bytes say which of the two is there."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import struct
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from krepair.errors import ExitCode
+from tests.builders import Batch, LogDir, Record, data
+from tests.compaction import twin
+from tests.compaction.directories import Verbs, groups_of, options
+from tests.compaction.test_cases import OLD, batch
+from tools.torture.scenes import look, visible
+
+LOG = f"{0:020d}.log"
+
+
+def packed_well(batch: Batch) -> Batch:
+    """With its records compressed by gzip at the highest level: what krepair writes later is longer."""
+    packer = zlib.compressobj(9, wbits=31)
+    body = packer.compress(batch.raw[61:]) + packer.flush()
+    attributes = struct.unpack_from(">h", batch.raw, 21)[0] | 1
+    return replace(batch, raw=twin._sealed(batch.raw, body, attributes=attributes))
+
+
+def words(random_: random.Random, count: int) -> bytes:
+    """Text that the levels of gzip pack differently."""
+    return b" ".join(random_.choice((b"offset", b"commit", b"group", b"topic")) for _ in range(count))
+
+
+def same_length(root: Path) -> Path:
+    """One segment that loses a record and is as long afterwards: where its loss is what the higher level saved."""
+    random_ = random.Random(13)
+    kept = [Record(b"k%d" % number, words(random_, 700)) for number in range(20)]
+    noise = random_.randbytes(4000)
+    for size in range(4000):
+        whole = data(0, [Record(b"gone", noise[:size]), *kept], timestamp=OLD)
+        left = twin.packed(twin._sealed(whole.raw, b"".join(r.raw for r in twin.records(whole.raw)[1:])), 1)
+        first = packed_well(whole)
+        if len(first.raw) == len(left):
+            break
+    else:
+        pytest.fail(f"no record that goes makes the two equally long: {len(first.raw)} and {len(left)} bytes")
+    directory = LogDir(root / "logs")
+    partition = directory.partition("t", index_interval_bytes=200)
+    partition.segment(first, mtime_ms=OLD)
+    partition.segment(batch(21, "gone"), mtime_ms=OLD)
+    partition.segment(batch(22, "active"))
+    directory.write()
+    return root / "logs"
+
+
+@pytest.fixture
+def verbs(tmp_path: Path) -> Verbs:
+    return Verbs(same_length(tmp_path), options(tmp_path, merge=False))
+
+
+def test_once_its_originals_are_purged_a_log_of_the_old_length_is_done(verbs: Verbs) -> None:
+    log = verbs.log_dir / "t-0" / LOG
+    plan, old = verbs.plan(), log.read_bytes()
+    (group,) = groups_of(plan.partitions[0])
+    assert (len(group.sources), group.log_bytes) == (1, len(old))
+    assert verbs.apply(plan).exit_code is ExitCode.DONE
+    assert len(log.read_bytes()) == len(old)
+    assert log.read_bytes() != old
+    assert verbs.purge(plan).exit_code is ExitCode.DONE
+    again = verbs.apply(plan)
+    assert (again.exit_code, [result.outcome for result in again.results]) == (ExitCode.DONE, ["already"])
+    assert verbs.verify(plan).problems == ()
+    assert verbs.undo(plan).exit_code is ExitCode.REFUSED
+    assert verbs.plan().partitions[0].changes == ()
+
+
+@pytest.mark.parametrize("place", [8 + 4 + 4 + 1, -30])
+def test_purged_log_of_the_old_length_with_a_flipped_bit_is_not_called_done(place: int, verbs: Verbs) -> None:
+    log = verbs.log_dir / "t-0" / LOG
+    plan = verbs.plan()
+    assert verbs.apply(plan).exit_code is ExitCode.DONE
+    assert verbs.purge(plan).exit_code is ExitCode.DONE
+    _flip(log, place)
+    before = visible(look(verbs.log_dir))
+    assert verbs.apply(plan).exit_code is ExitCode.STALE_PLAN
+    assert verbs.verify(plan).problems
+    assert visible(look(verbs.log_dir)) == before
+
+
+def test_before_apply_and_after_undo_an_original_as_long_as_the_new_log_is_planned(verbs: Verbs) -> None:
+    before, plan = visible(look(verbs.log_dir)), verbs.plan()
+    for _ in range(2):
+        (problem,) = verbs.verify(plan).problems
+        assert problem.text == "is not applied: its state is planned"
+        assert verbs.apply(plan).exit_code is ExitCode.DONE
+        assert verbs.verify(plan).problems == ()
+        assert verbs.undo(plan).exit_code is ExitCode.DONE
+        assert visible(look(verbs.log_dir)) == before
+
+
+def test_original_that_came_back_from_a_backup_is_not_taken_for_the_new_log_of_its_length(
+    verbs: Verbs,
+) -> None:
+    log = verbs.log_dir / "t-0" / LOG
+    plan, old = verbs.plan(), log.stat()
+    copy = log.with_suffix(".copy")
+    shutil.copy2(log, copy)
+    copy.replace(log)
+    os.utime(log, ns=(old.st_atime_ns, old.st_mtime_ns))
+    assert log.stat().st_ino != old.st_ino
+    (problem,) = verbs.verify(plan).problems
+    assert problem.text == "is not applied: its state is planned"
+    assert verbs.apply(plan).exit_code is ExitCode.STALE_PLAN
+
+
+def test_original_as_long_as_the_new_log_with_a_flipped_bit_is_stale(verbs: Verbs) -> None:
+    plan = verbs.plan()
+    _flip(verbs.log_dir / "t-0" / LOG, 20)
+    before = visible(look(verbs.log_dir))
+    assert verbs.apply(plan).exit_code is ExitCode.STALE_PLAN
+    assert visible(look(verbs.log_dir)) == before
+
+
+def _flip(path: Path, position: int) -> None:
+    """Flips one bit of a file and keeps its time."""
+    times, raw = path.stat(), bytearray(path.read_bytes())
+    raw[position] ^= 1
+    path.write_bytes(raw)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
