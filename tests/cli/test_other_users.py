@@ -14,6 +14,10 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import ExitCode
+from tests.builders import LogDir
+from tests.compaction import histories
+from tests.compaction.directories import dead_cleaner
+from tests.compaction.test_old_formats import partition_of
 from tests.fixture_dirs import unpack
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,46 +114,105 @@ def test_every_verb_works_and_compiles_nothing(room: Path, warmed: Path) -> None
     assert sorted(warmed.rglob("*")) == before
 
 
+# Run in a process of its own: what was called with which types is known of one process. Nothing is taken from a cache,
+# so that what one kernel compiles inside of another is seen too.
+_CALLED = (
+    "import sys\nfrom krepair.cli.main import app\n"
+    "from krepair.kernels import cache, jit, machine\n"
+    "cache.INSTALLED_FOLDER = sys.argv[2]\n"
+    "from krepair.kernels.signatures import SIGNATURES\n"
+    "from krepair.pipeline import compaction, compaction_proof\n"
+    "for words in eval(sys.argv[1]):\n"
+    "    if words[0] == 'spill':\n"
+    "        for module in (compaction, compaction_proof):\n"
+    "            module._INLINE_BYTES = module._ROWS_INLINE_AT_LEAST = 0\n"
+    "        continue\n"
+    "    try: app(words)\n"
+    "    except SystemExit as end: assert end.code in {0, 2, 10}, (words, end.code)\n"
+    "listed = {(name, str(machine.types_of(types))) for name, types in SIGNATURES}\n"
+    "called = {(name, str(types)) for name, kernel in jit.KERNELS.items() for types in kernel.signatures()}\n"
+    # what one kernel calls with a number that it knows is compiled, and kept, together with it
+    "called = {(name, types) for name, types in called if 'Literal' not in types}\n"
+    "assert len(called) > 10, called\n"
+    "assert called <= listed, called - listed\n"
+)
+
+
+def all_called_are_listed(runs: list[list[str]], cache: Path) -> None:
+    cache.mkdir(mode=0o755)
+    ended = subprocess.run(
+        [sys.executable, "-c", _CALLED, repr(runs), str(cache)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env=os.environ | dict.fromkeys(("KREPAIR_CACHE_DIR", "XDG_CACHE_HOME", "TMPDIR"), str(cache)),
+    )
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stderr
+
+
+@pytest.mark.slow
 def test_warm_compiles_all_that_the_verbs_call(tmp_path: Path) -> None:
     """A kernel that is called with types that are not in the list would be compiled by every run in a pod."""
-    script = (
-        "import sys\nfrom krepair.cli.main import app\n"
-        "from krepair.kernels import jit, machine\n"
-        "from krepair.kernels.signatures import SIGNATURES\n"
-        "for words in eval(sys.argv[1]):\n"
-        "    try: app(words)\n"
-        "    except SystemExit as end: assert end.code in {0, 2, 10}, (words, end.code)\n"
-        "listed = {(name, str(machine.types_of(types))) for name, types in SIGNATURES}\n"
-        "called = {(name, str(types)) for name, kernel in jit.KERNELS.items() for types in kernel.signatures()}\n"
-        # what one kernel calls with a number that it knows is compiled, and kept, together with it
-        "called = {(name, types) for name, types in called if 'Literal' not in types}\n"
-        "assert len(called) > 10, called\n"
-        "assert called <= listed, called - listed\n"
-    )
     runs: list[list[str]] = []
     for name in FIXTURES:
         log_dir = unpack(name, tmp_path)
         folder = str(next(path for path in log_dir.iterdir() if path.is_dir()))
+        plan = f"{tmp_path / name}.plan"
         runs += [
             ["check", str(log_dir), "--deep", "-q"],
             ["dump", folder, "--json", "--decode", "none"],
             ["groups", str(log_dir), "-q"],
-            [
-                "plan",
-                str(log_dir),
-                "--fix",
-                "markers,index,snapshots",
-                "--out",
-                str(tmp_path / name) + ".plan",
-                "-q",
-            ],
-            ["apply", str(tmp_path / name) + ".plan", "-q"],
+            ["plan", str(log_dir), "--fix", "markers,index,snapshots", "--out", plan, "-q"],
+            ["apply", plan, "-q"],
             ["verify", str(log_dir), "-q"],
         ]
-    ended = subprocess.run(
-        [sys.executable, "-c", script, repr(runs)], capture_output=True, text=True, check=False, cwd=ROOT
-    )
-    assert (ended.returncode, ended.stderr) == (0, ""), ended.stderr
+    runs += compact_runs(tmp_path)
+    all_called_are_listed(runs, tmp_path / "compiled")
+
+
+def compact_runs(root: Path) -> list[list[str]]:
+    """Key compaction over all formats, codecs, transactions and ``__consumer_offsets``, in memory and spilling."""
+    runs: list[list[str]] = []
+    for number, spill in enumerate((False, True)):
+        log_dir = log_dir_to_compact(root / f"compact-{number}")
+        config, plan, scratch = (
+            str(root / f"{name}-{number}") for name in ("topics", "compact-plan", "scratch")
+        )
+        topics = [path.name.rpartition("-")[0] for path in log_dir.iterdir() if path.is_dir()]
+        settings = {"cleanup.policy": "compact", "segment.bytes": "100000"}
+        Path(config).write_text(json.dumps(dict.fromkeys(topics, settings)))
+        Path(scratch).mkdir()
+        words = [
+            "--delete-horizon",
+            "4000000000000",
+            "--assume-high-watermark",
+            "log-end",
+            "--engine",
+            "inline",
+            "-q",
+        ]
+        runs += [["spill"]] if spill else []
+        runs += [
+            ["plan", str(log_dir), "--fix", "compact", "--topic-config", config, "--out", plan, "--scratch", scratch,
+             *words],
+            ["apply", plan, "--scratch", scratch, "--engine", "inline", "-q"],
+            ["verify", plan, "--originals", "--scratch", scratch, "--engine", "inline", "-q"],
+            ["undo", plan, "-q"],
+        ]  # fmt: skip
+    return runs
+
+
+def log_dir_to_compact(root: Path) -> Path:
+    """Partitions of all kinds, each with keys that go."""
+    log_dir = dead_cleaner(root / "logs")
+    for seed in range(8):
+        made = histories.of_seed(seed, codecs=True)
+        folder = made.fill(LogDir(root / f"v2-{seed}").partition("t", index_interval_bytes=200)).write()
+        shutil.move(folder, log_dir / f"v2x{seed}-0")
+        old, _ = partition_of(seed, root / f"old-{seed}")
+        shutil.move(old, log_dir / f"old{seed}-0")
+    return log_dir
 
 
 def test_without_any_cache_the_first_run_compiles_and_works(room: Path, warmed: Path) -> None:
