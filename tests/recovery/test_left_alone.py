@@ -85,7 +85,7 @@ def link(path: Path) -> None:
         (point_past_the_end, "checkpoint", "checkpoints"),
         (log_start_past_the_end, "checkpoint", "checkpoints"),
         (bad_epochs, "epochs", "epochs,recovery"),
-        (link, "untouched", ""),
+        (link, "special-file", ""),
     ],
     ids=lambda one: getattr(one, "__name__", None),
 )
