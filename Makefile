@@ -49,7 +49,7 @@ test: install ## all tests; those against real brokers need a JDK and Maven, and
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 # What has none of the three marks of pyproject.toml: no broker, no Spark, no loop over every call.
-quick: install ## the tests for every save, less than three minutes: all layers, but no broker, no Spark, nothing slow
+quick: install ## the tests for every save, about five minutes: all layers, but no broker, no Spark, nothing slow
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "not broker and not spark and not slow" $(ARGS)
 
 torture: install $(TORTURE_STAMP) ## kills, failing calls, power cuts and more by the ten thousand: hours; can be stopped and continued (ARGS=--help)
