@@ -182,16 +182,17 @@ class Run:
             yield Skipped(change.change_id, "an earlier change of this partition failed")
 
     def ours(self, intents: Sequence[Intent]) -> contextlib.AbstractContextManager[None]:
-        """Other partitions' fences watch active segments, which only a change without a fence touches."""
+        """Fences watch active segments; what krepair itself changes of them is no sign of a broker.
+
+        A change under the fence touches closed segments as a rule. A swap that a broker began may be of the active one.
+        """
         names = {
             name
             for intent in intents
-            if not action_of(intent).fenced
-            for name in action_of(intent).touches(intent)
+            for name in map(self.folder.relative, action_of(intent).touches(intent))
+            if not action_of(intent).fenced or name in self.watch.seen()
         }
-        if not names:
-            return contextlib.nullcontext()
-        return self.watch.our_own_change(self.folder.relative(name) for name in names)
+        return self.watch.our_own_change(names) if names else contextlib.nullcontext()
 
     def forget(self, intents: Sequence[Intent]) -> None:
         """Ends changes that belong together and never committed: every file is as before them."""
