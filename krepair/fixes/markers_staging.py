@@ -102,7 +102,7 @@ def _copy(work: Work, stagings: Sequence[Staging]) -> None:
         staging, item = jobs[index]
         source = item.change.sources[item.source]
         work.progress.advance(source.log_bytes)
-        work.take_facts(staging, source.base_offset, result)
+        work.take_facts(staging, source.base_offset, result, with_txn_index=True)
         crcs[item.change.change_id, item.source] = result.written_crc
     for staging in stagings:
         for group in groups_of(staging):
@@ -161,7 +161,7 @@ def _recheck(work: Work, staging: Staging) -> None:
         StalePlanError: it is not the same.
         UnreadableError: a producer snapshot could not be read.
     """
-    facts = work.all_facts(staging)
+    facts = work.all_facts(staging, with_txn_index=True)
     anew = f"krepair plan {shlex.quote(work.plan.log_dir)} --out PLAN"
     policy = policy_now(work, staging, facts, anew)
     found = stage_inputs(facts, policy, dict(staging.plan.kept_last))

@@ -193,17 +193,35 @@ class Work:
         """That of the plan, or the one that is recorded now if it fell; -1 if there was none."""
         return min(staging.plan.high_watermark, watermark_of(self.view, staging.listed))
 
-    def take_facts(self, staging: Staging, base_offset: int, result: ScanResult) -> None:
-        """Facts of one segment; a failure is the partition's problem."""
-        if result.failure or result.txn_damage:
-            error = error_of(result.failure or "changed", result.why or result.txn_damage)
+    def take_facts(
+        self, staging: Staging, base_offset: int, result: ScanResult, *, with_txn_index: bool
+    ) -> None:
+        """Facts of one segment; a failure is the partition's problem.
+
+        Args:
+            staging: of the partition.
+            base_offset: of the segment.
+            result: of its scan.
+            with_txn_index: whether its transaction index has to be right too. Who only asks what the log says does not
+                care: another change of the same plan may mend that index.
+        """
+        damage = result.txn_damage if with_txn_index else ""
+        if result.failure or damage:
+            error = error_of(result.failure or "changed", result.why or damage)
             staging.problem = staging.problem or error
             return
         segment = next(one for one in staging.listed.segments if one.base_offset == base_offset)
         staging.facts[base_offset] = facts_of(segment, result)
 
-    def all_facts(self, staging: Staging, since: int = 0) -> list[SegmentFacts]:
+    def all_facts(
+        self, staging: Staging, since: int = 0, *, with_txn_index: bool = False
+    ) -> list[SegmentFacts]:
         """Facts of every segment from a base offset on, as the logs will be after the plan; scans what is missing.
+
+        Args:
+            staging: of the partition.
+            since: the base offset.
+            with_txn_index: see ``take_facts``.
 
         Raises:
             KrepairError: a log could not be read.
@@ -225,7 +243,7 @@ class Work:
             for part in missing
         ]
         for index, result in self.engine.run(SCAN, items):
-            self.take_facts(staging, missing[index].base_offset, result)
+            self.take_facts(staging, missing[index].base_offset, result, with_txn_index=with_txn_index)
         if staging.problem is not None:
             raise staging.problem
         return [staging.facts[part.base_offset] for part in parts]
