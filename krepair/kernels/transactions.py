@@ -134,7 +134,7 @@ def transactions_window(buf: Any, filled: int, origin: int, file_size: int, empt
         buf: uint8[W]; place 0 is file position ``origin``.
         filled: bytes of it that are valid.
         origin: file position of place 0.
-        file_size: bytes of the log; all of it must be valid batches.
+        file_size: bytes of the log; all of it must be valid batches, their offsets ascending.
         empty_markers: whether an abort marker of a producer without open transaction gives an entry (up to 2.7).
         state: int64[7]; ``T_POSITION`` is the next batch and may lie past the window.
         rows: int64[R, 5], one per producer id.
@@ -153,15 +153,16 @@ def transactions_window(buf: Any, filled: int, origin: int, file_size: int, empt
         if magic > 2 or size < smallest or position + size > file_size:
             status = STOPPED
             break
+        base_offset = be64(buf, place + BASE_OFFSET)
+        if base_offset < state[T_NEXT_OFFSET]:  # offsets come back: an index of these would lie
+            status = STOPPED
+            break
         if magic < 2:
-            state[T_NEXT_OFFSET] = (
-                be64(buf, place + BASE_OFFSET) + 1
-            )  # a wrapper holds several: no sign of a gap
+            state[T_NEXT_OFFSET] = base_offset + 1  # a wrapper holds several: no sign of a gap
             position += size
             continue
         if place + min(size, _MARKER_FRONT) > filled:
             break
-        base_offset = be64(buf, place + BASE_OFFSET)
         attributes = be16(buf, place + ATTRIBUTES)
         count = be32(buf, place + RECORD_COUNT)
         last_delta = be32(buf, place + LAST_DELTA)

@@ -60,7 +60,7 @@ class RegeneratedTxn:
         carried: entries of the file on disk that were kept although the replay gives others.
         compacted: whether records are missing from the log, in this segment or one before it.
         open_after: first offset of each transaction open at the end of the segment, by producer id.
-        valid_bytes: bytes that were replayed; less than the size where the log is not valid.
+        valid_bytes: bytes that were replayed; less than the size where the log is not valid, or its offsets go back.
     """
 
     base_offset: int
