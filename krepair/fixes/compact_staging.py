@@ -38,7 +38,7 @@ from krepair.pipeline.compaction_proof import GroupToProve, PartitionToProve, pr
 from krepair.pipeline.items import Place, ScanItem
 from krepair.pipeline.jobs import COMPACT, SCAN, STAGE_COMPACTED
 from krepair.pipeline.wire import decode_summary
-from krepair.plan.model import FileFingerprint, KeyCompaction, PartitionPlan, RewriteSegments
+from krepair.plan.model import FileFingerprint, KeyCompaction, MendLog, PartitionPlan, RewriteSegments
 from krepair.rules.compaction import compacted_facts, secret_of
 from krepair.rules.markers import stage_inputs
 from krepair.rules.model import LeftAlone, SegmentFacts
@@ -145,8 +145,16 @@ def _logs(plan: PartitionPlan) -> dict[int, FileFingerprint]:
 
 
 def _logs_now(staging: Staging) -> dict[int, FileFingerprint]:
-    """The logs of the plan; the active one may have grown, as long as it bounds the same offsets."""
+    """The logs of the plan; the active one may have grown, as long as it bounds the same offsets.
+
+    One whose torn tail the plan cuts in place has the same batches before and after the cut.
+    """
     logs = _logs(staging.plan)
+    for change in staging.plan.changes:
+        if isinstance(change, MendLog) and change.method == "cut":
+            state, planned = staging.folder.state(change.name), logs[change.base_offset]
+            if state is not None and (state.size, state.inode) == (change.size_after, planned.inode):
+                logs[change.base_offset] = replace(planned, size=change.size_after)
     active = max(logs)
     found = grown(staging.folder, logs[active])
     if found is not None:
@@ -215,7 +223,8 @@ def _scan(work: Work, partitions: Sequence[_Partition]) -> None:
             size=file.size,
             now_ms=work.plan.policy.now_ms,
             high_watermark=work.scan_watermark(one.staging),
-            check_crc=False,
+            # Only the last log may end in damage, which the plan knows by its CRC.
+            check_crc=base == max(one.logs),
         )
         for one, base, file in jobs
     ]
@@ -418,7 +427,8 @@ def _prove(work: Work, partitions: Sequence[_Partition]) -> None:
                 )
                 for group in one.groups
             }
-            to_prove.append((one, partition_to_prove(work, one.staging, one.originals, results)))
+            ends = {base: facts.summary.valid_bytes for base, facts in one.facts.items()}
+            to_prove.append((one, partition_to_prove(work, one.staging, one.originals, results, ends)))
     engine = TellingEngine(work.engine, work.progress)
     prove(engine, [proof for _, proof in to_prove], work.scratch.path if to_prove else "")
     for one, proof in to_prove:
@@ -446,7 +456,11 @@ def proof_problem(plan: PartitionPlan, proof: PartitionToProve, *, whole: bool =
 
 
 def partition_to_prove(
-    work: Work, staging: Staging, originals: Originals, results: Mapping[int, str]
+    work: Work,
+    staging: Staging,
+    originals: Originals,
+    results: Mapping[int, str],
+    ends: Mapping[int, int],
 ) -> PartitionToProve:
     """The proof of one partition.
 
@@ -455,6 +469,7 @@ def partition_to_prove(
         staging: the partition.
         originals: of it.
         results: base offset of each group -> absolute path of the folder with its new log.
+        ends: base offset -> bytes of valid batches, of logs that may end in damage.
 
     Raises:
         StalePlanError: the plan has no span.
@@ -486,11 +501,10 @@ def partition_to_prove(
         if base_offset < plan.span.end_offset and base_offset not in in_groups:
             groups.append(GroupToProve((checked(base_offset),), f"{place.stem(base_offset)}.log"))
     groups.sort(key=lambda group: group.sources[0].base_offset)
-    valid = {base: facts.summary.valid_bytes for base, facts in staging.facts.items()}
     return PartitionToProve(
         place=place,
         groups=tuple(groups),
-        logs=tuple((f"{place.stem(base)}.log", valid.get(base, file.size)) for base, file in logs.items()),
+        logs=tuple((f"{place.stem(base)}.log", ends.get(base, file.size)) for base, file in logs.items()),
         now_ms=work.plan.policy.now_ms,
     )
 
@@ -516,7 +530,7 @@ def verify_compacted_groups(work: Work, stagings: Sequence[Staging]) -> None:
 
 def _prove_applied(work: Work, stagings: Sequence[Staging]) -> None:
     """Once more every record and every key; after a purge there is nothing to hold them against."""
-    proofs: list[tuple[Staging, PartitionToProve]] = []
+    found: list[tuple[Staging, Originals]] = []
     for staging in stagings:
         groups = compacted_groups(staging.plan)
         try:
@@ -524,11 +538,16 @@ def _prove_applied(work: Work, stagings: Sequence[Staging]) -> None:
             if not kept or len(groups_of(staging)) != len(groups):
                 continue  # nothing is kept, or what is not applied is told already
             originals = originals_of(work, staging)
-            if originals.purged:
-                continue
-            results = {group.base_offset: staging.folder.path for group in groups}
-            proofs.append((staging, partition_to_prove(work, staging, originals, results)))
+            if not originals.purged:
+                found.append((staging, originals))
         except (KrepairError, OSError) as error:
+            work.found_all(staging, error)
+    proofs: list[tuple[Staging, PartitionToProve]] = []
+    for (staging, originals), ends in zip(found, _ends_of_active_logs(work, found), strict=True):
+        results = {group.base_offset: staging.folder.path for group in compacted_groups(staging.plan)}
+        try:
+            proofs.append((staging, partition_to_prove(work, staging, originals, results, ends)))
+        except KrepairError as error:
             work.found_all(staging, error)
     engine = TellingEngine(work.engine, work.progress)
     prove(engine, [proof for _, proof in proofs], work.scratch.path if proofs else "")
@@ -536,3 +555,26 @@ def _prove_applied(work: Work, stagings: Sequence[Staging]) -> None:
         problem = proof_problem(staging.plan, proof)
         if problem:
             work.found(staging, groups_of(staging)[0], problem)
+
+
+def _ends_of_active_logs(
+    work: Work, found: Sequence[tuple[Staging, Originals]]
+) -> Sequence[Mapping[int, int]]:
+    """Base offset -> bytes of valid batches of the last log of each partition, which alone may end in damage."""
+    last = [max(originals.logs) for _, originals in found]
+    items = [
+        ScanItem(
+            place=originals.place,
+            base_offset=base,
+            size=originals.logs[base].size,
+            now_ms=work.plan.policy.now_ms,
+            high_watermark=work.scan_watermark(staging),
+            check_crc=True,
+        )
+        for (staging, originals), base in zip(found, last, strict=True)
+    ]
+    ends: list[Mapping[int, int]] = [{} for _ in found]
+    for index, result in work.engine.run(SCAN, items):
+        if not result.failure:
+            ends[index] = {last[index]: decode_summary(result.summary).valid_bytes}
+    return ends
