@@ -241,7 +241,13 @@ def _scan(work: Work, partitions: Sequence[_Partition]) -> None:
                 f"{one.staging.folder.at(file.name)}: its batches are not those that the plan was made of"
             )
         one.facts[base] = facts
-        one.staging.facts[base] = facts
+        if base not in _mended(one.staging.plan):  # other fixes want it as it will be
+            one.staging.facts[base] = facts
+
+
+def _mended(plan: PartitionPlan) -> frozenset[int]:
+    """Base offsets of the logs that the plan cuts or excises."""
+    return frozenset(change.base_offset for change in plan.changes if isinstance(change, MendLog))
 
 
 def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:

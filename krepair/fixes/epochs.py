@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from krepair.checks.catalogue import Finding
@@ -17,6 +18,7 @@ from krepair.fixes.survey import Sight, Survey
 from krepair.formats.broker_version import version_of
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
+from krepair.kernels.classes import D_OFFSET_ORDER, D_OFFSET_RANGE
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition
@@ -149,11 +151,20 @@ def see_epochs(
         recorded = epochs.Recorded(exists=True, damage=(damage,), broker_reads=False)
     if len(segments) != expected or not segments:
         left = left or "not all of its segments could be read"
+    elif _offsets_go_back(segments):
+        left = left or "the offsets of its log go back, so no start of an epoch is certain (--fix tail)"
     elif epochs.clears_history(segments):
         left = left or "messages of v0 or v1 follow batches of v2, which makes a broker clear the history"
     log = epochs.epochs_of_log(segments, log_start, compacted=compacts)
     merged = epochs.merge_epochs(recorded, log, version_of(broker_version))
     return SeenEpochs(recorded, merged, "" if data is None else digest_bytes(data), left)
+
+
+def _offsets_go_back(segments: Sequence[SegmentFacts]) -> bool:
+    """Whether a batch lies behind one of a greater offset, or of one that cannot be in its segment."""
+    return any(one.summary.damage in {D_OFFSET_ORDER, D_OFFSET_RANGE} for one in segments) or any(
+        one.summary.last_offset >= later.base_offset for one, later in itertools.pairwise(segments)
+    )
 
 
 def rule_of(seen: SeenEpochs) -> str:

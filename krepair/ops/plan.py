@@ -281,10 +281,11 @@ def partition_plan(survey: Survey, proposals: Proposals) -> PartitionPlan:
     )
     for proposal in in_order:
         plan = replace(plan, **(proposal.fields or {}))
-    left_notes = [proposal.left_note for proposal in in_order if proposal.left_note and changes]
+    told = lefts[0] if lefts and not changes else None  # that one is the status of the partition
+    left_notes = [one.left_note for one in in_order if one.left_note and one.left is not told]
     notes = [note for proposal in in_order for note in proposal.notes]
     plan = replace(plan, notes=(*_private_notes(partition), *left_notes, *notes))
-    return _left_alone(plan, lefts[0]) if lefts and not changes else plan
+    return plan if told is None else _left_alone(plan, told)
 
 
 def _left_alone(plan: PartitionPlan, left: LeftAlone) -> PartitionPlan:
