@@ -281,7 +281,9 @@ def partition_plan(survey: Survey, proposals: Proposals) -> PartitionPlan:
     )
     for proposal in in_order:
         plan = replace(plan, **(proposal.fields or {}))
-    told = lefts[0] if lefts and not changes else None  # that one is the status of the partition
+    # A recovery point may rise without any change in the folder: such a partition is not left alone.
+    raised = any(proposal.log_end > 0 for proposal in in_order)
+    told = lefts[0] if lefts and not changes and not raised else None
     left_notes = [one.left_note for one in in_order if one.left_note and one.left is not told]
     notes = [note for proposal in in_order for note in proposal.notes]
     plan = replace(plan, notes=(*_private_notes(partition), *left_notes, *notes))

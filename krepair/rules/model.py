@@ -122,7 +122,9 @@ class GroupDecision:
 
     @property
     def changes(self) -> bool:
-        """Whether there is anything to do for it."""
+        """Whether there is anything to do for it; logs without a batch stay, since a new log keeps at least one."""
+        if self.last_offset < 0:
+            return False
         return len(self.sources) > 1 or any(source.changes for source in self.sources)
 
 

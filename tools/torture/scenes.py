@@ -332,7 +332,7 @@ def _options(fixes: str, **given: object) -> Options:
     return Options(**(values | given))  # type: ignore[arg-type]
 
 
-def _bloated(
+def bloated(
     directory: LogDir, topic: str, rng: random.Random, *, number: int = 0, segments: int = 6
 ) -> Partition:
     """A partition whose segments are mostly markers of producers long gone: several groups of two or three.
@@ -366,7 +366,7 @@ def _with_epoch(batch: Batch, leader_epoch: int) -> Batch:
     return Batch(raw, *(getattr(batch, field) for field in list(batch.__dataclass_fields__)[1:]))
 
 
-def _plain(directory: LogDir, topic: str, rng: random.Random, *, segments: int = 3) -> Partition:
+def plain(directory: LogDir, topic: str, rng: random.Random, *, segments: int = 3) -> Partition:
     """Segments of five batches, each with a leader epoch of its own."""
     partition = directory.partition(topic, index_interval_bytes=INTERVAL_BYTES)
     for place in range(segments):
@@ -425,7 +425,7 @@ def _owned(path: Path, *, lock: bool = True) -> None:
 def _markers(path: Path, rng: random.Random) -> Options:
     """Groups under the fence, in one partition; the clean-shutdown marker is there."""
     directory = LogDir(path)
-    _bloated(directory, "b", rng, segments=rng.randint(6, 8))
+    bloated(directory, "b", rng, segments=rng.randint(6, 8))
     directory.write()
     (path / CLEAN_MARKER).write_bytes(b'{"version":0,"brokerEpoch":17}')
     (path / LOCK).touch()
@@ -435,7 +435,7 @@ def _markers(path: Path, rng: random.Random) -> Options:
 def _markers_unclean(path: Path, rng: random.Random) -> Options:
     """The same after a crash of the broker: no clean-shutdown marker, nor ``.lock``, is ever made."""
     directory = LogDir(path)
-    _bloated(directory, "b", rng)
+    bloated(directory, "b", rng)
     directory.write(clean_stop=False)
     return _options("markers")
 
@@ -443,7 +443,7 @@ def _markers_unclean(path: Path, rng: random.Random) -> Options:
 def _markers_without_points(path: Path, rng: random.Random) -> Options:
     """No recovery points: nothing to lower; only the marker is set aside."""
     directory = LogDir(path)
-    _bloated(directory, "b", rng, segments=4)
+    bloated(directory, "b", rng, segments=4)
     directory.write()
     (path / POINTS).unlink()
     _owned(path)
@@ -454,8 +454,8 @@ def _partitions(path: Path, rng: random.Random) -> Options:
     """Three bloated partitions of the broker's user, one of them also with an index and a torn tail to mend."""
     directory = LogDir(path)
     for number in range(rng.randint(2, 3)):
-        _bloated(directory, "b", rng, number=number, segments=4)
-    _plain(directory, "a", rng)
+        bloated(directory, "b", rng, number=number, segments=4)
+    plain(directory, "a", rng)
     directory.write()
     _padded(path / "a-0", 10)
     _tear(path / "b-0", b"\0" * 9)
@@ -466,9 +466,9 @@ def _partitions(path: Path, rng: random.Random) -> Options:
 def _fence_and_tail(path: Path, rng: random.Random) -> Options:
     """While one partition is under the fence another one's active files are cut and replaced."""
     directory = LogDir(path)
-    _bloated(directory, "m", rng, segments=4)
-    _plain(directory, "a", rng)
-    _plain(directory, "z", rng)
+    bloated(directory, "m", rng, segments=4)
+    plain(directory, "a", rng)
+    plain(directory, "z", rng)
     directory.write()
     for topic in ("a", "z"):
         _tear(path / f"{topic}-0", data(30, 5, leader_epoch=4).raw[: rng.randint(20, 90)])
@@ -479,8 +479,8 @@ def _fence_and_tail(path: Path, rng: random.Random) -> Options:
 
 def _damaged_elsewhere(path: Path, rng: random.Random) -> None:
     directory = LogDir(path)
-    _bloated(directory, "b", rng, segments=4)
-    _plain(directory, "o", rng, segments=2)
+    bloated(directory, "b", rng, segments=4)
+    plain(directory, "o", rng, segments=2)
     directory.write()
     _flip(_of_segment(path / "o-0", 10), 100)
     (path / LOCK).touch()
@@ -501,12 +501,12 @@ def _without_fence_3_9(path: Path, rng: random.Random) -> Options:
 def _indexes(path: Path, rng: random.Random) -> Options:
     """Indexes cut to their entries and made anew, missing ones among them, and a transaction index."""
     directory = LogDir(path)
-    partition = _plain(directory, "i", rng)
+    partition = plain(directory, "i", rng)
     partition.segment(
         data(30, 2, pid=7, txn=True, timestamp=NOW_MS), builders.abort(32, pid=7, timestamp=NOW_MS + 1)
     )
     partition.segment(data(33, 1, timestamp=NOW_MS + 9))
-    _plain(directory, "j", rng, segments=2)
+    plain(directory, "j", rng, segments=2)
     directory.write()
     folder = path / "i-0"
     for base in (0, 10):
@@ -529,7 +529,7 @@ def _derived(path: Path, rng: random.Random) -> Options:
             builders.commit(base + 2, pid=7, timestamp=NOW_MS + base),
             data(base + 3, 7, pid=9, sequence=base, timestamp=NOW_MS + base),
         )
-    _plain(directory, "e", rng)
+    plain(directory, "e", rng)
     directory.write()
     for snapshot in (path / "s-0").glob("*.snapshot"):
         snapshot.write_bytes(b"\xa5" * 30)
@@ -543,9 +543,9 @@ def _derived(path: Path, rng: random.Random) -> Options:
 def _everything(path: Path, rng: random.Random) -> Options:
     """All fixes in one plan: groups, derived files, the root, leftovers, a torn tail."""
     directory = LogDir(path)
-    _bloated(directory, "b", rng, segments=5)
+    bloated(directory, "b", rng, segments=5)
     for topic in ("e", "l"):
-        _plain(directory, topic, rng)
+        plain(directory, topic, rng)
     directory.write()
     folder = path / "b-0"
     (folder / EPOCHS).write_bytes(b"0\n2\n0 0\n")
@@ -581,7 +581,7 @@ def _leftovers_without_fence(path: Path, rng: random.Random) -> Options:
 def _removals(path: Path, rng: random.Random) -> Options:
     """Only files that go."""
     directory = LogDir(path)
-    _plain(directory, "l", rng)
+    plain(directory, "l", rng)
     directory.write()
     folder = path / "l-0"
     for base, suffix in ((0, ".log.deleted"), (10, ".index.deleted"), (10, ".log.cleaned"), (77, ".index")):
@@ -593,8 +593,8 @@ def _removals(path: Path, rng: random.Random) -> Options:
 def _tail_cut(path: Path, rng: random.Random) -> Options:
     """Torn tails of two partitions after a crash, cut in place; what is cut is kept."""
     directory = LogDir(path)
-    _plain(directory, "a", rng)
-    _plain(directory, "z", rng, segments=2)
+    plain(directory, "a", rng)
+    plain(directory, "z", rng, segments=2)
     directory.write(clean_stop=False)
     _tear(path / "a-0", data(30, 5, leader_epoch=4).raw[: rng.randint(20, 90)])
     _tear(path / "z-0", bytes(rng.randint(1, 5000)))
@@ -605,7 +605,7 @@ def _tail_cut(path: Path, rng: random.Random) -> Options:
 
 def _damaged_middle(path: Path, rng: random.Random, *, clean_stop: bool = True) -> None:
     directory = LogDir(path)
-    _plain(directory, "d", rng, segments=4)
+    plain(directory, "d", rng, segments=4)
     directory.write(clean_stop=clean_stop)
     folder = path / "d-0"
     batch = len(data(0, 2).raw)
@@ -628,7 +628,7 @@ def _set_aside(path: Path, rng: random.Random) -> Options:
 def _xattrs_and_tail(path: Path, rng: random.Random) -> Options:
     """Groups and a zeroed tail in one partition; its files have extended attributes."""
     directory = LogDir(path)
-    _bloated(directory, "x", rng, segments=5)
+    bloated(directory, "x", rng, segments=5)
     directory.write()
     _tear(path / "x-0", bytes(4096))
     _owned(path)
@@ -643,7 +643,7 @@ def _xattrs_and_tail(path: Path, rng: random.Random) -> Options:
 OFFSETS_TOPIC = "__consumer_offsets"
 
 
-def _keyed(
+def keyed(
     directory: LogDir, topic: str, rng: random.Random, *, number: int = 0, segments: int = 6
 ) -> Partition:
     """A partition whose few keys are written again and again: several groups of two or three segments.
@@ -683,8 +683,8 @@ def _keys(path: Path, rng: random.Random) -> Options:
     """Records go by key: several groups of three partitions, under the fence, of the broker's user."""
     directory = LogDir(path)
     for number in range(2):
-        _keyed(directory, OFFSETS_TOPIC, rng, number=number, segments=rng.randint(5, 7))
-    _keyed(directory, "__transaction_state", rng, segments=4)
+        keyed(directory, OFFSETS_TOPIC, rng, number=number, segments=rng.randint(5, 7))
+    keyed(directory, "__transaction_state", rng, segments=4)
     directory.write()
     (path / CLEAN_MARKER).write_bytes(b'{"version":0,"brokerEpoch":17}')
     _owned(path)
@@ -694,10 +694,10 @@ def _keys(path: Path, rng: random.Random) -> Options:
 def _keys_and_others(path: Path, rng: random.Random) -> Options:
     """Records go by key in some partitions, markers in another, and all other fixes are in the same plan."""
     directory = LogDir(path)
-    _keyed(directory, OFFSETS_TOPIC, rng, segments=5)
-    _keyed(directory, OFFSETS_TOPIC, rng, number=3, segments=4)
-    _bloated(directory, "b", rng, segments=4)
-    _plain(directory, "l", rng)
+    keyed(directory, OFFSETS_TOPIC, rng, segments=5)
+    keyed(directory, OFFSETS_TOPIC, rng, number=3, segments=4)
+    bloated(directory, "b", rng, segments=4)
+    plain(directory, "l", rng)
     directory.write()
     folder = path / f"{OFFSETS_TOPIC}-0"
     (folder / EPOCHS).write_bytes(b"0\n2\n0 0\n")
@@ -714,8 +714,8 @@ def _keys_and_others(path: Path, rng: random.Random) -> Options:
 def _keys_without_fence(path: Path, rng: random.Random) -> Options:
     """Records go by key beside damage that recovery would meet: the order of 3.x, without the fence."""
     directory = LogDir(path)
-    _keyed(directory, OFFSETS_TOPIC, rng, segments=5)
-    _plain(directory, "o", rng, segments=2)
+    keyed(directory, OFFSETS_TOPIC, rng, segments=5)
+    plain(directory, "o", rng, segments=2)
     directory.write()
     _flip(_of_segment(path / "o-0", 10), 100)
     (path / LOCK).touch()
@@ -731,9 +731,9 @@ def _killed(path: Path, rng: random.Random, *, bloated: bool) -> None:
             builders.abort(base + 2, pid=7, timestamp=NOW_MS + base, leader_epoch=base // 10),
             data(base + 3, 7, timestamp=NOW_MS + base, leader_epoch=base // 10),
         )
-    _plain(directory, "a", rng, segments=2)
+    plain(directory, "a", rng, segments=2)
     if bloated:
-        _bloated(directory, "b", rng, segments=4)
+        bloated(directory, "b", rng, segments=4)
     directory.write(clean_stop=False)
     lines = ["b 0 0"] * bloated
     (path / POINTS).write_text("\n".join(["0", str(len(lines) + 1), "r 0 10", *lines]) + "\n")
