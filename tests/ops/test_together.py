@@ -1,0 +1,178 @@
+"""Several fixes in one plan, on one partition: what apply and verify see is what plan saw."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from krepair.errors import ExitCode
+from krepair.ops.apply import apply
+from krepair.ops.undo import undo
+from krepair.ops.verify import verify_plan
+from krepair.options import Options
+from krepair.plan.model import MendLog, Plan, ReplaceFile, RewriteSegments
+from krepair.plan.review import review
+from tests import builders
+from tests.builders import NOW_MS, LogDir, data
+from tests.ops.inline import Inline
+from tests.ops.scene import part, tree
+from tools.torture.scenes import OFFSETS_TOPIC, keyed
+
+VERBS = Inline(now_ms=NOW_MS, settings=(("index.interval.bytes", "64"), ("delete.retention.ms", "100")))
+
+
+def carried_out(path: Path, plan: Plan, options: Options) -> None:
+    """Applied twice, verified with the originals, and taken back to the byte."""
+    before = tree(path)
+    for _ in range(2):
+        report = apply(plan, options)
+        assert (report.exit_code, [one.why for one in report.results if one.why]) == (ExitCode.DONE, [])
+    with_originals = VERBS.options(fixes=options.fixes, originals=True)
+    assert [one.text for one in verify_plan(plan, with_originals).problems] == []
+    assert undo(plan, options).exit_code == ExitCode.DONE
+    assert tree(path) == before
+
+
+def names(plan: Plan, folder: str) -> set[str]:
+    """Files that are replaced in a partition."""
+    return {change.name for change in part(plan, folder).changes if isinstance(change, ReplaceFile)}
+
+
+@pytest.mark.parametrize(
+    "damage", [b"\xa5" * 44, b"\xa5" * 34, b"\0" * 7], ids=["torn junk", "junk", "zeros"]
+)
+@pytest.mark.parametrize("fixes", [("epochs", "snapshots"), ("epochs", "index=regenerate", "snapshots")])
+def test_epochs_and_snapshots_are_made_from_the_log_whatever_its_transaction_index_is_worth(
+    damage: bytes, fixes: tuple[str, ...], tmp_path: Path
+) -> None:
+    log_dir = LogDir(tmp_path / "logs")
+    partition = log_dir.partition("t", index_interval_bytes=64)
+    for base in (0, 10):
+        partition.segment(
+            data(base, 2, pid=7, sequence=base, txn=True, leader_epoch=base, timestamp=NOW_MS),
+            builders.abort(base + 2, pid=7, leader_epoch=base, timestamp=NOW_MS),
+        )
+    path = log_dir.write()
+    folder = path / "t-0"
+    (folder / f"{0:020d}.txnindex").write_bytes(damage)
+    (folder / "leader-epoch-checkpoint").write_bytes(b"0\n1\n0 0\n")
+    (folder / f"{13:020d}.snapshot").write_bytes(b"junk")
+    options = VERBS.options(fixes=fixes)
+    plan = VERBS.planned(path, fixes=fixes)
+    assert {"leader-epoch-checkpoint", f"{13:020d}.snapshot"} <= names(plan, "t-0")
+    carried_out(path, plan, options)
+
+
+def test_no_transaction_index_is_made_of_a_log_whose_offsets_go_back(tmp_path: Path) -> None:
+    log_dir = LogDir(tmp_path / "logs")
+    partition = log_dir.partition("t", index_interval_bytes=64)
+    for base in (0, 10):
+        partition.segment(
+            data(base, 2, pid=7, sequence=base, txn=True, timestamp=NOW_MS),
+            builders.abort(base + 2, pid=7, timestamp=NOW_MS),
+        )
+    path = log_dir.write()
+    log = path / "t-0" / f"{0:020d}.log"
+    log.write_bytes(log.read_bytes() * 2)
+    fixes = ("index=regenerate",)
+    plan = VERBS.planned(path, fixes=fixes)
+    assert f"{0:020d}.txnindex" not in names(plan, "t-0")
+    carried_out(path, plan, VERBS.options(fixes=fixes))
+
+
+@pytest.mark.parametrize("position", [0, 1], ids=["epoch of the batch", "base offset of the batch"])
+def test_epochs_are_left_alone_where_an_offset_of_the_log_cannot_be_right(
+    position: int, tmp_path: Path
+) -> None:
+    log_dir = LogDir(tmp_path / "logs")
+    partition = log_dir.partition("t")
+    partition.segment(data(0, 2, timestamp=NOW_MS), data(2, 2, leader_epoch=1, timestamp=NOW_MS))
+    partition.segment(data(4, 2, leader_epoch=2, timestamp=NOW_MS))
+    path = log_dir.write()
+    (path / "t-0" / "leader-epoch-checkpoint").write_bytes(b"0\n1\n0 0\n")
+    log = path / "t-0" / f"{0:020d}.log"
+    raw = bytearray(log.read_bytes())
+    raw[len(data(0, 2).raw) + position] ^= position  # no CRC covers the base offset
+    log.write_bytes(raw)
+    plan = VERBS.planned(path, fixes=("epochs",))
+    if position == 0:
+        assert names(plan, "t-0") == {"leader-epoch-checkpoint"}
+    else:
+        assert names(plan, "t-0") == set()
+        assert "offsets of its log go back" in " ".join(part(plan, "t-0").notes)
+
+
+TAILS = {
+    "torn": lambda log: log + data(10**6, 5).raw[:60],
+    "zeros": lambda log: log + bytes(3000),
+    "bad CRC": lambda log: log[:-1] + bytes([log[-1] ^ 1]),
+    "bad CRC of a whole batch behind": lambda log: log + data(10**6, 5).raw[:-1] + b"\xa5",
+}
+
+
+@pytest.mark.parametrize("tail", TAILS)
+@pytest.mark.parametrize("fixes", [("compact",), ("compact", "epochs", "snapshots", "tail")], ids="-".join)
+def test_keys_are_compacted_in_front_of_a_torn_active_segment_whether_it_is_cut_or_not(
+    tail: str, fixes: tuple[str, ...], tmp_path: Path
+) -> None:
+    log_dir = LogDir(tmp_path / "logs")
+    keyed(log_dir, OFFSETS_TOPIC, random.Random(1), segments=4)
+    path = log_dir.write(clean_stop=False)
+    folder = path / f"{OFFSETS_TOPIC}-0"
+    log = sorted(folder.glob("*.log"))[-1]
+    log.write_bytes(TAILS[tail](log.read_bytes()))
+    sorted(folder.glob("*.snapshot"))[-1].unlink()
+    plan = VERBS.planned(path, fixes=fixes)
+    kinds = {type(change) for change in part(plan, folder.name).changes}
+    assert RewriteSegments in kinds
+    assert (MendLog in kinds) == ("tail" in fixes and tail != "bad CRC")  # that one needs consent
+    carried_out(path, plan, VERBS.options(fixes=fixes))
+
+
+def test_point_that_alone_rises_of_a_partition_that_another_fix_leaves_alone_is_no_objection(
+    tmp_path: Path,
+) -> None:
+    log_dir = LogDir(tmp_path / "logs")
+    partition = log_dir.partition("t")
+    for base in (0, 10):
+        partition.segment(data(base, 10, timestamp=NOW_MS), base_offset=base)
+    path = log_dir.write()
+    (path / ".kafka_cleanshutdown").unlink(missing_ok=True)  # the snapshot at the log end is there
+    (path / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 0\n")
+    (path / "replication-offset-checkpoint").write_text("0\n0\n")
+    asked = {"fixes": ("markers", "recovery"), "roll": False, "settings": (("cleanup.policy", "compact"),)}
+    plan = VERBS.planned(path, **asked)
+    assert review(plan) == []
+    assert plan.root is not None
+    one = part(plan, "t-0")
+    assert (one.status, [change.change_id for change in one.changes]) == ("nothing", [])
+    assert any("markers are left alone" in note for note in one.notes)
+    carried_out(path, plan, VERBS.options(**asked))
+
+
+def test_each_fix_that_leaves_a_partition_alone_says_why(tmp_path: Path) -> None:
+    log_dir = LogDir(tmp_path / "logs")
+    log_dir.partition("t").segment(data(0, 10, timestamp=NOW_MS))
+    path = log_dir.write(clean_stop=False)
+    (path / "recovery-point-offset-checkpoint").write_text("0\n7\nt 0 0\n")
+    (path / "replication-offset-checkpoint").write_text("0\n0\n")
+    plan = VERBS.planned(path, fixes=("markers", "recovery"), settings=(("cleanup.policy", "compact"),))
+    one = part(plan, "t-0")
+    assert (one.status, one.code) == ("left alone", "no-high-watermark")
+    assert any("recovery-point-offset-checkpoint is damaged" in note for note in one.notes), one
+
+
+def test_logs_without_a_batch_behind_a_full_one_make_no_group_of_their_own(tmp_path: Path) -> None:
+    log_dir = LogDir(tmp_path / "logs")
+    partition = log_dir.partition("t")
+    partition.segment(*(data(base, 10, timestamp=NOW_MS) for base in range(0, 100, 10)))
+    for base in (100, 200, 300):
+        partition.segment(base_offset=base)
+    partition.segment(data(400, 1, timestamp=NOW_MS))
+    path = log_dir.write()
+    sizes = (("cleanup.policy", "compact"), ("segment.bytes", "100"))
+    plan = VERBS.planned(path, fixes=("markers",), settings=sizes)
+    assert review(plan) == []
+    assert part(plan, "t-0").changes == ()
