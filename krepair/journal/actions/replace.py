@@ -197,7 +197,7 @@ def _replace(folder: PartitionFolder, intent: ReplaceIntent) -> None:
         return
     if intent.replacement is None and found is None:
         return
-    if found != intent.original:
+    if found != (intent.over or intent.original):
         raise StalePlanError(f"{folder.at(intent.name)}: changed while the apply was interrupted")
     if intent.replacement is None:
         folder.disk.unlink(folder.at(intent.name))
@@ -213,7 +213,8 @@ def _replace(folder: PartitionFolder, intent: ReplaceIntent) -> None:
 def _put_back(folder: PartitionFolder, intent: ReplaceIntent) -> None:
     name, disk, names = intent.name, folder.disk, folder.names
     found, kept = folder.state(name), folder.at(names.keep(name))
-    if not _is(found, intent.original) and found is not None and not _is(found, intent.replacement):
+    ours = _is(found, intent.replacement) or _is(found, intent.over)
+    if found is not None and not ours and not _is(found, intent.original):
         raise StalePlanError(f"{folder.at(name)}: was written since the plan was applied")
     if intent.original is None:
         if found is not None:
