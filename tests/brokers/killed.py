@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from krepair.options import Engine, Options
 from krepair.plan.model import Plan
 from tests.brokers.serving import PASSIVE
 from tests.lab import client
-from tests.lab.broker import Broker, Topic, free_port
+from tests.lab.broker import Broker, Topic, free_port, wait_for
 
 SEGMENT_BYTES = 128 << 10
 INDEX_BYTES = "65536"
@@ -29,7 +30,7 @@ VALUE = bytes(range(256)) * 4
 GROUP = "readers"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HEADER_BYTES = 61
-"""Of a batch. A start of any directory reads the header of one batch of a log or two: 2.2.1 reads 52 bytes of each."""
+"""Of a batch: the most that one call reads of a log that is not recovered. 3.9.2 looks for the largest timestamp so."""
 PROPS = {**PASSIVE, "broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
 RECOVERING = re.compile(
     r"partition=([A-Za-z_]+-[0-9]+), dir=([^\]]+)\].*Recovering unflushed segment ([0-9]+)"
@@ -128,6 +129,26 @@ class Load:
         wanted = [TopicPartition(name, number, at) for (name, number), (at, _) in self.offsets.items()]
         consumer.commit(offsets=wanted, asynchronous=False)
         consumer.close()
+
+    def expected(
+        self, of: Mapping[int, dict[str, int]], of_all: Mapping[str, int]
+    ) -> dict[int, dict[str, int]]:
+        """What ``counts`` gives: what was written before the kill, and more, of single partitions and of all."""
+        return {
+            number: {
+                "committed": 20,
+                "plain" if number in self.of_plain else "ready": self.records,
+                **of_all,
+                **of.get(number, {}),
+            }
+            for number in self.partitions
+        }
+
+    def wait_for_counts(self, broker: Broker, wanted: Mapping[int, dict[str, int]]) -> None:
+        """Until a consumer sees so many: the markers of a transaction are written after its end was told."""
+        with contextlib.suppress(TimeoutError):
+            wait_for(lambda: self.counts(broker) == wanted, 30)
+        assert self.counts(broker) == wanted
 
     def counts(self, broker: Broker) -> dict[int, dict[str, int]]:
         """Of each partition how many records of each sender a consumer sees that reads what is committed."""
@@ -234,8 +255,8 @@ class Traced:
         self.broker, self.place = broker, place
         self.starts = 0
 
-    def start(self) -> dict[str, int]:
-        """Start the broker; gives the bytes that were read, by path of the file."""
+    def start(self) -> dict[str, list[int]]:
+        """Start the broker; gives the bytes that each call has read, by path of the file."""
         self.starts += 1
         folder = self.place / str(self.starts)
         folder.mkdir(parents=True)
@@ -256,16 +277,23 @@ class Traced:
             self.broker.start()
         finally:
             self.broker.before = ()
-        read: dict[str, int] = {}
+        read: dict[str, list[int]] = {}
         for path in folder.iterdir():
             for name, count in _READ.findall(path.read_text(errors="replace")):
-                read[name] = read.get(name, 0) + int(count)
+                read.setdefault(name, []).append(int(count))
         return read
 
 
-def bytes_of(read: dict[str, int], logs: Collection[Path]) -> int:
+def bytes_of(read: Mapping[str, list[int]], logs: Iterable[Path]) -> int:
     """How much of some files was read."""
-    return sum(read.get(str(log), 0) for log in logs)
+    return sum(sum(read.get(str(log), ())) for log in logs)
+
+
+def assert_headers_alone(read: Mapping[str, list[int]], logs: Mapping[Path, int]) -> None:
+    """Nothing of these logs was read but headers of single batches, and of each log less than a hundredth."""
+    calls = [count for log in logs for count in read.get(str(log), ())]
+    assert max(calls, default=0) <= HEADER_BYTES
+    assert sum(calls) < sum(logs.values()) / 100
 
 
 def logs_of(*log_dirs: Path) -> dict[Path, int]:
