@@ -601,7 +601,8 @@ _FORECAST = (
         "4.0 only fails",
         fix="recovery",
         lost_if_wrong="records that were not on the disk yet, if the disk lies: the start no longer looks for them",
-        source="LogLoader.recoverLog (4.0.0 to 4.3.1); seen with the loader classes of 4.3.1, and not on 3.9.2",
+        source="LogLoader.recoverLog (4.0.0 to 4.3.1); seen with a whole broker of 4.3.1 in a folder of another user, "
+        "with its loader classes on a full disk, and not on 3.9.2",
         implemented_in=FIRST_VERSION,
     ),
 )

@@ -7,8 +7,9 @@ the log end, so that nothing else is left to recover, and the line of the recove
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -30,9 +31,10 @@ from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import LogFacts, Sight, Survey
 from krepair.fixes.tail import TAIL_SEEN, decide
 from krepair.formats import producer_snapshot
-from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from krepair.formats.filenames import CLEAN_SHUTDOWN, LEADER_EPOCH_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from krepair.journal.fence import standing_fences
 from krepair.logdir.fingerprint import digest_bytes
+from krepair.logdir.log_dirs import log_dirs_left_out
 from krepair.logdir.reading import why as why_unreadable
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
@@ -165,7 +167,8 @@ class Recovery(Fix):
             reason=text,
             undo=KeepOriginal(),
         )
-        return Proposal(root_changes=(change,), notes=(f"recovery: {text}",))
+        others = (f"recovery: {other}" for other in _other_log_dirs(ground))
+        return Proposal(root_changes=(change,), notes=(f"recovery: {text}", *others))
 
     def owns(self, change: Change) -> bool:
         """All that makes a partition ready for a start, but for cut logs."""
@@ -181,6 +184,13 @@ class Recovery(Fix):
 
 
 RECOVERY = Recovery()
+
+
+def _other_log_dirs(ground: Ground) -> Iterator[str]:
+    """What becomes of the other directories of the broker that were not stopped cleanly: each has a plan of its own."""
+    for path in log_dirs_left_out([ground.view.path], ground.options.config):
+        if os.path.isdir(path) and not os.path.lexists(f"{path}/{CLEAN_SHUTDOWN}"):
+            yield f"{path} is another log directory of this broker; without a plan of its own the start recovers it"
 
 
 def refuse_standing_fences(view: LogDir) -> None:

@@ -37,7 +37,7 @@ from krepair.plan.actions.table import action_of
 from krepair.plan.effects import bases_touched, log_effect
 from krepair.plan.facts import segment_bases
 from krepair.plan.figures import setting
-from krepair.plan.model import Change, ChangeLines, PartitionPlan, Plan, ReplaceFile, RollSegment
+from krepair.plan.model import Change, ChangeLines, PartitionPlan, ReplaceFile, RollSegment
 from krepair.rules import epochs
 from krepair.rules.checkpoint_lines import Line, lines_in, lines_left, with_lines
 from krepair.rules.epochs import epochs_of_log, writes_epoch_zero
@@ -66,20 +66,9 @@ def replayed_from(partition: Partition, floor: int) -> int:
     return floor if start is None else min(start, floor)
 
 
-def line_of(plan: Plan, part: PartitionPlan) -> Line | None:
-    """The line of its recovery point that a plan raises, None if it raises none."""
-    changes = () if plan.root is None else plan.root.changes
-    for change in changes:
-        if isinstance(change, ChangeLines):
-            for line in lines_of(change):
-                if (line.topic, line.partition) == (part.topic, part.partition):
-                    return line
-    return None
-
-
 def floor_in(work: Work, part: PartitionPlan) -> int:
     """Base offset of the first segment that is recovered, by the recovery point as it was when the plan was made."""
-    line = line_of(work.plan, part)
+    line = work.recovery_points.get((part.topic, part.partition))
     known = work.view.recovery_point.offsets.get((part.topic, part.partition))
     point = known if line is None else line.old
     return floor_of(segment_bases(part.files), point or 0) or 0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from krepair.durable.disk import Disk
@@ -21,6 +22,7 @@ from krepair.errors import (
 )
 from krepair.fixes.ground import watermark_of
 from krepair.fixes.logs import facts_of, parts_after
+from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT
 from krepair.journal.actions.action import StagedGroup
 from krepair.journal.folder import PartitionFolder
 from krepair.kernels.scan import INT64_MAX
@@ -30,7 +32,7 @@ from krepair.pipeline.items import Place, ScanItem, ScanResult
 from krepair.pipeline.jobs import SCAN
 from krepair.pipeline.progress import Progress
 from krepair.plan.figures import setting
-from krepair.plan.model import Change, PartitionPlan, Plan
+from krepair.plan.model import Change, ChangedLine, ChangeLines, PartitionPlan, Plan
 from krepair.rules.model import SegmentFacts
 
 _CODE_OF_FAILURE = {
@@ -156,6 +158,17 @@ class Work:
     batches: int = 0
     bytes_read: int = 0
     settled: set[str] = field(default_factory=set)
+
+    @cached_property
+    def recovery_points(self) -> Mapping[tuple[str, int], ChangedLine]:
+        """The lines of recovery points that the plan changes, by topic and partition."""
+        changes = () if self.plan.root is None else self.plan.root.changes
+        return {
+            (line.topic, line.partition): line
+            for change in changes
+            if isinstance(change, ChangeLines) and change.name == RECOVERY_POINT_CHECKPOINT
+            for line in change.lines
+        }
 
     def found(self, staging: Staging, change: Change, text: str) -> None:
         """Something is wrong with a change; nothing, if the text is empty."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import os
 import shlex
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from krepair.errors import NotALogDirError, UsageError
-from krepair.logdir.config_files import read_server_properties
+from krepair.logdir.log_dirs import configured_log_dirs
 from krepair.logdir.values import LogDir
 from krepair.options import Options
 
@@ -47,19 +46,6 @@ def _like(name: str, names: Sequence[str]) -> str:
     return f" (did you mean {close[0]}?)" if close else ""
 
 
-def configured_log_dirs(config: str | None) -> tuple[str, ...]:
-    """The log directories that a ``server.properties`` names, in its order; empty where it names none.
-
-    ``log.dirs`` counts before ``log.dir`` (``KafkaConfig.logDirs``).
-
-    Raises:
-        UsageError: the file cannot be read.
-    """
-    lines = {} if config is None else read_server_properties(config)
-    line = lines.get("log.dirs") or lines.get("log.dir")
-    return () if line is None else tuple(path.strip() for path in line.value.split(",") if path.strip())
-
-
 def log_dirs_asked_for(given: Iterable[str], config: str | None) -> list[str]:
     """The log directories to look at: those given, else all of the configuration.
 
@@ -78,14 +64,3 @@ def log_dirs_asked_for(given: Iterable[str], config: str | None) -> list[str]:
         )
         raise UsageError(f"no log directory is named: {where}")
     return paths
-
-
-def log_dirs_left_out(given: Sequence[str], config: str | None) -> tuple[str, ...]:
-    """Log directories that the configuration names and that are not looked at, in its order.
-
-    Nothing is left out where none of them was given: then the directory is a copy, or of another host.
-    """
-    known = {os.path.realpath(path) for path in given}
-    configured = configured_log_dirs(config)
-    left = tuple(path for path in configured if os.path.realpath(path) not in known)
-    return left if len(left) < len(configured) else ()

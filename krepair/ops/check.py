@@ -14,9 +14,10 @@ from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import FIXES, command_for
 from krepair.kernels import classes as c
 from krepair.logdir.config import load_settings
+from krepair.logdir.log_dirs import log_dirs_left_out
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
-from krepair.ops.asked import check_named, log_dirs_left_out
+from krepair.ops.asked import check_named
 from krepair.ops.findings.identity import read_metadata
 from krepair.ops.findings.seen import Seen
 from krepair.ops.findings.table import all_findings

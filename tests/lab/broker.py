@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -82,6 +83,9 @@ class Broker:
         heap: of the JVM.
         timeout_s: longest wait for the start.
         port: on which it serves after each start, so that clients find it again; 0: any that is free.
+        more_dirs: further directories of ``log.dirs``.
+        before: words before the command, e.g. ``("setpriv", "--reuid=4242")``; they have to become the broker.
+        user: number of the user and group that get everything of it before its first start; None: nobody.
     """
 
     def __init__(
@@ -97,9 +101,15 @@ class Broker:
         heap: str = "512m",
         timeout_s: float = 120,
         port: int = 0,
+        more_dirs: Sequence[Path] = (),
+        before: Sequence[str] = (),
+        user: int | None = None,
     ) -> None:
         self.version = version
         self.port = port
+        self.log_dirs = [Path(log_dir).absolute(), *(Path(one).absolute() for one in more_dirs)]
+        self.before = tuple(before)
+        self.user = user
         self.log_dir = Path(log_dir).absolute()
         self.props = dict(props or {})
         self.topics = topics
@@ -112,10 +122,12 @@ class Broker:
             Path(tempfile.mkdtemp(prefix="krepair-broker-")) if work_dir is None else Path(work_dir)
         )
         self.work_dir.mkdir(parents=True, exist_ok=True)
-        self.log_dir.mkdir(parents=True, exist_ok=True)
+        for one in self.log_dirs:
+            one.mkdir(parents=True, exist_ok=True)
         self.kraft = release(version) >= (3, 0)
         self.bootstrap = ""
         self.killed = False
+        self._given = False
         self._process: subprocess.Popen[bytes] | None = None
         self._zookeeper: subprocess.Popen[str] | None = None
         self._zookeeper_port = self._controller_port = self._port = 0
@@ -160,9 +172,10 @@ class Broker:
         else:
             self._prepare_zookeeper()
         config = self._write_properties("server.properties", self._settings() | self.props)
+        self._give_away()
         self._log_from = self._log_path.stat().st_size if self._log_path.exists() else 0
         with self._log_path.open("ab") as out:
-            argv = java(self.version, "kafka.Kafka", config, heap=self.heap)
+            argv = [*self.before, *java(self.version, "kafka.Kafka", config, heap=self.heap)]
             self._process = subprocess.Popen(
                 argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
             )
@@ -175,6 +188,15 @@ class Broker:
                 self.stop(kill=True)
                 raise BrokerError(f"Kafka {self.version} did not start (exit code {code}):\n{said}")
             time.sleep(0.05)
+
+    def _give_away(self) -> None:
+        """Before the first start everything becomes its user's; later on whoever owns a file keeps it."""
+        if self.user is None or self._given:
+            return
+        for root in (self.work_dir, *self.log_dirs):
+            for path in (root, *root.rglob("*")):
+                os.chown(path, self.user, self.user)
+        self._given = True
 
     def stop(self, *, kill: bool = False, timeout_s: float = 90) -> None:
         """Stop it cleanly, or as a power cut would."""
@@ -228,7 +250,7 @@ class Broker:
     # -- settings ---------------------------------------------------------------------------------
     def _settings(self) -> dict[str, object]:
         common: dict[str, object] = {
-            "log.dirs": self.log_dir,
+            "log.dirs": ",".join(map(str, self.log_dirs)),
             "num.partitions": 1,
             "auto.create.topics.enable": "false",
             "offsets.topic.replication.factor": 1,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.lab.judge import Record, digest_of
@@ -44,8 +44,8 @@ def create_topics(bootstrap: str, version: str, topics: Mapping[str, Topic]) -> 
         NewTopic(name, topic.partitions, 1, config=topic_config(version, topic.config))
         for name, topic in topics.items()
     ]
-    for future in client.create_topics(new, operation_timeout=30).values():
-        future.result(30)
+    for future in client.create_topics(new, operation_timeout=60).values():
+        future.result(90)
 
 
 def read_all(
@@ -61,6 +61,22 @@ def read_all(
         RuntimeError: the client met an error.
         TimeoutError: the end was not reached in time.
     """
+    return read_partitions(bootstrap, topic, [partition], isolation, timeout_s)[partition]
+
+
+def read_partitions(
+    bootstrap: str,
+    topic: str,
+    partitions: Iterable[int],
+    isolation: Isolation = "read_uncommitted",
+    timeout_s: float = 60,
+) -> dict[int, list[Consumed]]:
+    """The same of several partitions, with one consumer.
+
+    Raises:
+        RuntimeError: the client met an error.
+        TimeoutError: an end was not reached in time.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -74,33 +90,35 @@ def read_all(
             **QUIET,
         }
     )
-    consumer.assign([TopicPartition(topic, partition, 0)])
-    records: list[Consumed] = []
+    records: dict[int, list[Consumed]] = {number: [] for number in partitions}
+    waiting = set(records)
+    consumer.assign([TopicPartition(topic, number, 0) for number in records])
     deadline = time.monotonic() + timeout_s
     try:
-        while time.monotonic() < deadline:
-            for message in consumer.consume(5000, 0.5):
-                error = message.error()
+        while waiting and time.monotonic() < deadline:
+            for message in consumer.consume(5000, 0.1):
+                error, number = message.error(), message.partition()
                 if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                    return records
-                if error is not None:
-                    raise RuntimeError(f"{topic}-{partition}: {error}")
-                kind, timestamp = message.timestamp()
-                headers = tuple(message.headers() or ())
-                records.append(
-                    Consumed(
-                        message.offset(),
-                        message.key(),
-                        message.value(),
-                        headers,
-                        TIMESTAMP_TYPES[kind],
-                        timestamp,
-                    )
-                )
+                    waiting.discard(number)
+                elif error is not None:
+                    raise RuntimeError(f"{topic}-{number}: {error}")
+                elif number in waiting:
+                    records[number].append(_consumed(message))
     finally:
         consumer.close()
-    raise TimeoutError(
-        f"{topic}-{partition} was not read to its end in {timeout_s} s: {len(records)} records"
+    if waiting:
+        counts = {number: len(records[number]) for number in sorted(waiting)}
+        raise TimeoutError(
+            f"{topic} was not read to its end in {timeout_s} s: records of partitions {counts}"
+        )
+    return records
+
+
+def _consumed(message: Message) -> Consumed:
+    kind, timestamp = message.timestamp()
+    headers = tuple(message.headers() or ())
+    return Consumed(
+        message.offset(), message.key(), message.value(), headers, TIMESTAMP_TYPES[kind], timestamp
     )
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import ExitCode, NotALogDirError, UsageError
-from krepair.ops.asked import configured_log_dirs, log_dirs_asked_for
+from krepair.logdir.log_dirs import configured_log_dirs
+from krepair.ops.asked import log_dirs_asked_for
 from krepair.ops.check import check
 from krepair.ops.verify import verify_log_dir
 from krepair.options import Engine, Options

@@ -44,12 +44,18 @@ def test_file_that_cannot_be_written_out_stops_its_partition_and_no_other(
     assert tree(path / "t-0") == before
 
 
+@pytest.mark.parametrize("stale", ["", "cleaner-offset-checkpoint", "replication-offset-checkpoint"])
 def test_bytes_that_come_back_from_the_disk_otherwise_stop_their_partition(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stale: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also where the same plan mends a line of that partition in another checkpoint."""
     path = write_unclean(tmp_path / "logs")
-    verbs = Verbs(path)
+    if stale:
+        (path / stale).write_text("0\n1\nt 0 99999\n")
+    verbs = Verbs(path, fixes=("checkpoints", "recovery"))
     plan = verbs.plan()
+    assert plan.root is not None
+    assert len(plan.root.changes) == (2 if stale else 1)
 
     def lies(descriptor: int) -> None:
         if name_of(descriptor).endswith(f"t-0/{300:020d}.log"):

@@ -269,3 +269,17 @@ def test_together_with_other_fixes_each_file_is_changed_once(
     assert verbs.wrong(plan) == []
     verbs.undo(plan)
     assert tree(path) == before
+
+
+def test_plan_names_the_other_log_dirs_of_the_broker_that_were_not_stopped_cleanly(tmp_path: Path) -> None:
+    path, other, clean = (write_unclean(tmp_path / name) for name in ("logs", "other", "clean"))
+    (clean / ".kafka_cleanshutdown").touch()
+    config = tmp_path / "server.properties"
+    config.write_text(f"log.dirs={path},{other},{clean},{tmp_path}/not-there\n")
+    plan = Verbs(path, config=str(config)).plan()
+    assert plan.root is not None
+    told = [note for note in plan.root.notes if "log directory" in note]
+    assert told == [
+        f"recovery: {other} is another log directory of this broker; without a plan of its own the start recovers it"
+    ]
+    assert not any("log directory" in note for note in (Verbs(path).plan().root or plan.root).notes)
