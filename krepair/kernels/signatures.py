@@ -164,6 +164,7 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("line_parts.put_time", (_BYTES, _LONG, _LONG)),
     ("places._claim", (_BYTES, _LONG, _INTS)),
     ("places._gather", (_BYTES, _INTS, _LONG, _BITS, _BYTES)),
+    ("recover.enter_batches", (_BYTES, _INTS, _LONG, _LONG, _LONG, _LONGS, _ROWS, _ROWS, _ROWS)),
     ("recover.recover_window", (_BYTES, _LONG, _LONGS, _LONG, _LONG, _LONG, _FLAG, _ROWS, _ROWS)),
     ("resync.next_candidate", (_BYTES, *(_LONG,) * 7)),
     ("scan_window.crc_piece", (_LONG, _BYTES, _LONG, _LONG)),
