@@ -12,9 +12,28 @@ import numpy as np
 
 from krepair.formats import batch_v2
 from krepair.kernels import dump_rows as r
-from krepair.kernels.compact_records import is_aborted
+from krepair.kernels.compact_records import (
+    F_KEY,
+    F_KEY_SIZE,
+    F_OFFSET,
+    F_VALUE_SIZE,
+    FIELD_COUNT,
+    is_aborted,
+    read_record,
+)
 from krepair.kernels.jit import inlined, kernel
-from krepair.kernels.words import be16
+from krepair.kernels.scan_window import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    HEADER,
+    LENGTH,
+    LENGTH_END,
+    MAGIC,
+    PRODUCER_ID,
+    RECORD_COUNT,
+)
+from krepair.kernels.words import be16, be32, be64, byte_at, le64
 
 KINDS: Final = 66
 OTHER_KIND: Final = 64  # versions of keys past those, and keys that are too short for one
@@ -45,7 +64,12 @@ S_BATCH: Final = 0  # from which batch on to go on
 S_RECORD: Final = 1  # its first record
 S_GROUPS: Final = 2
 S_ARENA: Final = 3  # bytes used
-STATE_SIZE: Final = 4
+STATE_SIZE: Final = 4 + FIELD_COUNT  # the last ones are those of a record
+
+# how ``count_window`` ended
+NEED_BYTES: Final = 0
+OTHER: Final = 1
+TABLES_FULL: Final = 2
 
 # inputs
 N_NOW_MS: Final = 0
@@ -60,9 +84,25 @@ _STAMPED: Final = batch_v2.DELETE_HORIZON
 @inlined
 def _hash(buf: Any, start: Any, size: Any) -> Any:
     found = np.uint64(1469598103934665603)
-    for step in range(size):
-        found = (found ^ np.uint64(buf[start + step])) * np.uint64(1099511628211)
+    place, end = np.int64(start), np.int64(start + size)
+    while place + 8 <= end:
+        found = (found ^ le64(buf, place)) * np.uint64(1099511628211)
+        found ^= found >> np.uint64(32)
+        place += 8
+    while place < end:
+        found = (found ^ np.uint64(byte_at(buf, place))) * np.uint64(1099511628211)
+        place += 1
     return found ^ (found >> np.uint64(29))
+
+
+@inlined
+def _same(one: Any, place: Any, other: Any, other_place: Any, size: Any) -> Any:
+    step = np.int64(0)
+    while step + 8 <= size and le64(one, place + step) == le64(other, other_place + step):
+        step += 8
+    while step < size and byte_at(one, place + step) == byte_at(other, other_place + step):
+        step += 1
+    return step >= size
 
 
 @kernel
@@ -72,14 +112,8 @@ def group_row(buf: Any, start: int, size: int, groups: Any, slots: Any, arena: A
     at = _hash(buf, start, size) & mask
     while slots[at] >= 0:
         row = groups[slots[at]]
-        if row[G_NAME_SIZE] == size:
-            same = True
-            for step in range(size):
-                if arena[row[G_NAME] + step] != buf[start + step]:
-                    same = False
-                    break
-            if same:
-                return int(slots[at])
+        if row[G_NAME_SIZE] == size and _same(arena, row[G_NAME], buf, start, size):
+            return int(slots[at])
         at = (at + np.uint64(1)) & mask
     new = state[S_GROUPS]
     state[S_GROUPS] += 1
@@ -100,6 +134,122 @@ def arena_needed(records: Any, first: Any, count: Any) -> Any:
     for place in range(first, first + count):
         needed += max(records[place, r.R_KEY_SIZE], 0)
     return needed
+
+
+@inlined
+def _count(
+    buf: Any, key: Any, key_size: Any, value_size: Any, size: Any, offset: Any, last: Any, gone: Any, past: Any,
+    inputs: Any, kinds: Any, groups: Any, slots: Any, arena: Any, state: Any,
+) -> None:  # fmt: skip
+    """Count one record; ``last``: of its key, ``gone``: aborted, ``past``: whether tombstones may go."""
+    kind = NO_KEY
+    group = -1
+    if key_size >= 0:
+        kind = OTHER_KIND
+        if key_size >= 4:
+            version = be16(buf, key)
+            if 0 <= version < OTHER_KIND:
+                kind = version
+            length = be16(buf, key + 2)
+            if 0 <= length <= key_size - 4:
+                group = group_row(buf, key + 4, length, groups, slots, arena, state)
+    kinds[kind, K_RECORDS] += 1
+    kinds[kind, K_BYTES] += size
+    kept = False
+    if gone:
+        kept = offset == inputs[N_FORCED]
+        if not kept:
+            kinds[kind, K_ABORTED] += 1
+    elif kind == NO_KEY:
+        kept = True
+    else:
+        kept = last or offset == inputs[N_FORCED]
+        if not kept:
+            kinds[kind, K_SUPERSEDED] += 1
+        elif last and value_size < 0:
+            if past and offset != inputs[N_FORCED]:
+                kept = False
+                kinds[kind, K_TOMBSTONES_DROPPED] += 1
+            else:
+                kinds[kind, K_TOMBSTONES_KEPT] += 1
+    if group >= 0:
+        groups[group, G_RECORDS] += 1
+        groups[group, G_BYTES] += size
+    if kept:
+        kinds[kind, K_KEPT] += 1
+        kinds[kind, K_BYTES_KEPT] += size
+        if group >= 0:
+            groups[group, G_KEPT] += 1
+            groups[group, G_BYTES_KEPT] += size
+
+
+@kernel
+def count_window(
+    buf: Any, filled: int, stays: Any, aborted: Any, inputs: Any, kinds: Any, groups: Any, slots: Any, arena: Any,
+    state: Any,
+) -> Any:  # fmt: skip
+    """Count the records of uncompressed v2 batches that lie whole in a window; their checksums were checked before.
+
+    Args:
+        buf: uint8[W + SLACK].
+        filled: bytes of it that are valid; the next batch is at ``S_BATCH``, which is a place here.
+        stays: as of ``count_keys``; so are all others.
+        aborted: see there.
+        inputs: see there.
+        kinds: see there.
+        groups: see there.
+        slots: see there.
+        arena: see there.
+        state: see there; ``S_RECORD`` is the first of ``stays`` that is not below the batch.
+
+    Returns:
+        ``NEED_BYTES``, ``OTHER`` where such a batch does not begin at ``S_BATCH``, ``TABLES_FULL``.
+    """
+    fields = state[STATE_SIZE - FIELD_COUNT :]
+    while state[S_BATCH] + HEADER <= filled:
+        place = np.int64(state[S_BATCH])
+        size = be32(buf, place + LENGTH) + LENGTH_END
+        if byte_at(buf, place + MAGIC) != 2 or size < HEADER or size > buf.shape[0]:
+            return OTHER
+        end = place + size
+        if end > filled:
+            break
+        attributes, count = be16(buf, place + ATTRIBUTES), be32(buf, place + RECORD_COUNT)
+        if attributes & _SKIPPED == 0 and count > 0:
+            if attributes & batch_v2.CODEC_MASK != 0:
+                return OTHER
+            # a batch may name as many new groups as it has records, and no name is longer than its batch
+            if 2 * (state[S_GROUPS] + count) >= groups.shape[0] or state[S_ARENA] + size >= arena.shape[0]:
+                return TABLES_FULL
+            at, number = place + HEADER, np.int64(0)
+            while number < count and at > 0:  # before anything is counted
+                at = read_record(buf, at, end, fields)
+                number += 1
+            if at != end:
+                return OTHER
+            base_offset = be64(buf, place + BASE_OFFSET)
+            gone = attributes & _TRANSACTIONAL != 0 and is_aborted(
+                aborted, be64(buf, place + PRODUCER_ID), base_offset
+            )
+            past = inputs[N_DROP_UNSTAMPED] != 0
+            if attributes & _STAMPED != 0:
+                past = be64(buf, place + BASE_TIMESTAMP) <= inputs[N_NOW_MS]
+            at, cursor = place + HEADER, np.int64(state[S_RECORD])
+            for _ in range(count):
+                # the fields of the only record of a batch are there already
+                after = read_record(buf, at, end, fields) if count > 1 else end
+                offset = base_offset + fields[F_OFFSET]
+                while cursor < stays.shape[0] and stays[cursor] < offset:
+                    cursor += 1
+                _count(
+                    buf, fields[F_KEY], fields[F_KEY_SIZE], fields[F_VALUE_SIZE], after - at, offset,
+                    cursor < stays.shape[0] and stays[cursor] == offset, gone, past, inputs, kinds, groups, slots,
+                    arena, state,
+                )  # fmt: skip
+                at = after
+            state[S_RECORD] = cursor
+        state[S_BATCH] = end
+    return NEED_BYTES
 
 
 @kernel
@@ -160,49 +310,13 @@ def count_keys(
                 size = record[r.R_SIZE]
                 if size == 0:  # of a message of v0 or v1
                     size = max(record[r.R_KEY_SIZE], 0) + max(record[r.R_VALUE_SIZE], 0)
-                kind = NO_KEY
-                group = -1
-                if record[r.R_KEY_SIZE] >= 0:
-                    kind = OTHER_KIND
-                    key = record[r.R_KEY]
-                    if record[r.R_KEY_SIZE] >= 4:
-                        version = be16(buf, key)
-                        if 0 <= version < OTHER_KIND:
-                            kind = version
-                        length = be16(buf, key + 2)
-                        if 0 <= length <= record[r.R_KEY_SIZE] - 4:
-                            group = group_row(buf, key + 4, length, groups, slots, arena, state)
                 offset = batch[r.B_BASE_OFFSET] + record[r.R_OFFSET_DELTA]
-                kinds[kind, K_RECORDS] += 1
-                kinds[kind, K_BYTES] += size
-                kept = False
-                if gone:
-                    kept = offset == inputs[N_FORCED]
-                    if not kept:
-                        kinds[kind, K_ABORTED] += 1
-                elif kind == NO_KEY:
-                    kept = True
-                else:
-                    at = np.searchsorted(stays, offset)
-                    last = at < stays.shape[0] and stays[at] == offset
-                    kept = last or offset == inputs[N_FORCED]
-                    if not kept:
-                        kinds[kind, K_SUPERSEDED] += 1
-                    elif last and record[r.R_VALUE_SIZE] < 0:
-                        if past and offset != inputs[N_FORCED]:
-                            kept = False
-                            kinds[kind, K_TOMBSTONES_DROPPED] += 1
-                        else:
-                            kinds[kind, K_TOMBSTONES_KEPT] += 1
-                if group >= 0:
-                    groups[group, G_RECORDS] += 1
-                    groups[group, G_BYTES] += size
-                if kept:
-                    kinds[kind, K_KEPT] += 1
-                    kinds[kind, K_BYTES_KEPT] += size
-                    if group >= 0:
-                        groups[group, G_KEPT] += 1
-                        groups[group, G_BYTES_KEPT] += size
+                at = np.searchsorted(stays, offset)
+                last = at < stays.shape[0] and stays[at] == offset
+                _count(
+                    buf, record[r.R_KEY], record[r.R_KEY_SIZE], record[r.R_VALUE_SIZE], size, offset, last, gone, past,
+                    inputs, kinds, groups, slots, arena, state,
+                )  # fmt: skip
         state[S_RECORD] = after
         state[S_BATCH] += 1
     return True

@@ -157,6 +157,105 @@ def recover_window(buf: Any, filled: int, state: Any, base_offset: int, file_siz
     return status
 
 
+@kernel
+def enter_batches(buf: Any, starts: Any, first: int, origin: int, interval_bytes: int, state: Any, columns: Any,
+                  offsets: Any, times: Any) -> Any:  # fmt: skip
+    """The index entries of batches that a scan has found valid; as ``recover_window`` writes them.
+
+    Args:
+        buf: uint8[W]; place 0 is file position ``origin``.
+        starts: int32[N], places of the batches; of one larger than the window its header lies at the first.
+        first: index of the batch to begin with.
+        origin: file position of place 0.
+        interval_bytes: ``index.interval.bytes``.
+        state: int64[14], carried from window to window.
+        columns: int64[3, M], out: position, last offset and timestamp of each batch, M at least N.
+        offsets: int64[R, 2], out: (last offset, position).
+        times: int64[S, 2], out: (timestamp, offset).
+
+    Returns:
+        N; or, where ``offsets`` or ``times`` is full, the index of the batch at which that was so.
+    """
+    last_entry, largest = state[R_LAST_ENTRY], state[R_LARGEST]
+    number = np.int64(first)
+    while number < starts.shape[0]:
+        if state[R_OFFSETS] >= offsets.shape[0] or state[R_TIMES] >= times.shape[0]:
+            break
+        place = np.int64(starts[np.uint64(number)])
+        last_offset = be64(buf, place)
+        magic = buf[place + MAGIC]
+        if magic == 2:
+            last_offset += be32(buf, place + LAST_DELTA)
+            timestamp = be64(buf, place + MAX_TIMESTAMP)
+        else:
+            timestamp = be64(buf, place + OLD_TIMESTAMP) if magic == 1 else np.int64(-1)
+        position = origin + place
+        columns[0, number], columns[1, number], columns[2, number] = position, last_offset, timestamp
+        if timestamp > largest:
+            largest = timestamp
+            state[R_OFFSET_OF_LARGEST] = last_offset
+        if position - last_entry > interval_bytes:
+            row = state[R_OFFSETS]
+            offsets[row, 0], offsets[row, 1] = last_offset, position
+            state[R_OFFSETS] = row + 1
+            if largest > state[R_LAST_TIMESTAMP]:
+                row = state[R_TIMES]
+                times[row, 0], times[row, 1] = largest, state[R_OFFSET_OF_LARGEST]
+                state[R_TIMES] = row + 1
+                state[R_LAST_TIMESTAMP] = largest
+            last_entry = position
+        number += 1
+    state[R_LAST_ENTRY], state[R_LARGEST] = last_entry, largest
+    return number
+
+
+class IndexEntries:
+    """The entries that recovery would write, from windows that a scan has read: take its ``on_window``.
+
+    They are those of the whole log only if the scan ends without damage, since nothing is checked here.
+
+    Args:
+        interval_bytes: ``index.interval.bytes``.
+    """
+
+    def __init__(self, interval_bytes: int) -> None:
+        self._interval_bytes = interval_bytes
+        self._state = _first_state()
+        self._offsets: Int64s = np.empty((_FIRST_ENTRIES, 2), np.int64)
+        self._times: Int64s = np.empty((_FIRST_ENTRIES, 2), np.int64)
+        self._columns: Int64s = np.empty((3, 0), np.int64)
+        self._origin = 0
+
+    def take(self, window: Bytes, end: int, starts: Any) -> Int64s:
+        """Enter the batches of the next window.
+
+        Args:
+            window: uint8[W].
+            end: place after the last of them.
+            starts: int32[N], N > 0, places of them.
+
+        Returns:
+            int64[3, N]: position, last offset and largest timestamp of each; valid until the next window.
+        """
+        if len(starts) > self._columns.shape[1]:
+            self._columns = np.empty((3, 2 * len(starts)), np.int64)
+        done = 0
+        while True:
+            done = enter_batches(
+                window, starts, done, self._origin, self._interval_bytes, self._state, self._columns,
+                self._offsets, self._times,
+            )  # fmt: skip
+            if done == len(starts):
+                break
+            self._offsets, self._times = _grown(self._offsets), _grown(self._times)
+        self._origin += end
+        return self._columns[:, : len(starts)]
+
+    def entries(self) -> tuple[Int64s, Int64s]:
+        """int64[N, 2] (last offset, position) and int64[M, 2] (timestamp, offset), the closing entry included."""
+        return self._offsets[: self._state[R_OFFSETS]], _closed(self._state, self._times)
+
+
 @dataclass(frozen=True)
 class RecoveredSegment:
     """What recovery finds in one ``.log``.
@@ -205,9 +304,7 @@ def recover_segment(
         check_crc: whether checksums are checked; a batch larger than the window is checked piece by piece.
         window_bytes: size of the window.
     """
-    state = np.zeros(_STATE_SIZE, np.int64)
-    for scalar in (R_LARGEST, R_OFFSET_OF_LARGEST, R_LAST_TIMESTAMP, R_HUGE_OK):
-        state[scalar] = -1
+    state = _first_state()
     state[R_LAST_OFFSET] = base_offset - 1
     offsets: Int64s = np.empty((_FIRST_ENTRIES, 2), np.int64)
     times: Int64s = np.empty((_FIRST_ENTRIES, 2), np.int64)
@@ -245,6 +342,22 @@ def recover_segment(
     return _recovered(state, window, filled, file_size, offsets, times)
 
 
+def _first_state() -> Int64s:
+    state = np.zeros(_STATE_SIZE, np.int64)
+    for scalar in (R_LARGEST, R_OFFSET_OF_LARGEST, R_LAST_TIMESTAMP, R_HUGE_OK):
+        state[scalar] = -1
+    return state
+
+
+def _closed(state: Int64s, times: Int64s) -> Int64s:
+    """The time entries, with the one that closes the segment if there is a later timestamp."""
+    times = times[: state[R_TIMES]]
+    if state[R_LARGEST] > state[R_LAST_TIMESTAMP]:
+        closing = np.array([[state[R_LARGEST], state[R_OFFSET_OF_LARGEST]]], np.int64)
+        times = np.concatenate([times, closing])
+    return times
+
+
 def _settle_huge(window: Bytes, filled: int, read_into: ReadInto, state: Int64s, *, check_crc: bool) -> None:
     """Check the batch at the front of the window piece by piece; the next call takes it by its header."""
     if check_crc:
@@ -264,13 +377,9 @@ def _recovered(
         zeros = not window[int(state[R_PLACE]) : filled].any()
         state[R_DAMAGE], state[R_FOUND] = (c.D_ZEROS, 0) if zeros else (c.D_TORN, left)
     damage = int(state[R_DAMAGE])
-    times = times[: state[R_TIMES]]
-    if state[R_LARGEST] > state[R_LAST_TIMESTAMP]:
-        closing = np.array([[state[R_LARGEST], state[R_OFFSET_OF_LARGEST]]], np.int64)
-        times = np.concatenate([times, closing])
     return RecoveredSegment(
         offsets=offsets[: state[R_OFFSETS]],
-        times=times,
+        times=_closed(state, times),
         valid_bytes=valid_bytes,
         damage=damage,
         damage_text=DAMAGE_TEXT[damage].format(found=int(state[R_FOUND])) if damage else "",

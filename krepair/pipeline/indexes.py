@@ -30,12 +30,14 @@ from krepair.durable.tree import Tree
 from krepair.formats import time_index, txn_index
 from krepair.kernels.header_walk import HeaderWalk
 from krepair.kernels.places import claimed_places
+from krepair.kernels.recover import IndexEntries
+from krepair.kernels.scan import Bytes, Int32s
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, status_of, why
 from krepair.pipeline.index_files import SpotCheck, read_front, read_index, read_into_of
 from krepair.pipeline.items import FailureKind, Place
 from krepair.pipeline.place import reached, what_failed
-from krepair.pipeline.regenerate import regenerate_offset_and_time
+from krepair.pipeline.regenerate import index_bytes, regenerate_offset_and_time
 from krepair.pipeline.tasks import log_name
 from krepair.pipeline.txn_indexes import TxnItem, inspect_txn
 from krepair.plan.model import ReplaceFile
@@ -138,6 +140,8 @@ class _Segment:
         self.judged = SegmentIndexes(item.base_offset, self.files, active=item.active)
         self.largest = -1
         self.whole = False
+        self.made: tuple[dict[str, bytes], str] | None = None
+        """Both files as recovery would write them, once that is known."""
 
     @property
     def problems(self) -> list[IndexProblem]:
@@ -161,9 +165,13 @@ class _Segment:
             walk = HeaderWalk(read_into_of(descriptor), item.log_bytes)
             for rows in walk:
                 self.judged.audit.feed(rows)
-        self.whole = walk.whole
+        self.ends(walk.position, whole=walk.whole)
+
+    def ends(self, position: int, *, whole: bool) -> None:
+        """All batches were fed, the last of which ends there."""
+        self.whole = whole
         self.largest = self.judged.audit.largest
-        self.judged.finish(walk.position, item.interval_bytes, whole=walk.whole, clean=item.clean)
+        self.judged.finish(position, self.item.interval_bytes, whole=whole, clean=self.item.clean)
 
     def result(self, mends: tuple[Mend, ...] = (), unmended: str = "") -> InspectResult:
         """What it came to."""
@@ -203,7 +211,7 @@ class _Segment:
             return (), f"{log_name(self.item.base_offset)}: cutting is not enough"
         made: dict[str, bytes] = {}
         if remake:
-            made, problem = regenerated(self.stem, self.item, self.tree)
+            made, problem = self.made or regenerated(self.stem, self.item, self.tree)
             if problem:
                 return (), problem
         mends = []
@@ -264,6 +272,44 @@ def _inspect(item: InspectItem, tree: Tree) -> InspectResult:
     if item.depth == "check" or item.active:
         return segment.result()
     return segment.result(*segment.mends())
+
+
+class FedInspection:
+    """A look at the indexes of one segment by a scan that reads the whole log anyway: give it every window.
+
+    Args:
+        item: of depth ``check`` or ``regenerate``.
+        segment: its files, which were read.
+    """
+
+    def __init__(self, item: InspectItem, segment: _Segment) -> None:
+        self._item = item
+        self._segment = segment
+        self._entries = IndexEntries(item.interval_bytes)
+
+    @classmethod
+    def begin(cls, item: InspectItem) -> FedInspection | None:
+        """Read the files; None where that fails, or there is no such place: ``inspect`` says why."""
+        tree, wrong = reached(item.place)
+        try:
+            return None if wrong else cls(item, _Segment(item, tree))
+        except OSError:
+            return None
+
+    def take(self, window: Bytes, end: int, starts: Int32s, batch_classes: Bytes) -> None:
+        """Hold the entries against the batches of one window; see ``scan_segment`` for the arguments."""
+        del batch_classes
+        self._segment.judged.audit.feed_columns(*self._entries.take(window, end, starts))
+
+    def result(self) -> InspectResult:
+        """What it came to, if the scan has found no damage."""
+        segment, item = self._segment, self._item
+        segment.ends(item.log_bytes, whole=True)
+        if item.depth == "check" or item.active:
+            return segment.result()
+        index, times = index_bytes(item.base_offset, *self._entries.entries())
+        segment.made = {INDEX: index, TIME_INDEX: times}, ""
+        return segment.result(*segment.mends())
 
 
 class MendItem(Struct, frozen=True, kw_only=True):

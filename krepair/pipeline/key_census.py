@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -10,6 +11,7 @@ from msgspec import Struct
 
 from krepair.formats import group_metadata
 from krepair.kernels import key_census as n
+from krepair.kernels.compact_records import SLACK
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, why
 from krepair.pipeline.compaction_items import CompactItem, ranges_of
@@ -24,6 +26,7 @@ MOST_GROUPS: Final = 20
 _FIRST_GROUPS: Final = 1 << 12
 _FIRST_ARENA: Final = 1 << 18
 _SLOTS_A_ROW: Final = 4
+_WINDOW_BYTES: Final = 1 << 20
 
 
 class CensusItem(Struct, frozen=True, kw_only=True):
@@ -73,6 +76,16 @@ class _Tables:
             buf, batches, counts, records, stays, aborted, inputs,
             self.kinds, self.groups, self.slots, self.arena, self.state,
         ):  # fmt: skip
+            self._grow()
+
+    def take_window(self, window: Any, filled: int, stays: Any, aborted: Any, inputs: Any) -> int:
+        """Count the batches of a window from ``S_BATCH`` on; see ``count_window``."""
+        while True:
+            status = n.count_window(
+                window, filled, stays, aborted, inputs, self.kinds, self.groups, self.slots, self.arena, self.state
+            )  # fmt: skip
+            if status != n.TABLES_FULL:
+                return int(status)
             self._grow()
 
     def _grow(self) -> None:
@@ -134,18 +147,64 @@ def _name(kind: int) -> str:
     return "unknown" if known is None else f"{known.name} (key version {kind})"
 
 
-class _CensusWalk(RecordWalk):
-    """Hands every record of a segment to the tables."""
+@dataclass
+class _Decided:
+    """What is known of the records of one segment; see ``count_keys``."""
 
-    def __init__(self, read_into: ReadInto, item: CompactItem, kept: KeptDamage, tables: _Tables) -> None:
-        super().__init__(read_into, item.size, item.base_offset, kept)
+    stays: Any
+    aborted: Any
+    inputs: Any
+
+
+def _decided(item: CompactItem) -> _Decided:
+    return _Decided(
+        stays=offsets_between(item.stays, item.base_offset, item.next_base),
+        aborted=np.array(ranges_of(item.aborted)),
+        inputs=np.array([item.now_ms, item.drop_unstamped, item.forced], np.int64),
+    )
+
+
+def _front(read_into: ReadInto, size: int, known: _Decided, tables: _Tables) -> int:
+    """Count the uncompressed v2 batches at the front of a log, which is all of most; where they end."""
+    window: Any = np.empty(_WINDOW_BYTES + SLACK, np.uint8)[:_WINDOW_BYTES]
+    position = 0
+    tables.state[n.S_RECORD] = 0
+    while position < size:
+        view, filled = window.data, 0
+        wanted = min(len(window), size - position)
+        while filled < wanted and (got := read_into(view[filled:wanted], position + filled)):
+            filled += got
+        tables.state[n.S_BATCH] = 0
+        status = tables.take_window(window, filled, known.stays, known.aborted, known.inputs)
+        position += int(tables.state[n.S_BATCH])
+        if status == n.OTHER or tables.state[n.S_BATCH] == 0:
+            break
+    return position
+
+
+def _from(read_into: ReadInto, start: int) -> ReadInto:
+    return lambda buffer, position: read_into(buffer, start + position)
+
+
+class _CensusWalk(RecordWalk):
+    """Hands every record of a segment, from a position on, to the tables."""
+
+    def __init__(
+        self,
+        read_into: ReadInto,
+        item: CompactItem,
+        start: int,
+        known: _Decided,
+        kept: KeptDamage,
+        tables: _Tables,
+    ) -> None:
+        super().__init__(_from(read_into, start), item.size - start, item.base_offset, kept)
         self._tables = tables
-        self._stays = offsets_between(item.stays, item.base_offset, item.next_base)
-        self._aborted = np.array(ranges_of(item.aborted))
-        self._inputs = np.array([item.now_ms, item.drop_unstamped, item.forced], np.int64)
+        self._known = known
 
     def _record_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
-        self._tables.take(np.asarray(buf), rows, counts, records, self._stays, self._aborted, self._inputs)
+        known = self._known
+        self._tables.take(np.asarray(buf), rows, counts, records, known.stays, known.aborted, known.inputs)
         yield from ()
 
 
@@ -160,7 +219,9 @@ def take_census(item: CensusItem) -> CensusResult:
         for segment in item.segments:
             path = f"{segment.place.stem(segment.base_offset)}.log"
             with opened_for_reading(path, tree) as descriptor:
-                for _ in _CensusWalk(read_into_from(descriptor), segment, kept, tables).lines():
+                read_into, known = read_into_from(descriptor), _decided(segment)
+                start = _front(read_into, segment.size, known, tables)
+                for _ in _CensusWalk(read_into, segment, start, known, kept, tables).lines():
                     pass
     except OSError as error:
         return CensusResult(failure="unreadable", why=f"{error.filename or path}: {why(error)}")

@@ -1,12 +1,12 @@
-"""Task of ``check``: scan a segment and look at its indexes while the log is still in the page cache."""
+"""Task of ``check``: scan a segment and look at its indexes, in one reading of the log."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from krepair.pipeline.indexes import InspectItem, InspectResult, inspect
+from krepair.pipeline.indexes import FedInspection, InspectItem, InspectResult, inspect
 from krepair.pipeline.items import ScanItem, ScanResult
-from krepair.pipeline.tasks import scan
+from krepair.pipeline.tasks import scan, scan_once
 
 
 class LookItem(Struct, frozen=True, kw_only=True):
@@ -29,5 +29,22 @@ class LookResult(Struct, frozen=True, kw_only=True):
 
 
 def look(item: LookItem) -> LookResult:
-    """Scan one segment, then look at its indexes: the disk is read once."""
-    return LookResult(scan=scan(item.scan), inspect=inspect(item.inspect))
+    """Scan one segment and hold its indexes against the batches that the scan finds.
+
+    A log in which the scan finds damage is read once more for its indexes: what is before the damage tells of them.
+    """
+    fed = _fed(item)
+    if fed is None:
+        return LookResult(scan=scan(item.scan), inspect=inspect(item.inspect))
+    scanned, summary = scan_once(item.scan, fed.take)
+    whole = summary is not None and summary.is_whole
+    return LookResult(scan=scanned, inspect=fed.result() if whole else inspect(item.inspect))
+
+
+def _fed(item: LookItem) -> FedInspection | None:
+    """What takes the windows of the scan, None where the indexes are to be looked at by themselves."""
+    scanned, inspected = item.scan, item.inspect
+    same = scanned.size == inspected.log_bytes and not scanned.without and scanned.from_offset <= 0
+    if not same or not scanned.check_crc or inspected.depth not in {"check", "regenerate"}:
+        return None
+    return FedInspection.begin(inspected)

@@ -85,9 +85,10 @@ def regenerate_offset_and_time(
         found = recover_segment(
             base_offset, size, interval_bytes, read_into_from(descriptor), check_crc=check_crc
         )
+    index, times = index_bytes(base_offset, found.offsets, found.times)
     return Regenerated(
-        index=packed(offset_index.ENTRY, found.offsets[:, 0] - base_offset, found.offsets[:, 1]),
-        time_index=packed(time_index.ENTRY, found.times[:, 0], found.times[:, 1] - base_offset),
+        index=index,
+        time_index=times,
         valid_bytes=found.valid_bytes,
         damage_text=found.damage_text,
         largest_timestamp=found.largest_timestamp,
@@ -95,6 +96,20 @@ def regenerate_offset_and_time(
         last_offset=found.last_offset,
         batches=found.batches,
         old_batches=found.old_batches,
+    )
+
+
+def index_bytes(base_offset: int, offsets: Int64s, times: Int64s) -> tuple[bytes, bytes]:
+    """The bytes of an ``.index`` and a ``.timeindex``.
+
+    Args:
+        base_offset: of the segment.
+        offsets: int64[N, 2] (last offset, position).
+        times: int64[M, 2] (timestamp, offset).
+    """
+    return (
+        packed(offset_index.ENTRY, offsets[:, 0] - base_offset, offsets[:, 1]),
+        packed(time_index.ENTRY, times[:, 0], times[:, 1] - base_offset),
     )
 
 

@@ -14,7 +14,7 @@ from krepair.durable.tree import Tree
 from krepair.durable.writing_error import WritingError
 from krepair.formats import txn_index
 from krepair.kernels.header_walk import HeaderWalk
-from krepair.kernels.scan import Int64s, ReadInto, ScanInputs, SegmentSummary, scan_segment
+from krepair.kernels.scan import Int64s, OnWindow, ReadInto, ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_open, why
 from krepair.pipeline.byte_ranges import kept_ranges, reader_without
@@ -68,9 +68,19 @@ def entry_pairs(entries: bytes) -> Int64s:
 
 def scan(item: ScanItem) -> ScanResult:
     """Scan one ``.log``."""
+    return scan_once(item)[0]
+
+
+def scan_once(item: ScanItem, on_window: OnWindow | None = None) -> tuple[ScanResult, SegmentSummary | None]:
+    """As ``scan``; the summary besides, None if the log could not be read.
+
+    Args:
+        item: what is scanned.
+        on_window: takes every window of batches, see ``scan_segment``.
+    """
     tree, wrong = reached(item.place)
     if wrong:
-        return ScanResult(failure="elsewhere", why=wrong)
+        return ScanResult(failure="elsewhere", why=wrong), None
     name = log_name(item.base_offset)
     try:
         entries = read_entries(item.place, item.base_offset, tree)
@@ -93,16 +103,16 @@ def scan(item: ScanItem) -> ScanResult:
                 protected=pairs(item.protected),
                 start_position=_position_of(item, read_into, size),
             )
-            summary = scan_segment(inputs, read_into)
+            summary = scan_segment(inputs, read_into, on_window=on_window)
     except OSError as error:
-        return ScanResult(failure="unreadable", why=what_failed(item.place, error, name))
+        return ScanResult(failure="unreadable", why=what_failed(item.place, error, name)), None
     where = f"{item.base_offset:020d}.txnindex"
     text = (
         f"{where}, position {damage[0].position}: {damage[0].expected} was expected, found {damage[0].found}"
         if damage
         else ""
     )
-    return ScanResult(summary=encode_summary(summary), entries=entries, txn_damage=text)
+    return ScanResult(summary=encode_summary(summary), entries=entries, txn_damage=text), summary
 
 
 def _position_of(item: ScanItem, read_into: ReadInto, size: int) -> int:

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from krepair.kernels import classes as c
-from krepair.kernels.recover import RecoveredSegment, recover_segment
+from krepair.kernels.header_walk import HeaderWalk
+from krepair.kernels.recover import IndexEntries, RecoveredSegment, recover_segment
+from krepair.kernels.scan import ScanInputs, scan_segment
 from tests import builders
 from tests.builders import Batch
 from tests.kernels import twins
@@ -69,6 +71,42 @@ def test_entries_of_mixed_formats_are_those_of_the_twin(
         len(batches),
         batches[-1].last_offset,
     )
+
+
+@settings(max_examples=60, deadline=None)
+@given(mixed_logs(), INTERVALS, st.sampled_from([100, 150, 1000, 1 << 16]))
+def test_entries_from_the_windows_of_a_scan_are_those_of_the_walk(
+    batches: list[Batch], interval: int, window_bytes: int
+) -> None:
+    log = joined(batches)
+    entries, columns = IndexEntries(interval), []
+    scan_segment(
+        ScanInputs(base_offset=0, file_size=len(log), now_ms=0),
+        builders.reading(log, 1 << 30),
+        on_window=lambda window, end, starts, _: columns.append(entries.take(window, end, starts).copy()),
+        window_bytes=window_bytes,
+    )
+    walked = recovered(log, interval)
+    offsets, times = entries.entries()
+    assert np.array_equal(offsets, walked.offsets)
+    assert np.array_equal(times, walked.times)
+    rows = list(HeaderWalk(builders.reading(log, 1 << 30), len(log)))
+    assert np.array_equal(np.concatenate(columns, axis=1).T, np.concatenate(rows))
+
+
+def test_more_entries_than_there_was_room_for_are_those_of_the_walk() -> None:
+    log = joined([builders.data(number, 1, timestamp=number) for number in range(9000)])
+    entries = IndexEntries(1)
+    scan_segment(
+        ScanInputs(base_offset=0, file_size=len(log), now_ms=0),
+        builders.reading(log, 1 << 30),
+        on_window=lambda window, end, starts, _: entries.take(window, end, starts),
+    )
+    walked = recovered(log, 1)
+    offsets, times = entries.entries()
+    assert len(offsets) == 8999
+    assert np.array_equal(offsets, walked.offsets)
+    assert np.array_equal(times, walked.times)
 
 
 @settings(max_examples=60, deadline=None)

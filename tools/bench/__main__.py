@@ -24,7 +24,7 @@ from unittest import mock
 
 from tests.lab import jars, jvm
 from tests.lab.judge import Judge
-from tools.bench import recovery
+from tools.bench import compact, recovery
 from tools.bench.data import NOW_MS, Made, make
 
 FAR_MS = NOW_MS + 10**10
@@ -38,6 +38,7 @@ MAX_PASSES = 6
 # a user's Python keeps its bytecode; some build machines tell it not to
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 INDEX_BYTES = 300_000_000
+COMPACT_BYTES = 200_000_000
 STATE_BYTES = 100_000_000
 TIMES = 15  # one partition is planned so often in one process
 AGAIN = 30  # one log is read so often in one process, so that the work is many times the start
@@ -350,6 +351,19 @@ class Bench:
             mine = f"{ours}, 1 cores, without the second reading (CPU time)"
             self.ratio(f"{mine} / start of {version}", mine, f"{theirs} (CPU time)")
 
+    def key_compaction(self) -> None:
+        """Key compaction by the verbs, against one pass of the cleaners, by CPU time."""
+        for kind in compact.KINDS:
+            room = self.folder / "compact"
+            room.mkdir()
+            cost, total = compact.measure(
+                room, kind, COMPACT_BYTES, max(self.runs, 3), compact.VERSIONS, BROKER_JVM
+            )
+            shutil.rmtree(room)
+            for name, value in compact.lines(kind, cost, total, compact.VERSIONS).items():
+                self.notes[name] = value
+                print(f"  {name}: {value:,.2f}", file=sys.stderr, flush=True)
+
     # -- dump and groups, whole processes against the broker's dump tool
 
     def looking(self, kind: str, made: Made, ours: list[str], theirs: list[str]) -> None:
@@ -497,7 +511,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument(
         "--only",
-        default="start,markers,half,two,memory,index,recovery,dump,groups,transactions,peers",
+        default="start,markers,half,two,memory,index,recovery,compact,dump,groups,transactions,peers",
         help="parts to run, divided by commas",
     )
     chosen = parser.parse_args()
@@ -520,6 +534,7 @@ def main() -> None:
         steps.append(("index", lambda kind=kind: bench.regeneration(kind, index_log(chosen.dir, kind))))  # type: ignore[misc]
     for kind in ("markers", "records"):
         steps.append(("recovery", lambda kind=kind: bench.pre_recovery(kind, unclean_log(chosen.dir, kind))))  # type: ignore[misc]
+    steps.append(("compact", bench.key_compaction))
     contents = ["--deep-iteration", "--print-data-log"]
     for kind, ours, theirs in (("markers", ["--batches"], []), ("texts", ["--records"], contents)):
         steps.append(
