@@ -125,13 +125,11 @@ def plan(
         accepted_losses=tuple(sorted({parsing.parse_accepted_loss(text) for text in accept_data_loss or ()})),
     )
     with MetricsOf(metrics, "plan", log_dirs) as run:
-        from krepair.ops import show
-
         if out is not None:
+            from krepair.ops import show
+
             with exact_errors(log_dir=log_dirs[0], typed=options):
                 show.check_place(out, log_dirs[0])
-        from krepair.ops import fit
-
         if preview:
             from krepair.ops.preview import make_preview as make
         else:
@@ -139,6 +137,8 @@ def plan(
 
         with ProgressOf(quiet=quiet) as progress, exact_errors(log_dir=log_dirs[0], typed=options):
             run.report = made = make(log_dirs[0], options, progress)
+        from krepair.ops import fit
+
         if out is not None:
             with exact_errors(log_dir=log_dirs[0], typed=options):
                 show.save(out, made)

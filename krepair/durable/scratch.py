@@ -7,8 +7,6 @@ writes with its help is verified without it. So nothing here is synced.
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import uuid
 from collections.abc import Iterable
 from typing import Any
@@ -74,6 +72,8 @@ class Scratch:
         return self._path
 
     def _made(self) -> str:
+        import tempfile
+
         try:
             return make_scratch(
                 self._parent or tempfile.gettempdir(), self._log_dirs, asked=bool(self._parent)
@@ -99,6 +99,8 @@ class Scratch:
 
 def remove_scratch(path: str) -> None:
     """Remove the folder with all that is in it; what is not there is no error."""
+    import shutil
+
     shutil.rmtree(path, ignore_errors=True)
 
 

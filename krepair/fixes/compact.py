@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
 from krepair.fixes.compact_seen import COMPACT_SEEN, SeenKeys, loses_records
-from krepair.fixes.compact_staging import stage_compacted_groups, verify_compacted_groups
 from krepair.fixes.dead_cleaner import cleaner_stands_still, segments_behind_the_cleaner
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import cannot_compact
@@ -21,22 +20,15 @@ from krepair.fixes.survey import Survey
 from krepair.fixes.telling_engine import TellingEngine
 from krepair.logdir.config import OFFSETS_TOPIC, TopicSettings
 from krepair.logdir.values import Partition
-from krepair.pipeline.compaction import (
-    Compaction,
-    CompactionInput,
-    Prepared,
-    compact_item,
-    decide_compaction,
-    prepare,
-    scratch_bytes_at_most,
-)
 from krepair.pipeline.compaction_items import SCRATCH_NEEDED
 from krepair.pipeline.jobs import TAKE_CENSUS
-from krepair.pipeline.key_census import CensusItem, CensusResult
 from krepair.plan.model import Change, KeyCompaction, RewriteSegments
-from krepair.rules.compaction import secret_of
 from krepair.rules.model import GroupDecision, LeftAlone, PartitionDecision
 from krepair.rules.own_policy import not_asked_for
+
+if TYPE_CHECKING:
+    from krepair.pipeline.compaction import Compaction, CompactionInput, Prepared
+    from krepair.pipeline.key_census import CensusItem, CensusResult
 
 _SCRATCH_COMMAND = "krepair plan LOGDIR --fix compact --scratch DIR --out PLAN"
 
@@ -119,10 +111,14 @@ class Compact(Fix):
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Write what stays; the decisions are made again, and the result is proven against all sources."""
+        from krepair.fixes.compact_staging import stage_compacted_groups
+
         stage_compacted_groups(work, stagings)
 
     def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Every batch and index entry of the new segments; with the originals, every record and every key."""
+        from krepair.fixes.compact_staging import verify_compacted_groups
+
         verify_compacted_groups(work, stagings)
 
 
@@ -142,6 +138,9 @@ def _gate(survey: Survey) -> LeftAlone | None:
 
 
 def _input(ground: Ground, survey: Survey) -> CompactionInput | LeftAlone:
+    from krepair.pipeline.compaction import CompactionInput
+    from krepair.rules.compaction import secret_of
+
     if survey.log is not None and survey.log.problem is not None:
         return survey.log.problem
     policy = policy_or_left(ground, survey)
@@ -156,6 +155,8 @@ def _input(ground: Ground, survey: Survey) -> CompactionInput | LeftAlone:
 def _decide(ground: Ground, able: Sequence[tuple[Survey, CompactionInput]]) -> None:
     if not able:
         return
+    from krepair.pipeline.compaction import decide_compaction, prepare, scratch_bytes_at_most
+
     engine = TellingEngine(ground.engine, ground.progress)
     prepared = prepare(engine, [found for _, found in able], ground.scratch.path)
     outcomes = decide_compaction(engine, prepared)
@@ -172,6 +173,9 @@ def _take_censuses(
     engine: TellingEngine, prepared: Sequence[Prepared], outcomes: Sequence[Compaction | LeftAlone]
 ) -> dict[int, CensusResult]:
     """Of partitions of ``__consumer_offsets`` that change, what goes by kind of record and by group."""
+    from krepair.pipeline.compaction import Compaction, compact_item
+    from krepair.pipeline.key_census import CensusItem
+
     numbers: list[int] = []
     items: list[CensusItem] = []
     for number, (each, outcome) in enumerate(zip(prepared, outcomes, strict=True)):
@@ -200,6 +204,8 @@ def _with_keys(group: GroupDecision, compaction: Compaction) -> GroupDecision:
 
 
 def _fields(seen: SeenKeys) -> dict[str, Any]:
+    from krepair.pipeline.key_census import CensusResult
+
     compaction, census = seen.compaction, seen.census or CensusResult()
     assert compaction is not None
     total = compaction.total

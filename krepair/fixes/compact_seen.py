@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from krepair.fixes.survey import Sight, Survey
-from krepair.pipeline.compaction import Compaction
-from krepair.pipeline.key_census import CensusResult
 from krepair.plan.model import RewriteSegments
 from krepair.rules.model import LeftAlone
+
+if TYPE_CHECKING:
+    from krepair.pipeline.compaction import Compaction
+    from krepair.pipeline.key_census import CensusResult
 
 
 class SeenKeys(NamedTuple):

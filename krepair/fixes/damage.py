@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from krepair.checks.catalogue import Finding
 from krepair.fixes.ground import Ground, place_of
@@ -11,9 +11,11 @@ from krepair.fixes.survey import Sight, Survey
 from krepair.kernels import classes as c
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir
-from krepair.pipeline.damage import DamagedRange, MapItem, MapResult, ValidRange
 from krepair.pipeline.jobs import MAP_DAMAGE
 from krepair.rules.model import SegmentFacts
+
+if TYPE_CHECKING:
+    from krepair.pipeline.damage import DamagedRange, MapItem, MapResult, ValidRange
 
 DAMAGE_SEEN: Sight[dict[int, MapResult]] = Sight("damage")
 TORN_TAIL = "KR301"
@@ -118,6 +120,8 @@ def look_at_damage(ground: Ground, surveys: Sequence[Survey]) -> None:
 
 
 def _item(log_dir: LogDir, survey: Survey, number: int) -> MapItem:
+    from krepair.pipeline.damage import MapItem
+
     facts = survey.segments[number]
     bases = [segment.base_offset for segment in survey.partition.segments]
     later = [base for base in bases if base > facts.base_offset]
@@ -135,6 +139,8 @@ def _item(log_dir: LogDir, survey: Survey, number: int) -> MapItem:
 
 
 def _valid_front(facts: SegmentFacts) -> ValidRange:
+    from krepair.pipeline.damage import ValidRange
+
     summary = facts.summary
     return ValidRange(
         start=0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from krepair.checks.catalogue import Finding
 from krepair.checks.retention import Deletions, SegmentClock, deletions
@@ -21,12 +21,13 @@ from krepair.fixes.survey import Sight, Survey
 from krepair.formats.broker_version import version_of
 from krepair.logdir.values import FileRef, LogDir, Partition, Segment
 from krepair.options import Options
-from krepair.pipeline.indexes import Depth, InspectItem, InspectResult, MendItem, MendItems
 from krepair.pipeline.jobs import INSPECT, INSPECT_TXN, LOOK, MEND, VERIFY_MENDED
-from krepair.pipeline.look import LookItem
-from krepair.pipeline.txn_indexes import TxnItem, TxnResult
 from krepair.plan.effects import bases_touched
 from krepair.plan.model import Change, KeepOriginal, ReplaceFile
+
+if TYPE_CHECKING:
+    from krepair.pipeline.indexes import Depth, InspectItem, InspectResult, MendItem, MendItems
+    from krepair.pipeline.txn_indexes import TxnResult
 
 INDEXES_SEEN: Sight[dict[int, InspectResult]] = Sight("indexes")
 TRANSACTION_INDEXES_SEEN: Sight[TxnResult] = Sight("transaction indexes")
@@ -159,6 +160,8 @@ def stage_indexes(
 
 def served_together(items: Sequence[MendItem]) -> list[MendItems]:
     """The files of a partition, in order, those together that one reading of the log can tell of."""
+    from krepair.pipeline.indexes import MendItems
+
     groups: dict[int, list[MendItem]] = {}
     for item in items:
         replays = item.change.name.endswith(".txnindex")
@@ -179,6 +182,8 @@ def mend_items(work: Work, staging: Staging, target: str, replayed_from: int = 0
         StalePlanError: a segment is gone.
         OSError: the file whose owner and mode one takes over cannot be looked at.
     """
+    from krepair.pipeline.indexes import MendItem
+
     logs = {segment.base_offset: segment.log.size for segment in staging.listed.segments}
     items = []
     for change in staging.changes:
@@ -213,6 +218,8 @@ def indexes_of(survey: Survey) -> Mapping[int, InspectResult]:
 
 def transaction_indexes_of(survey: Survey) -> TxnResult:
     """What looking at the transaction indexes came to."""
+    from krepair.pipeline.txn_indexes import TxnResult
+
     return survey.seen(TRANSACTION_INDEXES_SEEN) or TxnResult()
 
 
@@ -250,6 +257,8 @@ def _judged(ground: Ground, survey: Survey) -> tuple[Segment, ...]:
 def _inspect_item(
     ground: Ground, survey: Survey, segment: Segment, depth: Depth, *, include_active: bool = False
 ) -> InspectItem:
+    from krepair.pipeline.indexes import InspectItem
+
     return InspectItem(
         place=place_of(ground.view, survey.partition),
         base_offset=segment.base_offset,
@@ -265,6 +274,8 @@ def read_logs_and_indexes(
     ground: Ground, surveys: Sequence[Survey], depth: Depth = "check", *, include_active: bool = False
 ) -> None:
     """Scan every segment and look at its indexes in one go, so that a log larger than memory is read once."""
+    from krepair.pipeline.look import LookItem
+
     readable = [survey for survey in surveys if not survey.partition.unreadable]
     work = [(survey, segment) for survey in readable for segment in survey.partition.segments]
     items = [
@@ -295,6 +306,8 @@ def look_at_transaction_indexes(ground: Ground, surveys: Sequence[Survey], depth
     contradiction, and in compacted partitions with entries; ``check`` where there are producers or entries;
     ``regenerate`` everywhere.
     """
+    from krepair.pipeline.txn_indexes import TxnItem
+
     chosen = [one for one in surveys if _judged(ground, one) and _replay_pays(ground, one, depth)]
     items = [
         TxnItem(

@@ -17,6 +17,7 @@ from krepair.fixes.snapshots import is_snapshot
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.swaps import (
+    SWAP,
     Removal,
     SeenLeftovers,
     SeenSwap,
@@ -32,8 +33,6 @@ from krepair.kernels.classes import D_NONE
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import FileRef, Leftover, Partition
 from krepair.logdir.view import shown_path
-from krepair.pipeline.swaps import SWAP
-from krepair.pipeline.tasks import TXN_INDEX_AT_MOST_BYTES
 from krepair.plan.model import Change, CompleteSwap, KeepOriginal, ReplaceFile
 from krepair.rules.leftovers import (
     RENAMES_SINCE,
@@ -48,6 +47,7 @@ from krepair.rules.model import LeftAlone
 LEFTOVERS_SEEN: Sight[SeenLeftovers] = Sight("leftovers")
 RULE = "KR601"
 _LEFT_ALONE = "left alone"
+_TXN_INDEX_AT_MOST_BYTES = 1 << 30
 _INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 _INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 _LEFT_BEHIND: Final[tuple[tuple[Literal["deleted", "cleaned"], str], ...]] = (
@@ -243,7 +243,7 @@ def _same_bytes(one: FileRef, other: FileRef | None) -> bool:
     if other is None or one.size != other.size:
         return False
     try:
-        first, second = (read_whole(file.path, TXN_INDEX_AT_MOST_BYTES) for file in (one, other))
+        first, second = (read_whole(file.path, _TXN_INDEX_AT_MOST_BYTES) for file in (one, other))
     except OSError:
         return False
     return first == second

@@ -13,7 +13,6 @@ from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import cannot_compact
 from krepair.fixes.ground import Ground, recorded
 from krepair.fixes.logs import facts_of, read_logs, scan_item, scan_problem
-from krepair.fixes.markers_staging import stage_groups, verify_groups
 from krepair.fixes.producers_at_end import newest_snapshot
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey, log_end_of
@@ -121,10 +120,14 @@ class Markers(Fix):
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Copy what stays; the decisions are made again and must be the plan's."""
+        from krepair.fixes.markers_staging import stage_groups
+
         stage_groups(work, stagings)
 
     def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Every batch and every index entry of the new segments, by an independent reading."""
+        from krepair.fixes.markers_staging import verify_groups
+
         verify_groups(work, stagings)
 
 

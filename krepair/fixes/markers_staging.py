@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from krepair.durable.attributes import read_attributes
 from krepair.errors import KrepairError, StalePlanError, UnreadableError
@@ -12,13 +13,15 @@ from krepair.fixes.staging import Staging, Work, error_of
 from krepair.journal.actions.action import StagedGroup
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh
-from krepair.pipeline.compare import OriginalsItem
 from krepair.pipeline.items import FinishItem, StageItem
 from krepair.pipeline.jobs import COMPARE_ORIGINALS, FINISH, STAGE
 from krepair.plan.figures import setting
 from krepair.plan.model import RewriteSegments
 from krepair.rules.markers import limit_now, stage_inputs, why_undecided
 from krepair.rules.model import MarkerPolicy, SegmentFacts
+
+if TYPE_CHECKING:
+    from krepair.pipeline.compare import OriginalsItem
 
 
 def groups_of(staging: Staging) -> list[RewriteSegments]:
@@ -67,6 +70,8 @@ def verify_finished(work: Work, stagings: Sequence[Staging]) -> None:
 
 def _against_originals(work: Work, stagings: Sequence[Staging]) -> None:
     """Hold new segments against what is kept of them, batch by batch; after a purge nothing is."""
+    from krepair.pipeline.compare import OriginalsItem
+
     jobs: list[tuple[Staging, OriginalsItem]] = []
     for staging in stagings:
         keep = f"{staging.folder.private}/keep"

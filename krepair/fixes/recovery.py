@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from krepair.checks.recovery_time import recovery_seconds, recovery_text
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError, UsageError
-from krepair.fixes import recovery_staging
 from krepair.fixes.damage import damages_of, look_at_damage, unmapped
 from krepair.fixes.epochs import read_epochs_file
 from krepair.fixes.files import RECOVERED
@@ -39,7 +38,6 @@ from krepair.logdir.reading import why as why_unreadable
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
 from krepair.pipeline.jobs import INSPECT_TXN
-from krepair.pipeline.txn_indexes import TxnItem
 from krepair.plan.effects import bases_touched, changes_logs
 from krepair.plan.model import (
     Change,
@@ -176,10 +174,14 @@ class Recovery(Fix):
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """See ``krepair.fixes.recovery_staging``."""
+        from krepair.fixes import recovery_staging
+
         recovery_staging.stage(work, stagings)
 
     def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Every segment that is no longer read is read again; every small file is held against the logs."""
+        from krepair.fixes import recovery_staging
+
         recovery_staging.verify(work, stagings)
 
 
@@ -520,6 +522,8 @@ def _see_snapshots(ground: Ground, ranges: Sequence[Range]) -> None:
 
 
 def _take_snapshots(one: Range, seen: SeenSnapshots) -> None:
+    from krepair.fixes import recovery_staging
+
     folder, data = one.survey.partition.folder, seen.data or b""
     there = next((each for each in one.survey.partition.snapshots if each.offset == one.log_end), None)
     counted = f"{seen.producers} producers, {seen.open_transactions} of them with an open transaction"
@@ -555,6 +559,9 @@ def _take_snapshots(one: Range, seen: SeenSnapshots) -> None:
 
 def _see_aborts(ground: Ground, ranges: Sequence[Range]) -> None:
     """The transaction indexes of the ranges, held against a replay from where the first open transaction began."""
+    from krepair.fixes import recovery_staging
+    from krepair.pipeline.txn_indexes import TxnItem
+
     chosen = [one for one in ranges if _has_transactions(one)]
     items = []
     for one in chosen:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from krepair.durable.tree import Tree
 from krepair.errors import KrepairError
@@ -29,20 +29,17 @@ from krepair.pipeline.jobs import (
     VERIFY_SNAPSHOT,
     Task,
 )
-from krepair.pipeline.readings.aborted import AbortedItem
-from krepair.pipeline.readings.checkpoints import LogEndItem, changed_keys, checkpoint_problems
-from krepair.pipeline.readings.epochs import EpochsItem
-from krepair.pipeline.readings.logs import GoneItem, MendedLogItem
-from krepair.pipeline.readings.partition import LogFile, Reading, read_kept
-from krepair.pipeline.readings.snapshots import SnapshotItem
 from krepair.plan.effects import log_effect
 from krepair.plan.figures import setting
 from krepair.plan.model import Change, MendLog, PartitionPlan, Plan, ReplaceFile
 from krepair.rules.epochs import writes_epoch_zero
 from krepair.rules.snapshots import expiry_of
 
+if TYPE_CHECKING:
+    from krepair.pipeline.readings.partition import LogFile, Reading
+
 OFFSETS_AT_MOST_BYTES = 64 << 20
-Job = tuple[Task[Any, Reading], Any]
+Job = tuple[Task[Any, "Reading"], Any]
 
 
 class Applied(NamedTuple):
@@ -80,6 +77,8 @@ class Applied(NamedTuple):
 
     def logs_now(self) -> tuple[LogFile, ...]:
         """The logs as they are."""
+        from krepair.pipeline.readings.partition import LogFile
+
         return tuple(
             LogFile(base_offset=base, path=f"{self.place.path}/{segment_file(base, FileKind.LOG)}")
             for base in self.base_offsets
@@ -93,6 +92,8 @@ class Applied(NamedTuple):
         Raises:
             OSError: a file cannot be looked at.
         """
+        from krepair.pipeline.readings.partition import LogFile
+
         effects = [log_effect(change) for change in self.part.changes]
         gone = {base for effect in effects for base in effect.segments}
         mended = {base: change for effect in effects for base, change in effect.ranges.items()}
@@ -164,6 +165,8 @@ def _applied(work: Work, staging: Staging) -> Applied:
 
 def gone_job(applied: Applied, names: tuple[str, ...]) -> Job:
     """Files that are gone, and kept as they were, unless apply has freed them."""
+    from krepair.pipeline.readings.logs import GoneItem
+
     files = {file.name: file for file in applied.part.files}
     rows = tuple((name, files[name].size, files[name].mtime_ns) for name in names)
     keep = "" if applied.freed.intersection(names) else applied.keep
@@ -172,6 +175,8 @@ def gone_job(applied: Applied, names: tuple[str, ...]) -> Job:
 
 def mended_log_jobs(applied: Applied, change: MendLog) -> Iterator[Job]:
     """A log without its damage, and the ``.txnindex`` that changed with it."""
+    from krepair.pipeline.readings.logs import MendedLogItem
+
     later = [base for base in applied.base_offsets if base > change.base_offset]
     yield (
         VERIFY_MENDED_LOG,
@@ -190,6 +195,8 @@ def mended_log_jobs(applied: Applied, change: MendLog) -> Iterator[Job]:
 
 def aborted_job(applied: Applied, name: str, logs: tuple[LogFile, ...]) -> Job:
     """A ``.txnindex``, held against a replay of the logs."""
+    from krepair.pipeline.readings.aborted import AbortedItem
+
     item = AbortedItem(
         place=applied.place,
         base_offset=int(name.partition(".")[0]),
@@ -202,6 +209,8 @@ def aborted_job(applied: Applied, name: str, logs: tuple[LogFile, ...]) -> Job:
 
 def epochs_job(applied: Applied, change: ReplaceFile, since: int = 0) -> Job:
     """A leader epoch checkpoint, held against the logs; of one made from ``since`` on, against those alone."""
+    from krepair.pipeline.readings.epochs import EpochsItem
+
     policies = {word.strip() for word in applied.setting("cleanup.policy").split(",")}
     logs, whole = applied.logs_before_compaction()
     item = EpochsItem(
@@ -220,6 +229,8 @@ def epochs_job(applied: Applied, change: ReplaceFile, since: int = 0) -> Job:
 
 def snapshot_job(applied: Applied, change: ReplaceFile, newest_at: int = INT64_MAX) -> Job:
     """A producer snapshot, held against the logs, and the snapshots up to an offset that it was built on."""
+    from krepair.pipeline.readings.snapshots import SnapshotItem
+
     version = version_of(applied.plan.policy.broker_version)
     earlier = []
     for file in applied.part.files:
@@ -267,6 +278,9 @@ def read_checkpoint_again(name: str, kept: str, view: LogDir, engine: Engine, tr
     Raises:
         OSError: one of the two files cannot be read.
     """
+    from krepair.pipeline.readings.checkpoints import LogEndItem, changed_keys, checkpoint_problems
+    from krepair.pipeline.readings.partition import read_kept
+
     old = read_kept(kept, OFFSETS_AT_MOST_BYTES, tree)
     if old is None:
         return []
@@ -289,5 +303,7 @@ def _place(view: LogDir, partition: Partition) -> Place:
 
 
 def _last_log(partition: Partition) -> LogFile:
+    from krepair.pipeline.readings.partition import LogFile
+
     segment = partition.segments[-1]
     return LogFile(base_offset=segment.base_offset, path=segment.log.path)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
+from krepair.formats.filenames import FileState
 from krepair.logdir.values import FileRef, Leftover, Partition
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import LOOK_AT_SWAP, STAGE_SWAP, VERIFY_SWAP
 from krepair.pipeline.progress import Progress
-from krepair.pipeline.swaps import SWAP, StageSwapItem, SwapItem, SwapResult, VerifySwapItem
 from krepair.plan.model import CompleteSwap, NewFile, PartitionPlan
 from krepair.rules.leftovers import PendingSwap, SwapDecision
+
+if TYPE_CHECKING:
+    from krepair.pipeline.swaps import SwapItem, SwapResult
+
+SWAP: Final = FileState.SWAP.value
 
 
 class Removal(NamedTuple):
@@ -76,6 +81,8 @@ def swap_item(place: Place, partition: Partition, swap: Leftover, interval_bytes
 
     A broker throws a void swap away, so it matters whether there is anything that only it has.
     """
+    from krepair.pipeline.swaps import SwapItem
+
     cleaned = [leftover.base_offset for leftover in partition.leftovers if leftover.kind == "cleaned"]
     void = any(base <= swap.base_offset for base in cleaned)
     segments = tuple((segment.base_offset, segment.log.size) for segment in partition.segments)
@@ -134,6 +141,8 @@ def stage_swaps(
         VerifyFailedError: an independent reading has something against them.
         RefusedError: a file could not be read or written.
     """
+    from krepair.pipeline.swaps import StageSwapItem
+
     items = [
         StageSwapItem(place=place, change=change, interval_bytes=interval_bytes, stage=stage)
         for change in changes
@@ -152,6 +161,8 @@ def not_completed(
     engine: Engine, place: Place, plan: PartitionPlan, change: CompleteSwap, interval_bytes: int
 ) -> str:
     """What is wrong with a swap that was completed, or empty; its log and indexes are read whole, independently."""
+    from krepair.pipeline.swaps import VerifySwapItem
+
     name = f"{change.base_offset:020d}.log{SWAP}"
     pending = next(file for file in plan.files if file.name == name)
     item = VerifySwapItem(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from krepair.checks.catalogue import Finding
 from krepair.errors import UsageError
@@ -27,10 +27,12 @@ from krepair.fixes.staging import Staging, Work, error_of
 from krepair.fixes.survey import Sight, Survey
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.options import Options
-from krepair.pipeline.damage import MendedItem, MendedResult
 from krepair.pipeline.jobs import MAKE_MENDED
 from krepair.plan.model import Change, KeepOriginal, MendLog, NewCompanion, RemovedRange, SetAside
 from krepair.rules.model import LeftAlone
+
+if TYPE_CHECKING:
+    from krepair.pipeline.damage import MendedItem, MendedResult
 
 TAIL_SEEN: Sight[TailDecision] = Sight("what becomes of damage")
 _SHOWN_AT_MOST = 20
@@ -143,6 +145,8 @@ class Tail(Fix):
 
 def mended_item(work: Work, staging: Staging, change: MendLog, target: str) -> MendedItem:
     """The item that makes a log without its damage, and its indexes; without a target it only reads the new one."""
+    from krepair.pipeline.damage import MendedItem
+
     return MendedItem(
         place=work.place(staging),
         base_offset=change.base_offset,
@@ -323,6 +327,8 @@ class _Draft:
 
     def item(self, base_offset: int, ranges: tuple[Damaged, ...]) -> MendedItem:
         """Work out the files that a segment becomes."""
+        from krepair.pipeline.damage import MendedItem
+
         return MendedItem(
             place=place_of(self.log_dir, self.partition),
             base_offset=base_offset,

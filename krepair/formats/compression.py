@@ -14,7 +14,6 @@ import struct
 import threading
 import zlib
 from collections.abc import Callable, Iterator
-from enum import IntEnum
 from mmap import mmap
 from typing import Final, Protocol, overload
 
@@ -23,20 +22,9 @@ import snappy
 import zstandard
 
 from krepair.errors import UsageError
+from krepair.formats.codec import DEFAULT_MAX_BYTES, Codec
 from krepair.formats.damage import Bytes, Damage, shown
 
-
-class Codec(IntEnum):
-    """Codec ids, the low three bits of the attributes."""
-
-    NONE = 0
-    GZIP = 1
-    SNAPPY = 2
-    LZ4 = 3
-    ZSTD = 4
-
-
-DEFAULT_MAX_BYTES = 1 << 30
 CHUNK_BYTES = 1 << 20
 
 GZIP_WINDOW_BITS = 31

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from krepair.errors import UsageError
-from krepair.formats import compression
+from krepair.formats.codec import DEFAULT_MAX_BYTES, Codec
 from krepair.formats.damage import Bytes, Damage
 from krepair.formats.layout import Field, Layout
 
@@ -70,7 +70,7 @@ class Message(NamedTuple):
     @property
     def is_wrapper(self) -> bool:
         """Whether the value holds other messages."""
-        return self.codec != compression.Codec.NONE
+        return self.codec != Codec.NONE
 
     @property
     def is_log_append_time(self) -> bool:
@@ -188,9 +188,7 @@ def _whole(value: bytes, what: str) -> Damage:
     return Damage(0, len(value), "a run of messages in the wrapper", what)
 
 
-def inner_messages(
-    wrapper: Message, *, max_bytes: int = compression.DEFAULT_MAX_BYTES
-) -> tuple[Message, ...] | Damage:
+def inner_messages(wrapper: Message, *, max_bytes: int = DEFAULT_MAX_BYTES) -> tuple[Message, ...] | Damage:
     """Open a wrapper: its messages with absolute offsets, and under log append time with the wrapper's time.
 
     Args:
@@ -207,6 +205,8 @@ def inner_messages(
         raise UsageError("the message is not compressed")
     if wrapper.value is None:
         return Damage(0, 0, "a run of messages in the wrapper", "null")
+    from krepair.formats import compression
+
     data = compression.decompress(wrapper.codec, wrapper.value, magic=wrapper.magic, max_bytes=max_bytes)
     if isinstance(data, Damage):
         return data
@@ -284,7 +284,7 @@ def wrap(inner: tuple[Message, ...], codec: int, *, log_append_time: int | None 
     """
     if not inner or any(message.is_wrapper or message.magic != inner[0].magic for message in inner):
         raise UsageError("a wrapper holds at least one message, all plain and of one format")
-    if codec == compression.Codec.NONE:
+    if codec == Codec.NONE:
         raise UsageError("a wrapper is compressed")
     magic = inner[0].magic
     base = inner[0].offset if magic else 0
@@ -297,5 +297,7 @@ def wrap(inner: tuple[Message, ...], codec: int, *, log_append_time: int | None 
     if log_append_time is not None:
         timestamp = log_append_time
         attributes |= LOG_APPEND_TIME
+    from krepair.formats import compression
+
     value = compression.compress(codec, stored, magic=magic)
     return Message(inner[-1].offset, magic, attributes, timestamp, None, value)

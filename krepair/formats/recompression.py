@@ -17,11 +17,11 @@ import snappy
 import zstandard
 
 from krepair.errors import UsageError
+from krepair.formats.codec import Codec
 from krepair.formats.compression import (
     GZIP_WINDOW_BITS,
     XERIAL_BLOCK_BYTES,
     XERIAL_HEADER,
-    Codec,
     lz4_header_checksum,
 )
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from krepair.formats import compression
 from krepair.formats.batch_v2 import (
     HEADER_SIZE,
     NO_SEQUENCE,
@@ -17,6 +16,7 @@ from krepair.formats.batch_v2 import (
     header_damage,
     next_sequence,
 )
+from krepair.formats.codec import DEFAULT_MAX_BYTES, Codec
 from krepair.formats.damage import Bytes, Damage
 from krepair.formats.varint import Varint, read_varint, read_varlong, write_varint, write_varlong
 
@@ -176,7 +176,7 @@ def records(data: Bytes, count: int) -> Iterator[Record | Damage]:
 
 
 def batch_records(
-    buf: Bytes, position: int = 0, *, max_bytes: int = compression.DEFAULT_MAX_BYTES
+    buf: Bytes, position: int = 0, *, max_bytes: int = DEFAULT_MAX_BYTES
 ) -> Iterator[Record | Damage]:
     """Read the records of the batch at ``position``, compressed or not (its CRC is not checked here).
 
@@ -200,10 +200,12 @@ def batch_records(
     if header.is_empty:
         # a broker never looks behind the header of a batch without records
         return
-    if header.codec == compression.Codec.NONE:
+    if header.codec == Codec.NONE:
         for record in records(stored, header.record_count):
             yield record._replace(position=start + record.position) if isinstance(record, Damage) else record
         return
+    from krepair.formats import compression
+
     data = compression.decompress(header.codec, stored, max_bytes=max_bytes)
     if isinstance(data, Damage):
         yield data._replace(position=start)

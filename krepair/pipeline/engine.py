@@ -36,9 +36,12 @@ class InlineEngine:
 
     def run(self, task: Task[Any, Any], items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """Yield results in the order of the items."""
+        if not items:
+            return
+        run = task.run
         with kept_open():
             for index, item in enumerate(items):
-                yield index, task.run(item)
+                yield index, run(item)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -13,8 +13,8 @@ from krepair.pipeline.group_model import Commit, Group, GroupKind, Member, Pendi
 
 _MOST_PROBLEMS: Final = 10
 _MOST_SEEN: Final = 64
-_STABLE: Final = 0
-"""``MemberState.STABLE`` (3.9, 4.3)."""
+_STABLE: Final[dict[GroupKind, int]] = {"consumer": 0, "streams": 1}
+"""``MemberState.STABLE`` of ``modern`` (3.9, 4.3) and of ``streams`` (4.3): each enumeration has its own bytes."""
 _KINDS: Final[tuple[GroupKind, ...]] = ("consumer", "share", "streams")
 
 
@@ -25,6 +25,8 @@ class _Modern:
     kind: GroupKind
     epoch: int = -1
     assignment_epoch: int = -1
+    validated_topology_epoch: int = -1
+    topology: dict[str, Any] | None = None
     members: dict[str, dict[str, Any]] = field(default_factory=dict)
     current: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -131,23 +133,13 @@ class GroupBook:
                 entry.deleted = entry.deleted or what == "metadata"
                 return
             group = entry.modern = _Modern(kind)
-        member = record.key.get("member_id", "")
-        value = record.value
-        if what == "metadata":
-            if value is None:
-                entry.modern, entry.deleted = None, True
-                return
-            group.epoch, entry.classic, entry.deleted = value["epoch"], None, False
-        elif what == "target_assignment_metadata":
-            group.assignment_epoch = -1 if value is None else value["assignment_epoch"]
-        elif what in {"member_metadata", "current_member_assignment"}:
-            rows = group.members if what == "member_metadata" else group.current
-            if value is None:
-                rows.pop(member, None)
-            else:
-                rows[member] = value
-            if what == "member_metadata":
-                entry.history.take(_picture(map(_modern_topics, group.members.values())))
+        if what != "metadata":
+            _take_part(entry, group, what, record)
+        elif record.value is None:
+            entry.modern, entry.deleted = None, True
+        else:
+            group.epoch, entry.classic, entry.deleted = record.value["epoch"], None, False
+            group.validated_topology_epoch = record.value.get("validated_topology_epoch", -1)
 
     # -- what it came to --------------------------------------------------------------------------
     def groups(self, tables: CommitTables) -> list[Group]:
@@ -239,6 +231,29 @@ class GroupBook:
         return Group(**base, state="Dead" if gone else "Empty")
 
 
+def _take_part(entry: _Entry, group: _Modern, what: str, record: CoordinatorRecord) -> None:
+    """Take a record of a group of the newer coordinator that is not its metadata."""
+    member, value = record.key.get("member_id", ""), record.value
+    if what == "target_assignment_metadata":
+        group.assignment_epoch = -1 if value is None else value["assignment_epoch"]
+    elif what == "topology":
+        group.topology = value
+        entry.history.take(_picture([_sources(value)] if value is not None else []))
+    elif what == "member_metadata":
+        _put(group.members, member, value)
+        if group.kind != "streams":
+            entry.history.take(_picture(map(_modern_topics, group.members.values())))
+    elif what == "current_member_assignment":
+        _put(group.current, member, value)
+
+
+def _put(rows: dict[str, dict[str, Any]], member: str, value: dict[str, Any] | None) -> None:
+    if value is None:
+        rows.pop(member, None)
+    else:
+        rows[member] = value
+
+
 def _picture(topics: Any) -> tuple[str, ...]:
     """The different subscriptions of the members of one generation, each as one text."""
     return tuple(sorted({", ".join(topic) for topic in topics}))
@@ -249,6 +264,14 @@ def _modern_topics(member: dict[str, Any]) -> tuple[str, ...]:
     if regex:
         return (f"/{regex}/",)
     return tuple(sorted(set(member.get("subscribed_topic_names", ()))))
+
+
+def _sources(topology: dict[str, Any] | None) -> tuple[str, ...]:
+    """What all members of a streams group read, whichever of them runs the task: topics, then patterns."""
+    parts = () if topology is None else topology["subtopologies"]
+    topics = sorted({topic for part in parts for topic in part["source_topics"]})
+    patterns = sorted({pattern for part in parts for pattern in part["source_topic_regex"]})
+    return (*topics, *(f"/{pattern}/" for pattern in patterns))
 
 
 def _classic_group(base: dict[str, Any], value: dict[str, Any]) -> Group:
@@ -281,6 +304,7 @@ def _classic_group(base: dict[str, Any], value: dict[str, Any]) -> Group:
 
 def _modern_group(base: dict[str, Any], group: _Modern) -> Group:
     members = []
+    sources = _sources(group.topology)
     for member_id, each in sorted(group.members.items()):
         current = group.current.get(member_id, {})
         members.append(
@@ -289,11 +313,11 @@ def _modern_group(base: dict[str, Any], group: _Modern) -> Group:
                 instance_id=each.get("instance_id") or "",
                 client_id=each["client_id"],
                 client_host=each["client_host"],
-                topics=tuple(sorted(set(each.get("subscribed_topic_names", ())))),
+                topics=sources or tuple(sorted(set(each.get("subscribed_topic_names", ())))),
                 topic_regex=each.get("subscribed_topic_regex") or "",
                 assigned={
-                    row["topic_id"]: tuple(row["partitions"])
-                    for row in current.get("assigned_partitions", ())
+                    row.get("topic_id", row.get("subtopology_id")): tuple(row["partitions"])
+                    for row in current.get("assigned_partitions", current.get("active_tasks", ()))
                 },
             )
         )
@@ -303,16 +327,23 @@ def _modern_group(base: dict[str, Any], group: _Modern) -> Group:
 
 
 def _modern_state(group: _Modern) -> str:
-    """As ``ConsumerGroup.maybeUpdateGroupState`` (3.9, 4.3) finds it; a share group knows two states only."""
+    """As ``maybeUpdateGroupState`` of ``ConsumerGroup`` (3.9, 4.3) and of ``StreamsGroup`` (4.3) finds it.
+
+    A share group knows two states only. A streams group waits until the topics of its topology are there.
+    """
     if not group.members:
         return "Empty"
     if group.kind == "share":
         return "Stable"
+    if group.kind == "streams" and (
+        group.topology is None or group.topology["epoch"] != group.validated_topology_epoch
+    ):
+        return "NotReady"
     if group.epoch > group.assignment_epoch:
         return "Assigning"
     settled = all(
         (current := group.current.get(member)) is not None
-        and current["state"] == _STABLE
+        and current["state"] == _STABLE[group.kind]
         and current["member_epoch"] == group.assignment_epoch
         for member in group.members
     )

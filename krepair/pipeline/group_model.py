@@ -17,9 +17,10 @@ class Member(Struct, frozen=True, kw_only=True):
         instance_id: of a static member, else empty.
         client_id: of the client.
         client_host: where it runs.
-        topics: what it subscribes to, sorted; empty if the bytes are not of the consumer protocol.
+        topics: what it subscribes to, sorted; empty if the bytes are not of the consumer protocol. Of a streams group:
+            what its topology reads, patterns between slashes.
         topic_regex: a pattern instead of topics, else empty.
-        assigned: topic (or topic id, in newer groups) to partitions.
+        assigned: topic (or topic id, in newer groups; subtopology of active tasks, in streams groups) to partitions.
     """
 
     member_id: str

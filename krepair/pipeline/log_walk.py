@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from krepair.formats import batch_v2, compression, message_set, record
+from krepair.formats.codec import Codec
 from krepair.formats.damage import Damage
 from krepair.kernels import dump_rows as r
 from krepair.kernels.huge import checksum_huge
@@ -250,7 +251,7 @@ class LogWalk:
         alone = rows[:, r.B_PROBLEM] != r.OK
         if self._wanted.records:
             plain = (rows[:, r.B_MAGIC] == batch_v2.MAGIC) & (
-                rows[:, r.B_ATTRIBUTES] & batch_v2.CODEC_MASK == compression.Codec.NONE
+                rows[:, r.B_ATTRIBUTES] & batch_v2.CODEC_MASK == Codec.NONE
             )
             alone |= ~plain | (origin < 0)
         begin = 0
@@ -408,8 +409,8 @@ class LogWalk:
         codec = int(row[r.B_ATTRIBUTES]) & message_set.CODEC_MASK
         header = message_set.HEADERS[magic].size
         content = self._content(row, header)
-        if codec == compression.Codec.NONE:
-            body = ByteStream(compression.chunks(compression.Codec.NONE, content))
+        if codec == Codec.NONE:
+            body = ByteStream(compression.chunks(Codec.NONE, content))
             shown, wrong = self._message_body(body, int(row[r.B_BASE_OFFSET]), int(row[r.B_MAX_TIMESTAMP]))
             yield from self._message_lines(row, header, shown, wrong, "")
             return

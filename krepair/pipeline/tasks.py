@@ -6,6 +6,8 @@ writes the same bytes at the same place however often it is run.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from msgspec.structs import replace
 
@@ -28,12 +30,13 @@ from krepair.pipeline.items import (
     ScanResult,
     StageItem,
 )
-from krepair.pipeline.kept_bytes import KeptBytes
 from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.regenerate import read_into_from, regenerate_offset_and_time
-from krepair.pipeline.verify import verify_group
 from krepair.pipeline.wire import encode_summary
 from krepair.plan.model import SourceSegment
+
+if TYPE_CHECKING:
+    from krepair.pipeline.kept_bytes import KeptBytes
 
 TXN_INDEX_AT_MOST_BYTES = 1 << 30
 
@@ -129,6 +132,8 @@ def _position_of(item: ScanItem, read_into: ReadInto, size: int) -> int:
 
 def stage(item: StageItem) -> ScanResult:
     """Copy what stays of one segment; the decisions are made anew and must be the plan's."""
+    from krepair.pipeline.kept_bytes import KeptBytes
+
     tree, wrong = reached(item.place)
     if wrong:
         return ScanResult(failure="elsewhere", why=wrong)
@@ -183,6 +188,8 @@ def _stage_problem(
 
 def finish(item: FinishItem) -> FinishResult:
     """Index, attributes, sync and verification of one staged group."""
+    from krepair.pipeline.verify import verify_group
+
     tree, wrong = reached(item.place)
     if wrong:
         return FinishResult(failure="elsewhere", why=wrong)

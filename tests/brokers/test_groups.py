@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+from collections import defaultdict
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -10,15 +13,18 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from krepair.ops.dump import Dump, DumpOptions
 from krepair.ops.groups import GroupsReport, groups
 from krepair.options import Engine, Options
 from tests.brokers.serving import PASSIVE, topics_of
 from tests.fixture_dirs import unpack
 from tests.lab import client
 from tests.lab.broker import Broker, Topic, wait_for
+from tests.lab.jvm import java
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
+NEWER_GROUPS = Path(__file__).parents[1] / "lab" / "java" / "NewerGroups.java"
 BLOAT, TV2 = "offsets-bloat-2.2.0-clean", "offsets-tv2-4.3.1"
 
 
@@ -132,3 +138,72 @@ def test_members_subscriptions_and_states_are_what_a_broker_says(
         if group.kind == "classic":
             assert group.protocol == theirs.partition_assignor
     assert {each.evidence.split(":")[0] for each in report.findings} == {f"group {name}" for name in names}
+
+
+QUICK_SHARE = {
+    "share.coordinator.state.topic.replication.factor": 1,
+    "share.coordinator.state.topic.min.isr": 1,
+    "share.coordinator.state.topic.num.partitions": 2,
+    "group.share.min.heartbeat.interval.ms": 500,
+    "group.share.heartbeat.interval.ms": 500,
+    "group.streams.initial.rebalance.delay.ms": 0,
+}
+
+
+def while_they_live(work: Path, copy: Path) -> dict[str, list[list[str]]]:
+    """Copies a log directory while newer groups have members; what the broker says of them, by first word."""
+    said: dict[str, list[list[str]]] = defaultdict(list)
+    with Broker("4.3.1", work / "logs", PASSIVE | QUICK_SHARE, work_dir=work / "work") as broker:
+        argv = java("4.3.1", str(NEWER_GROUPS), broker.bootstrap, heap="256m")
+        with (
+            (work / "clients.log").open("w") as errors,
+            subprocess.Popen(
+                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+            ) as clients,
+        ):
+            assert clients.stdout is not None
+            for line in clients.stdout:
+                word, *fields = line.rstrip("\n").split("\t")
+                if word == "READY":
+                    break
+                said[word].append(fields)
+            else:
+                raise AssertionError((work / "clients.log").read_text()[-3000:])
+            shutil.copytree(work / "logs", copy)
+    return said
+
+
+def share_starts(log_dir: Path) -> dict[tuple[str, str, int], int]:
+    """Group, topic id and partition -> where the share group is, by the dump of ``__share_group_state``."""
+    folders = sorted(map(str, log_dir.glob("__share_group_state-*")))
+    dump = Dump(folders, DumpOptions(records=True, as_json=True))
+    starts: dict[tuple[str, str, int], int] = {}
+    for row in map(json.loads, b"".join(map(bytes, dump.lines())).splitlines()):
+        if row["type"] == "record":
+            key, value = row["key_fields"], row["value_fields"]
+            starts[key["group_id"], key["topic_id"], key["partition"]] = value["start_offset"]
+    return starts
+
+
+def test_share_and_streams_groups_are_what_a_broker_says_while_their_members_live(tmp_path: Path) -> None:
+    said = while_they_live(tmp_path, tmp_path / "copy")
+    topics = {topic_id: topic for topic, topic_id in said["topic"]}
+    found = {group.group: group for group in ours(tmp_path / "copy").groups}
+    assert sorted((g.group, g.kind, g.state) for g in found.values()) == sorted(
+        (name, kind.lower(), state) for name, kind, _, state in said["group"]
+    )
+    assert {name: (g.generation, g.generation) for name, g in found.items()} == {
+        name: (int(epoch), int(target)) for name, epoch, target in said["epochs"]
+    }
+    assert sorted(
+        [name, m.member_id, m.client_id, m.client_host,
+         ",".join(sorted(f"{topics.get(at, at)}:{number}" for at, held in m.assigned.items() for number in held))]
+        for name, group in found.items() for m in group.members
+    ) == sorted([*fields[:4], fields[5]] for fields in said["member"])  # fmt: skip
+    assert {m.client_id: m.topics for group in found.values() for m in group.members} == {
+        "share-one": ("t-a",), "share-two": ("t-a", "t-b"), "streams-one": ("t-a",), "streams-two": ("t-a",),
+    }  # fmt: skip
+    assert {
+        (group, topics[topic_id], number): at
+        for (group, topic_id, number), at in share_starts(tmp_path / "copy").items()
+    } == {("of-share", topic, int(number)): int(at) for topic, number, at in said["start"]}

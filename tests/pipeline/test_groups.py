@@ -292,6 +292,41 @@ def test_a_group_of_the_newer_coordinator(
     assert [each.rule for each in subscription_findings(group)] == ["KR609"]
 
 
+def streams_group(epoch: int, assigned: int, state: int, validated: int) -> list[builders.Record]:
+    id_, part = (
+        {"group_id": "g"},
+        {"subtopology_id": "0", "source_topics": ["b", "a"], "source_topic_regex": ["x.*"]},
+    )
+    tasks = [{"subtopology_id": "0", "partitions": [1, 2], "assignment_epochs": [3, 3]}]
+    current = {"member_epoch": assigned, "previous_member_epoch": 0, "state": state, "active_tasks": tasks}
+    return [
+        modern(19, id_ | {"member_id": "m"}, {"client_id": "c", "client_host": "h", "topology_epoch": 0}),
+        modern(23, id_, {"epoch": 0, "subtopologies": [part]}),
+        modern(17, id_, {"epoch": epoch, "validated_topology_epoch": validated}),
+        modern(20, id_, {"assignment_epoch": assigned}),
+        modern(22, id_ | {"member_id": "m"}, current),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "assigned", "state", "validated", "expected"),
+    [
+        (4, 4, 1, 0, "Stable"),
+        (5, 4, 1, 0, "Assigning"),
+        (4, 4, 2, 0, "Reconciling"),
+        (4, 4, 1, -1, "NotReady"),
+    ],
+)
+def test_a_streams_group_has_tasks_reads_what_its_topology_reads_and_waits_for_its_topics(
+    tmp_path: Path, epoch: int, assigned: int, state: int, validated: int, expected: str
+) -> None:
+    group = one_group(tmp_path, *streams_group(epoch, assigned, state, validated))
+    assert (group.kind, group.state, group.generation) == ("streams", expected, epoch)
+    assert [(m.topics, m.assigned) for m in group.members] == [(("a", "b", "/x.*/"), {"0": (1, 2)})]
+    assert group.history.seen == (("a, b, /x.*/",),)
+    assert list(subscription_findings(group)) == []
+
+
 def test_a_deleted_group_is_dead_and_a_new_one_of_its_name_is_not(tmp_path: Path) -> None:
     id_ = {"group_id": "g"}
     gone = [*consumer_group("a", epoch=1, assigned=1), modern(8, id_ | {"member_id": "m0"}, None),

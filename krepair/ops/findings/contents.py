@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from krepair.checks.catalogue import Finding
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.survey import Survey
-from krepair.formats.compression import Codec
-from krepair.pipeline.contents import ContentItem, ContentProblem
+from krepair.formats.codec import Codec
 from krepair.pipeline.jobs import READ_CONTENTS
+
+if TYPE_CHECKING:
+    from krepair.pipeline.contents import ContentItem, ContentProblem
 
 
 def content_findings(ground: Ground, surveys: Sequence[Survey]) -> Iterator[Finding]:
     """Findings of all partitions; nothing without ``--deep``. A log that cannot be read has a finding of its own."""
     if not ground.options.deep:
         return
+    from krepair.pipeline.contents import ContentItem
+
     items = [
         ContentItem(
             place=place_of(ground.view, survey.partition),

@@ -9,7 +9,6 @@ from krepair.fixes.ground import place_of
 from krepair.formats.transaction_state import TransactionValue
 from krepair.logdir.config import TRANSACTIONS_TOPIC
 from krepair.logdir.values import LogDir
-from krepair.pipeline.coordinator_states import StatesItem
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.jobs import FIND_STATES
 
@@ -33,6 +32,8 @@ def coordinator_states(
     wanted = tuple(sorted(set(producer_ids)))
     if not wanted or len(wanted) > MOST_PRODUCERS:
         return {}
+    from krepair.pipeline.coordinator_states import StatesItem
+
     items = [
         StatesItem(
             place=place_of(view, partition),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from krepair.checks.catalogue import Finding
 from krepair.checks.side_by_side import SideBySide
@@ -10,7 +11,9 @@ from krepair.fixes.ground import place_of
 from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.engine import Engine
 from krepair.pipeline.jobs import COMPARE_TWO_LOGS
-from krepair.pipeline.two_logs import LogAt, TwoLogsItem
+
+if TYPE_CHECKING:
+    from krepair.pipeline.two_logs import LogAt
 
 _REFUSED = "a broker with both log directories does not start: move one of the two folders out"
 
@@ -40,6 +43,10 @@ _Twins = tuple[LogDir, Partition, LogDir, Partition]
 
 
 def _told(twins: Sequence[_Twins], engine: Engine) -> list[str]:
+    if not twins:
+        return []
+    from krepair.pipeline.two_logs import TwoLogsItem
+
     told: dict[int, str] = {}
     to_read = []
     for number, (_, here, _, there) in enumerate(twins):
@@ -64,6 +71,8 @@ def _told(twins: Sequence[_Twins], engine: Engine) -> list[str]:
 
 
 def _log(view: LogDir, partition: Partition) -> LogAt:
+    from krepair.pipeline.two_logs import LogAt
+
     segments = tuple((segment.base_offset, segment.log.size) for segment in partition.segments)
     return LogAt(place=place_of(view, partition), segments=segments)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -21,8 +21,10 @@ from krepair.ops.findings.marked import marked_forecast
 from krepair.ops.next_start.refusal import Version, forgotten_epochs, refusal, reservations
 from krepair.ops.next_start.rehearsal import cut_segments, outcome_for, outcome_text, rehearsed_of
 from krepair.ops.reports import ForecastLine
-from krepair.pipeline.rehearse import Rehearsed
 from krepair.rules.checkpoints import LineDecision
+
+if TYPE_CHECKING:
+    from krepair.pipeline.rehearse import Rehearsed
 
 _NOT_READ = "cleanly stopped: its logs are not read"
 

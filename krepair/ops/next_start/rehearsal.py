@@ -6,6 +6,7 @@ Of a partition in which nothing is wrong the forecast is known without: its unfl
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from krepair.checks.index_findings import ENTRY_SIZES, LARGEST_INDEX_BYTES, TIME_INDEX
 from krepair.checks.rehearsal.behaviour import JUDGED_VERSIONS, VersionNumber, behaviour_of
@@ -18,8 +19,10 @@ from krepair.fixes.survey import Sight, Survey, log_end_of
 from krepair.formats import producer_snapshot
 from krepair.logdir.values import LogDir, Segment
 from krepair.pipeline.jobs import REHEARSE
-from krepair.pipeline.rehearse import Rehearsed, RehearsedSegment, RehearsedVersion, RehearseItem
 from krepair.rules.snapshots import expiry_of
+
+if TYPE_CHECKING:
+    from krepair.pipeline.rehearse import Rehearsed, RehearsedVersion, RehearseItem
 
 Version = VersionNumber | None
 REHEARSED: Sight[dict[VersionNumber, Rehearsed]] = Sight("next start")
@@ -46,6 +49,8 @@ def look_at_starts(ground: Ground, surveys: Sequence[Survey]) -> None:
     ]
     if not chosen:
         return
+    from krepair.pipeline.rehearse import RehearsedVersion
+
     settings = ground.settings
     brokers = tuple(
         RehearsedVersion(
@@ -66,6 +71,8 @@ def look_at_starts(ground: Ground, surveys: Sequence[Survey]) -> None:
 
 
 def _item(view: LogDir, survey: Survey, now_ms: int, brokers: tuple[RehearsedVersion, ...]) -> RehearseItem:
+    from krepair.pipeline.rehearse import RehearsedSegment, RehearseItem
+
     partition = survey.partition
     key = (partition.topic, partition.number)
     return RehearseItem(

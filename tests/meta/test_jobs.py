@@ -1,0 +1,41 @@
+"""The table of tasks names functions by words: each is there, and takes and gives what the table says."""
+
+from __future__ import annotations
+
+import inspect
+from importlib.util import find_spec
+from typing import Any
+
+import msgspec
+import pytest
+
+from krepair.pipeline import jobs
+from krepair.pipeline.jobs import TASKS, Task
+
+NAMES = [name for name, value in vars(jobs).items() if isinstance(value, Task)]
+
+
+def test_every_task_of_the_table_can_be_sent_to_a_worker() -> None:
+    assert NAMES
+    assert [TASKS[getattr(jobs, name).name] for name in NAMES] == [getattr(jobs, name) for name in NAMES]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_task_is_a_function_of_the_module_that_is_named_and_of_the_types_that_are_written(
+    name: str,
+) -> None:
+    task: Task[Any, Any] = getattr(jobs, name)
+    module, _, function = task.where.partition(":")
+    # Below the pipeline by construction; not something that the module itself has from elsewhere.
+    assert find_spec(f"krepair.pipeline.{module}") is not None
+    assert (task.run.__module__, task.run.__name__) == (f"krepair.pipeline.{module}", function)
+    assert len(inspect.signature(task.run).parameters) == 1
+    assert jobs.__annotations__[name] == f"Task[{task.item.__name__}, {task.result.__name__}]"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_travels_for_a_task_can_be_read_back(name: str) -> None:
+    task: Task[Any, Any] = getattr(jobs, name)
+    for kind in (task.item, task.result):
+        assert issubclass(kind, msgspec.Struct)
+        msgspec.msgpack.Decoder(kind)

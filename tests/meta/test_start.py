@@ -1,0 +1,88 @@
+"""What a start loads. Seconds differ by machine; what is loaded does not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from krepair.cli.outcome import VERBS
+from krepair.pipeline.jobs import TASKS
+from tests.fixture_dirs import unpack
+
+COMPILER = {"numba", "llvmlite"}
+LIBRARIES = COMPILER | {"pyspark", "py4j", "pyarrow", "pandas", "rich", "jinja2", "pydantic"}
+CODECS = {"lz4", "snappy", "zstandard", "crc32c"}
+TASK_MODULES = {f"krepair.pipeline.{task.where.partition(':')[0]}" for task in TASKS.values()}
+STAGING = {f"krepair.fixes.{name}_staging" for name in ("markers", "compact", "recovery")}
+SCANNED = {"krepair.pipeline.tasks"}
+LOOKED_AT = SCANNED | {f"krepair.pipeline.{name}" for name in ("look", "indexes", "txn_indexes", "rehearse")}
+
+
+def loaded_by(*arguments: str, ends: int) -> set[str]:
+    """The modules that a process has loaded when the verb is done."""
+    script = (
+        "import sys\n"
+        "from krepair.cli.main import main\n"
+        f"sys.argv = ['krepair', *{arguments!r}]\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit as end:\n"
+        f"    assert end.code == {ends}, end.code\n"
+        "sys.stdout.write('loaded:' + ' '.join(sys.modules))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.rpartition("loaded:")[2].split())
+
+
+@pytest.fixture
+def healthy(tmp_path: Path) -> Path:
+    """A log directory in which there is nothing to read."""
+    log_dir = tmp_path / "data"
+    (log_dir / "t-0").mkdir(parents=True)
+    (log_dir / "meta.properties").write_text("#\nversion=0\nbroker.id=1\n")
+    for suffix in ("log", "index", "timeindex"):
+        (log_dir / "t-0" / f"00000000000000000000.{suffix}").touch()
+    (log_dir / ".kafka_cleanshutdown").touch()
+    return log_dir
+
+
+def test_the_version_loads_no_verb() -> None:
+    loaded = loaded_by("--version", ends=0)
+    assert loaded & {f"krepair.cli.{verb}" for verb in VERBS} == set()
+    assert "numpy" not in loaded
+
+
+def test_a_verb_loads_no_other_verb() -> None:
+    loaded = loaded_by("explain", "KR101", ends=0)
+    assert {verb for verb in VERBS if f"krepair.cli.{verb}" in loaded} == {"explain"}
+
+
+def test_a_plan_of_an_empty_directory_loads_no_task_no_compiler_and_no_codec(tmp_path: Path) -> None:
+    loaded = loaded_by("plan", str(tmp_path), ends=10)
+    assert "krepair.fixes.table" in loaded
+    assert loaded & (LIBRARIES | CODECS | TASK_MODULES | STAGING) == set()
+
+
+def test_a_plan_where_nothing_is_to_be_read_loads_no_compiler_and_no_task_but_the_scan(healthy: Path) -> None:
+    loaded = loaded_by("plan", str(healthy), "--json", ends=0)
+    assert loaded & (LIBRARIES | CODECS | STAGING) == set()
+    assert loaded & TASK_MODULES <= SCANNED
+
+
+def test_a_plan_that_scans_loads_the_scan_alone(tmp_path: Path) -> None:
+    log_dir = unpack("offsets-cleaned-2.2.1", tmp_path)
+    loaded = loaded_by("plan", str(log_dir), "--engine", "inline", "--quiet", ends=2)
+    assert loaded & (LIBRARIES - COMPILER | STAGING) == set()
+    assert loaded & TASK_MODULES == SCANNED
+
+
+def test_a_check_of_a_partition_without_records_loads_only_tasks_that_look_and_play_the_start(
+    healthy: Path,
+) -> None:
+    loaded = loaded_by("check", str(healthy), "--json", ends=0)
+    assert loaded & (LIBRARIES - COMPILER | STAGING) == set()
+    assert loaded & TASK_MODULES <= LOOKED_AT
