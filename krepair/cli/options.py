@@ -58,6 +58,14 @@ UseReservedOption = Annotated[
         "has what its next start needs afterwards.",
     ),
 ]
+RebuildJournalOption = Annotated[
+    bool,
+    typer.Option(
+        "--rebuild-journal",
+        help="Where a journal is damaged: say what the files tell of each change, set the damaged journal aside, and "
+        "write a new one. Nothing is undone yet.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="No progress, no page; the exit code tells.")

@@ -27,6 +27,8 @@ _APPLIED = frozenset({"committing", "committed", "undoing", "freed"})
 class Backward(Run):
     """Puts the originals of one partition back, and removes what is no longer needed for it."""
 
+    why_skipped = "undo goes back from the last change, and stopped at a later one of this partition"
+
     def undo_all(self, bad_copies: Mapping[str, str]) -> Iterator[Outcome]:
         """Last change first; the first failure stops it."""
         stopped = False

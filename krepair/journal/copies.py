@@ -156,6 +156,21 @@ class Copies:
             else "its bytes are not those that were copied"
         )
 
+    def digests(self, folder: PartitionFolder, originals: Sequence[FileState]) -> dict[str, str]:
+        """Name -> digest of each copy as it is; empty unless all are there, with size and time of the originals.
+
+        Raises:
+            OSError: one cannot be read.
+        """
+        digests, tree = {}, self._disk.tree
+        for original in originals:
+            copy = f"{self.place(folder)}/{original.name}"
+            found = tree.status(copy) if tree.is_folder(self.place(folder)) else None
+            if found is None or (found.st_size, found.st_mtime_ns) != (original.size, original.mtime_ns):
+                return {}
+            digests[original.name] = digest_content(copy, tree)
+        return digests
+
     def restore(
         self, folder: PartitionFolder, originals: Sequence[FileState], digests: Mapping[str, str]
     ) -> list[FileState]:

@@ -7,7 +7,10 @@ crash: it counts as never written. A bad line before another one is damage, and 
 
 from __future__ import annotations
 
+import os
+import shlex
 import zlib
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -28,6 +31,13 @@ MOST_BYTES = 256 << 20
 """A journal beyond this is not ours: 10,000 groups of 4 files each take about 20 MB."""
 
 Order = Literal["P1", "P2"]
+
+_BEFORE_DONE: dict[str, frozenset[str | None]] = {
+    "committed": frozenset({"committing"}),
+    "rolled back": frozenset({"committing", None}),  # a rebuilt journal says so of what was not begun
+    "undone": frozenset({"undoing"}),
+}
+_AT_REST = frozenset({"rolled back", "undone"})
 
 
 class FileState(Struct, frozen=True, kw_only=True):
@@ -307,6 +317,56 @@ def decode_records(data: bytes, path: str) -> tuple[list[Record], int]:
     return records, position
 
 
+def whole_records(data: bytes, plan_id: str, folder: str) -> list[Record]:
+    """Every record of a damaged journal whose CRC is right, in order; none where it begins as that of another plan.
+
+    Args:
+        data: bytes of the journal.
+        plan_id: of the plan.
+        folder: name of the partition folder.
+    """
+    records = [record for line in data.split(b"\n") if (record := _decode_line(line)) is not None]
+    headers = [record for record in records if isinstance(record, Header)]
+    own = all(header == header_of(plan_id, folder) for header in headers)
+    return [record for record in records if not isinstance(record, Header)] if own else []
+
+
+def header_of(plan_id: str, folder: str) -> Header:
+    """The first record of the journal of a plan for a partition folder."""
+    return Header(magic=MAGIC, version=VERSION, plan_id=plan_id, folder=folder)
+
+
+def new_journal(
+    disk: Disk,
+    private: str,
+    plan_id: str,
+    folder: str,
+    owner: tuple[int, int] | None,
+    records: Sequence[Record],
+) -> None:
+    """Puts a journal with these records in the place of the one that is there; in one step, durably.
+
+    Raises:
+        OSError: a call failed; the journal is the old one or the new one.
+    """
+    lines = b"".join(map(encode_record, (header_of(plan_id, folder), *records)))
+    _replace_journal(disk, private, lines, owner)
+
+
+def _replace_journal(disk: Disk, private: str, data: bytes, owner: tuple[int, int] | None) -> None:
+    made = f"{private}/{_NEW_JOURNAL}"
+    if disk.tree.is_there(made):
+        disk.unlink(made)
+    disk.create(made, data, owner=owner)
+    disk.rename(made, f"{private}/{JOURNAL_NAME}")
+    disk.sync_dir(private)
+
+
+def _rebuild_command(private: str, plan_id: str) -> str:
+    log_dir = os.path.dirname(os.path.dirname(private))
+    return f"krepair undo {shlex.quote(log_dir)} --plan-id {plan_id} --rebuild-journal"
+
+
 class Journal:
     """The journal of one partition, read once and kept in step with the file.
 
@@ -328,7 +388,7 @@ class Journal:
         self._disk = disk
         self._private = private
         self._owner = owner
-        self._header = Header(magic=MAGIC, version=VERSION, plan_id=plan_id, folder=folder)
+        self._header = header_of(plan_id, folder)
         self.path = f"{private}/{JOURNAL_NAME}"
         self.intents: dict[str, Intent] = {}
         self.undos: dict[str, UndoIntent] = {}
@@ -347,15 +407,45 @@ class Journal:
         if data is None:
             return
         if len(data) > MOST_BYTES:
-            raise RefusedError(f"{self.path}: larger than {MOST_BYTES} bytes, which no journal of krepair is")
-        records, whole = decode_records(data, self.path)
+            raise self._refused(
+                f"{self.path}: larger than {MOST_BYTES} bytes, which no journal of krepair is"
+            )
+        try:
+            records, whole = decode_records(data, self.path)
+        except RefusedError as error:
+            raise self._refused(error.message) from error
         if records and records[0] != self._header:
             expected = f"expected the journal of plan {self._header.plan_id} for {self._header.folder}"
-            message = f"{self.path}: byte 0: {expected}"
-            raise RefusedError(message)
+            raise self._refused(f"{self.path}: byte 0: {expected}; nothing was changed")
         self._whole, self._torn = data[:whole], whole < len(data)
-        for record in records[1:]:
-            self._take(record)
+        for line, record in enumerate(records[1:], 2):
+            for step in record.records if isinstance(record, Together) else (record,):
+                if not self._may_follow(step):
+                    raise self._refused(
+                        f"{self.path}: line {line}: expected a record that can follow those before it; one is gone, or "
+                        "in another place; nothing was changed"
+                    )
+                self._take(step)
+
+    def _may_follow(self, record: Header | Step | PurgeIntent) -> bool:
+        """Whether krepair can have written a record behind those that were taken."""
+        if self.purging is not None or isinstance(record, Header):
+            return False
+        if isinstance(record, PurgeIntent):
+            return True
+        state = self.states.get(record.change_id)
+        match record:
+            case UndoIntent():
+                return state in {"committing", "committed"}
+            case Done():
+                return state in _BEFORE_DONE[record.state]
+            case Freed():
+                return state == "committed"
+            case _:
+                return state in {None, "rolled back", "undone", "freed"}
+
+    def _refused(self, message: str) -> RefusedError:
+        return RefusedError(f"{message}; {self.way_out()}", next_command=self.rebuild_command())
 
     def _take(self, record: Record) -> None:
         match record:
@@ -375,7 +465,7 @@ class Journal:
             case PurgeIntent():
                 self.purging = record
             case Header():
-                raise RefusedError(f"{self.path}: a second header; nothing was changed")
+                pass
             case _:
                 self.intents[record.change_id] = record
                 self.states[record.change_id] = "committing"
@@ -393,6 +483,14 @@ class Journal:
         """
         if records:
             self._append(records[0] if len(records) == 1 else Together(records=records))
+
+    def rebuild_command(self) -> str:
+        """What to type where the records cannot be gone by."""
+        return _rebuild_command(self._private, self._header.plan_id)
+
+    def way_out(self) -> str:
+        """The same, for the end of a message."""
+        return f"next: {self.rebuild_command()}"
 
     def begin_purge(self, changes: tuple[str, ...]) -> None:
         """Announces, durably, that what is kept for these changes goes.
@@ -416,12 +514,7 @@ class Journal:
         self._take(record)
 
     def _make_anew(self, data: bytes) -> None:
-        made = f"{self._private}/{_NEW_JOURNAL}"
-        if self._disk.tree.is_there(made):
-            self._disk.unlink(made)
-        self._disk.create(made, data, owner=self._owner)
-        self._disk.rename(made, self.path)
-        self._disk.sync_dir(self._private)
+        _replace_journal(self._disk, self._private, data, self._owner)
         self._torn = False
 
     def settle(self) -> None:
@@ -452,6 +545,10 @@ class Journal:
             space.free_inodes != 0
             and space.free_bytes >= len(self._whole) + _SPARE_BLOCKS * space.block_bytes
         )
+
+    def at_work(self) -> list[str]:
+        """Ids of the changes that are done, half done or half undone: something is, or was, kept for them."""
+        return [change for change, state in self.states.items() if state not in _AT_REST]
 
     def unfinished(self) -> list[str]:
         """Ids of the changes that are half done or half undone."""

@@ -60,7 +60,9 @@ class Run:
         refused = self._open()
         if refused is not None:
             yield refused
-            yield from self.skipped(self.changes[1:])
+            yield from (
+                Skipped(change.change_id, "nothing is done in this partition") for change in self.changes[1:]
+            )
             return
         try:
             yield from work()
@@ -86,6 +88,8 @@ class Run:
             if folder.tree.is_folder(folder.private):
                 check_all_recorded(folder, self.journal, self.ground.planned)
                 self.journal.settle()
+                if self.journal.at_work():
+                    folder.make_private_folders()  # an undo whose last records were lost may have removed some
                 folder.sync_all()
         except (KrepairError, OSError) as error:
             return failed(self.changes[0].change_id if self.changes else "", error, rolled_back=True)
@@ -175,11 +179,12 @@ class Run:
         if there:
             folder.disk.sync_dir(folder.at(keep))
 
-    @staticmethod
-    def skipped(changes: Sequence[Change]) -> Iterator[Outcome]:
+    why_skipped = "an earlier change of this partition failed"
+
+    def skipped(self, changes: Sequence[Change]) -> Iterator[Outcome]:
         """Nothing is done for these."""
         for change in changes:
-            yield Skipped(change.change_id, "an earlier change of this partition failed")
+            yield Skipped(change.change_id, self.why_skipped)
 
     def ours(self, intents: Sequence[Intent]) -> contextlib.AbstractContextManager[None]:
         """Fences watch active segments; what krepair itself changes of them is no sign of a broker.

@@ -1,8 +1,9 @@
-"""Whether files tell of work that the journal does not know: its last record may have been damaged on the disk.
+"""Whether files tell of work that the journal does not know: a record may have been damaged on the disk, or be gone.
 
-Such a record looks like one that was torn by a crash. A torn one was never durable, so nothing of what it announces was
-done. A damaged one was, and its change may be half done. The files tell the two apart: before the first file of a
-partition changes, its original is in ``keep/`` or the new file is a ``.swap`` or ``.cleaned``.
+A damaged last record looks like one that was torn by a crash. A torn one was never durable, so nothing of what it
+announces was done. A damaged one was, and its change may be half done. Of a journal that lost its end between two
+records nothing can be seen at all. The files tell: before the first file of a partition changes, its original is in
+``keep/`` or the new file is a ``.swap`` or ``.cleaned``.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import Journal
 from krepair.journal.steps import CLEANED, SWAP
 
-_AT_WORK = frozenset({"committing", "committed", "undoing", "freed"})
-
 
 def check_nothing_kept(folder: PartitionFolder, journal: Journal) -> None:
     """Checks that no original would go with the private sub-folder: what each kept file holds is also in its place.
@@ -32,8 +31,8 @@ def check_nothing_kept(folder: PartitionFolder, journal: Journal) -> None:
     for name in _kept_alone(folder, journal, frozenset()):
         raise RefusedError(
             f"{folder.at(folder.names.keep(name))}: is kept and not in its place, but the journal has no record of a "
-            "change; the journal may be damaged, and nothing is removed",
-            next_command=f"krepair check {folder.log_dir}",
+            f"change; the journal may be damaged, and nothing is removed; {journal.way_out()}",
+            next_command=journal.rebuild_command(),
         )
 
 
@@ -47,38 +46,41 @@ def is_all_recorded(folder: PartitionFolder, journal: Journal) -> bool:
 
 
 def check_all_recorded(folder: PartitionFolder, journal: Journal, planned: Collection[str] = ()) -> None:
-    """Checks, where the journal ends in a record that is not whole, that nothing was done of what it announced.
+    """Checks that nothing was done but what the records say.
 
-    To be asked before ``Journal.settle``, which removes that record. While a change is half done there is nothing to
-    ask: then no other one was begun, and the record that is not whole is of that one.
+    To be asked before ``Journal.settle``, which removes a last record that is not whole.
 
     Args:
         folder: the partition folder.
         journal: as it was read.
-        planned: names of all files that were there when the plan was made. Where they are not known, a swap of a
-            broker is taken for one of ours; ``apply`` tells them apart.
+        planned: names of all files that were there when the plan was made. Where they are not known, and the last
+            record is not whole, a swap of a broker is taken for one of ours; ``apply`` tells them apart.
 
     Raises:
         RefusedError: files tell of more than the records do; the message names one.
         OSError: something could not be looked at.
     """
-    if not journal.is_torn or journal.unfinished():
-        return
     known = _known(journal)
     telling = [folder.names.keep(name) for name in _kept_alone(folder, journal, known)]
-    telling += [name for name in _swaps(folder) if name not in planned and _final(name) not in known]
+    swaps = [name for name in _swaps(folder) if name not in planned and _final(name) not in known]
+    # While a change is half done no other one was begun, so a torn record is of that one.
+    if swaps and (not journal.is_torn or journal.unfinished()):
+        kept = _kept_names(folder)
+        swaps = [name for name in swaps if any(one.startswith(name.partition(".")[0]) for one in kept)]
+    telling += swaps
     if telling:
+        what = "its last record is damaged" if journal.is_torn else "a record is gone"
         raise RefusedError(
-            f"{journal.path}: its last record is damaged, and {folder.at(telling[0])} tells that a change was begun "
-            "which the records before it do not know; nothing was changed, and the originals are in "
-            f"{folder.at(folder.names.keep())}",
-            next_command=f"krepair check {folder.log_dir}",
+            f"{journal.path}: {what}, and {folder.at(telling[0])} tells that a change was begun which the others do "
+            f"not know; nothing was changed, and the originals are in {folder.at(folder.names.keep())}; "
+            f"{journal.way_out()}",
+            next_command=journal.rebuild_command(),
         )
 
 
 def _known(journal: Journal) -> frozenset[str]:
     """Final names of all files of the changes that are done or half done."""
-    at_work = [one for change, one in journal.intents.items() if journal.states[change] in _AT_WORK]
+    at_work = (journal.intents[change] for change in journal.at_work())
     return frozenset(_final(name) for one in at_work for name in action_of(one).touches(one))
 
 
@@ -91,13 +93,16 @@ def _swaps(folder: PartitionFolder) -> list[str]:
     return [name.name for name in names if name.state in {FileState.SWAP, FileState.CLEANED}]
 
 
+def _kept_names(folder: PartitionFolder) -> list[str]:
+    keep = folder.at(folder.names.keep())
+    return folder.tree.names(keep) if folder.tree.is_folder(keep) else []
+
+
 def _kept_alone(folder: PartitionFolder, journal: Journal, known: Collection[str]) -> list[str]:
     """Names in ``keep/`` of files that are not in their places, and not kept for a change that is known."""
     keep = folder.names.keep()
-    if not folder.tree.is_folder(folder.at(keep)):
-        return []
     alone = []
-    for name in folder.tree.names(folder.at(keep)):
+    for name in _kept_names(folder):
         kept, here = folder.state(f"{keep}/{name}"), folder.state(name)
         linked = kept is None or (here is not None and here.inode == kept.inode)
         if not linked and _final(name) not in known and not _is_given_back(folder, journal, name):

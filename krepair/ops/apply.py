@@ -43,7 +43,7 @@ from krepair.logdir.view import read_partition
 from krepair.ops.fit import copies_shortage, need_of_all, next_command, shortage, why_reserve_does_not_do
 from krepair.ops.next_start.start_space import needed_at_most
 from krepair.ops.order import active_segments, damage_met, lowest_changes
-from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
+from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult, next_of
 from krepair.ops.target import (
     check_ground,
     check_keep,
@@ -207,7 +207,7 @@ class _Apply:
             uncleanable_partitions=self.plan.uncleanable_partitions + len(failed_bytes),
             uncleanable_bytes=self.plan.uncleanable_bytes + sum(failed_bytes),
             interrupted=interrupted,
-            next_command="krepair apply PLAN" if interrupted else "krepair verify PLAN",
+            next_command="krepair apply PLAN" if interrupted else next_of(results, "krepair verify PLAN"),
         )
 
     def _carry_out(self, targets: Sequence[PartitionPlan], results: list[ChangeResult]) -> None:

@@ -18,7 +18,7 @@ from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
 from krepair.ops.kept import by_id_command, folder_of, load_kept, nothing_to_undo, place_of, private_of
 from krepair.ops.purge import purge_folders
-from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
+from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult, next_of
 from krepair.ops.target import check_target, copies_of
 from krepair.ops.undo import undo
 from krepair.options import Options
@@ -139,5 +139,5 @@ def _report(
 
 def _next_command(log_dir: str, plan_id: str, results: Sequence[ChangeResult]) -> str:
     if any(result.outcome == "failed" for result in results):
-        return by_id_command("undo", log_dir, plan_id)
+        return next_of(results, by_id_command("undo", log_dir, plan_id))
     return f"krepair verify {shlex.quote(log_dir)}"

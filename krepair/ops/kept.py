@@ -24,7 +24,7 @@ from krepair.journal.record import JOURNAL_NAME, Freed, Intent, Journal
 from krepair.journal.root import RootFolder
 from krepair.logdir.values import LogDir, Partition, PrivateFolder
 from krepair.logdir.view import read_log_dir
-from krepair.ops.reports import KeptPlan, KeptReport, KeptState
+from krepair.ops.reports import KeptPlan, KeptReport, KeptState, next_in
 from krepair.plan.model import Plan
 
 _LOOKED_INTO_BYTES: Final = 64 << 20
@@ -83,7 +83,12 @@ def kept_report(log_dir: str, now_ms: int, verb: str = "undo") -> KeptReport:
 
 
 def _next_command(verb: str, log_dir: str, plans: Sequence[KeptPlan]) -> str:
-    """About the first plan that the verb can do something for."""
+    """About the first plan that the verb can do something for; a damaged journal comes first."""
+    damaged = next(
+        (command for plan in plans if plan.undo == "no" and (command := next_in(plan.why_not))), ""
+    )
+    if damaged:
+        return damaged
     if verb == "undo":
         for plan in plans:
             if plan.undo != "no":

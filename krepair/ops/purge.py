@@ -21,7 +21,7 @@ from krepair.journal.purge import check_all_finished, purge_partition
 from krepair.journal.safe_points import SafePoints
 from krepair.logdir.lock import hold_own_lock
 from krepair.logdir.reading import why
-from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
+from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult, next_of
 from krepair.ops.target import check_target, copies_of, disk_of, journal_folder, targets_of, why_left_alone
 from krepair.options import Options
 from krepair.pipeline.progress import Progress, SilentProgress
@@ -57,7 +57,7 @@ def purge(
         plan_id=plan.plan_id,
         log_dir=plan.log_dir,
         results=tuple(results),
-        next_command=f"krepair verify {shlex.quote(plan.log_dir)}",
+        next_command=next_of(results, f"krepair verify {shlex.quote(plan.log_dir)}"),
     )
 
 

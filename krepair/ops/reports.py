@@ -11,11 +11,11 @@ from krepair.checks.catalogue import Finding, counts
 from krepair.errors import ExitCode
 
 Expected = Literal["start", "recover", "truncate", "delete", "refuse", "unknown"]
-ChangeOutcome = Literal["committed", "already", "skipped", "failed", "undone", "purged", "gone"]
+ChangeOutcome = Literal["committed", "already", "skipped", "failed", "undone", "purged", "gone", "rebuilt"]
 
 KeptState = Literal["applied", "half done", "undone", "being purged", "staged", "unknown"]
 
-_DONE_OUTCOMES = frozenset({"committed", "already", "undone", "purged", "gone"})
+_DONE_OUTCOMES = frozenset({"committed", "already", "undone", "purged", "gone", "rebuilt"})
 
 
 class ForecastLine(Struct, frozen=True, kw_only=True):
@@ -180,11 +180,12 @@ class ChangeResult(Struct, frozen=True, kw_only=True):
     Attributes:
         change_id: of the change; the partition folder when the partition was refused as a whole.
         partition: folder name.
-        outcome: ``committed`` now, ``already`` done before, ``skipped`` because an earlier one of the
-            partition failed, ``failed``, ``undone``, ``purged``, ``gone``: a broker deletes the partition and with it
-            what was kept.
+        outcome: ``committed`` now, ``already`` done before, ``skipped`` because one of the partition failed that
+            comes first, ``failed``, ``undone``, ``purged``, ``gone``: a broker deletes the partition and with it
+            what was kept, ``rebuilt``: its record was written anew from what the files tell.
         exit_code: of ``failed`` and ``skipped``: what it would be on its own; else 0.
-        why: of ``failed``, ``skipped`` and ``gone``: one line with file, position and what was expected; else empty.
+        why: of ``failed``, ``skipped``, ``gone`` and ``rebuilt``: one line with file, position and what was
+            expected; else empty.
         bytes_freed: bytes freed by it (negative: taken).
     """
 
@@ -241,9 +242,22 @@ class ApplyReport(Struct, frozen=True, kw_only=True):
         return sum(result.bytes_freed for result in self.results)
 
 
+def next_in(text: str) -> str:
+    """The command that a message ends with, or empty."""
+    return text.rpartition("; next: ")[2] if "; next: " in text else ""
+
+
+def next_of(results: Iterable[ChangeResult], otherwise: str) -> str:
+    """The command that the first failure asks for; where none does, another."""
+    failed = (next_in(result.why) for result in results if result.outcome == "failed")
+    return next((command for command in failed if command), otherwise)
+
+
 def _worst(codes: Iterable[int]) -> ExitCode:
-    """The code they share, else REFUSED: nothing was changed, for more than one reason."""
+    """The code they share; PARTLY where it is among them; else REFUSED: nothing was changed, for several reasons."""
     known = {code for code in codes if code}
+    if ExitCode.PARTLY in known:
+        return ExitCode.PARTLY
     if len(known) != 1:
         return ExitCode.REFUSED
     try:

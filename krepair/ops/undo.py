@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from krepair.durable.disk import Disk
 from krepair.errors import ExitCode, InterruptedAtSafePointError, KrepairError, LockLostError
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
+from krepair.journal.record import Journal
 from krepair.journal.runner import undo_partition
 from krepair.journal.safe_points import SafePoints, signals_wait
 from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.lock import hold_lock
 from krepair.ops.apply import failed_partition, freed_by, result_of
 from krepair.ops.kept_copies import BadCopies, bad_copies, bytes_of_kept_logs
-from krepair.ops.reports import ApplyReport, ChangeResult
+from krepair.ops.reports import ApplyReport, ChangeResult, next_of
 from krepair.ops.target import (
     check_ground,
     check_no_fence,
@@ -75,7 +76,9 @@ def undo(
         log_dir=plan.log_dir,
         results=tuple(sorted(results, key=lambda one: (order.get(one.partition, -1), one.change_id))),
         interrupted=interrupted,
-        next_command="krepair undo PLAN" if interrupted else f"krepair verify {shlex.quote(plan.log_dir)}",
+        next_command="krepair undo PLAN"
+        if interrupted
+        else next_of(results, f"krepair verify {shlex.quote(plan.log_dir)}"),
     )
 
 
@@ -129,9 +132,7 @@ def _undo_one(
         if _BEGUN & set(states.values()):
             check_no_fence(partition, guards.watch)
         if ChangeState.PURGED in states.values():
-            freed = "purged" if can_all_be_taken_back(partition.changes) else "freed once all was verified"
-            why = f"{folder.holder}: its originals were {freed}; there is nothing to put back"
-            return [_failed(partition, why, ExitCode.REFUSED)]
+            return [_failed(partition, _why_purged(folder, partition, states), ExitCode.REFUSED)]
         outcomes = undo_partition(folder, partition, plan.commit, guards, bad_copies=bad)
     except OSError as error:
         why = f"{error.filename or folder.path}: {error.strerror}"
@@ -145,6 +146,17 @@ def _undo_one(
         for outcome in outcomes
     ]
     return [_nothing_to_undo(result) if result.why == "is not applied" else result for result in results]
+
+
+def _why_purged(folder: PartitionFolder, partition: PartitionPlan, states: Mapping[str, ChangeState]) -> str:
+    """Why there is nothing to put back; or that the journal does not know of what is in place."""
+    if folder.tree.is_folder(folder.private):
+        journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
+        unknown = [name for name, state in states.items() if state is ChangeState.PURGED]
+        if journal.purging is None:
+            return f"{journal.path}: has no record of {unknown[0]}, which is in place; {journal.way_out()}"
+    freed = "purged" if can_all_be_taken_back(partition.changes) else "freed once all was verified"
+    return f"{folder.holder}: its originals were {freed}; there is nothing to put back"
 
 
 def _failed(partition: PartitionPlan, why: str, code: ExitCode) -> ChangeResult:

@@ -18,7 +18,7 @@ from krepair.logdir.config import load_settings
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.asked import check_named
-from krepair.ops.reports import Problem, VerifyReport
+from krepair.ops.reports import Problem, VerifyReport, next_in
 from krepair.ops.target import check_target, disk_of, is_root, journal_folder, listed, targets_of, view_of
 from krepair.options import Options
 from krepair.pipeline.engine import choose_engine
@@ -179,8 +179,13 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
         batches=work.batches,
         bytes_read=work.bytes_read,
         engine=engine.why,
-        next_command="krepair undo PLAN" if problems else _after(plan),
+        next_command=_back(problems) if problems else _after(plan),
     )
+
+
+def _back(problems: list[Problem]) -> str:
+    """What to type where something is wrong: a damaged journal comes first."""
+    return next((command for one in problems if (command := next_in(one.text))), "krepair undo PLAN")
 
 
 def _after(plan: Plan) -> str:

@@ -72,11 +72,12 @@ def test_segment_goes_and_comes_back(site: Site) -> None:
         assert (ASIDE.is_committed(folder, intent), ASIDE.is_back(folder, intent)) == (False, True)
 
 
-def test_it_is_out_once_its_log_is_and_back_once_its_log_is(site: Site) -> None:
+def test_it_is_out_once_its_log_is_and_on_its_way_back_with_its_first_file(site: Site) -> None:
     intent, folder = site.begin(), site.folder()
     ASIDE.go_on(folder, intent)
-    (site.path / KEEP / INDEX).rename(site.path / INDEX)
     assert (ASIDE.is_committed(folder, intent), ASIDE.is_back(folder, intent)) == (True, False)
+    (site.path / KEEP / INDEX).rename(site.path / INDEX)
+    assert (ASIDE.is_committed(folder, intent), ASIDE.is_back(folder, intent)) == (True, True)
     (site.path / KEEP / LOG).rename(site.path / LOG)
     assert (ASIDE.is_committed(folder, intent), ASIDE.is_back(folder, intent)) == (False, True)
 

@@ -16,11 +16,13 @@ from krepair.journal.record import (
     ApplyIntent,
     Done,
     FileState,
+    Freed,
     Header,
     Journal,
     PurgeIntent,
     Record,
     ReplaceIntent,
+    Together,
     UndoIntent,
     decode_records,
     encode_record,
@@ -76,16 +78,21 @@ def test_a_changed_byte_before_the_last_record_is_refused_with_its_place(
         decode_records(lines[0][:at] + changed + lines[0][at + 1 :] + b"".join(lines[1:]), "journal")
 
 
+def intent(change_id: str) -> ReplaceIntent:
+    new = FileState(name="x", size=1, mtime_ns=1, inode=1)
+    return ReplaceIntent(change_id=change_id, original=None, replacement=new)
+
+
 def opened(folder: Path) -> Journal:
     return Journal(UnsyncedDisk(), str(folder), "ab", "t-0")
 
 
 def test_appending_after_a_torn_record_cuts_it_off(tmp_path: Path) -> None:
-    opened(tmp_path).append(UndoIntent(change_id="a", order="P1"))
+    opened(tmp_path).append(intent("a"))
     with open(tmp_path / "journal", "ab") as file:
         file.write(b"00000000 {to")
-    opened(tmp_path).append(Done(change_id="a", state="undone"))
-    expected = [HEADER, UndoIntent(change_id="a", order="P1"), Done(change_id="a", state="undone")]
+    opened(tmp_path).append(Done(change_id="a", state="committed"))
+    expected = [HEADER, intent("a"), Done(change_id="a", state="committed")]
     assert expected == decode_records((tmp_path / "journal").read_bytes(), "")[0]
 
 
@@ -128,13 +135,41 @@ def test_states_follow_the_records(tmp_path: Path) -> None:
     assert PurgeIntent(changes=("a",)) == opened(tmp_path).purging
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        [Done(change_id="a", state="committed")],
+        [UndoIntent(change_id="a", order="P1")],
+        [Freed(change_id="a")],
+        [intent("a"), intent("a")],
+        [intent("a"), Done(change_id="a", state="undone")],
+        [intent("a"), Freed(change_id="a")],
+        [intent("a"), Done(change_id="a", state="committed"), Done(change_id="a", state="committed")],
+        [intent("a"), UndoIntent(change_id="a", order="P1"), Done(change_id="a", state="committed")],
+        [PurgeIntent(changes=("a",)), intent("a")],
+        [HEADER],
+        [Together(records=(intent("a"), Done(change_id="b", state="committed")))],
+    ],
+)
+def test_records_that_cannot_follow_each_other_are_refused_with_their_line(
+    tmp_path: Path, written: list[Record]
+) -> None:
+    (tmp_path / "journal").write_bytes(b"".join(map(encode_record, [HEADER, *written])))
+    line = 2 if isinstance(written[0], Together) else len(written) + 1
+    with pytest.raises(
+        RefusedError, match=f"line {line}: expected a record that can follow.*--rebuild-journal"
+    ):
+        opened(tmp_path)
+
+
 def test_an_append_of_several_records_that_was_torn_anywhere_never_happened(tmp_path: Path) -> None:
     """Sectors of one write reach a disk in any order: a bad byte at its beginning, whole lines behind it."""
     disk = UnsyncedDisk()
     journal = Journal(disk, str(tmp_path), "0123abcd", "t-0")
+    journal.append(intent("t-0/first"))
     journal.append(Done(change_id="t-0/first", state="committed"))
     before = (tmp_path / "journal").read_bytes()
-    journal.append(*(UndoIntent(change_id=f"t-0/{n}", order="P1") for n in range(50)))
+    journal.append(*(intent(f"t-0/{n}") for n in range(50)))
     whole = (tmp_path / "journal").read_bytes()
     for position in range(len(before), len(whole) - 1, 97):
         torn = bytearray(whole)
@@ -142,10 +177,10 @@ def test_an_append_of_several_records_that_was_torn_anywhere_never_happened(tmp_
         (tmp_path / "journal").write_bytes(torn)
         again = Journal(disk, str(tmp_path), "0123abcd", "t-0")
         assert again.states == {"t-0/first": "committed"}
-        again.append(Done(change_id="t-0/second", state="undone"))
+        again.append(intent("t-0/second"))
         assert Journal(disk, str(tmp_path), "0123abcd", "t-0").states == {
             "t-0/first": "committed",
-            "t-0/second": "undone",
+            "t-0/second": "committing",
         }
 
 

@@ -11,6 +11,7 @@ TICKET = "in-a-change-ticket.md"
 POWER_CUT = "after-a-power-cut.md"
 RESTART = "before-a-restart.md"
 KEPT = "kept-originals.md"
+JOURNAL = "a-damaged-journal.md"
 UNCLEAN = "before-an-unclean-start.md"
 DEAD = "the-cleaner-has-been-dead.md"
 
@@ -218,6 +219,24 @@ STORIES = (
         (
             ("krepair undo /var/lib/kafka # a log directory", DONE),
             ("krepair undo /var/lib/kafka --plan-id", DONE),
+        ),
+    ),
+    Story(
+        "a plan whose journal is damaged is taken back",
+        JOURNAL,
+        (
+            ("krepair undo /var/lib/kafka # which plan", DONE),
+            ("krepair undo /var/lib/kafka --plan-id 117f4418 --rebuild-journal # what", DONE),
+            ("krepair undo /var/lib/kafka --plan-id 117f4418 # the originals", DONE),
+        ),
+    ),
+    Story(
+        "a plan whose journal is damaged is kept",
+        JOURNAL,
+        (
+            ("krepair undo /var/lib/kafka --plan-id 117f4418 --rebuild-journal", DONE),
+            ("krepair verify /var/lib/kafka # every batch", DONE),
+            ("krepair purge /var/lib/kafka --plan-id 117f4418 # frees", DONE),
         ),
     ),
     Story(

@@ -25,6 +25,7 @@ from tests.ops.test_tail import INTERVAL, Torn
 from tests.runbooks.page import RUNBOOKS, Shell, commands_of, follow
 from tests.runbooks.stories import (
     DEAD,
+    JOURNAL,
     KEPT,
     POWER_CUT,
     RECLAIM,
@@ -108,13 +109,16 @@ def test_every_command_of_every_runbook_is_typed_in_a_story():
 
 
 def prepare(story: Story, place: Place) -> None:
-    """What a page takes for granted: that of the kept originals, a plan that was applied."""
-    if story.page == KEPT:
+    """What a page takes for granted: that of the kept originals, an applied plan; and that its journal was damaged."""
+    if story.page in {KEPT, JOURNAL}:
         place.shell.type("krepair plan /var/lib/kafka --topic __consumer_offsets --out lost.krplan")
         assert place.shell.type("krepair apply lost.krplan") == 0
         lost = place.shell.folder / "lost.krplan"
         place.shell.names = {**place.shell.names, "117f4418": json.loads(lost.read_text())["plan_id"]}
         lost.unlink()
+    if story.page == JOURNAL:
+        journal = next(place.log_dir.rglob("journal"))
+        journal.write_bytes(journal.read_bytes()[:200] + b"\0" * 100 + journal.read_bytes()[300:])
 
 
 @pytest.mark.parametrize(
@@ -188,6 +192,8 @@ SHOWN = {
     "indexes with a tail of zeros are mended": assert_trimmed,
     "what is kept is listed and put back without the plan file": assert_given_back,
     "what is kept is freed without the plan file": assert_freed,
+    "a plan whose journal is damaged is taken back": assert_given_back,
+    "a plan whose journal is damaged is kept": assert_freed,
     "keys that nobody compacted give their disk back": assert_compacted,
     "keys are compacted with a scratch folder and put back": assert_compacted_and_given_back,
 }

@@ -2,6 +2,7 @@
 
     python -m tools.torture                               all parts, for as long as they take
     python -m tools.torture --part kills --seconds 600    one part, ten minutes of it
+    python -m tools.torture --part kills --scene keys     one scene of it
     python -m tools.torture --on /some/ext4/folder        on another file system than memory
     python -m tools.torture --replay kills:markers:0:apply@17b.apply.undo
     python -m tools.torture --report                      the table of figures, nothing is run
@@ -80,6 +81,13 @@ PARTS: Final = (
         1,
         on_disk=False,
     ),
+    Part(
+        "records",
+        "tools.torture.records",
+        "damaged journals, and the way out of them",
+        1,
+        on_disk=False,
+    ),
     Part("forecasts", "tools.torture.forecasts", "forecasts against Kafka's own loaders", 1, on_disk=False),
     Part(
         "mutants",
@@ -110,6 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 file_system if part.on_disk else "",
                 seconds=given.seconds,
                 samples=given.samples,
+                scenes=given.scene,
             )
             for part in chosen
         ]
@@ -132,6 +141,9 @@ def _parser() -> argparse.ArgumentParser:
         "--samples",
         type=float,
         help="only so many cases of each unit; 0.5: one of every other",
+    )
+    parser.add_argument(
+        "--scene", action="append", default=[], help="only this scene (repeatable), where a part has scenes"
     )
     parser.add_argument("--on", metavar="DIR", help="run on the file system of this folder (default: memory)")
     parser.add_argument("--replay", metavar="CASE", help="run one case again, as a failure names it")

@@ -27,7 +27,7 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -72,6 +72,7 @@ class State:
         file_system: its type, as ``ext4``.
         seconds: how long the part may go on, None for as long as it takes.
         samples: how many cases of each unit are enough, None for all; see ``how_many``.
+        scenes: only units of these; empty: of all.
     """
 
     def __init__(
@@ -82,8 +83,10 @@ class State:
         *,
         seconds: float | None = None,
         samples: float | None = None,
+        scenes: Collection[str] = (),
     ) -> None:
         self.part = part
+        self._scenes = frozenset(scenes)
         self.file_system = file_system
         self.samples = samples
         self.path = None if folder is None else folder / f"{part}-{file_system}.json"
@@ -111,8 +114,8 @@ class State:
         return max(1, int(self.samples)) if self.samples else otherwise
 
     def is_done(self, unit: str) -> bool:
-        """Whether a unit was done, now or in an earlier run on the same source."""
-        return unit in self._units
+        """Whether a unit was done, now or in an earlier run on the same source, or is of a scene nobody asked for."""
+        return unit in self._units or bool(self._scenes and unit.partition(":")[0] not in self._scenes)
 
     def time_is_up(self) -> bool:
         """Whether the part is to stop before its next unit."""

@@ -56,6 +56,11 @@ def apply_view(report: ApplyReport) -> View:
             table=Table(columns=("partition", "changes", "bytes freed"), rows=rows, right=frozenset({2})),
         ),
         Section(
+            title="What the files tell",
+            lines=_told_lines(report),
+            table=Table(columns=("change", "where it is"), rows=_told(report)),
+        ),
+        Section(
             title="Deleted by the broker",
             lines=tuple(result.why for result in report.results if result.outcome == "gone"),
         ),
@@ -65,8 +70,24 @@ def apply_view(report: ApplyReport) -> View:
     return View(title=f"krepair {report.verb}", sections=sections)
 
 
+def _told(report: ApplyReport) -> tuple[tuple[str, ...], ...]:
+    return tuple((one.change_id, one.why) for one in report.results if one.outcome == "rebuilt")
+
+
+def _told_lines(report: ApplyReport) -> tuple[str, ...]:
+    if not _told(report):
+        return ()
+    text = (
+        "The journals of these changes were written anew. Nothing that a broker reads was touched, and the damaged "
+        "journals lie beside the new ones."
+    )
+    return (text,)
+
+
 def _what_was_done(report: ApplyReport) -> str:
     """The heading's word: it promises nothing that was not done."""
+    if any(result.outcome == "rebuilt" for result in report.results):
+        return "its journals rebuilt"
     word = _DONE_WORDS[report.verb]
     outcomes = {result.outcome for result in report.results}
     done = outcomes & {_DONE_OUTCOMES[report.verb], "already", "gone"}

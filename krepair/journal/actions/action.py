@@ -137,6 +137,30 @@ class Action(Protocol[ChangeT_contra, IntentT]):
             OSError: a file could not be looked at.
         """
 
+    # -- without a journal
+
+    @abstractmethod
+    def from_disk(self, ground: Ground, change: ChangeT_contra, known: IntentT | None) -> IntentT | None:
+        """The intent of a change whose record is lost, as plan and files tell it.
+
+        Args:
+            ground: the partition.
+            change: of the plan.
+            known: the intent that a damaged journal still holds, or None; digests are taken from it.
+
+        Returns:
+            The intent, or None where every original is in its place and nothing of krepair's has a name that a broker
+            reads: then nothing was begun, or all of it is taken back.
+
+        Raises:
+            StalePlanError: the files can be neither; the message names one.
+            OSError: a file could not be looked at.
+        """
+
+    @abstractmethod
+    def is_done(self, folder: PartitionFolder, intent: IntentT) -> bool:
+        """Whether nothing of a change is left to do, forward: what it made, or what was written since, is in place."""
+
     # -- forward
 
     @abstractmethod

@@ -12,6 +12,7 @@ from krepair.journal.actions.action import Action, Found, Ground, KeptFile
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import unchanged
 from krepair.journal.record import AsideIntent, Order
+from krepair.journal.traces import digests_of, original_of
 from krepair.logdir.fingerprint import digest_content
 from krepair.plan.model import SetAside
 
@@ -34,6 +35,19 @@ class SetSegmentsAside(Action[SetAside, AsideIntent]):
         digests = {name: digest_content(folder.at(name)) for name in change.names}
         return AsideIntent(change_id=change.change_id, files=tuple(states), digests=digests)
 
+    def from_disk(self, ground: Ground, change: SetAside, known: AsideIntent | None) -> AsideIntent | None:
+        """See ``Action``."""
+        folder, planned = ground.folder, ground.planned
+        files = tuple(original_of(folder, planned[name]) for name in change.names)
+        if all(folder.state(state.name) == state for state in files):
+            return None
+        digests = digests_of(folder, files, planned, {} if known is None else known.digests)
+        return AsideIntent(change_id=change.change_id, files=files, digests=digests)
+
+    def is_done(self, folder: PartitionFolder, intent: AsideIntent) -> bool:
+        """Whether no file of the segment has its name."""
+        return not any(folder.state(state.name) == state for state in intent.files)
+
     def is_committed(self, folder: PartitionFolder, intent: AsideIntent) -> bool:
         """Whether the segment is out of the partition, and kept."""
         log = intent.files[0]
@@ -55,8 +69,8 @@ class SetSegmentsAside(Action[SetAside, AsideIntent]):
         put_segment_back(folder, intent)
 
     def is_back(self, folder: PartitionFolder, intent: AsideIntent) -> bool:
-        """Whether the ``.log`` is in its place."""
-        return folder.state(intent.files[0].name) == intent.files[0]
+        """Whether any of the files is in its place."""
+        return any(folder.state(state.name) == state for state in intent.files)
 
     def check_undo(self, folder: PartitionFolder, intent: AsideIntent, state: str) -> None:
         """Nothing to check: ``undo`` looks at every file before it changes one."""

@@ -13,6 +13,7 @@ from krepair.journal.actions.action import Found, Ground
 from krepair.journal.actions.replace import ReplaceFiles
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import ReplaceIntent
+from krepair.journal.traces import nobody
 from krepair.logdir.fingerprint import digest_content
 from krepair.logdir.reading import read_whole
 from krepair.plan.actions.lines import as_line
@@ -95,6 +96,36 @@ class ChangeCheckpointLines(ReplaceFiles):
     def continued(self, earlier: ReplaceIntent, intent: ReplaceIntent) -> ReplaceIntent:
         """What is kept stays kept: the file as it was before any of the lines."""
         return replace(intent, original=earlier.original, digest=earlier.digest, over=earlier.replacement)
+
+    def from_disk(  # type: ignore[override]
+        self, ground: Ground, change: ChangeLines, known: ReplaceIntent | None
+    ) -> ReplaceIntent | None:
+        """See ``Action``; what replaced the kept file differs from it by the plan's lines, and by nothing else."""
+        folder, name = ground.folder, change.name
+        kept, here = folder.state(folder.names.keep(name)), folder.state(name)
+        if here == kept:
+            return None
+        if kept is None:
+            # Without a kept original only a file that was not there before can be taken back.
+            made = self.is_made(folder, change, Found(ground.planned, {name: here}))
+            original = None if change.size_before < 0 else nobody(name)
+            return (
+                ReplaceIntent(change_id=change.change_id, original=original, replacement=here)
+                if made
+                else None
+            )
+        ours = False
+        if here is not None:
+            old = read_whole(folder.at(folder.names.keep(name)), LARGEST_BYTES, folder.tree)
+            new = read_whole(folder.at(name), LARGEST_BYTES, folder.tree)
+            ours = with_lines(old, lines_in(new, lines_of(change))) == new
+        digest = known.digest if known is not None else digest_content(folder.at(folder.names.keep(name)))
+        return ReplaceIntent(
+            change_id=change.change_id,
+            original=kept,
+            replacement=here if ours else nobody(name),
+            digest=digest,
+        )
 
     def told_by(self, change: ChangeLines) -> tuple[str, ...]:  # type: ignore[override]
         """The one file."""

@@ -26,6 +26,7 @@ from krepair.journal.actions.action import Action, Found, Ground, KeptFile
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_no_pending_swap, staged_file, unchanged
 from krepair.journal.record import CompanionStates, FileState, LogIntent, Order
+from krepair.journal.traces import digests_of, holds, made_of, nobody, original_of
 from krepair.logdir.fingerprint import DIGEST_BYTES, digest_content, digest_file
 from krepair.plan.model import MendLog
 
@@ -79,6 +80,64 @@ class MendLogs(Action[MendLog, LogIntent]):
             last=not _logs_behind(folder, change.name),
             digests={name: digest_content(folder.at(name)) for name in whole},
         )
+
+    def from_disk(self, ground: Ground, change: MendLog, known: LogIntent | None) -> LogIntent | None:
+        """See ``Action``; a log with other bytes behind the cut than the kept ones was written since."""
+        folder, planned, name = ground.folder, ground.planned, change.name
+        indexes = [planned[new.name] for new in change.companions if new.name in planned]
+        originals = {one.name: original_of(folder, one) for one in (planned[name], *indexes)}
+        companions = tuple(
+            CompanionStates(
+                original=originals.get(new.name),
+                replacement=made_of(
+                    folder, new.name, holds(folder, new.size_after, new.digest_after), originals.values()
+                )
+                or nobody(new.name),
+            )
+            for new in change.companions
+        )
+        replacement, whole = None, [originals[one.name] for one in indexes]
+        if change.method == "excise":
+            new_log = made_of(
+                folder, name, holds(folder, change.size_after, change.digest_after), originals.values()
+            )
+            replacement = new_log or nobody(name)
+            whole.append(originals[name])
+        intent = LogIntent(
+            change_id=change.change_id,
+            original=originals[name],
+            replacement=replacement,
+            size_after=change.size_after,
+            digest_removed=change.digest_removed,
+            companions=companions,
+            front_bytes=change.front_bytes,
+            last=not _logs_behind(folder, name),
+            digests=digests_of(folder, whole, planned, {} if known is None else known.digests),
+        )
+        untouched = folder.state(name) == originals[name] and all(
+            folder.state(one.replacement.name) == one.original for one in companions
+        )
+        return None if untouched and folder.state(folder.names.keep(name + CUT)) is None else intent
+
+    def is_done(self, folder: PartitionFolder, intent: LogIntent) -> bool:
+        """Whether the log is mended and each index is the new one; or somebody has written to the log since."""
+        found, original = folder.state(intent.original.name), intent.original
+        if self.is_committed(folder, intent):
+            timed = found is not None and (
+                intent.replacement is not None or found.mtime_ns == original.mtime_ns
+            )
+            return timed and all(
+                folder.state(one.replacement.name) == one.replacement for one in intent.companions
+            )
+        if found is None or found == original:
+            return False
+        if intent.replacement is not None:
+            return True
+        more = found.size - intent.size_after
+        if found.inode != original.inode or more < 0 or found.size > original.size:
+            return True
+        kept = folder.state(folder.names.keep(original.name + CUT)) is not None
+        return kept and not _is_ours(folder, intent, more)
 
     def is_committed(self, folder: PartitionFolder, intent: LogIntent) -> bool:
         """Whether the log has lost its bytes."""
@@ -158,8 +217,8 @@ class MendLogs(Action[MendLog, LogIntent]):
         return _digest(folder, intent.original.name, intent.size_after, size) == intent.digest_removed
 
     def check_undo(self, folder: PartitionFolder, intent: LogIntent, state: str) -> None:
-        """Checks that a log that is done is as apply left it."""
-        if state == "committed":
+        """Checks that a log that is done is as apply left it, or on its way back though the journal does not say so."""
+        if state == "committed" and not self.is_back(folder, intent):
             check_mended(folder, intent)
 
     def undo(self, folder: PartitionFolder, intent: LogIntent, order: Order) -> None:

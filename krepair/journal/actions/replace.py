@@ -21,7 +21,9 @@ from krepair.journal.actions.action import Action, Came, Found, Ground, KeptFile
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh_file, check_no_pending_swap
 from krepair.journal.record import FileState, Order, ReplaceIntent
+from krepair.journal.traces import digests_of, holds, made_of, nobody, original_of
 from krepair.logdir.fingerprint import digest_content, digest_file
+from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import ReplaceFile
 
 
@@ -47,6 +49,38 @@ class ReplaceFiles(Action[ReplaceFile, ReplaceIntent]):
         original, staged = check_fresh_file(ground.folder, ground.planned, change)
         digest = "" if original is None else digest_content(ground.folder.at(change.name))
         return ReplaceIntent(change_id=change.change_id, original=original, replacement=staged, digest=digest)
+
+    def from_disk(
+        self, ground: Ground, change: ReplaceFile, known: ReplaceIntent | None
+    ) -> ReplaceIntent | None:
+        """See ``Action``; without a kept original what is in its place is the broker's."""
+        folder, name, plan = ground.folder, change.name, ground.planned.get(change.name)
+        original = None if plan is None else original_of(folder, plan)
+        here = folder.state(name)
+        if here == original:
+            return None
+        made = None
+        if change.method != "remove":
+            others = () if original is None else (original,)
+            made = made_of(folder, name, holds(folder, change.size_after, change.digest_after), others)
+        if not _is_kept(folder, name):
+            # What nobody kept was freed by apply, or is the broker's own doing; a new file tells of itself.
+            begun = known is not None or is_freed_by_apply(change) or _others_are_kept(ground)
+            gone = here is None and change.method == "remove" and begun
+            if not gone and (here is None or here != made):
+                return None
+        digest = "" if known is None or original is None else known.digest
+        if original is not None and not digest:
+            digest = digests_of(folder, [original], ground.planned, {}).get(name, "")
+        replacement = (made or nobody(name)) if change.method != "remove" else None
+        return ReplaceIntent(
+            change_id=change.change_id, original=original, replacement=replacement, digest=digest
+        )
+
+    def is_done(self, folder: PartitionFolder, intent: ReplaceIntent) -> bool:
+        """Whether the new file, or what was written since, is there; of a file that goes: whether it is gone."""
+        here = folder.state(intent.name)
+        return here != intent.original and (here is not None or intent.replacement is None)
 
     def can_go_on(self, folder: PartitionFolder, intent: ReplaceIntent) -> bool:
         """Whether an interrupted change has all that it needs to go on: what it made, or what it began with."""
@@ -101,16 +135,19 @@ class ReplaceFiles(Action[ReplaceFile, ReplaceIntent]):
         )
 
     def is_back(self, folder: PartitionFolder, intent: ReplaceIntent) -> bool:
-        """Whether the file is the original."""
-        return _is(folder.state(intent.name), intent.original)
+        """Whether the file is the original; of one that was not there, whether it is gone again."""
+        return folder.state(intent.name) == intent.original
 
     def check_undo(self, folder: PartitionFolder, intent: ReplaceIntent, state: str) -> None:
         """Checks that nobody wrote the file since.
 
+        Where the original is back, an undo was begun of which the journal has lost the record: it may go on.
+
         Raises:
             StalePlanError: somebody did.
         """
-        if state != "undoing" and not self.is_committed(folder, intent):
+        back = folder.state(intent.name) == intent.original
+        if state != "undoing" and not back and not self.is_committed(folder, intent):
             raise StalePlanError(f"{folder.at(intent.name)}: was written since the plan was applied")
 
     def undo(self, folder: PartitionFolder, intent: ReplaceIntent, order: Order) -> None:
@@ -161,6 +198,16 @@ class ReplaceFiles(Action[ReplaceFile, ReplaceIntent]):
         if here is None:
             return change.size_after < 0
         return here.size == change.size_after and digest_file(folder.at(change.name)) == change.digest_after
+
+
+def _others_are_kept(ground: Ground) -> bool:
+    """Files that go together are all kept before the first of them goes."""
+    others = (change for change in ground.partition.changes if isinstance(change, ReplaceFile))
+    return any(_is_kept(ground.folder, change.name) for change in others)
+
+
+def _is_kept(folder: PartitionFolder, name: str) -> bool:
+    return folder.state(folder.names.keep(name)) is not None
 
 
 def _raise(came: Came) -> None:

@@ -12,13 +12,18 @@ from krepair.journal.folder import PartitionFolder, Whereabouts
 from krepair.journal.freshness import check_fresh, check_staged
 from krepair.journal.record import ApplyIntent, FileState, Order
 from krepair.journal.steps import (
+    CLEANED,
+    EXTENSIONS,
+    SWAP,
     commit_steps,
     forget_steps,
     keep_steps,
+    litter_names,
     roll_back_steps,
     segment_file,
     undo_steps,
 )
+from krepair.journal.traces import digests_of, made_of, nobody, original_of
 from krepair.logdir.fingerprint import digest_batches, digest_content
 from krepair.plan.model import RewriteSegments
 
@@ -71,6 +76,59 @@ class RewriteGroups(Action[RewriteSegments, ApplyIntent]):
             parts=staged.parts,
             made=dict(staged.made),
         )
+
+    def from_disk(
+        self, ground: Ground, change: RewriteSegments, known: ApplyIntent | None
+    ) -> ApplyIntent | None:
+        """See ``Action``; what a broker or its cleaner has made of the new segment since counts as written since."""
+        folder, planned = ground.folder, ground.planned
+        names = [segment_file(source.base_offset, e) for source in change.sources for e in EXTENSIONS]
+        originals = tuple(
+            original_of(folder, planned[name])
+            for name in (*names, *change.removes_snapshots)
+            if name in planned
+        )
+
+        def is_log(path: str, found: FileState) -> bool:
+            return (found.size, found.mtime_ns) == (change.log_bytes, change.mtime_ns)
+
+        log, *indexes = (
+            made_of(folder, segment_file(change.base_offset, e), is_log if e == ".log" else _any, originals)
+            for e in EXTENSIONS
+        )
+        intent = ApplyIntent(
+            change_id=change.change_id,
+            base_offset=change.base_offset,
+            sources=tuple(source.base_offset for source in change.sources),
+            order=ground.order,
+            originals=originals,
+            snapshots=tuple(name for name in change.removes_snapshots if name in planned),
+            copied=(),
+            merged=(
+                log or nobody(segment_file(change.base_offset, ".log")),
+                *(index for index in indexes if index is not None),
+            ),
+            digests=digests_of(folder, originals, planned, {} if known is None else known.digests),
+            parts=() if known is None else known.parts,
+            made={} if known is None else dict(known.made),
+        )
+        out = folder.missing_logs(intent)
+        litter = [name for name in litter_names(intent) if folder.state(name) is not None]
+        if log is None and litter and out:
+            raise StalePlanError(f"{folder.at(litter[0])}: is neither an original nor the new one")
+        begun = log is not None and folder.whereabouts(intent) is not Whereabouts.STAGED
+        return intent if out or litter or begun else None
+
+    def is_done(self, folder: PartitionFolder, intent: ApplyIntent) -> bool:
+        """Whether the new segment, or what was written since, is there alone."""
+        if any(folder.state(name) is not None for name in litter_names(intent)):
+            return False
+        where = folder.whereabouts(intent)
+        if where is Whereabouts.GONE:
+            return bool(folder.missing_logs(intent))
+        indexes = (segment_file(intent.base_offset, e) for e in (".index", ".timeindex"))
+        whole = all(folder.state(name) is not None for name in indexes)
+        return where is Whereabouts.FINAL and whole and not is_group_back(folder, intent)
 
     def is_committed(self, folder: PartitionFolder, intent: ApplyIntent) -> bool:
         """Whether an apply of the group, in the order of its intent, has passed its commit."""
@@ -187,6 +245,10 @@ class RewriteGroups(Action[RewriteSegments, ApplyIntent]):
         return log is not None and (log.size, log.mtime_ns) == known and not any(others)
 
 
+def _any(path: str, found: FileState) -> bool:
+    return True
+
+
 def _check_originals(folder: PartitionFolder, intent: ApplyIntent) -> None:
     for original in intent.originals:
         if folder.state(original.name) != original:
@@ -201,6 +263,13 @@ def is_group_back(folder: PartitionFolder, group: ApplyIntent) -> bool:
     """
     where = folder.whereabouts(group)
     if where in {Whereabouts.SWAP, Whereabouts.CLEANED, Whereabouts.OUT}:
+        return True
+    leaving = (
+        (path, made)
+        for made in group.merged
+        for path in (made.name + SWAP, made.name + CLEANED, folder.names.out(made.name))
+    )
+    if any(folder.same(path, made) for path, made in leaving):
         return True
     logs = [state.name for state in group.originals if state.name.endswith(".log")]
     new = segment_file(group.base_offset, ".log") if where is Whereabouts.FINAL else ""

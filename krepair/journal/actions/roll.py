@@ -10,6 +10,7 @@ from krepair.errors import RefusedError, StalePlanError
 from krepair.journal.actions.action import Action, Found, Ground, KeptFile
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import FileState, Order, RollIntent
+from krepair.journal.traces import made_of, nobody
 from krepair.plan.model import RollSegment
 
 
@@ -32,6 +33,21 @@ class RollSegments(Action[RollSegment, RollIntent]):
                 raise RefusedError(f"{folder.at(folder.names.stage(name))}: an empty file was expected")
             states.append(staged)
         return RollIntent(change_id=change.change_id, files=tuple(states))
+
+    def from_disk(self, ground: Ground, change: RollSegment, known: RollIntent | None) -> RollIntent | None:
+        """See ``Action``; a file that has bytes was written since."""
+        folder = ground.folder
+        if not any(folder.state(path) for name in change.names for path in (name, folder.names.out(name))):
+            return None
+        files = [
+            made_of(folder, name, lambda path, found: found.size == 0) or nobody(name)
+            for name in change.names
+        ]
+        return RollIntent(change_id=change.change_id, files=tuple(files))
+
+    def is_done(self, folder: PartitionFolder, intent: RollIntent) -> bool:
+        """Whether every file has its name."""
+        return all(folder.state(state.name) is not None for state in intent.files)
 
     def is_committed(self, folder: PartitionFolder, intent: RollIntent) -> bool:
         """Whether the ``.log`` has its name, and is ours."""
@@ -71,14 +87,13 @@ class RollSegments(Action[RollSegment, RollIntent]):
         return folder.state(intent.files[-1].name) is None
 
     def check_undo(self, folder: PartitionFolder, intent: RollIntent, state: str) -> None:
-        """Checks that nobody wrote into the segment.
+        """Checks that nobody wrote into the segment; where it is gone, there is nothing to take out.
 
         Raises:
             StalePlanError: somebody did.
         """
         for known in intent.files:
-            found = folder.state(known.name)
-            if found not in (known, None) or (state == "committed" and found is None):
+            if folder.state(known.name) not in (known, None):
                 raise StalePlanError(f"{folder.at(known.name)}: was written since the plan was applied")
 
     def undo(self, folder: PartitionFolder, intent: RollIntent, order: Order) -> None:

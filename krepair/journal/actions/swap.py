@@ -30,12 +30,14 @@ from krepair.journal.steps import (
     SyncDir,
     Unlink,
     forget_steps,
+    litter_names,
     moved,
     put_back,
     segment_file,
     staged_extensions,
     take_out_originals,
 )
+from krepair.journal.traces import digests_of, holds, made_of, original_of
 from krepair.logdir.fingerprint import digest_content
 from krepair.plan.model import CompleteSwap, FileFingerprint
 
@@ -84,6 +86,49 @@ class CompleteSwaps(Action[CompleteSwap, SwapIntent]):
             digests={state.name: digest_content(folder.at(state.name)) for state in originals},
         )
         return SwapIntent(change_id=change.change_id, group=group)
+
+    def from_disk(self, ground: Ground, change: CompleteSwap, known: SwapIntent | None) -> SwapIntent | None:
+        """See ``Action``."""
+        folder, planned = ground.folder, ground.planned
+        name = segment_file(change.base_offset, ".log")
+        originals = tuple(original_of(folder, planned[one]) for one in change.goes if one in planned)
+        bad = {f"{base:020d}" for base in change.copied}
+        staged = (
+            made_of(folder, new.name, holds(folder, new.size, new.digest), originals) for new in change.makes
+        )
+        group = ApplyIntent(
+            change_id=change.change_id,
+            base_offset=change.base_offset,
+            sources=tuple(sorted({change.base_offset, *change.replaces})),
+            order=ground.order,
+            originals=originals,
+            snapshots=(),
+            copied=tuple(
+                one for one in change.goes if one.partition(".")[0] in bad and not one.endswith(SWAP)
+            ),
+            merged=(
+                replace(original_of(folder, planned[name + SWAP]), name=name),
+                *(state for state in staged if state is not None),
+            ),
+            digests=digests_of(folder, originals, planned, {} if known is None else known.group.digests),
+        )
+        intent = SwapIntent(change_id=change.change_id, group=group)
+        made = any(
+            folder.same(path, state) for state in group.merged[1:] for path in (state.name, state.name + SWAP)
+        )
+        return None if is_restored(folder, intent) and not made else intent
+
+    def is_done(self, folder: PartitionFolder, intent: SwapIntent) -> bool:
+        """Whether the segment, or what was written since, is there alone."""
+        group = intent.group
+        if any(folder.state(name) is not None for name in litter_names(group)):
+            return False
+        where = folder.whereabouts(group)
+        indexes = (segment_file(group.base_offset, e) for e in (".index", ".timeindex"))
+        whole = all(folder.state(name) is not None for name in indexes)
+        return where is Whereabouts.GONE or (
+            where is Whereabouts.FINAL and whole and not is_group_back(folder, group)
+        )
 
     def is_committed(self, folder: PartitionFolder, intent: SwapIntent) -> bool:
         """Whether the swap has become the segment; a broker that was started in between does the same."""

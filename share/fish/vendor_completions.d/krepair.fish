@@ -80,6 +80,7 @@ complete -c krepair -n '__fish_seen_subcommand_from verify' -l quiet -s q -d 'No
 complete -c krepair -n '__fish_seen_subcommand_from verify' -l help -d 'Show this message and exit.'
 complete -c krepair -n __fish_use_subcommand -a undo -d 'Put the kept originals back, byte for byte, with their modification times'
 complete -c krepair -n '__fish_seen_subcommand_from undo' -l plan-id -x -d 'With LOGDIR: the plan, by its id; left out, what is kept is listed.'
+complete -c krepair -n '__fish_seen_subcommand_from undo' -l rebuild-journal -d 'Where a journal is damaged: say what the files tell of each change, set the damaged journal aside, and write a new one. Nothing is undone yet.'
 complete -c krepair -n '__fish_seen_subcommand_from undo' -l engine -x -a 'auto spark inline' -d 'Where the work is done; auto picks by size.'
 complete -c krepair -n '__fish_seen_subcommand_from undo' -l master -x -d 'Spark master, as local[*] or spark://host:7077.'
 complete -c krepair -n '__fish_seen_subcommand_from undo' -l json -d 'One JSON document on standard output.'

@@ -1,0 +1,132 @@
+"""``krepair undo --rebuild-journal``: a way out where a journal is damaged, by what is on the disk.
+
+It says of every change where it is, and what may be done next. It touches nothing but journals; undo, apply and purge
+then go by the new ones.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from krepair.durable.disk import Disk
+from krepair.errors import KrepairError
+from krepair.journal.copies import Copies
+from krepair.journal.folder import PartitionFolder
+from krepair.journal.rebuild import Told, ToldChange, is_whole, tell, write_anew
+from krepair.logdir.lock import hold_lock
+from krepair.ops.apply import failed_partition
+from krepair.ops.kept import load_kept
+from krepair.ops.reports import ApplyReport, ChangeResult
+from krepair.ops.target import (
+    check_ground,
+    check_target,
+    copies_of,
+    disk_of,
+    journal_folder,
+    targets_of,
+    why_left_alone,
+)
+from krepair.options import Options
+from krepair.pipeline.progress import Progress, SilentProgress
+from krepair.plan.model import PartitionPlan, Plan
+
+_WORDS: Final[dict[Told, str]] = {
+    "original": "the originals are in their places; nothing has to be done",
+    "new": "the new files are in place, and the originals are kept; undo takes it back, purge keeps the new ones",
+    "half": "it is half done, and every original is in its place or kept; undo takes it back",
+    "freed": "the new files are in place, and apply has freed the originals; apply goes on from here, purge ends it",
+    "past": "what is in place now stays, it cannot be taken back; purge ends it",
+}
+
+
+def rebuild(
+    plan: Plan, options: Options, progress: Progress | None = None, *, disk: Disk | None = None
+) -> ApplyReport:
+    """Write the journals of a plan anew that are damaged, from what the files tell.
+
+    Args:
+        plan: as read from its file.
+        options: not used; it takes them as every verb does.
+        progress: told of partitions.
+        disk: what writes; a test may wrap it.
+
+    Raises:
+        LockedError: a broker is using the directory.
+        RefusedError: the review objects, or this user may not write.
+        StalePlanError: the plan is for another host or directory.
+    """
+    del options
+    check_target(plan)
+    progress = progress or SilentProgress()
+    targets = targets_of(plan)
+    results: list[ChangeResult] = []
+    with disk_of(plan, disk) as writes:
+        check_ground(plan, writes)
+        with hold_lock(plan.log_dir, writes) as lock:
+            copies = copies_of(plan, disk)
+            progress.start("undo", len(targets))
+            for target in targets:
+                lock.check()
+                results += _rebuild_one(plan, target, journal_folder(writes, plan, target), copies)
+                progress.advance(1)
+    progress.finish()
+    return ApplyReport(
+        verb="undo",
+        plan_id=plan.plan_id,
+        log_dir=plan.log_dir,
+        results=tuple(results),
+        next_command=_next_command(results),
+    )
+
+
+def rebuild_by_id(
+    log_dir: str,
+    plan_id: str,
+    options: Options,
+    progress: Progress | None = None,
+    *,
+    disk: Disk | None = None,
+) -> ApplyReport:
+    """The same by the copy of the plan that lies with what it keeps.
+
+    Raises:
+        NotALogDirError: it is no log directory.
+        StalePlanError: nothing is kept by a plan of this id; or what ``rebuild`` raises.
+        RefusedError: no copy can be used, or the review objects.
+        LockedError: a broker is using the directory.
+    """
+    return rebuild(load_kept(log_dir, plan_id), options, progress, disk=disk)
+
+
+def _rebuild_one(
+    plan: Plan, target: PartitionPlan, folder: PartitionFolder, copies: Copies | None
+) -> list[ChangeResult]:
+    try:
+        if why_left_alone(folder) or not folder.tree.is_folder(folder.private):
+            return [_nothing_to_do(target)]
+        told = tell(folder, target, plan.commit, copies)
+        if is_whole(folder, told):
+            return [_nothing_to_do(target)]
+        write_anew(folder, told)
+    except (KrepairError, OSError) as error:
+        return [failed_partition(target, error)]
+    return [_result(target, change) for change in told]
+
+
+def _nothing_to_do(target: PartitionPlan) -> ChangeResult:
+    return ChangeResult(change_id=target.folder, partition=target.folder, outcome="already")
+
+
+def _result(target: PartitionPlan, change: ToldChange) -> ChangeResult:
+    why = _WORDS[change.told] + (f" ({change.why})" if change.why else "")
+    return ChangeResult(change_id=change.change_id, partition=target.folder, outcome="rebuilt", why=why)
+
+
+def _next_command(results: list[ChangeResult]) -> str:
+    """The first thing that is safe to do: back, where that is possible."""
+    words = {result.why.partition(" (")[0] for result in results if result.outcome == "rebuilt"}
+    if not words and any(result.outcome == "failed" for result in results):
+        return ""
+    if words & {_WORDS["half"], _WORDS["new"], _WORDS["original"]} or not words:
+        return "krepair undo PLAN"
+    return "krepair apply PLAN" if _WORDS["freed"] in words else "krepair purge PLAN"

@@ -1,0 +1,274 @@
+"""Damaged journals: every bit, every length, lost, doubled and exchanged records; then every verb, and the way out.
+
+At several moments of a plan's life (applied, half applied, half undone, being purged) one journal is damaged, and a
+verb is run on it. What has to be true:
+
+- ``apply`` and ``undo`` end with 0 only on the tree that they promise; ``purge`` leaves each file as before or as
+  applied, and nothing of krepair's.
+- What is refused names a file, and touches no file of the partition but its own journal.
+- Nothing is lost: after the verb ``undo --rebuild-journal`` and ``undo`` give the original tree, unless a purge was at
+  work; after a purge that was refused, that of the partition whose journal is damaged.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from krepair.errors import ExitCode, KrepairError
+from krepair.journal.record import encode_record, header_of
+from krepair.ops.kept import kept_report
+from krepair.ops.rebuild import rebuild
+from krepair.ops.verify import verify_plan
+from tools.torture.disk_model import State
+from tools.torture.ground import public_tree, read_state
+from tools.torture.power_loss import Outcome, Site, by_partition, placed
+from tools.torture.scenes import SCENES, build
+from tools.torture.state import State as Done
+
+HALF = (0.15, 0.35, 0.5, 0.65, 0.8, 0.95)
+"""Where a killed verb ends, as a share of its calls."""
+
+MOMENTS: tuple[tuple[tuple[str, ...], float], ...] = (
+    (("apply",), 0.0),
+    *((("killed apply",), share) for share in HALF),
+    *((("apply", "killed undo"), share) for share in HALF),
+    (("apply", "killed purge"), 0.5),
+)
+"""What was run until a journal is damaged, and where it was killed."""
+
+VERBS = ("apply", "undo", "purge", "verify", "list", "rebuild")
+_KINDS = ("bit", "cut", "zeros", "lost", "doubled", "exchanged", "foreign", "gone")
+_REFUSALS = {int(code) for code in ExitCode} - {0, int(ExitCode.BUG)}
+MOST = 600
+"""Damages of each moment and scene, in a full run."""
+
+
+class Damage(NamedTuple):
+    """One way to damage a journal; its text is ``kind-number``."""
+
+    kind: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.kind}-{self.number}"
+
+    @classmethod
+    def parse(cls, text: str) -> Damage:
+        """From its text."""
+        kind, _, number = text.partition("-")
+        return cls(kind, int(number))
+
+
+def damages(data: bytes) -> Iterator[Damage]:
+    """Every damage of a journal."""
+    lines = data.count(b"\n")
+    for kind in _KINDS:
+        count = {"bit": len(data) * 8, "cut": len(data), "zeros": len(data), "foreign": 2, "gone": 1}
+        yield from (Damage(kind, number) for number in range(count.get(kind, lines)))
+
+
+def damaged(data: bytes, damage: Damage) -> bytes | None:
+    """The journal with a damage; None where the file is gone."""
+    lines, number = data.splitlines(keepends=True), damage.number
+    match damage.kind:
+        case "bit":
+            out = bytearray(data)
+            out[number // 8] ^= 1 << number % 8
+            return bytes(out)
+        case "cut":
+            return data[:number]
+        case "zeros":
+            return data[:number] + bytes(len(data) - number)
+        case "lost":
+            return b"".join(lines[:number] + lines[number + 1 :])
+        case "doubled":
+            return b"".join(lines[: number + 1] + lines[number:])
+        case "exchanged":
+            return b"".join(lines[:number] + lines[number : number + 2][::-1] + lines[number + 2 :])
+        case "foreign":
+            header = header_of("0" * 8, "t-0") if number else header_of("f" * 8, "another-0")
+            return b"".join([encode_record(header), *lines[1:]])
+        case _:
+            return None
+
+
+def run_any(site: Site, verb: str) -> Outcome:
+    """Run a verb of this programme, those that only look among them."""
+    if verb in {"apply", "undo", "purge"}:
+        return site.run(verb)
+    try:
+        if verb == "verify":
+            found = verify_plan(site.plan, site.scene.options)
+            return Outcome(int(found.exit_code), "; ".join(one.text for one in found.problems))
+        if verb == "list":
+            listed = kept_report(site.root, site.scene.options.now_ms)
+            return Outcome(0, "; ".join(one.why_not for one in listed.plans))
+        report = rebuild(site.plan, site.scene.options)
+    except KrepairError as error:
+        return Outcome(int(error.exit_code), error.message)
+    except Exception as error:
+        return Outcome(-1, f"{type(error).__name__}: {error}")
+    said = "; ".join(f"{one.change_id}: {one.outcome} {one.why}" for one in report.results)
+    return Outcome(int(report.exit_code), said)
+
+
+class Case(NamedTuple):
+    """Which damage of which journal at which moment, and the verb on it; its text joins them by colons."""
+
+    scene: str
+    seed: int
+    moment: int
+    journal: int
+    damage: str
+    verb: str
+
+    def __str__(self) -> str:
+        return ":".join(map(str, self))
+
+    @classmethod
+    def parse(cls, text: str) -> Case:
+        """From its text."""
+        scene, seed, moment, journal, damage, verb = text.split(":")
+        return cls(scene, int(seed), int(moment), int(journal), damage, verb)
+
+
+class Moment:
+    """One scene at one moment.
+
+    Args:
+        site: the scene.
+        number: of the moment.
+    """
+
+    def __init__(self, site: Site, number: int) -> None:
+        self.site = site
+        self.history, share = MOMENTS[number]
+        site.record(self.history, share)
+        self.state = read_state(site.watch)
+        self.journals = [path for path in sorted(self.state.files) if path.endswith("/journal")]
+
+    def data(self, journal: int) -> bytes:
+        """Bytes of a journal."""
+        return self.state.data[self.state.files[self.journals[journal]]]
+
+    def with_damage(self, journal: int, damage: Damage) -> State:
+        """The tree with a damaged journal."""
+        path = self.journals[journal]
+        data, files = damaged(self.data(journal), damage), dict(self.state.files)
+        if data is None:
+            del files[path]
+            return self.state._replace(files=files)
+        return self.state._replace(data=self.state.data | {files[path]: data})
+
+    def wrong(self, journal: int, damage: Damage, verb: str) -> str:
+        """What is wrong after a verb on a damaged journal, or empty."""
+        site, state = self.site, self.with_damage(journal, damage)
+        site.ground.put(state)
+        outcome = run_any(site, verb)
+        after = read_state(site.watch)
+        found, was = public_tree(after), public_tree(state)
+        said = f"{verb} ends with {outcome.code}: {outcome.said}"
+        if outcome.code not in _REFUSALS | {0}:
+            return said
+        if verb in {"verify", "list", "rebuild"} and found != was:
+            return f"{said}; it changed what a broker reads"
+        if outcome.code == 0 and not self._is_promised(verb, after, damage):
+            return f"{said}; but the tree is another one"
+        if outcome.code and verb != "verify" and "/" not in outcome.said:
+            return f"{said}; no file is named"
+        if (
+            "killed purge" in self.history
+            or "~" in site.scene.name
+            or (verb == "purge" and outcome.code == 0)
+        ):
+            return ""
+        return self._is_lost(said, verb, self.journals[journal])
+
+    def _is_promised(self, verb: str, after: State, damage: Damage) -> bool:
+        site, found = self.site, public_tree(after)
+        if verb == "apply":
+            return found == site.after
+        private = [path for path in after.files if "/krepair~" in path]
+        # A purge that was killed, and of which no record tells any more, has taken files that had no other name.
+        told = "killed purge" not in self.history or damage.kind not in {"cut", "zeros", "lost", "bit"}
+        if verb == "undo":
+            return not private and (found == site.before or not told)
+        if verb == "purge":
+            old, new = site.before, site.after
+            return not private and all(seen in (old.get(path), new.get(path)) for path, seen in found.items())
+        return True
+
+    def _is_lost(self, said: str, verb: str, journal: str) -> str:
+        rebuilt = run_any(self.site, "rebuild")
+        back = self.site.run("undo")
+        now, before = public_tree(read_state(self.site.watch)), self.site.before
+        if verb == "purge":
+            # The other partitions may be purged by now, and with the root goes the way back of what it trusts.
+            folder = journal.partition("/")[0]
+            lost = self.site.plan.root is None and (
+                by_partition(now).get(folder) != by_partition(before).get(folder)
+            )
+        else:
+            lost = back.code != 0 or now != before
+        if lost:
+            return (
+                f"{said}; after it rebuild ends with {rebuilt.code} ({rebuilt.said}), undo with {back.code} "
+                f"({back.said})"
+            )
+        return ""
+
+
+def try_moment(
+    site: Site, seed: int, number: int, most: int, verbs: Sequence[str] = VERBS
+) -> tuple[int, list[tuple[Case, str]]]:
+    """Try damages of the journals of one moment; gives how many cases that were, and what went wrong."""
+    moment = Moment(site, number)
+    chosen = [
+        (journal, damage)
+        for journal in range(len(moment.journals))
+        for damage in damages(moment.data(journal))
+    ]
+    rng = random.Random(f"{site.scene.name} {seed} {number}")
+    if len(chosen) > most:
+        # Most damages are bits: of every kind there are some.
+        rare = [one for one in chosen if one[1].kind not in {"bit", "cut", "zeros"}]
+        common = [one for one in chosen if one[1].kind in {"bit", "cut", "zeros"}]
+        rare = rng.sample(rare, min(len(rare), most // 2))
+        chosen = rare + rng.sample(common, min(len(common), most - len(rare)))
+    wrong = []
+    for place, (journal, damage) in enumerate(chosen):
+        verb = verbs[place % len(verbs)]
+        why = moment.wrong(journal, damage, verb)
+        if why:
+            wrong.append((Case(site.scene.name, seed, number, journal, str(damage), verb), why))
+    return len(chosen), wrong
+
+
+def run(seeds: range, workdir: Path, state: Done) -> None:
+    """Every moment of every scene; with ``state.samples`` so many damages of each."""
+    for seed in seeds:
+        for name in SCENES:
+            units = {f"{name}:{seed}:{number}": number for number in range(len(MOMENTS))}
+            left = {unit: number for unit, number in units.items() if not state.is_done(unit)}
+            if not left or state.time_is_up():
+                continue
+            with placed(build(name, seed), workdir) as site:
+                for unit, number in left.items():
+                    if state.time_is_up():
+                        break
+                    cases, wrong = try_moment(site, seed, number, state.most(MOST))
+                    for case, why in wrong:
+                        state.wrong(str(case), why)
+                    state.keep(unit, Counter({"damaged journals": cases}))
+
+
+def replay(text: str, workdir: Path) -> list[str]:
+    """Make one case again; gives what is wrong."""
+    case = Case.parse(text)
+    with placed(build(case.scene, case.seed), workdir) as site:
+        why = Moment(site, case.moment).wrong(case.journal, Damage.parse(case.damage), case.verb)
+    return [why] if why else []
