@@ -21,6 +21,7 @@ from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.lock import is_locked
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
+from krepair.ops.again import asked_of
 from krepair.ops.findings.kept import kept_text
 from krepair.ops.findings.trouble import mtimes_look_copied
 from krepair.ops.kept import kept_originals
@@ -170,6 +171,7 @@ def plan_of(ground: Ground, fixes: Sequence[Fix], proposals: Mapping[str, Propos
         dead_cleaner=[survey.partition.folder for survey in surveys if cleaner_stands_still(view, survey)],
         root=root,
         kept=[kept_text(view, one) for one in kept_originals(view, options.now_ms)],
+        asked=asked_of(options),
     )
 
 
