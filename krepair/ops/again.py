@@ -50,6 +50,35 @@ def options_of(plan: Plan) -> Options:
     )
 
 
+def second_plan_command(log_dir: str, options: Options, fix: str, only: tuple[str, int]) -> str:
+    """What to type for a plan of one fix and one partition, with the other options of a plan that was made before it.
+
+    The clock is the one of the day on which it is typed.
+
+    Args:
+        log_dir: path of the log directory.
+        options: of the plan that was made before it.
+        fix: word for ``--fix``.
+        only: the partition, as topic and number.
+    """
+    asked = asked_of(options)
+    narrowed = replace(
+        options,
+        fixes=(fix,),
+        topics=(),
+        partitions=(only,),
+        config=asked.config or None,
+        topic_config=asked.topic_config or None,
+        accepted_losses=(),
+        include_active=False,
+        roll=True,
+    )
+    # Defaults are left out of the words, and that default is markers alone.
+    words = narrowed.as_plan_words()
+    named = words if "--fix" in words else ("--fix", fix, *words)
+    return shlex.join(("krepair", "plan", log_dir, *named, "--out", "PLAN"))
+
+
 def plan_command(
     plan: Plan,
     *,

@@ -175,7 +175,7 @@ class _Reading:
             after = {one.folder: one for one in view.partitions}
             for folder, proposed in proposals.items():
                 survey = ground.surveys[folder]
-                found = partition_plan(survey, proposed)
+                found = partition_plan(ground, survey, proposed)
                 changed = why_changed(before[folder], after.get(folder), _snapshots_read(survey, found))
                 if not changed and not self._is_doubtful(folder, found):
                     self._take(ground, survey, found, before[folder])
