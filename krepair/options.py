@@ -96,11 +96,42 @@ class Options:
         words += [word for topic, number in self.partitions for word in ("--partition", f"{topic}-{number}")]
         return tuple(words)
 
+    def as_plan_words(self) -> tuple[str, ...]:
+        """All that decides what a plan is but the clock, as words of a command line; defaults are left out."""
+        words = [] if self.fixes == DEFAULT_FIXES else ["--fix", ",".join(self.fixes)]
+        flags = (
+            ("--include-active", self.include_active),
+            ("--no-roll", not self.roll),
+            ("--no-merge", not self.merge),
+        )
+        words += [flag for flag, is_given in flags if is_given]
+        words += [word for loss in self.accepted_losses for word in ("--accept-data-loss", loss)]
+        named = (
+            ("--delete-horizon", self.delete_horizon, _DEFAULT.delete_horizon),
+            ("--keep", self.keep, _DEFAULT.keep),
+            ("--assume-high-watermark", self.assume_high_watermark, ""),
+        )
+        words += [word for option, value, default in named if value != default for word in (option, value)]
+        return (*words, *self.as_words())
+
+    def as_place_words(self) -> tuple[str, ...]:
+        """Where the work is done, as words of a command line; defaults are left out."""
+        named = (
+            ("--scratch", self.scratch),
+            ("--engine", "" if self.engine is Engine.AUTO else self.engine.value),
+            ("--master", self.master),
+        )
+        words = [word for option, value in named if value for word in (option, value)]
+        return (*words, *(["--use-reserved"] if self.use_reserved else []))
+
     def wants(self, topic: str, partition: int) -> bool:
         """Whether ``--topic`` and ``--partition`` let this partition in."""
         if not self.topics and not self.partitions:
             return True
         return topic in self.topics or (topic, partition) in self.partitions
+
+
+_DEFAULT: Final = Options(now_ms=0)
 
 
 def parse_time_ms(text: str, option: str) -> int:

@@ -146,6 +146,4 @@ def _padding(suffix: str, file: IndexFile) -> IndexProblem:
 def real_bytes(raw: bytes, suffix: str) -> int:
     """Bytes of the entries that end with the last one that is not of zeros."""
     size = ENTRY_SIZES[suffix]
-    whole = raw[: len(raw) // size * size]
-    layout = offset_index if suffix == INDEX else time_index
-    return fixed_entries.padding_start(layout.view(whole)) * size
+    return fixed_entries.padding_start(raw, size) * size

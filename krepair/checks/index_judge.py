@@ -148,12 +148,11 @@ class IndexAudit:
             self._largest_before_last = self.largest
 
     def _largest_before(self, stamps: Int64s, at: Int64s) -> Int64s:
-        """The largest timestamp before each of these batches, which ascend; few of them, so not of every batch."""
-        places, which = np.unique(at, return_inverse=True)
-        edges = places if places[0] == 0 else np.concatenate(([0], places))
-        largest = np.maximum.accumulate(np.maximum.reduceat(stamps, edges))[:-1]
-        before = largest if places[0] else np.concatenate(([self.largest], largest))
-        found: Int64s = np.maximum(before, self.largest)[which]
+        """The largest timestamp before each of these batches."""
+        so_far = np.empty(len(stamps), np.int64)
+        so_far[0] = self.largest
+        np.maximum.accumulate(stamps[:-1], out=so_far[1:])
+        found: Int64s = np.maximum(so_far[at], self.largest)
         return found
 
     def _judge_times(self, first: int, mine: Int64s, before: Int64s) -> None:

@@ -45,15 +45,17 @@ def carry_out(
     """
     from krepair.cli.views.reports import apply_view
     from krepair.ops import show
+    from krepair.ops.again import options_of
     from krepair.ops.approved import check_digest
 
     plan = show.load(path)
     if expect:
         check_digest(plan, expect, path)
+    typed = options_of(plan)
     with MetricsOf(metrics, "apply", (plan.log_dir,)) as measured:
-        with ProgressOf(quiet=quiet) as progress, exact_errors(plan=path, log_dir=plan.log_dir):
+        with ProgressOf(quiet=quiet) as progress, exact_errors(plan=path, log_dir=plan.log_dir, typed=typed):
             report = _with_others(run(plan, options, progress))
-        report = replace(exact(report, plan=path, log_dir=plan.log_dir), digest=plan.digest)
+        report = replace(exact(report, plan=path, log_dir=plan.log_dir, typed=typed), digest=plan.digest)
         measured.report = report
         finish(report.verb, report, report.exit_code, lambda: apply_view(report), as_json=json, quiet=quiet)
 

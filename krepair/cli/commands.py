@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
@@ -21,7 +22,9 @@ _PLAN: Final = re.compile(r"(?<!--out )\bPLAN\b")
 _LOG_DIR: Final = re.compile(r"\bLOGDIR\b")
 
 
-_TAKES_OPTIONS: Final = ("krepair check ", "krepair plan ")
+_CHECK: Final = "krepair check "
+_PLAN_AGAIN: Final = "krepair plan "
+_NAMES: Final = frozenset({"--topic", "--partition"})
 
 
 def filled(command: str, *, plan: str = "", log_dir: str = "", typed: Options | None = None) -> str:
@@ -30,19 +33,28 @@ def filled(command: str, *, plan: str = "", log_dir: str = "", typed: Options | 
         command = _PLAN.sub(lambda _: shlex.quote(plan), command)
     if log_dir:
         command = _LOG_DIR.sub(lambda _: shlex.quote(log_dir), command)
-    if typed is None or not command.startswith(_TAKES_OPTIONS):
+    if typed is None or not command.startswith((_CHECK, _PLAN_AGAIN)):
         return command
-    return _with_options(command, typed.as_words())
+    is_plan = command.startswith(_PLAN_AGAIN)
+    return _with_options(command, typed.as_plan_words() if is_plan else typed.as_words())
 
 
 def _with_options(command: str, words: tuple[str, ...]) -> str:
     """The options that a command does not have yet, before its ``--out``."""
     present = set(command.split())
-    more = shlex.join(
-        word for pair in zip(words[::2], words[1::2], strict=True) if pair[0] not in present for word in pair
-    )
+    # What names partitions belongs together: with one name more, the command would be about more partitions.
+    if present & _NAMES:
+        present |= _NAMES
+    more = shlex.join(word for option in _options(words) if option[0] not in present for word in option)
     head, out, tail = command.partition(" --out ")
     return f"{head} {more}{out}{tail}" if more else command
+
+
+def _options(words: tuple[str, ...]) -> Iterator[list[str]]:
+    """Each option with its value, if it takes one."""
+    starts = [index for index, word in enumerate(words) if word.startswith("--")]
+    for start, end in pairwise([*starts, len(words)]):
+        yield list(words[start:end])
 
 
 def exact(report: Report, *, plan: str = "", log_dir: str = "", typed: Options | None = None) -> Report:

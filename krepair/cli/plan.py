@@ -146,7 +146,7 @@ def plan(
             "plan",
             made,
             _exit_code_of(made),
-            lambda: fit.planned_view(made, out or "PLAN", use_reserved=use_reserved),
+            lambda: fit.planned_view(made, out or "PLAN", options),
             as_json=json,
             quiet=quiet,
         )
@@ -190,12 +190,12 @@ def _plan_from(
 ) -> NoReturn:
     """The real plan of a preview."""
     from krepair.ops import show
-    from krepair.ops.preview import options_of
+    from krepair.ops.preview import options_from
 
     typed = shared.common_options(broker_version=broker_version, engine=engine, master=master)
     with exact_errors(plan=preview_path):
         preview = show.load(preview_path)
-        options = options_of(preview, typed)
+        options = options_from(preview, typed)
     log_dir = preview.log_dir
     with MetricsOf(metrics, "plan", [log_dir]) as run, exact_errors(log_dir=log_dir, typed=options):
         if out is not None:
@@ -213,7 +213,7 @@ def _plan_from(
             "plan",
             planned,
             _exit_code_of(made),
-            lambda: from_view(planned.diff, fit.planned_view(made, out or "PLAN"), preview_path),
+            lambda: from_view(planned.diff, fit.planned_view(made, out or "PLAN", options), preview_path),
             as_json=json,
             quiet=quiet,
         )

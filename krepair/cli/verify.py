@@ -58,14 +58,19 @@ def verify(
 
     plan = None if os.path.isdir(target) else show.load(target)
     from krepair.ops import verify as ops
+    from krepair.ops.again import options_of
 
+    typed = options if plan is None else options_of(plan)
     log_dir = target if plan is None else plan.log_dir
     plan_path = "" if plan is None else target
     with MetricsOf(metrics, "verify", (log_dir,)) as run:
-        with ProgressOf(quiet=quiet) as progress, exact_errors(plan=plan_path, log_dir=log_dir):
+        with (
+            ProgressOf(quiet=quiet) as progress,
+            exact_errors(plan=plan_path, log_dir=log_dir, typed=typed),
+        ):
             if plan is None:
                 report = ops.verify_log_dir(target, options, progress)
             else:
                 report = ops.verify_plan(plan, options, progress)
-        run.report = report = exact(report, plan=plan_path, log_dir=log_dir)
+        run.report = report = exact(report, plan=plan_path, log_dir=log_dir, typed=typed)
         finish("verify", report, report.exit_code, lambda: verify_view(report), as_json=json, quiet=quiet)

@@ -23,19 +23,25 @@ def torn_damage(buf: Bytes, entry_size: int) -> list[Damage]:
     return [Damage(len(buf) - torn, torn, f"a multiple of {entry_size} bytes", f"{len(buf)} bytes")]
 
 
-def padding_start(entries: npt.NDArray[Any]) -> int:
-    """Index of the first of the all-zero entries that end the file; the entry count if there are none."""
-    raw = np.frombuffer(entries.tobytes() if not entries.flags.c_contiguous else entries, np.uint8)
-    size = entries.dtype.itemsize
-    end = raw.size
-    window = size << 12
+def padding_start(buf: Bytes, entry_size: int) -> int:
+    """Index of the first of the all-zero entries that end a file; the count of its whole entries if there are none."""
+    end = len(buf) // entry_size * entry_size
+    # A piece at a time: a file of zeros may be long. Most files end with an entry, and then the first piece tells.
+    window = entry_size
     while end > 0:
         start = max(0, end - window)
-        used = np.flatnonzero(raw[start:end])
-        if used.size:
-            return (start + int(used[-1])) // size + 1
-        end = start
+        used = len(bytes(buf[start:end]).rstrip(b"\0"))
+        if used:
+            return (start + used - 1) // entry_size + 1
+        end, window = start, entry_size << 12
     return 0
+
+
+def are_ascending(*columns: npt.NDArray[np.int64]) -> bool:
+    """Whether each column begins with 0 or more, and each of its values is above the one before it."""
+    return all(
+        len(values) == 0 or (values[0] >= 0 and bool((values[1:] > values[:-1]).all())) for values in columns
+    )
 
 
 def descent_damage(entries: npt.NDArray[Any], name: str, entry_size: int, *, strict: bool) -> list[Damage]:

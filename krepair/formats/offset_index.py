@@ -12,7 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from krepair.formats.damage import Bytes, Damage
-from krepair.formats.fixed_entries import descent_damage, first_true, padding_start, torn_damage
+from krepair.formats.fixed_entries import (
+    are_ascending,
+    descent_damage,
+    first_true,
+    padding_start,
+    torn_damage,
+)
 from krepair.formats.layout import Field, Layout
 
 ENTRY = Layout(
@@ -45,7 +51,7 @@ def damage(buf: Bytes) -> list[Damage]:
         return []
     found = torn_damage(buf, ENTRY_SIZE)
     entries = view(buf)
-    used = padding_start(entries)
+    used = padding_start(buf, ENTRY_SIZE)
     if used < len(entries):
         found.append(
             Damage(
@@ -56,6 +62,9 @@ def damage(buf: Bytes) -> list[Damage]:
             )
         )
     entries = entries[:used]
+    # Most files are right, and this is asked of each file of a directory.
+    if are_ascending(*(entries[name].astype(np.int64) for name in ENTRY.names)):
+        return found
     for name in ENTRY.names:
         negative = first_true(entries[name].astype(np.int64) < 0)
         if negative >= 0:
@@ -68,7 +77,7 @@ def damage(buf: Bytes) -> list[Damage]:
 def decode(buf: Bytes) -> tuple[OffsetEntry, ...]:
     """The entries up to any zero padding; trustworthy only if ``damage`` is empty."""
     entries = view(buf)
-    return tuple(OffsetEntry(*entry) for entry in entries[: padding_start(entries)].tolist())
+    return tuple(OffsetEntry(*entry) for entry in entries[: padding_start(buf, ENTRY_SIZE)].tolist())
 
 
 def encode(entries: Iterable[OffsetEntry]) -> bytes:

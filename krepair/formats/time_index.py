@@ -12,7 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from krepair.formats.damage import Bytes, Damage
-from krepair.formats.fixed_entries import descent_damage, first_true, padding_start, torn_damage
+from krepair.formats.fixed_entries import (
+    are_ascending,
+    descent_damage,
+    first_true,
+    padding_start,
+    torn_damage,
+)
 from krepair.formats.layout import Field, Layout
 
 ENTRY = Layout(
@@ -35,13 +41,13 @@ def view(buf: Bytes) -> npt.NDArray[Any]:
     return ENTRY.view(buf)
 
 
-def used_entries(entries: npt.NDArray[Any]) -> int:
+def used_entries(buf: Bytes) -> int:
     """How many entries come before the zero padding.
 
     A lone entry of zeros is real: timestamp 0 at the base offset.
     """
-    used = padding_start(entries)
-    return 1 if used == 0 and len(entries) == 1 else used
+    used = padding_start(buf, ENTRY_SIZE)
+    return 1 if used == 0 and len(buf) // ENTRY_SIZE == 1 else used
 
 
 def damage(buf: Bytes) -> list[Damage]:
@@ -50,7 +56,7 @@ def damage(buf: Bytes) -> list[Damage]:
         return []
     found = torn_damage(buf, ENTRY_SIZE)
     entries = view(buf)
-    used = used_entries(entries)
+    used = used_entries(buf)
     if used < len(entries):
         found.append(
             Damage(
@@ -61,6 +67,9 @@ def damage(buf: Bytes) -> list[Damage]:
             )
         )
     entries = entries[:used]
+    # Most files are right, and this is asked of each file of a directory.
+    if are_ascending(*(entries[name].astype(np.int64) for name in ENTRY.names)):
+        return found
     for name in ENTRY.names:
         negative = first_true(entries[name].astype(np.int64) < 0)
         if negative >= 0:
@@ -74,7 +83,7 @@ def damage(buf: Bytes) -> list[Damage]:
 def decode(buf: Bytes) -> tuple[TimeEntry, ...]:
     """The entries up to any zero padding; trustworthy only if ``damage`` is empty."""
     entries = view(buf)
-    return tuple(TimeEntry(*entry) for entry in entries[: used_entries(entries)].tolist())
+    return tuple(TimeEntry(*entry) for entry in entries[: used_entries(buf)].tolist())
 
 
 def encode(entries: Iterable[TimeEntry]) -> bytes:

@@ -16,10 +16,11 @@ from msgspec.structs import replace
 from krepair.errors import KrepairError
 from krepair.logdir.space import Space, read_reserve, read_space
 from krepair.logdir.view import read_log_dir
+from krepair.ops.again import plan_command
 from krepair.ops.kept import by_id_command, kept_originals
 from krepair.ops.show import show_view
 from krepair.ops.target import is_root, targets_of
-from krepair.options import DEFAULT_FIXES
+from krepair.options import Options
 from krepair.plan.actions.table import action_of
 from krepair.plan.facts import sizes_by_name
 from krepair.plan.figures import in_apply_order, on_top_of_all, plan_copy_bytes, with_figures
@@ -140,21 +141,24 @@ def way_out(plan: Plan, targets: Sequence[PartitionPlan], space: Space) -> str:
     return f"not even one group of it fits: {more}{safe}"
 
 
-def next_command(plan: Plan, targets: Sequence[PartitionPlan], space: Space) -> str:
-    """What to type next where a plan does not fit."""
+def next_command(
+    plan: Plan, targets: Sequence[PartitionPlan], space: Space, at: Options | None = None
+) -> str:
+    """What to type next where a plan does not fit.
+
+    Args:
+        plan: the plan.
+        targets: what is left to do.
+        space: what is free.
+        at: where the work is done, see ``krepair.ops.again.plan_command``.
+    """
     freeing = _if_freed(plan, targets)
-    words = ["krepair", "plan", shlex.quote(plan.log_dir)]
-    if plan.policy.fixes != DEFAULT_FIXES:
-        words += ["--fix", ",".join(plan.policy.fixes)]
-    keep = plan.policy.keep
-    if freeing or keep != INPLACE:
-        words += ["--keep", UNTIL_VERIFIED if freeing else shlex.quote(keep)]
+    keep = UNTIL_VERIFIED if freeing else None
     if freeing and need_of_all(plan, freeing).fits(space):
-        return " ".join([*words, "--out", "PLAN"])
+        return plan_command(plan, keep=keep, at=at)
     able = [target for target in _fit_alone(plan, freeing or targets, space) if target.topic]
     if able and len(targets) > 1:
-        name = shlex.quote(f"{able[0].topic}-{able[0].partition}")
-        return " ".join([*words, "--partition", name, "--out", "PLAN"])
+        return plan_command(plan, keep=keep, only=(able[0].topic, able[0].partition), at=at)
     return f"krepair purge {shlex.quote(plan.log_dir)}"
 
 
@@ -239,32 +243,34 @@ def why_reserve_does_not_do(plan: Plan, targets: Sequence[PartitionPlan], start_
     )
 
 
-def planned_view(plan: Plan, path: str, *, use_reserved: bool = False) -> View:
+def planned_view(plan: Plan, path: str, options: Options | None = None) -> View:
     """The page of a plan that was made just now: with what is free on its disk. First where it does not fit.
 
     Args:
         plan: the plan.
         path: of its file.
-        use_reserved: whether what only root may take counts as free.
+        options: as typed; ``use_reserved`` counts, and where the work is done.
 
     Raises:
-        RefusedError: ``use_reserved``, and it is not known what is reserved.
+        RefusedError: ``--use-reserved``, and it is not known what is reserved.
     """
     page, targets = show_view(plan, path), targets_of(plan)
     if not targets:
         return page
     try:
-        space = read_space(plan.log_dir, use_reserved=use_reserved)
+        space = read_space(plan.log_dir, use_reserved=options is not None and options.use_reserved)
     except OSError:
         return page  # the plan is made; what cannot be looked at, apply says
-    observed = fit_section(plan, targets, space)
+    observed = fit_section(plan, targets, space, options)
     fits = need_of_all(plan, targets).fits(space) and not copies_shortage(plan, targets)
     sections = (*page.sections, observed) if fits else (observed, *page.sections)
     return View(title=page.title, sections=sections)
 
 
-def fit_section(plan: Plan, targets: Sequence[PartitionPlan], space: Space) -> Section:
-    """The observation as a section of a page."""
+def fit_section(
+    plan: Plan, targets: Sequence[PartitionPlan], space: Space, options: Options | None = None
+) -> Section:
+    """The observation as a section of a page; see ``planned_view``."""
     need = need_of_all(plan, targets)
     inodes = "" if space.free_inodes < 0 else f", and room for {space.free_inodes:,} files"
     needed = f"{need.bytes:,} bytes ({bytes_text(need.bytes)}), {need.files:,} files"
@@ -283,5 +289,5 @@ def fit_section(plan: Plan, targets: Sequence[PartitionPlan], space: Space) -> S
     return Section(
         title="It does NOT fit on the disk: apply will refuse it",
         lines=tuple(lines),
-        commands=(next_command(plan, targets, space),),
+        commands=(next_command(plan, targets, space, options),),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -21,6 +21,7 @@ from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.lock import is_locked
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
+from krepair.ops.again import asked_of, second_plan_command
 from krepair.ops.findings.kept import kept_text
 from krepair.ops.findings.trouble import mtimes_look_copied
 from krepair.ops.kept import kept_originals
@@ -152,7 +153,7 @@ def plan_of(ground: Ground, fixes: Sequence[Fix], proposals: Mapping[str, Propos
     view, options = ground.view, ground.options
     surveys = [ground.surveys[folder] for folder in proposals]
     partitions = [
-        partition_plan(ground.surveys[folder], proposals[folder])
+        partition_plan(ground, ground.surveys[folder], proposals[folder])
         for folder in ground.surveys
         if folder in proposals
     ]
@@ -170,6 +171,7 @@ def plan_of(ground: Ground, fixes: Sequence[Fix], proposals: Mapping[str, Propos
         dead_cleaner=[survey.partition.folder for survey in surveys if cleaner_stands_still(view, survey)],
         root=root,
         kept=[kept_text(view, one) for one in kept_originals(view, options.now_ms)],
+        asked=asked_of(options),
     )
 
 
@@ -258,7 +260,7 @@ def policy_of(surveys: Sequence[Survey], settings: Settings, options: Options) -
 # -- one partition
 
 
-def partition_plan(survey: Survey, proposals: Proposals) -> PartitionPlan:
+def partition_plan(ground: Ground, survey: Survey, proposals: Proposals) -> PartitionPlan:
     """One partition's part of the plan; figures that follow from others are filled in by the builder."""
     partition = survey.partition
     in_order = [proposals[fix.name] for fix in COMMIT_ORDER if fix.name in proposals]
@@ -284,10 +286,31 @@ def partition_plan(survey: Survey, proposals: Proposals) -> PartitionPlan:
     # A recovery point may rise without any change in the folder: such a partition is not left alone.
     raised = any(proposal.log_end > 0 for proposal in in_order)
     told = lefts[0] if lefts and not changes and not raised else None
-    left_notes = [one.left_note for one in in_order if one.left_note and one.left is not told]
+    left_notes = [
+        note
+        for name, proposal in proposals.items()
+        if proposal.left != told
+        for note in _left_notes(ground, survey, proposals, name)
+    ]
     notes = [note for proposal in in_order for note in proposal.notes]
     plan = replace(plan, notes=(*_private_notes(partition), *left_notes, *notes))
     return plan if told is None else _left_alone(plan, told)
+
+
+def _left_notes(ground: Ground, survey: Survey, proposals: Proposals, name: str) -> Iterator[str]:
+    """What a fix leaves alone in a partition that this plan changes, and how it may get its turn."""
+    left, note = proposals[name].left, proposals[name].left_note
+    if left is None or not note:
+        return
+    yield note
+    # Of damage that another fix mends here, this one knows nothing: it has decided on the files as they are.
+    if left.damaged and any(one.changes for other, one in proposals.items() if other != name):
+        word = next(word for word in ground.options.fixes if word.partition("=")[0] == name)
+        partition = survey.partition
+        command = second_plan_command(
+            ground.view.path, ground.options, word, (partition.topic, partition.number)
+        )
+        yield f"after this plan is applied, make a second one for {name}: {command}"
 
 
 def _left_alone(plan: PartitionPlan, left: LeftAlone) -> PartitionPlan:

@@ -7,7 +7,7 @@ only if it was met twice.
 
 from __future__ import annotations
 
-import os
+import dataclasses
 import shlex
 import socket
 import time
@@ -30,6 +30,7 @@ from krepair.logdir.reading import status_of, why
 from krepair.logdir.steady import deleted_files, why_changed, without_deleted
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
+from krepair.ops.again import asked_of, options_of
 from krepair.ops.findings.trouble import mtimes_look_copied
 from krepair.ops.plan import (
     Proposals,
@@ -110,7 +111,8 @@ def make_preview(log_dir: str, options: Options, progress: Progress | None = Non
         _NOT_KNOWN,
         copied_mtimes=reading.copied_mtimes,
         dead_cleaner=reading.dead_cleaner,
-        preview=_recorded(options),
+        asked=asked_of(options),
+        preview=Preview(unknown=UNKNOWN),
     )
 
 
@@ -173,7 +175,7 @@ class _Reading:
             after = {one.folder: one for one in view.partitions}
             for folder, proposed in proposals.items():
                 survey = ground.surveys[folder]
-                found = partition_plan(survey, proposed)
+                found = partition_plan(ground, survey, proposed)
                 changed = why_changed(before[folder], after.get(folder), _snapshots_read(survey, found))
                 if not changed and not self._is_doubtful(folder, found):
                     self._take(ground, survey, found, before[folder])
@@ -240,22 +242,10 @@ def _snapshots_read(survey: Survey, found: PartitionPlan) -> set[str]:
     return {*below[-1:], *names_removed(found.changes)}
 
 
-def _recorded(options: Options) -> Preview:
-    """What was typed and is nowhere else in a plan."""
-    return Preview(
-        topics=options.topics,
-        partitions=options.partitions,
-        config=os.path.abspath(options.config) if options.config else "",
-        topic_config=os.path.abspath(options.topic_config) if options.topic_config else "",
-        settings=options.settings,
-        unknown=UNKNOWN,
-    )
-
-
 # -- the real plan
 
 
-def options_of(preview: Plan, typed: Options) -> Options:
+def options_from(preview: Plan, typed: Options) -> Options:
     """The options and the clock that a preview was made with.
 
     Args:
@@ -270,23 +260,12 @@ def options_of(preview: Plan, typed: Options) -> Options:
             f"plan {preview.plan_id} is no preview: --from takes what krepair plan --preview wrote",
             next_command="krepair show PLAN",
         )
-    policy, chosen = preview.policy, preview.preview
-    return Options(
-        config=chosen.config or None,
-        topic_config=chosen.topic_config or None,
-        settings=chosen.settings,
-        now_ms=policy.now_ms,
-        delete_horizon=policy.horizon,
-        broker_version=typed.broker_version or policy.broker_version,
-        topics=chosen.topics,
-        partitions=chosen.partitions,
-        fixes=policy.fixes,
-        keep=policy.keep,
-        merge=policy.merge,
-        assume_high_watermark=policy.assume_high_watermark,
+    made_with = options_of(preview)
+    return dataclasses.replace(
+        made_with,
+        broker_version=typed.broker_version or made_with.broker_version,
         engine=typed.engine,
         master=typed.master,
-        accepted_losses=policy.accepted_losses,
     )
 
 
@@ -295,7 +274,7 @@ def plan_from(preview: Plan, options: Options, progress: Progress | None = None)
 
     Args:
         preview: as read from its file.
-        options: see ``options_of``.
+        options: see ``options_from``.
         progress: told of bytes.
 
     Raises:

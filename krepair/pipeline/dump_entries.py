@@ -149,7 +149,7 @@ class EntryDump:
                 yield Damage(position, whole - position, f"a file of {size} bytes", "its end")
                 return
             entries = layout.view(data)
-            used = padding_start(entries)
+            used = padding_start(data, layout.size)
             if used == 0 and position == 0 and count == 1 and pads:
                 used = 1  # a lone entry of zeros is real: timestamp 0 at the base offset
             if used and zeros >= 0:

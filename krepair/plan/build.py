@@ -17,6 +17,7 @@ from krepair.plan.facts import setting
 from krepair.plan.figures import expected_seconds, plan_peak_bytes, risks_of, with_figures
 from krepair.plan.keep import INPLACE, UNTIL_VERIFIED, with_undo
 from krepair.plan.model import (
+    Asked,
     Commit,
     PartitionPlan,
     Plan,
@@ -59,6 +60,7 @@ def build_plan(
     dead_cleaner: Sequence[str] = (),
     root: RootPlan | None = None,
     kept: Sequence[str] = (),
+    asked: Asked | None = None,
     preview: Preview | None = None,
 ) -> Plan:
     """Build and seal a plan.
@@ -75,6 +77,7 @@ def build_plan(
         dead_cleaner: folders whose cleaner stands still (KR104).
         root: changes of checkpoint files in the root, if any.
         kept: for each earlier plan whose originals are still kept: one or two sentences about it.
+        asked: what was typed, as far as it is not in the policy.
         preview: of a plan that is made beside a running broker.
     """
     figured = [with_figures(with_undo(policy.keep, partition)) for partition in partitions]
@@ -101,6 +104,7 @@ def build_plan(
             *_risks_of_root(figured, root),
             *_risks(policy, figured, copied_mtimes, dead_cleaner, with_root=root is not None),
         ),
+        asked=UNSET if asked is None else asked,
         preview=UNSET if preview is None else preview,
     )
     encodable = _encodable(plan)

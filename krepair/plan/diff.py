@@ -24,6 +24,22 @@ _NOT_IN_A_PREVIEW: Final = frozenset({"commit"})
 """Fields of a plan that nobody can know beside a running broker."""
 _FIGURES: Final = frozenset({"freed_at_apply", "freed_at_purge", "peak_extra_bytes"})
 """What a change costs is no decision: it may be counted in another way while the same bytes go."""
+_SEEN_OR_SAID: Final = frozenset(
+    {
+        *(
+            "files",
+            "high_watermark",
+            "log_start_offset",
+            "log_end_offset",
+            "log_bytes_before",
+            "log_bytes_after",
+            "span",
+        ),
+        *("horizons", "notes", "why", "next_command"),
+    }
+)
+"""What was seen of a partition, and what is said of it: apply does the same whatever it is."""
+_DECIDED: Final = frozenset({"status", "code", "kept_last", "keeper"})
 _NAMED_BY: Final = ("name", "reason", "code", "key")
 
 
@@ -64,6 +80,8 @@ class PartitionDiff(Struct, frozen=True, kw_only=True):
         folder: its name; ``.`` for the files in the root.
         where: in which of the plans it is.
         decisions_same: whether both plans have it and make the same changes, with the same decisions.
+        only_seen: whether, besides, all figures are the same: then only notes differ, or what was seen of the partition
+            (sizes and times of files, offsets).
         differences: all but those of its changes.
         changes: those that are not the same, by id.
     """
@@ -71,6 +89,7 @@ class PartitionDiff(Struct, frozen=True, kw_only=True):
     folder: str
     where: PlaceOf
     decisions_same: bool = False
+    only_seen: bool = False
     differences: tuple[Difference, ...] = ()
     changes: tuple[ChangeDiff, ...] = ()
 
@@ -86,6 +105,7 @@ class PlanDiff(Struct, frozen=True, kw_only=True):
         partitions: those that are not the same, by folder.
         same_partitions: how many are the same in everything.
         same_decisions: how many are not, but decide the same.
+        only_seen: how many of these have the same figures, too; see ``PartitionDiff``.
         previews: which of the plans were made beside a running broker: their order of commit was not known, and is
             not compared.
     """
@@ -97,6 +117,7 @@ class PlanDiff(Struct, frozen=True, kw_only=True):
     partitions: tuple[PartitionDiff, ...] = ()
     same_partitions: int = 0
     same_decisions: int = 0
+    only_seen: int = 0
     previews: tuple[Literal["first", "second"], ...] = ()
 
     @property
@@ -134,6 +155,7 @@ def diff_plans(first: Plan, second: Plan) -> PlanDiff:
         partitions=tuple(found),
         same_partitions=len(folders) - len(found),
         same_decisions=sum(one.decisions_same for one in found),
+        only_seen=sum(one.only_seen for one in found),
         previews=tuple(previews),
     )
 
@@ -171,15 +193,21 @@ def _partition(
     before, after = msgspec.to_builtins(first), msgspec.to_builtins(second)
     changes = tuple(_changes(before.pop("changes"), after.pop("changes")))
     differences = tuple(_differences(before, after))
-    decided = {"status", "code", "kept_last", "keeper"}
+    same = all(change.decisions_same for change in changes) and not any(
+        one.what in _DECIDED for one in differences
+    )
     return PartitionDiff(
         folder=folder,
         where="both",
-        decisions_same=all(change.decisions_same for change in changes)
-        and not any(one.what in decided for one in differences),
+        decisions_same=same,
+        only_seen=same and not changes and all(_is_seen_or_said(one) for one in differences),
         differences=differences,
         changes=changes,
     )
+
+
+def _is_seen_or_said(one: Difference) -> bool:
+    return one.what.partition(".")[0] in _SEEN_OR_SAID
 
 
 def _changes(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]) -> Iterator[ChangeDiff]:

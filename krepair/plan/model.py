@@ -534,10 +534,8 @@ class Commit(Struct, frozen=True, kw_only=True):
     looked_at: str | UnsetType = UNSET
 
 
-class Preview(Struct, frozen=True, kw_only=True):
-    """What a plan has that was made beside a running broker: ``apply`` refuses it, ``plan --from`` makes the real one.
-
-    Everything else that was typed is in the policy.
+class Asked(Struct, frozen=True, kw_only=True):
+    """What was typed to make a plan and is not in its policy. Both together are enough to make the plan again.
 
     Attributes:
         topics: as given by ``--topic``.
@@ -545,14 +543,26 @@ class Preview(Struct, frozen=True, kw_only=True):
         config: absolute path as given by ``--config``, or empty.
         topic_config: absolute path as given by ``--topic-config``, or empty.
         settings: (key, value) as given by ``--set``.
+        include_active: whether ``--include-active`` was given.
+        no_roll: whether ``--no-roll`` was given.
+    """
+
+    topics: tuple[str, ...] = ()
+    partitions: tuple[tuple[str, int], ...] = ()
+    config: str = ""
+    topic_config: str = ""
+    settings: tuple[tuple[str, str], ...] = ()
+    include_active: bool = False
+    no_roll: bool = False
+
+
+class Preview(Struct, frozen=True, kw_only=True):
+    """What a plan has that was made beside a running broker: ``apply`` refuses it, ``plan --from`` makes the real one.
+
+    Attributes:
         unknown: what could not be known beside a running broker, one sentence each (reader only).
     """
 
-    topics: tuple[str, ...]
-    partitions: tuple[tuple[str, int], ...]
-    config: str
-    topic_config: str
-    settings: tuple[tuple[str, str], ...]
     unknown: tuple[str, ...]
 
 
@@ -579,6 +589,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         uncleanable_partitions: partitions left alone for damage (KIP-346).
         uncleanable_bytes: their bytes.
         risks: for the reviewer.
+        asked: what was typed; a plan of an earlier krepair has no such field.
         preview: of a plan that was made beside a running broker; any other plan has no such field.
         digest: 64 hex digits over the canonical bytes of the plan with ``digest`` and ``plan_id`` empty.
     """
@@ -602,5 +613,6 @@ class Plan(Struct, frozen=True, kw_only=True):
     uncleanable_partitions: int = 0
     uncleanable_bytes: int = 0
     risks: tuple[Risk, ...] = ()
+    asked: Asked | UnsetType = UNSET
     preview: Preview | UnsetType = UNSET
     digest: str = ""

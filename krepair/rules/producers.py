@@ -65,6 +65,9 @@ class ProducerStates:
     def replay(self, segment: SegmentFacts, high_watermark: int) -> None:
         """Take over what one segment, later than all before, says of its producers."""
         rows = segment.summary.rows
+        if len(rows) == 0:
+            self.min_unreplicated = min(self.min_unreplicated, segment.summary.min_unreplicated)
+            return
         at = self.places(rows[:, c.P_ID])
         leads = rows[:, c.P_MARKERS] > 0
         self._note_unreplicated(rows, at, leads, high_watermark)

@@ -419,13 +419,17 @@ def test_the_next_plan_has_the_options_that_the_check_was_told(fakes: Fakes):
     )
 
 
-def test_next_commands_name_the_files_that_were_typed(fakes: Fakes, plan_path: str):
+def test_next_commands_name_the_files_that_were_typed_and_what_the_plan_was_made_with(
+    fakes: Fakes, plan_path: str
+):
     fakes.set(
         "apply", ApplyReport(verb="apply", plan_id="abc", log_dir="/d", next_command="krepair verify PLAN")
     )
     assert run("apply", plan_path).stdout.endswith(f"  krepair verify {plan_path}\n")
     fakes.set("apply", errors.StalePlanError("x", next_command="krepair plan LOGDIR --out PLAN"))
-    assert run("apply", plan_path).stderr.endswith("next: krepair plan /data/kafka --out PLAN\n")
+    assert run("apply", plan_path).stderr.endswith(
+        "next: krepair plan /data/kafka --broker-version 2.2.1 --out PLAN\n"
+    )
 
 
 def test_an_interrupted_apply_ends_with_16(fakes: Fakes, plan_path: str):

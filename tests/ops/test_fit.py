@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from krepair.cli.main import app
 from krepair.errors import ExitCode, RefusedError
 from krepair.logdir.space import Space
 from krepair.ops import apply as apply_module
 from krepair.ops import fit
 from krepair.ops.apply import apply
+from krepair.ops.preview import make_preview
 from krepair.ops.target import targets_of
 from krepair.options import Engine, Options
+from krepair.plan.diff import diff_plans
 from krepair.plan.figures import on_top_of_all
 from krepair.plan.model import Plan
+from krepair.plan.planfile import read_plan
 from tests.ops.scene import Scene, scene, tree
 
 INLINE = Options(engine=Engine.INLINE)
@@ -60,7 +66,9 @@ def test_a_plan_that_fits_only_where_groups_make_room_for_the_next_ones_says_the
     first = fit.planned_view(plan, "P").sections[0]
     assert "does NOT fit" in first.title
     assert "with --keep until-verified it fits" in first.lines[-1].lower()
-    assert first.commands == (f"krepair plan {bloat.path} --keep until-verified --out PLAN",)
+    (command,) = first.commands
+    assert command.startswith(f"krepair plan {bloat.path} ")
+    assert " --keep until-verified " in command
 
 
 def test_a_plan_of_which_parts_fit_names_the_command_for_one(
@@ -75,7 +83,8 @@ def test_a_plan_of_which_parts_fit_names_the_command_for_one(
     first = fit.planned_view(plan, "P").sections[0]
     assert "does NOT fit" in first.title
     assert "one at a time" in first.lines[-1]
-    assert "--keep until-verified --partition __" in first.commands[0]
+    assert "--keep until-verified " in first.commands[0]
+    assert " --partition __" in first.commands[0]
 
 
 def test_a_plan_of_which_no_group_fits_says_how_many_bytes_are_missing_and_what_could_go(
@@ -93,6 +102,87 @@ def test_a_plan_of_which_no_group_fits_says_how_many_bytes_are_missing_and_what_
     assert f"krepair purge {bloat.path} --plan-id {earlier.plan_id}" in text
     assert "5000 bytes in 1 files that brokers left behind (KR701; krepair plan" in text
     assert fit.next_command(plan, targets_of(plan), space(free)).startswith("krepair purge ")
+
+
+TOPIC: dict[str, object] = {"topics": ("__consumer_offsets",)}
+MANY: dict[str, object] = {
+    "fixes": ("index", "markers"),
+    "include_active": True,
+    "merge": False,
+    "broker_version": "2.2.1",
+    "assume_high_watermark": "log-end",
+    "partitions": (("__consumer_offsets", 0), ("__consumer_offsets", 1)),
+}
+
+
+@pytest.mark.parametrize(
+    ("said_by", "asked", "one_partition"),
+    [
+        pytest.param("plan", {}, False, id="plan says it, of all"),
+        pytest.param("plan", {}, True, id="plan says it, of one partition"),
+        pytest.param("apply", {}, True, id="apply says it, of one partition"),
+        pytest.param("plan", TOPIC, False, id="plan says it, of a topic"),
+        pytest.param("plan", MANY, False, id="plan says it, with many options"),
+        pytest.param("apply", MANY, False, id="apply says it, with many options"),
+    ],
+)
+def test_the_command_that_is_advised_gives_the_plan_of_the_same_options_and_clock(
+    bloat: Scene,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: dict[str, object],
+    one_partition: bool,
+    said_by: str,
+) -> None:
+    files = Path(bloat.path).parent
+    (files / "server.properties").write_text("log.index.interval.bytes=512\n")
+    (files / "my topics.json").write_text('{"__consumer_offsets": {"min.compaction.lag.ms": "1"}}')
+    monkeypatch.chdir(files)
+    named = asked | {"config": "server.properties", "topic_config": "my topics.json"}
+    plan, freeing = bloat.plan(**named), bloat.plan(**named, keep="until-verified")
+    whole, parts = needs(freeing)
+    tight = space(min(part.bytes for part in parts) if one_partition else whole.bytes)
+    monkeypatch.setattr(fit, "read_space", lambda *_, **__: tight)
+    monkeypatch.setattr(apply_module, "read_space", lambda *_, **__: tight)
+    if said_by == "plan":
+        (command,) = fit.planned_view(plan, "P").sections[0].commands
+    else:
+        with pytest.raises(RefusedError) as refused:
+            apply(plan, INLINE)
+        command = refused.value.next_command
+    monkeypatch.chdir("/")
+    words = shlex.split(command.replace("--out PLAN", f"--out {shlex.quote(str(files / 'again'))}"))
+    typed = CliRunner().invoke(app, words[1:])
+    assert typed.exit_code == ExitCode.FOUND, typed.output
+    wanted = freeing
+    if words.count("--partition") == 1:
+        name = words[words.index("--partition") + 1].rpartition("-")
+        monkeypatch.chdir(files)
+        only = {"topics": (), "partitions": ((name[0], int(name[2])),), "keep": "until-verified"}
+        wanted = bloat.plan(**named | only)
+    assert (words.count("--partition") == 1) == one_partition
+    found = diff_plans(read_plan(str(files / "again")), wanted)
+    assert found.same, found
+
+
+def test_where_the_work_is_done_goes_with_the_command_that_is_advised(
+    bloat: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = bloat.plan()
+    tight = space(freeing_needs(bloat)[0].bytes)
+    monkeypatch.setattr(fit, "read_space", lambda *_, **__: tight)
+    at = bloat.options(scratch="/some where", use_reserved=True)
+    (command,) = fit.planned_view(plan, "P", at).sections[0].commands
+    assert " --scratch '/some where' --engine inline --use-reserved --out PLAN" in command
+
+
+def test_the_advice_on_a_preview_is_to_make_another_preview(
+    bloat: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preview = make_preview(str(bloat.path), bloat.options())
+    monkeypatch.setattr(fit, "read_space", lambda *_, **__: space(freeing_needs(bloat)[0].bytes))
+    page = fit.planned_view(preview, "P")
+    fitting = next(section for section in page.sections if "does NOT fit" in section.title)
+    assert all(" --preview " in command for command in fitting.commands)
 
 
 def test_partitions_that_need_least_come_first_where_what_they_free_makes_room(bloat: Scene) -> None:

@@ -18,7 +18,7 @@ import pytest
 from krepair.errors import LockedError, RefusedError, StalePlanError, UsageError
 from krepair.ops import preview as previews
 from krepair.ops.plan import look_and_propose
-from krepair.ops.preview import make_preview, options_of, plan_from
+from krepair.ops.preview import make_preview, options_from, plan_from
 from krepair.ops.verify import verify_plan
 from krepair.options import Options
 from krepair.plan.model import PartitionPlan, Plan, Preview
@@ -264,7 +264,7 @@ def test_a_fix_that_needs_a_stopped_broker_is_refused(tmp_path: Path, fix: str) 
 def test_the_real_plan_of_a_quiet_directory_decides_the_same_and_is_applied(tmp_path: Path) -> None:
     one = scene(tmp_path, TV2)
     found = make(one, topics=("__consumer_offsets",))
-    planned = plan_from(found, options_of(found, Options(engine=one.engine)))
+    planned = plan_from(found, options_from(found, Options(engine=one.engine)))
     assert planned.plan.policy == found.policy
     assert planned.plan == one.plan(topics=("__consumer_offsets",))
     assert planned.diff.previews == ("first",)
@@ -278,7 +278,7 @@ def test_the_real_plan_names_the_partition_that_decides_otherwise(tmp_path: Path
     delete = logs(one.path / FOLDER)[0]
     for path in (one.path / FOLDER).glob(f"{delete.stem}.*"):
         path.unlink()
-    planned = plan_from(found, options_of(found, Options(engine=one.engine)))
+    planned = plan_from(found, options_from(found, Options(engine=one.engine)))
     assert {
         each.folder: each.decisions_same for each in planned.diff.partitions if not each.decisions_same
     } == {FOLDER: False}
@@ -288,13 +288,13 @@ def test_only_a_preview_of_this_directory_makes_a_plan(tmp_path: Path) -> None:
     one = scene(tmp_path)
     found, plan = make(one), one.plan()
     with pytest.raises(UsageError, match="is no preview"):
-        options_of(plan, Options())
+        options_from(plan, Options())
     one.path.rename(tmp_path / "elsewhere")
     with pytest.raises(StalePlanError, match="is of a directory that is not here"):
-        plan_from(found, options_of(found, Options()))
+        plan_from(found, options_from(found, Options()))
     shutil.copytree(tmp_path / "elsewhere", one.path)
     with pytest.raises(StalePlanError, match="another directory"):
-        plan_from(found, options_of(found, Options()))
+        plan_from(found, options_from(found, Options()))
 
 
 # -- another process writes

@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
+from krepair.cli.main import app
 from krepair.errors import ExitCode, KrepairError, UsageError
 from krepair.fixes.ground import place_of
 from krepair.kernels.classes import D_CRC
@@ -25,6 +29,7 @@ from krepair.ops.verify import verify_log_dir, verify_plan
 from krepair.pipeline.damage import MapItem, MapResult, MendedItem, MendedResult, ValidRange
 from krepair.pipeline.jobs import run_encoded
 from krepair.plan.model import MendLog, Plan, RewriteSegments, SetAside
+from krepair.plan.planfile import read_plan
 from tests import builders as b
 from tests.durable.disks import ALL_KINDS, FILE_CHANGING, FailingDisk, SimulatedCrash, StoppingDisk
 from tests.journal.scene import UnsyncedDisk
@@ -620,6 +625,42 @@ def test_markers_and_a_torn_tail_go_in_one_plan_and_come_back(tmp_path: Path) ->
     assert not again.partitions[0].changes
     assert made.undo(plan).exit_code == ExitCode.DONE
     assert tree(made.path) == before
+
+
+@pytest.mark.parametrize("fix", ["markers", "compact"])
+def test_where_damage_is_mended_beside_a_compaction_the_second_plan_is_told_with_its_command(
+    tmp_path: Path, fix: str
+) -> None:
+    made = scene(tmp_path)
+    second = sorted((made.path / "__consumer_offsets-0").glob("*.log"))[1]
+    found = second.stat()
+    raw = bytearray(second.read_bytes())
+    raw[len(raw) // 2] ^= 0x40
+    second.write_bytes(bytes(raw))
+    os.utime(second, ns=(found.st_atime_ns, found.st_mtime_ns))
+    report = check([str(made.path)], made.options()).log_dirs[0]
+    consent = next(
+        told.group(1)
+        for one in report.findings
+        if (told := re.search(r"--accept-data-loss (KR304:__consumer_offsets-0:\d+)", one.evidence))
+    )
+    only = {"partitions": (("__consumer_offsets", 0),), "broker_version": "2.2.1"}
+    first = made.plan(fixes=(fix, "tail"), accepted_losses=(consent,), **only)
+    assert not [change for change in first.partitions[0].changes if isinstance(change, RewriteSegments)]
+    (command,) = (
+        note.partition(": ")[2]
+        for note in first.partitions[0].notes
+        if note.startswith(f"after this plan is applied, make a second one for {fix}: krepair plan ")
+    )
+    assert made.apply(first).exit_code == ExitCode.DONE
+    path = tmp_path / "second.krplan"
+    typed = CliRunner().invoke(app, shlex.split(command.replace("--out PLAN", f"--out {path}"))[1:])
+    assert typed.exit_code == ExitCode.FOUND, typed.output
+    (part,) = read_plan(str(path)).partitions
+    assert (part.folder, {type(change) for change in part.changes}) == (
+        "__consumer_offsets-0",
+        {RewriteSegments},
+    )
 
 
 def test_tasks_travel_to_a_worker_and_back(tmp_path: Path) -> None:

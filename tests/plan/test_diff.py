@@ -80,6 +80,45 @@ def test_a_file_that_grew_is_told_and_leaves_the_decisions_the_same(made: tuple[
     assert (found.same_partitions, found.same_decisions) == (len(plan.partitions) - 1, 1)
 
 
+def with_other(plan: Plan, folder: str, **fields: object) -> Plan:
+    """The plan with other values in one of its partitions."""
+    parts = tuple(replace(part, **fields) if part.folder == folder else part for part in plan.partitions)
+    return seal(replace(plan, partitions=parts))
+
+
+def test_partitions_that_differ_only_in_what_was_seen_or_noted_are_told_apart_from_those_with_other_figures(
+    made: tuple[Scene, Plan],
+) -> None:
+    _, plan = made
+    first, second, third, *_ = (part for part in plan.partitions if part.changes)
+    noted = with_other(plan, first.folder, notes=("another note",), high_watermark=first.high_watermark + 1)
+    found = diff_plans(plan, noted)
+    (only,) = found.partitions
+    assert (only.decisions_same, only.only_seen) == (True, True)
+    page = plain(diff_view(found, "a", "b"))
+    total = len(plan.partitions)
+    assert "Both plans make the same changes in every partition." in page
+    assert (
+        f"Of the {total}: {total - 1} are the same in every field of the plan; 1 differs only in notes"
+        in page
+    )
+    row = next(line for line in page.splitlines() if first.folder in line)
+    assert row.split()[1:3] == ["the", "same"]
+    assert "notes" in row
+    assert "high_watermark" in row
+
+    dearer = with_other(noted, second.folder, peak_extra_bytes=second.peak_extra_bytes + 1)
+    found = diff_plans(plan, with_other(dearer, third.folder, changes=()))
+    assert [(one.decisions_same, one.only_seen) for one in found.partitions] == [
+        (True, True),
+        (True, False),
+        (False, False),
+    ]
+    page = plain(diff_view(found, "a", "b"))
+    assert f"the same changes in {total - 1} of {total} partitions; 1 differs" in page
+    assert "1 differs in figures" in page
+
+
 def test_a_figure_of_a_change_is_no_decision_but_one_more_batch_that_goes_is(
     made: tuple[Scene, Plan],
 ) -> None:

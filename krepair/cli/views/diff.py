@@ -11,7 +11,11 @@ from krepair.plan.view import Section, Table, View
 
 _ONLY: Final = {"first": "only in the first plan", "second": "only in the second plan", "both": ""}
 _FILES: Final = "files."
-_FOR_THE_READER: Final = ("horizons.", "notes", "reasons.")
+_IN_A_WORD: Final = {
+    "horizons": "what other horizons would give",
+    "notes": "notes",
+    "reasons": "counts by reason",
+}
 _NAMED_AT_MOST: Final = 4
 _MOST_ROWS: Final = 200
 _SAME_AT_LEAST: Final = 10
@@ -77,12 +81,12 @@ def diff_sections(found: PlanDiff, names: tuple[str, str]) -> tuple[Section, ...
             title="Partitions",
             lines=(f"{left:,} more are in krepair diff --json.",) if left > 0 else (),
             table=Table(
-                columns=("partition", "decisions", "what differs"),
+                columns=("partition", "changes", "what differs"),
                 rows=tuple((one.folder, _decisions(one, names), _summary(one)) for one in shown),
             ),
         ),
         Section(
-            title="Changes whose decisions differ",
+            title="Changes that differ",
             lines=(f"{len(changes) - _MOST_ROWS:,} more rows are in krepair diff --json.",)
             if len(changes) > _MOST_ROWS
             else (),
@@ -102,12 +106,33 @@ def _head(found: PlanDiff) -> Iterator[str]:
     if found.previews:
         yield "Beside a running broker the order of commit is not known; it is not compared."
     other = len(found.partitions) - found.same_decisions
-    yield (
-        f"Partitions: {found.same_partitions:,} are the same; {found.same_decisions:,} differ and have the same "
-        f"decisions; {other:,} have other decisions."
-    )
+    alike = found.same_partitions + found.same_decisions
     if not other:
         yield "Both plans make the same changes in every partition."
+    else:
+        yield f"Both plans make the same changes in {alike:,} of {alike + other:,} partitions; {_differ(other)}."
+    if found.same_decisions:
+        yield f"Of the {alike:,}: {'; '.join(_alike(found))}."
+
+
+def _alike(found: PlanDiff) -> Iterator[str]:
+    """How partitions with the same changes differ nevertheless."""
+    if found.same_partitions:
+        yield f"{found.same_partitions:,} are the same in every field of the plan"
+    if found.only_seen:
+        yield (
+            f"{_differ(found.only_seen)} only in notes, or in what was seen (sizes and times of files, offsets): apply "
+            "does the same"
+        )
+    if found.same_decisions > found.only_seen:
+        yield (
+            f"{_differ(found.same_decisions - found.only_seen)} in figures, as space or time: the same batches and "
+            "files go"
+        )
+
+
+def _differ(count: int) -> str:
+    return f"{count:,} {'differs' if count == 1 else 'differ'}"
 
 
 def _decisions(partition: PartitionDiff, names: tuple[str, str]) -> str:
@@ -130,10 +155,16 @@ def _summary(partition: PartitionDiff) -> str:
     others = [
         f"{one.what}: {one.first or '-'} -> {one.second or '-'}"
         for one in partition.differences
-        if not _is_of_file(one) and not one.what.startswith(_FOR_THE_READER)
+        if not _is_of_file(one) and _top(one) not in _IN_A_WORD
     ]
+    said = {_IN_A_WORD[_top(one)]: None for one in partition.differences if _top(one) in _IN_A_WORD}
     more = [f"and {len(others) - _NAMED_AT_MOST} more"] if len(others) > _NAMED_AT_MOST else []
-    return "; ".join([*parts, *others[:_NAMED_AT_MOST], *more])
+    return "; ".join([*parts, *others[:_NAMED_AT_MOST], *more, *said])
+
+
+def _top(one: Difference) -> str:
+    """The field of a partition that a difference is in."""
+    return one.what.partition(".")[0]
 
 
 def _is_of_file(one: Difference) -> bool:

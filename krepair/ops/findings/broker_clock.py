@@ -8,7 +8,7 @@ topic; a file's modification time is when its broker last appended, as long as n
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -31,9 +31,14 @@ class Markers(NamedTuple):
     time_ms: Int64s
 
 
+_NO_MARKERS: Final = Markers(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
 def markers_in(facts: SegmentFacts) -> Markers:
     """What the scan knows of the times of markers."""
     rows = facts.summary.rows
+    if len(rows) == 0:
+        return _NO_MARKERS
     after_data = (rows[:, c.P_NEXT_POSITION] >= 0) | (rows[:, c.P_LAST_DATA_OFFSET] < 0)
     ended = (rows[:, c.P_MARKERS] > 0) & (rows[:, c.P_OPEN_FIRST] < 0) & after_data
     return Markers(rows[ended, c.P_LEAD_OFFSET], rows[ended, c.P_TIMESTAMP])

@@ -111,7 +111,7 @@ def is_known(survey: Survey) -> bool:
 
 def open_in(survey: Survey, written: LastWrite) -> Iterator[OpenTransaction]:
     """Every transaction without a marker, by first offset; none of a partition of which too little is known."""
-    if not is_known(survey):
+    if not is_known(survey) or not any(len(facts.summary.rows) for facts in survey.segments):
         return
     states = states_by_scan(survey.segments, all_ids(survey.segments, ()), INT64_MAX)
     places = np.flatnonzero(states.known & (states.open_first >= 0))

@@ -1,0 +1,105 @@
+"""The command that makes a plan again: with what was typed for it, or with one thing changed."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import replace
+
+from krepair.options import Options
+from krepair.plan.model import Asked, Plan, Preview
+
+
+def asked_of(options: Options) -> Asked:
+    """What was typed, as a plan records it. Paths are made absolute: the command may be typed elsewhere."""
+    return Asked(
+        topics=options.topics,
+        partitions=options.partitions,
+        config=os.path.abspath(options.config) if options.config else "",
+        topic_config=os.path.abspath(options.topic_config) if options.topic_config else "",
+        settings=options.settings,
+        include_active=options.include_active,
+        no_roll=not options.roll,
+    )
+
+
+def options_of(plan: Plan) -> Options:
+    """The options and the clock that a plan was made with.
+
+    A plan does not hold how it was made: engine, scratch folder, reserve. A plan of an earlier krepair does not hold
+    which topics, partitions and configuration files were named; they are left out.
+    """
+    policy = plan.policy
+    asked = plan.asked if isinstance(plan.asked, Asked) else Asked()
+    return Options(
+        config=asked.config or None,
+        topic_config=asked.topic_config or None,
+        settings=asked.settings,
+        now_ms=policy.now_ms,
+        delete_horizon=policy.horizon,
+        broker_version=policy.broker_version,
+        topics=asked.topics,
+        partitions=asked.partitions,
+        fixes=policy.fixes,
+        keep=policy.keep,
+        merge=policy.merge,
+        assume_high_watermark=policy.assume_high_watermark,
+        accepted_losses=policy.accepted_losses,
+        include_active=asked.include_active,
+        roll=not asked.no_roll,
+    )
+
+
+def second_plan_command(log_dir: str, options: Options, fix: str, only: tuple[str, int]) -> str:
+    """What to type for a plan of one fix and one partition, with the other options of a plan that was made before it.
+
+    The clock is the one of the day on which it is typed.
+
+    Args:
+        log_dir: path of the log directory.
+        options: of the plan that was made before it.
+        fix: word for ``--fix``.
+        only: the partition, as topic and number.
+    """
+    asked = asked_of(options)
+    narrowed = replace(
+        options,
+        fixes=(fix,),
+        topics=(),
+        partitions=(only,),
+        config=asked.config or None,
+        topic_config=asked.topic_config or None,
+        accepted_losses=(),
+        include_active=False,
+        roll=True,
+    )
+    # Defaults are left out of the words, and that default is markers alone.
+    words = narrowed.as_plan_words()
+    named = words if "--fix" in words else ("--fix", fix, *words)
+    return shlex.join(("krepair", "plan", log_dir, *named, "--out", "PLAN"))
+
+
+def plan_command(
+    plan: Plan,
+    *,
+    keep: str | None = None,
+    only: tuple[str, int] | None = None,
+    at: Options | None = None,
+) -> str:
+    """What to type for the same plan: the same options, and the same clock.
+
+    Args:
+        plan: any plan; of a preview, the command makes a preview.
+        keep: where originals stay instead, as ``--keep`` takes it.
+        only: the one partition (topic, number) to plan instead of all.
+        at: where the work is done: of these options, the engine, the scratch folder and the reserve count.
+    """
+    options = options_of(plan)
+    if keep is not None:
+        options = replace(options, keep=keep)
+    if only is not None:
+        options = replace(options, topics=(), partitions=(only,))
+    preview = ("--preview",) if isinstance(plan.preview, Preview) else ()
+    clock = ("--now", str(options.now_ms))
+    words = (*preview, *options.as_plan_words(), *clock, *(at.as_place_words() if at is not None else ()))
+    return shlex.join(("krepair", "plan", plan.log_dir, *words, "--out", "PLAN"))

@@ -1,0 +1,54 @@
+"""The next command carries what was typed, and never widens what it is about."""
+
+from __future__ import annotations
+
+import shlex
+
+from krepair.cli.commands import filled
+from krepair.options import Options
+
+TYPED = Options(
+    fixes=("epochs", "index"),
+    keep="/mnt/my copies",
+    merge=False,
+    roll=False,
+    include_active=True,
+    delete_horizon="next-pass",
+    config="server.properties",
+    settings=(("segment.bytes", "1000"), ("delete.retention.ms", "1")),
+    topics=("a b",),
+    accepted_losses=("KR302:a-0:1", "KR302:b-0:2"),
+)
+
+
+def test_a_plan_that_has_to_be_made_again_is_made_with_all_its_options() -> None:
+    command = filled("krepair plan LOGDIR --out PLAN", plan="old", log_dir="/var/my logs", typed=TYPED)
+    assert shlex.split(command) == [
+        *("krepair", "plan", "/var/my logs", "--fix", "epochs,index", "--include-active", "--no-roll"),
+        *("--no-merge", "--accept-data-loss", "KR302:a-0:1", "--accept-data-loss", "KR302:b-0:2"),
+        *("--delete-horizon", "next-pass", "--keep", "/mnt/my copies", "--config", "server.properties"),
+        *("--set", "segment.bytes=1000", "--set", "delete.retention.ms=1", "--topic", "a b", "--out", "PLAN"),
+    ]
+
+
+def test_an_option_that_the_command_has_already_is_not_replaced() -> None:
+    command = filled("krepair plan LOGDIR --fix tail --keep inplace --out PLAN", log_dir="/l", typed=TYPED)
+    words = shlex.split(command)
+    assert (words.count("--fix"), words[words.index("--fix") + 1]) == (1, "tail")
+    assert (words.count("--keep"), words[words.index("--keep") + 1]) == (1, "inplace")
+
+
+def test_a_command_about_one_partition_is_not_made_one_about_a_topic() -> None:
+    for command in ("krepair plan LOGDIR --partition b-1 --out PLAN", "krepair check LOGDIR --partition b-1"):
+        assert "--topic" not in filled(command, log_dir="/l", typed=TYPED)
+
+
+def test_check_gets_what_it_takes_and_nothing_of_a_plan() -> None:
+    command = filled("krepair check LOGDIR", log_dir="/l", typed=TYPED)
+    assert "--config server.properties" in command
+    assert not {"--fix", "--keep", "--no-merge"} & set(command.split())
+
+
+def test_where_nothing_was_typed_the_command_stays_as_it_is() -> None:
+    for command in ("krepair plan /l --out PLAN", "krepair check /l", "krepair purge /l"):
+        assert filled(command, typed=Options()) == command
