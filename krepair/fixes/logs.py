@@ -107,10 +107,7 @@ def read_logs_after(ground: Ground, surveys: Sequence[Survey]) -> None:
     read = [survey for survey in surveys if survey.log is not None]
     parts = [parts_after(survey.partition, survey.changes) for survey in read]
     work = [(survey, part) for survey, some in zip(read, parts, strict=True) for part in some if part.without]
-    items = [
-        scan_item(ground, survey, part.segment, check_crc=False, without=part.without)
-        for survey, part in work
-    ]
+    items = [scan_item(ground, survey, part.segment, without=part.without) for survey, part in work]
     scanned = Scanned()
     for index, result in ground.engine.run(SCAN, items):
         survey, part = work[index]

@@ -250,7 +250,7 @@ class Work:
                 size=part.segment.log.size,
                 now_ms=self.plan.policy.now_ms,
                 high_watermark=self.scan_watermark(staging),
-                check_crc=False,
+                check_crc=True,  # the plan has seen where a log ends by this
                 without=part.without,
             )
             for part in missing

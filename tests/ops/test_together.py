@@ -113,7 +113,9 @@ TAILS = {
 
 
 @pytest.mark.parametrize("tail", TAILS)
-@pytest.mark.parametrize("fixes", [("compact",), ("compact", "epochs", "snapshots", "tail")], ids="-".join)
+@pytest.mark.parametrize(
+    "fixes", [("compact",), ("compact", "epochs"), ("compact", "epochs", "snapshots", "tail")], ids="-".join
+)
 def test_keys_are_compacted_in_front_of_a_torn_active_segment_whether_it_is_cut_or_not(
     tail: str, fixes: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -124,6 +126,7 @@ def test_keys_are_compacted_in_front_of_a_torn_active_segment_whether_it_is_cut_
     log = sorted(folder.glob("*.log"))[-1]
     log.write_bytes(TAILS[tail](log.read_bytes()))
     sorted(folder.glob("*.snapshot"))[-1].unlink()
+    (folder / "leader-epoch-checkpoint").unlink()
     plan = VERBS.planned(path, fixes=fixes)
     kinds = {type(change) for change in part(plan, folder.name).changes}
     assert RewriteSegments in kinds

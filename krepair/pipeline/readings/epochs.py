@@ -79,7 +79,7 @@ def _read(item: EpochsItem, tree: Tree) -> Reading:
         return Reading(problems=(f"{text} was expected",))
     log = _Log(item, found.entries, _log_start(item, tree))
     read = 0
-    for part in parts_of(item.logs, tree, check_crc=False):
+    for part in parts_of(item.logs, tree, check_crc=True):
         log.take(part)
         read += int(part.walked.sizes.sum())
     original = read_kept(item.original, MOST_BYTES + 1, tree)
@@ -91,7 +91,7 @@ def _read(item: EpochsItem, tree: Tree) -> Reading:
 def _log_start(item: EpochsItem, tree: Tree) -> int:
     """The recorded log start, if it lies in the log; else the first segment's base offset."""
     first, end = item.logs[0].base_offset, item.logs[-1].base_offset
-    for part in parts_of(item.logs[-1:], tree, check_crc=False):
+    for part in parts_of(item.logs[-1:], tree, check_crc=True):
         end = max([end, *(part.lasts[-1:] + 1).tolist()])
     return item.log_start if first < item.log_start <= end else first
 
