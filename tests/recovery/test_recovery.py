@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from krepair.fixes import second_readings
-from krepair.pipeline.jobs import TASKS, VERIFY_ABORTED
+from krepair.pipeline.readings import aborted
 from krepair.pipeline.readings.aborted import AbortedItem, verify_aborted
 from krepair.pipeline.readings.partition import Reading
 from krepair.plan.review import review
@@ -53,8 +51,7 @@ def test_transaction_indexes_of_the_range_are_made_and_read_again_without_the_lo
         read.append(tuple(log.base_offset for log in item.logs))
         return verify_aborted(item)
 
-    monkeypatch.setitem(TASKS, VERIFY_ABORTED.name, dataclasses.replace(VERIFY_ABORTED, run=noting))
-    monkeypatch.setattr(second_readings, "VERIFY_ABORTED", TASKS[VERIFY_ABORTED.name])
+    monkeypatch.setattr(aborted, "verify_aborted", noting)
     verbs = Verbs(path)
     plan = verbs.plan()
     verbs.apply(plan)
