@@ -39,7 +39,7 @@ from krepair.plan.facts import segment_bases
 from krepair.plan.figures import setting
 from krepair.plan.model import Change, ChangeLines, PartitionPlan, Plan, ReplaceFile, RollSegment
 from krepair.rules import epochs
-from krepair.rules.checkpoint_lines import Line, lines_in, with_lines
+from krepair.rules.checkpoint_lines import Line, lines_in, lines_left, with_lines
 from krepair.rules.epochs import epochs_of_log, writes_epoch_zero
 from krepair.rules.recovery import epochs_after_recovery, floor_of
 
@@ -242,13 +242,15 @@ def _stage_lines(work: Work, staging: Staging, change: ChangeLines) -> None:
         StalePlanError: a line is not as it was planned.
         OSError: a file could not be read or written.
     """
-    ready = _ready(work, change)
-    lines = [line for line in lines_of(change) if (line.topic, line.partition) in ready]
+    data = current_data(staging.folder, change)
+    left = lines_left(data, lines_of(change))
+    ready = _ready(work, left)
+    lines = [line for line in left if (line.topic, line.partition) in ready]
     if not lines:
         raise RefusedError(
             f"{staging.folder.at(change.name)}: no partition is ready, so no recovery point is raised"
         )
-    made = with_lines(current_data(staging.folder, change), lines)
+    made = with_lines(data, lines)
     if made is None:
         raise StalePlanError(
             f"{staging.folder.at(change.name)}: its lines are not those that the plan changes"
@@ -267,9 +269,9 @@ def _neighbour(work: Work) -> str:
     return (known or logs)[0].path
 
 
-def _ready(work: Work, change: ChangeLines) -> set[tuple[str, int]]:
+def _ready(work: Work, lines: Sequence[Line]) -> set[tuple[str, int]]:
     """Partitions of which every change is made, whose logs are as planned, on the disk, and read from there."""
-    wanted = {(line.topic, line.partition) for line in lines_of(change)}
+    wanted = {(line.topic, line.partition) for line in lines}
     listed = {one.folder: one for one in work.view.partitions}
     parts = []
     for part in work.plan.partitions:
@@ -402,6 +404,9 @@ def _verify_lines(work: Work, staging: Staging, change: ChangeLines) -> None:
     raised = lines_in(data, lines_of(change))
     if not raised:
         work.found(staging, change, "none of its lines is as the plan makes it")
+    for line in lines_left(data, lines_of(change)) if raised else ():
+        why = "its recovery point is not raised: a start reads it. krepair apply PLAN raises it once it is ready"
+        work.wrong.append(Wrong(f"{line.topic}-{line.partition}", "", why))
     keys = {(line.topic, line.partition) for line in raised}
     listed = {one.folder: one for one in work.view.partitions}
     parts = [

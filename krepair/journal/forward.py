@@ -50,8 +50,10 @@ class Forward(Run):
                 outcomes[change.change_id] = self._go_on_freeing(change.change_id)
             elif state == "committed":
                 outcomes.setdefault(change.change_id, self._look_at_committed(change.change_id))
-            elif change.change_id not in outcomes:
+            if change.change_id not in outcomes:
                 todo.append(change)
+            elif isinstance(outcomes[change.change_id], Committed):
+                self._begin_again(change, outcomes, todo)
         # An earlier run may have ended between the commit of a group and its verification.
         begun = [
             [change]
@@ -69,6 +71,18 @@ class Forward(Run):
         if all(isinstance(outcome, Committed) for outcome in outcomes.values()):
             outcomes |= {failure.change_id: failure for failure in self._free(self.changes, verify)}
         yield from (outcomes[change.change_id] for change in self.changes)
+
+    def _begin_again(self, change: Change, outcomes: dict[str, Outcome], todo: list[Change]) -> None:
+        """A change that is committed is still to do if it left something undone."""
+        if self.journal.states[change.change_id] != "committed":
+            return
+        intent = self.journal.intents[change.change_id]
+        try:
+            if action_for(change).has_more(self.folder, change, intent):
+                del outcomes[change.change_id]
+                todo.append(change)
+        except OSError as error:
+            outcomes[change.change_id] = self.failure(change.change_id, error, rolled_back=True)
 
     # -- freeing
 
@@ -222,6 +236,9 @@ class Forward(Run):
         self.folder.make_private_folders()  # an interrupted undo may have removed some of them
         stage(change)
         intent: Intent = action_for(change).begin(self.ground, change)
+        if self.journal.states.get(change.change_id) == "committed":
+            earlier = self.journal.intents[change.change_id]
+            intent = action_for(change).continued(earlier, intent)
         return intent
 
     def _go_on(self, intents: Sequence[Intent]) -> list[Outcome]:

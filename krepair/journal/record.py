@@ -110,12 +110,15 @@ class ReplaceIntent(Struct, frozen=True, tag="replace", kw_only=True):
         original: the file as it was, or None if there was none.
         replacement: the staged file, by its final name, or None if the file only goes.
         digest: of what the original holds, see ``digest_content``; empty if there was none.
+        over: the file that an earlier run of the same change made, which the staged one replaces; None in a first run.
+            The original is kept since then.
     """
 
     change_id: str
     original: FileState | None
     replacement: FileState | None
     digest: str = ""
+    over: FileState | None = None
 
     @property
     def name(self) -> str:
@@ -439,7 +442,8 @@ class Journal:
             case Freed():
                 return state == "committed"
             case _:
-                return state in {None, "rolled back", "undone", "freed"}
+                again = state == "committed" and getattr(record, "over", None) is not None
+                return again or state in {None, "rolled back", "undone", "freed"}
 
     def _refused(self, message: str) -> RefusedError:
         return RefusedError(f"{message}; {self.way_out()}", next_command=self.rebuild_command())

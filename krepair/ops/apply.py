@@ -426,6 +426,8 @@ class _Apply:
         staged = self.staged[staging.plan.folder]
 
         def stage(change: Change) -> None:
+            # A committed change is staged once more for what it left undone: then this run does it.
+            self.finished.setdefault(staging.plan.folder, set()).add(change.change_id)
             if change.change_id in staged:
                 staged.discard(change.change_id)
                 return

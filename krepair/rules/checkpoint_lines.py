@@ -75,18 +75,26 @@ def with_lines(data: bytes, lines: Iterable[Line]) -> bytes | None:
 
 def has_new_lines(data: bytes, lines: Iterable[Line]) -> bool:
     """Whether the lines are in the file as they become: each partition has the new offset alone, or no line at all."""
-    found = decode_offsets(data)
-    if found.damage:
+    offsets = _offsets_in(data)
+    if offsets is None:
         return False
-    offsets: dict[tuple[str, int], list[int]] = {}
-    for entry in found.entries:
-        offsets.setdefault((entry.topic, entry.partition), []).append(entry.offset)
     wanted: dict[tuple[str, int], list[int]] = {}
     for line in lines:
         kept = wanted.setdefault((line.topic, line.partition), [])
         if line.new is not None:
             kept.append(line.new)
     return all(_holds(offsets.get(key, []), news) for key, news in wanted.items())
+
+
+def _offsets_in(data: bytes) -> dict[tuple[str, int], list[int]] | None:
+    """Offsets of each partition, in the order of the file; None of a damaged file."""
+    found = decode_offsets(data)
+    if found.damage:
+        return None
+    offsets: dict[tuple[str, int], list[int]] = {}
+    for entry in found.entries:
+        offsets.setdefault((entry.topic, entry.partition), []).append(entry.offset)
+    return offsets
 
 
 def _holds(here: list[int], news: list[int]) -> bool:
@@ -101,4 +109,23 @@ def raised(lines: Iterable[Line]) -> tuple[Line, ...]:
 
 def lines_in(data: bytes, lines: Iterable[Line]) -> tuple[Line, ...]:
     """Those of the lines that the file has as they become; none of a damaged file."""
-    return tuple(line for line in lines if has_new_lines(data, [line]))
+    offsets = _offsets_in(data)
+    if offsets is None:
+        return ()
+    return tuple(
+        line
+        for line in lines
+        if _holds(offsets.get((line.topic, line.partition), []), [] if line.new is None else [line.new])
+    )
+
+
+def lines_left(data: bytes, lines: Iterable[Line]) -> tuple[Line, ...]:
+    """Those of the lines that the file still has as they were; none of a damaged file."""
+    offsets = _offsets_in(data)
+    if offsets is None:
+        return ()
+    return tuple(line for line in lines if _is_old(offsets.get((line.topic, line.partition), []), line))
+
+
+def _is_old(here: list[int], line: Line) -> bool:
+    return not here if line.old is None else line.old in here

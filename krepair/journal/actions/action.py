@@ -194,6 +194,23 @@ class Action(Protocol[ChangeT_contra, IntentT]):
             self.go_on(folder, intent)
         return Came(len(intents))
 
+    def has_more(self, folder: PartitionFolder, change: ChangeT_contra, intent: IntentT) -> bool:
+        """Whether a committed change left some of its work undone, which another run may do.
+
+        Raises:
+            OSError: a file could not be read.
+        """
+        return False
+
+    def continued(self, earlier: IntentT, intent: IntentT) -> IntentT:
+        """The intent of such another run: undo goes back to before the first one.
+
+        Args:
+            earlier: what is committed.
+            intent: as ``begin`` made it of the files as they are now.
+        """
+        return intent
+
     # -- back
 
     @abstractmethod

@@ -6,6 +6,8 @@ the lines that change, and the others are taken from the disk.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.journal.actions.action import Found, Ground
 from krepair.journal.actions.replace import ReplaceFiles
@@ -17,7 +19,7 @@ from krepair.logdir.reading import read_whole
 from krepair.plan.actions.lines import as_line
 from krepair.plan.effects import trusted_after
 from krepair.plan.model import ChangeLines
-from krepair.rules.checkpoint_lines import Line, has_new_lines, lines_in, with_lines
+from krepair.rules.checkpoint_lines import Line, has_new_lines, lines_in, lines_left, with_lines
 
 LARGEST_BYTES = 1 << 28
 NO_LINES = b"0\n0\n"
@@ -71,8 +73,10 @@ class ChangeCheckpointLines(ReplaceFiles):
         if staged is None:
             raise RefusedError(f"{folder.at(folder.names.stage(change.name))}: is missing")
         made = read_whole(folder.at(folder.names.stage(change.name)), LARGEST_BYTES, folder.tree)
-        lines = lines_in(made, lines_of(change)) if may_leave_some(change) else lines_of(change)
-        wanted = with_lines(current_data(folder, change), lines)
+        data, lines = current_data(folder, change), lines_of(change)
+        if may_leave_some(change):
+            lines = lines_in(made, lines_left(data, lines))
+        wanted = with_lines(data, lines)
         if wanted is None:
             raise StalePlanError(f"{path}: its lines are not those that the plan changes")
         if made != wanted:
@@ -113,14 +117,30 @@ class ChangeCheckpointLines(ReplaceFiles):
             digest=digest,
         )
 
+    def has_more(self, folder: PartitionFolder, change: ChangeLines, intent: ReplaceIntent) -> bool:  # type: ignore[override]
+        """Whether lines stayed as they were; not once somebody else has written the file, whose it then is."""
+        if not may_leave_some(change) or folder.state(change.name) != intent.replacement:
+            return False
+        return bool(lines_left(current_data(folder, change), lines_of(change)))
+
+    def continued(self, earlier: ReplaceIntent, intent: ReplaceIntent) -> ReplaceIntent:
+        """What is kept stays kept: the file as it was before any of the lines."""
+        return replace(intent, original=earlier.original, digest=earlier.digest, over=earlier.replacement)
+
     def told_by(self, change: ChangeLines) -> tuple[str, ...]:  # type: ignore[override]
         """The one file."""
         return (change.name,)
 
     def is_planned(self, folder: PartitionFolder, change: ChangeLines, found: Found) -> bool:  # type: ignore[override]
-        """Whether the lines are as they were planned, whatever became of the others."""
-        data = _data(folder, change, found)
-        return data is not None and with_lines(data, lines_of(change)) is not None
+        """Whether the lines are as they were planned, whatever became of the others.
+
+        Of lines of which some may stay it is enough that some are: after a purge the rest is still to be done.
+        """
+        data, lines = _data(folder, change, found), lines_of(change)
+        if data is not None and may_leave_some(change):
+            left = lines_left(data, lines)
+            return bool(left) and len(left) + len(lines_in(data, lines)) == len(lines)
+        return data is not None and with_lines(data, lines) is not None
 
     def is_made(self, folder: PartitionFolder, change: ChangeLines, found: Found) -> bool:  # type: ignore[override]
         """Whether the lines are as they become."""

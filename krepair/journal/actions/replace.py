@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
+from krepair.formats.filenames import parse_file_name
 from krepair.journal.actions.action import Action, Came, Found, Ground, KeptFile
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh_file, check_no_pending_swap
@@ -135,8 +136,12 @@ class ReplaceFiles(Action[ReplaceFile, ReplaceIntent]):
         )
 
     def is_back(self, folder: PartitionFolder, intent: ReplaceIntent) -> bool:
-        """Whether the file is the original; of one that was not there, whether it is gone again."""
-        return folder.state(intent.name) == intent.original
+        """Whether the file is the original; of one that was not there, whether it is gone and its log is not."""
+        here = folder.state(intent.name)
+        if intent.original is not None or here is not None:
+            return here == intent.original
+        base_offset = parse_file_name(intent.name).base_offset
+        return base_offset is None or folder.state(f"{base_offset:020d}.log") is not None
 
     def check_undo(self, folder: PartitionFolder, intent: ReplaceIntent, state: str) -> None:
         """Checks that nobody wrote the file since.
@@ -244,7 +249,7 @@ def _replace(folder: PartitionFolder, intent: ReplaceIntent) -> None:
         return
     if intent.replacement is None and found is None:
         return
-    if found != intent.original:
+    if found != (intent.over or intent.original):
         raise StalePlanError(f"{folder.at(intent.name)}: changed while the apply was interrupted")
     if intent.replacement is None:
         folder.disk.unlink(folder.at(intent.name))
@@ -260,7 +265,8 @@ def _replace(folder: PartitionFolder, intent: ReplaceIntent) -> None:
 def _put_back(folder: PartitionFolder, intent: ReplaceIntent) -> None:
     name, disk, names = intent.name, folder.disk, folder.names
     found, kept = folder.state(name), folder.at(names.keep(name))
-    if not _is(found, intent.original) and found is not None and not _is(found, intent.replacement):
+    ours = _is(found, intent.replacement) or _is(found, intent.over)
+    if found is not None and not ours and not _is(found, intent.original):
         raise StalePlanError(f"{folder.at(name)}: was written since the plan was applied")
     if intent.original is None:
         if found is not None:
