@@ -266,3 +266,29 @@ def test_changes_that_undo_does_not_come_to_say_that_a_later_one_stopped_it(memo
     assert {why[change] for change in before} == {
         "undo goes back from the last change, and stopped at a later one of this partition"
     }
+
+
+@pytest.mark.parametrize("verb", [apply, undo])
+def test_a_lost_record_that_originals_were_freed_is_named_and_apply_goes_on_after_the_way_out(
+    memory_dir: Path, verb: Callable[..., ApplyReport]
+) -> None:
+    scene = build("markers~until-verified")
+    counting = RecordingDisk(RealDisk())
+    whole = scene.place(_folder(memory_dir, "whole"))
+    apply(whole.plan, scene.options, disk=counting)
+    calls = [call for call in counting.calls if call.kind in FILE_CHANGING]
+    freeing = [number for number, call in enumerate(calls) if call.kind == "unlink" and "/keep/" in call.path]
+    placed = scene.place(_folder(memory_dir, "stopped"))
+    with pytest.raises(SimulatedCrash):
+        apply(placed.plan, scene.options, disk=StoppingDisk(RealDisk(), freeing[1] + 1))
+    (journal,) = journals(placed)
+    *records, freed = journal.read_bytes().splitlines(keepends=True)
+    assert b'"type":"freed"' in freed
+    journal.write_bytes(b"".join(records))
+    report = verb(placed.plan, scene.options)
+    assert report.exit_code != ExitCode.DONE
+    assert report.next_command.endswith("--rebuild-journal")
+    assert any("no record says that apply has freed it" in one.why for one in report.results)
+    assert rebuild(placed.plan, scene.options).exit_code == ExitCode.DONE
+    assert apply(placed.plan, scene.options).exit_code == ExitCode.DONE
+    assert differences(visible(look(placed.path)), visible(look(whole.path))) == ""
