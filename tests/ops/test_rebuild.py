@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from krepair.durable.real_disk import RealDisk
-from krepair.errors import ExitCode, LockedError, RefusedError
+from krepair.errors import ExitCode, KrepairError, LockedError, RefusedError
 from krepair.journal.rebuild import DAMAGED_NAME
 from krepair.logdir.lock import hold_lock
 from krepair.ops.apply import apply
@@ -19,7 +20,7 @@ from krepair.ops.rebuild import rebuild, rebuild_by_id
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
-from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
+from tests.durable.disks import FILE_CHANGING, FailingDisk, RecordingDisk, SimulatedCrash, StoppingDisk
 from tools.torture.scenes import Placed, Scene, build, differences, look, private, visible
 
 BREAK: dict[str, Callable[[bytes], bytes]] = {
@@ -292,3 +293,30 @@ def test_a_lost_record_that_originals_were_freed_is_named_and_apply_goes_on_afte
     assert rebuild(placed.plan, scene.options).exit_code == ExitCode.DONE
     assert apply(placed.plan, scene.options).exit_code == ExitCode.DONE
     assert differences(visible(look(placed.path)), visible(look(whole.path))) == ""
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_a_call_that_fails_leaves_the_old_journal_or_the_new_one_and_it_can_be_done_again(
+    memory_dir: Path, number: int
+) -> None:
+    scene = build("indexes")
+    for fail_at in range(1, 40):
+        placed = scene.place(_folder(memory_dir, f"{fail_at}"))
+        before = look(placed.path)
+        assert apply(placed.plan, scene.options).exit_code == ExitCode.DONE
+        break_all(placed, "a bit in its middle")
+        disk = FailingDisk(RealDisk(), fail_at, number)
+        try:
+            code = rebuild(placed.plan, scene.options, disk=disk).exit_code
+        except KrepairError as error:
+            code = error.exit_code
+        assert code is not ExitCode.BUG
+        met = disk.seen >= fail_at
+        assert met or code is ExitCode.DONE
+        assert rebuild(placed.plan, scene.options).exit_code == ExitCode.DONE
+        assert undo(placed.plan, scene.options).exit_code == ExitCode.DONE
+        assert differences(look(placed.path), before) == ""
+        if not met:
+            assert fail_at > 5
+            return
+    raise AssertionError("it never came to its end")
