@@ -39,4 +39,4 @@ def test_a_damaged_journal_loses_nothing_and_the_way_out_gives_the_originals_bac
             cases, wrong = try_moment(site, name, number, OF_EACH_MOMENT)
             assert wrong == []
             tried += cases
-    assert tried >= 6 * OF_EACH_MOMENT
+    assert tried >= 5 * OF_EACH_MOMENT
