@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from krepair.durable.real_disk import RealDisk
+from krepair.durable.tree import Tree
 from krepair.errors import ExitCode, KrepairError, LockedError, RefusedError
 from krepair.journal.rebuild import DAMAGED_NAME
 from krepair.logdir.lock import hold_lock
@@ -320,3 +322,46 @@ def test_a_call_that_fails_leaves_the_old_journal_or_the_new_one_and_it_can_be_d
             assert fail_at > 5
             return
     raise AssertionError("it never came to its end")
+
+
+def test_a_journal_that_the_disk_cannot_read_is_set_aside_as_well(
+    memory_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = build("derived")
+    placed = scene.place(memory_dir)
+    before = look(placed.path)
+    assert apply(placed.plan, scene.options).exit_code == ExitCode.DONE
+    bad = {journal.stat().st_ino for journal in journals(placed)}
+    read = Tree.read
+
+    def failing(self: Tree, path: str, at_most: int) -> bytes | None:
+        if path.endswith("/journal") and Path(path).stat().st_ino in bad:
+            raise OSError(errno.EIO, "Input/output error", path)
+        return read(self, path, at_most)
+
+    monkeypatch.setattr(Tree, "read", failing)
+    assert undo(placed.plan, scene.options).exit_code == ExitCode.PARTLY
+    assert rebuild(placed.plan, scene.options).exit_code == ExitCode.DONE
+    assert undo(placed.plan, scene.options).exit_code == ExitCode.DONE
+    assert differences(look(placed.path), before) == ""
+
+
+def test_a_kept_file_that_rotted_is_not_put_back_after_the_journal_was_written_anew(memory_dir: Path) -> None:
+    scene = build("markers")
+    placed = scene.place(memory_dir)
+    assert apply(placed.plan, scene.options).exit_code == ExitCode.DONE
+    applied = visible(look(placed.path))
+    break_all(placed, "nothing left in it")
+    last = placed.plan.partitions[0].changes[-1].change_id.partition("/")[2]
+    kept = journals(placed)[0].parent / "keep" / f"{last}.log"
+    found = kept.stat()
+    data = bytearray(kept.read_bytes())
+    data[100] ^= 4
+    with kept.open("r+b") as file:
+        file.write(data)
+    os.utime(kept, ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert rebuild(placed.plan, scene.options).exit_code == ExitCode.DONE
+    report = undo(placed.plan, scene.options)
+    assert report.exit_code != ExitCode.DONE
+    assert any(str(kept) in one.why and "damaged" in one.why for one in report.results)
+    assert differences(visible(look(placed.path)), applied) == ""
