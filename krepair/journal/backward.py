@@ -54,6 +54,8 @@ class Backward(Run):
                     self.forget([intent])
                     outcomes[change.change_id] = Undone(change.change_id)
                     continue
+                if self.journal.states[change.change_id] == "committed":
+                    self.check_not_freed(change, intent)
                 if change.change_id in bad_copies:
                     raise VerifyFailedError(bad_copies[change.change_id])
                 action_of(intent).check_undo(self.folder, intent, self.journal.states[change.change_id])

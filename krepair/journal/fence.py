@@ -16,7 +16,7 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -52,6 +52,9 @@ _ACTIVE_KINDS = frozenset({FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_IN
 
 Seen = dict[str, tuple[int, int, int] | None]
 """Path relative to the log directory -> size, mtime in nanoseconds, inode; None: nothing has the name."""
+
+_DAMAGED: Final[Seen] = {META_PROPERTIES: (-1, -1, -1)}
+"""Nobody knows whether a broker was started since: as if one was, the marker and the point are not given back."""
 
 
 class Point(NamedTuple):
@@ -241,7 +244,11 @@ class Fence:
         kept, root = _read(self._tree, self._points), _read(self._tree, self._root_points)
         if kept is None or root is None:
             return
-        if root == lowered_points(kept, self._point, self._points):
+        try:
+            lowered = lowered_points(kept, self._point, self._points)
+        except RefusedError:
+            return  # it was damaged since; a point that stays low costs a broker time, and nothing else
+        if root == lowered:
             self._move(self._points, self._root_points)
             return
         # Another fence has lowered, or given back, a line of its own since.
@@ -384,12 +391,12 @@ def _write_seen(disk: Disk, place: str, seen: Seen) -> None:
 
 
 def _read_seen(tree: Tree, place: str) -> Seen | None:
-    """None after a crash before it was written: then nothing had been touched."""
+    """None after a crash before it was written: then nothing had been touched. A damaged one fits no directory."""
     data = tree.read(f"{place}/{_SEEN}", MOST_SEEN_BYTES)
     try:
         return msgspec.json.decode(data, type=Seen) if data is not None else None
-    except msgspec.MsgspecError:
-        return None
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return _DAMAGED
 
 
 def _read(tree: Tree, path: str) -> bytes | None:

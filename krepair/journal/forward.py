@@ -97,6 +97,8 @@ class Forward(Run):
             return []
         try:
             self.guards.hold()
+            for change in ready:
+                self.check_not_freed(change, self.journal.intents[change.change_id])
             wrong = verify(ready)
             if wrong:
                 return [

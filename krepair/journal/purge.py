@@ -15,10 +15,11 @@ import stat
 from collections.abc import Iterable
 
 from krepair.errors import RefusedError, StalePlanError
+from krepair.journal.actions.table import action_of
 from krepair.journal.copies import Copies
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import JOURNAL_NAME, Journal
-from krepair.journal.unrecorded import check_all_recorded, check_nothing_kept
+from krepair.journal.unrecorded import check_all_recorded, check_nothing_kept, has_originals
 
 _APPLIED = frozenset({"committed", "freed"})
 
@@ -93,6 +94,23 @@ def _check_finished(folder: PartitionFolder, journal: Journal) -> None:
         )
     _check_no_fence(folder)
     check_all_recorded(folder, journal)
+    if journal.purging is None:
+        _check_none_goes_back(folder, journal)
+
+
+def _check_none_goes_back(folder: PartitionFolder, journal: Journal) -> None:
+    """Checks that no undo was begun of which the journal has lost the record: its originals would be lost half way."""
+    for change_id, state in journal.states.items():
+        if state != "committed":
+            continue
+        intent = journal.intents[change_id]
+        # Where nothing was there before, nothing can be lost; a broker's retention deletes such files, too.
+        if action_of(intent).is_back(folder, intent) and has_originals(folder, intent):
+            raise RefusedError(
+                f"{change_id}: its originals are back, at least in part: an undo was begun and has to end first; "
+                "nothing is purged of the whole plan",
+                next_command="krepair undo PLAN",
+            )
 
 
 def _check_no_fence(folder: PartitionFolder) -> None:

@@ -77,7 +77,9 @@ def is_whole(folder: PartitionFolder, told: Sequence[ToldChange]) -> bool:
         return False
     known = set(journal.at_work())
     return journal.purging is not None or all(
-        change.told == "original" or change.change_id in known for change in told
+        change.told == "original"
+        or (change.change_id in known and (change.told == "freed") <= (change.change_id in journal.freed))
+        for change in told
     )
 
 

@@ -442,7 +442,8 @@ class Journal:
             case Freed():
                 return state == "committed"
             case _:
-                return state in {None, "rolled back", "undone", "freed"}
+                again = state == "committed" and getattr(record, "over", None) is not None
+                return again or state in {None, "rolled back", "undone", "freed"}
 
     def _refused(self, message: str) -> RefusedError:
         return RefusedError(f"{message}; {self.way_out()}", next_command=self.rebuild_command())

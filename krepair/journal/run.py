@@ -15,6 +15,7 @@ from krepair.journal.guards import Guards
 from krepair.journal.outcome import Failed, Outcome, Skipped, Undone, failed
 from krepair.journal.record import Done, Freed, Intent, Journal, Order, UndoIntent
 from krepair.journal.unrecorded import check_all_recorded
+from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import Change, Commit, PartitionPlan
 
 
@@ -131,6 +132,22 @@ class Run:
         """While a change is half done, whatever stopped it: the directory is changed partly."""
         what = failed(change_id, error, rolled_back=rolled_back)
         return what if rolled_back else what._replace(code=ExitCode.PARTLY)
+
+    def check_not_freed(self, change: Change, intent: Intent) -> None:
+        """Checks, of a change whose originals apply frees, that they are there as long as no record says otherwise.
+
+        Raises:
+            RefusedError: one is gone; the message names it.
+        """
+        if not is_freed_by_apply(change):
+            return
+        for kept in action_of(intent).kept(self.folder, intent):
+            if self.folder.state(kept.path) is None:
+                raise RefusedError(
+                    f"{self.folder.at(kept.path)}: is gone, and no record says that apply has freed it; the journal "
+                    f"may have lost one; {self.journal.way_out()}",
+                    next_command=self.journal.rebuild_command(),
+                )
 
     def put_back(self, intents: Sequence[Intent]) -> list[Outcome]:
         """Puts the originals of changes back that belong together; one outcome per change, as far as they came."""

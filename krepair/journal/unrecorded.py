@@ -15,7 +15,7 @@ from krepair.formats.filenames import FileState, parse_file_name
 from krepair.journal.actions.mend import CUT
 from krepair.journal.actions.table import action_of
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.record import Journal
+from krepair.journal.record import Intent, Journal
 from krepair.journal.steps import CLEANED, SWAP
 
 
@@ -76,6 +76,19 @@ def check_all_recorded(folder: PartitionFolder, journal: Journal, planned: Colle
             f"{journal.way_out()}",
             next_command=journal.rebuild_command(),
         )
+
+
+def has_originals(folder: PartitionFolder, intent: Intent) -> bool:
+    """Whether there were files in the place of what a change made, as far as that can be told.
+
+    Raises:
+        OSError: the folder of kept files could not be looked at.
+    """
+    action = action_of(intent)
+    if action.originals(intent):
+        return True
+    touched = frozenset(map(_final, action.touches(intent)))
+    return any(_final(name) in touched for name in _kept_names(folder))
 
 
 def _known(journal: Journal) -> frozenset[str]:

@@ -294,3 +294,28 @@ def test_checkpoint_larger_than_any_is_refused(
 def test_higher_point_of_another_partition_is_not_lowered() -> None:
     data = b"0\n3\no 0 700\nt 0 660\nt 1 660\n"
     assert lowered_points(data, POINT, "points") == data.replace(b"t 0 660", b"t 0 100")
+
+
+@pytest.mark.parametrize("left", [b"", b'{"t-0/', b"\0" * 64, b"[1, 2]", b"\xff\xfe"])
+def test_a_damaged_list_counts_as_a_broker_that_was_started_and_no_clean_shutdown_is_forged(
+    tmp_path: Path, left: bytes
+) -> None:
+    scene = Scene(tmp_path / "logs")
+    fence(scene).put_up()
+    seen = scene.path / f"krepair~{PLAN_ID}" / "fence" / "seen.json"
+    seen.write_bytes(left)
+    assert fence(scene).lift() is True
+    assert roots(scene) == (LOWERED, False)
+    assert not seen.parent.exists()
+
+
+def test_damaged_points_that_were_set_aside_leave_the_point_low_and_the_fence_comes_down(
+    tmp_path: Path,
+) -> None:
+    scene = Scene(tmp_path / "logs")
+    fence(scene).put_up()
+    kept = scene.path / f"krepair~{PLAN_ID}" / "fence" / "recovery-point-offset-checkpoint"
+    kept.write_bytes(b"\0" * len(kept.read_bytes()))
+    assert fence(scene).lift() is False
+    assert roots(scene) == (LOWERED, True)
+    assert not kept.parent.exists()

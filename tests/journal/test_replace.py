@@ -80,7 +80,11 @@ def test_file_is_replaced_and_comes_back(site: Site, file: str) -> None:
     FILES.check_undo(folder, intent, "committed")
     FILES.undo(folder, intent, "P1")
     assert tree(site.root, private=False) == site.before
-    assert FILES.is_back(folder, intent)
+    # A file that was not there, and whose log is gone, may be gone by a broker's retention.
+    assert FILES.is_back(folder, intent) == (file != NONE)
+    if file == NONE:
+        (site.path / file).with_suffix(".log").touch()
+        assert FILES.is_back(folder, intent)
     FILES.forget(folder, intent)
     assert os.listdir(site.path / KEEP) == []
 

@@ -14,6 +14,7 @@ from krepair.errors import ExitCode, RefusedError
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
+from krepair.ops.rebuild import rebuild
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import Options
@@ -201,3 +202,37 @@ def test_the_same_file_system_and_a_log_directory_are_refused(memory_dir: Path, 
     (elsewhere / "in").mkdir()
     with pytest.raises(RefusedError, match="is a log directory"):
         Site("markers", memory_dir / "b", elsewhere / "in")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_after_damaged_journals_are_written_anew_copies_come_back_byte_for_byte(
+    memory_dir: Path, elsewhere: Path, name: str
+) -> None:
+    site = Site(name, memory_dir / "a", elsewhere)
+    assert site.run("apply") == ExitCode.DONE, site.why
+    applied = site.seen()
+    for journal in site.path.rglob("journal"):
+        journal.write_bytes(b"")
+    assert rebuild(site.plan, site.options).exit_code == ExitCode.DONE
+    assert differences(site.seen(), applied) == ""
+    assert site.run("undo") == ExitCode.DONE, site.why
+    assert differences(site.seen(), site.before) == ""
+    assert (site.private(), list(elsewhere.iterdir())) == ([], [])
+
+
+def test_copies_that_are_gone_when_a_journal_is_written_anew_leave_the_new_files_in_place(
+    memory_dir: Path, elsewhere: Path
+) -> None:
+    site = Site("markers", memory_dir / "a", elsewhere)
+    assert site.run("apply") == ExitCode.DONE, site.why
+    applied = site.seen()
+    for file in [*site.path.rglob("journal")]:
+        file.write_bytes(b"")
+    for copy in elsewhere.rglob("*.log"):
+        copy.unlink()
+    report = rebuild(site.plan, site.options)
+    assert (report.exit_code, report.next_command) == (ExitCode.DONE, "krepair apply PLAN")
+    assert site.run("undo") == ExitCode.REFUSED
+    assert differences(site.seen(), applied) == ""
+    assert site.run("purge") == ExitCode.DONE
+    assert differences(site.seen(), applied) == ""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from krepair.durable.real_disk import RealDisk
-from krepair.errors import ExitCode, LockedError, RefusedError
+from krepair.durable.tree import Tree
+from krepair.errors import ExitCode, KrepairError, LockedError, RefusedError
 from krepair.journal.rebuild import DAMAGED_NAME
 from krepair.logdir.lock import hold_lock
 from krepair.ops.apply import apply
@@ -19,7 +22,7 @@ from krepair.ops.rebuild import rebuild, rebuild_by_id
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
-from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
+from tests.durable.disks import FILE_CHANGING, FailingDisk, RecordingDisk, SimulatedCrash, StoppingDisk
 from tools.torture.scenes import Placed, Scene, build, differences, look, private, visible
 
 BREAK: dict[str, Callable[[bytes], bytes]] = {
@@ -266,3 +269,99 @@ def test_changes_that_undo_does_not_come_to_say_that_a_later_one_stopped_it(memo
     assert {why[change] for change in before} == {
         "undo goes back from the last change, and stopped at a later one of this partition"
     }
+
+
+@pytest.mark.parametrize("verb", [apply, undo])
+def test_a_lost_record_that_originals_were_freed_is_named_and_apply_goes_on_after_the_way_out(
+    memory_dir: Path, verb: Callable[..., ApplyReport]
+) -> None:
+    scene = build("markers~until-verified")
+    counting = RecordingDisk(RealDisk())
+    whole = scene.place(_folder(memory_dir, "whole"))
+    apply(whole.plan, scene.options, disk=counting)
+    calls = [call for call in counting.calls if call.kind in FILE_CHANGING]
+    freeing = [number for number, call in enumerate(calls) if call.kind == "unlink" and "/keep/" in call.path]
+    placed = scene.place(_folder(memory_dir, "stopped"))
+    with pytest.raises(SimulatedCrash):
+        apply(placed.plan, scene.options, disk=StoppingDisk(RealDisk(), freeing[1] + 1))
+    (journal,) = journals(placed)
+    *records, freed = journal.read_bytes().splitlines(keepends=True)
+    assert b'"type":"freed"' in freed
+    journal.write_bytes(b"".join(records))
+    report = verb(placed.plan, scene.options)
+    assert report.exit_code != ExitCode.DONE
+    assert report.next_command.endswith("--rebuild-journal")
+    assert any("no record says that apply has freed it" in one.why for one in report.results)
+    assert rebuild(placed.plan, scene.options).exit_code == ExitCode.DONE
+    assert apply(placed.plan, scene.options).exit_code == ExitCode.DONE
+    assert differences(visible(look(placed.path)), visible(look(whole.path))) == ""
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_a_call_that_fails_leaves_the_old_journal_or_the_new_one_and_it_can_be_done_again(
+    memory_dir: Path, number: int
+) -> None:
+    scene = build("indexes")
+    for fail_at in range(1, 40):
+        placed = scene.place(_folder(memory_dir, f"{fail_at}"))
+        before = look(placed.path)
+        assert apply(placed.plan, scene.options).exit_code == ExitCode.DONE
+        break_all(placed, "a bit in its middle")
+        disk = FailingDisk(RealDisk(), fail_at, number)
+        try:
+            code = rebuild(placed.plan, scene.options, disk=disk).exit_code
+        except KrepairError as error:
+            code = error.exit_code
+        assert code is not ExitCode.BUG
+        met = disk.seen >= fail_at
+        assert met or code is ExitCode.DONE
+        assert rebuild(placed.plan, scene.options).exit_code == ExitCode.DONE
+        assert undo(placed.plan, scene.options).exit_code == ExitCode.DONE
+        assert differences(look(placed.path), before) == ""
+        if not met:
+            assert fail_at > 5
+            return
+    raise AssertionError("it never came to its end")
+
+
+def test_a_journal_that_the_disk_cannot_read_is_set_aside_as_well(
+    memory_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = build("derived")
+    placed = scene.place(memory_dir)
+    before = look(placed.path)
+    assert apply(placed.plan, scene.options).exit_code == ExitCode.DONE
+    bad = {journal.stat().st_ino for journal in journals(placed)}
+    read = Tree.read
+
+    def failing(self: Tree, path: str, at_most: int) -> bytes | None:
+        if path.endswith("/journal") and Path(path).stat().st_ino in bad:
+            raise OSError(errno.EIO, "Input/output error", path)
+        return read(self, path, at_most)
+
+    monkeypatch.setattr(Tree, "read", failing)
+    assert undo(placed.plan, scene.options).exit_code == ExitCode.PARTLY
+    assert rebuild(placed.plan, scene.options).exit_code == ExitCode.DONE
+    assert undo(placed.plan, scene.options).exit_code == ExitCode.DONE
+    assert differences(look(placed.path), before) == ""
+
+
+def test_a_kept_file_that_rotted_is_not_put_back_after_the_journal_was_written_anew(memory_dir: Path) -> None:
+    scene = build("markers")
+    placed = scene.place(memory_dir)
+    assert apply(placed.plan, scene.options).exit_code == ExitCode.DONE
+    applied = visible(look(placed.path))
+    break_all(placed, "nothing left in it")
+    last = placed.plan.partitions[0].changes[-1].change_id.partition("/")[2]
+    kept = journals(placed)[0].parent / "keep" / f"{last}.log"
+    found = kept.stat()
+    data = bytearray(kept.read_bytes())
+    data[100] ^= 4
+    with kept.open("r+b") as file:
+        file.write(data)
+    os.utime(kept, ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert rebuild(placed.plan, scene.options).exit_code == ExitCode.DONE
+    report = undo(placed.plan, scene.options)
+    assert report.exit_code != ExitCode.DONE
+    assert any(str(kept) in one.why and "damaged" in one.why for one in report.results)
+    assert differences(visible(look(placed.path)), applied) == ""

@@ -7,7 +7,8 @@ verb is run on it. What has to be true:
   applied, and nothing of krepair's.
 - What is refused names a file, and touches no file of the partition but its own journal.
 - Nothing is lost: after the verb ``undo --rebuild-journal`` and ``undo`` give the original tree, unless a purge was at
-  work; after a purge that was refused, that of the partition whose journal is damaged.
+  work; after a purge that was refused, that of the partition whose journal is damaged. Where apply frees originals,
+  ``undo --rebuild-journal``, ``undo`` and ``apply`` give the applied tree.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from krepair.journal.record import encode_record, header_of
 from krepair.ops.kept import kept_report
 from krepair.ops.rebuild import rebuild
 from krepair.ops.verify import verify_plan
+from krepair.plan.keep import INPLACE
 from tools.torture.disk_model import State
 from tools.torture.ground import public_tree, read_state
 from tools.torture.power_loss import Outcome, Site, by_partition, placed
-from tools.torture.scenes import SCENES, build
+from tools.torture.scenes import FREEING, SCENES, build
 from tools.torture.state import State as Done
 
 HALF = (0.15, 0.35, 0.5, 0.65, 0.8, 0.95)
@@ -180,12 +182,10 @@ class Moment:
             return f"{said}; but the tree is another one"
         if outcome.code and verb != "verify" and "/" not in outcome.said:
             return f"{said}; no file is named"
-        if (
-            "killed purge" in self.history
-            or "~" in site.scene.name
-            or (verb == "purge" and outcome.code == 0)
-        ):
+        if "killed purge" in self.history or (verb == "purge" and outcome.code == 0):
             return ""
+        if site.plan.policy.keep != INPLACE:
+            return self._ends_forward(said)
         return self._is_lost(said, verb, self.journals[journal])
 
     def _is_promised(self, verb: str, after: State, damage: Damage) -> bool:
@@ -201,6 +201,13 @@ class Moment:
             old, new = site.before, site.after
             return not private and all(seen in (old.get(path), new.get(path)) for path, seen in found.items())
         return True
+
+    def _ends_forward(self, said: str) -> str:
+        """Where apply frees originals there may be no way back; but there is always one forward."""
+        told = [run_any(self.site, verb) for verb in ("rebuild", "undo", "apply")]
+        if told[-1].code or public_tree(read_state(self.site.watch)) != self.site.after:
+            return f"{said}; after it rebuild, undo and apply end with {told}"
+        return ""
 
     def _is_lost(self, said: str, verb: str, journal: str) -> str:
         rebuilt = run_any(self.site, "rebuild")
@@ -222,8 +229,13 @@ class Moment:
         return ""
 
 
+def moments_of(name: str) -> list[int]:
+    """Numbers of the moments that a scene can have: what apply has freed is not undone."""
+    return [number for number, (history, _) in enumerate(MOMENTS) if name not in FREEING or len(history) == 1]
+
+
 def try_moment(
-    site: Site, seed: int, number: int, most: int, verbs: Sequence[str] = VERBS
+    site: Site, name: str, number: int, most: int, verbs: Sequence[str] = VERBS, seed: int = 0
 ) -> tuple[int, list[tuple[Case, str]]]:
     """Try damages of the journals of one moment; gives how many cases that were, and what went wrong."""
     moment = Moment(site, number)
@@ -232,7 +244,7 @@ def try_moment(
         for journal in range(len(moment.journals))
         for damage in damages(moment.data(journal))
     ]
-    rng = random.Random(f"{site.scene.name} {seed} {number}")
+    rng = random.Random(f"{name} {seed} {number}")
     if len(chosen) > most:
         # Most damages are bits: of every kind there are some.
         rare = [one for one in chosen if one[1].kind not in {"bit", "cut", "zeros"}]
@@ -244,15 +256,15 @@ def try_moment(
         verb = verbs[place % len(verbs)]
         why = moment.wrong(journal, damage, verb)
         if why:
-            wrong.append((Case(site.scene.name, seed, number, journal, str(damage), verb), why))
+            wrong.append((Case(name, seed, number, journal, str(damage), verb), why))
     return len(chosen), wrong
 
 
 def run(seeds: range, workdir: Path, state: Done) -> None:
     """Every moment of every scene; with ``state.samples`` so many damages of each."""
     for seed in seeds:
-        for name in SCENES:
-            units = {f"{name}:{seed}:{number}": number for number in range(len(MOMENTS))}
+        for name in (*SCENES, *FREEING):
+            units = {f"{name}:{seed}:{number}": number for number in moments_of(name)}
             left = {unit: number for unit, number in units.items() if not state.is_done(unit)}
             if not left or state.time_is_up():
                 continue
@@ -260,7 +272,7 @@ def run(seeds: range, workdir: Path, state: Done) -> None:
                 for unit, number in left.items():
                     if state.time_is_up():
                         break
-                    cases, wrong = try_moment(site, seed, number, state.most(MOST))
+                    cases, wrong = try_moment(site, name, number, state.most(MOST), seed=seed)
                     for case, why in wrong:
                         state.wrong(str(case), why)
                     state.keep(unit, Counter({"damaged journals": cases}))

@@ -87,16 +87,6 @@ class ChangeCheckpointLines(ReplaceFiles):
         digest = "" if original is None else digest_content(path)
         return ReplaceIntent(change_id=change.change_id, original=original, replacement=staged, digest=digest)
 
-    def has_more(self, folder: PartitionFolder, change: ChangeLines, intent: ReplaceIntent) -> bool:  # type: ignore[override]
-        """Whether lines stayed as they were; not once somebody else has written the file, whose it then is."""
-        if not may_leave_some(change) or folder.state(change.name) != intent.replacement:
-            return False
-        return bool(lines_left(current_data(folder, change), lines_of(change)))
-
-    def continued(self, earlier: ReplaceIntent, intent: ReplaceIntent) -> ReplaceIntent:
-        """What is kept stays kept: the file as it was before any of the lines."""
-        return replace(intent, original=earlier.original, digest=earlier.digest, over=earlier.replacement)
-
     def from_disk(  # type: ignore[override]
         self, ground: Ground, change: ChangeLines, known: ReplaceIntent | None
     ) -> ReplaceIntent | None:
@@ -126,6 +116,16 @@ class ChangeCheckpointLines(ReplaceFiles):
             replacement=here if ours else nobody(name),
             digest=digest,
         )
+
+    def has_more(self, folder: PartitionFolder, change: ChangeLines, intent: ReplaceIntent) -> bool:  # type: ignore[override]
+        """Whether lines stayed as they were; not once somebody else has written the file, whose it then is."""
+        if not may_leave_some(change) or folder.state(change.name) != intent.replacement:
+            return False
+        return bool(lines_left(current_data(folder, change), lines_of(change)))
+
+    def continued(self, earlier: ReplaceIntent, intent: ReplaceIntent) -> ReplaceIntent:
+        """What is kept stays kept: the file as it was before any of the lines."""
+        return replace(intent, original=earlier.original, digest=earlier.digest, over=earlier.replacement)
 
     def told_by(self, change: ChangeLines) -> tuple[str, ...]:  # type: ignore[override]
         """The one file."""

@@ -201,13 +201,16 @@ class MendLogs(Action[MendLog, LogIntent]):
         That is: of a log that was cut, some of the bytes are behind it again; of another, its index is the front.
         """
         found, original = folder.state(intent.original.name), intent.original
-        if found is not None and (found.inode, found.size) == (original.inode, original.size):
-            return True
+        same = found is not None and found.inode == original.inode
         if intent.replacement is not None:
-            return _has_front(folder, intent)
-        more = 0 if found is None or found.inode != original.inode else found.size - intent.size_after
-        kept = folder.state(folder.names.keep(original.name + CUT))
-        return kept is not None and 0 < more < kept.size and _is_ours(folder, intent, more)
+            return same or _has_front(folder, intent)
+        more = found.size - intent.size_after if same and found is not None else 0
+        if not 0 < more <= original.size - intent.size_after:
+            return False
+        if folder.state(folder.names.keep(original.name + CUT)) is not None:
+            return _is_ours(folder, intent, more)
+        # A broker may have written on, to just as many bytes.
+        return _digest(folder, original.name, intent.size_after, more) == intent.digest_removed
 
     def is_given_back(self, folder: PartitionFolder, intent: LogIntent, kept: str) -> bool:
         """Of the bytes that were cut: whether the log holds them, where it held them."""
