@@ -31,12 +31,19 @@ from krepair.formats.batch_v2 import HEADER_SIZE
 from krepair.formats.filenames import FileKind, parse_file_name
 from krepair.journal.actions.action import StagedGroup
 from krepair.journal.freshness import check_fresh, grown
-from krepair.pipeline.compaction import CompactionInput, Prepared, compact_item, prepare, stage_items
+from krepair.pipeline.compaction import (
+    CompactionInput,
+    Prepared,
+    compact_item,
+    prepare,
+    rows_inline_of,
+    stage_items,
+)
 from krepair.pipeline.compaction_check import CheckedSource
-from krepair.pipeline.compaction_items import CompactResult, CompactStageItem
+from krepair.pipeline.compaction_items import CompactResult, CompactStageItem, KeysItem, KeysResult
 from krepair.pipeline.compaction_proof import GroupToProve, PartitionToProve, prove
-from krepair.pipeline.items import Place, ScanItem
-from krepair.pipeline.jobs import COMPACT, SCAN, STAGE_COMPACTED
+from krepair.pipeline.items import Place, ScanItem, ScanResult
+from krepair.pipeline.jobs import COMPACT, FIND_KEYS, SCAN, STAGE_COMPACTED
 from krepair.pipeline.wire import decode_summary
 from krepair.plan.model import FileFingerprint, KeyCompaction, MendLog, PartitionPlan, RewriteSegments
 from krepair.rules.compaction import compacted_facts, secret_of
@@ -69,6 +76,7 @@ class _Partition:
         facts: of the originals, by base offset.
         compacted: facts of the originals without the records that go, by base offset.
         prepared: what the engine knows of its keys.
+        keys: base offset -> keys found when the originals were scanned.
     """
 
     staging: Staging
@@ -76,6 +84,7 @@ class _Partition:
     facts: dict[int, SegmentFacts] = field(default_factory=dict)
     compacted: dict[int, SegmentFacts] = field(default_factory=dict)
     prepared: Prepared | None = None
+    keys: dict[int, KeysResult] = field(default_factory=dict)
 
     @property
     def place(self) -> Place:
@@ -215,34 +224,63 @@ def _plan_anew(work: Work) -> str:
 
 
 def _scan(work: Work, partitions: Sequence[_Partition]) -> None:
-    jobs = [(one, base, file) for one in _able(partitions) for base, file in one.logs.items()]
-    items = [
-        ScanItem(
+    """Scan every original; of those below the plan's bound, the keys are found in the same reading."""
+    jobs = [(one, base) for one in _able(partitions) for base in one.logs]
+    below = [job for job in jobs if _is_below_the_bound(*job)]
+    above = [job for job in jobs if not _is_below_the_bound(*job)]
+    with_keys = [
+        KeysItem(
             place=one.place,
             base_offset=base,
-            size=file.size,
-            now_ms=work.plan.policy.now_ms,
-            high_watermark=work.scan_watermark(one.staging),
-            # Only the last log may end in damage, which the plan knows by its CRC.
-            check_crc=base == max(one.logs),
+            size=one.logs[base].size,
+            aborted=b"",
+            secret=_secret(one),
+            rows_inline=rows_inline_of(len(below)),
+            scratch=work.scratch.path,
+            scan=_scan_item(work, one, base),
         )
-        for one, base, file in jobs
+        for one, base in below
     ]
     engine = TellingEngine(work.engine, work.progress)
-    for index, result in engine.run(SCAN, items):
-        one, base, file = jobs[index]
-        if result.failure or result.txn_damage:
-            error = error_of(result.failure or "changed", result.why or result.txn_damage)
-            one.staging.problem = one.staging.problem or error
-            continue
-        facts = facts_at(base, file.mtime_ns, result)
-        if file.digest not in ("", facts.summary.headers):
-            one.staging.problem = one.staging.problem or StalePlanError(
-                f"{one.staging.folder.at(file.name)}: its batches are not those that the plan was made of"
-            )
-        one.facts[base] = facts
-        if base not in _mended(one.staging.plan):  # other fixes want it as it will be
-            one.staging.facts[base] = facts
+    for index, result in engine.run(FIND_KEYS, with_keys):
+        one, base = below[index]
+        one.keys[base] = result
+        _take_scan(one, base, result.scan or ScanResult(failure=result.failure, why=result.why))
+    for index, scanned in engine.run(SCAN, [_scan_item(work, *job) for job in above]):
+        _take_scan(*above[index], scanned)
+
+
+def _is_below_the_bound(one: _Partition, base_offset: int) -> bool:
+    span = one.staging.plan.span
+    return span is not None and base_offset < span.end_offset
+
+
+def _scan_item(work: Work, one: _Partition, base_offset: int) -> ScanItem:
+    return ScanItem(
+        place=one.place,
+        base_offset=base_offset,
+        size=one.logs[base_offset].size,
+        now_ms=work.plan.policy.now_ms,
+        high_watermark=work.scan_watermark(one.staging),
+        # Only the last log may end in damage, which the plan knows by its CRC.
+        check_crc=base_offset == max(one.logs),
+    )
+
+
+def _take_scan(one: _Partition, base_offset: int, result: ScanResult) -> None:
+    if result.failure or result.txn_damage:
+        error = error_of(result.failure or "changed", result.why or result.txn_damage)
+        one.staging.problem = one.staging.problem or error
+        return
+    file = one.logs[base_offset]
+    facts = facts_at(base_offset, file.mtime_ns, result)
+    if file.digest not in ("", facts.summary.headers):
+        one.staging.problem = one.staging.problem or StalePlanError(
+            f"{one.staging.folder.at(file.name)}: its batches are not those that the plan was made of"
+        )
+    one.facts[base_offset] = facts
+    if base_offset not in _mended(one.staging.plan):  # other fixes want it as it will be
+        one.staging.facts[base_offset] = facts
 
 
 def _mended(plan: PartitionPlan) -> frozenset[int]:
@@ -256,7 +294,7 @@ def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
         with one.staging.taking_problems():
             facts = [one.facts[base] for base in one.logs]
             policy = policy_now(work, one.staging, facts, _plan_anew(work))
-            inputs.append((one, CompactionInput(one.place, tuple(facts), policy, _secret(one))))
+            inputs.append((one, CompactionInput(one.place, tuple(facts), policy, _secret(one), one.keys)))
     if not inputs:
         return
     engine = TellingEngine(work.engine, work.progress)

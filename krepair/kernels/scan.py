@@ -14,6 +14,7 @@ import numpy as np
 
 from krepair.kernels import classes as c
 from krepair.kernels import scan_window as kernel
+from krepair.kernels.compact_records import SLACK
 from krepair.kernels.huge import checksum_huge, huge_size
 from krepair.kernels.legacy import SMALLEST_BYTES, legacy_window
 
@@ -218,14 +219,15 @@ def scan_segment(
         read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
         on_window: called for each window of batches with (window, end place, starts, classes) before the window is
             reused; it sees every valid batch once. A batch larger than the window comes alone, with its header only;
-            its bytes lie at ``on_window``'s start place, see ``krepair.pipeline``.
+            its bytes lie at ``on_window``'s start place, see ``krepair.pipeline``. ``SLACK`` bytes behind the window
+            can be read, whatever they hold.
         window_bytes: size of the window.
 
     Returns:
         The summary. Damage is a value in it, never an exception.
     """
     tables = _Tables()
-    window = np.empty(window_bytes, np.uint8)
+    window = np.empty(window_bytes + SLACK, np.uint8)[:window_bytes]
     view = window.data
     state = _first_state(inputs)
     array = _inputs_array(inputs, stage=on_window is not None)

@@ -67,12 +67,14 @@ class CompactionInput:
         segments: all of it, scanned with checksums, ascending; the last one is active.
         policy: inputs that do not come from the log.
         secret: 16 bytes, see ``rules.compaction.secret_of``.
+        keys: base offset -> keys that were found with this secret when the segment was scanned.
     """
 
     place: Place
     segments: tuple[SegmentFacts, ...]
     policy: MarkerPolicy
     secret: bytes
+    keys: Mapping[int, KeysResult] = field(default_factory=dict)
 
 
 @dataclass
@@ -174,11 +176,30 @@ def _find_aborted(engine: Engine, prepared: Sequence[Prepared]) -> None:
         prepared[index].aborted = ranges_of(result.ranges)
 
 
+def rows_inline_of(segments: int) -> int:
+    """How many rows each of so many segments may give without a scratch folder."""
+    return max(_INLINE_BYTES // _ROW_BYTES // max(segments, 1), _ROWS_INLINE_AT_LEAST)
+
+
 def _find_keys(
     engine: Engine, prepared: Sequence[Prepared], scratch: str
 ) -> list[tuple[Prepared, list[KeysResult]]]:
-    work = [(partition, facts) for partition in prepared for facts in partition.span]
-    rows_inline = max(_INLINE_BYTES // _ROW_BYTES // max(len(work), 1), _ROWS_INLINE_AT_LEAST)
+    every = [(partition, facts) for partition in prepared for facts in partition.span]
+    rows_inline = rows_inline_of(len(every))
+    found: dict[int, list[KeysResult]] = {}
+
+    def take(each: Prepared, base_offset: int, result: KeysResult) -> None:
+        each.problem = each.problem or _problem(result, log_name(base_offset), each)
+        each.keyless[base_offset] = result.keyless
+        found.setdefault(id(each), []).append(result)
+
+    work = []
+    for each, facts in every:
+        known = each.partition.keys.get(facts.base_offset, KeysResult())
+        if known.found:
+            take(each, facts.base_offset, known)
+        else:
+            work.append((each, facts))
     items = [
         KeysItem(
             place=each.partition.place,
@@ -191,12 +212,8 @@ def _find_keys(
         )
         for each, facts in work
     ]
-    found: dict[int, list[KeysResult]] = {}
     for index, result in engine.run(FIND_KEYS, items):
-        each, facts = work[index]
-        each.problem = each.problem or _problem(result, log_name(facts.base_offset), each)
-        each.keyless[facts.base_offset] = result.keyless
-        found.setdefault(id(each), []).append(result)
+        take(work[index][0], work[index][1].base_offset, result)
     return [(partition, found.get(id(partition), [])) for partition in prepared]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from krepair.kernels.scan import Int64s
-from krepair.pipeline.items import FailureKind, Place
+from krepair.pipeline.items import FailureKind, Place, ScanItem, ScanResult
 
 SCRATCH_NEEDED = "more keys than fit into memory: a scratch folder is needed"
 
@@ -62,6 +62,8 @@ class KeysItem(Struct, frozen=True, kw_only=True):
         secret: 16 bytes, the key of the hash.
         rows_inline: the result holds at most so many rows; more go to the scratch folder.
         scratch: path of the scratch folder, empty if there is none.
+        scan: a scan to be made in the same reading of the log, before any transaction is known. Of a segment with
+            batches of transactions the keys are not found then.
     """
 
     place: Place
@@ -71,6 +73,7 @@ class KeysItem(Struct, frozen=True, kw_only=True):
     secret: bytes
     rows_inline: int
     scratch: str
+    scan: ScanItem | None = None
 
 
 class RowFile(Struct, frozen=True, kw_only=True):
@@ -95,6 +98,7 @@ class KeysResult(Result, frozen=True, kw_only=True):
         keyless: those without a key.
         tombstones: those with a key and no value.
         aborted_records: of aborted transactions.
+        scan: what the scan came to, if one was asked for.
     """
 
     files: tuple[RowFile, ...] = ()
@@ -103,6 +107,12 @@ class KeysResult(Result, frozen=True, kw_only=True):
     keyless: int = 0
     tombstones: int = 0
     aborted_records: int = 0
+    scan: ScanResult | None = None
+
+    @property
+    def found(self) -> bool:
+        """Whether the keys were looked for to the end, with this result or with a problem."""
+        return bool(self.buckets or self.failure or self.problem)
 
 
 class JoinItem(Struct, frozen=True, kw_only=True):

@@ -88,9 +88,7 @@ class KeyWalk:
             ContentError: a record cannot be read.
             OSError: the file cannot be.
         """
-        self._table = np.zeros((min(_FIRST_ROWS, self.table_rows), k.ROW_WORDS), np.uint64)
-        self._packed: Int64s = np.zeros((_PACKED_ROWS, k.PACKED_COLUMNS), np.int64)
-        self._unpacked = UnpackedBytes(_UNPACKED_BYTES)
+        self.begin()
         window: Bytes = np.empty(WINDOW_BYTES + SLACK, np.uint8)[:WINDOW_BYTES]
         position = 0
         while position < self.file_size:
@@ -101,6 +99,35 @@ class KeyWalk:
             if self._state[k.K_PLACE] == 0:
                 raise ContentError(position, "a whole batch was expected, found the end of the file")
             position += int(self._state[k.K_PLACE])
+        return self.end()
+
+    def begin(self) -> None:
+        """Make the tables; then give all windows to ``take``."""
+        self._table = np.zeros((min(_FIRST_ROWS, self.table_rows), k.ROW_WORDS), np.uint64)
+        self._packed: Int64s = np.zeros((_PACKED_ROWS, k.PACKED_COLUMNS), np.int64)
+        self._unpacked = UnpackedBytes(_UNPACKED_BYTES)
+        self._position = 0
+
+    def take(self, window: Bytes, end: int) -> None:
+        """Enter the keys of the next window of batches that somebody else has read.
+
+        Args:
+            window: uint8[W], with ``SLACK`` bytes behind it.
+            end: place after its last batch; more than W if it holds the front of one larger batch.
+
+        Raises:
+            ContentError: a record cannot be read.
+            OSError: the file cannot be.
+        """
+        self._state[k.K_PLACE] = 0
+        while self._step(window, min(end, len(window)), self._position):
+            pass
+        if self._state[k.K_PLACE] != end:
+            raise ContentError(self._position, "whole batches were expected, found others than the scan")
+        self._position += end
+
+    def end(self) -> KeyCounts:
+        """What all windows came to."""
         self._drain()
         counts = self._state
         return KeyCounts(

@@ -46,16 +46,18 @@ from krepair.pipeline.compaction_items import (
     RowFile,
     ranges_of,
 )
-from krepair.pipeline.compaction_keys import BUCKETS, TABLE_ROWS, KeyWalk, Rows
+from krepair.pipeline.compaction_keys import BUCKETS, TABLE_ROWS, KeyCounts, KeyWalk, Rows
 from krepair.pipeline.compaction_log import CompactedLog, Stay
-from krepair.pipeline.items import FailureKind
+from krepair.pipeline.items import FailureKind, ScanResult
 from krepair.pipeline.place import reached
 from krepair.pipeline.regenerate import read_into_from
-from krepair.pipeline.tasks import entry_pairs, log_name, pairs, read_entries
+from krepair.pipeline.tasks import entry_pairs, log_name, pairs, read_entries, scan_once
 from krepair.pipeline.wire import encode_summary
 from krepair.rules.markers import stays as batch_stays
 
 _ANY_SIZE: Final = 1 << 40
+_MAGIC_AT: Final = batch_v2.HEADER.place("magic")
+_LOW_ATTRIBUTES: Final = batch_v2.HEADER.place("attributes") + 1
 _WRITE_BYTES: Final = 1 << 21
 _ROW_BYTES: Final = 8 * k.ROW_WORDS
 
@@ -103,19 +105,30 @@ def find_keys(item: KeysItem) -> KeysResult:
             raise _NoScratchError
 
     secret = np.frombuffer(item.secret, np.uint64)
+    scanned: ScanResult | None = None
     try:
         with opened_for_reading(f"{item.place.stem(item.base_offset)}.log", tree) as descriptor:
             walk = KeyWalk(
                 read_into_from(descriptor), item.size, ranges_of(item.aborted), secret, on_rows, TABLE_ROWS
             )
-            counts = walk.run()
+            if item.scan is None:
+                counts: KeyCounts | None = walk.run()
+            else:
+                beside = _KeysBesideScan(walk)
+                scanned, _ = scan_once(item.scan, beside.take)
+                counts = beside.end()
     except _NoScratchError:
-        return KeysResult(failure="disk", why=f"{item.place.folder}/{name}: {SCRATCH_NEEDED}")
+        return KeysResult(failure="disk", why=f"{item.place.folder}/{name}: {SCRATCH_NEEDED}", scan=scanned)
     except ContentError as problem:
-        return KeysResult(position=problem.position, problem=problem.text)
+        return KeysResult(position=problem.position, problem=problem.text, scan=scanned)
     except OSError as error:
-        return KeysResult(failure="unreadable", why=_where(error, f"{item.place.folder}/{name}"))
+        return KeysResult(
+            failure="unreadable", why=_where(error, f"{item.place.folder}/{name}"), scan=scanned
+        )
+    if counts is None:
+        return KeysResult(scan=scanned)
     return KeysResult(
+        scan=scanned,
         files=tuple(files),
         buckets=buckets.tobytes(),
         records=counts.records,
@@ -123,6 +136,40 @@ def find_keys(item: KeysItem) -> KeysResult:
         tombstones=counts.tombstones,
         aborted_records=counts.aborted_records,
     )
+
+
+class _KeysBesideScan:
+    """Takes the windows of a scan until there is a batch of a transaction: what is aborted is not known yet."""
+
+    def __init__(self, walk: KeyWalk) -> None:
+        self._walk = walk
+        self._ended = False
+        self._problem: Exception | None = None
+        walk.begin()
+
+    def take(self, window: Bytes, end: int, starts: Int32s, batch_classes: Bytes) -> None:
+        """Enter the keys of one window; see ``scan_segment`` for the arguments."""
+        del batch_classes
+        if self._ended:
+            return
+        flagged = starts[window[starts + _LOW_ATTRIBUTES] & batch_v2.TRANSACTIONAL != 0]
+        self._ended = bool((window[flagged + _MAGIC_AT] == batch_v2.MAGIC).any())
+        if not self._ended:
+            try:
+                self._walk.take(window, end)
+            except (ContentError, OSError, _NoScratchError) as problem:
+                # the scan is not to blame, and goes on
+                self._problem, self._ended = problem, True
+
+    def end(self) -> KeyCounts | None:
+        """What it came to, None if there was such a batch.
+
+        Raises:
+            Exception: what went wrong on the way.
+        """
+        if self._problem is not None:
+            raise self._problem
+        return None if self._ended else self._walk.end()
 
 
 class _NoScratchError(Exception):
