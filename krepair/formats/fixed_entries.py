@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from krepair.formats.damage import Bytes, Damage
+from krepair.formats.layout import Layout
 
 
 def first_true(mask: npt.NDArray[np.bool_]) -> int:
@@ -59,3 +61,34 @@ def descent_damage(entries: npt.NDArray[Any], name: str, entry_size: int, *, str
             str(int(values[wrong + 1])),
         )
     ]
+
+
+def entries_damage(buf: Bytes, layout: Layout, used: int, strict: Mapping[str, bool]) -> list[Damage]:
+    """What is wrong with an index by its own bytes: torn end, zero padding, negative or not ascending entries.
+
+    Args:
+        buf: the whole file.
+        layout: of one entry.
+        used: entries before the zero padding.
+        strict: name of each field, in the order in which they are looked at -> whether it must rise from entry to
+            entry; else it may stay the same.
+    """
+    size = layout.size
+    found = torn_damage(buf, size)
+    entries = layout.view(buf)
+    if used < len(entries):
+        found.append(
+            Damage(used * size, (len(entries) - used) * size, "a file cut to its entries", "zero padding")
+        )
+    entries = entries[:used]
+    # Most files are right, and this is asked of each file of a directory.
+    if are_ascending(*(entries[name].astype(np.int64) for name in strict)):
+        return found
+    for name, rises in strict.items():
+        negative = first_true(entries[name].astype(np.int64) < 0)
+        if negative >= 0:
+            found.append(
+                Damage(negative * size, size, f"{name} of 0 or more", str(int(entries[name][negative])))
+            )
+        found += descent_damage(entries, name, size, strict=rises)
+    return sorted(found)

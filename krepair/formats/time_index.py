@@ -8,17 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
 from krepair.formats.damage import Bytes, Damage
-from krepair.formats.fixed_entries import (
-    are_ascending,
-    descent_damage,
-    first_true,
-    padding_start,
-    torn_damage,
-)
+from krepair.formats.fixed_entries import entries_damage, padding_start
 from krepair.formats.layout import Field, Layout
 
 ENTRY = Layout(
@@ -52,32 +45,7 @@ def used_entries(buf: Bytes) -> int:
 
 def damage(buf: Bytes) -> list[Damage]:
     """What is wrong by the file's own bytes: torn end, zero padding, negative or not ascending entries."""
-    if not buf:
-        return []
-    found = torn_damage(buf, ENTRY_SIZE)
-    entries = view(buf)
-    used = used_entries(buf)
-    if used < len(entries):
-        found.append(
-            Damage(
-                used * ENTRY_SIZE,
-                (len(entries) - used) * ENTRY_SIZE,
-                "a file cut to its entries",
-                "zero padding",
-            )
-        )
-    entries = entries[:used]
-    # Most files are right, and this is asked of each file of a directory.
-    if are_ascending(*(entries[name].astype(np.int64) for name in ENTRY.names)):
-        return found
-    for name in ENTRY.names:
-        negative = first_true(entries[name].astype(np.int64) < 0)
-        if negative >= 0:
-            value = int(entries[name][negative])
-            found.append(Damage(negative * ENTRY_SIZE, ENTRY_SIZE, f"{name} of 0 or more", str(value)))
-    found += descent_damage(entries, "timestamp", ENTRY_SIZE, strict=True)
-    found += descent_damage(entries, "relative_offset", ENTRY_SIZE, strict=False)
-    return sorted(found)
+    return entries_damage(buf, ENTRY, used_entries(buf), {"timestamp": True, "relative_offset": False})
 
 
 def decode(buf: Bytes) -> tuple[TimeEntry, ...]:

@@ -47,6 +47,8 @@ _LOWERED = "lowered"
 _RAISED = "raised"
 _SEEN = "seen.json"
 _SEEN_NEW = "seen.json.new"
+FILES_LOOKED_AT: Final = 300
+"""How many of the active segments' files a run looks at before it takes down a fence of its own: of 100 partitions."""
 _ROOT_FILES = frozenset({CLEANER_CHECKPOINT, LOG_START_CHECKPOINT, META_PROPERTIES, REPLICATION_CHECKPOINT})
 _ACTIVE_KINDS = frozenset({FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX})
 
@@ -192,6 +194,7 @@ class Fence:
             self._remove(_SEEN)
             seen = msgspec.json.encode(self._watch.seen())
             self._disk.create(f"{self.place}/{_SEEN}", seen, owner=self._folder.owner())
+            self._watch.put_up_here(self.place)
         # Before anything in the root changes: what was seen, and what was kept, are there after a power cut.
         self._disk.sync_dir(self.place)
         self._lower_points()
@@ -236,9 +239,10 @@ class Fence:
 
     def _broker_started(self) -> bool:
         seen = _read_seen(self._tree, self.place)
-        return seen is not None and any(
-            _look(self._tree, f"{self._log_dir}/{name}") != was for name, was in seen.items()
-        )
+        if seen is None:
+            return False
+        names = self._watch.names_to_look_at(self.place, seen, self._folder.folder)
+        return any(_look(self._tree, f"{self._log_dir}/{name}") != seen[name] for name in names)
 
     def _give_point_back(self) -> None:
         kept, root = _read(self._tree, self._points), _read(self._tree, self._root_points)
@@ -298,6 +302,8 @@ class Watch:
         self._log_dir = log_dir
         self._places: list[str] | None = None
         self._seen: Seen | None = None
+        self._put_up_here: set[str] = set()
+        self._turn = 0
 
     def places(self) -> list[str]:
         """Paths of all fences that are up, of any plan, ascending.
@@ -321,8 +327,34 @@ class Watch:
         """A fence went up."""
         self._places = sorted({*self.places(), place})
 
+    def put_up_here(self, place: str) -> None:
+        """A fence was put up by this run, and is not one that an earlier run has left."""
+        self._put_up_here.add(place)
+
+    def names_to_look_at(self, place: str, seen: Seen, folder: str) -> list[str]:
+        """The files by which a fence may tell that a broker was started since it went up.
+
+        Of a fence that an earlier run has left: all. Since this run has begun, it holds the lock, which keeps brokers
+        out, and the lock is looked at before a fence goes down. So of a fence of its own in a directory of many
+        partitions it looks at the root, at the partition itself, and at some of the others, other ones each time: to
+        look at all of them for each partition takes a time that grows with the square of their number.
+
+        Args:
+            place: of the fence.
+            seen: what was seen when it went up.
+            folder: of the partition.
+        """
+        if place not in self._put_up_here or len(seen) <= FILES_LOOKED_AT:
+            return list(seen)
+        own = [name for name in seen if "/" not in name or name.startswith(f"{folder}/")]
+        others = list(seen)
+        start = self._turn % len(others)
+        self._turn += FILES_LOOKED_AT
+        return [*own, *others[start : start + FILES_LOOKED_AT]]
+
     def is_down(self, place: str) -> None:
         """A fence was taken down."""
+        self._put_up_here.discard(place)
         self._places = [other for other in self.places() if other != place]
 
     def seen(self) -> Seen:

@@ -273,10 +273,9 @@ def fit_section(
     """The observation as a section of a page; see ``planned_view``."""
     need = need_of_all(plan, targets)
     inodes = "" if space.free_inodes < 0 else f", and room for {space.free_inodes:,} files"
-    needed = f"{need.bytes:,} bytes ({bytes_text(need.bytes)}), {need.files:,} files"
     lines = [
-        f"Free now: {space.free_bytes:,} bytes ({bytes_text(space.free_bytes)}){inodes}.",
-        f"Needed on top while the plan is applied: {needed}.",
+        f"Bytes free now: {bytes_text(space.free_bytes)}{inodes}.",
+        f"Bytes needed on top while the plan is applied: {bytes_text(need.bytes)}, for {need.files:,} files.",
     ]
     copies = copies_shortage(plan, targets)
     if copies:

@@ -82,6 +82,15 @@ def start_session(master: str) -> SparkSession:
     return builder.getOrCreate()
 
 
+def said_of_a_slow_start(master: str) -> str:
+    """What is said when Spark takes long to start: a local one has no workers that somebody could start."""
+    if master.startswith("local"):
+        return (
+            "Spark has not started yet: on a busy machine it takes a while; --engine inline does without it"
+        )
+    return f"the Spark master {master} does not answer yet; {WHAT_TO_DO}"
+
+
 def folder_with_room() -> str:
     """A temporary folder that is not on the full disk, for what Spark writes; ``SPARK_LOCAL_DIRS`` goes before it."""
     first = tempfile.gettempdir()
@@ -104,9 +113,7 @@ class SparkEngine:
 
     def __init__(self, master: str, why: str) -> None:
         self.master = master
-        with _said_after(
-            _REACHING_SAID_AFTER_S, f"the Spark master {master} does not answer yet; {WHAT_TO_DO}"
-        ):
+        with _said_after(_REACHING_SAID_AFTER_S, said_of_a_slow_start(master)):
             self.session = start_session(master)
         self.why = f"{why}, master {master}"
         if self.session.conf.get("spark.speculation", "false") == "true":

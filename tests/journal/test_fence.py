@@ -95,6 +95,52 @@ def test_a_broker_started_on_another_partition_only_is_noticed(tmp_path: Path) -
     assert not (scene.root / ".kafka_cleanshutdown").exists()
 
 
+def test_of_a_directory_of_many_partitions_a_run_looks_at_all_behind_an_earlier_run_and_at_a_few_behind_itself(
+    tmp_path: Path,
+) -> None:
+    scene = Scene(tmp_path / "logs")
+    seen: module.Seen = {f"x-{number}/{name(0, '.index')}": (1, 2, 3) for number in range(1_000)}
+    own = {"meta.properties": (1, 2, 3), f"t-0/{name(600, '.index')}": (1, 2, 3)}
+    names = set(seen) | set(own)
+    earlier, run = (Watch(scene.folder().disk, str(scene.root)) for _ in range(2))
+    assert set(earlier.names_to_look_at("/p", seen | own, "t-0")) == names
+    met: set[str] = set()
+    for _ in range(4):
+        run.put_up_here("/p")
+        looked = run.names_to_look_at("/p", seen | own, "t-0")
+        assert set(own) <= set(looked)
+        assert len(looked) <= module.FILES_LOOKED_AT + len(own)
+        met |= set(looked)
+        run.is_down("/p")
+    assert met == names
+    assert set(run.names_to_look_at("/p", seen | own, "t-0")) == names
+
+
+@pytest.mark.parametrize("folder", ["o-0", "t-0"])
+def test_where_few_are_looked_at_a_broker_that_started_after_a_killed_run_is_noticed_by_any_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    monkeypatch.setattr(module, "FILES_LOOKED_AT", 1)
+    scene = Scene(tmp_path / "logs")
+    fence(scene).put_up()
+    base = 600 if folder == "t-0" else 0
+    put(scene.root / folder / name(base, ".timeindex"), b"\0" * 100, 9_000)
+    assert fence(scene).lift() is True
+    assert not (scene.root / ".kafka_cleanshutdown").exists()
+
+
+def test_where_few_are_looked_at_what_happened_to_the_partition_itself_is_noticed_by_the_same_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FILES_LOOKED_AT", 1)
+    scene = Scene(tmp_path / "logs")
+    same = fence(scene)
+    same.put_up()
+    put(scene.path / name(600, ".timeindex"), b"\0" * 100, 9_000)
+    assert same.lift() is True
+    assert not (scene.root / ".kafka_cleanshutdown").exists()
+
+
 def test_a_broker_stopped_cleanly_meanwhile_keeps_its_own_marker(tmp_path: Path) -> None:
     scene = Scene(tmp_path / "logs")
     fence(scene).put_up()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
@@ -47,7 +48,11 @@ def test_the_need_is_the_peak_that_the_plan_says(bloat: Scene) -> None:
 
 def test_a_plan_that_fits_says_so_last(bloat: Scene) -> None:
     page = fit.planned_view(bloat.plan(), "P")
-    assert page.sections[-1].title == "It fits on the disk"
+    fits = page.sections[-1]
+    assert fits.title == "It fits on the disk"
+    for line in fits.lines:
+        (figure,) = re.findall(r"[\d,]{6,} \(", line)
+        assert line.count(figure[:-2]) == 1
 
 
 def freeing_needs(bloat: Scene) -> tuple[fit.Need, list[fit.Need]]:

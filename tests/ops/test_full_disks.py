@@ -137,7 +137,7 @@ def test_a_full_disk_is_reclaimed_in_the_room_of_one_group(
         code, said = host.type("plan", *host.words(), "--out", "a.krplan")
         assert code == ExitCode.FOUND, said
         assert "It does NOT fit on the disk" in said
-        assert "--keep until-verified --out PLAN" in said
+        assert " --keep until-verified " in said
         code, said = host.type("apply", "a.krplan", "--engine", "inline")
         assert code == ExitCode.REFUSED, said
         assert "--keep until-verified" in said
