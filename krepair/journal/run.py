@@ -125,6 +125,7 @@ class Run:
             self.fence.put_up()
             self.fence_is_up = True
         elif not fenced and self.fence.is_up():
+            self.guards.hold()  # what tells that no broker was started since it went up
             self.fence.lift()
             self.fence_is_up = False
 
