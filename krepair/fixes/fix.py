@@ -36,6 +36,7 @@ class Proposal:
         left: why the partition is left as it is by this fix, None if it is not.
         left_note: a note that says so, where another fix changes the partition.
         log_end: the log end offset, as far as this fix knows it; else 0.
+        raises_point: whether a line of the root, its recovery point, changes for it.
         fields: fields of ``PartitionPlan`` that only this fix knows, by name.
     """
 
@@ -45,6 +46,7 @@ class Proposal:
     left: LeftAlone | None = None
     left_note: str = ""
     log_end: int = 0
+    raises_point: bool = False
     fields: dict[str, Any] | None = None
 
 

@@ -145,7 +145,12 @@ class Recovery(Fix):
         seen = survey.seen(RECOVERY_SEEN) or Recovered()
         note = "" if seen.left is None else f"recovery: its recovery point stays: {seen.left.why}"
         return Proposal(
-            changes=seen.changes, notes=seen.notes, left=seen.left, left_note=note, log_end=seen.log_end
+            changes=seen.changes,
+            notes=seen.notes,
+            left=seen.left,
+            left_note=note,
+            log_end=seen.log_end,
+            raises_point=seen.line is not None,
         )
 
     def propose_root(self, ground: Ground) -> Proposal:

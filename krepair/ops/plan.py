@@ -284,7 +284,7 @@ def partition_plan(ground: Ground, survey: Survey, proposals: Proposals) -> Part
     for proposal in in_order:
         plan = replace(plan, **(proposal.fields or {}))
     # A recovery point may rise without any change in the folder: such a partition is not left alone.
-    raised = any(proposal.log_end > 0 for proposal in in_order)
+    raised = any(proposal.raises_point for proposal in in_order)
     told = lefts[0] if lefts and not changes and not raised else None
     left_notes = [
         note
