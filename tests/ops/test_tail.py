@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from krepair.cli.main import app
-from krepair.errors import ExitCode, KrepairError, UsageError
+from krepair.errors import ExitCode, KrepairError, RefusedError, UsageError
 from krepair.fixes.ground import place_of
 from krepair.kernels.classes import D_CRC
 from krepair.logdir.view import read_log_dir
@@ -202,11 +202,15 @@ def test_kept_bytes_that_are_back_after_a_power_cut_stay_where_the_log_does_not_
         torn.log(3).unlink()
     else:
         torn.write(3, whole[: -len(TAILS["garbage"])] if missing == "all" else whole[:-1] + b"!")
-    for verb in (undo, purge):
-        report = verb(plan, options())
-        assert report.exit_code != ExitCode.DONE
-        assert "is kept and not in its place" in " ".join(result.why for result in report.results)
-        assert kept.read_bytes() == TAILS["garbage"]
+    report = undo(plan, options())
+    assert report.exit_code != ExitCode.DONE
+    told = " ".join(result.why for result in report.results)
+    with pytest.raises(RefusedError) as refused:
+        purge(plan, options())
+    for why in (told, refused.value.message):
+        assert f"{kept.name} tells that a change was begun" in why
+        assert "--rebuild-journal" in why
+    assert kept.read_bytes() == TAILS["garbage"]
 
 
 def test_purge_frees_the_cut_bytes_and_then_nothing_can_be_undone(tmp_path: Path) -> None:

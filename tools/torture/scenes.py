@@ -309,7 +309,12 @@ def _moved(plan: Plan, path: str, inodes: dict[str, int]) -> Plan:
         return tuple(msgspec.structs.replace(one, inode=inodes[f"{folder}{one.name}"]) for one in named)
 
     partitions = tuple(
-        msgspec.structs.replace(one, files=files(f"{one.folder}/", one.files)) for one in plan.partitions
+        msgspec.structs.replace(
+            one,
+            files=files(f"{one.folder}/", one.files),
+            notes=tuple(note.replace(plan.log_dir, path) for note in one.notes),  # some name a command
+        )
+        for one in plan.partitions
     )
     root = plan.root and msgspec.structs.replace(plan.root, files=files("", plan.root.files))
     commit = plan.commit
@@ -722,7 +727,7 @@ def _keys_without_fence(path: Path, rng: random.Random) -> Options:
     return _options("compact", broker_version="3.9.2")
 
 
-def _killed(path: Path, rng: random.Random, *, bloated: bool) -> None:
+def _killed(path: Path, rng: random.Random, *, with_groups: bool) -> None:
     directory = LogDir(path)
     partition = directory.partition("r", index_interval_bytes=INTERVAL_BYTES)
     for base in range(0, 10 * rng.randint(3, 4), 10):
@@ -732,10 +737,10 @@ def _killed(path: Path, rng: random.Random, *, bloated: bool) -> None:
             data(base + 3, 7, timestamp=NOW_MS + base, leader_epoch=base // 10),
         )
     plain(directory, "a", rng, segments=2)
-    if bloated:
+    if with_groups:
         bloated(directory, "b", rng, segments=4)
     directory.write(clean_stop=False)
-    lines = ["b 0 0"] * bloated
+    lines = ["b 0 0"] * with_groups
     (path / POINTS).write_text("\n".join(["0", str(len(lines) + 1), "r 0 10", *lines]) + "\n")
     folder = path / "r-0"
     (folder / EPOCHS).write_bytes(b"0\n1\n0 0\n")
@@ -751,13 +756,13 @@ def _killed(path: Path, rng: random.Random, *, bloated: bool) -> None:
 
 def _recovery(path: Path, rng: random.Random) -> Options:
     """A killed broker's directory made ready for its start: two partitions, one of them with a torn tail."""
-    _killed(path, rng, bloated=False)
+    _killed(path, rng, with_groups=False)
     return _options("recovery", broker_version="3.9.2")
 
 
 def _recovery_and_all(path: Path, rng: random.Random) -> Options:
     """The same with groups under the fence and every other fix in one plan."""
-    _killed(path, rng, bloated=True)
+    _killed(path, rng, with_groups=True)
     return _options(f"{_ALL},recovery", broker_version="3.9.2")
 
 
