@@ -150,7 +150,8 @@ def _undo_one(
 
 def _why_purged(folder: PartitionFolder, partition: PartitionPlan, states: Mapping[str, ChangeState]) -> str:
     """Why there is nothing to put back; or that the journal does not know of what is in place."""
-    if folder.tree.is_folder(folder.private):
+    # Once it is empty, whoever removed what was kept was stopped before its last call: nothing was lost.
+    if folder.tree.is_folder(folder.private) and folder.tree.names(folder.private):
         journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
         unknown = [name for name, state in states.items() if state is ChangeState.PURGED]
         if journal.purging is None:
