@@ -84,8 +84,16 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
             os.environ["JAVA_HOME"] = before
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """PySpark leaves sockets to the garbage collector: that is no leak of ours, and must not fail a later test."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """PySpark leaves sockets to the garbage collector: that is no leak of ours, and must not fail a later test.
+
+    What is marked ``every_broker`` is left out unless it is asked for.
+    """
+    if os.environ.get("KREPAIR_EVERY_BROKER") != "1":
+        left_out = [item for item in items if item.get_closest_marker("every_broker")]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if item not in left_out]
     for item in items:
         if item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,7 +36,7 @@ from tests.lab.cluster import Follower, metadata_records
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.slow,
-    pytest.mark.skipif(os.environ.get("KREPAIR_EVERY_BROKER") != "1", reason="three brokers, about a minute"),
+    pytest.mark.every_broker,  # three brokers, about a minute
 ]
 
 VERSION = "4.3.1"
