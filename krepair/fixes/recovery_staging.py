@@ -237,7 +237,7 @@ def _stage_lines(work: Work, staging: Staging, change: ChangeLines) -> None:
     lines = [line for line in left if (line.topic, line.partition) in ready]
     if not lines:
         raise RefusedError(
-            f"{staging.folder.at(change.name)}: no partition is ready, so no recovery point is raised"
+            f"{staging.folder.at(change.name)}: no partition is ready whose recovery point is still to be raised"
         )
     made = with_lines(data, lines)
     if made is None:

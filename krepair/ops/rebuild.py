@@ -70,11 +70,12 @@ def rebuild(
                 results += _rebuild_one(plan, target, journal_folder(writes, plan, target), copies)
                 progress.advance(1)
     progress.finish()
+    order = {partition.folder: number for number, partition in enumerate(plan.partitions)}
     return ApplyReport(
         verb="undo",
         plan_id=plan.plan_id,
         log_dir=plan.log_dir,
-        results=tuple(results),
+        results=tuple(sorted(results, key=lambda one: order.get(one.partition, -1))),
         next_command=_next_command(results),
     )
 
