@@ -6,7 +6,14 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, Message, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.lab.judge import Record, digest_of
@@ -39,12 +46,21 @@ def create_topics(bootstrap: str, version: str, topics: Mapping[str, Topic]) -> 
     """Create topics with one replica and wait for the answer."""
     from tests.lab.broker import topic_config
 
-    client = admin(bootstrap)
     new = [
         NewTopic(name, topic.partitions, 1, config=topic_config(version, topic.config))
         for name, topic in topics.items()
     ]
-    for future in client.create_topics(new, operation_timeout=60).values():
+    try:
+        _create(admin(bootstrap), new)
+    except KafkaException as error:
+        # A client that asked before there was a controller may wait for it to the end; a new one finds it.
+        if error.args[0].code() != KafkaError._TIMED_OUT:
+            raise
+        _create(admin(bootstrap), new)
+
+
+def _create(client: AdminClient, topics: list[NewTopic]) -> None:
+    for future in client.create_topics(topics, operation_timeout=60).values():
         future.result(90)
 
 
