@@ -1,8 +1,8 @@
-"""Makes sure that what is read comes from the disk: written out, without an error, and dropped from the page cache.
+"""Makes sure that a log is read from the disk: its pages are written without an error and then leave the page cache.
 
-After a mere process crash the log is in the page cache, and nobody knows how much of it on the disk. One barrier for
-the file system writes all of it out, whatever the number of files. Then each file is asked whether its pages went out
-without an error, and read again after the kernel has been told to forget them.
+After a crash of the broker process alone, the log is in the page cache, and it is not known how much of it is on the
+disk. One barrier for the file system (``syncfs``) writes everything, however many files there are. Then each file is
+asked whether its pages were written without an error. It is read again after the kernel was told to drop its pages.
 """
 
 from __future__ import annotations
@@ -32,10 +32,13 @@ _SYNC_FILE_RANGE = _find("sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes
 
 
 def sync_file_system(tree: Tree, path: str) -> bool:
-    """Write out everything of the file system of a folder; returns whether the system has such a call.
+    """Write all changed pages of the file system that holds a folder.
+
+    Returns:
+        Whether the system has a call for that; if not, nothing was done.
 
     Raises:
-        OSError: something could not be written.
+        OSError: something could not be written, or the folder cannot be opened.
     """
     if _SYNCFS is None or _SYNC_FILE_RANGE is None:
         return False
@@ -52,11 +55,11 @@ def sync_file_system(tree: Tree, path: str) -> bool:
 
 
 def make_sure_it_is_written(descriptor: int, *, barrier: bool) -> None:
-    """Wait until the pages of an open file are on the disk, and hear of the errors that were met.
+    """Wait until the pages of an open file are on the disk, and learn of errors.
 
     Args:
-        descriptor: of the file.
-        barrier: with a barrier of its own: where there was none for the whole file system.
+        descriptor: descriptor of the file.
+        barrier: whether to use ``fsync``; needed if there was no barrier for the whole file system.
 
     Raises:
         OSError: a page could not be written.
@@ -72,5 +75,9 @@ def make_sure_it_is_written(descriptor: int, *, barrier: bool) -> None:
 
 
 def forget_pages(descriptor: int) -> None:
-    """Have the kernel drop the pages of an open file, so that it is read from the disk. Only a hint."""
+    """Ask the kernel to drop the pages of an open file, so that it is read from the disk. It is only a hint.
+
+    Raises:
+        OSError: the kernel refuses the call.
+    """
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,8 +1,8 @@
-"""The only place that asks numba to compile: the compiler's settings are stated once.
+"""The only module that calls numba's compiler, so that its settings stand in one place.
 
-No fast-math, no parallel loops: a kernel works on one window and the pipeline runs many of them. Machine code is made
-for a level of processors, not for the one at hand, so that what was compiled where krepair was installed runs on
-every host of that level.
+There is no fast-math, and there are no parallel loops: a kernel works on one window, and the pipeline runs many
+kernels. Machine code is made for a level of processors, not for the processor of this host, so that kernels compiled
+at installation run on every host of that level.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numba.core.serialize import dumps
 
 from krepair.kernels.cache import CodeCache, sources_digest
 
-# Microarchitecture levels of the x86-64 psABI, and the features by which a processor of the level is known.
+# Microarchitecture levels of the x86-64 psABI, and the features that a processor of each level has.
 _X86_LEVELS: Final = (
     ("x86-64-v3", ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sse4.2")),
     ("x86-64-v2", ("popcnt", "sse4.2", "ssse3")),
@@ -29,7 +29,7 @@ _X86_LEVELS: Final = (
 
 
 def processor_level() -> str:
-    """Name of the level that code is made for, as LLVM knows it; empty for exactly this processor."""
+    """LLVM's name of the level for which code is made; empty if code is made for exactly this processor."""
     if platform.machine().lower() not in {"x86_64", "amd64"}:
         return ""
     features = llvm.get_host_cpu_features()
@@ -38,7 +38,7 @@ def processor_level() -> str:
 
 LEVEL: Final = processor_level()
 if LEVEL and config.CPU_NAME is None and config.CPU_FEATURES is None:
-    # Read when the first function is compiled. Without features of its own numba would add all of this processor.
+    # numba reads these when it compiles the first function. With no features given, it would use all of this host's.
     config.CPU_NAME, config.CPU_FEATURES = LEVEL, ""
 
 PROCESSORS: Final = config.CPU_NAME or llvm.get_host_cpu_name()
@@ -58,7 +58,7 @@ CACHE: Final = CodeCache(
 
 
 class _FunctionCache:
-    """numba's way to the cache, for one function."""
+    """The cache of one function, as numba calls it."""
 
     cache_path = None
 
@@ -66,16 +66,16 @@ class _FunctionCache:
         self._name = name
 
     def load_overload(self, signature: Any, target: Any) -> Any:
-        """What was compiled for a signature, or None."""
+        """The compiled function for a signature, or None."""
         payload = CACHE.load(self._name, str(signature))
         if payload is None:
             return None
-        # numba's own cache first reads all that numba knows about types; machine code has no need of it. Only what
-        # this user or root has written comes here; see ``cache``.
+        # numba's own cache would first load all of numba's type definitions, which machine code does not need.
+        # Unpickling is safe here, because only files of this user or of root are loaded; see ``cache``.
         return numba.core.compiler.CompileResult._rebuild(target, *pickle.loads(payload))  # noqa: S301, SLF001
 
     def save_overload(self, signature: Any, result: Any) -> None:
-        """Keep what was compiled."""
+        """Save the compiled function."""
         CACHE.save(self._name, str(signature), dumps(result._reduce()))  # noqa: SLF001
 
     def enable(self) -> None:
@@ -89,7 +89,7 @@ class _FunctionCache:
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """A dispatcher that compiles on first use, cached on disk, without the interpreter lock."""
+    """A dispatcher for a kernel: compiled on first use, cached on disk, run without the interpreter lock."""
     made = numba.njit(nogil=True, error_model="numpy", _nrt=False)(function)
     if not config.DISABLE_JIT:
         made._cache = _FunctionCache(f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}")  # noqa: SLF001
@@ -97,5 +97,5 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """A dispatcher whose code is put into that of the kernels that call it."""
+    """A dispatcher for a function whose code is inlined into the kernels that call it."""
     return numba.njit(nogil=True, error_model="numpy", _nrt=False, inline="always")(function)

@@ -20,14 +20,14 @@ _READ_ONLY: Final = "read-only "
 
 @dataclass(frozen=True)
 class Warmed:
-    """What ``warm`` came to.
+    """Result of ``warm``.
 
     Attributes:
-        folder: where the machine code lies.
-        kernels: how many there are.
-        compiled: how many of them were compiled now; the others were taken from a cache.
-        payload_bytes: of all of them.
-        processors: level of the processors on which they run, or the name of the only one.
+        folder: path of the folder with the machine code.
+        kernels: number of kernels.
+        compiled: how many of them were compiled now; the others came from a cache.
+        payload_bytes: bytes of all files.
+        processors: level of the processors on which the code runs, or the name of this processor.
     """
 
     folder: str
@@ -38,7 +38,7 @@ class Warmed:
 
 
 def types_of(spelled: tuple[str, ...]) -> tuple[Any, ...]:
-    """A row of ``SIGNATURES`` as numba knows it."""
+    """The argument types of a row of ``SIGNATURES`` as types of numba."""
     return tuple(map(_type_of, spelled))
 
 
@@ -52,7 +52,7 @@ def warm(path: str, told: Callable[[], None]) -> Warmed:
     """Put machine code of every kernel into a folder that all users may read.
 
     Args:
-        path: of the folder.
+        path: path of the folder.
         told: called after each kernel.
 
     Raises:
