@@ -20,10 +20,19 @@ def stage_all(work: Work, stagings: Sequence[Staging]) -> None:
             staging.problem = part.problem
             staging.unsynced = staging.unsynced or part.unsynced
     for staging in stagings:
-        if staging.unsynced and staging.problem is None:
-            # One barrier for all small files of a partition.
+        if staging.problem is None:
             with staging.taking_problems():
-                work.disk.sync_dir(staging.stage_folder)
+                _make_durable(work, staging)
+
+
+def _make_durable(work: Work, staging: Staging) -> None:
+    """One barrier for all small files of a partition, and one for all that is new of its private sub-folder."""
+    folder = staging.folder
+    if work.disk.tree.is_folder(folder.private):
+        work.keep_plan(folder)
+    if staging.unsynced and not folder.is_unsynced:
+        work.disk.sync_dir(staging.stage_folder)
+    folder.sync_new()
 
 
 def verify_all(work: Work, stagings: Sequence[Staging]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -143,6 +143,7 @@ class Work:
         segments: files that were verified.
         batches: that were verified.
         bytes_read: of ``.log``.
+        keep_plan: puts the copy of the plan into a private sub-folder that is there, see ``PlanKeeper``.
         settled: folders of the partitions whose logs were written out and read from the disk again.
     """
 
@@ -157,6 +158,7 @@ class Work:
     segments: int = 0
     batches: int = 0
     bytes_read: int = 0
+    keep_plan: Callable[[PartitionFolder], None] = lambda folder: None
     settled: set[str] = field(default_factory=set)
 
     @cached_property

@@ -70,6 +70,9 @@ class PartitionFolder:
         self.holder = self.path
         """The partition folder that holds the private sub-folder."""
         self._dirty: set[str] = set()
+        self._new: list[str] = []
+        """The folders of a private sub-folder that was made here and is not durable yet, outer ones first."""
+        self._was_made_here = False
         self._originals: tuple[ApplyIntent, dict[str, FileState]] | None = None
 
     def at(self, relative: str) -> str:
@@ -123,21 +126,52 @@ class PartitionFolder:
         return like
 
     def make_private_folders(self) -> None:
-        """Creates the private sub-folder and its folders where they are missing, durably."""
+        """Creates the private sub-folder and its folders where they are missing.
+
+        They are durable at once where the private sub-folder was there before: its journal may hold records. A new one
+        holds nothing that anybody needs before its first record; ``sync_new`` makes it durable with what was put there.
+        """
         like = self._like()
         mode, owner = stat.S_IMODE(like.st_mode) | 0o700, (like.st_uid, like.st_gid)
         missing = [path for path in self._private_folders() if not self.tree.is_folder(path)]
         for path in missing:
             self.disk.make_dir(path, mode, owner)
-        if missing:
+        if self.private in missing:
+            self._was_made_here, self._new = True, missing
+        elif missing:
             self.disk.sync_dir(self.private)
             self.disk.sync_dir(self.holder)
+
+    @property
+    def is_unsynced(self) -> bool:
+        """Whether it was made here and is not durable yet: ``sync_new`` is still to be called."""
+        return bool(self._new)
+
+    def sync_new(self) -> None:
+        """Makes a private sub-folder that was made here durable: what is in each folder, owners, modes, and its name.
+
+        To be called before the first record is written; nothing is done where it is durable.
+
+        Raises:
+            OSError: that could not be done.
+        """
+        for path in reversed(self._new):
+            self.disk.sync_dir(path)
+        if self._new:
+            self.disk.sync_dir(self.holder)
+        self._new = []
 
     def _private_folders(self) -> tuple[str, ...]:
         return (self.private, *(f"{self.private}/{name}" for name in ("stage", "keep", "out")))
 
     def sync_all(self) -> None:
-        """Makes what an interrupted run has renamed durable before anything is built on it."""
+        """Makes what an interrupted run has renamed durable before anything is built on it.
+
+        No earlier run has left anything in a private sub-folder that was made here. A run that removed one had synced
+        all that it put back before.
+        """
+        if self._was_made_here:
+            return
         *inner, private = reversed(self._private_folders())
         for path in (*inner, private, self.holder, self.path):
             if self.tree.is_folder(path):

@@ -219,7 +219,14 @@ class _Apply:
         able = [target for target in sorted(targets, key=is_root) if self._finish(target, results)]
         view = view_of(self.plan)
         self.work = Work(
-            self.plan, view, self.engine, self.disk, self.progress, wrong=self.not_made, scratch=self.scratch
+            self.plan,
+            view,
+            self.engine,
+            self.disk,
+            self.progress,
+            wrong=self.not_made,
+            scratch=self.scratch,
+            keep_plan=self.guards.keep_plan,
         )
         stagings = [self._staging(part, results) for part in commit_order(able)]
         ready = [staging for staging in stagings if staging is not None]
