@@ -143,6 +143,8 @@ class Work:
         segments: files that were verified.
         batches: that were verified.
         bytes_read: of ``.log``.
+        together: whether ``stage_all`` makes the files that are staged now durable together, with one barrier at its
+            end; else each is synced when it is made.
         keep_plan: puts the copy of the plan into a private sub-folder that is there, see ``PlanKeeper``.
         settled: folders of the partitions whose logs were written out and read from the disk again.
     """
@@ -158,6 +160,7 @@ class Work:
     segments: int = 0
     batches: int = 0
     bytes_read: int = 0
+    together: bool = False
     keep_plan: Callable[[PartitionFolder], None] = lambda folder: None
     settled: set[str] = field(default_factory=set)
 

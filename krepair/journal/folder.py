@@ -159,6 +159,10 @@ class PartitionFolder:
             self.disk.sync_dir(path)
         if self._new:
             self.disk.sync_dir(self.holder)
+        self.everything_is_synced()
+
+    def everything_is_synced(self) -> None:
+        """To be called where one barrier for the whole file system was done in place of ``sync_new``."""
         self._new = []
 
     def _private_folders(self) -> tuple[str, ...]:
