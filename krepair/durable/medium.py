@@ -11,6 +11,7 @@ import ctypes
 import errno
 import os
 from collections.abc import Callable
+from typing import Final
 
 from krepair.durable.tree import Tree
 
@@ -35,6 +36,10 @@ _SYNC_FILE_RANGE = _find("sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes
 # linux/magic.h and the headers of f2fs and OpenZFS: ext2 to ext4, XFS, Btrfs, F2FS, ZFS, tmpfs.
 _ALL_IS_WRITTEN_BY_SYNCFS = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x2FC12FC1, 0x01021994})
 _STATFS_BYTES = 512
+
+MANY: Final = 256
+"""Files or folders to be synced at once, from which one barrier for the whole file system is worth more than one for
+each: it also waits for what others have written there."""
 
 
 def can_sync_file_system(tree: Tree, path: str) -> bool:

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
-from krepair.durable.medium import can_sync_file_system
+from krepair.durable import medium
 from krepair.fixes.fix import Fix
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.table import FIXES
-
-MANY: Final = 256
-"""Changes that are staged at once, from which one barrier for the whole file system is worth more than one for each
-file: it also waits for what others have written there."""
 
 
 def stage_all(work: Work, stagings: Sequence[Staging]) -> None:
@@ -40,9 +35,9 @@ def stage_all(work: Work, stagings: Sequence[Staging]) -> None:
 
 
 def _worth_one_barrier(work: Work, stagings: Sequence[Staging]) -> bool:
-    if sum(len(staging.changes) for staging in stagings) < MANY:
+    if sum(len(staging.changes) for staging in stagings) < medium.MANY:
         return False
-    return can_sync_file_system(work.disk.tree, work.view.path)
+    return medium.can_sync_file_system(work.disk.tree, work.view.path)
 
 
 def _make_durable(work: Work, staging: Staging) -> None:

@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable
 from enum import Enum
+from typing import Final
 
 from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree
@@ -35,6 +36,9 @@ from krepair.journal.steps import (
     staged_extensions,
 )
 from krepair.logdir.reading import kind_of
+
+SYNCED_WHEN_OPENED: Final = 5
+"""Folders of a partition that an earlier run has left, see ``PartitionFolder.sync_all``."""
 
 
 class Whereabouts(Enum):
@@ -177,7 +181,7 @@ class PartitionFolder:
         if self._was_made_here:
             return
         *inner, private = reversed(self._private_folders())
-        for path in (*inner, private, self.holder, self.path):
+        for path in dict.fromkeys((*inner, private, self.holder, self.path)):
             if self.tree.is_folder(path):
                 self.disk.sync_dir(path)
         self._dirty.clear()

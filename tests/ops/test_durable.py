@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from krepair.durable import medium
 from krepair.errors import ExitCode
-from krepair.fixes import carry_out
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
@@ -163,7 +163,7 @@ SCENES: dict[str, Callable[[Path], Made]] = {
 @pytest.mark.parametrize(
     ("name", "many"),
     [
-        *((name, carry_out.MANY) for name in SCENES),
+        *((name, medium.MANY) for name in SCENES),
         ("indexes", 1),
         ("checkpoints", 1),
         ("markers under a fence", 1),
@@ -173,7 +173,7 @@ def test_nothing_is_journalled_or_reported_before_it_is_on_the_disk(
     memory_dir: Path, name: str, many: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where one barrier serves all that is staged."""
-    monkeypatch.setattr(carry_out, "MANY", many)
+    monkeypatch.setattr(medium, "MANY", many)
     plan, options = SCENES[name](memory_dir / "logs")
     assert any(partition.changes for partition in plan.partitions) or plan.root is not None
     for verb in (apply, undo, apply, purge):

@@ -14,8 +14,7 @@ import pytest
 
 from krepair.durable import medium, real_disk
 from krepair.durable.real_disk import RealDisk
-from krepair.errors import ExitCode
-from krepair.fixes import carry_out
+from krepair.errors import ExitCode, UnwritableError
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
@@ -31,6 +30,7 @@ __all__ = ["memory_dir"]
 PER_PARTITION = 8
 """Of a recovery: 4 of the journal, and one each for the names of the journal, of what is kept, and of what is new,
 which is replaced files first, then the empty segment."""
+UNDO_PER_PARTITION = 12
 STAGED = 6 + 5
 """Two indexes, a snapshot, the three files of the empty segment; krepair's four folders, and the partition folder."""
 
@@ -90,19 +90,24 @@ class Syncs:
 def test_a_partition_costs_eight_syncs_where_one_barrier_serves_what_is_staged(
     memory_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carry_out, "MANY", 20)
+    monkeypatch.setattr(medium, "MANY", 20)
     many = Many(memory_dir / "logs", 6)
     syncs = Syncs(monkeypatch)
     assert apply(many.plan, many.options).exit_code == ExitCode.DONE
     assert syncs.partitions() == {PER_PARTITION}
     assert syncs.of["all"] == 2  # of what was there, and of what is staged
+    syncs.of.clear()
+    assert undo(many.plan, many.options).exit_code == ExitCode.DONE
+    assert syncs.partitions() == {UNDO_PER_PARTITION}
+    assert syncs.of["all"] == 1
+    assert tree(many.path) == many.before
 
 
 @pytest.mark.parametrize("why", ["few", "unknown file system", "no such call"])
 def test_without_the_barrier_each_staged_file_and_folder_is_synced_by_itself(
     memory_dir: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    monkeypatch.setattr(carry_out, "MANY", 1000 if why == "few" else 1)
+    monkeypatch.setattr(medium, "MANY", 1000 if why == "few" else 1)
     many = Many(memory_dir / "logs", 3)
     assert {len(part.changes) for part in many.plan.partitions} == {4}
     syncs = Syncs(monkeypatch)
@@ -134,7 +139,7 @@ def test_barrier_that_fails_stops_every_partition_and_nothing_is_changed(
     memory_dir: Path, monkeypatch: pytest.MonkeyPatch, number: int, fixes: str
 ) -> None:
     """Of a recovery it is the barrier before anything is staged."""
-    monkeypatch.setattr(carry_out, "MANY", 1)
+    monkeypatch.setattr(medium, "MANY", 1)
     many = Many(memory_dir / "logs", 3, fixes=fixes)
     assert len(many.plan.partitions) == 3
     with monkeypatch.context() as patch:
@@ -149,11 +154,28 @@ def test_barrier_that_fails_stops_every_partition_and_nothing_is_changed(
     assert tree(many.path) == many.before
 
 
+def test_barrier_that_fails_before_an_undo_refuses_it_and_the_next_one_ends(
+    memory_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(medium, "MANY", 1)
+    many = Many(memory_dir / "logs", 3)
+    assert apply(many.plan, many.options).exit_code == ExitCode.DONE
+    after = tree(many.path)
+    for verb in (undo, apply):
+        with monkeypatch.context() as patch:
+            patch.setattr(medium, "_SYNCFS", failing(errno.EIO))
+            with pytest.raises(UnwritableError, match="nothing was changed"):
+                verb(many.plan, many.options)
+        assert tree(many.path) == after
+    assert undo(many.plan, many.options).exit_code == ExitCode.DONE
+    assert tree(many.path) == many.before
+
+
 def test_file_that_the_barrier_did_not_write_stops_its_partition_and_no_other(
     memory_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kernels before 5.8 do not tell of it when the barrier is made."""
-    monkeypatch.setattr(carry_out, "MANY", 1)
+    monkeypatch.setattr(medium, "MANY", 1)
     many = Many(memory_dir / "logs", 3, fixes="index")
     real = real_disk.make_sure_it_is_written
 
@@ -175,7 +197,7 @@ def test_file_that_the_barrier_did_not_write_stops_its_partition_and_no_other(
 def test_each_call_that_fails_while_one_barrier_serves_all_leaves_what_apply_and_undo_end(
     memory_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carry_out, "MANY", 1)
+    monkeypatch.setattr(medium, "MANY", 1)
     many = Many(memory_dir / "logs", 2)
     count = RecordingDisk(RealDisk(str(many.path)))
     assert apply(many.plan, many.options, disk=count).exit_code == ExitCode.DONE

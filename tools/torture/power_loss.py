@@ -31,8 +31,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from krepair.durable import medium
 from krepair.errors import ExitCode, KrepairError
-from krepair.fixes import carry_out
 from krepair.journal.record import COPY_NAME, JOURNAL_NAME
 from krepair.ops.apply import apply
 from krepair.ops.purge import purge
@@ -449,14 +449,14 @@ def placed(scene: Scene, work: Path | None = None) -> Iterator[Site]:
     """A scene on a file system, in memory unless said otherwise, watched."""
     parent = work or (MEMORY if os.access(MEMORY, os.W_OK) else None)
     folder = tempfile.mkdtemp(prefix="krepair-power-", dir=parent)
-    many = carry_out.MANY
+    many = medium.MANY
     try:
-        carry_out.MANY = 1 if scene.one_barrier else many  # type: ignore[misc]
+        medium.MANY = 1 if scene.one_barrier else many  # type: ignore[misc]
         site = Site(scene, folder)
         with site.watch:
             yield site
     finally:
-        carry_out.MANY = many  # type: ignore[misc]
+        medium.MANY = many  # type: ignore[misc]
         shutil.rmtree(folder)
 
 
