@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from krepair.durable.medium import sync_file_system
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
 from krepair.fixes.epochs import read_epochs_file
 from krepair.fixes.files import file_it_is_like, put_staged
@@ -153,7 +152,13 @@ def _settle(work: Work, stagings: Sequence[Staging]) -> None:
     wanted = [one for one in stagings if one.plan.folder not in work.settled and one.problem is None]
     if not wanted:
         return
-    problems = _read_ranges(work, [(one.plan, one.listed) for one in wanted], settle=True, audit=False)
+    try:
+        problems = _read_ranges(work, [(one.plan, one.listed) for one in wanted], settle=True, audit=False)
+    except OSError:  # of the one barrier for all
+        for staging in wanted:
+            with staging.taking_problems():
+                raise
+        return
     for staging in wanted:
         found = problems.get(staging.plan.folder)
         if found:
@@ -175,7 +180,7 @@ def _read_ranges(
     """
     items: list[RecoveredItem] = []
     folders: list[str] = []
-    barrier = settle and not sync_file_system(work.disk.tree, work.view.path)
+    barrier = settle and not work.disk.sync_file_system(work.view.path)
     for part, partition in parts:
         some = _items(work, part, partition, barrier=barrier, settle=settle, audit=audit)
         items += some

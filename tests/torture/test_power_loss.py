@@ -11,7 +11,7 @@ from tests.torture.not_missed import NOT_MISSED, TOGETHER
 from tools.torture.disk_model import State, Volume
 from tools.torture.power_loss import HISTORIES, Case, explore, placed, trials, units
 from tools.torture.recording import Attrs, Born, Event, Gave, Moved, Named, Synced, Unnamed, Wrote
-from tools.torture.scenes import FREEING, SCENES, build
+from tools.torture.scenes import FREEING, ONE_BARRIER, SCENES, build
 from tools.torture.syncs import find_missed
 
 ROOT, FOLDER, FILE, OTHER = 1, 2, 3, 4
@@ -100,7 +100,7 @@ def test_a_folder_whose_name_is_lost_is_lost_with_what_is_in_it() -> None:
 
 # -- the programme ------------------------------------------------------------------------------------
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*SCENES, *FREEING])
+@pytest.mark.parametrize("name", [*SCENES, *FREEING, *ONE_BARRIER])
 def test_after_a_power_loss_every_verb_ends_right(name: str) -> None:
     """That a recording misses no call is checked with each of them."""
     figures: Counter[str] = Counter()
