@@ -196,7 +196,8 @@ def _find_keys(
     work = []
     for each, facts in every:
         known = each.partition.keys.get(facts.base_offset, KeysResult())
-        if known.found:
+        # keys that had no room beside those above the bound may have it now
+        if known.found and known.failure != "disk":
             take(each, facts.base_offset, known)
         else:
             work.append((each, facts))

@@ -116,8 +116,8 @@ def find_keys(item: KeysItem) -> KeysResult:
                 counts: KeyCounts | None = walk.run()
             else:
                 beside = _KeysBesideScan(walk)
-                scanned, _ = scan_once(item.scan, beside.take)
-                counts = beside.end()
+                scanned, summary = scan_once(item.scan, beside.take)
+                counts = beside.end() if summary is not None and summary.is_whole else None
     except _NoScratchError:
         return KeysResult(failure="disk", why=f"{item.place.folder}/{name}: {SCRATCH_NEEDED}", scan=scanned)
     except ContentError as problem:
