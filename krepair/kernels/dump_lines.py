@@ -1,7 +1,7 @@
 """Writes the lines of ``krepair dump`` in bulk: one per batch and one per record, as JSON or as text for a person.
 
 Both forms have the same fields in the same order. Only the literals between them differ, so one kernel writes both. The
-slow twin is ``krepair.pipeline.dump_record``, which also writes the lines that this kernel cannot. A test
+slow twin is ``krepair.pipeline.dump.record``, which also writes the lines that this kernel cannot. A test
 compares the two.
 """
 

@@ -62,7 +62,7 @@ NOT_MISSED: dict[str, str] = {
     "journal/folder.py PartitionFolder.run: self._sync(step.path) [out]": _OTHER_FOLDER,
     "journal/folder.py PartitionFolder.run: self._sync(step.path) [stage]": _OTHER_FOLDER,
     "journal/plan_copy.py PlanKeeper._keep_in: self._disk.sync_dir(folder.private) [private folder]": _SAME_FOLDER,
-    "pipeline/tasks.py _make_companions: disk.sync_dir(item.stage) [stage]": _STAGED_NAME,
+    "pipeline/rewrite/finish.py _make_companions: disk.sync_dir(item.stage) [stage]": _STAGED_NAME,
     f"{_MEND} _give_bytes_back: folder.disk.sync_file(folder.at(name)) [file]": (
         "the same file is synced again once its time is right; what is read back in between has to be on the disk"
     ),
