@@ -206,11 +206,17 @@ class Fence:
     def _make_durable(self, place: str) -> None:
         """Of a fence that an earlier run has left: that run may have been killed before all of it was synced.
 
-        A list that is lost with the power looks like one of a directory in which a broker was started.
+        A list that is lost with the power looks like one of a directory in which a broker was started. Where nothing
+        was set aside yet, a fence may have none, or half of one: from now on it says whether a broker was started.
         """
         if self._watch.was_put_up_here(place):
             return
         seen = _read_seen(self._tree, place)
+        set_aside = (CLEAN_SHUTDOWN, RECOVERY_POINT_CHECKPOINT)
+        if (seen is None or seen == _DAMAGED) and not any(
+            self._tree.is_there(f"{place}/{name}") for name in set_aside
+        ):
+            seen = self._watch.seen()
         if seen is not None:
             _write_seen(self._disk, place, seen)
         self._disk.sync_dir(os.path.dirname(place))

@@ -240,6 +240,28 @@ def test_fence_that_a_killed_run_left_is_on_the_disk_before_the_marker_comes_int
     assert ("sync_dir", private, "") in calls[:comes]
 
 
+@pytest.mark.parametrize("left", ["no list", "half a list"])
+@pytest.mark.parametrize("started", [False, True])
+def test_marker_that_came_into_a_fence_that_was_left_half_put_up_goes_back_unless_a_broker_was_started(
+    tmp_path: Path, left: str, started: bool
+) -> None:
+    scene = Scene(tmp_path / "logs")
+    stop = 2 if left == "no list" else 3
+    with pytest.raises(SimulatedCrash):
+        fence(scene, StoppingDisk(UnsyncedDisk(), stop, FILE_CHANGING)).put_up()
+    if left == "half a list":
+        (scene.path / f"krepair~{PLAN_ID}" / "fence" / "seen.json").write_bytes(b"")
+    (scene.root / "o-0" / f"krepair~{PLAN_ID}").mkdir()
+    other = Fence(PartitionFolder(UnsyncedDisk(), str(scene.root), "o-0", PLAN_ID), Point("o", 0, 0))
+    other.put_up()
+    assert other.lift() is False
+    assert not (scene.root / ".kafka_cleanshutdown").exists()
+    if started:
+        put(scene.path / name(600, ".index"), b"\0" * 100, 9_000)
+    assert fence(scene).lift() is started
+    assert (scene.root / ".kafka_cleanshutdown").exists() is not started
+
+
 def test_change_of_krepairs_own_is_no_brokers_start_for_another_fence(tmp_path: Path) -> None:
     scene = Scene(tmp_path / "logs")
     up = fence(scene)
