@@ -28,7 +28,13 @@ FENCE_SOURCE = "journal/fence.py Fence._move: self._disk.sync_dir(os.path.dirnam
 FENCE_TARGET = "journal/fence.py Fence._move: self._disk.sync_dir(os.path.dirname(target))"
 TARGET = f"{_MEND} _rename: folder.disk.sync_dir(os.path.dirname(folder.at(target)))"
 
+_OWNERS = "the folders of a scene may have the owner and mode of whoever makes them; see ``MISSED``"
+
 NOT_MISSED: dict[str, str] = {
+    **{
+        f"fixes/carry_out.py _make_durable: folder.sync_new() [{place}]": _OWNERS
+        for place in ("stage", "keep", "out")
+    },
     "durable/real_disk.py RealDisk.create: os.fsync(target) [stage]": _LATER,
     HOLDER: _AT_OPENING,
     f"{_MAKE}: self.disk.sync_dir(self.private) [private folder]": _AT_OPENING,
@@ -84,3 +90,31 @@ TOGETHER: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
 )
 """Scene, history, and syncs that stand in for each other: without all of them something is missed."""
+
+_NEW = "fixes/carry_out.py _make_durable: folder.sync_new()"
+_ALL_STAGED = (
+    "fixes/carry_out.py _make_all_durable: done = work.disk.sync_file_system(work.view.path) [file system]"
+)
+_OF_EVERY_APPLY = (
+    "durable/real_disk.py RealDisk.create: os.fsync(target) [private folder]",
+    "journal/record.py _replace_journal: disk.sync_dir(private) [private folder]",
+    f"{_REPLACE}: folder.disk.sync_dir(folder.at(folder.names.keep())) [keep]",
+    f"{_REPLACE}: folder.disk.sync_dir(folder.path) [partition folder]",
+)
+_OF_STAGED_FILES = (
+    "durable/real_disk.py RealDisk.create: os.fsync(target) [stage]",
+    *(f"{_NEW} [{place}]" for place in ("stage", "keep", "out", "private folder", "partition folder")),
+)
+_OF_RECOVERY = (
+    "durable/real_disk.py RealDisk.append: os.fsync(target) [journal]",
+    "journal/actions/roll.py RollSegments.go_on: disk.sync_dir(folder.path) [partition folder]",
+    f"{_REPLACE}: folder.disk.sync_dir(folder.path) [log directory]",
+)
+
+MISSED: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("indexes", (*_OF_STAGED_FILES, *_OF_EVERY_APPLY)),
+    ("indexes~one-barrier", (_ALL_STAGED, *_OF_EVERY_APPLY)),
+    ("recovery", _OF_RECOVERY),
+    ("recovery~one-barrier", (_ALL_STAGED, *_OF_RECOVERY)),
+)
+"""Scene, and syncs of its apply each of which is missed: those that a partition of many costs, one by one."""
