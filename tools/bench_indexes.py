@@ -27,7 +27,7 @@ from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
 from krepair.options import Engine, Options
-from krepair.pipeline.regenerate import regenerate_offset_and_time
+from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
 
 PADDED = {".index": 10_485_760, ".timeindex": 10_485_756}
 BATCH_BYTES = 1000

@@ -26,13 +26,13 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from krepair.durable.scratch import make_scratch
 from krepair.kernels.scan import Int64s
 from krepair.logdir.reading import opened_for_reading
-from krepair.pipeline.compaction import CompactionInput, prepare
-from krepair.pipeline.compaction_items import KeysItem
-from krepair.pipeline.compaction_keys import TABLE_ROWS, KeyWalk, Rows
-from krepair.pipeline.engine import InlineEngine
+from krepair.pipeline.compaction.items import KeysItem
+from krepair.pipeline.compaction.keys import TABLE_ROWS, KeyWalk, Rows
+from krepair.pipeline.compaction.partitions import CompactionInput, prepare
+from krepair.pipeline.engines.engine import InlineEngine
+from krepair.pipeline.engines.spark import SparkEngine
+from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.place import reached
-from krepair.pipeline.regenerate import read_into_from
-from krepair.pipeline.spark import SparkEngine
 from tests.compaction.compacting import place_of, scanned
 from tests.rules.facts import POLICY
 from tools import many_keys

@@ -1,7 +1,8 @@
 """The second opinion on a rewrite: by numpy and the plain layouts, sharing no code with the kernels.
 
 ``audit_window`` proves, while a source is in the cache, that every byte of it belongs to a batch that was either kept
-or is one that marker-only compaction may drop. The rest is proven on the new files: see ``krepair.pipeline.verify``.
+or is one that marker-only compaction may drop. The rest is proven on the new files, by
+``krepair.pipeline.rewrite.verify``.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def reports() -> dict[str, tuple[Any, ...]]:
     from krepair.ops.reports import ApplyReport, CheckReport, KeptReport, VerifyReport
     from krepair.ops.transactions import TransactionsReport
     from krepair.ops.warm import WarmReport
-    from krepair.pipeline.dump_model import Line
+    from krepair.pipeline.dump.model import Line
     from krepair.plan.diff import PlanDiff
     from krepair.plan.model import Plan
 

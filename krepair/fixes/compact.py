@@ -20,15 +20,15 @@ from krepair.fixes.survey import Survey
 from krepair.fixes.telling_engine import TellingEngine
 from krepair.logdir.config import OFFSETS_TOPIC, TopicSettings
 from krepair.logdir.values import Partition
-from krepair.pipeline.compaction_items import SCRATCH_NEEDED
+from krepair.pipeline.compaction.items import SCRATCH_NEEDED
 from krepair.pipeline.jobs import TAKE_CENSUS
 from krepair.plan.model import Change, KeyCompaction, RewriteSegments
 from krepair.rules.model import GroupDecision, LeftAlone, PartitionDecision
 from krepair.rules.own_policy import not_asked_for
 
 if TYPE_CHECKING:
-    from krepair.pipeline.compaction import Compaction, CompactionInput, Prepared
-    from krepair.pipeline.key_census import CensusItem, CensusResult
+    from krepair.pipeline.compaction.census import CensusItem, CensusResult
+    from krepair.pipeline.compaction.partitions import Compaction, CompactionInput, Prepared
 
 _SCRATCH_COMMAND = "krepair plan LOGDIR --fix compact --scratch DIR --out PLAN"
 
@@ -138,7 +138,7 @@ def _gate(survey: Survey) -> LeftAlone | None:
 
 
 def _input(ground: Ground, survey: Survey) -> CompactionInput | LeftAlone:
-    from krepair.pipeline.compaction import CompactionInput
+    from krepair.pipeline.compaction.partitions import CompactionInput
     from krepair.rules.compaction import secret_of
 
     if survey.log is not None and survey.log.problem is not None:
@@ -155,7 +155,7 @@ def _input(ground: Ground, survey: Survey) -> CompactionInput | LeftAlone:
 def _decide(ground: Ground, able: Sequence[tuple[Survey, CompactionInput]]) -> None:
     if not able:
         return
-    from krepair.pipeline.compaction import decide_compaction, prepare, scratch_bytes_at_most
+    from krepair.pipeline.compaction.partitions import decide_compaction, prepare, scratch_bytes_at_most
 
     engine = TellingEngine(ground.engine, ground.progress)
     prepared = prepare(engine, [found for _, found in able], ground.scratch.path)
@@ -173,8 +173,8 @@ def _take_censuses(
     engine: TellingEngine, prepared: Sequence[Prepared], outcomes: Sequence[Compaction | LeftAlone]
 ) -> dict[int, CensusResult]:
     """Of partitions of ``__consumer_offsets`` that change, what goes by kind of record and by group."""
-    from krepair.pipeline.compaction import Compaction, compact_item
-    from krepair.pipeline.key_census import CensusItem
+    from krepair.pipeline.compaction.census import CensusItem
+    from krepair.pipeline.compaction.partitions import Compaction, compact_item
 
     numbers: list[int] = []
     items: list[CensusItem] = []
@@ -204,7 +204,7 @@ def _with_keys(group: GroupDecision, compaction: Compaction) -> GroupDecision:
 
 
 def _fields(seen: SeenKeys) -> dict[str, Any]:
-    from krepair.pipeline.key_census import CensusResult
+    from krepair.pipeline.compaction.census import CensusResult
 
     compaction, census = seen.compaction, seen.census or CensusResult()
     assert compaction is not None

@@ -9,8 +9,8 @@ from krepair.plan.model import RewriteSegments
 from krepair.rules.model import LeftAlone
 
 if TYPE_CHECKING:
-    from krepair.pipeline.compaction import Compaction
-    from krepair.pipeline.key_census import CensusResult
+    from krepair.pipeline.compaction.census import CensusResult
+    from krepair.pipeline.compaction.partitions import Compaction
 
 
 class SeenKeys(NamedTuple):

@@ -31,7 +31,9 @@ from krepair.formats.batch_v2 import HEADER_SIZE
 from krepair.formats.filenames import FileKind, parse_file_name
 from krepair.journal.actions.action import StagedGroup
 from krepair.journal.freshness import check_fresh, grown
-from krepair.pipeline.compaction import (
+from krepair.pipeline.compaction.check import CheckedSource
+from krepair.pipeline.compaction.items import CompactResult, CompactStageItem, KeysItem, KeysResult
+from krepair.pipeline.compaction.partitions import (
     CompactionInput,
     Prepared,
     compact_item,
@@ -39,9 +41,7 @@ from krepair.pipeline.compaction import (
     rows_inline_of,
     stage_items,
 )
-from krepair.pipeline.compaction_check import CheckedSource
-from krepair.pipeline.compaction_items import CompactResult, CompactStageItem, KeysItem, KeysResult
-from krepair.pipeline.compaction_proof import GroupToProve, PartitionToProve, prove
+from krepair.pipeline.compaction.proof import GroupToProve, PartitionToProve, prove
 from krepair.pipeline.items import Place, ScanItem, ScanResult
 from krepair.pipeline.jobs import COMPACT, FIND_KEYS, SCAN, STAGE_COMPACTED
 from krepair.pipeline.wire import decode_summary

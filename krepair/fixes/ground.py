@@ -12,7 +12,7 @@ from krepair.formats.broker_version import version_of
 from krepair.logdir.config import Settings
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
-from krepair.pipeline.engine import Engine
+from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
 from krepair.pipeline.progress import Progress
 

@@ -26,8 +26,8 @@ from krepair.plan.effects import bases_touched
 from krepair.plan.model import Change, KeepOriginal, ReplaceFile
 
 if TYPE_CHECKING:
-    from krepair.pipeline.indexes import Depth, InspectItem, InspectResult, MendItem, MendItems
-    from krepair.pipeline.txn_indexes import TxnResult
+    from krepair.pipeline.indexes.segment import Depth, InspectItem, InspectResult, MendItem, MendItems
+    from krepair.pipeline.indexes.transactions import TxnResult
 
 INDEXES_SEEN: Sight[dict[int, InspectResult]] = Sight("indexes")
 TRANSACTION_INDEXES_SEEN: Sight[TxnResult] = Sight("transaction indexes")
@@ -160,7 +160,7 @@ def stage_indexes(
 
 def served_together(items: Sequence[MendItem]) -> list[MendItems]:
     """The files of a partition, in order, those together that one reading of the log can tell of."""
-    from krepair.pipeline.indexes import MendItems
+    from krepair.pipeline.indexes.segment import MendItems
 
     groups: dict[int, list[MendItem]] = {}
     for item in items:
@@ -182,7 +182,7 @@ def mend_items(work: Work, staging: Staging, target: str, replayed_from: int = 0
         StalePlanError: a segment is gone.
         OSError: the file whose owner and mode one takes over cannot be looked at.
     """
-    from krepair.pipeline.indexes import MendItem
+    from krepair.pipeline.indexes.segment import MendItem
 
     logs = {segment.base_offset: segment.log.size for segment in staging.listed.segments}
     items = []
@@ -219,7 +219,7 @@ def indexes_of(survey: Survey) -> Mapping[int, InspectResult]:
 
 def transaction_indexes_of(survey: Survey) -> TxnResult:
     """What looking at the transaction indexes came to."""
-    from krepair.pipeline.txn_indexes import TxnResult
+    from krepair.pipeline.indexes.transactions import TxnResult
 
     return survey.seen(TRANSACTION_INDEXES_SEEN) or TxnResult()
 
@@ -258,7 +258,7 @@ def _judged(ground: Ground, survey: Survey) -> tuple[Segment, ...]:
 def _inspect_item(
     ground: Ground, survey: Survey, segment: Segment, depth: Depth, *, include_active: bool = False
 ) -> InspectItem:
-    from krepair.pipeline.indexes import InspectItem
+    from krepair.pipeline.indexes.segment import InspectItem
 
     return InspectItem(
         place=place_of(ground.view, survey.partition),
@@ -307,7 +307,7 @@ def look_at_transaction_indexes(ground: Ground, surveys: Sequence[Survey], depth
     contradiction, and in compacted partitions with entries; ``check`` where there are producers or entries;
     ``regenerate`` everywhere.
     """
-    from krepair.pipeline.txn_indexes import TxnItem
+    from krepair.pipeline.indexes.transactions import TxnItem
 
     chosen = [one for one in surveys if _judged(ground, one) and _replay_pays(ground, one, depth)]
     items = [

@@ -21,7 +21,7 @@ from krepair.rules.markers import limit_now, stage_inputs, why_undecided
 from krepair.rules.model import MarkerPolicy, SegmentFacts
 
 if TYPE_CHECKING:
-    from krepair.pipeline.compare import OriginalsItem
+    from krepair.pipeline.rewrite.compare import OriginalsItem
 
 
 def groups_of(staging: Staging) -> list[RewriteSegments]:
@@ -70,7 +70,7 @@ def verify_finished(work: Work, stagings: Sequence[Staging]) -> None:
 
 def _against_originals(work: Work, stagings: Sequence[Staging]) -> None:
     """Hold new segments against what is kept of them, batch by batch; after a purge nothing is."""
-    from krepair.pipeline.compare import OriginalsItem
+    from krepair.pipeline.rewrite.compare import OriginalsItem
 
     jobs: list[tuple[Staging, OriginalsItem]] = []
     for staging in stagings:

@@ -565,7 +565,7 @@ def _take_snapshots(one: Range, seen: SeenSnapshots) -> None:
 def _see_aborts(ground: Ground, ranges: Sequence[Range]) -> None:
     """The transaction indexes of the ranges, held against a replay from where the first open transaction began."""
     from krepair.fixes import recovery_staging
-    from krepair.pipeline.txn_indexes import TxnItem
+    from krepair.pipeline.indexes.transactions import TxnItem
 
     chosen = [one for one in ranges if _has_transactions(one)]
     items = []

@@ -18,7 +18,7 @@ from krepair.formats.filenames import (
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import LogDir, Partition
-from krepair.pipeline.engine import Engine
+from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import (
     READ_LOG_END,

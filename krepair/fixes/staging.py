@@ -27,7 +27,7 @@ from krepair.journal.actions.action import StagedGroup
 from krepair.journal.folder import PartitionFolder
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.values import LogDir, Partition
-from krepair.pipeline.engine import Engine
+from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place, ScanItem, ScanResult
 from krepair.pipeline.jobs import SCAN
 from krepair.pipeline.progress import Progress

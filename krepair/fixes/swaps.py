@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.formats.filenames import FileState
 from krepair.logdir.values import FileRef, Leftover, Partition
-from krepair.pipeline.engine import Engine
+from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import LOOK_AT_SWAP, STAGE_SWAP, VERIFY_SWAP
 from krepair.pipeline.progress import Progress

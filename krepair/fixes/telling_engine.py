@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from krepair.pipeline.engine import Engine
+from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.jobs import Task
 from krepair.pipeline.progress import Progress
 

@@ -1,7 +1,7 @@
 """Lines of ``krepair dump`` written in bulk: one per batch, one per record, as JSON or as words for a person.
 
 Both have the same fields in the same order; only the literals between them differ, so one kernel writes both. The slow
-twin is ``krepair.pipeline.dump_record``, which also writes what this cannot: a test holds the two together.
+twin is ``krepair.pipeline.dump.record``, which also writes what this cannot: a test holds the two together.
 """
 
 from __future__ import annotations

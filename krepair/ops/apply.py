@@ -60,7 +60,7 @@ from krepair.ops.target import (
     why_left_alone,
 )
 from krepair.options import Options
-from krepair.pipeline.engine import Engine, choose_engine
+from krepair.pipeline.engines.engine import Engine, choose_engine
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.actions.table import action_of
 from krepair.plan.figures import (

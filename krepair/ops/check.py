@@ -27,7 +27,7 @@ from krepair.ops.next_start.rehearsal import look_at_starts
 from krepair.ops.next_start.start_space import start_space
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
 from krepair.options import Options
-from krepair.pipeline.engine import choose_engine
+from krepair.pipeline.engines.engine import choose_engine
 from krepair.pipeline.progress import Progress, SilentProgress
 
 

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from krepair.errors import UnreadableError
 from krepair.logdir.values import LogDir, Partition
-from krepair.pipeline.coordinator_walk import DamagedPart
-from krepair.pipeline.engine import Engine
+from krepair.pipeline.coordinators.walk import DamagedPart
+from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.jobs import Task
 from krepair.pipeline.progress import Progress
 

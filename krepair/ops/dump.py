@@ -24,12 +24,12 @@ from krepair.formats.filenames import (
 )
 from krepair.logdir.reading import opened_folder, opened_for_reading, why
 from krepair.logdir.view import CHECKPOINTS, shown_path
-from krepair.pipeline.dump_entries import EntryDump, read_text, text_file
-from krepair.pipeline.dump_log import LogDump, WantedLines
-from krepair.pipeline.dump_record import AUTO, DEFAULT_CUT, FORMS, RecordLines
-from krepair.pipeline.dump_style import FORMAT_VERSION, Style, Word
-from krepair.pipeline.log_walk import LOWEST_OFFSET
-from krepair.pipeline.regenerate import read_into_from
+from krepair.pipeline.dump.entries import EntryDump, read_text, text_file
+from krepair.pipeline.dump.log import LogDump, WantedLines
+from krepair.pipeline.dump.log_walk import LOWEST_OFFSET
+from krepair.pipeline.dump.record import AUTO, DEFAULT_CUT, FORMS, RecordLines
+from krepair.pipeline.dump.style import FORMAT_VERSION, Style, Word
+from krepair.pipeline.indexes.regenerate import read_into_from
 
 DECODERS: Final[dict[str, RecordTable]] = {
     "offsets": group_metadata.RECORDS,

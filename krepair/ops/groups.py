@@ -25,9 +25,9 @@ from krepair.ops.coordinator_topic import (
     segments_of,
 )
 from krepair.options import Options
-from krepair.pipeline.engine import choose_engine
-from krepair.pipeline.group_model import Group, Member
-from krepair.pipeline.groups import GroupsItem
+from krepair.pipeline.coordinators.group_model import Group, Member
+from krepair.pipeline.coordinators.groups import GroupsItem
+from krepair.pipeline.engines.engine import choose_engine
 from krepair.pipeline.jobs import READ_GROUPS
 from krepair.pipeline.progress import Progress, SilentProgress
 

@@ -17,7 +17,7 @@ from krepair.journal.record import Journal
 from krepair.kernels.classes import D_NONE
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.fingerprint import digest_content, digest_file
-from krepair.pipeline.engine import Engine
+from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place, ScanItem, ScanResult
 from krepair.pipeline.jobs import SCAN
 from krepair.pipeline.progress import Progress

@@ -28,7 +28,7 @@ from krepair.ops.kept import kept_originals
 from krepair.ops.order import commit_of
 from krepair.ops.target import check_keep
 from krepair.options import Options
-from krepair.pipeline.engine import choose_engine
+from krepair.pipeline.engines.engine import choose_engine
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.actions.table import action_of
 from krepair.plan.build import LogDirFacts, build_plan

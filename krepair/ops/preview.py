@@ -43,7 +43,7 @@ from krepair.ops.plan import (
     policy_of,
 )
 from krepair.options import Options
-from krepair.pipeline.engine import Engine, choose_engine
+from krepair.pipeline.engines.engine import Engine, choose_engine
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.build import build_plan
 from krepair.plan.diff import PlanDiff, diff_plans

@@ -51,11 +51,11 @@ from krepair.ops.findings.open_transactions import (
 )
 from krepair.ops.next_start.refusal import Version
 from krepair.options import Options
-from krepair.pipeline.engine import Engine, choose_engine
+from krepair.pipeline.coordinators.transaction_book import TransactionState
+from krepair.pipeline.coordinators.transactions import TransactionsItem, TransactionsResult
+from krepair.pipeline.engines.engine import Engine, choose_engine
 from krepair.pipeline.jobs import READ_TRANSACTIONS
 from krepair.pipeline.progress import Progress, SilentProgress
-from krepair.pipeline.transaction_book import TransactionState
-from krepair.pipeline.transactions import TransactionsItem, TransactionsResult
 
 Verdict = Literal["hangs", "goes on", "not known"]
 _STATUS_OF = {state_name(status): status for status in TransactionStatus}

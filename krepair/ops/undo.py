@@ -30,7 +30,7 @@ from krepair.ops.target import (
     why_left_alone,
 )
 from krepair.options import Options
-from krepair.pipeline.engine import choose_engine
+from krepair.pipeline.engines.engine import choose_engine
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.effects import trusted_after
 from krepair.plan.figures import sizes_by_name

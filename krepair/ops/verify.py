@@ -21,7 +21,7 @@ from krepair.ops.asked import check_named
 from krepair.ops.reports import Problem, VerifyReport, next_in
 from krepair.ops.target import check_target, disk_of, is_root, journal_folder, listed, targets_of, view_of
 from krepair.options import Options
-from krepair.pipeline.engine import choose_engine
+from krepair.pipeline.engines.engine import choose_engine
 from krepair.pipeline.items import VerifyItem
 from krepair.pipeline.jobs import VERIFY
 from krepair.pipeline.progress import Progress, SilentProgress

@@ -13,12 +13,12 @@ from krepair.formats.damage import Damage
 from krepair.kernels import dump_rows as r
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading
-from krepair.pipeline.dump_style import Style
+from krepair.pipeline.dump.log_walk import KR307, LogWalk, Wanted
+from krepair.pipeline.dump.style import Style
+from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import FailureKind, Place
-from krepair.pipeline.log_walk import KR307, LogWalk, Wanted
 from krepair.pipeline.place import reached, what_failed
-from krepair.pipeline.regenerate import read_into_from
-from krepair.pipeline.tasks import log_name
+from krepair.pipeline.segment_files import log_name
 
 MOST_PROBLEMS = 100
 

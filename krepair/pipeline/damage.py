@@ -28,10 +28,10 @@ from krepair.kernels.scan_window import INT32_MAX
 from krepair.logdir.fingerprint import DIGEST_BYTES, digest_bytes
 from krepair.logdir.reading import opened_for_reading
 from krepair.pipeline.byte_ranges import kept_ranges, reader_without
+from krepair.pipeline.indexes.regenerate import packed, read_into_from
 from krepair.pipeline.items import FailureKind, Place
 from krepair.pipeline.place import reached, what_failed
-from krepair.pipeline.regenerate import packed, read_into_from
-from krepair.pipeline.tasks import log_name, read_entries
+from krepair.pipeline.segment_files import log_name, read_entries
 
 MOST_RANGES = 4096
 LARGEST_LOG_BYTES = 2**31 - 1

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, get_type_hints
 import msgspec
 
 if TYPE_CHECKING:
-    from krepair.pipeline.compaction_check import (
+    from krepair.pipeline.compaction.census import CensusItem, CensusResult
+    from krepair.pipeline.compaction.check import (
         AbortsItem,
         AbortsResult,
         CheckItem,
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
         CheckJoinResult,
         CheckResult,
     )
-    from krepair.pipeline.compaction_items import (
+    from krepair.pipeline.compaction.items import (
         AbortedResult,
         CompactItem,
         CompactResult,
@@ -30,12 +31,13 @@ if TYPE_CHECKING:
         KeysItem,
         KeysResult,
     )
-    from krepair.pipeline.compare import OriginalsItem, OriginalsResult
     from krepair.pipeline.contents import ContentItem, ContentResult
-    from krepair.pipeline.coordinator_states import StatesItem, StatesResult
+    from krepair.pipeline.coordinators.groups import GroupsItem, GroupsResult
+    from krepair.pipeline.coordinators.states import StatesItem, StatesResult
+    from krepair.pipeline.coordinators.transactions import TransactionsItem, TransactionsResult
     from krepair.pipeline.damage import MapItem, MapResult, MendedItem, MendedResult
-    from krepair.pipeline.groups import GroupsItem, GroupsResult
-    from krepair.pipeline.indexes import InspectItem, InspectResult, MendItems, MendResults
+    from krepair.pipeline.indexes.segment import InspectItem, InspectResult, MendItems, MendResults
+    from krepair.pipeline.indexes.transactions import TxnItem, TxnResult
     from krepair.pipeline.items import (
         FinishItem,
         FinishResult,
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
         VerifyItem,
         VerifyResult,
     )
-    from krepair.pipeline.key_census import CensusItem, CensusResult
     from krepair.pipeline.look import LookItem, LookResult
     from krepair.pipeline.readings.aborted import AbortedItem
     from krepair.pipeline.readings.checkpoints import LogEnd, LogEndItem
@@ -55,10 +56,9 @@ if TYPE_CHECKING:
     from krepair.pipeline.readings.recovered import RecoveredItem
     from krepair.pipeline.readings.snapshots import SnapshotItem
     from krepair.pipeline.rehearse import RehearseItem, RehearseResult
+    from krepair.pipeline.rewrite.compare import OriginalsItem, OriginalsResult
     from krepair.pipeline.swaps import StageSwapItem, SwapItem, SwapOutcome, SwapResult, VerifySwapItem
-    from krepair.pipeline.transactions import TransactionsItem, TransactionsResult
     from krepair.pipeline.two_logs import TwoLogsItem, TwoLogsResult
-    from krepair.pipeline.txn_indexes import TxnItem, TxnResult
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -97,51 +97,51 @@ class Task(Generic[Item, Result]):
 
 
 # The types are held against the functions by tests/meta/test_jobs.py.
-SCAN: Task[ScanItem, ScanResult] = Task("scan", "tasks:scan")
-STAGE: Task[StageItem, ScanResult] = Task("stage", "tasks:stage")
-FINISH: Task[FinishItem, FinishResult] = Task("finish", "tasks:finish")
-VERIFY: Task[VerifyItem, VerifyResult] = Task("verify", "verify:verify_segment")
+SCAN: Task[ScanItem, ScanResult] = Task("scan", "scan:scan")
+STAGE: Task[StageItem, ScanResult] = Task("stage", "rewrite.stage:stage")
+FINISH: Task[FinishItem, FinishResult] = Task("finish", "rewrite.finish:finish")
+VERIFY: Task[VerifyItem, VerifyResult] = Task("verify", "rewrite.verify:verify_segment")
 LOOK: Task[LookItem, LookResult] = Task("look", "look:look")
-INSPECT: Task[InspectItem, InspectResult] = Task("inspect", "indexes:inspect")
-MEND: Task[MendItems, MendResults] = Task("mend", "indexes:mend")
-INSPECT_TXN: Task[TxnItem, TxnResult] = Task("inspect txn", "txn_indexes:inspect_txn")
-VERIFY_MENDED: Task[MendItems, MendResults] = Task("verify mended", "indexes:verify_mended")
+INSPECT: Task[InspectItem, InspectResult] = Task("inspect", "indexes.segment:inspect")
+MEND: Task[MendItems, MendResults] = Task("mend", "indexes.segment:mend")
+INSPECT_TXN: Task[TxnItem, TxnResult] = Task("inspect txn", "indexes.transactions:inspect_txn")
+VERIFY_MENDED: Task[MendItems, MendResults] = Task("verify mended", "indexes.segment:verify_mended")
 MAP_DAMAGE: Task[MapItem, MapResult] = Task("map damage", "damage:map_damage")
 REHEARSE: Task[RehearseItem, RehearseResult] = Task("rehearse", "rehearse:rehearse")
 MAKE_MENDED: Task[MendedItem, MendedResult] = Task("make mended", "damage:mended")
 READ_CONTENTS: Task[ContentItem, ContentResult] = Task("read contents", "contents:read_contents")
-READ_GROUPS: Task[GroupsItem, GroupsResult] = Task("read groups", "groups:read_groups")
+READ_GROUPS: Task[GroupsItem, GroupsResult] = Task("read groups", "coordinators.groups:read_groups")
 READ_TRANSACTIONS: Task[TransactionsItem, TransactionsResult] = Task(
-    "read transactions", "transactions:read_transactions"
+    "read transactions", "coordinators.transactions:read_transactions"
 )
 LOOK_AT_SWAP: Task[SwapItem, SwapResult] = Task("look at swap", "swaps:look_at_swap")
 STAGE_SWAP: Task[StageSwapItem, SwapOutcome] = Task("stage swap", "swaps:stage_swap")
 VERIFY_SWAP: Task[VerifySwapItem, SwapOutcome] = Task("verify swap", "swaps:verify_swap")
 COMPARE_TWO_LOGS: Task[TwoLogsItem, TwoLogsResult] = Task("compare two logs", "two_logs:compare_two_logs")
-FIND_STATES: Task[StatesItem, StatesResult] = Task("find states", "coordinator_states:find_states")
+FIND_STATES: Task[StatesItem, StatesResult] = Task("find states", "coordinators.states:find_states")
 VERIFY_EPOCHS: Task[EpochsItem, Reading] = Task("verify epochs", "readings.epochs:verify_epochs")
 VERIFY_SNAPSHOT: Task[SnapshotItem, Reading] = Task("verify snapshot", "readings.snapshots:verify_snapshot")
 VERIFY_ABORTED: Task[AbortedItem, Reading] = Task("verify aborted", "readings.aborted:verify_aborted")
 VERIFY_MENDED_LOG: Task[MendedLogItem, Reading] = Task("verify mended log", "readings.logs:verify_mended_log")
 COMPARE_ORIGINALS: Task[OriginalsItem, OriginalsResult] = Task(
-    "compare originals", "compare:compare_originals"
+    "compare originals", "rewrite.compare:compare_originals"
 )
 VERIFY_GONE: Task[GoneItem, Reading] = Task("verify gone", "readings.logs:verify_gone")
 READ_LOG_END: Task[LogEndItem, LogEnd] = Task("read log end", "readings.checkpoints:read_log_end")
 READ_RECOVERED: Task[RecoveredItem, Reading] = Task("read recovered", "readings.recovered:read_recovered")
-FIND_ABORTED: Task[FindAbortedItem, AbortedResult] = Task("find aborted", "compaction_tasks:find_aborted")
-FIND_KEYS: Task[KeysItem, KeysResult] = Task("find keys", "compaction_tasks:find_keys")
-JOIN_KEYS: Task[JoinItem, JoinResult] = Task("join keys", "compaction_tasks:join_keys")
-COMPACT: Task[CompactItem, CompactResult] = Task("compact", "compaction_tasks:compact")
+FIND_ABORTED: Task[FindAbortedItem, AbortedResult] = Task("find aborted", "compaction.tasks:find_aborted")
+FIND_KEYS: Task[KeysItem, KeysResult] = Task("find keys", "compaction.tasks:find_keys")
+JOIN_KEYS: Task[JoinItem, JoinResult] = Task("join keys", "compaction.tasks:join_keys")
+COMPACT: Task[CompactItem, CompactResult] = Task("compact", "compaction.tasks:compact")
 STAGE_COMPACTED: Task[CompactStageItem, CompactResult] = Task(
-    "stage compacted", "compaction_tasks:stage_compacted"
+    "stage compacted", "compaction.tasks:stage_compacted"
 )
 FIND_ABORT_RANGES: Task[AbortsItem, AbortsResult] = Task(
-    "find abort ranges", "compaction_check:find_abort_ranges"
+    "find abort ranges", "compaction.check:find_abort_ranges"
 )
-CHECK_KEYS: Task[CheckItem, CheckResult] = Task("check keys", "compaction_check:check_group")
-CHECK_JOIN: Task[CheckJoinItem, CheckJoinResult] = Task("check join", "compaction_check:check_join")
-TAKE_CENSUS: Task[CensusItem, CensusResult] = Task("take census", "key_census:take_census")
+CHECK_KEYS: Task[CheckItem, CheckResult] = Task("check keys", "compaction.check:check_group")
+CHECK_JOIN: Task[CheckJoinItem, CheckJoinResult] = Task("check join", "compaction.check:check_join")
+TAKE_CENSUS: Task[CensusItem, CensusResult] = Task("take census", "compaction.census:take_census")
 
 TASKS: dict[str, Task[Any, Any]] = {
     task.name: task for task in tuple(globals().values()) if isinstance(task, Task)

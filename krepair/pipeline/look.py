@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from krepair.pipeline.indexes import FedInspection, InspectItem, InspectResult, inspect
+from krepair.pipeline.indexes.segment import FedInspection, InspectItem, InspectResult, inspect
 from krepair.pipeline.items import ScanItem, ScanResult
-from krepair.pipeline.tasks import scan, scan_once
+from krepair.pipeline.scan import scan, scan_once
 
 
 class LookItem(Struct, frozen=True, kw_only=True):

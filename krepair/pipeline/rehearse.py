@@ -25,7 +25,7 @@ from krepair.formats.damage import Damage
 from krepair.logdir.reading import opened_for_reading, read_whole, why
 from krepair.pipeline.items import FailureKind, Place
 from krepair.pipeline.place import reached
-from krepair.pipeline.tasks import log_name
+from krepair.pipeline.segment_files import log_name
 
 _WINDOW_BYTES: Final = 1 << 20
 _SNAPSHOT_AT_MOST_BYTES: Final = 1 << 27  # two million producers; a longer file is none that a broker wrote

@@ -20,11 +20,11 @@ from krepair.formats import txn_index
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_whole, status_of, why
+from krepair.pipeline.indexes.regenerate import read_into_from, regenerate_offset_and_time
 from krepair.pipeline.items import FailureKind, Place
 from krepair.pipeline.place import reached
-from krepair.pipeline.regenerate import read_into_from, regenerate_offset_and_time
-from krepair.pipeline.tasks import TXN_INDEX_AT_MOST_BYTES, log_name
-from krepair.pipeline.verify import below_base, companion_audit
+from krepair.pipeline.rewrite.verify import below_base, companion_audit
+from krepair.pipeline.segment_files import TXN_INDEX_AT_MOST_BYTES, log_name
 from krepair.plan.model import CompleteSwap, NewFile
 
 SWAP = ".swap"

@@ -26,9 +26,9 @@ from krepair.formats.time_index import TimeEntry
 from krepair.ops.check import check
 from krepair.ops.verify import verify_log_dir
 from krepair.options import Engine, Options
-from krepair.pipeline.indexes import InspectItem, inspect
+from krepair.pipeline.indexes.segment import InspectItem, inspect
 from krepair.pipeline.items import Place, VerifyItem
-from krepair.pipeline.verify import verify_segment
+from krepair.pipeline.rewrite.verify import verify_segment
 from tests import builders
 from tests.lab.judge import Judge, Served
 

@@ -15,7 +15,8 @@ from krepair.durable.attributes import read_attributes
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.formats import txn_index
-from krepair.pipeline.compaction import (
+from krepair.pipeline.compaction.check import CheckedSource
+from krepair.pipeline.compaction.partitions import (
     Compaction,
     CompactionInput,
     Prepared,
@@ -23,9 +24,8 @@ from krepair.pipeline.compaction import (
     prepare,
     stage_items,
 )
-from krepair.pipeline.compaction_check import CheckedSource
-from krepair.pipeline.compaction_proof import GroupToProve, PartitionToProve, prove
-from krepair.pipeline.engine import Engine, InlineEngine
+from krepair.pipeline.compaction.proof import GroupToProve, PartitionToProve, prove
+from krepair.pipeline.engines.engine import Engine, InlineEngine
 from krepair.pipeline.items import FinishItem, Place, ScanItem
 from krepair.pipeline.jobs import FINISH, SCAN, STAGE_COMPACTED
 from krepair.pipeline.wire import decode_summary

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from krepair.pipeline.compaction import Compaction
+from krepair.pipeline.compaction.partitions import Compaction
 from krepair.rules.model import LeftAlone, MarkerPolicy
 from krepair.rules.own_policy import not_asked_for
 from tests import builders, naive

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from krepair.pipeline import key_census
-from krepair.pipeline.compaction_items import CompactItem, OffsetFile
+from krepair.pipeline.compaction import census as key_census
+from krepair.pipeline.compaction.census import CensusItem, CensusResult, take_census
+from krepair.pipeline.compaction.items import CompactItem, OffsetFile
 from krepair.pipeline.items import Place
-from krepair.pipeline.key_census import CensusItem, CensusResult, take_census
 from tests import builders
 from tests.builders import NOW_MS, Batch, Record
 from tests.compaction import twin

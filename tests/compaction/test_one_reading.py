@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from krepair.pipeline.compaction_items import KeysItem
-from krepair.pipeline.compaction_tasks import find_keys
+from krepair.pipeline.compaction.items import KeysItem
+from krepair.pipeline.compaction.tasks import find_keys
 from krepair.pipeline.items import Place, ScanItem
-from krepair.pipeline.tasks import scan
+from krepair.pipeline.scan import scan
 from tests.builders import NOW_MS
 from tests.compaction.test_census import log_of
 

@@ -10,8 +10,9 @@ import pytest
 from krepair.durable.scratch import make_scratch, remove_scratch
 from krepair.errors import ExitCode
 from krepair.options import Engine
-from krepair.pipeline import compaction, compaction_proof
-from krepair.pipeline.spark import SparkEngine
+from krepair.pipeline.compaction import partitions as compaction
+from krepair.pipeline.compaction import proof as compaction_proof
+from krepair.pipeline.engines.spark import SparkEngine
 from tests.compaction import histories
 from tests.compaction.directories import Verbs, dead_cleaner, logs, options
 from tests.compaction.trying import twin_rules, with_twin

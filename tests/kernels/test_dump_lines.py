@@ -15,8 +15,8 @@ from krepair.formats import batch_v2, record
 from krepair.kernels import dump_lines as d
 from krepair.kernels import dump_rows as r
 from krepair.kernels.line_parts import put_base64, put_hex, put_int, put_text, put_time
-from krepair.pipeline.dump_record import KERNEL_FORMS, RecordLines, shown_of
-from krepair.pipeline.dump_style import Style, json_of
+from krepair.pipeline.dump.record import KERNEL_FORMS, RecordLines, shown_of
+from krepair.pipeline.dump.style import Style, json_of
 from krepair.plan.view import time_text
 
 STEERS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")

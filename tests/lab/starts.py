@@ -21,7 +21,7 @@ from krepair.ops.check import look_at_everything
 from krepair.ops.next_start.forecast import forecast
 from krepair.ops.reports import ForecastLine
 from krepair.options import Engine, Options
-from krepair.pipeline.engine import InlineEngine
+from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.progress import SilentProgress
 from tests import builders
 from tests.builders import NOW_MS

@@ -61,8 +61,8 @@ def test_the_command_of_the_wheel_works(home: Path, tmp_path: Path) -> None:
 
 def test_the_wheel_brings_all_that_is_no_python(home: Path) -> None:
     [package] = home.glob("lib/python*/site-packages/krepair")
-    assert os.access(package / "pipeline/java_home/bin/java", os.X_OK)
-    assert (package / "pipeline/spark_conf/log4j2.properties").exists()
+    assert os.access(package / "pipeline/engines/java_home/bin/java", os.X_OK)
+    assert (package / "pipeline/engines/spark_conf/log4j2.properties").exists()
     assert not (package / "kernels/compiled").exists()
     [licence] = home.glob("lib/python*/site-packages/krepair-*.dist-info/licenses/LICENSE")
     assert "Apache License" in licence.read_text()
@@ -77,7 +77,7 @@ def test_no_file_that_is_installed_needs_spark_to_be_imported(home: Path, tmp_pa
         "for name in ('pyspark', 'pyarrow', 'pandas', 'pydantic', 'pygments'): sys.modules[name] = None\n"
         "import krepair\n"
         "for found in pkgutil.walk_packages(krepair.__path__, 'krepair.'):\n"
-        "    if found.name != 'krepair.pipeline.spark': importlib.import_module(found.name)\n"
+        "    if found.name != 'krepair.pipeline.engines.spark': importlib.import_module(found.name)\n"
         "from krepair.cli.main import app\n"
         "app(['dump', sys.argv[1], '--limit', '3'])\n"
     )

@@ -17,8 +17,9 @@ LIBRARIES = COMPILER | {"pyspark", "py4j", "pyarrow", "pandas", "rich", "jinja2"
 CODECS = {"lz4", "snappy", "zstandard", "crc32c"}
 TASK_MODULES = {f"krepair.pipeline.{task.where.partition(':')[0]}" for task in TASKS.values()}
 STAGING = {f"krepair.fixes.{name}_staging" for name in ("markers", "compact", "recovery")}
-SCANNED = {"krepair.pipeline.tasks"}
-LOOKED_AT = SCANNED | {f"krepair.pipeline.{name}" for name in ("look", "indexes", "txn_indexes", "rehearse")}
+SCANNED = {"krepair.pipeline.scan"}
+_LOOKING = ("look", "indexes.segment", "indexes.transactions", "rehearse")
+LOOKED_AT = SCANNED | {f"krepair.pipeline.{name}" for name in _LOOKING}
 
 
 def loaded_by(*arguments: str, ends: int) -> set[str]:

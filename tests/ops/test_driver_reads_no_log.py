@@ -22,7 +22,7 @@ from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_plan
-from krepair.pipeline.engine import InlineEngine
+from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.jobs import Task, run_encoded
 from tests.ops import pending
 from tests.ops.pending import BASE, name, options

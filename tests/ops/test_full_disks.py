@@ -17,7 +17,7 @@ from krepair.ops import fit
 from krepair.ops.plan import make_plan
 from krepair.ops.target import targets_of
 from krepair.options import Options
-from krepair.pipeline.spark import folder_with_room
+from krepair.pipeline.engines.spark import folder_with_room
 from krepair.plan.planfile import loads
 from tests.ops.full_disks import BLOCK, file_system, fill, free_of
 from tests.ops.scene import BLOAT, Scene, scene

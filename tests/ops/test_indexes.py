@@ -19,10 +19,10 @@ from krepair.ops.purge import purge
 from krepair.ops.reports import LogDirReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
-from krepair.pipeline.indexes import InspectItem
+from krepair.pipeline.indexes.segment import InspectItem
+from krepair.pipeline.indexes.transactions import TxnItem
 from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import INSPECT, INSPECT_TXN, Task, run_encoded
-from krepair.pipeline.txn_indexes import TxnItem
 from krepair.plan.model import Plan, ReplaceFile, RewriteSegments
 from tests import builders, naive
 from tests.durable.disks import SimulatedCrash, StoppingDisk
@@ -536,7 +536,7 @@ def test_a_segment_whose_offsets_overflow_its_base_keeps_its_indexes(tmp_path: P
 def test_both_indexes_of_a_segment_are_made_and_verified_by_one_reading_and_each_is_judged_by_itself(
     whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from krepair.pipeline import indexes
+    from krepair.pipeline.indexes import segment as indexes
 
     folder = next(path.parent for path in whole.rglob("*.timeindex"))
     wrong = [folder / f"{base:020d}{suffix}" for base in BASES[:2] for suffix in (".index", ".timeindex")]

@@ -10,7 +10,7 @@ import pytest
 
 from krepair.checks.catalogue import counts
 from krepair.ops.reports import LogDirReport
-from krepair.pipeline import coordinator_states
+from krepair.pipeline.coordinators import states as coordinator_states
 from tests import builders
 from tests.builders import NOW_MS, Record, commit, data
 from tests.ops.inline import Inline

@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from krepair.pipeline.regenerate import regenerate_offset_and_time
-from krepair.pipeline.regenerate_txn import TxnSegment, regenerate_txn
+from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
+from krepair.pipeline.indexes.regenerate_txn import TxnSegment, regenerate_txn
 from tests.lab.judge import Judge
 
 SUFFIXES = (".index", ".timeindex", ".txnindex")

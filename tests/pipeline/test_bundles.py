@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from krepair.cli.progress import LineProgress
 from krepair.errors import RefusedError
-from krepair.pipeline.bundles import bundled
-from krepair.pipeline.worker_watch import WorkerWatch
+from krepair.pipeline.engines.bundles import bundled
+from krepair.pipeline.engines.worker_watch import WorkerWatch
 
 MIB = 1 << 20
 

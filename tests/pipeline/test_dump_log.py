@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from krepair.formats import batch_v2, compression, message_set, record
 from krepair.formats.compression import Codec
-from krepair.pipeline.dump_log import LogDump, WantedLines
-from krepair.pipeline.dump_record import DEFAULT_CUT, RecordLines
-from krepair.pipeline.dump_style import Style
-from krepair.pipeline.log_walk import KR307
+from krepair.pipeline.dump.log import LogDump, WantedLines
+from krepair.pipeline.dump.log_walk import KR307
+from krepair.pipeline.dump.record import DEFAULT_CUT, RecordLines
+from krepair.pipeline.dump.style import Style
 from tests import builders
 from tests.fixture_dirs import unpack
 

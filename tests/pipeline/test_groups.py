@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from krepair.formats import batch_v2, compression, group_metadata, message_set
 from krepair.formats.message_schema import encode
 from krepair.ops.groups import subscription_findings
-from krepair.pipeline import commit_tables
-from krepair.pipeline.group_model import Group
-from krepair.pipeline.groups import GroupsItem, GroupsResult
+from krepair.pipeline.coordinators import commit_tables
+from krepair.pipeline.coordinators.group_model import Group
+from krepair.pipeline.coordinators.groups import GroupsItem, GroupsResult
 from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import run_encoded
 from tests import builders

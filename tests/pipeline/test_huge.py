@@ -26,8 +26,8 @@ from krepair.ops.check import check
 from krepair.options import Engine, Options
 from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_log_dir, verify_plan
-from krepair.pipeline.regenerate import regenerate_offset_and_time
-from krepair.pipeline.regenerate_txn import TxnSegment, regenerate_txn
+from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
+from krepair.pipeline.indexes.regenerate_txn import TxnSegment, regenerate_txn
 
 def memory(field):
     lines = Path("/proc/self/status").read_text().splitlines()

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import RefusedError
-from krepair.pipeline import java
-from krepair.pipeline.engine import SPARK_FROM_BYTES, choose_engine
+from krepair.pipeline.engines import java
+from krepair.pipeline.engines.engine import SPARK_FROM_BYTES, choose_engine
 
 
 @pytest.fixture(autouse=True)

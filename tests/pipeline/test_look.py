@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from krepair.pipeline.indexes import Depth, InspectItem, inspect
+from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
+from krepair.pipeline.indexes.segment import Depth, InspectItem, inspect
 from krepair.pipeline.items import Place, ScanItem
 from krepair.pipeline.look import LookItem, LookResult, look
-from krepair.pipeline.regenerate import regenerate_offset_and_time
-from krepair.pipeline.tasks import scan
+from krepair.pipeline.scan import scan
 from tests import builders
 from tests.builders import NOW_MS
 from tests.kernels.scanning import joined

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from krepair.formats import producer_snapshot, txn_index
 from krepair.formats.damage import Damage
 from krepair.formats.txn_index import AbortedTxn
-from krepair.pipeline.regenerate import regenerate_offset_and_time
-from krepair.pipeline.regenerate_txn import TxnSegment, open_in, regenerate_txn
+from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
+from krepair.pipeline.indexes.regenerate_txn import TxnSegment, open_in, regenerate_txn
 from tests import builders
 from tests.builders import Batch
 from tests.fixture_dirs import unpack

@@ -14,10 +14,10 @@ from krepair.errors import ExitCode
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.view import read_log_dir
 from krepair.options import Engine
-from krepair.pipeline.engine import InlineEngine
+from krepair.pipeline.engines.engine import InlineEngine
+from krepair.pipeline.engines.spark import SparkEngine
 from krepair.pipeline.items import ScanItem
 from krepair.pipeline.jobs import SCAN
-from krepair.pipeline.spark import SparkEngine
 from krepair.plan import planfile
 from tests.ops.scene import BLOAT, TV2, Scene, scene, tree
 from tests.pipeline.cluster import Cluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from krepair.pipeline.spark import said_of_a_slow_start
+from krepair.pipeline.engines.spark import said_of_a_slow_start
 
 
 @pytest.mark.parametrize("master", ["local", "local[*]", "local[2]"])

@@ -11,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.errors import RefusedError
-from krepair.pipeline import worker_watch
+from krepair.pipeline.engines import worker_watch
+from krepair.pipeline.engines.spark import SparkEngine
 from krepair.pipeline.jobs import SCAN
-from krepair.pipeline.spark import SparkEngine
 from tests.ops.scene import scene
 from tests.pipeline.cluster import Cluster
 from tests.pipeline.test_spark import HUGE, inline, scan_items

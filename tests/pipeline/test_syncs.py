@@ -11,7 +11,7 @@ import pytest
 
 from krepair.durable import real_disk
 from krepair.errors import ExitCode
-from krepair.pipeline import engine
+from krepair.pipeline.engines import engine
 from tests.hostile import small
 from tests.hostile.verbs import run
 from tests.ops.conftest import memory_dir

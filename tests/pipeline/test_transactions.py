@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from krepair.formats import transaction_state
+from krepair.pipeline.coordinators.transactions import TransactionsItem, TransactionsResult
 from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import run_encoded
-from krepair.pipeline.transactions import TransactionsItem, TransactionsResult
 from tests import builders
 from tests.formats.versioned import encode_versioned
 from tests.pipeline.test_groups import packed

@@ -15,9 +15,9 @@ from krepair.durable.attributes import read_attributes
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.logdir.fingerprint import digest_file
-from krepair.pipeline.compare import compare_with_sources
 from krepair.pipeline.items import FinishItem, FinishResult, Place, VerifyItem, VerifyResult
-from krepair.pipeline.verify import verify_group, verify_segment
+from krepair.pipeline.rewrite.compare import compare_with_sources
+from krepair.pipeline.rewrite.verify import verify_group, verify_segment
 from krepair.plan.model import KeepOriginal, RewriteSegments, SourceSegment
 from tests import builders
 from tests.builders import Batch, abort, commit, data, emptied

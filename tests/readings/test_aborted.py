@@ -10,7 +10,7 @@ import pytest
 from krepair.formats import txn_index
 from krepair.formats.txn_index import AbortedTxn
 from krepair.ops.verify import verify_plan
-from krepair.pipeline import txn_indexes
+from krepair.pipeline.indexes import transactions as txn_indexes
 from tests import builders, strategies
 from tests.builders import abort, commit, data
 from tests.readings.scenes import FOLDER, Applied, applied, options, read, read_instead

@@ -16,8 +16,10 @@ from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_plan
 from krepair.options import Options
-from krepair.pipeline import indexes, swaps, tasks
-from krepair.pipeline.regenerate import Regenerated
+from krepair.pipeline import swaps
+from krepair.pipeline.indexes import segment as indexes
+from krepair.pipeline.indexes.regenerate import Regenerated
+from krepair.pipeline.rewrite import finish
 from tests import builders
 from tests.ops import pending
 from tests.ops.pending import BASE, name
@@ -104,7 +106,7 @@ def test_wrong_indexes_of_a_new_segment_are_found(
     chosen = options("markers", settings=(*INTERVAL, ("cleanup.policy", "compact")), delete_horizon="newest")
     plan = make_plan(str(root), chosen)
     assert plan.partitions[0].changes
-    plant(monkeypatch, tasks, defect)
+    plant(monkeypatch, finish, defect)
     assert apply(plan, chosen).exit_code == ExitCode.VERIFY_FAILED
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from krepair.formats import producer_snapshot, txn_index
 from krepair.formats.damage import Damage
 from krepair.kernels.scan import INT64_MAX, ScanInputs, scan_segment
-from krepair.pipeline.tasks import entry_pairs, pairs
+from krepair.pipeline.segment_files import entry_pairs, pairs
 from krepair.pipeline.wire import decode_summary, encode_summary
 from krepair.rules.markers import decide
 from krepair.rules.model import (

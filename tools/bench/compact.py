@@ -28,7 +28,7 @@ from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_plan
 from krepair.options import Engine, Options
-from krepair.pipeline import engine
+from krepair.pipeline.engines import engine
 from krepair.pipeline.jobs import Task
 from tests import builders
 from tests.builders import Record

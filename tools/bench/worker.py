@@ -24,11 +24,12 @@ from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_plan
 from krepair.options import Engine as EngineName
 from krepair.options import Options
-from krepair.pipeline import engine, tasks
+from krepair.pipeline.engines import engine
+from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
+from krepair.pipeline.indexes.regenerate_txn import TxnSegment, regenerate_txn
 from krepair.pipeline.items import Place, ScanItem
 from krepair.pipeline.jobs import Task
-from krepair.pipeline.regenerate import regenerate_offset_and_time
-from krepair.pipeline.regenerate_txn import TxnSegment, regenerate_txn
+from krepair.pipeline.scan import scan
 from tools.bench.data import NOW_MS
 
 WINDOW_BYTES = 1 << 20
@@ -133,7 +134,7 @@ def part_of(words: list[str]) -> Callable[[], Any]:
     numbers = [int(word) for word in words[2:]]
     if verb == "scan":
         items = [item for place, item in enumerate(scan_items(folder)) if place in numbers]
-        return lambda: [tasks.scan(item).failure for item in items]
+        return lambda: [scan(item).failure for item in items]
     paths = [path for place, path in enumerate(sorted(folder.glob("*.log"))[:-1]) if place in numbers]
     return lambda: [checksum(path) for path in paths]
 
@@ -142,7 +143,7 @@ def main() -> None:
     """Load, say so, wait, work, report."""
     warm, words = Path(sys.argv[1]), sys.argv[2:]
     for item in scan_items(warm):
-        tasks.scan(item)
+        scan(item)
     regenerate(warm)
     warm_up(warm)
     work = part_of(words)

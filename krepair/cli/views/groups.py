@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from krepair.ops.coordinator_topic import PassedOver
 from krepair.ops.groups import GroupsReport
-from krepair.pipeline.group_model import Group
+from krepair.pipeline.coordinators.group_model import Group
 from krepair.plan.view import Section, Table, View, bytes_text, time_text
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))

@@ -19,7 +19,7 @@ from krepair.formats.transaction_state import TransactionStatus, state_name
 from krepair.kernels import classes as c
 from krepair.ops.findings.open_transactions import COORDINATOR_SLACK_MS, OpenTransaction
 from krepair.ops.next_start.refusal import Version
-from krepair.pipeline.transaction_book import TransactionState
+from krepair.pipeline.coordinators.transaction_book import TransactionState
 
 BY_START_OFFSET_SINCE: Final = (3, 0, 0)
 """KIP-664. The tool of 3.0 to 3.9 writes markers to older brokers, too; that of 4.x does not (KIP-896)."""

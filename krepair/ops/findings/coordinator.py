@@ -9,7 +9,7 @@ from krepair.fixes.ground import place_of
 from krepair.formats.transaction_state import TransactionValue
 from krepair.logdir.config import TRANSACTIONS_TOPIC
 from krepair.logdir.values import LogDir
-from krepair.pipeline.engine import Engine
+from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.jobs import FIND_STATES
 
 MOST_PRODUCERS: Final = 2000
@@ -32,7 +32,7 @@ def coordinator_states(
     wanted = tuple(sorted(set(producer_ids)))
     if not wanted or len(wanted) > MOST_PRODUCERS:
         return {}
-    from krepair.pipeline.coordinator_states import StatesItem
+    from krepair.pipeline.coordinators.states import StatesItem
 
     items = [
         StatesItem(

@@ -9,7 +9,7 @@ from krepair.checks.catalogue import Finding
 from krepair.checks.side_by_side import SideBySide
 from krepair.fixes.ground import place_of
 from krepair.logdir.values import LogDir, Partition
-from krepair.pipeline.engine import Engine
+from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.jobs import COMPARE_TWO_LOGS
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from krepair.logdir.values import LogDir
 from krepair.ops.findings.broker_clock import LastWrite, last_write, markers_in
 from krepair.ops.findings.coordinator import coordinator_states
 from krepair.ops.findings.trouble import mtimes_look_copied
-from krepair.pipeline.engine import Engine
+from krepair.pipeline.engines.engine import Engine
 from krepair.rules.model import SegmentFacts
 from krepair.rules.producers import all_ids, states_by_scan
 

@@ -15,7 +15,7 @@ from krepair.logdir.fingerprint import digest_file
 from krepair.logdir.reading import opened_for_reading, read_whole, status_of
 from krepair.pipeline.items import Place
 from krepair.pipeline.readings.partition import LogFile, Reading, parts_of, read_kept, reading_at
-from krepair.pipeline.verify import companion_audit
+from krepair.pipeline.rewrite.verify import companion_audit
 from krepair.plan.model import MendLog
 
 CUT = ".cut"

@@ -17,7 +17,7 @@ from krepair.durable.tree import Tree
 from krepair.logdir.reading import opened_for_reading, status_of
 from krepair.pipeline.items import Place
 from krepair.pipeline.readings.partition import LogFile, Reading, parts_of, reading_at
-from krepair.pipeline.verify import companion_audit
+from krepair.pipeline.rewrite.verify import companion_audit
 
 
 class RecoveredItem(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,618 @@
+"""Verifies a key compaction without the code that made it: sources and results side by side, then key by key.
+
+Each group is read with its sources: every record of the result is verbatim in the source at its offset, every header is
+what it has to be, and no record without a key is missing. The rows of all groups are joined: of every key the last
+committed record is in the result, or is a tombstone that may go, and no other record of that key is.
+
+What is aborted, when a tombstone may go and how keys are told apart is found out anew here; the formats are shared.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from krepair.durable.scratch import write_scratch
+from krepair.durable.tree import Tree
+from krepair.formats import batch_v2, compression, message_set
+from krepair.formats.damage import Damage
+from krepair.kernels import check_compacted as v
+from krepair.kernels.check_aborted import abort_ranges, enter_producers
+from krepair.kernels.scan import Bytes, Int64s, ReadInto
+from krepair.logdir.reading import opened_for_reading, why
+from krepair.pipeline.byte_stream import StoredBytes
+from krepair.pipeline.compaction.check_items import (
+    AbortsItem,
+    AbortsResult,
+    CheckedRows,
+    CheckedSource,
+    CheckItem,
+    CheckJoinItem,
+    CheckJoinResult,
+    CheckResult,
+)
+from krepair.pipeline.indexes.regenerate import read_into_from
+from krepair.pipeline.items import Place
+from krepair.pipeline.place import reached
+
+__all__ = [
+    "AbortsItem",
+    "AbortsResult",
+    "CheckItem",
+    "CheckJoinItem",
+    "CheckJoinResult",
+    "CheckResult",
+    "CheckedRows",
+    "CheckedSource",
+]
+
+WINDOW_BYTES: Final = 1 << 20
+_SLACK: Final = 16
+_TABLE_ROWS: Final = 1 << 20
+_FIRST_ROWS: Final = 1 << 12
+_LARGEST_BYTES: Final = 128 << 20
+_PACKED_ROWS: Final = 1 << 12
+_UNPACKED_BYTES: Final = 1 << 20
+PARTS: Final = 256
+_PART_SHIFT: Final = np.uint64(53)  # hashes have 61 bits
+NEEDS_SCRATCH: Final = "more keys than fit into memory: a scratch folder is needed"
+Rows = np.ndarray[Any, np.dtype[np.uint64]]
+
+
+# -- aborted transactions ---------------------------------------------------------------------------
+def find_abort_ranges(item: AbortsItem) -> AbortsResult:
+    """Follow the markers of a partition, headers only."""
+    tree, wrong = reached(item.place)
+    if wrong:
+        return AbortsResult(failure="elsewhere", why=wrong)
+    producers: Int64s = np.full((1 << 10, 3), -1, np.int64)
+    found: list[Int64s] = []
+    window: Bytes = np.empty(1 << 18, np.uint8)
+    out: Int64s = np.empty((1 << 12, 3), np.int64)
+    known = 0
+    path = ""
+    try:
+        for path, size in item.logs:
+            with opened_for_reading(path, tree) as descriptor:
+                read_into, position = read_into_from(descriptor), 0
+                while position < size:
+                    filled = _fill(read_into, window, 0, position, size)
+                    state = np.array([0, 0, known], np.int64)
+                    status = 1
+                    while status == 1:
+                        status = abort_ranges(window, filled, position, size, producers, out, state)
+                        found.append(out[: state[1]].copy())
+                        state[1] = 0
+                        if 2 * state[2] >= len(producers):
+                            larger: Int64s = np.full((len(producers) * 4, 3), -1, np.int64)
+                            enter_producers(producers, larger)
+                            producers = larger
+                    known = int(state[2])
+                    if status == 2 or state[0] == 0:
+                        return AbortsResult(failure="verify", why=f"{path}, position {position}: no batch")
+                    position += int(state[0])
+    except OSError as error:
+        return AbortsResult(failure="unreadable", why=f"{path}: {why(error)}")
+    ranges: Int64s = np.concatenate(found) if found else np.empty((0, 3), np.int64)
+    ranges = ranges[np.lexsort((ranges[:, 2], ranges[:, 0]))]
+    return AbortsResult(ranges=np.ascontiguousarray(ranges).tobytes())
+
+
+def _fill(read_into: ReadInto, window: Bytes, held: int, position: int, size: int) -> int:
+    """Fill a window behind what it holds, from the file position of its place 0; gives the valid bytes."""
+    view = window.data
+    wanted = min(len(window), size - position)
+    while held < wanted and (got := read_into(view[held:wanted], position + held)):
+        held += got
+    return held
+
+
+# -- one group --------------------------------------------------------------------------------------
+class _Wrong(Exception):  # noqa: N818 - the answer of a verification, not an error
+    """What is wrong, and where."""
+
+
+class _RangesNeeded(Exception):  # noqa: N818 - not an error either
+    """There is a batch of a transaction, and nobody has looked for the aborted ones."""
+
+
+class _Side:
+    """A log that is read forward through a window."""
+
+    def __init__(self, read_into: ReadInto, size: int) -> None:
+        self.read_into = read_into
+        self.size = size
+        self.position = 0
+        self.window: Bytes = np.zeros(WINDOW_BYTES + _SLACK, np.uint8)[:WINDOW_BYTES]
+        self.filled = 0
+        self.go_to(0)
+
+    @property
+    def left(self) -> int:
+        """Bytes behind the window."""
+        return self.size - self.position - self.filled
+
+    def go_to(self, place: int) -> None:
+        """Let the window begin at a place of it, or behind it."""
+        held = max(self.filled - place, 0)
+        if held and place:
+            self.window[:held] = self.window[place : self.filled].copy()
+        self.position += place
+        self.filled = _fill(self.read_into, self.window, held, self.position, self.size)
+
+    def front(self, place: int, count: int) -> bytes:
+        """So many bytes from a place on, also past the window."""
+        if place + count <= self.filled:
+            return self.window[place : place + count].tobytes()
+        return bytes(StoredBytes(self.read_into, self.position + place, self.position + place + count)[:])
+
+
+class _Content:
+    """The uncompressed records of one batch after another, in a buffer that is moved along."""
+
+    def __init__(self) -> None:
+        self._pieces: Iterator[bytes | Damage] = iter(())
+        self.buffer: Bytes = np.zeros((1 << 20) + _SLACK, np.uint8)[: 1 << 20]
+        self.end = 0
+
+    def begin(self, side: _Side, place: int, header: batch_v2.BatchHeader) -> _Content:
+        """Begin a batch at a place of a window."""
+        first, size = place + batch_v2.HEADER_SIZE, header.size_bytes
+        if place + size <= side.filled:
+            self._pieces = compression.chunks(header.codec, side.window[first : place + size].tobytes())
+        else:
+            start = side.position + place
+            stored = StoredBytes(side.read_into, side.position + first, start + size)
+            self._pieces = compression.chunks(header.codec, stored)
+        self.end = 0
+        return self
+
+    def more(self, place: int) -> bool:
+        """Forget what lies before a place and take the next piece; False if there is none."""
+        if self.end > place:
+            self.buffer[: self.end - place] = self.buffer[place : self.end].copy()
+        self.end -= place
+        piece = next(self._pieces, None)
+        if piece is None:
+            return False
+        if isinstance(piece, Damage):
+            raise _Wrong(f"{piece.expected} was expected, found {piece.found}")
+        wanted = self.end + len(piece)
+        if wanted > _LARGEST_BYTES:
+            raise _Wrong(f"a record of more than {_LARGEST_BYTES} bytes")
+        if wanted > len(self.buffer):
+            larger: Bytes = np.zeros(2 * wanted + _SLACK, np.uint8)[: 2 * wanted]
+            larger[: self.end] = self.buffer[: self.end]
+            self.buffer = larger
+        self.buffer[self.end : wanted] = np.frombuffer(piece, np.uint8)
+        self.end = wanted
+        return True
+
+
+class _Unpacked:
+    """Records of compressed batches, one batch behind the other."""
+
+    def __init__(self) -> None:
+        self._larger(_UNPACKED_BYTES)
+        self.ends = [0]
+
+    def _larger(self, size: int) -> None:
+        self.buffer: Bytes = np.zeros(size + _SLACK, np.uint8)[:size]
+        self._view = self.buffer.data
+
+    def fits(self, content: bytes) -> bool:
+        """Whether there is room for it behind the others."""
+        return self.ends[-1] + len(content) <= len(self.buffer)
+
+    def take(self, content: bytes) -> None:
+        """Put it behind the others; where there are none it may be of any size."""
+        start = self.ends[-1]
+        end = start + len(content)
+        if end > len(self.buffer):
+            self._larger(end)
+        self._view[start:end] = content
+        self.ends.append(end)
+
+
+@dataclass
+class _Group:
+    """Holds one group against its sources."""
+
+    item: CheckItem
+    tree: Tree
+
+    def __post_init__(self) -> None:
+        self.points = np.frombuffer(self.item.points, np.uint64) >> np.uint64(3)
+        self.ranges: Int64s = np.frombuffer(self.item.ranges, np.int64).reshape(-1, 3)
+        self.table: Rows = np.zeros((_FIRST_ROWS, v.ROW_WORDS), np.uint64)
+        self.state: Int64s = np.zeros(v.CHECK_STATE, np.int64)
+        self.facts: Int64s = np.zeros(v.BATCH_FACTS, np.int64)
+        self.inputs: Int64s = np.array([self.item.now_ms, 0, -1, self.item.ranges_known], np.int64)
+        self.packed: Int64s = np.zeros((_PACKED_ROWS, v.PACKED_COLUMNS), np.int64)
+        self.unpacked, self.unpacked_kept = _Unpacked(), _Unpacked()
+        self.rows: list[CheckedRows] = []
+        self.content, self.kept = _Content(), _Content()
+
+    def run(self) -> None:
+        """Read all of it.
+
+        Raises:
+            _Wrong: the result is not what it has to be.
+            OSError: a file cannot be read.
+        """
+        with ExitStack() as opened:
+            descriptor = opened.enter_context(opened_for_reading(self.item.result, self.tree))
+            result = _Side(read_into_from(descriptor), os.fstat(descriptor).st_size)
+            for source in self.item.sources:
+                self.inputs[v.I_HORIZON] = source.horizon_passed
+                self.inputs[v.I_FORCED] = source.forced
+                with opened_for_reading(source.path, self.tree) as other:
+                    side = _Side(read_into_from(other), source.size)
+                    self.state[v.C_SOURCE] = 0
+                    self._source(side, result, source)
+            if result.position + int(self.state[v.C_RESULT]) != result.size:
+                raise _Wrong(f"{self.item.result}: {v.TEXTS[v.NOT_IN_SOURCE]}")
+        self._drain()
+
+    def _source(self, side: _Side, result: _Side, source: CheckedSource) -> None:
+        status = v.NEED_SOURCE
+        while status != v.DONE:
+            status = v.check_window(
+                side.window, side.filled, side.left, result.window, result.filled, result.left, self.ranges,
+                self.inputs, self.points, self.table, self.state, self.facts, self.packed,
+            )  # fmt: skip
+            if self.state[v.C_PACKED]:
+                self._unpack(side, result, source)
+            if status == v.PACKED_FULL:
+                continue
+            if status in (v.NEED_SOURCE, v.NEED_RESULT):
+                moved, place = (side, v.C_SOURCE) if status == v.NEED_SOURCE else (result, v.C_RESULT)
+                if self.state[place] == 0:
+                    raise _Wrong(f"{source.path}, position {side.position}: {v.TEXTS[v.BAD_SOURCE]}")
+                moved.go_to(int(self.state[place]))
+                self.state[place] = 0
+            elif status == v.TABLE_FULL:
+                self._room()
+            elif status == v.SLOW:
+                self._slow(side, result, source)
+            elif status != v.DONE:
+                where = side.position + int(self.state[v.C_SOURCE])
+                self._object(status, f"{source.path}, near position {where}")
+
+    @staticmethod
+    def _object(status: int, where: str) -> None:
+        if status == v.NEEDS_RANGES:
+            raise _RangesNeeded
+        raise _Wrong(f"{where}: {v.TEXTS[status]}")
+
+    # -- compressed batches that lie whole in both windows, many at a time
+    def _unpack(self, side: _Side, result: _Side, source: CheckedSource) -> None:
+        state, there = self.state, (int(self.state[v.C_SOURCE]), int(self.state[v.C_RESULT]))
+        count, first = int(state[v.C_PACKED]), 0
+        state[v.C_PACKED] = 0
+        one, two = side.window.data, result.window.data
+        unpacked, unpacked_kept = self.unpacked, self.unpacked_kept
+        for row, (place, size, at, new_size, codec) in enumerate(self.packed[:count, : v.P_MODE].tolist()):
+            content = compression.at_once(codec, one[place + batch_v2.HEADER_SIZE : place + size])
+            kept: bytes | None = b""
+            if new_size:
+                kept = compression.at_once(codec, two[at + batch_v2.HEADER_SIZE : at + new_size])
+            if content is None or kept is None:
+                # large, or broken: piece by piece, and that says what is wrong
+                self._check_unpacked(side, result, first, row, source)
+                state[v.C_SOURCE], state[v.C_RESULT] = place, at
+                self._slow(side, result, source)
+                first = row + 1
+                continue
+            if not unpacked.fits(content) or not unpacked_kept.fits(kept):
+                self._check_unpacked(side, result, first, row, source)
+                first = row
+            unpacked.take(content)
+            unpacked_kept.take(kept)
+        self._check_unpacked(side, result, first, count, source)
+        state[v.C_SOURCE], state[v.C_RESULT] = there
+
+    def _check_unpacked(
+        self, side: _Side, result: _Side, first: int, after: int, source: CheckedSource
+    ) -> None:
+        for content, start in ((self.unpacked, v.P_START), (self.unpacked_kept, v.P_RESULT_START)):
+            self.packed[first:after, start] = content.ends[:-1]
+            self.packed[first:after, start + 1] = content.ends[1:]
+            content.ends = [0]
+        while first < after:
+            status, first = v.check_packed(
+                side.window, result.window, self.packed, first, after, self.unpacked.buffer,
+                self.unpacked_kept.buffer, self.ranges, self.inputs, self.points, self.table, self.state, self.facts,
+            )  # fmt: skip
+            if status == v.TABLE_FULL:
+                self._room()
+            elif status != v.DONE:
+                where = side.position + int(self.packed[first, v.P_SOURCE])
+                self._object(status, f"{source.path}, position {where}")
+
+    # -- batches that are compressed, or pass a window
+    def _slow(self, side: _Side, result: _Side, source: CheckedSource) -> None:
+        place, at = int(self.state[v.C_SOURCE]), int(self.state[v.C_RESULT])
+        where = f"{source.path}, position {side.position + place}"
+        size = _size_at(side, place)
+        there = result.position + at < result.size
+        result_size = _size_at(result, at) if there else 0
+        if side.front(place + message_set.CRC_START, 1)[0] == batch_v2.MAGIC:
+            header = batch_v2.decode_header(side.front(place, batch_v2.HEADER_SIZE))
+            new = _header_at(result, at) if there else None
+            if new is not None and new.base_offset < header.base_offset:
+                raise _Wrong(f"{where}: {v.TEXTS[v.NOT_IN_SOURCE]}")
+            if new is not None and new.base_offset != header.base_offset:
+                new = None
+            self._batch(side, place, header, result, at, new, where)
+            used = new is not None
+        else:
+            raw = side.front(place, size)
+            offset = int.from_bytes(raw[:8], "big", signed=True)
+            other = result.front(at, result_size) if there else b""
+            used = bool(other) and int.from_bytes(other[:8], "big", signed=True) <= offset
+            self._wrapper(raw, other if used else b"", where)
+        self.state[v.C_SOURCE] = place + size
+        self.state[v.C_RESULT] = at + (result_size if used else 0)
+        for moved, end in ((side, v.C_SOURCE), (result, v.C_RESULT)):
+            if self.state[end] > moved.filled:
+                moved.go_to(int(self.state[end]))
+                self.state[end] = 0
+
+    def _batch(
+        self,
+        side: _Side,
+        place: int,
+        header: batch_v2.BatchHeader,
+        result: _Side,
+        at: int,
+        new: batch_v2.BatchHeader | None,
+        where: str,
+    ) -> None:
+        identical = new == header and _same(side, place, result, at, header.size_bytes)
+        head = np.frombuffer(side.front(place, batch_v2.HEADER_SIZE) + bytes(8), np.uint8)
+        if not header.is_control and not header.is_empty:
+            v.batch_facts(head, 0, self.ranges, self.inputs, self.facts)
+            self.facts[v.B_MODE] = v.SAME if identical else v.COMPARE if new is not None else v.ALL_GONE
+            self.state[v.C_LEFT], self.state[v.C_MAX_TIME] = header.record_count, -1
+            self.state[v.C_RESULT_LEFT] = 0 if identical or new is None else new.record_count
+            if new is not None and new.record_count > 0 and new.codec != header.codec:
+                raise _Wrong(f"{where}: {v.TEXTS[v.HEADER_CHANGED]}")
+            kept = None
+            if new is not None and not identical and new.record_count:
+                kept = self.kept.begin(result, at, new)
+            self._records(self.content.begin(side, place, header), kept, where)
+        if new is not None and not identical:
+            new_head = np.frombuffer(result.front(at, batch_v2.HEADER_SIZE) + bytes(8), np.uint8)
+            if header.is_control and not new.is_empty:
+                raise _Wrong(f"{where}: {v.TEXTS[v.HEADER_CHANGED]}")
+            if not v.header_is_right(head, 0, new_head, 0, self.state[v.C_MAX_TIME]):
+                raise _Wrong(f"{where}: {v.TEXTS[v.HEADER_CHANGED]}")
+
+    def _records(self, source: _Content, kept: _Content | None, where: str) -> None:
+        state, saved = self.state, (int(self.state[v.C_SOURCE]), int(self.state[v.C_RESULT]))
+        state[v.C_SOURCE] = state[v.C_RESULT] = 0
+        nothing = np.zeros(_SLACK, np.uint8)
+        status = v.NEED_SOURCE
+        while status != v.DONE:
+            if status == v.NEED_SOURCE:
+                if not source.more(int(state[v.C_SOURCE])):
+                    raise _Wrong(f"{where}: {v.TEXTS[v.BAD_SOURCE]}")
+                state[v.C_SOURCE] = 0
+            elif status == v.NEED_RESULT:
+                if kept is None or not kept.more(int(state[v.C_RESULT])):
+                    raise _Wrong(f"{where}: {v.TEXTS[v.CHANGED]}")
+                state[v.C_RESULT] = 0
+            elif status == v.TABLE_FULL:
+                self._room()
+            else:
+                self._object(status, where)
+            status = v.check_records(
+                source.buffer, source.end, kept.buffer if kept else nothing, kept.end if kept else 0, self.facts,
+                self.inputs[v.I_FORCED], self.points, self.table, state,
+            )  # fmt: skip
+        for content, end in ((source, v.C_SOURCE), (kept, v.C_RESULT)):
+            if content is not None and (state[end] != content.end or content.more(content.end)):
+                raise _Wrong(f"{where}: bytes are left behind the last record")
+        state[v.C_SOURCE], state[v.C_RESULT] = saved
+
+    def _wrapper(self, raw: bytes, other: bytes, where: str) -> None:
+        """A v0 or v1 entry that does not fit a window, or wraps others."""
+        self._open_room(len(raw))
+        data, base = _opened(raw, where)
+        new, new_base = _opened(other, where) if other else (b"", 0)
+        self._open_room(len(data) // message_set.HEADER_V0.size)
+        self.facts[v.B_TOMBSTONES_GO] = self.inputs[v.I_HORIZON]
+        self.state[v.C_MAX_TIME] = -1
+        before = int(self.state[v.C_KEPT])
+        status = v.check_messages(
+            np.frombuffer(data + bytes(_SLACK), np.uint8), len(data), base,
+            np.frombuffer(new + bytes(_SLACK), np.uint8), len(new), new_base,
+            self.facts, self.inputs[v.I_FORCED], self.points, self.table, self.state,
+        )  # fmt: skip
+        if status != v.DONE:
+            raise _Wrong(f"{where}: {v.TEXTS[status]}")
+        if other and other != raw:
+            self._wrapper_is_right(raw, other, where, int(self.state[v.C_KEPT]) - before)
+
+    def _wrapper_is_right(self, raw: bytes, other: bytes, where: str, kept: int) -> None:
+        old, new = message_set.messages(raw), message_set.messages(other)
+        one, two = next(old), next(new)
+        if isinstance(one, Damage) or isinstance(two, Damage) or kept == 0:
+            raise _Wrong(f"{where}: a whole wrapper with messages was expected")
+        before, after = one.message, two.message
+        time = (
+            before.timestamp
+            if before.is_log_append_time or not before.magic
+            else int(self.state[v.C_MAX_TIME])
+        )
+        if (after.magic, after.attributes, after.key, after.timestamp) != (
+            before.magic,
+            before.attributes,
+            before.key,
+            time,
+        ):
+            raise _Wrong(f"{where}: {v.TEXTS[v.HEADER_CHANGED]}")
+        inner = message_set.inner_messages(after)
+        if isinstance(inner, Damage) or inner[-1].offset != after.offset:
+            raise _Wrong(f"{where}: a wrapper with the offset of its last message was expected")
+
+    # -- rows
+    def _open_room(self, count: int) -> None:
+        while 2 * (int(self.state[v.C_ROWS]) + count) >= len(self.table):
+            if int(self.state[v.C_ROWS]) and len(self.table) >= _TABLE_ROWS:
+                self._drain()
+            else:
+                self._larger()
+
+    def _room(self) -> None:
+        if len(self.table) >= _TABLE_ROWS:
+            self._drain()
+        else:
+            self._larger()
+
+    def _larger(self) -> None:
+        old = self.table
+        self.table = np.zeros((len(old) * 4, v.ROW_WORDS), np.uint64)
+        self.state[v.C_ROWS] = 0
+        v.join_rows(old[old[:, 5] & np.uint64(2) != 0], self.table, self.state)
+
+    def _drain(self) -> None:
+        rows = self.table[self.table[:, 5] & np.uint64(2) != 0]
+        self.table[:] = 0
+        self.state[v.C_ROWS] = 0
+        if len(rows) == 0:
+            return
+        parts = (rows[:, 0] >> _PART_SHIFT).astype(np.int64)
+        rows = np.ascontiguousarray(rows[np.argsort(parts, kind="stable")])
+        starts = np.append(0, np.cumsum(np.bincount(parts, minlength=PARTS))).astype(np.int64)
+        if not self.rows and len(rows) <= self.item.rows_inline:
+            self.rows.append(CheckedRows(data=starts.tobytes() + rows.tobytes()))
+        elif self.item.scratch:
+            self.rows.append(CheckedRows(path=write_scratch(self.item.scratch, "checked", (starts, rows))))
+        else:
+            raise _Wrong(NEEDS_SCRATCH)
+
+
+def _size_at(side: _Side, place: int) -> int:
+    return int.from_bytes(side.front(place + 8, 4), "big", signed=True) + batch_v2.LOG_OVERHEAD
+
+
+def _header_at(side: _Side, place: int) -> batch_v2.BatchHeader | None:
+    raw = side.front(place, min(batch_v2.HEADER_SIZE, side.size - side.position - place))
+    return batch_v2.decode_header(raw) if len(raw) == batch_v2.HEADER_SIZE else None
+
+
+def _same(side: _Side, place: int, result: _Side, at: int, size: int) -> bool:
+    for done in range(0, size, WINDOW_BYTES):
+        count = min(WINDOW_BYTES, size - done)
+        if side.front(place + done, count) != result.front(at + done, count):
+            return False
+    return True
+
+
+def _opened(raw: bytes, where: str) -> tuple[bytes, int]:
+    """The messages of an entry of v0 or v1, and what is added to their stored offsets."""
+    placed = next(message_set.messages(raw))
+    if isinstance(placed, Damage):
+        raise _Wrong(f"{where}: {placed.expected} was expected, found {placed.found}")
+    message = placed.message
+    if not message.is_wrapper:
+        return raw, 0
+    data = compression.decompress(
+        message.codec, message.value or b"", magic=message.magic, max_bytes=_LARGEST_BYTES
+    )
+    inner = message_set.inner_messages(message, max_bytes=_LARGEST_BYTES)
+    if isinstance(data, Damage) or isinstance(inner, Damage):
+        raise _Wrong(f"{where}: a wrapper that can be opened was expected")
+    first = int.from_bytes(data[:8], "big", signed=True)
+    return data, inner[0].offset - first
+
+
+def check_group(item: CheckItem) -> CheckResult:
+    """Hold one new segment against its sources."""
+    tree, wrong = reached(item.place)
+    if wrong:
+        return CheckResult(failure="elsewhere", why=wrong)
+    group = _Group(item, tree)
+    try:
+        group.run()
+    except _RangesNeeded:
+        return CheckResult(asks_ranges=True)
+    except _Wrong as problem:
+        return CheckResult(failure="verify", why=str(problem))
+    except OSError as error:
+        return CheckResult(failure="unreadable", why=f"{error.filename or item.result}: {why(error)}")
+    return CheckResult(
+        rows=tuple(group.rows),
+        records=int(group.state[v.C_RECORDS]),
+        kept=int(group.state[v.C_KEPT]),
+        forced=int(group.state[v.C_FORCED]),
+    )
+
+
+# -- key by key -------------------------------------------------------------------------------------
+def check_join(item: CheckJoinItem) -> CheckJoinResult:
+    """Judge the keys of some parts."""
+    size = 1 << 10
+    while size < 2 * item.count:
+        size *= 2
+    table: Rows = np.zeros((size, v.ROW_WORDS), np.uint64)
+    state: Int64s = np.zeros(v.CHECK_STATE, np.int64)
+    try:
+        for rows in item.rows:
+            v.join_rows(_part_of(rows, item.first, item.after), table, state)
+    except OSError as error:
+        return CheckJoinResult(failure="disk", why=f"{error.filename}: {why(error)}")
+    offset, wrong = v.judge_rows(table)
+    texts = (
+        "",
+        f"the last record of a key, at offset {offset}, is gone, and it is no tombstone that may go",
+        f"of the key whose last record is at offset {offset} the result has another one",
+        f"the record at offset {offset} has a key that no committed record of the source has",
+    )
+    return CheckJoinResult(failure="verify" if wrong else "", why=texts[wrong], keys=int(state[v.C_ROWS]))
+
+
+def _part_of(rows: CheckedRows, first: int, after: int) -> Rows:
+    front, row = 8 * (PARTS + 1), 8 * v.ROW_WORDS
+    if not rows.path:
+        starts: Int64s = np.frombuffer(rows.data, np.int64, PARTS + 1)
+        every: Rows = np.frombuffer(rows.data, np.uint64, offset=front).reshape(-1, v.ROW_WORDS)
+        return every[starts[first] : starts[after]]
+    with open(rows.path, "rb") as opened:
+        starts = np.fromfile(opened, np.int64, PARTS + 1)
+        opened.seek(front + int(starts[first]) * row)
+        count = int(starts[after] - starts[first])
+        return np.fromfile(opened, np.uint64, count * v.ROW_WORDS).reshape(-1, v.ROW_WORDS)
+
+
+def _sizes(starts: Int64s) -> Int64s:
+    return starts[1:] - starts[:-1]
+
+
+def join_items(
+    place: Place, rows: Sequence[CheckedRows], rows_at_once: int = 1 << 19
+) -> Iterator[CheckJoinItem]:
+    """The items that judge the keys of one partition."""
+    counts = np.zeros(PARTS, np.int64)
+    for row in rows:
+        if row.path:
+            with open(row.path, "rb") as opened:
+                counts += _sizes(np.fromfile(opened, np.int64, PARTS + 1))
+        else:
+            counts += _sizes(np.frombuffer(row.data, np.int64, PARTS + 1))
+    before = np.append(0, np.cumsum(counts))
+    first = 0
+    while first < PARTS:
+        after = int(np.searchsorted(before, before[first] + rows_at_once, side="right")) - 1
+        after = min(max(after, first + 1), PARTS)
+        if before[after] > before[first]:
+            count = int(before[after] - before[first])
+            yield CheckJoinItem(place=place, rows=tuple(rows), first=first, after=after, count=count)
+        first = after

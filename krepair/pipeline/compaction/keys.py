@@ -1,0 +1,303 @@
+"""The keys of one segment: for each, its hash and the offset of its last record of committed data.
+
+Memory is one window, one table and one buffer, whatever the segment holds: a full table is handed to ``Rows`` and begun
+anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from krepair.formats import batch_v2, compression, message_set
+from krepair.kernels import compact_keys as k
+from krepair.kernels.compact_records import SLACK
+from krepair.kernels.scan import Bytes, Int64s, ReadInto
+from krepair.pipeline.compaction.content import (
+    ContentBuffer,
+    ContentError,
+    UnpackedBytes,
+    content_of,
+    record_problem,
+    wrapper_content,
+)
+
+WINDOW_BYTES: Final = 1 << 20
+TABLE_ROWS: Final = 1 << 22
+_FIRST_ROWS: Final = 1 << 14
+_PACKED_ROWS: Final = 1 << 12
+_UNPACKED_BYTES: Final = 1 << 20
+BUCKETS: Final = 1 << 10
+BUCKET_SHIFT: Final = np.uint64(64 - 10)
+_CODEC_MASK: Final = batch_v2.CODEC_MASK
+
+Rows = np.ndarray[Any, np.dtype[np.uint64]]
+"""uint64[N, 3]: two halves of the hash of a key, offset + 1; by bucket, the highest bits of the first half."""
+OnRows = Callable[[Rows, Int64s], None]
+"""Takes the rows of one table, and int64[BUCKETS + 1]: rows before each bucket."""
+
+
+@dataclass
+class KeyCounts:
+    """What a segment's data came to.
+
+    Attributes:
+        records: of committed data.
+        keyless: those without a key.
+        tombstones: those with a key and no value.
+        aborted_records: of aborted transactions, by their batches' headers.
+        aborted_batches: batches of them.
+    """
+
+    records: int = 0
+    keyless: int = 0
+    tombstones: int = 0
+    aborted_records: int = 0
+    aborted_batches: int = 0
+
+
+@dataclass
+class KeyWalk:
+    """Walks one ``.log``.
+
+    Attributes:
+        read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
+        file_size: bytes of the log; all of it must be valid batches.
+        aborted: int64[N, 3] (producer id, first offset, offset of the marker), ascending by the first two.
+        secret: uint64[2], the key of the hash.
+        on_rows: takes the rows of a table before it is begun anew.
+        table_rows: size of the largest table, a power of two.
+    """
+
+    read_into: ReadInto
+    file_size: int
+    aborted: Int64s
+    secret: Rows
+    on_rows: OnRows
+    table_rows: int = TABLE_ROWS
+    _state: Int64s = field(default_factory=lambda: np.zeros(k.STATE_SIZE, np.int64))
+    _buffer: ContentBuffer = field(default_factory=ContentBuffer)
+
+    def run(self) -> KeyCounts:
+        """Walk the whole log.
+
+        Raises:
+            ContentError: a record cannot be read.
+            OSError: the file cannot be.
+        """
+        self.begin()
+        window: Bytes = np.empty(WINDOW_BYTES + SLACK, np.uint8)[:WINDOW_BYTES]
+        position = 0
+        while position < self.file_size:
+            filled = self._fill(window, position)
+            self._state[k.K_PLACE] = 0
+            while self._step(window, filled, position):
+                pass
+            if self._state[k.K_PLACE] == 0:
+                raise ContentError(position, "a whole batch was expected, found the end of the file")
+            position += int(self._state[k.K_PLACE])
+        return self.end()
+
+    def begin(self) -> None:
+        """Make the tables; then give all windows to ``take``."""
+        self._table = np.zeros((min(_FIRST_ROWS, self.table_rows), k.ROW_WORDS), np.uint64)
+        self._packed: Int64s = np.zeros((_PACKED_ROWS, k.PACKED_COLUMNS), np.int64)
+        self._unpacked = UnpackedBytes(_UNPACKED_BYTES)
+        self._position = 0
+
+    def take(self, window: Bytes, end: int) -> None:
+        """Enter the keys of the next window of batches that somebody else has read.
+
+        Args:
+            window: uint8[W], with ``SLACK`` bytes behind it.
+            end: place after its last batch; more than W if it holds the front of one larger batch.
+
+        Raises:
+            ContentError: a record cannot be read.
+            OSError: the file cannot be.
+        """
+        self._state[k.K_PLACE] = 0
+        while self._step(window, min(end, len(window)), self._position):
+            pass
+        if self._state[k.K_PLACE] != end:
+            raise ContentError(self._position, "whole batches were expected, found others than the scan")
+        self._position += end
+
+    def end(self) -> KeyCounts:
+        """What all windows came to."""
+        self._drain()
+        counts = self._state
+        return KeyCounts(
+            records=int(counts[k.K_RECORDS]),
+            keyless=int(counts[k.K_KEYLESS]),
+            tombstones=int(counts[k.K_TOMBSTONES]),
+            aborted_records=int(counts[k.K_ABORTED_RECORDS]),
+            aborted_batches=int(counts[k.K_ABORTED_BATCHES]),
+        )
+
+    def _fill(self, window: Bytes, position: int) -> int:
+        view, filled = window.data, 0
+        wanted = min(len(window), self.file_size - position)
+        while filled < wanted and (got := self.read_into(view[filled:wanted], position + filled)):
+            filled += got
+        return filled
+
+    def _step(self, window: Bytes, filled: int, position: int) -> bool:
+        """Go on in a window; whether there is more to do in it."""
+        state = self._state
+        status = k.keys_window(
+            window, filled, position, self.file_size, self.aborted, self.secret, self._table, state, self._packed
+        )  # fmt: skip
+        if state[k.K_PACKED]:
+            self._unpack(window, filled, position)
+        if status == k.PACKED_FULL:
+            return True
+        if status == k.TABLE_FULL:
+            self._make_room()
+            return True
+        if status == k.OTHER:
+            self._one(window, filled, position)
+            return bool(state[k.K_PLACE] < filled)
+        if status != k.NEED_BYTES:
+            here = position + int(state[k.K_PLACE])
+            if status == k.NO_BATCH:
+                raise ContentError(here, "a batch was expected, found none")
+            raise ContentError(here, record_problem(status))
+        return False
+
+    def _unpack(self, window: Bytes, filled: int, position: int) -> None:
+        """Read the compressed batches that the kernel has noted, many in one call of it."""
+        state, there = self._state, int(self._state[k.K_PLACE])
+        count = int(state[k.K_PACKED])
+        state[k.K_PACKED] = 0
+        first, after = 0, 0
+        unpacked = self._unpacked
+        for after, (place, size, codec) in enumerate(self._packed[:count, : k.P_START].tolist()):
+            content = compression.at_once(codec, window.data[place + batch_v2.HEADER_SIZE : place + size])
+            if content is None or not unpacked.add(content):
+                self._enter(window, first, after, position)
+                first = after
+                if content is None:
+                    state[k.K_PLACE] = place
+                    self._one(window, filled, position)
+                    first = after + 1
+                else:
+                    unpacked.add(content)
+        self._enter(window, first, count, position)
+        state[k.K_PLACE] = there
+
+    def _enter(self, window: Bytes, first: int, after: int, position: int) -> None:
+        """Enter the keys of batches that were unpacked."""
+        edges = self._unpacked.taken()
+        self._packed[first:after, k.P_START] = edges[:-1]
+        self._packed[first:after, k.P_END] = edges[1:]
+        while first < after:
+            status, first = k.keys_of_packed(
+                window, self._packed, first, after, self._unpacked.bytes, self.secret, self._table, self._state
+            )  # fmt: skip
+            if status == k.TABLE_FULL:
+                self._make_room()
+            elif status != k.NEED_BYTES:
+                raise ContentError(position + int(self._packed[first, k.P_PLACE]), record_problem(status))
+
+    def _make_room(self) -> None:
+        """A larger table, or the same one emptied."""
+        if len(self._table) >= self.table_rows:
+            self._drain()
+            return
+        old = self._table
+        self._table = np.zeros((min(len(old) * 8, self.table_rows), k.ROW_WORDS), np.uint64)
+        self._state[k.K_KEYS] = 0
+        k.merge_rows(old[old[:, 2] != 0], self._table, self._state)
+
+    def _drain(self) -> None:
+        count = int(self._state[k.K_KEYS])
+        if count:
+            rows: Rows = np.empty((count, k.ROW_WORDS), np.uint64)
+            starts = np.zeros(BUCKETS + 1, np.int64)
+            k.drain_by_bucket(self._table, BUCKET_SHIFT, starts, rows)
+            self.on_rows(rows, starts)
+        self._state[k.K_KEYS] = 0
+
+    def _one(self, window: Bytes, filled: int, position: int) -> None:
+        """A batch that is compressed, or passes the window."""
+        place = int(self._state[k.K_PLACE])
+        here = position + place
+        size = int.from_bytes(window[place + 8 : place + 12].tobytes(), "big") + message_set.LOG_OVERHEAD
+        if window[place + message_set.CRC_START] == batch_v2.MAGIC:
+            header = batch_v2.decode_header(window[place : place + batch_v2.HEADER_SIZE].tobytes())
+            self._state[k.K_LAST_OFFSET] = header.base_offset - 1
+            self._state[k.K_BATCH_LAST] = header.last_offset
+            pieces = content_of(header.codec, window, place, size, filled, self.read_into, here)
+
+            def take(buffer: Bytes, end: int, left: int) -> tuple[int, int, int]:
+                return self._take(buffer, end, left, header.base_offset)
+
+            self._buffer.read(pieces, header.record_count, here, take)
+        else:
+            self._messages(self._whole(window, place, size, filled, here), here)
+        self._state[k.K_PLACE] = place + size
+
+    def _take(self, buffer: Bytes, end: int, left: int, base_offset: int) -> tuple[int, int, int]:
+        taken = place = 0
+        status = k.TABLE_FULL
+        while status == k.TABLE_FULL:
+            status, more, place = k.keys_of_records(
+                buffer, place, end, left - taken, base_offset, self.secret, self._table, self._state
+            )
+            taken += more
+            if status == k.TABLE_FULL:
+                self._make_room()
+        return status, taken, place
+
+    def _messages(self, raw: bytes, position: int) -> None:
+        if raw[message_set.CRC_START + 1] & _CODEC_MASK == 0:
+            data, base = raw, 0
+        else:
+            data, base, _ = wrapper_content(raw, position)
+        buffer: Bytes = np.frombuffer(data + bytes(SLACK), np.uint8)
+        self._state[k.K_LAST_OFFSET] = -1
+        self._state[k.K_BATCH_LAST] = max(int.from_bytes(raw[:8], "big", signed=True), 0)
+        if base == 0:
+            self._state[k.K_BATCH_LAST] = 2**63 - 1
+        status, place = k.TABLE_FULL, 0
+        while status == k.TABLE_FULL:
+            status, place = k.keys_of_messages(
+                buffer,
+                place,
+                len(data),
+                raw[message_set.CRC_START],
+                base,
+                self.secret,
+                self._table,
+                self._state,
+            )
+            if status == k.TABLE_FULL:
+                self._make_room()
+        if status != k.NEED_BYTES:
+            raise ContentError(position, record_problem(status))
+
+    def _whole(self, window: Bytes, place: int, size: int, filled: int, position: int) -> bytes:
+        return whole_batch(window, place, size, filled, self.read_into, position)
+
+
+def whole_batch(
+    window: Bytes, place: int, size: int, filled: int, read_into: ReadInto, position: int
+) -> bytes:
+    """The bytes of a batch, from the window or, where it passes that, from the file.
+
+    Raises:
+        ContentError: the file ends inside it.
+    """
+    if place + size <= filled:
+        return window[place : place + size].tobytes()
+    raw = bytearray(size)
+    view, done = memoryview(raw), 0
+    while done < size and (got := read_into(view[done:], position + done)):
+        done += got
+    if done < size:
+        raise ContentError(position, f"a message of {size} bytes was expected, found {done} to the end")
+    return bytes(raw)

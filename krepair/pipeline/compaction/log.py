@@ -1,0 +1,357 @@
+"""One segment's ``.log`` without the records that compaction takes away, as a stream: nothing is stored.
+
+Emptied batches and all markers are still in it. What becomes of those, the rules of markers say, from a scan of this
+very stream: so the second wave is run once to know the exact bytes, and again to write them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from krepair.formats import batch_v2, message_set
+from krepair.formats.batch_v2 import BatchHeader
+from krepair.formats.castagnoli import crc32c
+from krepair.formats.recompression import Packing
+from krepair.kernels import compact_filter as f
+from krepair.kernels import compact_keys as k
+from krepair.kernels.scan import Bytes, Int64s, ReadInto
+from krepair.pipeline.compaction.content import (
+    ContentBuffer,
+    ContentError,
+    content_of,
+    record_problem,
+    wrapper_content,
+)
+from krepair.pipeline.compaction.keys import whole_batch
+
+WINDOW_BYTES: Final = 1 << 20
+_HELD_BYTES: Final = 64 << 20
+_PIECE_BYTES: Final = 1 << 20
+_NONE: Final = -1
+_ALL: Final = 1 << 62
+
+Piece = Any
+"""uint8[] or bytes."""
+
+
+@dataclass(frozen=True)
+class Stay:
+    """What decides which records of one segment stay.
+
+    Attributes:
+        offsets: int64[N] of the last record of each key in this segment, ascending.
+        aborted: int64[M, 3] (producer id, first offset, offset of the marker), ascending by the first two.
+        now_ms: the clock, for stamps.
+        drop_unstamped: whether tombstones without a stamp may go.
+        forced: offset of a record that stays whatever it is, -1 none.
+        keyless: whether there may be records without a key; they stay.
+    """
+
+    offsets: Int64s
+    aborted: Int64s
+    now_ms: int
+    drop_unstamped: bool
+    forced: int = -1
+    keyless: bool = True
+
+
+@dataclass
+class _Content:
+    """What is left of the records of one batch."""
+
+    parts: list[bytes] = field(default_factory=list)
+    size: int = 0
+    crc: int = 0
+    kept: int = 0
+    max_timestamp: int = -1
+    whole: bool = True
+
+
+class CompactedLog:
+    """The stream of one segment.
+
+    Args:
+        read_into: fills a buffer from a position of the source; returns bytes read. It may raise ``OSError``.
+        file_size: bytes of the source; all of it must be valid batches.
+        stay: what decides.
+
+    Attributes:
+        tallies: int64[TALLY_COUNT], of what was streamed so far.
+        size: bytes streamed so far.
+    """
+
+    def __init__(self, read_into: ReadInto, file_size: int, stay: Stay) -> None:
+        self.tallies: Int64s = np.zeros(f.TALLY_COUNT, np.int64)
+        self.size = 0
+        self._read_into = read_into
+        self._file_size = file_size
+        self._stay = stay
+        self._inputs: Int64s = np.zeros(f.INPUT_SIZE, np.int64)
+        self._inputs[f.N_NOW_MS] = stay.now_ms
+        self._inputs[f.N_DROP_UNSTAMPED] = stay.drop_unstamped
+        self._inputs[f.N_FORCED] = stay.forced
+        self._inputs[f.N_KEYLESS] = stay.keyless
+        self._state: Int64s = np.zeros(f.FILTER_STATE, np.int64)
+        self._window: Bytes = np.empty(WINDOW_BYTES, np.uint8)
+        self._out: Bytes = np.empty(WINDOW_BYTES, np.uint8)
+        self._buffer = ContentBuffer()
+        self._packing = Packing()
+        self._source = self.pieces()
+        self._held: Any = np.empty(0, np.uint8)
+
+    # -- as a file that is read forward -----------------------------------------------------------
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """Fill a buffer from a position of the stream, which is never before what was read already.
+
+        Raises:
+            ContentError: a batch of the source cannot be read.
+            OSError: the source cannot be.
+        """
+        while True:
+            start = self.size - len(self._held)
+            if position < self.size:
+                self._held = self._held[position - start :]
+                count = min(len(buffer), len(self._held))
+                buffer[:count] = memoryview(self._held[:count])
+                return count
+            piece = next(self._source, None)
+            if piece is None:
+                self._held = self._held[:0]
+                return 0
+            self._held = np.frombuffer(piece, np.uint8)
+            self.size += len(self._held)
+
+    # -- the stream -------------------------------------------------------------------------------
+    def pieces(self) -> Iterator[Piece]:
+        """The stream in pieces; each is valid until the next one is asked for."""
+        position = 0
+        while position < self._file_size:
+            filled = self._fill(position)
+            state = self._state
+            state[f.F_PLACE] = 0
+            status = k.OUTPUT_FULL
+            while status == k.OUTPUT_FULL:
+                state[f.F_OUT] = 0
+                status = f.filter_window(
+                    self._window, filled, position, self._file_size, self._stay.aborted, self._stay.offsets,
+                    self._inputs, state, self.tallies, self._out,
+                )  # fmt: skip
+                if status in (k.BAD_RECORD, k.BAD_ORDER, k.NO_BATCH):
+                    self._refuse(status, position)
+                if state[f.F_OUT]:
+                    yield self._out[: state[f.F_OUT]]
+                if status == k.OTHER:
+                    yield from self._one(filled, position)
+                    status = k.OUTPUT_FULL if state[f.F_PLACE] < filled else k.NEED_BYTES
+            if state[f.F_PLACE] == 0:
+                raise ContentError(position, "a whole batch was expected, found the end of the file")
+            position += int(state[f.F_PLACE])
+
+    def _refuse(self, status: int, position: int) -> None:
+        here = position + int(self._state[f.F_PLACE])
+        if status == k.NO_BATCH:
+            raise ContentError(here, "a batch was expected, found none")
+        raise ContentError(here, record_problem(status))
+
+    def _fill(self, position: int) -> int:
+        view, filled = self._window.data, 0
+        wanted = min(len(self._window), self._file_size - position)
+        while filled < wanted and (got := self._read_into(view[filled:wanted], position + filled)):
+            filled += got
+        return filled
+
+    def _one(self, filled: int, position: int) -> Iterator[Piece]:
+        """A batch that is compressed, or passes the window."""
+        window, place = self._window, int(self._state[f.F_PLACE])
+        size = int.from_bytes(window[place + 8 : place + 12].tobytes(), "big") + message_set.LOG_OVERHEAD
+        here = position + place
+        if window[place + message_set.CRC_START] == batch_v2.MAGIC:
+            raw = window[place : place + batch_v2.HEADER_SIZE].tobytes()
+            yield from self._batch(batch_v2.decode_header(raw), raw, place, size, filled, here)
+        else:
+            yield from self._message(whole_batch(window, place, size, filled, self._read_into, here), here)
+        self._state[f.F_PLACE] = place + size
+
+    def _verbatim(self, place: int, size: int, filled: int, position: int) -> Iterator[Piece]:
+        if place + size <= filled:
+            yield self._window[place : place + size]
+            return
+        for done in range(0, size, _PIECE_BYTES):
+            wanted = min(_PIECE_BYTES, size - done)
+            yield whole_batch(self._window, filled, wanted, filled, self._read_into, position + done)
+
+    # -- batches of v2 ----------------------------------------------------------------------------
+    def _batch(
+        self, header: BatchHeader, raw: bytes, place: int, size: int, filled: int, position: int
+    ) -> Iterator[Piece]:
+        if header.is_control or header.is_empty:
+            yield from self._verbatim(place, size, filled, position)
+            return
+        if self._all_go(header):
+            self.tallies[f.T_RECORDS] += header.record_count
+            self.tallies[f.T_EMPTIED] += 1
+            yield batch_v2.empty_batch(header)
+            return
+        cursor = int(self._state[f.F_CURSOR])
+
+        def pieces(content: _Content, tallies: Int64s, hold: int) -> Iterator[bytes]:
+            self._state[f.F_CURSOR] = cursor
+            return self._kept_content(header, raw, place, size, filled, position, content, tallies, hold)
+
+        content = _Content()
+        content.parts = list(pieces(content, self.tallies, _HELD_BYTES))
+        if content.kept == header.record_count:
+            yield from self._verbatim(place, size, filled, position)
+        elif content.kept == 0:
+            self.tallies[f.T_EMPTIED] += 1
+            yield batch_v2.empty_batch(header)
+        else:
+            self.tallies[f.T_REWRITTEN] += 1
+            new = _new_header(header, content)
+            summed = _Content(crc=crc32c(batch_v2.HEADER.pack(new)[batch_v2.CRC_START :]))
+            if content.whole:
+                crc = summed.crc
+                for part in content.parts:
+                    crc = crc32c(part, crc)
+                yield batch_v2.HEADER.pack(new._replace(crc=crc))
+                yield from content.parts
+                return
+            # too much to hold: the same bytes once more for their sum, and once more
+            uncounted = np.zeros_like(self.tallies)
+            for _ in pieces(summed, uncounted, _NONE):
+                pass
+            yield batch_v2.HEADER.pack(new._replace(crc=summed.crc))
+            yield from pieces(_Content(), uncounted, _ALL)
+
+    def _all_go(self, header: BatchHeader) -> bool:
+        aborted, offsets = self._stay.aborted, self._stay.offsets
+        if header.is_transactional and len(aborted):
+            lows = aborted[:, 0] == header.producer_id
+            hit = lows & (aborted[:, 1] <= header.base_offset) & (aborted[:, 2] > header.base_offset)
+            if hit.any():
+                self.tallies[f.T_ABORTED] += header.record_count
+                return True
+        first = int(np.searchsorted(offsets, header.base_offset))
+        some = first < len(offsets) and offsets[first] <= header.last_offset
+        if some or self._stay.keyless or header.base_offset <= self._stay.forced <= header.last_offset:
+            return False
+        self.tallies[f.T_SUPERSEDED] += header.record_count
+        return True
+
+    def _kept_content(
+        self,
+        header: BatchHeader,
+        raw: bytes,
+        place: int,
+        size: int,
+        filled: int,
+        position: int,
+        content: _Content,
+        tallies: Int64s,
+        hold: int,
+    ) -> Iterator[bytes]:
+        """The compressed records that stay. What passes ``hold`` bytes is counted and summed but not given."""
+        state = self._state
+        state[f.F_LAST_OFFSET] = header.base_offset - 1
+        state[f.F_KEPT] = 0
+        state[f.F_MAX_TIMESTAMP] = -1
+        packer = self._packing.begin(header.codec)
+        head = np.frombuffer(raw, np.uint8)
+        ready: list[bytes] = []
+
+        def give(piece: bytes) -> None:
+            if piece:
+                content.size += len(piece)
+                content.crc = crc32c(piece, content.crc)
+                ready.append(piece)
+
+        def take(buffer: Bytes, end: int, left: int) -> tuple[int, int, int]:
+            if len(self._out) < end:
+                self._out = np.empty(len(buffer), np.uint8)
+            state[f.F_OUT] = 0
+            status, read, after = f.filter_records(
+                buffer, 0, end, left, head, self._stay.offsets, self._inputs, state, tallies, self._out
+            )
+            if state[f.F_OUT]:
+                give(packer.add(self._out[: state[f.F_OUT]].data))
+            return status, read, after
+
+        source = content_of(header.codec, self._window, place, size, filled, self._read_into, position)
+        # what is ready goes out piece by piece of the source, so that no batch is held whole
+        reading = self._buffer.reading(source, header.record_count, position, take)
+        for _ in reading:
+            yield from _given(ready, content, hold)
+        give(packer.finish())
+        content.kept = int(state[f.F_KEPT])
+        content.max_timestamp = int(state[f.F_MAX_TIMESTAMP])
+        yield from _given(ready, content, hold)
+
+    # -- messages of v0 and v1 --------------------------------------------------------------------
+    def _message(self, raw: bytes, position: int) -> Iterator[Piece]:
+        magic = raw[message_set.CRC_START]
+        attributes = raw[message_set.CRC_START + 1]
+        state = self._state
+        if attributes & message_set.CODEC_MASK == 0:
+            data, base, value_at = raw, 0, -1
+        else:
+            data, base, value_at = wrapper_content(raw, position)
+        state[f.F_KEPT] = 0
+        state[f.F_MAX_TIMESTAMP] = -1
+        state[f.F_OUT] = 0
+        out: Bytes = np.empty(len(data), np.uint8)
+        status, read = f.filter_messages(
+            np.frombuffer(data, np.uint8), 0, len(data), base, self._stay.offsets, self._inputs, state,
+            self.tallies, out,
+        )  # fmt: skip
+        if status != k.NEED_BYTES:
+            raise ContentError(position, record_problem(status))
+        if state[f.F_KEPT] == read:
+            yield raw
+        elif state[f.F_KEPT] == 0:
+            self.tallies[f.T_OLD_GONE] += 1
+        else:
+            self.tallies[f.T_REWRITTEN] += 1
+            packer = self._packing.begin(attributes & message_set.CODEC_MASK, magic=magic)
+            value = packer.add(out[: state[f.F_OUT]].data) + packer.finish()
+            yield self._wrapper(raw, magic, attributes, base, value_at, value)
+
+    def _wrapper(
+        self, raw: bytes, magic: int, attributes: int, base: int, value_at: int, value: bytes
+    ) -> bytes:
+        """The wrapper around the messages that stay: its offset is that of the last of them."""
+        header = message_set.HEADERS[magic]
+        body = raw[header.size : value_at] + message_set.LENGTH.pack((len(value),)) + value
+        offset = base + int(self._state[f.F_KEPT_LAST])
+        time: tuple[int, ...] = ()
+        if magic:
+            append_time = attributes & message_set.LOG_APPEND_TIME
+            time = (header.unpack(raw)[5] if append_time else int(self._state[f.F_MAX_TIMESTAMP]),)
+        size = header.size + len(body) - message_set.LOG_OVERHEAD
+        signed = attributes - 256 if attributes > 127 else attributes
+        front = header.pack((offset, size, 0, magic, signed, *time))
+        crc = zlib.crc32(body, zlib.crc32(front[message_set.CRC_START :]))
+        return header.pack((offset, size, crc, magic, signed, *time)) + body
+
+
+def _given(ready: list[bytes], content: _Content, hold: int) -> Iterator[bytes]:
+    for piece in ready:
+        if content.size > hold:
+            content.whole = False
+        if content.whole:
+            yield piece
+    ready.clear()
+
+
+def _new_header(header: BatchHeader, content: _Content) -> BatchHeader:
+    """The header of a batch with fewer records, all but its CRC."""
+    return header._replace(
+        batch_length=batch_v2.HEADER_SIZE - batch_v2.LOG_OVERHEAD + content.size,
+        record_count=content.kept,
+        max_timestamp=header.max_timestamp if header.is_log_append_time else content.max_timestamp,
+        crc=0,
+    )

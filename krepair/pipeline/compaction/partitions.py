@@ -1,0 +1,493 @@
+"""Key compaction of partitions: what is decided, staged and known of it, on any engine.
+
+Three waves over the segments below the bound: the keys of each segment, the join of each partition's keys, and each
+segment as it is left. ``Prepared`` holds what the third wave needs; planning runs that wave once to know its exact
+bytes, and applying makes ``Prepared`` anew and runs it again to write them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from krepair.formats import txn_index
+from krepair.kernels import compact_keys as k
+from krepair.kernels.scan import Int64s
+from krepair.pipeline.compaction.items import (
+    CompactItem,
+    CompactResult,
+    CompactStageItem,
+    FindAbortedItem,
+    JoinItem,
+    KeysItem,
+    KeysResult,
+    OffsetFile,
+    Result,
+    RowFile,
+    ranges_of,
+    touching,
+)
+from krepair.pipeline.compaction.keys import BUCKETS
+from krepair.pipeline.engines.engine import Engine
+from krepair.pipeline.items import Place
+from krepair.pipeline.jobs import COMPACT, FIND_ABORTED, FIND_KEYS, JOIN_KEYS
+from krepair.pipeline.segment_files import log_name
+from krepair.pipeline.wire import decode_summary
+from krepair.plan.model import CompactedSource, SourceSegment
+from krepair.rules.compaction import (
+    Bound,
+    RecordTally,
+    bound_of,
+    compacted_facts,
+    tally_of,
+    tombstone_horizons,
+    too_large,
+    without_batches,
+)
+from krepair.rules.markers import decide
+from krepair.rules.model import LeftAlone, MarkerPolicy, NeedsRescan, PartitionDecision, SegmentFacts
+from krepair.rules.outcome import TombstoneHorizon
+
+_INLINE_BYTES: Final = 64 << 20
+_ROWS_INLINE_AT_LEAST: Final = 1 << 10
+_JOIN_ROWS: Final = 1 << 21
+_ROW_BYTES: Final = 8 * k.ROW_WORDS
+_NO_RANGES: Final = np.empty((0, 3), np.int64)
+
+
+@dataclass(frozen=True)
+class CompactionInput:
+    """One partition that is to be compacted.
+
+    Attributes:
+        place: where.
+        segments: all of it, scanned with checksums, ascending; the last one is active.
+        policy: inputs that do not come from the log.
+        secret: 16 bytes, see ``rules.compaction.secret_of``.
+        keys: base offset -> keys that were found with this secret when the segment was scanned.
+    """
+
+    place: Place
+    segments: tuple[SegmentFacts, ...]
+    policy: MarkerPolicy
+    secret: bytes
+    keys: Mapping[int, KeysResult] = field(default_factory=dict)
+
+
+@dataclass
+class Prepared:
+    """What the third wave needs of one partition.
+
+    Attributes:
+        partition: it.
+        bound: up to where, and what follows from the whole partition.
+        aborted: int64[N, 3] of aborted transactions.
+        stays: offsets of the last record of each key.
+        keys: how many distinct keys there are.
+        keyless: base offset -> records without a key.
+        problem: why it is left alone, None if it is not.
+    """
+
+    partition: CompactionInput
+    bound: Bound | None = None
+    aborted: Int64s = field(default_factory=lambda: _NO_RANGES)
+    stays: tuple[OffsetFile, ...] = ()
+    keys: int = 0
+    keyless: dict[int, int] = field(default_factory=dict)
+    problem: LeftAlone | None = None
+
+    @property
+    def span(self) -> tuple[SegmentFacts, ...]:
+        """The segments below the bound."""
+        return self.partition.segments[: self.bound.span.segments] if self.bound is not None else ()
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What was decided for one partition.
+
+    Attributes:
+        decision: the rules of markers over the compacted segments: groups, sizes, reasons; its outcomes' ``log_bytes``
+            are those of the compacted streams.
+        sources: base offset -> what a plan says of each source.
+        tallies: base offset -> what becomes of its records.
+        keys: distinct keys below the bound.
+        horizons: what each horizon would do to tombstones.
+        changed: base offsets of the first source of each group that changes.
+    """
+
+    decision: PartitionDecision
+    sources: dict[int, CompactedSource]
+    tallies: dict[int, RecordTally]
+    keys: int
+    horizons: tuple[TombstoneHorizon, ...]
+    changed: tuple[int, ...]
+
+    @property
+    def total(self) -> RecordTally:
+        """What becomes of all records below the bound."""
+        return sum(self.tallies.values(), RecordTally())
+
+
+# -- the first two waves ----------------------------------------------------------------------------
+def prepare(engine: Engine, partitions: Sequence[CompactionInput], scratch: str) -> list[Prepared]:
+    """Find the bound, the aborted transactions and the last offset of each key of every partition.
+
+    Args:
+        engine: where tasks run.
+        partitions: scanned.
+        scratch: path of a scratch folder on their hosts, empty if there is none.
+    """
+    prepared = [Prepared(partition) for partition in partitions]
+    for each in prepared:
+        bound = bound_of(each.partition.segments, each.partition.policy)
+        if isinstance(bound, LeftAlone):
+            each.problem = bound
+        else:
+            each.bound = bound
+    _find_aborted(
+        engine,
+        [
+            partition
+            for partition in prepared
+            if partition.bound and partition.bound.transactions and partition.span
+        ],
+    )
+    found = _find_keys(engine, [partition for partition in prepared if partition.problem is None], scratch)
+    _join(engine, [(each, results) for each, results in found if each.problem is None], scratch)
+    return prepared
+
+
+def _find_aborted(engine: Engine, prepared: Sequence[Prepared]) -> None:
+    items = [
+        FindAbortedItem(
+            place=partition.partition.place,
+            segments=tuple(
+                (facts.base_offset, facts.summary.valid_bytes) for facts in partition.partition.segments
+            ),
+        )
+        for partition in prepared
+    ]
+    for index, result in engine.run(FIND_ABORTED, items):
+        prepared[index].problem = _problem(result, "", prepared[index])
+        prepared[index].aborted = ranges_of(result.ranges)
+
+
+def rows_inline_of(segments: int) -> int:
+    """How many rows each of so many segments may give without a scratch folder."""
+    return max(_INLINE_BYTES // _ROW_BYTES // max(segments, 1), _ROWS_INLINE_AT_LEAST)
+
+
+def _find_keys(
+    engine: Engine, prepared: Sequence[Prepared], scratch: str
+) -> list[tuple[Prepared, list[KeysResult]]]:
+    every = [(partition, facts) for partition in prepared for facts in partition.span]
+    rows_inline = rows_inline_of(len(every))
+    found: dict[int, list[KeysResult]] = {}
+
+    def take(each: Prepared, base_offset: int, result: KeysResult) -> None:
+        each.problem = each.problem or _problem(result, log_name(base_offset), each)
+        each.keyless[base_offset] = result.keyless
+        found.setdefault(id(each), []).append(result)
+
+    work = []
+    for each, facts in every:
+        known = each.partition.keys.get(facts.base_offset, KeysResult())
+        if known.found:
+            take(each, facts.base_offset, known)
+        else:
+            work.append((each, facts))
+    items = [
+        KeysItem(
+            place=each.partition.place,
+            base_offset=facts.base_offset,
+            size=facts.summary.file_size,
+            aborted=touching(each.aborted, facts.base_offset, facts.summary.last_offset + 1),
+            secret=each.partition.secret,
+            rows_inline=rows_inline,
+            scratch=scratch,
+        )
+        for each, facts in work
+    ]
+    for index, result in engine.run(FIND_KEYS, items):
+        take(work[index][0], work[index][1].base_offset, result)
+    return [(partition, found.get(id(partition), [])) for partition in prepared]
+
+
+def _join(engine: Engine, work: Sequence[tuple[Prepared, list[KeysResult]]], scratch: str) -> None:
+    items: list[JoinItem] = []
+    owners: list[Prepared] = []
+    parts: dict[int, OffsetFile] = {}
+    for each, results in work:
+        each.stays = ()
+        for item in _join_items(each, results, scratch):
+            items.append(item)
+            owners.append(each)
+    for index, result in engine.run(JOIN_KEYS, items):
+        each = owners[index]
+        each.problem = each.problem or _problem(result, "", each)
+        each.keys += result.keys
+        parts[index] = result.offsets
+    for index in sorted(parts):
+        owners[index].stays += (parts[index],)
+
+
+def _join_items(each: Prepared, results: Sequence[KeysResult], scratch: str) -> Iterator[JoinItem]:
+    counts = np.zeros(BUCKETS, np.int64)
+    files: list[RowFile] = []
+    for result in results:
+        counts += np.frombuffer(result.buckets, np.int64)
+        files += result.files
+    before = np.append(0, np.cumsum(counts))
+    first = 0
+    while first < BUCKETS:
+        after = int(np.searchsorted(before, before[first] + _JOIN_ROWS, side="right")) - 1
+        after = min(max(after, first + 1), BUCKETS)
+        rows = int(before[after] - before[first])
+        if rows:
+            yield JoinItem(
+                place=each.partition.place,
+                files=tuple(_part(file, first, after) for file in files),
+                first_bucket=first,
+                after_bucket=after,
+                rows=rows,
+                offsets_inline=_INLINE_BYTES // 8 // 64,
+                scratch=scratch,
+            )
+        first = after
+
+
+def _part(file: RowFile, first: int, after: int) -> RowFile:
+    """Of rows that travel, only those of some buckets."""
+    if file.path or (first == 0 and after == BUCKETS):
+        return file
+    starts = np.frombuffer(file.data, np.int64, BUCKETS + 1)
+    front = 8 * (BUCKETS + 1)
+    rows = file.data[front + int(starts[first]) * _ROW_BYTES : front + int(starts[after]) * _ROW_BYTES]
+    clipped = np.clip(starts, starts[first], starts[after]) - starts[first]
+    return RowFile(data=clipped.tobytes() + rows)
+
+
+def _problem(result: Result, name: str, each: Prepared) -> LeftAlone | None:
+    if result.problem:
+        where = f"{name}, position {result.position}" if name else each.partition.place.folder
+        return LeftAlone(
+            "compacted-content",
+            f"{where}: {result.problem}; Kafka's cleaner would stop here too, so the partition is left alone whole",
+            "krepair check LOGDIR --deep",
+            damaged=True,
+        )
+    if result.failure:
+        return LeftAlone(result.failure, result.why, damaged=result.failure == "unreadable")
+    return None
+
+
+# -- the third wave ---------------------------------------------------------------------------------
+def compact_item(each: Prepared, number: int, forced: int = -1) -> CompactItem:
+    """How segment ``number`` of the span is read."""
+    assert each.bound is not None
+    facts, policy = each.partition.segments[number], each.partition.policy
+    next_base = each.partition.segments[number + 1].base_offset
+    return CompactItem(
+        place=each.partition.place,
+        base_offset=facts.base_offset,
+        next_base=next_base,
+        size=facts.summary.file_size,
+        now_ms=policy.now_ms,
+        high_watermark=policy.high_watermark,
+        protected=each.bound.protected,
+        drop_unstamped=each.bound.drop_unstamped[number],
+        aborted=touching(each.aborted, facts.base_offset, facts.summary.last_offset + 1),
+        stays=tuple(_between(file, facts.base_offset, next_base) for file in each.stays),
+        forced=forced,
+        keyless=each.keyless.get(facts.base_offset, 1) > 0,
+    )
+
+
+def _between(file: OffsetFile, first: int, after: int) -> OffsetFile:
+    if file.path:
+        return file
+    offsets = np.frombuffer(file.data, np.int64)
+    start, end = np.searchsorted(offsets, [first, after])
+    return OffsetFile(data=offsets[start:end].tobytes())
+
+
+@dataclass
+class _Deciding:
+    """One partition while its segments are read."""
+
+    prepared: Prepared
+    results: dict[int, CompactResult] = field(default_factory=dict)
+    forced: dict[int, int] = field(default_factory=dict)
+    to_read: list[int] = field(default_factory=list)
+    outcome: Compaction | LeftAlone | None = None
+
+
+def decide_compaction(engine: Engine, prepared: Sequence[Prepared]) -> list[Compaction | LeftAlone]:
+    """Decide on partitions that were prepared: exact sizes, groups, tallies.
+
+    Args:
+        engine: where tasks run.
+        prepared: see ``prepare``.
+
+    Returns:
+        For each the decisions, or why it is left alone.
+    """
+    work = [_Deciding(partition, to_read=list(range(len(partition.span)))) for partition in prepared]
+    while True:
+        _read(engine, work)
+        for one in work:
+            if one.outcome is None and not one.to_read:
+                _decide(one)
+        if not any(one.to_read for one in work):
+            break
+    return [one.outcome for one in work if one.outcome is not None]
+
+
+def _read(engine: Engine, work: Sequence[_Deciding]) -> None:
+    todo: list[tuple[_Deciding, int]] = []
+    for one in work:
+        if one.prepared.problem is not None:
+            one.outcome, one.to_read = one.prepared.problem, []
+        todo += [(one, number) for number in one.to_read]
+        one.to_read = []
+    items = [
+        compact_item(
+            one.prepared, number, one.forced.get(one.prepared.partition.segments[number].base_offset, -1)
+        )
+        for one, number in todo
+    ]
+    for index, result in engine.run(COMPACT, items):
+        one, _ = todo[index]
+        base_offset = items[index].base_offset
+        one.outcome = one.outcome or _problem(result, log_name(base_offset), one.prepared)
+        one.results[base_offset] = result
+
+
+def _decide(one: _Deciding) -> None:
+    each = one.prepared
+    assert each.bound is not None
+    segments = tuple(
+        _as_compacted(facts, one.results[facts.base_offset]) if facts.base_offset in one.results else facts
+        for facts in each.partition.segments
+    )
+    policy = each.partition.policy
+    protected = np.array(each.bound.protected, np.int64).reshape(-1, 2)
+    decision = decide(segments, policy, protected)
+    if isinstance(decision, NeedsRescan) or (
+        isinstance(decision, PartitionDecision) and decision.span.segments != len(each.span)
+    ):
+        decision = LeftAlone(
+            "changed", "the partition changed while it was read", "krepair plan LOGDIR --out PLAN"
+        )
+    if isinstance(decision, LeftAlone):
+        one.outcome = decision
+        return
+    batches = {facts.base_offset: facts.summary.batches for facts in each.span}
+    more = [base for base in without_batches(decision, batches) if base not in one.forced]
+    if more:
+        numbers = {facts.base_offset: number for number, facts in enumerate(each.span)}
+        for base in more:
+            one.forced[base] = each.partition.segments[numbers[base]].summary.last_offset
+            one.to_read.append(numbers[base])
+        return
+    one.outcome = too_large(decision) or _compaction(one, decision)
+
+
+def _as_compacted(facts: SegmentFacts, result: CompactResult) -> SegmentFacts:
+    entries = txn_index.view(result.entries)
+    columns = ("producer_id", "first_offset", "last_offset", "last_stable_offset")
+    table = np.column_stack([entries[name].astype(np.int64) for name in columns])
+    return compacted_facts(facts, decode_summary(result.summary), table)
+
+
+def _compaction(one: _Deciding, decision: PartitionDecision) -> Compaction:
+    each = one.prepared
+    assert each.bound is not None
+    tallies: dict[int, RecordTally] = {}
+    sources: dict[int, CompactedSource] = {}
+    for facts in each.span:
+        base, result = facts.base_offset, one.results[facts.base_offset]
+        tallies[base] = tally_of(np.frombuffer(result.tallies, np.int64))
+        sources[base] = CompactedSource(
+            file_bytes=facts.summary.file_size,
+            records=tallies[base].records,
+            kept=tallies[base].kept,
+            headers=decode_summary(result.summary).headers,
+            forced=one.forced.get(base, -1),
+            superseded=tallies[base].superseded,
+            tombstones=tallies[base].tombstones_dropped,
+            aborted=tallies[base].aborted,
+            keyless=tallies[base].keyless,
+            emptied=tallies[base].emptied,
+        )
+    changed = tuple(
+        group.sources[0].base_offset
+        for group in decision.groups
+        if group.changes or any(tallies[source.base_offset].changes for source in group.sources)
+    )
+    return Compaction(
+        decision=decision,
+        sources=sources,
+        tallies=tallies,
+        keys=each.keys,
+        horizons=tombstone_horizons(
+            each.partition.segments, list(tallies.values()), each.bound.span, each.partition.policy
+        ),
+        changed=changed,
+    )
+
+
+# -- applying ---------------------------------------------------------------------------------------
+def stage_items(
+    each: Prepared,
+    sources: Sequence[SourceSegment],
+    compacted: Mapping[int, CompactedSource],
+    target: str,
+) -> list[CompactStageItem]:
+    """The items that write one group.
+
+    Args:
+        each: prepared anew, from the files as they are now.
+        sources: of the group, from the plan.
+        compacted: base offset -> what the plan says on top.
+        target: absolute path of the new ``.log``, which is there.
+    """
+    numbers = {facts.base_offset: number for number, facts in enumerate(each.span)}
+    items = []
+    position = 0
+    for source in sources:
+        more = compacted[source.base_offset]
+        items.append(
+            CompactStageItem(
+                compact=compact_item(each, numbers[source.base_offset], more.forced),
+                target=target,
+                out_position=position,
+                carried_open=source.carried_open,
+                keep_positions=source.keep_positions,
+                drop_unstamped=source.drop_unstamped,
+                last_position=source.last_position,
+                kept_bytes=source.kept_bytes,
+                headers=more.headers,
+                decisions=source.decisions,
+                aborted_kept=source.aborted_kept,
+            )
+        )
+        position += source.kept_bytes
+    return items
+
+
+def scratch_bytes_at_most(partitions: Sequence[CompactionInput]) -> int:
+    """What a scratch folder may have to hold: of each record its hash and offset, and its offset once more.
+
+    A record of v2 takes at least 7 bytes in a log, and a key that occurs twice in a table is in it once; so this is
+    much more than is commonly needed. It is known before anything is read.
+    """
+    records = 0
+    for partition in partitions:
+        for facts in partition.segments:
+            records += int(facts.summary.tallies[0, 2])
+    return records * (_ROW_BYTES + 8)

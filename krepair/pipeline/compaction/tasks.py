@@ -1,0 +1,406 @@
+"""What one task of key compaction does: aborted transactions, keys, join, the compacted segment read or written.
+
+The same functions run inline and on Spark. Each opens the files itself and returns its failure as a value.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from krepair.durable.disk import Disk
+from krepair.durable.real_disk import RealDisk
+from krepair.durable.scratch import write_scratch
+from krepair.formats import batch_v2, txn_index
+from krepair.formats.castagnoli import crc32c
+from krepair.kernels import compact_keys as k
+from krepair.kernels.classes import CLASS_COUNT
+from krepair.kernels.scan import (
+    WINDOW_BYTES,
+    Bytes,
+    Int32s,
+    Int64s,
+    ScanInputs,
+    SegmentSummary,
+    scan_segment,
+)
+from krepair.kernels.transactions import E_FIRST, E_HAS_DATA, E_LAST, E_PRODUCER, TransactionReplay
+from krepair.logdir.reading import opened_for_reading, why
+from krepair.pipeline.compaction.content import ContentError
+from krepair.pipeline.compaction.items import (
+    SCRATCH_NEEDED,
+    AbortedResult,
+    CompactItem,
+    CompactResult,
+    CompactStageItem,
+    FindAbortedItem,
+    JoinItem,
+    JoinResult,
+    KeysItem,
+    KeysResult,
+    OffsetFile,
+    RowFile,
+    ranges_of,
+)
+from krepair.pipeline.compaction.keys import BUCKETS, TABLE_ROWS, KeyCounts, KeyWalk, Rows
+from krepair.pipeline.compaction.log import CompactedLog, Stay
+from krepair.pipeline.indexes.regenerate import read_into_from
+from krepair.pipeline.items import FailureKind, ScanResult
+from krepair.pipeline.place import reached
+from krepair.pipeline.scan import scan_once
+from krepair.pipeline.segment_files import entry_pairs, log_name, pairs, read_entries
+from krepair.pipeline.wire import encode_summary
+from krepair.rules.markers import stays as batch_stays
+
+_ANY_SIZE: Final = 1 << 40
+_MAGIC_AT: Final = batch_v2.HEADER.place("magic")
+_LOW_ATTRIBUTES: Final = batch_v2.HEADER.place("attributes") + 1
+_WRITE_BYTES: Final = 1 << 21
+_ROW_BYTES: Final = 8 * k.ROW_WORDS
+
+
+def find_aborted(item: FindAbortedItem) -> AbortedResult:
+    """Replay the markers of all segments in offset order."""
+    tree, wrong = reached(item.place)
+    if wrong:
+        return AbortedResult(failure="elsewhere", why=wrong)
+    first = item.segments[0][0] if item.segments else 0
+    replay = TransactionReplay({}, first)
+    found: list[Int64s] = []
+    name = ""
+    try:
+        for base_offset, size in item.segments:
+            name = log_name(base_offset)
+            with opened_for_reading(f"{item.place.stem(base_offset)}.log", tree) as descriptor:
+                entries = replay.segment(size, read_into_from(descriptor)).entries
+            found.append(entries[entries[:, E_HAS_DATA] == 1][:, [E_PRODUCER, E_FIRST, E_LAST]])
+    except OSError as error:
+        return AbortedResult(failure="unreadable", why=f"{item.place.folder}/{name}: {why(error)}")
+    ranges = np.concatenate(found) if found else np.empty((0, 3), np.int64)
+    ranges = ranges[np.lexsort((ranges[:, 1], ranges[:, 0]))]
+    return AbortedResult(ranges=np.ascontiguousarray(ranges).tobytes())
+
+
+def find_keys(item: KeysItem) -> KeysResult:
+    """The keys of one segment."""
+    tree, wrong = reached(item.place)
+    if wrong:
+        return KeysResult(failure="elsewhere", why=wrong)
+    name = log_name(item.base_offset)
+    files: list[RowFile] = []
+    buckets = np.zeros(BUCKETS, np.int64)
+
+    def on_rows(rows: Rows, starts: Int64s) -> None:
+        buckets.__iadd__(np.diff(starts))
+        if not files and len(rows) <= item.rows_inline:
+            files.append(RowFile(data=starts.tobytes() + rows.tobytes()))
+        elif item.scratch:
+            files.append(
+                RowFile(path=write_scratch(item.scratch, f"keys-{item.base_offset}", (starts, rows)))
+            )
+        else:
+            raise _NoScratchError
+
+    secret = np.frombuffer(item.secret, np.uint64)
+    scanned: ScanResult | None = None
+    try:
+        with opened_for_reading(f"{item.place.stem(item.base_offset)}.log", tree) as descriptor:
+            walk = KeyWalk(
+                read_into_from(descriptor), item.size, ranges_of(item.aborted), secret, on_rows, TABLE_ROWS
+            )
+            if item.scan is None:
+                counts: KeyCounts | None = walk.run()
+            else:
+                beside = _KeysBesideScan(walk)
+                scanned, _ = scan_once(item.scan, beside.take)
+                counts = beside.end()
+    except _NoScratchError:
+        return KeysResult(failure="disk", why=f"{item.place.folder}/{name}: {SCRATCH_NEEDED}", scan=scanned)
+    except ContentError as problem:
+        return KeysResult(position=problem.position, problem=problem.text, scan=scanned)
+    except OSError as error:
+        return KeysResult(
+            failure="unreadable", why=_where(error, f"{item.place.folder}/{name}"), scan=scanned
+        )
+    if counts is None:
+        return KeysResult(scan=scanned)
+    return KeysResult(
+        scan=scanned,
+        files=tuple(files),
+        buckets=buckets.tobytes(),
+        records=counts.records,
+        keyless=counts.keyless,
+        tombstones=counts.tombstones,
+        aborted_records=counts.aborted_records,
+    )
+
+
+class _KeysBesideScan:
+    """Takes the windows of a scan until there is a batch of a transaction: what is aborted is not known yet."""
+
+    def __init__(self, walk: KeyWalk) -> None:
+        self._walk = walk
+        self._ended = False
+        self._problem: Exception | None = None
+        walk.begin()
+
+    def take(self, window: Bytes, end: int, starts: Int32s, batch_classes: Bytes) -> None:
+        """Enter the keys of one window; see ``scan_segment`` for the arguments."""
+        del batch_classes
+        if self._ended:
+            return
+        flagged = starts[window[starts + _LOW_ATTRIBUTES] & batch_v2.TRANSACTIONAL != 0]
+        self._ended = bool((window[flagged + _MAGIC_AT] == batch_v2.MAGIC).any())
+        if not self._ended:
+            try:
+                self._walk.take(window, end)
+            except (ContentError, OSError, _NoScratchError) as problem:
+                # the scan is not to blame, and goes on
+                self._problem, self._ended = problem, True
+
+    def end(self) -> KeyCounts | None:
+        """What it came to, None if there was such a batch.
+
+        Raises:
+            Exception: what went wrong on the way.
+        """
+        if self._problem is not None:
+            raise self._problem
+        return None if self._ended else self._walk.end()
+
+
+class _NoScratchError(Exception):
+    """Rows that must be spilled, and nowhere to spill them to."""
+
+
+def _where(error: OSError, name: str) -> str:
+    return f"{error.filename or name}: {why(error)}"
+
+
+def _rows_of(file: RowFile, first: int, after: int) -> Rows:
+    """The rows of some buckets."""
+    front = 8 * (BUCKETS + 1)
+    if not file.path:
+        starts: Int64s = np.frombuffer(file.data, np.int64, BUCKETS + 1)
+        rows: Rows = np.frombuffer(file.data, np.uint64, offset=front).reshape(-1, k.ROW_WORDS)
+        return rows[starts[first] : starts[after]]
+    with open(file.path, "rb") as opened:
+        starts = np.fromfile(opened, np.int64, BUCKETS + 1)
+        opened.seek(front + int(starts[first]) * _ROW_BYTES)
+        count = int(starts[after] - starts[first])
+        rows = np.fromfile(opened, np.uint64, count * k.ROW_WORDS).reshape(-1, k.ROW_WORDS)
+    if len(rows) != count:
+        raise OSError(f"{file.path}: {count} rows were expected, found {len(rows)}")
+    return rows
+
+
+def join_keys(item: JoinItem) -> JoinResult:
+    """Of each key of some buckets the last offset of all segments."""
+    size = 1 << 10
+    while size < 2 * item.rows:
+        size *= 2
+    table: Rows = np.zeros((size, k.ROW_WORDS), np.uint64)
+    state = np.zeros(k.STATE_SIZE, np.int64)
+    try:
+        for file in item.files:
+            k.merge_rows(_rows_of(file, item.first_bucket, item.after_bucket), table, state)
+        offsets: Int64s = table[table[:, 2] != 0, 2].astype(np.int64) - 1
+        offsets.sort()
+        if len(offsets) <= item.offsets_inline:
+            file_of = OffsetFile(data=offsets.tobytes())
+        elif item.scratch:
+            file_of = OffsetFile(path=write_scratch(item.scratch, f"stays-{item.first_bucket}", (offsets,)))
+        else:
+            return JoinResult(failure="disk", why=f"{item.place.folder}: {SCRATCH_NEEDED}")
+    except OSError as error:
+        return JoinResult(failure="disk", why=_where(error, item.scratch))
+    return JoinResult(offsets=file_of, keys=len(offsets))
+
+
+def offsets_between(files: Sequence[OffsetFile], first: int, after: int) -> Int64s:
+    """The offsets of some files that lie in a segment, ascending.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    parts: list[Int64s] = []
+    for file in files:
+        if file.path and os.path.getsize(file.path) == 0:
+            continue
+        every: Any = np.memmap(file.path, np.int64, "r") if file.path else np.frombuffer(file.data, np.int64)
+        start, end = np.searchsorted(every, [first, after])
+        parts.append(np.array(every[start:end]))
+    found: Int64s = np.concatenate(parts) if parts else np.empty(0, np.int64)
+    if len(parts) > 1:
+        found.sort()
+    return found
+
+
+def compact(item: CompactItem) -> CompactResult:
+    """Read one segment as compaction leaves it: exact sizes, digests and what the rules of markers must know."""
+    return _compacted(item, None)
+
+
+def stage_compacted(item: CompactStageItem) -> CompactResult:
+    """Write what stays of one segment; the decisions are made anew and must be the plan's."""
+    return _compacted(item.compact, item)
+
+
+def _compacted(item: CompactItem, staged: CompactStageItem | None) -> CompactResult:
+    tree, wrong = reached(item.place)
+    if wrong:
+        return CompactResult(failure="elsewhere", why=wrong)
+    name = f"{item.place.folder}/{log_name(item.base_offset)}"
+    try:
+        entries = read_entries(item.place, item.base_offset, tree)
+        if txn_index.damage(entries, item.base_offset):
+            entries = b""
+        stay = Stay(
+            offsets=offsets_between(item.stays, item.base_offset, item.next_base),
+            aborted=ranges_of(item.aborted),
+            now_ms=item.now_ms,
+            drop_unstamped=item.drop_unstamped,
+            forced=item.forced,
+            keyless=item.keyless,
+        )
+        with opened_for_reading(f"{item.place.stem(item.base_offset)}.log", tree) as descriptor:
+            log = CompactedLog(read_into_from(descriptor), item.size, stay)
+            copy = None if staged is None else _Written(staged, log, RealDisk(tree))
+            summary = scan_segment(
+                ScanInputs(
+                    base_offset=item.base_offset,
+                    file_size=_ANY_SIZE,
+                    now_ms=item.now_ms,
+                    high_watermark=item.high_watermark,
+                    check_crc=False,
+                    entries=entry_pairs(entries),
+                    protected=pairs(item.protected),
+                    carried=np.array(staged.carried_open if staged else (), np.int64),
+                    keep_positions=np.array(staged.keep_positions if staged else (), np.int64),
+                    last_position=staged.last_position if staged else -1,
+                ),
+                log.read_into,
+                on_window=copy.take if copy else None,
+            )
+            if copy:
+                copy.finish()
+    except ContentError as problem:
+        return CompactResult(position=problem.position, problem=problem.text)
+    except OSError as error:
+        return CompactResult(failure="unreadable", why=_where(error, name))
+    if summary.valid_bytes != log.size:
+        text = (
+            f"{name}: the compacted log is not valid at position {summary.valid_bytes}: {summary.damage_text}"
+        )
+        return CompactResult(failure="verify", why=text)
+    # the scan was not told where the stream ends, so it took the end for a torn batch
+    summary = replace(summary, file_size=log.size, damage=0, damage_text="")
+    if staged is not None and copy is not None:
+        kind, text = _stage_problem(staged, summary, copy)
+        if kind:
+            return CompactResult(failure=kind, why=f"{name}: {text}")
+    return CompactResult(
+        summary=encode_summary(summary),
+        entries=entries,
+        tallies=log.tallies.tobytes(),
+        written_crc=copy.crc if copy else 0,
+        written=copy.written if copy else 0,
+    )
+
+
+def _stage_problem(
+    item: CompactStageItem, summary: SegmentSummary, copy: _Written
+) -> tuple[FailureKind, str]:
+    if summary.headers != item.headers:
+        return "changed", "its records are not those that the plan was made of"
+    decisions = f"{summary.decisions & (2**64 - 1):016x}"
+    kept = tuple(np.flatnonzero(summary.entry_flags == 2).tolist())
+    if decisions != item.decisions or kept != item.aborted_kept:
+        return "changed", f"the decisions made anew ({decisions}) are not the plan's ({item.decisions})"
+    if copy.written != item.kept_bytes:
+        return "verify", f"{item.kept_bytes} bytes were to stay, {copy.written} were written"
+    return "", ""
+
+
+class _Written:
+    """Takes the windows of the scan of a compacted log and writes its kept batches, side by side.
+
+    Attributes:
+        written: bytes of the new log that came from this source, once ``finish`` was called.
+        crc: CRC-32C of these bytes.
+    """
+
+    def __init__(self, item: CompactStageItem, log: CompactedLog, disk: Disk) -> None:
+        self.written = 0
+        self.crc = 0
+        self._item = item
+        self._log = log
+        self._disk = disk
+        self._read = 0
+        self._stays = np.array(
+            [batch_stays(number, drop_unstamped=item.drop_unstamped) for number in range(CLASS_COUNT)]
+        )
+        self._held: list[bytes] = []
+        self._holds = 0
+
+    def take(self, window: Bytes, end: int, starts: Int32s, batch_classes: Bytes) -> None:
+        """Take one window; see ``scan_segment`` for the arguments."""
+        kept = self._stays[batch_classes]
+        if end > len(window):
+            self._huge(window, end, bool(kept[0]))
+        else:
+            edges = np.append(starts, end)
+            runs = np.flatnonzero(np.diff(np.concatenate([[False], kept, [False]]).astype(np.int8)))
+            for first, after in zip(runs[::2].tolist(), runs[1::2].tolist(), strict=True):
+                self._run(window, edges, first, after)
+        self._read += end
+
+    def _run(self, window: Bytes, edges: Int64s, first: int, after: int) -> None:
+        start, end = int(edges[first]), int(edges[after])
+        last = self._item.last_position - self._read
+        if start <= last < end:
+            # the batch that stays as the last one is emptied unless it is so already
+            self._hold(window[start:last].tobytes())
+            batch = window[last:end].tobytes()
+            header = batch_v2.decode_header(batch)
+            self._hold(batch if header.is_empty else batch_v2.empty_batch(header))
+        else:
+            self._hold(window[start:end].tobytes())
+
+    def _huge(self, window: Bytes, size: int, kept: bool) -> None:
+        """A batch larger than the window, of which that holds the first bytes; the others are next in the stream."""
+        if self._read == self._item.last_position:
+            header = batch_v2.decode_header(window[: batch_v2.HEADER_SIZE].tobytes())
+            self._hold(batch_v2.empty_batch(header))
+            return
+        if not kept:
+            return
+        self._hold(window.tobytes())
+        done, piece = len(window), bytearray(WINDOW_BYTES)
+        while done < size:
+            view = memoryview(piece)[: min(WINDOW_BYTES, size - done)]
+            got = self._log.read_into(view, self._read + done)
+            self._hold(bytes(view[:got]))
+            done += got
+            if got == 0:
+                break
+
+    def _hold(self, piece: bytes) -> None:
+        self._held.append(piece)
+        self._holds += len(piece)
+        if self._holds >= _WRITE_BYTES:
+            self.finish()
+
+    def finish(self) -> None:
+        """Write what is held."""
+        if not self._holds:
+            return
+        data = b"".join(self._held)
+        self._disk.write_at(self._item.target, self._item.out_position + self.written, [memoryview(data)])
+        self.crc = crc32c(data, self.crc)
+        self.written += len(data)
+        self._held, self._holds = [], 0

@@ -1,0 +1,1 @@
+"""What the topics of the coordinators say: groups, their offsets, and transactions."""

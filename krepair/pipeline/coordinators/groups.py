@@ -1,0 +1,115 @@
+"""Task of ``krepair groups``: read one partition of ``__consumer_offsets`` from its first segment to its last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from krepair.formats import batch_v2, group_metadata
+from krepair.kernels import dump_rows as r
+from krepair.kernels.scan import ReadInto
+from krepair.pipeline.coordinators.commit_tables import CommitTables
+from krepair.pipeline.coordinators.group_book import GroupBook
+from krepair.pipeline.coordinators.group_model import Group
+from krepair.pipeline.coordinators.walk import DamagedPart, KeptDamage, RecordWalk, walk_segments
+from krepair.pipeline.dump.log_walk import Wanted
+from krepair.pipeline.items import FailureKind, Place
+from krepair.pipeline.place import reached
+
+
+class GroupsItem(Struct, frozen=True, kw_only=True):
+    """One partition.
+
+    Attributes:
+        place: where.
+        segments: (base offset, bytes of the ``.log``), ascending.
+        log_start: records of lower offsets do not count.
+        groups: ids to keep; empty for all.
+    """
+
+    place: Place
+    segments: tuple[tuple[int, int], ...]
+    log_start: int = 0
+    groups: tuple[str, ...] = ()
+
+
+class GroupsResult(Struct, frozen=True, kw_only=True):
+    """What one partition says.
+
+    Attributes:
+        failure: kind of failure, empty if it could be read.
+        why: of a failure.
+        groups: by id.
+        damaged: what was passed over, the first ``MOST_RANGES``.
+        damages: how many such parts there are.
+        unknown: records with a key that krepair does not know, or none.
+        batches: batches read.
+        bytes: bytes of ``.log`` read.
+    """
+
+    failure: FailureKind = ""
+    why: str = ""
+    groups: tuple[Group, ...] = ()
+    damaged: tuple[DamagedPart, ...] = ()
+    damages: int = 0
+    unknown: int = 0
+    batches: int = 0
+    bytes: int = 0
+
+
+class _GroupWalk(RecordWalk):
+    """Hands every record of a log to the tables and the book."""
+
+    def __init__(
+        self,
+        read_into: ReadInto,
+        size: int,
+        base_offset: int,
+        wanted: Wanted,
+        tables: CommitTables,
+        book: GroupBook,
+        log_start: int,
+    ) -> None:
+        super().__init__(read_into, size, base_offset, wanted)
+        self._tables, self._book, self._log_start = tables, book, log_start
+
+    def _record_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
+        for batch, record in self._tables.take(buf, rows, counts, records, self._log_start):
+            if batch[r.B_ATTRIBUTES] & batch_v2.CONTROL:
+                continue
+            key, value = (
+                None
+                if record[column + 1] < 0
+                else buf[record[column] : record[column] + record[column + 1]].tobytes()
+                for column in (r.R_KEY, r.R_VALUE)
+            )
+            offset = int(batch[r.B_BASE_OFFSET] + record[r.R_OFFSET_DELTA])
+            self._book.take(group_metadata.RECORDS.decode(key, value), offset)
+        yield from ()
+
+
+def read_groups(item: GroupsItem) -> GroupsResult:
+    """Read one partition."""
+    tree, wrong = reached(item.place)
+    if wrong:
+        return GroupsResult(failure="elsewhere", why=wrong)
+    tables, book = CommitTables(), GroupBook(item.place.folder, frozenset(item.groups))
+    kept = KeptDamage()
+
+    def walk_of(read_into: ReadInto, size: int, base_offset: int) -> _GroupWalk:
+        return _GroupWalk(read_into, size, base_offset, kept, tables, book, item.log_start)
+
+    problem = walk_segments(item.place, item.segments, tree, kept, walk_of)
+    if problem:
+        return GroupsResult(failure="unreadable", why=problem)
+    groups = tuple(book.groups(tables))
+    return GroupsResult(
+        groups=groups,
+        damaged=tuple(kept.parts),
+        damages=kept.damages,
+        unknown=book.unknown,
+        batches=kept.batches_read,
+        bytes=sum(size for _, size in item.segments),
+    )

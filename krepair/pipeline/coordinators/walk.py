@@ -1,0 +1,119 @@
+"""What the tasks share that read a coordinator's topic from its first segment to its last: damage, records, buffers."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from krepair.durable.tree import Tree
+from krepair.formats import batch_v2
+from krepair.formats.damage import Damage
+from krepair.kernels import dump_rows as r
+from krepair.kernels.scan import ReadInto
+from krepair.logdir.reading import opened_for_reading, why
+from krepair.pipeline.dump.log_walk import LogWalk, Wanted
+from krepair.pipeline.dump.record import Shown
+from krepair.pipeline.dump.style import Style
+from krepair.pipeline.indexes.regenerate import read_into_from
+from krepair.pipeline.items import Place
+from krepair.pipeline.segment_files import log_name
+
+MOST_RANGES = 100
+_CUT_BYTES = 64 << 20  # a group of thousands of members is one record of tens of MB
+
+
+class DamagedPart(Struct, frozen=True, kw_only=True):
+    """Bytes that were passed over: what they said is not in the answer.
+
+    Attributes:
+        file: name.
+        position: of the first byte.
+        length: how many.
+        text: what was expected and found.
+    """
+
+    file: str
+    position: int
+    length: int
+    text: str
+
+
+class KeptDamage(Wanted):
+    """Keeps what is damaged instead of writing lines."""
+
+    def __init__(self) -> None:
+        super().__init__(Style(as_json=True), batches=False, cut=_CUT_BYTES)
+        self.file = ""
+        self.parts: list[DamagedPart] = []
+
+    def damage(self, found: Damage, rule: str = "") -> bytes:
+        """Count a damaged range, and keep it if there are not too many."""
+        self.damages += 1
+        if len(self.parts) < MOST_RANGES:
+            text = f"expected {found.expected}, found {found.found}" + (f" ({rule})" if rule else "")
+            self.parts.append(
+                DamagedPart(file=self.file, position=found.position, length=found.length, text=text)
+            )
+        return b""
+
+
+class RecordWalk(LogWalk):
+    """Hands every record of a log to ``_record_lines``; batches with a wrong checksum are left out."""
+
+    def _one_batch(self, row: Any, origin: int) -> Iterator[bytes | memoryview]:
+        if row[r.B_PROBLEM] != r.BAD_CRC:
+            yield from super()._one_batch(row, origin)
+
+    @abstractmethod
+    def _record_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
+        """Take records in order; nothing is written."""
+
+    def _one_record(self, row: Any, shown: Shown) -> Iterator[bytes]:
+        """A message of an old format, or a record larger than the buffer: the same way, by a buffer of its own."""
+        key, value = shown.key or b"", shown.value or b""
+        buf = np.frombuffer(key + value + bytes(64), np.uint8)
+        batch = row.copy()
+        batch[r.B_BASE_OFFSET] = shown.offset
+        if batch[r.B_MAGIC] < batch_v2.MAGIC:
+            batch[r.B_ATTRIBUTES] = 0
+        record = np.zeros(r.RECORD_COLUMNS, np.int64)
+        record[r.R_KEY_SIZE] = -1 if shown.key is None else len(key)
+        record[r.R_VALUE], record[r.R_VALUE_SIZE] = len(key), -1 if shown.value is None else len(value)
+        one = np.ones(1, np.int64)
+        for _ in self._record_lines(buf, batch.reshape(1, -1), one, record.reshape(1, -1)):
+            pass
+        yield from ()
+
+
+def walk_segments(
+    place: Place,
+    segments: tuple[tuple[int, int], ...],
+    tree: Tree,
+    kept: KeptDamage,
+    walk_of: Callable[[ReadInto, int, int], RecordWalk],
+) -> str:
+    """Walk the logs of one partition in order.
+
+    Args:
+        place: where.
+        segments: (base offset, bytes of the ``.log``), ascending.
+        tree: of the partition.
+        kept: takes what is damaged.
+        walk_of: makes the walk of a log from how it is read, its bytes and its base offset.
+
+    Returns:
+        Why a log could not be read, or an empty string.
+    """
+    for base_offset, size in segments:
+        kept.file = log_name(base_offset)
+        try:
+            with opened_for_reading(f"{place.path}/{kept.file}", tree) as descriptor:
+                for _ in walk_of(read_into_from(descriptor), size, base_offset).lines():
+                    pass
+        except OSError as error:
+            return f"{place.folder}/{kept.file}: {why(error)}"
+    return ""

@@ -1,0 +1,581 @@
+"""Walks one ``.log`` batch by batch and record by record, all formats and codecs, in windows of constant memory.
+
+Behind damage the walk goes on at the next valid batch. Batches with a wrong checksum are shown when the next header
+stands where their length says; else they are part of the damage.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from krepair.formats import batch_v2, compression, message_set, record
+from krepair.formats.codec import Codec
+from krepair.formats.damage import Damage
+from krepair.kernels import dump_rows as r
+from krepair.kernels.huge import checksum_huge
+from krepair.kernels.legacy import OLD_MIN_LENGTH_V0, OLD_MIN_LENGTH_V1
+from krepair.kernels.resync import find_batch, search_budget
+from krepair.kernels.scan import ReadInto
+from krepair.kernels.scan_window import MIN_LENGTH
+from krepair.pipeline.byte_stream import ByteStream, StoredBytes
+from krepair.pipeline.damage import LARGEST_LOG_BYTES
+from krepair.pipeline.dump.record import DEFAULT_CUT, MOST_HEADERS, Shown, of_fields
+from krepair.pipeline.dump.style import Style
+
+KR307: Final = "KR307"
+WINDOW_BYTES: Final = 1 << 20
+_BATCH_ROWS: Final = 1 << 13
+_RECORD_ROWS: Final = 1 << 14
+_SLACK: Final = 64
+LOWEST_OFFSET: Final = -(2**63)
+"""A damaged base offset may be negative: a batch with one is shown like any other."""
+_HIGHEST_OFFSET: Final = 2**63 - 1
+_LEAST: Final = (OLD_MIN_LENGTH_V0, OLD_MIN_LENGTH_V1, MIN_LENGTH)
+
+Walk = Generator[bytes | memoryview, None, int]
+
+
+@dataclass
+class Wanted:
+    """What is read of logs; one for a whole run, since it counts.
+
+    Attributes:
+        style: how damage is written.
+        batches: whether batches are taken.
+        records: whether records are.
+        lowest: offsets below are not.
+        highest: offsets above are not.
+        left: how many lines may still be written.
+        cut: at most so many bytes of a key or a value of a record larger than the buffer.
+        searched: whether batches are taken only with a record that is.
+        damages: damaged ranges found so far.
+        batches_read: batches read so far.
+    """
+
+    style: Style
+    batches: bool = True
+    records: bool = True
+    lowest: int = LOWEST_OFFSET
+    highest: int = _HIGHEST_OFFSET
+    left: int = 2**62
+    cut: int = DEFAULT_CUT
+    searched: bool = False
+    damages: int = 0
+    batches_read: int = 0
+
+    def damage(self, found: Damage, rule: str = "") -> bytes:
+        """Count a damaged range and write its line; no limit holds it back."""
+        self.damages += 1
+        return self.style.damage(found, rule)
+
+
+class LogWalk:
+    """One log; what becomes of its batches and records is a subclass's to say.
+
+    Args:
+        read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
+        file_size: bytes of the log.
+        base_offset: of the segment.
+        wanted: what is shown.
+        window_bytes: size of the window.
+    """
+
+    def __init__(
+        self,
+        read_into: ReadInto,
+        file_size: int,
+        base_offset: int,
+        wanted: Wanted,
+        window_bytes: int = WINDOW_BYTES,
+    ) -> None:
+        self._read_into = read_into
+        self._declared_size = file_size
+        self._size = min(file_size, LARGEST_LOG_BYTES)
+        self._wanted = wanted
+        self._window: Any = np.empty(window_bytes + _SLACK, np.uint8)[:window_bytes]
+        self._state = np.array([0, base_offset - 1], np.int64)
+        self._rows: Any = np.empty((_BATCH_ROWS + 1, r.BATCH_COLUMNS), np.int64)
+        self._records: Any = np.empty((_RECORD_ROWS, r.RECORD_COLUMNS), np.int64)
+        self._counts: Any = np.zeros(_BATCH_ROWS, np.int64)
+        self._say_batches = wanted.batches
+        self._buffer: Any = np.empty(WINDOW_BYTES + _SLACK, np.uint8)
+        self._search_left = search_budget(self._size)
+        self._past = False
+
+    # -- the walk ---------------------------------------------------------------------------------
+    def lines(self) -> Iterator[bytes | memoryview]:
+        """Pieces of output, each whole lines; a piece is valid until the next one is asked for."""
+        position = 0
+        while position < self._size and not self._done:
+            filled = self._fill(self._window.data, position)
+            if filled == 0:
+                gone = Damage(position, self._size - position, f"a file of {self._size} bytes", "its end")
+                yield self._wanted.damage(gone)
+                return
+            self._state[r.W_PLACE] = 0
+            status, count = r.ROWS_FULL, 0
+            while status == r.ROWS_FULL and not self._done:
+                status, count = self._read_rows(filled, position)
+                yield from self._batches(self._rows[:count], position)
+            if not self._done:
+                position = yield from self._go_on(status, self._rows[count].copy(), position, filled)
+        if self._declared_size > self._size and not self._done:
+            more = self._declared_size - self._size
+            found = Damage(
+                self._size, more, f"a log of at most {self._size} bytes", "more, which was not read"
+            )
+            yield self._wanted.damage(found)
+
+    @property
+    def _done(self) -> bool:
+        return self._past or self._wanted.left <= 0
+
+    def _read_rows(self, filled: int, position: int) -> tuple[int, int]:
+        packed = int(
+            r.batch_rows(self._window, filled, position, self._size, self._state, self._rows, _BATCH_ROWS)
+        )
+        return packed >> 32, packed & 0xFFFFFFFF
+
+    def _go_on(self, status: int, row: Any, position: int, filled: int) -> Walk:
+        """Deal with what stopped a window; returns where the next one begins."""
+        place = int(self._state[r.W_PLACE])
+        here = position + place
+        if status == r.SUSPECT:
+            return (yield from self._suspect(row, position))
+        if status == r.HUGE:
+            return (yield from self._huge(here))
+        if here >= self._size:
+            return self._size
+        if status == r.NEED_BYTES and place and position + filled < self._size:
+            return here
+        return (yield from self._no_batch(here))
+
+    def _suspect(self, row: Any, origin: int) -> Walk:
+        """A batch with a wrong checksum; returns where to go on."""
+        start = int(row[r.B_POSITION])
+        end = start + int(row[r.B_SIZE])
+        wrong = _wrong_crc(row)
+        if not self._could_be(end, int(row[r.B_BASE_OFFSET])):
+            return (yield from self._damaged(start, *wrong))
+        yield from self._one_batch(row, origin)
+        yield self._wanted.damage(Damage(start, end - start, *wrong))
+        self._state[r.W_LAST_OFFSET] = max(int(self._state[r.W_LAST_OFFSET]), int(row[r.B_BASE_OFFSET]))
+        return end
+
+    def _could_be(self, position: int, offset_before: int) -> bool:
+        """Whether the log ends at a position, or what begins there looks like a batch of later offsets."""
+        if position == self._size:
+            return True
+        head = self._read(position, message_set.CRC_START + 1)
+        if len(head) <= message_set.CRC_START or head[message_set.CRC_START] > batch_v2.MAGIC:
+            return False
+        offset, length = (
+            int.from_bytes(head[:8], "big", signed=True),
+            int.from_bytes(head[8:12], "big", signed=True),
+        )
+        fits = length >= _LEAST[head[message_set.CRC_START]] and position + length + 12 <= self._size
+        return fits and offset > offset_before
+
+    def _no_batch(self, position: int) -> Walk:
+        """What stands where no batch can; returns where to go on."""
+        head = self._read(position, batch_v2.HEADER_SIZE)
+        left = self._size - position
+        if not any(head):
+            return (yield from self._damaged(position, "a batch", "zeros"))
+        if left <= message_set.CRC_START:
+            return (yield from self._damaged(position, "a batch header", f"{left} bytes to the end"))
+        magic = head[message_set.CRC_START]
+        size = int.from_bytes(head[8:12], "big", signed=True) + batch_v2.LOG_OVERHEAD
+        if magic > batch_v2.MAGIC:
+            return (yield from self._damaged(position, "magic 0, 1 or 2", f"magic {magic}"))
+        if size < _LEAST[magic] + batch_v2.LOG_OVERHEAD:
+            least = _LEAST[magic] + batch_v2.LOG_OVERHEAD
+            return (yield from self._damaged(position, f"a batch of at least {least} bytes", f"{size} bytes"))
+        return (yield from self._damaged(position, f"a batch of {size} bytes", f"{left} bytes to the end"))
+
+    def _damaged(self, position: int, expected: str, found: str) -> Walk:
+        """Find the next valid batch and show what lies before it as damage; returns its position, or the end."""
+        lowest = int(self._state[r.W_LAST_OFFSET]) + 1
+        search = find_batch(
+            self._read_into, position + 1, self._size, lowest, _HIGHEST_OFFSET, budget=self._search_left
+        )
+        self._search_left -= search.checksummed
+        end = search.position if search.position >= 0 else self._size
+        if not search.complete:
+            found += "; the search for the next batch was given up"
+        yield self._wanted.damage(Damage(position, end - position, expected, found))
+        return end
+
+    def _huge(self, position: int) -> Walk:
+        """A batch larger than the window; returns where to go on."""
+        filled = self._fill(self._window.data, position)
+        row = np.empty(r.BATCH_COLUMNS, np.int64)
+        r.read_header(self._window, 0, position, self._state[r.W_LAST_OFFSET], row)
+        checksum = checksum_huge(self._window[:filled], filled, self._read_into, position)
+        row[r.B_COMPUTED] = checksum.computed
+        if not checksum.valid:
+            row[r.B_PROBLEM] = r.BAD_CRC
+            return (yield from self._suspect(row, -1))
+        self._state[r.W_LAST_OFFSET] = max(int(self._state[r.W_LAST_OFFSET]), int(row[r.B_LAST_OFFSET]))
+        yield from self._batches(row.reshape(1, -1), -1)
+        return position + int(row[r.B_SIZE])
+
+    def _fill(self, view: memoryview, position: int) -> int:
+        filled = 0
+        while filled < len(view) and position + filled < self._size:
+            got = self._read_into(view[filled : filled + self._size - position - filled], position + filled)
+            if got == 0:
+                break
+            filled += got
+        return filled
+
+    def _read(self, position: int, count: int) -> bytes:
+        data = bytearray(min(count, self._size - position))
+        return bytes(data[: self._fill(memoryview(data), position)])
+
+    # -- batches ----------------------------------------------------------------------------------
+    def _batches(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
+        """Lines of batches; those side by side that the kernels can write go to them together."""
+        self._wanted.batches_read += len(rows)
+        if len(rows) and rows[0, r.B_BASE_OFFSET] > self._wanted.highest:
+            self._past = True
+            return
+        chosen = self._in_range(rows)
+        if not chosen.all():
+            rows = rows[chosen]
+        alone = rows[:, r.B_PROBLEM] != r.OK
+        if self._wanted.records:
+            plain = (rows[:, r.B_MAGIC] == batch_v2.MAGIC) & (
+                rows[:, r.B_ATTRIBUTES] & batch_v2.CODEC_MASK == Codec.NONE
+            )
+            alone |= ~plain | (origin < 0)
+        begin = 0
+        for stop in (*np.flatnonzero(alone).tolist(), len(rows)):
+            if begin < stop:
+                yield from self._together(rows[begin:stop], origin)
+            if stop < len(rows) and not self._done:
+                yield from self._one_batch(rows[stop], origin)
+                yield from self._problem(rows[stop])
+            begin = stop + 1
+            if self._done:
+                return
+
+    def _in_range(self, rows: Any) -> Any:
+        """Batches of which an offset may be wanted; of a wrapper of v0 or v1 only the last offset is known."""
+        below = rows[:, r.B_BASE_OFFSET] <= self._wanted.highest
+        return (below | (rows[:, r.B_MAGIC] < batch_v2.MAGIC)) & (
+            np.maximum(rows[:, r.B_LAST_OFFSET], rows[:, r.B_BASE_OFFSET]) >= self._wanted.lowest
+        )
+
+    def _problem(self, row: Any) -> Iterator[bytes]:
+        if row[r.B_PROBLEM] == r.BAD_COUNTS:
+            delta = int(row[r.B_LAST_OFFSET]) - int(row[r.B_BASE_OFFSET])
+            expected, found = (
+                "last offset delta and record count of 0 or more",
+                f"{delta} and {int(row[r.B_COUNT])}",
+            )
+        elif row[r.B_PROBLEM] == r.BAD_OFFSETS:
+            expected, found = "an offset above those before", f"{int(row[r.B_BASE_OFFSET])}"
+        else:
+            return
+        yield self._wanted.damage(Damage(int(row[r.B_POSITION]), int(row[r.B_SIZE]), expected, found))
+
+    def _together(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
+        if not self._wanted.records:
+            yield from self._batch_lines(rows)
+            return
+        while len(rows) and not self._done:
+            read = int(r.window_records(self._window, origin, rows, self._records, self._counts))
+            if read:
+                yield from self._record_lines(self._window, rows[:read], self._counts, self._records)
+            if read < len(rows) and not self._done:
+                # its records do not fill it, or are more than there are rows for
+                yield from self._one_batch(rows[read], origin)
+                read += 1
+            rows = rows[read:]
+
+    # -- what a batch and its records become -------------------------------------------------------
+    def _batch_lines(self, rows: Any) -> Iterator[bytes | memoryview]:
+        """Take batches."""
+        yield from ()
+
+    def _record_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
+        """Take records of v2 batches, and the batches if ``_say_batches`` is set.
+
+        Args:
+            buf: uint8[W], where they lie.
+            rows: int64[B, BATCH_COLUMNS].
+            counts: int64[B], records of each.
+            records: int64[N, RECORD_COLUMNS].
+        """
+        yield from ()
+
+    def _one_record(self, row: Any, shown: Shown) -> Iterator[bytes]:
+        """Take one record: a message of v0 or v1, or one too large for the buffer."""
+        yield from ()
+
+    # -- one batch at a time ----------------------------------------------------------------------
+    def _one_batch(self, row: Any, origin: int) -> Iterator[bytes | memoryview]:
+        """A batch whose records are compressed, of an old format, damaged, or larger than the window."""
+        wanted = self._wanted
+        by_grep = wanted.searched
+        if wanted.batches and not (by_grep and wanted.records):
+            yield from self._batch_lines(row.reshape(1, -1))
+        if not wanted.records or row[r.B_COUNT] == 0 or self._done:
+            return
+        said = not (wanted.batches and by_grep)
+        lines = self._records_of_v2(row) if row[r.B_MAGIC] == batch_v2.MAGIC else self._messages(row)
+        keep, self._say_batches = self._say_batches, False
+        try:
+            for piece in lines:
+                if not said:
+                    yield from self._batch_lines(row.reshape(1, -1))
+                    said = True
+                yield piece
+        finally:
+            self._say_batches = keep
+
+    def _content(self, row: Any, start: int) -> StoredBytes:
+        position = int(row[r.B_POSITION])
+        return StoredBytes(self._read_into, position + start, position + int(row[r.B_SIZE]))
+
+    def _records_of_v2(self, row: Any) -> Iterator[bytes | memoryview]:
+        codec = int(row[r.B_ATTRIBUTES]) & batch_v2.CODEC_MASK
+        content = self._content(row, batch_v2.HEADER_SIZE)
+        stream = ByteStream(compression.chunks(codec, content))
+        left = int(row[r.B_COUNT])
+        start = int(row[r.B_POSITION]) + batch_v2.HEADER_SIZE
+        buf, end = self._buffer, 0
+        while left > 0 and not self._done:
+            end += _fill_from(stream, buf[end:WINDOW_BYTES])
+            status, count, place = r.record_rows(buf, 0, end, left, self._records)
+            left -= count
+            if count:
+                self._counts[0] = count
+                yield from self._record_lines(
+                    buf, row.reshape(1, -1), self._counts[:1], self._records[:count]
+                )
+            full = end == WINDOW_BYTES and count == 0
+            if status == r.NEED_BYTES and left and full:
+                shown = _giant(
+                    row, ByteStream(itertools.chain([buf[:end].tobytes()], _rest(stream))), self._wanted
+                )
+                stream, end = shown.stream, 0
+                if shown.problem:
+                    yield self._bad_records(
+                        row, codec, start, Damage(0, 0, "a record", shown.problem), stream
+                    )
+                    return
+                left -= 1
+                if shown.record is not None:
+                    yield from self._one_record(row, shown.record)
+                continue
+            if status == r.BAD_RECORD or (
+                status == r.NEED_BYTES and left and not count and end < WINDOW_BYTES
+            ):
+                wrong = _why_bad(buf[place:end].tobytes(), left)
+                yield self._bad_records(row, codec, start, wrong, stream)
+                return
+            buf[: end - place] = buf[place:end].copy()
+            end -= place
+        if self._done:
+            return
+        if end or stream.some(1):
+            more = Damage(0, 0, f"the end after {int(row[r.B_COUNT])} records", "more bytes")
+            yield self._bad_records(row, codec, start, more, stream)
+        elif stream.damage is not None:
+            yield self._bad_records(row, codec, start, stream.damage, stream)
+
+    def _bad_records(self, row: Any, codec: int, start: int, wrong: Damage, stream: ByteStream) -> bytes:
+        """Damage of a batch's content; its range is all of it."""
+        if stream.damage is not None:
+            wrong = stream.damage
+        size = int(row[r.B_POSITION]) + int(row[r.B_SIZE]) - start
+        return self._damage_of(row, wrong._replace(position=start, length=size), KR307 if codec else "")
+
+    def _damage_of(self, row: Any, found: Damage, rule: str) -> bytes:
+        """Note damage of a batch's content; gives its line."""
+        del row  # of whom it is matters to ``ContentWalk``
+        return self._wanted.damage(found, rule)
+
+    # -- messages of v0 and v1 --------------------------------------------------------------------
+    def _messages(self, row: Any) -> Iterator[bytes]:
+        magic = int(row[r.B_MAGIC])
+        codec = int(row[r.B_ATTRIBUTES]) & message_set.CODEC_MASK
+        header = message_set.HEADERS[magic].size
+        content = self._content(row, header)
+        if codec == Codec.NONE:
+            body = ByteStream(compression.chunks(Codec.NONE, content))
+            shown, wrong = self._message_body(body, int(row[r.B_BASE_OFFSET]), int(row[r.B_MAX_TIMESTAMP]))
+            yield from self._message_lines(row, header, shown, wrong, "")
+            return
+        key_size = _int32(bytes(content[0:4]))
+        value_at = 4 + max(key_size, 0)
+        value_size = _int32(bytes(content[value_at : value_at + 4]))
+        if value_size < 0 or value_at + 4 + value_size > len(content):
+            wrong = Damage(
+                header, len(content), "a run of messages in the wrapper", "null, or more than there is"
+            )
+            yield from self._message_lines(row, header, None, wrong, KR307)
+            return
+        value = self._content(row, header + value_at + 4)
+        yield from self._inner(row, magic, codec, value, header)
+
+    def _inner(self, row: Any, magic: int, codec: int, value: StoredBytes, header: int) -> Iterator[bytes]:
+        """The messages of a wrapper; of v1 their offsets count from the end, so it is read twice."""
+        last, wrong = -1, None
+        stream = ByteStream(compression.chunks(codec, value, magic=magic))
+        while (head := stream.take(message_set.LOG_OVERHEAD)) and len(head) == message_set.LOG_OVERHEAD:
+            last, size = int.from_bytes(head[:8], "big", signed=True), _int32(head[8:12])
+            if size < 0 or stream.skip(size) < size:
+                break
+        wrapper_offset = int(row[r.B_BASE_OFFSET])
+        # some versions of librdkafka produced wrappers with offset 0, whose inner offsets then are absolute
+        base = 0 if magic == 0 or wrapper_offset == 0 else wrapper_offset - last
+        append_time = bool(row[r.B_ATTRIBUTES] & message_set.LOG_APPEND_TIME) and magic > 0
+        stream = ByteStream(compression.chunks(codec, value, magic=magic))
+        messages = 0
+        while not self._done and (head := stream.take(message_set.HEADER_V0.size)):
+            size = _int32(head[8:12]) if len(head) == message_set.HEADER_V0.size else -1
+            inner_header = message_set.HEADERS[magic].size
+            if (
+                size < inner_header + 2 * message_set.LENGTH.size - message_set.LOG_OVERHEAD
+                or head[16] != magic
+            ):
+                wrong = Damage(0, 0, f"a message of format v{magic}", "something else")
+                break
+            time = stream.take(8) if magic else b""
+            timestamp = int.from_bytes(time, "big", signed=True) if time else message_set.NO_TIMESTAMP
+            offset = base + int.from_bytes(head[:8], "big", signed=True)
+            timestamp = int(row[r.B_MAX_TIMESTAMP]) if append_time else timestamp
+            shown, wrong = self._message_body(stream, offset, timestamp)
+            if wrong is not None:
+                break
+            messages += 1
+            yield from self._message_lines(row, header, shown, None, "")
+        if wrong is None and not messages and not self._done:
+            wrong = Damage(0, 0, "a run of messages in the wrapper", "no message at all")
+        if wrong is not None or stream.damage is not None:
+            yield from self._message_lines(row, header, None, stream.damage or wrong, KR307)
+
+    def _message_body(
+        self, stream: ByteStream, offset: int, timestamp: int
+    ) -> tuple[Shown | None, Damage | None]:
+        """Key and value of one message."""
+        parts: list[tuple[bytes | None, int]] = []
+        for name in ("key", "value"):
+            length = stream.take(message_set.LENGTH.size)
+            size = _int32(length) if len(length) == message_set.LENGTH.size else -2
+            data = stream.take(min(size, self._wanted.cut)) if size >= 0 else None
+            there = 0 if data is None else len(data) + stream.skip(size - len(data))
+            if size < -1 or there < max(size, 0):
+                return None, Damage(0, 0, f"a {name} of {size} bytes", f"{there} bytes")
+            parts.append((data, size))
+        (key, key_size), (value, value_size) = parts
+        return Shown(offset, timestamp, -1, key, value, (), key_size, value_size), None
+
+    def _message_lines(
+        self, row: Any, header: int, shown: Shown | None, wrong: Damage | None, rule: str
+    ) -> Iterator[bytes]:
+        if shown is not None:
+            yield from self._one_record(row, shown)
+        if wrong is not None:
+            start = int(row[r.B_POSITION]) + header
+            size = int(row[r.B_SIZE]) - header
+            yield self._damage_of(row, wrong._replace(position=start, length=size), rule)
+
+
+@dataclass(frozen=True)
+class _Giant:
+    """A record larger than the buffer: what is shown of it, the stream behind it, or what is wrong."""
+
+    record: Shown | None
+    stream: ByteStream
+    problem: str
+
+
+def _giant(row: Any, stream: ByteStream, wanted: Wanted) -> _Giant:
+    """Read a record of any size, keeping only as much of it as is shown."""
+    size = stream.varint()
+    if size is None or size < 1:
+        return _Giant(None, stream, "no length")
+    left = size
+    body = ByteStream(_limited(stream, left))
+    attributes = body.take(1)
+    timestamp_delta, offset_delta = body.varlong(), body.varint()
+    parts: list[tuple[bytes | None, int]] = []
+    for name in ("key", "value"):
+        length = body.varint()
+        if length is None:
+            return _Giant(None, stream, f"no length of the {name} before the record's end")
+        data = None if length < 0 else body.take(min(length, wanted.cut))
+        if data is not None and len(data) + body.skip(length - len(data)) < length:
+            return _Giant(None, stream, f"a {name} of {length} bytes that is cut")
+        parts.append((data, max(length, -1)))
+    count = body.varint()
+    if not attributes or timestamp_delta is None or offset_delta is None or count is None or count < 0:
+        return _Giant(None, stream, "fields that do not fit into it")
+    headers: list[tuple[bytes, bytes | None]] = []
+    for _ in range(min(count, MOST_HEADERS)):
+        pair = _giant_header(body, wanted.cut)
+        if pair is None:
+            return _Giant(None, stream, "a header that does not fit into it")
+        headers.append(pair)
+    while body.some(WINDOW_BYTES):
+        pass
+    shown = of_fields(
+        row, offset_delta, timestamp_delta, parts[0], parts[1], tuple(headers), count - len(headers)
+    )
+    return _Giant(shown, stream, "")
+
+
+def _giant_header(body: ByteStream, cut: int) -> tuple[bytes, bytes | None] | None:
+    found: list[bytes | None] = []
+    for _ in ("key", "value"):
+        length = body.varint()
+        if length is None or (length < 0 and not found):
+            return None
+        data = None if length < 0 else body.take(min(length, cut))
+        if data is not None and len(data) + body.skip(length - len(data)) < length:
+            return None
+        found.append(data)
+    return found[0] or b"", found[1]
+
+
+def _limited(stream: ByteStream, left: int) -> Iterator[bytes | Damage]:
+    while left > 0 and (piece := stream.some(min(left, WINDOW_BYTES))):
+        left -= len(piece)
+        yield bytes(piece)
+
+
+def _rest(stream: ByteStream) -> Iterator[bytes | Damage]:
+    while piece := stream.some(WINDOW_BYTES):
+        yield bytes(piece)
+    if stream.damage is not None:
+        yield stream.damage
+
+
+def _fill_from(stream: ByteStream, room: Any) -> int:
+    done = 0
+    while done < len(room) and (piece := stream.some(len(room) - done)):
+        room[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
+        done += len(piece)
+    return done
+
+
+def _why_bad(data: bytes, left: int) -> Damage:
+    found = next(record.records(data, left), None)
+    return found if isinstance(found, Damage) else Damage(0, 0, f"{left} more records", f"{len(data)} bytes")
+
+
+def _int32(data: bytes) -> int:
+    return int.from_bytes(data, "big", signed=True)
+
+
+def _wrong_crc(row: Any) -> tuple[str, str]:
+    return f"CRC {int(row[r.B_CRC]):#010x} as stored", f"{int(row[r.B_COMPUTED]):#010x} computed"

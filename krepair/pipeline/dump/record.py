@@ -1,0 +1,311 @@
+"""One record of ``krepair dump`` at a time, in plain Python: what is decoded, searched, cut or shown as JSON.
+
+The same lines as ``krepair.kernels.dump_lines`` where both can write them.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from krepair.formats import batch_v2, control, record
+from krepair.formats.coordinator_record import RecordTable
+from krepair.formats.damage import Damage
+from krepair.kernels import dump_lines as d
+from krepair.kernels import dump_rows as r
+from krepair.pipeline.dump.style import Raw, Style, Word, json_of
+
+AUTO, TEXT, JSON, HEX, BASE64 = "auto", "text", "json", "hex", "base64"
+FORMS: Final = (AUTO, TEXT, JSON, HEX, BASE64)
+"""How keys and values may be shown; ``auto`` is text, or base64 where the bytes are no UTF-8."""
+KERNEL_FORMS: Final = {AUTO: d.AUTO, HEX: d.HEX, BASE64: d.BASE64}
+MOST_HEADERS: Final = 1000
+DEFAULT_CUT: Final = 1 << 20
+"""Bytes of a key or a value that are shown: more than max.message.bytes lets in, unless somebody raised it."""
+
+
+class Shown(NamedTuple):
+    """One record, as it was read.
+
+    Attributes:
+        offset: of the log.
+        timestamp: ms.
+        sequence: -1 for none.
+        key: its bytes, perhaps only the first; None for null.
+        value: likewise.
+        headers: (key, value) in order.
+        key_size: all its bytes, -1 for null.
+        value_size: likewise.
+        cut_headers: how many headers are left out.
+    """
+
+    offset: int
+    timestamp: int
+    sequence: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[bytes, bytes | None], ...]
+    key_size: int
+    value_size: int
+    cut_headers: int = 0
+
+
+@dataclass(frozen=True)
+class RecordLines:
+    """Writes the lines of records.
+
+    Attributes:
+        style: JSON or words.
+        key_form: one of ``FORMS``.
+        value_form: likewise; of header values, too.
+        table: how the topic's records are decoded, or None.
+        grep: only records with a key, value, header or decoded text that it is found in; None for all.
+        cut: at most so many bytes of a key or a value.
+    """
+
+    style: Style
+    key_form: str = AUTO
+    value_form: str = AUTO
+    table: RecordTable | None = None
+    grep: re.Pattern[bytes] | None = None
+    cut: int = DEFAULT_CUT
+
+    @property
+    def kernel_can(self) -> bool:
+        """Whether the kernel writes the same lines, those of decoded records aside; markers are not decoded."""
+        return (
+            self.grep is None
+            and self.cut >= DEFAULT_CUT
+            and self.key_form in KERNEL_FORMS
+            and self.value_form in KERNEL_FORMS
+        )
+
+    def line(self, batch: Any, shown: Shown) -> bytes | None:
+        """The line of one record, or None if it is not looked for.
+
+        Args:
+            batch: int64[BATCH_COLUMNS], of its batch.
+            shown: the record.
+        """
+        attributes = int(batch[r.B_ATTRIBUTES])
+        is_control = bool(attributes & batch_v2.CONTROL and batch[r.B_MAGIC] > 1)
+        decoded = None
+        if self.table is not None and not is_control:
+            decoded = self._decoded(shown)
+        if self.grep is not None and not self._found(shown, decoded):
+            return None
+        fields: dict[str, Any] = {
+            "position": int(batch[r.B_POSITION]),
+            "offset": shown.offset,
+            "timestamp": shown.timestamp,
+            "timestamp_type": Word(d.TIMESTAMP_TYPES[timestamp_type(batch)]),
+        }
+        if batch[r.B_MAGIC] > 1:
+            fields |= {
+                "sequence": shown.sequence,
+                "producer_id": int(batch[r.B_PRODUCER_ID]),
+                "producer_epoch": int(batch[r.B_PRODUCER_EPOCH]),
+                "transactional": bool(attributes & batch_v2.TRANSACTIONAL),
+                "control": is_control,
+            }
+        fields |= {"key_size": shown.key_size, "value_size": shown.value_size}
+        if is_control:
+            fields |= _marker(shown)
+        if shown.headers:
+            fields["headers"] = Raw(b"[%b]" % self._headers(shown))
+        if shown.cut_headers:
+            fields["headers_left_out"] = shown.cut_headers
+        if decoded is not None:
+            fields |= decoded
+            return self.style.line("record", fields)
+        for name, data, form, size in (
+            ("key", shown.key, self.key_form, shown.key_size),
+            ("value", shown.value, self.value_form, shown.value_size),
+        ):
+            fields |= named_bytes(name, data if data is None else data[: self.cut], form)
+            if data is not None and size > min(len(data), self.cut):
+                fields[f"{name}_cut"] = True
+        return self.style.line("record", fields)
+
+    def _headers(self, shown: Shown) -> bytes:
+        rows = []
+        for key, value in shown.headers:
+            fields = named_bytes("key", key, AUTO)
+            fields |= named_bytes("value", value if value is None else value[: self.cut], self.value_form)
+            if self.style.as_json:
+                parts = [
+                    b'"%b":%b' % (name.encode(), data if isinstance(data, Raw) else json_of(data))
+                    for name, data in fields.items()
+                ]
+                rows.append(b"{%b}" % b",".join(parts))
+            else:
+                parts = [
+                    b"%b=%b" % (name.encode(), data if isinstance(data, Raw) else json_of(data))
+                    for name, data in fields.items()
+                ]
+                rows.append(b"{%b}" % b" ".join(parts))
+        return (b"," if self.style.as_json else b" ").join(rows)
+
+    def _decoded(self, shown: Shown) -> dict[str, Any] | None:
+        """Fields of a coordinator's record; None if it was cut, so that its bytes are shown."""
+        assert self.table is not None
+        cut = any(
+            data is not None and size > len(data)
+            for data, size in ((shown.key, shown.key_size), (shown.value, shown.value_size))
+        )
+        if cut:
+            return None
+        found = self.table.decode(shown.key, shown.value)
+        fields: dict[str, Any] = {"record": Word(found.type), "key_version": found.key_version}
+        if found.key:
+            fields["key_fields"] = found.key
+        else:
+            fields |= named_bytes("key", shown.key, AUTO)
+        if found.tombstone:
+            fields["tombstone"] = True
+        else:
+            fields["value_version"] = found.value_version
+            if found.value is not None:
+                fields["value_fields"] = _nested(found.type, found.value)
+            else:
+                fields |= named_bytes("value", shown.value, AUTO)
+        if found.problem:
+            fields["problem"] = found.problem
+        return fields
+
+    def _found(self, shown: Shown, decoded: dict[str, Any] | None) -> bool:
+        assert self.grep is not None
+        look = [shown.key, shown.value, *(data for pair in shown.headers for data in pair)]
+        if decoded is not None:
+            look.append(json_of({name: value for name, value in decoded.items() if name.endswith("_fields")}))
+            look.append(str(decoded["record"]).encode())
+        return any(data is not None and self.grep.search(data) for data in look)
+
+
+def _nested(kind: str, value: dict[str, Any]) -> dict[str, Any]:
+    """The value with what is packed inside it read as well: subscriptions and assignments of a classic group."""
+    from krepair.formats import group_metadata, transaction_state
+
+    if kind == "transaction_state":
+        return value | {"transaction_state": transaction_state.state_name(value["transaction_status"])}
+    if kind != "group_metadata" or value["protocol_type"] != group_metadata.CONSUMER_PROTOCOL:
+        return value
+    members = []
+    for member in value["members"]:
+        topics = group_metadata.subscribed_topics(member["subscription"])
+        assigned = group_metadata.assigned_partitions(member["assignment"])
+        more = ({} if topics is None else {"subscribed_topics": topics}) | (
+            {} if assigned is None else {"assigned_partitions": assigned}
+        )
+        members.append(member | more)
+    return value | {"members": members}
+
+
+def _marker(shown: Shown) -> dict[str, Any]:
+    key = None if shown.key is None else control.decode_key(shown.key)
+    if key is None or isinstance(key, Damage):
+        return {}
+    name = d.MARKERS[key.type_id] if 0 <= key.type_id < len(d.MARKERS) else key.type_id
+    fields: dict[str, Any] = {"marker": Word(name) if isinstance(name, str) else name}
+    value = control.decode_end_txn(shown.value)
+    if key.is_end_txn and not isinstance(value, Damage):
+        fields["coordinator_epoch"] = value.coordinator_epoch
+    return fields
+
+
+def named_bytes(name: str, data: bytes | None, form: str) -> dict[str, Any]:
+    """A field whose name says how its bytes are shown: ``key``, ``key_json``, ``key_hex`` or ``key_base64``."""
+    if data is None:
+        return {name: None}
+    if form == JSON:
+        try:
+            return {f"{name}_json": Raw(json_of(msgspec.json.decode(data)))}
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            form = AUTO
+    if form == TEXT:
+        return {name: data.decode("utf-8", "backslashreplace")}
+    if form == AUTO:
+        try:
+            return {name: data.decode("utf-8")}
+        except UnicodeDecodeError:
+            form = BASE64
+    if form == HEX:
+        return {f"{name}_hex": data.hex()}
+    return {f"{name}_base64": base64.b64encode(data).decode("ascii")}
+
+
+def timestamp_type(batch: Any) -> int:
+    """Place in ``dump_lines.TIMESTAMP_TYPES`` of a batch's or message's."""
+    if batch[r.B_MAGIC] == 0:
+        return 2
+    return int(bool(batch[r.B_ATTRIBUTES] & batch_v2.LOG_APPEND_TIME))
+
+
+def shown_of(batch: Any, row: Any, buf: Any) -> Shown:
+    """A record of which the whole lies in a buffer.
+
+    Args:
+        batch: int64[BATCH_COLUMNS].
+        row: int64[RECORD_COLUMNS].
+        buf: uint8[W].
+    """
+    values = row.tolist()
+    headers: tuple[tuple[bytes, bytes | None], ...] = ()
+    if values[r.R_HEADER_COUNT]:
+        data = buf[values[r.R_START] : values[r.R_START] + values[r.R_SIZE]].tobytes()
+        read = next(record.records(data, 1))
+        assert isinstance(read, record.Record), read
+        headers = tuple((header.key, header.value) for header in read.headers[:MOST_HEADERS])
+    key, value = (
+        (None if size < 0 else buf[place : place + size].tobytes(), size)
+        for place, size in (
+            (values[r.R_KEY], values[r.R_KEY_SIZE]),
+            (values[r.R_VALUE], values[r.R_VALUE_SIZE]),
+        )
+    )
+    return of_fields(
+        batch,
+        values[r.R_OFFSET_DELTA],
+        values[r.R_TIMESTAMP_DELTA],
+        key,
+        value,
+        headers,
+        values[r.R_HEADER_COUNT] - len(headers),
+    )
+
+
+def of_fields(
+    batch: Any,
+    offset_delta: int,
+    timestamp_delta: int,
+    key: tuple[bytes | None, int],
+    value: tuple[bytes | None, int],
+    headers: tuple[tuple[bytes, bytes | None], ...],
+    cut_headers: int,
+) -> Shown:
+    """A record of a v2 batch from its parts."""
+    base_sequence = int(batch[r.B_BASE_SEQUENCE])
+    append_time = bool(batch[r.B_ATTRIBUTES] & batch_v2.LOG_APPEND_TIME)
+    timestamp = (
+        int(batch[r.B_MAX_TIMESTAMP]) if append_time else int(batch[r.B_BASE_TIMESTAMP]) + timestamp_delta
+    )
+    return Shown(
+        _int64(int(batch[r.B_BASE_OFFSET]) + offset_delta),
+        _int64(timestamp),
+        -1 if base_sequence < 0 else (base_sequence + offset_delta) & 0x7FFFFFFF,
+        key[0],
+        value[0],
+        headers,
+        key[1],
+        value[1],
+        cut_headers,
+    )
+
+
+def _int64(value: int) -> int:
+    """As Java adds: what does not fit wraps."""
+    return (value + 2**63) % 2**64 - 2**63

@@ -1,0 +1,571 @@
+"""Tasks on the index files of one segment: look at them, say how each can be mended, make and verify the new bytes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+from msgspec import Struct
+
+from krepair.checks.companions import CompanionAudit
+from krepair.checks.index_findings import (
+    INDEX,
+    TIME_INDEX,
+    IndexFile,
+    IndexProblem,
+    byte_problems,
+    entries_of,
+    last_timestamp_read,
+    offset_entries,
+    time_entries,
+)
+from krepair.checks.index_judge import SegmentIndexes
+from krepair.checks.walk import walk
+from krepair.durable.attributes import read_attributes
+from krepair.durable.disk import Attributes
+from krepair.durable.real_disk import RealDisk
+from krepair.durable.tree import Tree
+from krepair.formats import time_index, txn_index
+from krepair.kernels.header_walk import HeaderWalk
+from krepair.kernels.places import claimed_places
+from krepair.kernels.recover import IndexEntries
+from krepair.kernels.scan import Bytes, Int32s
+from krepair.logdir.fingerprint import digest_bytes
+from krepair.logdir.reading import opened_for_reading, status_of, why
+from krepair.pipeline.index_files import SpotCheck, read_front, read_index, read_into_of
+from krepair.pipeline.indexes.regenerate import index_bytes, regenerate_offset_and_time
+from krepair.pipeline.indexes.transactions import TxnItem, inspect_txn
+from krepair.pipeline.items import FailureKind, Place
+from krepair.pipeline.place import reached, what_failed
+from krepair.pipeline.segment_files import log_name
+from krepair.plan.model import ReplaceFile
+
+Depth = Literal["check", "truncate", "auto", "regenerate"]
+SUFFIXES = (INDEX, TIME_INDEX)
+TXN_INDEX = ".txnindex"
+
+
+class InspectItem(Struct, frozen=True, kw_only=True):
+    """Look at the offset and the time index of one segment.
+
+    Attributes:
+        place: where.
+        base_offset: of the segment.
+        log_bytes: size of its ``.log`` as it was listed.
+        interval_bytes: ``index.interval.bytes``.
+        active: whether it is the last of its partition.
+        clean: whether the broker was cleanly stopped.
+        depth: ``check``: every entry against the whole log. ``truncate``: the entries against the log at the places
+            they point to. ``auto``: the same, and the whole log where that is not enough. ``regenerate``: the whole
+            log, and new bytes for every file that is not true.
+    """
+
+    place: Place
+    base_offset: int
+    log_bytes: int
+    interval_bytes: int
+    active: bool
+    depth: Depth
+    clean: bool = False
+
+
+class Mend(Struct, frozen=True, kw_only=True):
+    """How one file can be mended.
+
+    Attributes:
+        suffix: of the file.
+        method: ``truncate`` or ``regenerate``.
+        size_before: bytes, -1 if there is no file.
+        size_after: bytes.
+        digest_after: 32 hex digits over the new bytes.
+        rule: the finding it answers.
+        reason: its evidence.
+    """
+
+    suffix: str
+    method: Literal["truncate", "regenerate"]
+    size_before: int
+    size_after: int
+    digest_after: str
+    rule: str
+    reason: str
+
+
+class InspectResult(Struct, frozen=True, kw_only=True):
+    """What looking at a segment's indexes came to.
+
+    Attributes:
+        failure: kind of failure, empty if they could be read.
+        why: of a failure.
+        problems: (suffix, rule, position, evidence) of each finding.
+        mends: how the files can be mended; empty for ``check``.
+        unmended: why a finding is not mended, empty if all are.
+        has_index: whether there is an ``.index``.
+        padded: whether one of the files has zeros behind its entries.
+        first_timestamp: of the time index's first entry as a broker reads it, -1 if it has none.
+        last_timestamp: of its last entry, zeros included; -1 if it has none. A broker takes it for the largest.
+        torn: whether a size is no multiple of its entry.
+        largest: largest timestamp of the log, -1 if none; only if ``whole``.
+        whole: whether the whole log was read, and ends with a whole batch.
+        needs_reading: whether cutting files to their entries is not enough.
+    """
+
+    failure: FailureKind = ""
+    why: str = ""
+    problems: tuple[tuple[str, str, int, str], ...] = ()
+    mends: tuple[Mend, ...] = ()
+    unmended: str = ""
+    has_index: bool = True
+    padded: bool = False
+    first_timestamp: int = -1
+    last_timestamp: int = -1
+    torn: bool = False
+    largest: int = -1
+    whole: bool = False
+    needs_reading: bool = False
+
+
+class _Segment:
+    """The files of one segment while it is looked at."""
+
+    def __init__(self, item: InspectItem, tree: Tree) -> None:
+        self.item = item
+        self.tree = tree
+        self.stem = f"{item.place.path}/{item.base_offset:020d}"
+        self.files = {
+            suffix: read_index(self.stem + suffix, suffix, item.log_bytes, tree) for suffix in SUFFIXES
+        }
+        self.judged = SegmentIndexes(item.base_offset, self.files, active=item.active)
+        self.largest = -1
+        self.whole = False
+        self.made: tuple[dict[str, bytes], str] | None = None
+        """Both files as recovery would write them, once that is known."""
+
+    @property
+    def problems(self) -> list[IndexProblem]:
+        """What was found so far."""
+        return self.judged.problems
+
+    def look_at_places(self) -> bool:
+        """Hold the entries against the log where they point to; false if only the whole log can tell."""
+        if self.item.active or self.judged.broken:
+            return not self.judged.broken
+        offsets, times = self.judged.audit.offsets, self.judged.audit.times
+        with opened_for_reading(f"{self.stem}.log", self.tree) as descriptor:
+            spots = SpotCheck(descriptor, self.item.log_bytes, offsets, times)
+        last = int(times[-1, 0]) if len(times) else -1
+        return spots.certain and spots.largest <= last and self.files[INDEX].size >= 0
+
+    def look_at_all(self) -> None:
+        """Hold every entry against every batch."""
+        item = self.item
+        with opened_for_reading(f"{self.stem}.log", self.tree) as descriptor:
+            walk = HeaderWalk(read_into_of(descriptor), item.log_bytes)
+            for rows in walk:
+                self.judged.audit.feed(rows)
+        self.ends(walk.position, whole=walk.whole)
+
+    def ends(self, position: int, *, whole: bool) -> None:
+        """All batches were fed, the last of which ends there."""
+        self.whole = whole
+        self.largest = self.judged.audit.largest
+        self.judged.finish(position, self.item.interval_bytes, whole=whole, clean=self.item.clean)
+
+    def result(self, mends: tuple[Mend, ...] = (), unmended: str = "") -> InspectResult:
+        """What it came to."""
+        times = self.files[TIME_INDEX]
+        first = -1
+        if times.padded or entries_of(times, TIME_INDEX):
+            first = int(time_index.view(times.data)["timestamp"][0]) if times.data else 0
+        return InspectResult(
+            problems=tuple(
+                (problem.suffix, problem.rule, problem.position, problem.text) for problem in self.problems
+            ),
+            mends=mends,
+            unmended=unmended,
+            has_index=self.files[INDEX].size >= 0,
+            padded=any(file.padded for file in self.files.values()),
+            first_timestamp=first,
+            last_timestamp=last_timestamp_read(times),
+            torn=any(file.torn for file in self.files.values()),
+            largest=self.largest,
+            whole=self.whole,
+            needs_reading=not all(problem.tail for problem in self.problems),
+        )
+
+    def mends(self) -> tuple[tuple[Mend, ...], str]:
+        """How each file that has a problem is mended, and why not."""
+        wrong = {
+            suffix: problems
+            for suffix in SUFFIXES
+            if (problems := [problem for problem in self.problems if problem.suffix == suffix])
+        }
+        remake = {
+            suffix
+            for suffix, problems in wrong.items()
+            if self.item.depth == "regenerate" or not all(problem.tail for problem in problems)
+        }
+        if remake and self.item.depth == "truncate":
+            return (), f"{log_name(self.item.base_offset)}: cutting is not enough"
+        made: dict[str, bytes] = {}
+        if remake:
+            made, problem = self.made or regenerated(self.stem, self.item, self.tree)
+            if problem:
+                return (), problem
+        mends = []
+        for suffix, problems in wrong.items():
+            data = made[suffix] if suffix in remake else self.files[suffix].data
+            mends.append(_mend(suffix, problems, data, self.files[suffix].size, remade=suffix in remake))
+        return tuple(mends), ""
+
+
+def _mend(suffix: str, problems: list[IndexProblem], data: bytes, size: int, *, remade: bool) -> Mend:
+    return Mend(
+        suffix=suffix,
+        method="regenerate" if remade else "truncate",
+        size_before=size,
+        size_after=len(data),
+        digest_after=digest_bytes(data),
+        rule=problems[0].rule,
+        reason="; ".join(problem.text for problem in problems[:2]),
+    )
+
+
+def regenerated(stem: str, item: InspectItem, tree: Tree) -> tuple[dict[str, bytes], str]:
+    """Both files as the broker's recovery would write them, or why they cannot be made.
+
+    Raises:
+        OSError: the log cannot be read.
+    """
+    made = regenerate_offset_and_time(
+        f"{stem}.log", item.log_bytes, item.base_offset, item.interval_bytes, tree=tree
+    )
+    if made.damage_text:
+        text = f"the log is damaged at position {made.valid_bytes} ({made.damage_text}); its indexes are left"
+        return {}, f"{log_name(item.base_offset)}: {text}"
+    return {INDEX: made.index, TIME_INDEX: made.time_index}, ""
+
+
+def inspect(item: InspectItem) -> InspectResult:
+    """Look at the indexes of one segment."""
+    tree, wrong = reached(item.place)
+    if wrong:
+        return InspectResult(failure="elsewhere", why=wrong)
+    try:
+        return _inspect(item, tree)
+    except OSError as error:
+        name = os.path.basename(str(error.filename or log_name(item.base_offset)))
+        return InspectResult(failure="unreadable", why=what_failed(item.place, error, name))
+
+
+def _inspect(item: InspectItem, tree: Tree) -> InspectResult:
+    segment = _Segment(item, tree)
+    if item.depth in ("check", "regenerate"):
+        segment.look_at_all()
+    elif not segment.look_at_places():
+        if item.depth == "truncate":
+            text = f"{log_name(item.base_offset)}: its entries do not check out where they point to"
+            return segment.result(unmended=text)
+        segment.look_at_all()
+    if item.depth == "check" or item.active:
+        return segment.result()
+    return segment.result(*segment.mends())
+
+
+class FedInspection:
+    """A look at the indexes of one segment by a scan that reads the whole log anyway: give it every window.
+
+    Args:
+        item: of depth ``check`` or ``regenerate``.
+        segment: its files, which were read.
+    """
+
+    def __init__(self, item: InspectItem, segment: _Segment) -> None:
+        self._item = item
+        self._segment = segment
+        self._entries = IndexEntries(item.interval_bytes)
+
+    @classmethod
+    def begin(cls, item: InspectItem) -> FedInspection | None:
+        """Read the files; None where that fails, or there is no such place: ``inspect`` says why."""
+        tree, wrong = reached(item.place)
+        try:
+            return None if wrong else cls(item, _Segment(item, tree))
+        except OSError:
+            return None
+
+    def take(self, window: Bytes, end: int, starts: Int32s, batch_classes: Bytes) -> None:
+        """Hold the entries against the batches of one window; see ``scan_segment`` for the arguments."""
+        del batch_classes
+        self._segment.judged.audit.feed_columns(*self._entries.take(window, end, starts))
+
+    def result(self) -> InspectResult:
+        """What it came to, if the scan has found no damage."""
+        segment, item = self._segment, self._item
+        segment.ends(item.log_bytes, whole=True)
+        if item.depth == "check" or item.active:
+            return segment.result()
+        index, times = index_bytes(item.base_offset, *self._entries.entries())
+        segment.made = {INDEX: index, TIME_INDEX: times}, ""
+        return segment.result(*segment.mends())
+
+
+class MendItem(Struct, frozen=True, kw_only=True):
+    """Make the bytes of one replaced index file again.
+
+    Attributes:
+        place: where.
+        change: of the plan.
+        base_offset: of the segment.
+        log_bytes: size of its ``.log``.
+        interval_bytes: ``index.interval.bytes``.
+        target: absolute path of the new file.
+        attributes: what it takes over.
+        segments: of a ``.txnindex``: (base offset, size of the ``.log``) of all segments of the partition.
+        synced: whether the new file is synced when it is made; else whoever asked for it sees to that.
+    """
+
+    place: Place
+    change: ReplaceFile
+    base_offset: int
+    log_bytes: int
+    interval_bytes: int
+    target: str
+    attributes: Attributes
+    segments: tuple[tuple[int, int], ...] = ()
+    synced: bool = True
+
+
+class MendResult(Struct, frozen=True, kw_only=True):
+    """What making or verifying a file came to.
+
+    Attributes:
+        failure: kind of failure, empty if the file is there and true.
+        why: file, and what was expected.
+        bytes: of the new file.
+    """
+
+    failure: FailureKind = ""
+    why: str = ""
+    bytes: int = 0
+
+
+class MendItems(Struct, frozen=True, kw_only=True):
+    """Files that one reading of the log serves: both indexes of a segment, or transaction indexes of a partition.
+
+    Attributes:
+        items: at least one, all of one partition, each file once.
+    """
+
+    items: tuple[MendItem, ...]
+
+    @property
+    def log_bytes(self) -> int:
+        """What is read of the log, once."""
+        first = self.items[0]
+        return sum(size for _, size in first.segments) or first.log_bytes
+
+
+class MendResults(Struct, frozen=True, kw_only=True):
+    """What came of each file, in the order of the items."""
+
+    results: tuple[MendResult, ...]
+
+
+def mend(item: MendItems) -> MendResults:
+    """Make index files again, hold them against the plan and the log, and stage them, synced."""
+    tree, wrong = reached(item.items[0].place)
+    if wrong:
+        return _results(item, lambda _: MendResult(failure="elsewhere", why=wrong))
+    try:
+        made = _made_again(item.items, tree)
+        good = [one for one in item.items if not _unlike_planned(one, *made[one.change.name])]
+        untrue = _untrue([(one, made[one.change.name][0]) for one in good], tree)
+    except OSError as error:
+        text = why(error)
+        return _results(item, lambda one: _failed(one, "disk", text))
+
+    def staged(one: MendItem) -> MendResult:
+        data, problem = made[one.change.name]
+        problem = _unlike_planned(one, data, problem)
+        if problem:
+            return _failed(one, "changed", problem)
+        if untrue[one.change.name]:
+            return _failed(one, "verify", untrue[one.change.name])
+        try:
+            _stage(one, data, RealDisk(tree))
+        except OSError as error:
+            return _failed(one, "disk", why(error))
+        return MendResult(bytes=len(data))
+
+    return _results(item, staged)
+
+
+def _results(item: MendItems, of: Callable[[MendItem], MendResult]) -> MendResults:
+    return MendResults(results=tuple(map(of, item.items)))
+
+
+def _failed(item: MendItem, failure: FailureKind, text: str) -> MendResult:
+    return MendResult(failure=failure, why=f"{item.change.change_id}: {text}")
+
+
+def _unlike_planned(item: MendItem, data: bytes, problem: str) -> str:
+    if not problem and digest_bytes(data) != item.change.digest_after:
+        return "the bytes made anew are not those of the plan"
+    return problem
+
+
+def _suffix(change: ReplaceFile) -> str:
+    return change.name[change.name.rindex(".") :]
+
+
+def _made_again(items: Sequence[MendItem], tree: Tree) -> dict[str, tuple[bytes, str]]:
+    """Of each file its bytes, or why they cannot be made; the log is read once for all of them."""
+    made: dict[str, tuple[bytes, str]] = {}
+    from_log: list[MendItem] = []
+    aborts: list[MendItem] = []
+    for item in items:
+        if _suffix(item.change) == TXN_INDEX:
+            aborts.append(item)
+        elif item.change.method == "truncate":
+            path = f"{item.place.path}/{item.change.name}"
+            made[item.change.name] = read_front(path, item.change.size_after, tree), ""
+        else:
+            from_log.append(item)
+    if from_log:
+        made |= _indexes_made_again(from_log, tree)
+    if aborts:
+        made |= _txn_made_again(aborts)
+    return made
+
+
+def _indexes_made_again(items: Sequence[MendItem], tree: Tree) -> dict[str, tuple[bytes, str]]:
+    first = items[0]
+    look = InspectItem(
+        place=first.place,
+        base_offset=first.base_offset,
+        log_bytes=first.log_bytes,
+        interval_bytes=first.interval_bytes,
+        active=False,
+        depth="regenerate",
+    )
+    made, problem = regenerated(f"{first.place.path}/{first.base_offset:020d}", look, tree)
+    return {item.change.name: (made.get(_suffix(item.change), b""), problem) for item in items}
+
+
+def _txn_made_again(items: Sequence[MendItem]) -> dict[str, tuple[bytes, str]]:
+    bases = tuple(item.base_offset for item in items)
+    result = inspect_txn(TxnItem(place=items[0].place, segments=items[0].segments, present=(), make=bases))
+    damaged = (b"", result.why or "the log is damaged before its end")
+    return {
+        item.change.name: (result.made[item.base_offset], "")
+        if not result.failure and item.base_offset in result.made
+        else damaged
+        for item in items
+    }
+
+
+def _untrue(made: Sequence[tuple[MendItem, bytes]], tree: Tree) -> dict[str, str]:
+    """What is wrong with new bytes: of a cut file at the places it points to, of new ones against the whole log."""
+    found: dict[str, str] = {}
+    left: dict[str, bytes] = {}
+    for item, data in made:
+        suffix = _suffix(item.change)
+        if suffix == TXN_INDEX:
+            damage = txn_index.damage(data, item.base_offset)
+            found[item.change.name] = damage[0].expected if damage else ""
+        elif item.change.method == "truncate" and _is_true_at_its_places(item, data, tree):
+            found[item.change.name] = ""
+        else:
+            left[suffix] = data
+    if left:
+        problems = _untrue_to_log(made[0][0], left, tree)
+        found |= {
+            item.change.name: problems.get(suffix, "")
+            for item, _ in made
+            if (suffix := _suffix(item.change)) in left
+        }
+    return found
+
+
+def _is_true_at_its_places(item: MendItem, data: bytes, tree: Tree) -> bool:
+    """Whether a cut file is certain to be right; if not, the whole log has to tell."""
+    suffix = _suffix(item.change)
+    stem, file = f"{item.place.path}/{item.base_offset:020d}", IndexFile(len(data), data)
+    index = read_index(stem + INDEX, INDEX, item.log_bytes, tree) if suffix == TIME_INDEX else file
+    offsets = offset_entries(index, item.base_offset)
+    times = time_entries(file if suffix == TIME_INDEX else IndexFile(0), item.base_offset)
+    if byte_problems(suffix, file, active=False):
+        return False
+    with opened_for_reading(f"{stem}.log", tree) as descriptor:
+        return SpotCheck(descriptor, item.log_bytes, offsets, times).certain
+
+
+def _untrue_to_log(item: MendItem, contents: Mapping[str, bytes], tree: Tree) -> dict[str, str]:
+    """Suffix -> the first thing that is wrong with a file of one segment, each judged as if it were alone."""
+    none = IndexFile(0)
+    files = {
+        one: IndexFile(len(contents[one]), contents[one]) if one in contents else none for one in SUFFIXES
+    }
+    audit = CompanionAudit(item.base_offset, files, np.empty((0, 2), np.int64))
+    end, whole = 0, True
+    with opened_for_reading(f"{item.place.path}/{log_name(item.base_offset)}", tree) as descriptor:
+        # Not by the walk that made the entries.
+        for walked in walk(read_into_of(descriptor), item.log_bytes, claim=claimed_places, check_crc=False):
+            audit.feed(walked)
+            end, whole = walked.position, not walked.problem
+    # Behind a damaged batch nothing can be told; what is before it was held against the log.
+    found: dict[str, str] = {}
+    for suffix, _, text in audit.finish(end, item.interval_bytes, whole=whole):
+        found.setdefault(suffix, text)
+    return found
+
+
+def _stage(item: MendItem, data: bytes, disk: RealDisk) -> None:
+    # A task that is run again meets what it made before.
+    if disk.tree.is_there(item.target):
+        disk.unlink(item.target)
+    disk.create(item.target, data, like=item.attributes, synced=item.synced)
+
+
+def verify_mended(item: MendItems) -> MendResults:
+    """Read replaced files where they are: the plan's bytes and attributes, and true to their log."""
+    tree, wrong = reached(item.items[0].place)
+    if wrong:
+        return _results(item, lambda _: MendResult(failure="elsewhere", why=wrong))
+    done: dict[str, MendResult] = {}
+    same: list[tuple[MendItem, bytes]] = []
+    for one in item.items:
+        try:
+            data, text = _as_planned(one, tree)
+        except OSError as error:
+            done[one.change.name] = _failed(one, "unreadable", why(error))
+            continue
+        if text:
+            done[one.change.name] = _failed(one, "verify", text)
+        else:
+            same.append((one, data))
+    try:
+        for name, text in _untrue(same, tree).items():
+            one, data = next(pair for pair in same if pair[0].change.name == name)
+            done[name] = _failed(one, "verify", text) if text else MendResult(bytes=len(data))
+    except OSError as error:
+        done |= {one.change.name: _failed(one, "unreadable", why(error)) for one, _ in same}
+    return _results(item, lambda one: done[one.change.name])
+
+
+def _as_planned(item: MendItem, tree: Tree) -> tuple[bytes, str]:
+    """The bytes of a replaced file, and how they or their attributes are not the plan's.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    size = status_of(item.target, tree).st_size
+    data = read_front(item.target, item.change.size_after + 1, tree)
+    if size != item.change.size_after or digest_bytes(data) != item.change.digest_after:
+        return data, f"its {size} bytes are not the {item.change.size_after} of the plan"
+    if read_attributes(item.target, tree) != item.attributes:
+        return data, "owner, group, mode, mtime or xattrs are not those of the file it replaces"
+    return data, ""

@@ -1,0 +1,177 @@
+"""Task on the transaction indexes of one partition: hold them against a replay of its log, and make new ones.
+
+A transaction may begin in an earlier segment, so a partition is replayed as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from krepair.durable.tree import Tree
+from krepair.formats import txn_index
+from krepair.formats.txn_index import AbortedTxn
+from krepair.logdir.fingerprint import digest_bytes
+from krepair.logdir.reading import status_of
+from krepair.pipeline.indexes.regenerate_txn import TxnSegment, regenerate_txn
+from krepair.pipeline.items import FailureKind, Place
+from krepair.pipeline.place import reached, what_failed
+from krepair.pipeline.segment_files import log_name, read_entries
+
+
+class TxnItem(Struct, frozen=True, kw_only=True):
+    """Hold the transaction indexes of a partition against its log.
+
+    Attributes:
+        place: where.
+        segments: (base offset, size of the ``.log``), ascending, all of the partition's.
+        present: base offsets of those that have a ``.txnindex``.
+        make: base offsets of those whose bytes are wanted back, whether they are true or not.
+    """
+
+    place: Place
+    segments: tuple[tuple[int, int], ...]
+    present: tuple[int, ...]
+    make: tuple[int, ...] = ()
+
+
+class TxnProblem(Struct, frozen=True, kw_only=True):
+    """One untrue ``.txnindex``.
+
+    Attributes:
+        base_offset: of the segment.
+        position: byte in the file.
+        text: evidence.
+        size_before: bytes, -1 if there is no file.
+        size_after: bytes of a true one.
+        digest_after: 32 hex digits over them.
+    """
+
+    base_offset: int
+    position: int
+    text: str
+    size_before: int
+    size_after: int
+    digest_after: str
+
+
+class TxnResult(Struct, frozen=True, kw_only=True):
+    """What it came to.
+
+    Attributes:
+        failure: kind of failure, empty if the partition could be read.
+        why: of a failure.
+        problems: one per untrue file; none of segments from a damaged one on.
+        made: base offset -> bytes, for those in ``make``.
+    """
+
+    failure: FailureKind = ""
+    why: str = ""
+    problems: tuple[TxnProblem, ...] = ()
+    made: dict[int, bytes] = {}
+
+
+def inspect_txn(item: TxnItem) -> TxnResult:
+    """Replay one partition and hold its ``.txnindex`` files against it."""
+    tree, wrong = reached(item.place)
+    if wrong:
+        return TxnResult(failure="elsewhere", why=wrong)
+    try:
+        return _inspect(item, tree)
+    except OSError as error:
+        return TxnResult(failure="unreadable", why=what_failed(item.place, error, "a .txnindex"))
+
+
+def _inspect(item: TxnItem, tree: Tree) -> TxnResult:
+    on_disk = {base: read_entries(item.place, base, tree) for base, _ in item.segments}
+    segments = [
+        TxnSegment(f"{item.place.path}/{log_name(base)}", size, base, on_disk[base])
+        for base, size in item.segments
+    ]
+    problems = []
+    made = {}
+    log_start = item.segments[0][0] if item.segments else 0
+    for segment, found in zip(segments, regenerate_txn(segments, empty_markers=True, tree=tree), strict=True):
+        if found.valid_bytes != segment.size:
+            break
+        base = segment.base_offset
+        true, text, position = judged(
+            base, on_disk[base], found.txn_index, log_start=log_start, compacted=found.compacted
+        )
+        data = txn_index.encode(true)
+        if base in item.make:
+            made[base] = data
+        if text:
+            size = (
+                status_of(f"{item.place.path}/{base:020d}.txnindex", tree).st_size
+                if base in item.present
+                else -1
+            )
+            problems.append(
+                TxnProblem(
+                    base_offset=base,
+                    position=position,
+                    text=text,
+                    size_before=size,
+                    size_after=len(data),
+                    digest_after=digest_bytes(data),
+                )
+            )
+    return TxnResult(problems=tuple(problems), made=made)
+
+
+def judged(
+    base_offset: int, on_disk: bytes, replayed: bytes, *, log_start: int, compacted: bool
+) -> tuple[Sequence[AbortedTxn], str, int]:
+    """The true entries of a segment, and the first thing that is wrong with those on disk.
+
+    An entry for an abort marker without data (first offset = the marker's own) hides nothing: brokers up to 2.7 write
+    it, later ones do not, so it is neither missed nor minded. An entry whose transaction began below the log start
+    keeps its first offset, which the log no longer shows. Where batches were compacted away, first offset and last
+    stable offset cannot be told again: an entry for the right marker is taken as it is.
+
+    Args:
+        base_offset: of the segment.
+        on_disk: bytes of the ``.txnindex``, empty if there is none.
+        replayed: bytes that a replay gives, entries for markers without data included.
+        log_start: base offset of the partition's first segment.
+        compacted: whether records are missing from the log, in this segment or one before it.
+
+    Returns:
+        The true entries, what is wrong (empty if nothing) and the byte of the file.
+    """
+    damage = txn_index.damage(on_disk, base_offset)
+    disk = [] if damage else list(txn_index.decode(on_disk))
+    by_marker = {(entry.producer_id, entry.last_offset): number for number, entry in enumerate(disk)}
+    replay = txn_index.decode(replayed)
+    text = f"{damage[0].expected} was expected, found {damage[0].found}" if damage else ""
+    position = damage[0].position if damage else 0
+    true = []
+    for entry in replay:
+        number = by_marker.pop((entry.producer_id, entry.last_offset), -1)
+        empty = entry.first_offset == entry.last_offset
+        if number < 0 and not empty:
+            true.append(entry)
+            text = text or f"the transaction of producer {_of(entry)} was aborted and is missing"
+        elif number >= 0 and (empty or compacted or _agrees(disk[number], entry, log_start)):
+            true.append(disk[number])
+        elif number >= 0:
+            true.append(entry)
+            if not text:
+                text, position = f"{_of(disk[number])} is not {_of(entry)}", number * txn_index.ENTRY_SIZE
+    if by_marker and not text:
+        number = min(by_marker.values())
+        text = f"no abort marker of producer {_of(disk[number])}"
+        position = number * txn_index.ENTRY_SIZE
+    return true, text, position
+
+
+def _agrees(found: AbortedTxn, replayed: AbortedTxn, log_start: int) -> bool:
+    if found == replayed:
+        return True
+    return found.first_offset < log_start and 0 <= found.last_stable_offset <= replayed.last_stable_offset
+
+
+def _of(entry: AbortedTxn) -> str:
+    return f"{entry.producer_id} at {entry.first_offset} to {entry.last_offset} (stable {entry.last_stable_offset})"

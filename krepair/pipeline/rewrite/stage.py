@@ -1,0 +1,78 @@
+"""Task: copy what stays of one segment into the new log. A failure is a value.
+
+It writes only into the private sub-folder, and writes the same bytes at the same place however often it is run.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from krepair.durable.real_disk import RealDisk
+from krepair.durable.writing_error import WritingError
+from krepair.kernels.scan import ScanInputs, SegmentSummary, scan_segment
+from krepair.logdir.reading import opened_for_reading, why
+from krepair.pipeline.indexes.regenerate import read_into_from
+from krepair.pipeline.items import (
+    FailureKind,
+    ScanResult,
+    StageItem,
+)
+from krepair.pipeline.place import reached, what_failed
+from krepair.pipeline.rewrite.kept_bytes import KeptBytes
+from krepair.pipeline.segment_files import entry_pairs, log_name, pairs, read_entries
+from krepair.pipeline.wire import encode_summary
+from krepair.plan.model import SourceSegment
+
+
+def stage(item: StageItem) -> ScanResult:
+    """Copy what stays of one segment; the decisions are made anew and must be the plan's."""
+    tree, wrong = reached(item.place)
+    if wrong:
+        return ScanResult(failure="elsewhere", why=wrong)
+    source = item.change.sources[item.source]
+    name = f"{item.place.folder}/{log_name(source.base_offset)}"
+    try:
+        entries = read_entries(item.place, source.base_offset, tree)
+        inputs = ScanInputs(
+            base_offset=source.base_offset,
+            file_size=source.log_bytes,
+            now_ms=item.now_ms,
+            high_watermark=item.high_watermark,
+            check_crc=False,
+            entries=entry_pairs(entries),
+            carried=np.array(source.carried_open, np.int64),
+            keep_positions=np.array(source.keep_positions, np.int64),
+            protected=pairs(source.protected),
+            last_position=source.last_position,
+        )
+        path = f"{item.place.path}/{log_name(source.base_offset)}"
+        with opened_for_reading(path, tree) as descriptor:
+            copy = KeptBytes(item, descriptor, source, RealDisk(tree))
+            summary = scan_segment(inputs, read_into_from(descriptor), on_window=copy.take)
+            copy.finish()
+    except WritingError as error:
+        return ScanResult(failure="disk", why=f"{error.filename}: {why(error)}")
+    except OSError as error:
+        return ScanResult(
+            failure="unreadable", why=what_failed(item.place, error, log_name(source.base_offset))
+        )
+    kind, text = _stage_problem(item, source, copy, summary)
+    if kind:
+        return ScanResult(failure=kind, why=f"{name}: {text}")
+    return ScanResult(summary=encode_summary(summary), entries=entries, written_crc=copy.crc)
+
+
+def _stage_problem(
+    item: StageItem, source: SourceSegment, copy: KeptBytes, summary: SegmentSummary
+) -> tuple[FailureKind, str]:
+    if copy.problem:
+        return "verify", copy.problem
+    if summary.headers != item.headers:
+        return "changed", "its batches are not those that the plan was made of"
+    decisions = f"{summary.decisions & (2**64 - 1):016x}"
+    kept = tuple(np.flatnonzero(summary.entry_flags == 2).tolist())
+    if decisions != source.decisions or kept != source.aborted_kept:
+        return "changed", f"the decisions made anew ({decisions}) are not the plan's ({source.decisions})"
+    if copy.written != source.kept_bytes:
+        return "verify", f"{source.kept_bytes} bytes were to stay, {copy.written} were written"
+    return "", ""

@@ -1,0 +1,217 @@
+"""Verification: every new file read again, by code that shares nothing with the kernels that made it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+
+import numpy as np
+
+from krepair.checks.companions import CompanionAudit
+from krepair.checks.index_findings import INDEX, TIME_INDEX
+from krepair.checks.walk import Walked, walk
+from krepair.durable.attributes import read_attributes
+from krepair.durable.tree import Tree
+from krepair.formats import batch_v2, txn_index
+from krepair.kernels.places import claimed_places
+from krepair.logdir.fingerprint import digest_file
+from krepair.logdir.reading import opened_for_reading, read_whole
+from krepair.pipeline.index_files import index_bytes_needed, read_index
+from krepair.pipeline.indexes.regenerate import read_into_from
+from krepair.pipeline.items import FinishItem, FinishResult, VerifyItem, VerifyResult
+from krepair.pipeline.place import reached, what_failed
+from krepair.pipeline.rewrite.parts import PartsCheck
+from krepair.plan.model import RewriteSegments, SourceSegment
+from krepair.rules.reasons import Reason
+
+
+def companion_audit(
+    stem: str, base_offset: int, log_bytes: int, tree: Tree | None = None, *, active: bool = False
+) -> CompanionAudit:
+    """The entries of a segment's indexes, ready to be held against its log.
+
+    Args:
+        stem: path of the segment without the suffix.
+        base_offset: of the segment.
+        log_bytes: size of its ``.log``.
+        tree: below which the files are; None: anywhere.
+        active: whether the segment is the last of its partition.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    files = {suffix: read_index(stem + suffix, suffix, log_bytes, tree) for suffix in (INDEX, TIME_INDEX)}
+    aborted = txn_index.view(b"" if active else _entries_of_aborts(stem, tree))
+    pairs = np.column_stack([aborted["producer_id"], aborted["last_offset"]]).astype(np.int64)
+    return CompanionAudit(base_offset, files, pairs, active=active)
+
+
+def _entries_of_aborts(stem: str, tree: Tree | None) -> bytes:
+    """The bytes of a ``.txnindex``, and of one longer than its log could need only the first."""
+    try:
+        return read_whole(f"{stem}.txnindex", index_bytes_needed(stem, txn_index.ENTRY_SIZE, tree), tree)
+    except FileNotFoundError:
+        return b""
+
+
+class _Counts:
+    """What the new log holds, by source segment."""
+
+    def __init__(self, change: RewriteSegments) -> None:
+        self.change = change
+        self.bases = np.array([source.base_offset for source in change.sources], np.int64)
+        # batches, records, markers, emptied control batches
+        self.found = np.zeros((len(self.bases), 4), np.int64)
+        self.last_offset = -1
+
+    def add(self, walked: Walked) -> None:
+        headers = walked.headers
+        if len(headers) == 0:
+            return
+        base = headers["base_offset"].astype(np.int64)
+        control = (headers["attributes"] & batch_v2.CONTROL) != 0
+        count = headers["record_count"]
+        # a window rarely meets more than two sources, so each is a slice of it
+        cuts = [0, *np.searchsorted(base, self.bases[1:]).tolist(), len(base)]
+        for source, (first, after) in enumerate(itertools.pairwise(cuts)):
+            if first < after:
+                of_markers = control[first:after]
+                counts = count[first:after]
+                self.found[source] += (
+                    after - first,
+                    int(counts[~of_markers].sum(dtype=np.int64)),
+                    np.count_nonzero(of_markers & (counts > 0)),
+                    np.count_nonzero(of_markers & (counts == 0)),
+                )
+        self.last_offset = int(base[-1]) + int(headers["last_offset_delta"][-1])
+
+    def problem(self) -> str:
+        for source, found in zip(self.change.sources, self.found.tolist(), strict=True):
+            planned = [source.kept_batches, source.kept_records, source.kept_markers]
+            if found[:2] != planned[:2] or not _markers_fit(source, *found[2:]):
+                return (
+                    f"of segment {source.base_offset} {planned} (batches, records, markers) were to stay, "
+                    f"the new log has {found[:3]}"
+                )
+        if not self.change.base_offset <= self.last_offset <= self.change.last_offset:
+            return (
+                f"a last offset of at most {self.change.last_offset} was expected, found {self.last_offset}"
+            )
+        return ""
+
+
+def _markers_fit(source: SourceSegment, markers: int, emptied: int) -> bool:
+    """Whether so many markers, and such as are emptied, are those that were to stay of a source.
+
+    A marker that a broker emptied still counts as one where it is of the current epoch of a living producer.
+    """
+    of_an_epoch = sum(tally.batches for tally in source.reasons if tally.reason == Reason.MARKER_EPOCH.value)
+    missing = source.kept_markers - markers
+    return 0 <= missing <= min(of_an_epoch, emptied)
+
+
+def verify_group(item: FinishItem, tree: Tree) -> FinishResult:
+    """Read a new segment's files: CRCs, ascending offsets, the plan's counts, indexes that point at batches.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    change = item.change
+    stem = f"{item.stage}/{change.base_offset:020d}"
+    name = f"{item.place.folder}: new {change.base_offset:020d}"
+    counts = _Counts(change)
+    batches = 0
+    with opened_for_reading(f"{stem}.log", tree) as descriptor:
+        size = os.fstat(descriptor).st_size
+        if size != change.log_bytes:
+            return _wrong(f"{name}.log: {change.log_bytes} bytes were expected, found {size}")
+        audit = companion_audit(stem, change.base_offset, size, tree)
+        parts = PartsCheck(item.parts)
+        for walked in walk(parts.watching(read_into_from(descriptor)), size, claim=claimed_places):
+            if walked.problem:
+                return _wrong(f"{name}.log, position {walked.position}: {walked.problem}")
+            below = below_base(walked, change.base_offset)
+            if below:
+                return _wrong(f"{name}.log, {below}")
+            batches += len(walked.positions)
+            counts.add(walked)
+            audit.feed(walked)
+    problem = counts.problem() or parts.problem()
+    if problem or batches != change.batches:
+        return _wrong(f"{name}.log: {problem or f'{change.batches} batches were expected, found {batches}'}")
+    problem = _index_problem(item, audit, name, tree) or _attribute_problem(item, stem, name, tree)
+    return _wrong(problem) if problem else FinishResult(batches=batches, bytes=size)
+
+
+def _index_problem(item: FinishItem, audit: CompanionAudit, name: str, tree: Tree) -> str:
+    """What is wrong with the indexes of a log that was read to its end, or empty."""
+    for suffix, position, text in audit.finish(item.change.log_bytes, item.index_interval_bytes):
+        return f"{name}{suffix}, position {position}: {text}"
+    kept_aborted = sum(len(source.aborted_kept) for source in item.change.sources)
+    if len(audit.aborted) != kept_aborted:
+        return f"{name}.txnindex: {kept_aborted} entries were expected, found {len(audit.aborted)}"
+    for index, digest in item.made.items():
+        if digest_file(f"{item.stage}/{index}", tree) != digest:
+            return f"{item.place.folder}: new {index}: its bytes are not those that were made"
+    return ""
+
+
+def _attribute_problem(item: FinishItem, stem: str, name: str, tree: Tree) -> str:
+    for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+        if not tree.is_there(stem + suffix):
+            continue
+        found = read_attributes(stem + suffix, tree)
+        if found != item.attributes:
+            wanted = f"owner, group, mode, mtime and xattrs {item.attributes} were expected"
+            return f"{name}{suffix}: {wanted}, found {found}"
+    return ""
+
+
+def _wrong(text: str) -> FinishResult:
+    return FinishResult(failure="verify", why=text)
+
+
+def verify_segment(item: VerifyItem) -> VerifyResult:
+    """Read one segment of a log directory as it is: every CRC, ascending offsets, indexes against the log.
+
+    Behind damage in the log nothing is said of the indexes. Offsets that no record has are no problem here: compaction
+    makes such gaps, and no file contradicts another. ``check`` tells of them, by the topic's policy (KR310, KR311).
+    """
+    tree, wrong = reached(item.place)
+    if wrong:
+        return VerifyResult(failure="elsewhere", why=wrong)
+    stem = f"{item.place.path}/{item.base_offset:020d}"
+    batches = end = 0
+    problems: list[tuple[str, int, str]] = []
+    name = f"{item.base_offset:020d}"
+    try:
+        with opened_for_reading(f"{stem}.log", tree) as descriptor:
+            size = os.fstat(descriptor).st_size
+            audit = companion_audit(stem, item.base_offset, size, tree, active=item.active)
+            for walked in walk(read_into_from(descriptor), size, claim=claimed_places):
+                batches += len(walked.positions)
+                audit.feed(walked)
+                end = walked.position
+                if walked.problem:
+                    problems.append((f"{name}.log", walked.position, walked.problem))
+                elif not problems and (text := below_base(walked, item.base_offset)):
+                    problems.append((f"{name}.log", int(walked.positions[0]), text))
+    except OSError as error:
+        return VerifyResult(failure="unreadable", why=what_failed(item.place, error, name))
+    found = audit.finish(end, item.interval_bytes, whole=not problems, clean=item.clean)
+    problems += [(name + suffix, position, text) for suffix, position, text in found]
+    return VerifyResult(problems=tuple(problems), batches=batches, bytes=size)
+
+
+def below_base(walked: Walked, base_offset: int) -> str:
+    """What is wrong with batches in ascending order that begin below the base offset of their segment, or empty."""
+    first = int(walked.headers["base_offset"][0]) if len(walked.positions) else base_offset
+    return f"offset {first} is below the segment's base offset {base_offset}" if first < base_offset else ""
+
+
+def batches_to_compare(path: str, tree: Tree | None = None) -> Iterator[Walked]:
+    """The batches of a file whose bytes are held against others; CRCs were checked when the new log was read."""
+    with opened_for_reading(path, tree) as descriptor:
+        size = os.fstat(descriptor).st_size
+        yield from walk(read_into_from(descriptor), size, claim=claimed_places, check_crc=False)

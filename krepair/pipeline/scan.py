@@ -1,0 +1,80 @@
+"""Task: scan one segment. A failure is a value."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from krepair.formats import txn_index
+from krepair.kernels.header_walk import HeaderWalk
+from krepair.kernels.scan import OnWindow, ReadInto, ScanInputs, SegmentSummary, scan_segment
+from krepair.logdir.reading import opened_for_reading
+from krepair.pipeline.byte_ranges import kept_ranges, reader_without
+from krepair.pipeline.indexes.regenerate import read_into_from
+from krepair.pipeline.items import (
+    ScanItem,
+    ScanResult,
+)
+from krepair.pipeline.place import reached, what_failed
+from krepair.pipeline.segment_files import entry_pairs, log_name, pairs, read_entries
+from krepair.pipeline.wire import encode_summary
+
+
+def scan(item: ScanItem) -> ScanResult:
+    """Scan one ``.log``."""
+    return scan_once(item)[0]
+
+
+def scan_once(item: ScanItem, on_window: OnWindow | None = None) -> tuple[ScanResult, SegmentSummary | None]:
+    """As ``scan``; the summary besides, None if the log could not be read.
+
+    Args:
+        item: what is scanned.
+        on_window: takes every window of batches, see ``scan_segment``.
+    """
+    tree, wrong = reached(item.place)
+    if wrong:
+        return ScanResult(failure="elsewhere", why=wrong), None
+    name = log_name(item.base_offset)
+    try:
+        entries = read_entries(item.place, item.base_offset, tree)
+        damage = txn_index.damage(entries, item.base_offset)
+        if damage:
+            entries = b""
+        with opened_for_reading(f"{item.place.stem(item.base_offset)}.log", tree) as descriptor:
+            kept = kept_ranges(item.size, item.without)
+            read_into = read_into_from(descriptor)
+            if item.without:
+                read_into = reader_without(read_into, kept)
+            size = sum(end - start for start, end in kept)
+            inputs = ScanInputs(
+                base_offset=item.base_offset,
+                file_size=size,
+                now_ms=item.now_ms,
+                high_watermark=item.high_watermark,
+                check_crc=item.check_crc,
+                entries=entry_pairs(entries),
+                protected=pairs(item.protected),
+                start_position=_position_of(item, read_into, size),
+            )
+            summary = scan_segment(inputs, read_into, on_window=on_window)
+    except OSError as error:
+        return ScanResult(failure="unreadable", why=what_failed(item.place, error, name)), None
+    where = f"{item.base_offset:020d}.txnindex"
+    text = (
+        f"{where}, position {damage[0].position}: {damage[0].expected} was expected, found {damage[0].found}"
+        if damage
+        else ""
+    )
+    return ScanResult(summary=encode_summary(summary), entries=entries, txn_damage=text), summary
+
+
+def _position_of(item: ScanItem, read_into: ReadInto, size: int) -> int:
+    """Position of the batch that holds ``item.from_offset``, or of the first one after it; else the file's end."""
+    if item.from_offset <= item.base_offset:
+        return 0
+    walk = HeaderWalk(read_into, size)
+    for rows in walk:
+        at = np.flatnonzero(rows[:, 1] >= item.from_offset)
+        if len(at):
+            return int(rows[at[0], 0])
+    return walk.position

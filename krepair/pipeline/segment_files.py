@@ -1,0 +1,44 @@
+"""What tasks take from the files of a segment: the log's name, and the ``.txnindex`` as kernels want it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from krepair.durable.tree import Tree
+from krepair.formats import txn_index
+from krepair.kernels.scan import Int64s
+from krepair.logdir.reading import opened_for_reading, read_open
+from krepair.pipeline.index_files import index_bytes_needed
+from krepair.pipeline.items import (
+    Place,
+)
+
+TXN_INDEX_AT_MOST_BYTES = 1 << 30
+
+
+def log_name(base_offset: int) -> str:
+    """File name of a segment's ``.log``."""
+    return f"{base_offset:020d}.log"
+
+
+def read_entries(place: Place, base_offset: int, tree: Tree) -> bytes:
+    """The bytes of a segment's ``.txnindex``, empty if there is none; no more than its log could need."""
+    stem = place.stem(base_offset)
+    try:
+        with opened_for_reading(f"{stem}.txnindex", tree) as descriptor:
+            return read_open(descriptor, index_bytes_needed(stem, txn_index.ENTRY_SIZE, tree))
+    except FileNotFoundError:
+        return b""
+
+
+def entry_pairs(entries: bytes) -> Int64s:
+    """(producer id, offset of the abort marker) of each entry."""
+    if not entries:
+        return np.empty((0, 2), np.int64)
+    view = txn_index.view(entries)
+    return np.column_stack([view["producer_id"], view["last_offset"]]).astype(np.int64)
+
+
+def pairs(values: tuple[tuple[int, int], ...]) -> Int64s:
+    """Pairs as int64[N, 2]."""
+    return np.array(values, np.int64).reshape(-1, 2)
