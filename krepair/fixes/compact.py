@@ -147,6 +147,7 @@ def _read_logs_and_keys(ground: Ground, surveys: Sequence[Survey]) -> dict[str, 
     Returns:
         Partition folder -> base offset -> keys. Those above the bound, which is known after the scan, are not used.
     """
+    from krepair.pipeline.compaction.headers import header_bytes_of
     from krepair.pipeline.compaction.items import KeysItem
     from krepair.pipeline.compaction.partitions import rows_inline_of
 
@@ -163,6 +164,7 @@ def _read_logs_and_keys(ground: Ground, surveys: Sequence[Survey]) -> dict[str, 
             rows_inline=rows_inline_of(len(closed)),
             scratch=ground.scratch.path,
             scan=scan_item(ground, survey, segment),
+            header_bytes=header_bytes_of(len(closed)),
         )
         for survey, segment in closed
     ]
@@ -234,7 +236,7 @@ def _take_censuses(
         if isinstance(outcome, Compaction) and outcome.changed and folder.startswith(f"{OFFSETS_TOPIC}-"):
             numbers.append(number)
             segments = (
-                compact_item(each, place, outcome.sources[facts.base_offset].forced)
+                replace(compact_item(each, place, outcome.sources[facts.base_offset].forced), headers=b"")
                 for place, facts in enumerate(each.span)
             )
             items.append(CensusItem(place=each.partition.place, segments=tuple(segments)))

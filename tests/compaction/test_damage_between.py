@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from krepair.errors import ExitCode
+from krepair.pipeline.compaction import headers, log
 from krepair.pipeline.engines.engine import InlineEngine
 from tests.builders import LogDir, data
 from tests.compaction.directories import Verbs, keys_of, options
@@ -54,6 +55,15 @@ def flip_value(log_dir: Path, number: int) -> None:
     with path.open("r+b") as file:
         file.write(raw)
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+@pytest.fixture(params=["headers noted", "all read"], autouse=True)
+def noted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the first reading notes the headers, so that a batch of which nothing stays is not read again."""
+    noted: bool = request.param == "headers noted"
+    monkeypatch.setattr(headers, "LEAST_MEAN_BYTES", 1 if noted else 1 << 30)
+    monkeypatch.setattr(log, "GAP_BYTES", 0)
+    return noted
 
 
 @pytest.fixture
@@ -103,3 +113,25 @@ def test_damage_in_what_stays_that_comes_while_apply_reads_stops_it_before_the_c
     assert verbs.apply(plan).exit_code in (ExitCode.STALE_PLAN, ExitCode.VERIFY_FAILED)
     assert set(visible(look(verbs.log_dir))) == names
     assert (verbs.log_dir / "t-0" / LOG).stat().st_size == size
+
+
+def test_damage_in_a_batch_that_is_written_anew_that_comes_while_plan_reads_leaves_the_partition_alone(
+    tmp_path: Path, after_task: dict[str, Callable[[], None]]
+) -> None:
+    verbs = made(tmp_path)
+    after_task["find keys"] = lambda: flip_value(verbs.log_dir, REWRITTEN)
+    part = verbs.plan().partitions[0]
+    assert part.changes == ()
+    assert f"{LOG}, position {place_of(verbs.log_dir / 't-0' / LOG, REWRITTEN)}" in str(part.why)
+
+
+def test_damage_in_a_batch_that_is_carried_over_that_comes_while_plan_reads_stops_apply(
+    tmp_path: Path, after_task: dict[str, Callable[[], None]]
+) -> None:
+    verbs = made(tmp_path)
+    after_task["find keys"] = lambda: flip_value(verbs.log_dir, WHOLE)
+    plan = verbs.plan()
+    assert plan.partitions[0].changes
+    names = set(visible(look(verbs.log_dir)))
+    assert verbs.apply(plan).exit_code in (ExitCode.STALE_PLAN, ExitCode.VERIFY_FAILED)
+    assert set(visible(look(verbs.log_dir))) == names
