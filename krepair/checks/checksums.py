@@ -17,33 +17,26 @@ from krepair.formats.castagnoli import crc32c
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
-_CRC_BYTES = 4
+CRC_BYTES = 4
 _ONES = np.uint32(0xFFFFFFFF)
 _FRONT = np.dtype(
-    [("crc_before", "<u4"), ("not_covered", f"V{CRC_START - _CRC_BYTES}"), ("first_covered", "<u4")]
+    [("crc_before", "<u4"), ("not_covered", f"V{CRC_START - CRC_BYTES}"), ("first_covered", "<u4")]
 )
 assert _FRONT.itemsize <= HEADER.size
 
 
-def room_for(window_bytes: int) -> Bytes:
-    """Memory for ``crcs_are_right``, to be used again for each window of at most so many bytes."""
-    return np.empty(window_bytes + _CRC_BYTES, np.uint8)
-
-
-def crcs_are_right(
-    window: Bytes, places: Int64s, headers: np.ndarray[Any, Any], end: int, room: Bytes
-) -> bool:
+def crcs_are_right(buffer: Bytes, places: Int64s, headers: np.ndarray[Any, Any], end: int) -> bool:
     """Whether the stored CRC-32C of every batch of a window is that of its bytes.
 
     One wrong batch is always noticed, whatever is wrong with it; several at once as surely as one CRC notices noise,
     all but once in 2**32 times.
 
     Args:
-        window: uint8[W]; it is left as it is.
+        buffer: uint8[W + 4 or more]: the window, and room for one CRC behind its end. If the answer is yes, the first
+            25 bytes of each batch are spent; nothing else is changed, and if it is no, nothing at all.
         places: int64[N], N > 0: where the batches begin, side by side, the first at 0.
-        headers: structured array[N] of their headers.
+        headers: structured array[N] of their headers, a copy.
         end: place after the last of them.
-        room: from ``room_for``.
     """
     # The CRC of a message is the remainder of (message, its first 32 bits inverted) followed by 32 bits of nothing,
     # inverted. So a message followed by its inverted CRC leaves no remainder, and neither does a row of such messages
@@ -53,12 +46,16 @@ def crcs_are_right(
     fronts["crc_before"][1:] = stored[:-1]
     covered = np.ndarray(len(places), "<u4", headers, CRC_START, headers.strides)
     np.bitwise_xor(covered, _ONES, out=fronts["first_covered"])
-    room[:end] = window[:end]
-    room[end : end + _CRC_BYTES] = stored[-1:].view(np.uint8)
-    as_fronts = np.ndarray(end + _CRC_BYTES - _FRONT.itemsize + 1, f"V{_FRONT.itemsize}", room, 0, 1)
+    as_fronts = np.ndarray(end + CRC_BYTES - _FRONT.itemsize + 1, f"V{_FRONT.itemsize}", buffer, 0, 1)
     as_fronts[places] = fronts.view(as_fronts.dtype)
+    behind = buffer[end : end + CRC_BYTES].copy()
+    buffer[end : end + CRC_BYTES] = stored[-1:].view(np.uint8)
     # the package inverts at both ends; starting from ones it starts from nothing
-    return bool(crc32c(room[: end + _CRC_BYTES], int(_ONES)) == _ONES)
+    right = bool(crc32c(buffer[: end + CRC_BYTES], int(_ONES)) == _ONES)
+    buffer[end : end + CRC_BYTES] = behind
+    if not right:
+        as_fronts[places] = np.ndarray(len(places), as_fronts.dtype, headers, 0, headers.strides)
+    return right
 
 
 def first_wrong_crc(window: Bytes, places: Int64s, sizes: Int64s, stored: np.ndarray[Any, Any]) -> int:
