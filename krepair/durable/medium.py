@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from krepair.durable.tree import Tree
@@ -55,6 +55,23 @@ def can_sync_file_system(tree: Tree, path: str) -> bool:
         return _is_known(folder)
     finally:
         os.close(folder)
+
+
+def lie_together(tree: Tree, path: str, folders: Iterable[str]) -> bool:
+    """Whether folders lie on the file system of ``path``, so that its barrier is theirs too: none is a mount point.
+
+    False also where one of them cannot be looked at: work on that folder tells why.
+    """
+    device = _device(tree, path)
+    return device is not None and all(_device(tree, folder) == device for folder in folders)
+
+
+def _device(tree: Tree, path: str) -> int | None:
+    try:
+        found = tree.status(path)
+    except OSError:
+        return None
+    return None if found is None else found.st_dev
 
 
 def _is_known(folder: int) -> bool:

@@ -22,9 +22,10 @@ def stage_all(work: Work, stagings: Sequence[Staging]) -> None:
             staging.problem = part.problem
             staging.unsynced = staging.unsynced or part.unsynced
     for staging in stagings:
-        if staging.problem is None and work.disk.tree.is_folder(staging.folder.private):
+        if staging.problem is None:
             with staging.taking_problems():
-                work.keep_plan(staging.folder)
+                if work.disk.tree.is_folder(staging.folder.private):
+                    work.keep_plan(staging.folder)
     able = [staging for staging in stagings if staging.problem is None]
     if work.together:
         _make_all_durable(work, able)
@@ -37,7 +38,10 @@ def stage_all(work: Work, stagings: Sequence[Staging]) -> None:
 def _worth_one_barrier(work: Work, stagings: Sequence[Staging]) -> bool:
     if sum(len(staging.changes) for staging in stagings) < medium.MANY:
         return False
-    return medium.can_sync_file_system(work.disk.tree, work.view.path)
+    tree, path = work.disk.tree, work.view.path
+    return medium.can_sync_file_system(tree, path) and medium.lie_together(
+        tree, path, [staging.folder.path for staging in stagings]
+    )
 
 
 def _make_durable(work: Work, staging: Staging) -> None:

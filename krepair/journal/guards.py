@@ -75,15 +75,18 @@ class Guards:
         there = [folder for folder in folders if _was_begun(folder)]
         if len(there) * SYNCED_WHEN_OPENED < medium.MANY:
             return
+        first = there[0]
+        if not medium.lie_together(first.tree, first.log_dir, [folder.path for folder in there]):
+            return
         try:
-            self.settled = there[0].disk.sync_file_system(there[0].log_dir)
+            self.settled = first.disk.sync_file_system(first.log_dir)
         except OSError as error:
-            message = f"{error.filename or there[0].log_dir}: {error.strerror}; nothing was changed"
+            message = f"{error.filename or first.log_dir}: {error.strerror}; nothing was changed"
             raise UnwritableError(message) from error
 
 
 def _was_begun(folder: PartitionFolder) -> bool:
-    """Whether an earlier run has left a private sub-folder; of a folder that cannot be reached its own run tells why."""
+    """Whether an earlier run has left a private sub-folder. If the folder cannot be reached, its own run says why."""
     try:
         return folder.tree.is_folder(folder.private)
     except OSError:

@@ -243,9 +243,15 @@ def regenerated(stem: str, item: InspectItem, tree: Tree) -> tuple[dict[str, byt
         f"{stem}.log", item.log_bytes, item.base_offset, item.interval_bytes, tree=tree
     )
     if made.damage_text:
-        text = f"the log is damaged at position {made.valid_bytes} ({made.damage_text}); its indexes are left"
-        return {}, f"{log_name(item.base_offset)}: {text}"
+        return {}, damaged_log(item.base_offset, made.valid_bytes, made.damage_text)
     return {INDEX: made.index, TIME_INDEX: made.time_index}, ""
+
+
+def damaged_log(base_offset: int, position: int, text: str) -> str:
+    """Why the indexes of a segment cannot be made."""
+    return (
+        f"{log_name(base_offset)}: the log is damaged at position {position} ({text}); its indexes are left"
+    )
 
 
 def inspect(item: InspectItem) -> InspectResult:
@@ -388,19 +394,31 @@ def mend(item: MendItems) -> MendResults:
         return _results(item, lambda one: _failed(one, "disk", text))
 
     def staged(one: MendItem) -> MendResult:
-        data, problem = made[one.change.name]
-        problem = _unlike_planned(one, data, problem)
-        if problem:
-            return _failed(one, "changed", problem)
-        if untrue[one.change.name]:
-            return _failed(one, "verify", untrue[one.change.name])
-        try:
-            _stage(one, data, RealDisk(tree))
-        except OSError as error:
-            return _failed(one, "disk", why(error))
-        return MendResult(bytes=len(data))
+        return staged_as_planned(one, *made[one.change.name], untrue.get(one.change.name, ""), tree)
 
     return _results(item, staged)
+
+
+def staged_as_planned(item: MendItem, data: bytes, problem: str, untrue: str, tree: Tree) -> MendResult:
+    """Stage one file that was made again, synced, if it is the plan's and true to its log.
+
+    Args:
+        item: of the file.
+        data: its bytes.
+        problem: why they could not be made, or empty.
+        untrue: what is wrong with them by the log, or empty.
+        tree: below which everything is.
+    """
+    problem = _unlike_planned(item, data, problem)
+    if problem:
+        return _failed(item, "changed", problem)
+    if untrue:
+        return _failed(item, "verify", untrue)
+    try:
+        _stage(item, data, RealDisk(tree))
+    except OSError as error:
+        return _failed(item, "disk", why(error))
+    return MendResult(bytes=len(data))
 
 
 def _results(item: MendItems, of: Callable[[MendItem], MendResult]) -> MendResults:
