@@ -22,9 +22,10 @@ def stage_all(work: Work, stagings: Sequence[Staging]) -> None:
             staging.problem = part.problem
             staging.unsynced = staging.unsynced or part.unsynced
     for staging in stagings:
-        if staging.problem is None and work.disk.tree.is_folder(staging.folder.private):
+        if staging.problem is None:
             with staging.taking_problems():
-                work.keep_plan(staging.folder)
+                if work.disk.tree.is_folder(staging.folder.private):
+                    work.keep_plan(staging.folder)
     able = [staging for staging in stagings if staging.problem is None]
     if work.together:
         _make_all_durable(work, able)

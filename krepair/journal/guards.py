@@ -72,7 +72,7 @@ class Guards:
         Raises:
             UnwritableError: something could not be written.
         """
-        there = [folder for folder in folders if folder.tree.is_folder(folder.private)]
+        there = [folder for folder in folders if _is_there(folder)]
         if len(there) * SYNCED_WHEN_OPENED < medium.MANY:
             return
         try:
@@ -80,3 +80,11 @@ class Guards:
         except OSError as error:
             message = f"{error.filename or there[0].log_dir}: {error.strerror}; nothing was changed"
             raise UnwritableError(message) from error
+
+
+def _is_there(folder: PartitionFolder) -> bool:
+    """Whether there is a private sub-folder; where that cannot be seen, the partition's own run says why."""
+    try:
+        return folder.tree.is_folder(folder.private)
+    except OSError:
+        return False
