@@ -330,10 +330,11 @@ class Checker:
     # -- what has to be true; each gives what is not, or nothing
 
     def _without_plan(self, state: State) -> str:
-        """Where there is a record, there is a copy of the plan: undo can do without the plan file."""
+        """Where there is a record of what is kept, there is a copy of the plan: no verb needs the plan file."""
         for path in state.files:
             private, _, name = path.rpartition("/")
-            if PRIVATE in private and name == JOURNAL_NAME:
+            keeps = any(f"{private}/{folder}" in state.folders for folder in ("keep", "out"))
+            if PRIVATE in private and name == JOURNAL_NAME and keeps:
                 copy = state.files.get(f"{private}/{COPY_NAME}")
                 if copy is None or state.data[copy] != self.plan_bytes:
                     return f"{path} is there, and no whole copy of the plan beside it"
