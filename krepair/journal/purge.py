@@ -139,7 +139,7 @@ def remove_private_folder(folder: PartitionFolder) -> int:
     for name, found in folder.tree.entries(folder.private):
         if name not in _LAST:
             freed += _remove(folder, f"{folder.private}/{name}", found)
-    # Only when nothing is left that the journal speaks of may the journal go. Until then the copy of the plan is needed.
+    # The journal may go only when nothing is left of what it speaks of. Until then the copy of the plan is needed, too.
     folder.disk.sync_dir(folder.private)
     for path in (f"{folder.private}/{name}" for name in _LAST):
         left = folder.tree.status(path)
