@@ -240,13 +240,16 @@ class RealDisk:
     @contextlib.contextmanager
     def _new_file(self, path: str) -> Iterator[int]:
         """Open a file that must not exist, for writing. It is removed if the body fails."""
-        with self.tree.opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
-            try:
-                yield descriptor
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    self.unlink(path)
-                raise
+        # What this call makes is a regular file. It is not looked at: a failure to look would leave it behind.
+        descriptor = self.tree.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            yield descriptor
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self.unlink(path)
+            raise
+        finally:
+            os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -66,6 +66,23 @@ class TestCreate:
             disk.create(f"{root}/a", b"abc")
         assert os.listdir(root) == []
 
+    def test_a_new_file_that_cannot_be_looked_at_is_not_left(
+        self, disk: Disk, root: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real, failed = os.fstat, []
+
+        def fstat(descriptor: int) -> os.stat_result:
+            if os.readlink(f"/proc/self/fd/{descriptor}").endswith("/a"):
+                failed.append(descriptor)
+                raise OSError(errno.EIO, "made to fail")
+            return real(descriptor)
+
+        monkeypatch.setattr(os, "fstat", fstat)
+        with pytest.raises(OSError):
+            disk.create(f"{root}/a", b"", owner=(os.getuid(), os.getgid()))
+        assert failed
+        assert os.listdir(root) == []
+
 
 class TestWrite:
     @given(st.lists(st.binary(max_size=40), max_size=30), st.integers(0, 100), st.integers(1, 17))

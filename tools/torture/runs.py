@@ -114,6 +114,16 @@ class Step(NamedTuple):
         """Whether it is to be killed."""
         return self.fault is not None and self.fault.mode in _KILLS.values()
 
+    @property
+    def takes_the_disk_away(self) -> bool:
+        """Whether no file can be removed any more from some call on: what is there by then stays for the next step."""
+        fault = self.fault
+        return (
+            fault is not None
+            and fault.mode is Mode.FAIL_FOREVER
+            and bool(fault.failing & mask(Kind.UNLINK) and fault.failing & mask(Kind.CHOWN))
+        )
+
 
 def parse_step(text: str) -> Step:
     """Read one step.
