@@ -34,7 +34,7 @@ from krepair.plan.ticket import (
     shortened,
     verify_seconds,
 )
-from krepair.plan.view import Section, Table, View, bytes_text, time_text
+from krepair.plan.view import Section, Table, View, bytes_text, expected_text, time_text
 from krepair.rules.reasons import REASONS, Reason
 
 _FEW_PARTITIONS = 5
@@ -140,8 +140,8 @@ def _summary(plan: Plan) -> Section:
             ("freed after purge", bytes_text(plan.freed_at_purge)),
             ("originals", keep_text(plan)),
             ("peak extra space", bytes_text(plan.peak_extra_bytes)),
-            ("expected time of apply", _minutes(plan.expected_seconds)),
-            ("expected time of verify", _minutes(verify_seconds(changing))),
+            ("expected time of apply", expected_text(plan.expected_seconds)),
+            ("expected time of verify", expected_text(verify_seconds(changing))),
             (
                 "the broker is down for",
                 "its stop, apply, verify and its start; krepair check says what the start does",
@@ -174,10 +174,6 @@ def _horizon_time(milliseconds: int) -> str:
     if milliseconds >= _NO_BOUND_MS:
         return "any time"
     return time_text(milliseconds) if milliseconds > 0 else "never"
-
-
-def _minutes(seconds: float) -> str:
-    return "less than a minute" if seconds < 60 else f"about {seconds / 60:.0f} minutes"
 
 
 def _what_happens(plan: Plan) -> Section:

@@ -36,16 +36,17 @@ _ORDERS: Final = {
 }
 _WITH_FENCE: Final = (
     "While a partition is changed, its recovery point is lowered and the clean-shutdown marker is set aside (the "
-    "fence). A broker that is started in the middle reads every record; it only recovers the changed part of this "
+    "fence). A broker that is started in the middle can read every record. It only recovers the changed part of this "
     "partition and the active segments of the others."
 )
 _WITHOUT_FENCE: Final = (
-    "Recovery points and the clean-shutdown marker are not touched, because recovery would meet damage and cut it. The "
-    "order is the one for the broker version of this plan: start no other version before apply has ended."
+    "Recovery points and the clean-shutdown marker are not touched, because recovery would read the damage and "
+    "truncate the log there. The order is the one for the broker version of this plan. Do not start another version "
+    "before apply has ended."
 )
 
 _FILES: Final = (
-    "A file that is made from others is replaced by one rename: a whole one is there at every instant."
+    "A file that is made from others is replaced by one rename, so a complete file is there at every moment."
 )
 
 
@@ -198,7 +199,7 @@ def keep_text(plan: Plan) -> str:
     if plan.policy.keep == INPLACE:
         return "stay in place until purge (--keep inplace)"
     if plan.policy.keep == UNTIL_VERIFIED:
-        return "are freed by apply as soon as what replaces them is verified (--keep until-verified)"
+        return "are freed by apply after the new files are verified (--keep until-verified)"
     return f"are copied to {plan.policy.keep}, then freed by apply (--keep)"
 
 
@@ -210,21 +211,22 @@ def keep_lines(plan: Plan, changes: Sequence[Change]) -> list[str]:
     if freed:
         lines.append(
             f"{freed} of {len(changes)} changes do not keep their originals. A group of segments is staged, committed, "
-            "read again from the disk, held against its originals, and then they are freed, before the next group is "
-            "begun; other changes of a partition are verified and freed at its end. What is freed cannot be undone: "
-            "undo puts back the later changes of a partition, as far as the first one that is freed."
+            "read again from the disk and compared with its originals. Then the originals are freed, and the next "
+            "group begins. Other changes of a partition are verified and freed at its end. A change whose originals "
+            "are freed cannot be undone: undo takes back the changes of a partition, the last one first, and stops "
+            "there."
         )
     if copied:
         lines.append(
-            f"{copied} of {len(changes)} changes copy their originals to {plan.policy.keep}/krepair~{plan.plan_id}/ "
-            "first; the copies are synced and read back. Then apply frees the originals as soon as what replaces them "
-            "is verified. krepair undo brings the copies back, for which this disk needs the room; krepair purge "
-            "removes them."
+            f"{copied} of {len(changes)} changes first copy their originals to "
+            f"{plan.policy.keep}/krepair~{plan.plan_id}/. The copies are synced and read back. Apply frees the "
+            "originals after the new files are verified. krepair undo copies them back, for which this disk needs the "
+            "space. krepair purge removes the copies."
         )
     if freed or copied:
         names = [partition.folder for partition in apply_order(plan)]
         lines.append(
-            f"Partitions are changed in this order: {names_text(names)}. Those that need least come first."
+            f"Partitions are changed in this order: {names_text(names)}. Those that need the least space come first."
         )
     return lines
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from krepair.checks.recovery_time import duration_text
+
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 _LAST_SECOND_MS: Final = 253_402_300_799_999
 _BAR_CELLS: Final = 10
@@ -80,6 +82,11 @@ def bytes_text(count: int) -> str:
         power += 1
     sign = "-" if count < 0 else ""
     return f"{exact} ({sign}{size:.1f} {_UNITS[power - 1]})"
+
+
+def expected_text(seconds: float) -> str:
+    """An expected time as text. It is an estimate, so short times are not told apart: ``less than a minute``."""
+    return "less than a minute" if seconds < 60 else duration_text(seconds)
 
 
 def time_text(milliseconds: int) -> str:
