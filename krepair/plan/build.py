@@ -1,4 +1,4 @@
-"""From decided partitions to a sealed plan: sums, risks, estimate. Pure: the clock is in the policy."""
+"""Makes a sealed plan from decided partitions: sums, risks, estimate. Pure: the time is in the policy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BLOAT_FIXED_IN: Final = (2, 2, 1)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogDirFacts:
-    """What a plan says about where it was made.
+    """The place at which a plan was made.
 
     Attributes:
         host: host name.
@@ -65,20 +65,20 @@ def build_plan(
 ) -> Plan:
     """Build and seal a plan.
 
-    Figures that follow from others (freed, peak, sums, tallies of a partition) are worked out here, whatever the
-    partitions hold: see ``krepair.plan.figures``.
+    All figures that follow from others (freed, peak, sums, tallies of a partition) are computed here, see
+    ``krepair.plan.figures``. Values of the partitions for them are ignored.
 
     Args:
-        facts: where.
+        facts: the place at which the plan is made.
         policy: inputs of the decisions.
-        partitions: in any order.
+        partitions: partitions, in any order.
         commit: how changes are swapped in.
         copied_mtimes: folders whose modification times look copied (KR106).
         dead_cleaner: folders whose cleaner stands still (KR104).
         root: changes of checkpoint files in the root, if any.
-        kept: for each earlier plan whose originals are still kept: one or two sentences about it.
-        asked: what was typed, as far as it is not in the policy.
-        preview: of a plan that is made beside a running broker.
+        kept: one or two sentences for each earlier plan whose originals are still kept.
+        asked: the options that were given, as far as they are not in the policy.
+        preview: set if the plan is made while a broker is running.
     """
     figured = [with_figures(with_undo(policy.keep, partition)) for partition in partitions]
     figured.sort(key=lambda partition: (partition.topic, partition.partition, partition.folder))
@@ -112,7 +112,7 @@ def build_plan(
 
 
 def _encodable(plan: Plan) -> Plan:
-    """The plan with names that are not UTF-8 spelled out; JSON cannot hold them."""
+    """The plan, with names that are not UTF-8 spelled out, because JSON cannot hold them."""
     try:
         msgspec.json.encode(plan)
     except UnicodeEncodeError:

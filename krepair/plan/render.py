@@ -44,7 +44,7 @@ _WITHOUT_KEYS = "Where records go by key, batches and bytes are counted as they 
 
 
 def to_json(plan: Plan) -> str:
-    """The plan file's own text."""
+    """The text of the plan file."""
     return dumps(plan).decode()
 
 
@@ -53,13 +53,13 @@ def to_markdown(plan: Plan, plan_path: str = "PLAN") -> str:
 
     Args:
         plan: any plan.
-        plan_path: name of its file, for the commands.
+        plan_path: path of its file, for the commands.
     """
     return markdown(plan_view(plan, plan_path))
 
 
 def plan_view(plan: Plan, plan_path: str = "PLAN") -> View:
-    """The page. A plan without a change says so first."""
+    """The page of a plan. If the plan changes nothing, the page begins with that."""
     sections = (
         _preview(plan, plan_path),
         _summary(plan),
@@ -182,7 +182,7 @@ def _what_happens(plan: Plan) -> Section:
 
 
 def _listings(plan: Plan) -> Iterator[Section]:
-    """The tables that have rows for single changes."""
+    """The tables with rows for single changes."""
     for listing in LISTINGS:
         rows = [
             row

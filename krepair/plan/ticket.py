@@ -1,7 +1,7 @@
-"""The parts of a plan's page that grow with the number of partitions: summed up, so that a ticket stays readable.
+"""The parts of a plan's page that grow with the number of partitions. They are summed up, so that a ticket stays short.
 
-A table shows what weighs most, then one row for the rest, then the sum. What is the same for many partitions is said
-once. Nothing is lost: the plan file holds every line, and ``krepair show PLAN --format json`` prints it.
+A table shows the largest rows, then one row for the rest, then the sum. A text that is the same for many partitions is
+shown once. The plan file has every line, and ``krepair show PLAN --format json`` prints it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def names_text(names: Sequence[str]) -> str:
 
 
 def verify_seconds(partitions: Iterable[PartitionPlan]) -> float:
-    """How long ``krepair verify PLAN`` reads the new files, at the fixed rate of ``expected_seconds``."""
+    """Estimated seconds of ``krepair verify PLAN``, at the fixed rate of ``expected_seconds``."""
     made = sum(
         action_of(change).space(change, sizes_by_name(partition.files)).made
         for partition in partitions
@@ -68,7 +68,7 @@ def verify_seconds(partitions: Iterable[PartitionPlan]) -> float:
 
 
 def partitions_section(changing: Sequence[PartitionPlan]) -> Section:
-    """Bytes of each partition that changes, the largest gain first where they are many, and the sum."""
+    """Bytes of each partition that changes, and the sum. If there are many, the largest gains are shown."""
     shown = list(changing)
     if len(changing) > MOST_ROWS:
         shown = sorted(changing, key=lambda one: (-one.freed_at_purge, one.folder))[:MOST_ROWS]
@@ -123,7 +123,7 @@ def _figures(partitions: Sequence[PartitionPlan]) -> tuple[str, ...]:
 
 
 def left_alone_section(plan: Plan) -> Section:
-    """Partitions that are not planned although they should be; where they are many, the rest by code."""
+    """Partitions that are left alone. If there are many, the rest is summed up by code."""
     alone = [partition for partition in plan.partitions if partition.status == "left alone"]
     shown, rest = alone[:MOST_ROWS], alone[MOST_ROWS:]
     rows = [
@@ -145,7 +145,7 @@ def left_alone_section(plan: Plan) -> Section:
 
 
 def notes_section(plan: Plan) -> Section:
-    """Notes for the reviewer; what is the same for several partitions is said once."""
+    """Notes for the reviewer. A note that is the same for several partitions is shown once."""
     folders: dict[str, list[str]] = {}
     for partition in plan.partitions:
         for note in dict.fromkeys(partition.notes):
@@ -163,7 +163,7 @@ def shortened(lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def settings_section(plan: Plan) -> Section:
-    """The settings used; topics with the very same ones share their rows."""
+    """The settings used. Topics with equal settings share their rows."""
     topics: dict[tuple[Setting, ...], list[str]] = {}
     for topic, settings in sorted(plan.policy.settings.items()):
         topics.setdefault(settings, []).append(topic or "(broker)")
@@ -182,7 +182,7 @@ def settings_section(plan: Plan) -> Section:
 
 
 def order_lines(commit: Commit, changes: Iterable[Change]) -> tuple[str, ...]:
-    """How files are swapped, in words, and then the code that the commit protocol's page explains."""
+    """How files are swapped in, in words, and then the code that docs/commit-protocol.md explains."""
     changes = list(changes)
     words = []
     if any(action_of(change).in_order for change in changes):
@@ -204,7 +204,7 @@ def keep_text(plan: Plan) -> str:
 
 
 def keep_lines(plan: Plan, changes: Sequence[Change]) -> list[str]:
-    """What apply frees itself, how far undo then goes, and in which order it goes through the partitions."""
+    """What apply itself frees, what undo can do then, and the order of the partitions."""
     freed = sum(isinstance(change.undo, FreeWhenVerified) for change in changes)
     copied = sum(is_copied(change) for change in changes)
     lines = []
@@ -232,7 +232,7 @@ def keep_lines(plan: Plan, changes: Sequence[Change]) -> list[str]:
 
 
 def later_horizon_lines(plan: Plan) -> tuple[str, ...]:
-    """Of a plan that changes nothing: what a later delete horizon would free, and the command for it."""
+    """For a plan that changes nothing: the bytes that a later delete horizon would free, and the command for it."""
     gain = 0
     for partition in plan.partitions:
         chosen = [choice.log_bytes_after for choice in partition.horizons if choice.chosen]

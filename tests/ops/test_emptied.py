@@ -89,9 +89,9 @@ def test_full_disk_is_one_finding_with_the_bytes_that_are_at_stake(tmp_path: Pat
     (finding,) = emptied_findings(read_log_dir(str(log_dir)), lines, FULL, owned(log_dir), (4, 0, 0))
     assert (finding.partition, finding.bytes) == ("", 300)
     assert finding.evidence == (
-        "the next start recovers 300 bytes of 2 partitions and may write 4096 bytes, 4095 are free; if the disk becomes "
-        "full, a broker since 4.0 may empty the healthy segment that it is recovering and delete all later ones (a "
-        "broker before 4.0 only stops); free the space before any start"
+        "the next start recovers 300 bytes of 2 partitions and may write 4096 bytes, 4095 are free; if the disk "
+        "becomes full, a broker since 4.0 may empty the healthy segment that it is recovering and delete all later "
+        "ones (a broker before 4.0 only stops); free the space before any start"
     )
 
 
