@@ -17,33 +17,26 @@ from krepair.formats.castagnoli import crc32c
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
-_CRC_BYTES = 4
+CRC_BYTES = 4
 _ONES = np.uint32(0xFFFFFFFF)
 _FRONT = np.dtype(
-    [("crc_before", "<u4"), ("not_covered", f"V{CRC_START - _CRC_BYTES}"), ("first_covered", "<u4")]
+    [("crc_before", "<u4"), ("not_covered", f"V{CRC_START - CRC_BYTES}"), ("first_covered", "<u4")]
 )
 assert _FRONT.itemsize <= HEADER.size
 
 
-def room_for(window_bytes: int) -> Bytes:
-    """Working memory for ``crcs_are_right``: uint8[N], for windows of at most ``window_bytes`` bytes."""
-    return np.empty(window_bytes + _CRC_BYTES, np.uint8)
-
-
-def crcs_are_right(
-    window: Bytes, places: Int64s, headers: np.ndarray[Any, Any], end: int, room: Bytes
-) -> bool:
+def crcs_are_right(buffer: Bytes, places: Int64s, headers: np.ndarray[Any, Any], end: int) -> bool:
     """Whether the stored CRC-32C of every batch of a window is right.
 
     If one batch is wrong, that is always noticed. If several are wrong, it is missed with a chance of 1 in 2**32, as
     random bytes are with one CRC.
 
     Args:
-        window: uint8[W]; it is not changed.
+        buffer: uint8[W + 4 or more]: the window, and room for one CRC behind its end. If the answer is yes, the first
+            25 bytes of each batch are overwritten. Nothing else is changed. If the answer is no, nothing is changed.
         places: int64[N], N > 0: the starts of the batches, without gaps, the first at 0.
-        headers: structured array[N] of their headers.
+        headers: structured array[N] of their headers, a copy.
         end: place after the last batch.
-        room: working memory from ``room_for``.
     """
     # The CRC of a message is the inverted remainder of the message (its first 32 bits inverted) and 32 zero bits. So a
     # message and then its inverted CRC have remainder 0. A row of such messages with zeros between them also has
@@ -53,12 +46,16 @@ def crcs_are_right(
     fronts["crc_before"][1:] = stored[:-1]
     covered = np.ndarray(len(places), "<u4", headers, CRC_START, headers.strides)
     np.bitwise_xor(covered, _ONES, out=fronts["first_covered"])
-    room[:end] = window[:end]
-    room[end : end + _CRC_BYTES] = stored[-1:].view(np.uint8)
-    as_fronts = np.ndarray(end + _CRC_BYTES - _FRONT.itemsize + 1, f"V{_FRONT.itemsize}", room, 0, 1)
+    as_fronts = np.ndarray(end + CRC_BYTES - _FRONT.itemsize + 1, f"V{_FRONT.itemsize}", buffer, 0, 1)
     as_fronts[places] = fronts.view(as_fronts.dtype)
+    behind = buffer[end : end + CRC_BYTES].copy()
+    buffer[end : end + CRC_BYTES] = stored[-1:].view(np.uint8)
     # The package inverts the start value and the result. With ones as the start value it starts at 0.
-    return bool(crc32c(room[: end + _CRC_BYTES], int(_ONES)) == _ONES)
+    right = bool(crc32c(buffer[: end + CRC_BYTES], int(_ONES)) == _ONES)
+    buffer[end : end + CRC_BYTES] = behind
+    if not right:
+        as_fronts[places] = np.ndarray(len(places), as_fronts.dtype, headers, 0, headers.strides)
+    return right
 
 
 def first_wrong_crc(window: Bytes, places: Int64s, sizes: Int64s, stored: np.ndarray[Any, Any]) -> int:

@@ -43,13 +43,13 @@ class CompanionAudit:
         """Check the entries that belong to these batches."""
         if len(walked.positions) == 0:
             return
-        base = walked.headers["base_offset"].astype(np.int64)
-        last = base + walked.headers["last_offset_delta"].astype(np.int64)
         stamps = walked.headers["max_timestamp"].astype(np.int64)
-        self._indexes.audit.feed_columns(walked.positions, last, stamps)
-        self._feed_aborted(walked, base)
+        self._indexes.audit.feed_columns(walked.positions, walked.lasts, stamps)
+        self._feed_aborted(walked, walked.firsts)
 
     def _feed_aborted(self, walked: Walked, base: Int64s) -> None:
+        if len(self.aborted) == self._next_aborted:
+            return
         end = int(np.searchsorted(self.aborted[:, 1], base[-1], side="right"))
         mine = self.aborted[self._next_aborted : end]
         at = np.minimum(np.searchsorted(base, mine[:, 1]), len(base) - 1)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from krepair.checks.checksums import crcs_are_right, first_wrong_crc, room_for
+from krepair.checks.checksums import CRC_BYTES, crcs_are_right, first_wrong_crc
 from krepair.checks.walk_old import ReadAt, old_begins, walk_old
 from krepair.formats.batch_v2 import CRC_START, HEADER, LOG_OVERHEAD, MAGIC
 from krepair.formats.castagnoli import crc32c
@@ -49,6 +50,18 @@ class Walked:
     headers: np.ndarray[Any, Any]
     problem: str
     position: int
+
+    @cached_property
+    def firsts(self) -> Int64s:
+        """int64[N] base offset of each batch."""
+        found: Int64s = self.headers["base_offset"].astype(np.int64)
+        return found
+
+    @cached_property
+    def lasts(self) -> Int64s:
+        """int64[N] last offset of each batch."""
+        found: Int64s = self.firsts + self.headers["last_offset_delta"]
+        return found
 
 
 def gathered(window: Bytes, places: Any, width: int) -> Bytes:
@@ -158,6 +171,8 @@ def walk(
     window_bytes: int = WINDOW_BYTES,
     claim: Claim | None = None,
     check_crc: bool = True,
+    position: int = 0,
+    last_offset: int = -1,
 ) -> Iterator[Walked]:
     """Read a whole ``.log`` window by window. It ends after the first problem.
 
@@ -167,15 +182,14 @@ def walk(
         window_bytes: size of the window. A batch that is larger is checksummed piece by piece.
         claim: says where the batches of a window begin. It only saves time, because it is proven before it is used.
         check_crc: whether the CRCs of v2 batches are checked. False if their bytes are compared with checked ones.
+        position: position at which a batch begins. Nothing before it is read.
+        last_offset: last offset of the batch before it, -1 if there is none.
 
     Raises:
         OSError: ``read_into`` has raised it.
     """
-    position = 0
-    last_offset = -1
     # One buffer for all windows: new memory for each would take more time than the work on it.
-    buffer = np.empty(min(window_bytes, file_size), np.uint8)
-    room = room_for(len(buffer))
+    buffer = np.empty(min(window_bytes, max(file_size - position, 0)) + CRC_BYTES, np.uint8)
     while position < file_size:
         wanted = min(window_bytes, file_size - position)
         window = buffer[:wanted]
@@ -187,30 +201,67 @@ def walk(
         if problem and old_begins(window, end):
             problem = ""
         if len(places) == 0 and not problem:
-            other = _walk_other(read_into, window.tobytes(), position, file_size, last_offset)
-            yield other
-            if other.problem:
-                return
-            position, last_offset = other.position, int(_last_offsets(other.headers)[-1])
-            continue
-        sizes = np.diff(np.append(places, end))
-        bad = -1
-        if check_crc and len(places) and not crcs_are_right(window, places, headers, end, room):
-            bad = first_wrong_crc(window, places, sizes, headers["crc"])
-        if bad >= 0:
-            problem, end = "the batch's CRC-32C is not that of its bytes", int(places[bad])
-            places, sizes, headers = places[:bad], sizes[:bad], headers[:bad]
-        lasts = _last_offsets(headers)
-        previous = np.append(last_offset, lasts[:-1]) if len(lasts) else lasts
-        back = np.flatnonzero((headers["base_offset"] <= previous) | (headers["last_offset_delta"] < 0))
-        if len(back):
-            problem, end = f"offset {headers['base_offset'][back[0]]} does not ascend", int(places[back[0]])
-            places, sizes, headers = places[: back[0]], sizes[: back[0]], headers[: back[0]]
-        yield Walked(places + position, sizes, headers, problem, position + end)
-        if problem:
+            walked = _walk_other(read_into, window.tobytes(), position, file_size, last_offset)
+        else:
+            walked = _judged(
+                buffer, places, headers, end, problem, position, last_offset, check_crc=check_crc
+            )
+        yield walked
+        if walked.problem:
             return
-        last_offset = int(lasts[-1])
-        position += end
+        position, last_offset = walked.position, int(walked.lasts[-1])
+
+
+def walk_in_memory(
+    buffer: Bytes, places: Any, end: int, position: int, last_offset: int, read_into: ReadInto
+) -> Iterator[Walked]:
+    """The batches of one window that was read by somebody else, every CRC checked; as ``walk`` gives them.
+
+    Args:
+        buffer: uint8[W], the window from its place 0 on; the first bytes of each batch in it are spent.
+        places: int[N], a claim where its batches begin, from whomever; nothing of it is believed.
+        end: claimed place after the last of them; more than W of one batch that is larger than the window.
+        position: of the window in the file.
+        last_offset: of the batch before it, -1 if there is none.
+        read_into: reads the file, for what is no run of v2 batches.
+    """
+    window = buffer[:end]
+    headers = proven_headers(window, places)
+    if headers is None or int(places[-1]) + LOG_OVERHEAD + int(headers["batch_length"][-1]) != end:
+        yield from walk(read_into, position + end, position=position, last_offset=last_offset)
+        return
+    if len(buffer) < end + CRC_BYTES:
+        buffer = np.concatenate([window, np.empty(CRC_BYTES, np.uint8)])
+    yield _judged(buffer, places.astype(np.int64), headers, end, "", position, last_offset, check_crc=True)
+
+
+def _judged(
+    buffer: Bytes,
+    places: Int64s,
+    headers: np.ndarray[Any, Any],
+    end: int,
+    problem: str,
+    position: int,
+    last_offset: int,
+    *,
+    check_crc: bool,
+) -> Walked:
+    """The batches of a window up to the first that is wrong."""
+    sizes = np.diff(np.append(places, end))
+    bad = -1
+    if check_crc and len(places) and not crcs_are_right(buffer, places, headers, end):
+        bad = first_wrong_crc(buffer, places, sizes, headers["crc"])
+    if bad >= 0:
+        problem, end = "the batch's CRC-32C is not that of its bytes", int(places[bad])
+        places, sizes, headers = places[:bad], sizes[:bad], headers[:bad]
+    walked = Walked(places + position, sizes, headers, problem, position + end)
+    wrong = walked.firsts <= np.append(last_offset, walked.lasts[:-1])[: len(places)]
+    back = np.flatnonzero(wrong | (walked.lasts < walked.firsts))
+    if len(back) == 0:
+        return walked
+    first = int(back[0])
+    problem, end = f"offset {headers['base_offset'][first]} does not ascend", int(places[first])
+    return Walked(places[:first] + position, sizes[:first], headers[:first], problem, position + end)
 
 
 def _filled(read_into: ReadInto, buffer: memoryview, position: int) -> int:
@@ -219,11 +270,6 @@ def _filled(read_into: ReadInto, buffer: memoryview, position: int) -> int:
     while done < len(buffer) and (got := read_into(buffer[done:], position + done)):
         done += got
     return done
-
-
-def _last_offsets(headers: np.ndarray[Any, Any]) -> Int64s:
-    lasts: Int64s = headers["base_offset"].astype(np.int64) + headers["last_offset_delta"].astype(np.int64)
-    return lasts
 
 
 def _nothing(position: int, problem: str) -> Walked:

@@ -59,10 +59,13 @@ class Disk(Protocol):
         data: bytes,
         like: Attributes | None = None,
         owner: tuple[int, int] | None = None,
+        *,
+        synced: bool = True,
     ) -> None:
         """Create a file that must not exist, write ``data`` and fsync it.
 
         It gets all attributes from ``like``, or only the ``owner`` (uid, gid). Otherwise only this user can read it.
+        Without ``synced`` it is not durable until ``sync_file_system`` or ``sync_file``.
         """
 
     def append(self, path: str, data: bytes) -> None:
@@ -103,3 +106,13 @@ class Disk(Protocol):
 
     def sync_dir(self, path: str) -> None:
         """Make the names in a directory durable."""
+
+    def sync_file_system(self, path: str) -> bool:
+        """Make everything on the file system of a folder durable, with one barrier.
+
+        Returns whether that was done: not every file system has it, and then nothing is done. Kernels before 5.8 tell
+        of no error here, so ``check_written`` is asked of each file that matters.
+        """
+
+    def check_written(self, path: str) -> None:
+        """Raise the error that was met when a file was written out by ``sync_file_system``."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from krepair.durable.tree import Tree
 
@@ -28,22 +29,74 @@ def _find(name: str, *arguments: type) -> Callable[..., int] | None:
 
 
 _SYNCFS = _find("syncfs", ctypes.c_int)
+_FSTATFS = _find("fstatfs", ctypes.c_int, ctypes.c_void_p)
 _SYNC_FILE_RANGE = _find("sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 
 
+# linux/magic.h and the headers of f2fs and OpenZFS: ext2 to ext4, XFS, Btrfs, F2FS, ZFS, tmpfs.
+_ALL_IS_WRITTEN_BY_SYNCFS = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x2FC12FC1, 0x01021994})
+_STATFS_BYTES = 512
+
+MANY: Final = 256
+"""Files or folders to be synced at once, from which one barrier for the whole file system is worth more than one for
+each: it also waits for what others have written there."""
+
+
+def can_sync_file_system(tree: Tree, path: str) -> bool:
+    """Whether ``syncfs`` is known to make all names and bytes of the file system of a folder durable.
+
+    It is not of FUSE, which does not pass it on to the process that has the files, nor of file systems over a network.
+
+    Raises:
+        OSError: the folder cannot be opened.
+    """
+    folder = tree.open_folder(path)
+    try:
+        return _is_known(folder)
+    finally:
+        os.close(folder)
+
+
+def lie_together(tree: Tree, path: str, folders: Iterable[str]) -> bool:
+    """Whether folders lie on the file system of ``path``, so that its barrier is theirs too: none is a mount point.
+
+    False also where one of them cannot be looked at: work on that folder tells why.
+    """
+    device = _device(tree, path)
+    return device is not None and all(_device(tree, folder) == device for folder in folders)
+
+
+def _device(tree: Tree, path: str) -> int | None:
+    try:
+        found = tree.status(path)
+    except OSError:
+        return None
+    return None if found is None else found.st_dev
+
+
+def _is_known(folder: int) -> bool:
+    if _SYNCFS is None or _SYNC_FILE_RANGE is None or _FSTATFS is None:
+        return False
+    found = ctypes.create_string_buffer(_STATFS_BYTES)
+    if _FSTATFS(folder, found) != 0:
+        return False
+    # The first field of ``struct statfs`` is the type; where it is shorter than a long, no type is known by this.
+    return ctypes.c_long.from_buffer(found).value & 0xFFFFFFFF in _ALL_IS_WRITTEN_BY_SYNCFS
+
+
 def sync_file_system(tree: Tree, path: str) -> bool:
-    """Write all changed pages of the file system that holds a folder.
+    """Write out everything of the file system that holds a folder, with one barrier.
 
     Returns:
-        Whether the system has a call for that; if not, nothing was done.
+        Whether that was done. If not, nothing was done: see ``can_sync_file_system``.
 
     Raises:
         OSError: something could not be written, or the folder cannot be opened.
     """
-    if _SYNCFS is None or _SYNC_FILE_RANGE is None:
-        return False
     folder = tree.open_folder(path)
     try:
+        if not _is_known(folder) or _SYNCFS is None:
+            return False
         if _SYNCFS(folder) == 0:
             return True
         number = ctypes.get_errno()

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 from krepair.durable.attributes import attributes_of, give_attributes
 from krepair.durable.disk import Attributes
+from krepair.durable.medium import make_sure_it_is_written, sync_file_system
 from krepair.durable.tree import Tree
 from krepair.durable.writeback import begin_writeback
 from krepair.durable.writing_error import said_of_writing, writes
@@ -76,8 +77,13 @@ class RealDisk:
         data: bytes,
         like: Attributes | None = None,
         owner: tuple[int, int] | None = None,
+        *,
+        synced: bool = True,
     ) -> None:
-        """Create a file that must not exist, write ``data`` and fsync it. After a failure there is no file."""
+        """Create a file that must not exist, write ``data`` and fsync it. After a failure there is no file.
+
+        Without ``synced`` it is not durable until ``sync_file_system`` or ``sync_file``.
+        """
         with self._new_file(path) as target:
             _write_all(target, 0, [memoryview(data)])
             if like is not None:
@@ -86,7 +92,8 @@ class RealDisk:
                 found = os.fstat(target)
                 if (found.st_uid, found.st_gid) != owner:
                     os.fchown(target, *owner)
-            os.fsync(target)
+            if synced:
+                os.fsync(target)
 
     @writes
     def append(self, path: str, data: bytes) -> None:
@@ -198,6 +205,17 @@ class RealDisk:
             raise
         finally:
             os.close(folder)
+
+    @writes
+    def sync_file_system(self, path: str) -> bool:
+        """Make everything on the file system of a folder durable; returns whether that was done."""
+        return sync_file_system(self.tree, path)
+
+    @writes
+    def check_written(self, path: str) -> None:
+        """Raise the error that was met when a file was written out by ``sync_file_system``."""
+        with self.tree.opened(path) as written:
+            make_sure_it_is_written(written, barrier=False)
 
     @contextlib.contextmanager
     def _changing(self, path: str, flags: int, inode: int = 0) -> Iterator[int]:

@@ -128,9 +128,15 @@ class Tree:
             with _named(path):
                 return os.fstat(self._root())
         try:
-            with self.place(path) as (folder, name):
+            # As ``place``, without a context manager: this is called more often than anything else here.
+            parent, name = _file_name(path)
+            folder = self.open_folder(parent)
+            try:
                 return os.stat(name, dir_fd=folder, follow_symlinks=False)
+            finally:
+                os.close(folder)
         except OSError as error:
+            _name(error, path)
             if error.errno in _NOT_THERE:
                 return None
             raise

@@ -15,6 +15,7 @@ import numpy as np
 
 from krepair.formats import batch_v2
 from krepair.kernels.compact_keys import (
+    BAD_CRC,
     BAD_ORDER,
     BAD_RECORD,
     CODEC_MASK,
@@ -65,8 +66,17 @@ F_LAST_OFFSET: Final = 3  # offset of the last record that was read of the curre
 F_KEPT: Final = 4  # records of the current batch that stay
 F_MAX_TIMESTAMP: Final = 5  # largest timestamp of the records that stay
 F_KEPT_LAST: Final = 6  # stored offset of the last message of a wrapper that stays
-FIELDS: Final = 7  # fields of the current record
+F_ROW: Final = 7  # row of the next header that was noted
+F_POSITION: Final = 8  # position of its batch
+F_RUN_ROW: Final = 9  # row of the header after a run of batches that have to be read
+F_RUN_END: Final = 10  # position after that run
+FIELDS: Final = 11  # fields of the current record
 FILTER_STATE: Final = FIELDS + FIELD_COUNT
+
+# what a header tells of a batch
+STAYS_PARTLY: Final = 0  # or all of it, or nothing: its records have to be looked at
+GOES_ABORTED: Final = 1
+GOES_SUPERSEDED: Final = 2
 
 # inputs
 N_NOW_MS: Final = 0
@@ -99,7 +109,8 @@ STAMP_TO_COME: Final = 2
 
 
 @inlined
-def _copied(buf: Any, start: Any, end: Any, out: Any, to: Any) -> Any:
+def copied(buf: Any, start: Any, end: Any, out: Any, to: Any) -> Any:
+    """Copy ``buf[start:end]`` to a place of ``out``; gives the place after it."""
     for step in range(np.uint64(end - start)):
         out[np.uint64(to) + step] = buf[np.uint64(start) + step]
     return to + end - start
@@ -118,7 +129,7 @@ def _put64(out: Any, place: Any, value: Any) -> None:
 
 
 @kernel
-def _write_empty(out: Any, place: Any) -> None:
+def write_empty(out: Any, place: Any) -> None:
     """Turn a copied header into the header of an emptied batch."""
     attributes = be16(out, place + ATTRIBUTES) & KEPT_OF_EMPTY
     _put32(out, place + LENGTH, MIN_LENGTH)
@@ -300,7 +311,7 @@ def _filter(
         if _record_stays(offset, after - at, fields, stamp, stays, inputs, state, tallies):
             state[F_KEPT] += 1
             state[F_MAX_TIMESTAMP] = max(state[F_MAX_TIMESTAMP], base_timestamp + fields[F_TIMESTAMP])
-            state[F_OUT] = _copied(buf, at, after, out, state[F_OUT])
+            state[F_OUT] = copied(buf, at, after, out, state[F_OUT])
         at = after
         read += 1
     return status, read, at
@@ -348,7 +359,7 @@ def filter_messages(
             state[F_KEPT] += 1
             state[F_KEPT_LAST] = fields[F_OFFSET]
             state[F_MAX_TIMESTAMP] = max(state[F_MAX_TIMESTAMP], fields[F_TIMESTAMP])
-            state[F_OUT] = _copied(buf, at, after, out, state[F_OUT])
+            state[F_OUT] = copied(buf, at, after, out, state[F_OUT])
         at = after
         read += 1
     return status, read
@@ -372,6 +383,28 @@ def _any_stays(first: Any, last: Any, stays: Any, inputs: Any, state: Any) -> An
         or (cursor < stays.shape[0] and stays[cursor] <= last)
         or first <= inputs[N_FORCED] <= last
     )
+
+
+@inlined
+def batch_goes(
+    buf: Any, place: Any, attributes: Any, last_delta: Any, aborted: Any, stays: Any, inputs: Any, state: Any
+) -> Any:
+    """What the header of a v2 batch of data tells: ``STAYS_PARTLY``, ``GOES_ABORTED`` or ``GOES_SUPERSEDED``."""
+    base_offset = be64(buf, place + BASE_OFFSET)
+    goes = STAYS_PARTLY
+    if attributes & TRANSACTIONAL != 0 and is_aborted(aborted, be64(buf, place + PRODUCER_ID), base_offset):
+        goes = GOES_ABORTED
+    elif not _any_stays(base_offset, base_offset + last_delta, stays, inputs, state):
+        goes = GOES_SUPERSEDED
+    return goes
+
+
+@inlined
+def count_gone(goes: Any, count: Any, tallies: Any) -> None:
+    """Count the records of a batch that goes whole."""
+    tallies[T_ABORTED if goes == GOES_ABORTED else T_SUPERSEDED] += count
+    tallies[T_RECORDS] += count
+    tallies[T_EMPTIED] += 1
 
 
 @kernel
@@ -402,7 +435,7 @@ def filter_window(
         out: uint8[V], out, from ``F_OUT`` on.
 
     Returns:
-        A status. The batch at ``F_PLACE`` is untouched, except with ``BAD_RECORD`` and ``BAD_ORDER``.
+        A status. The batch at ``F_PLACE`` is untouched, except with ``BAD_RECORD``, ``BAD_ORDER`` and ``BAD_CRC``.
     """
     fields = state[FIELDS:]
     place = np.int64(state[F_PLACE])
@@ -433,7 +466,7 @@ def filter_window(
                 status = BAD_RECORD
                 break
             if _record_stays(base_offset, size, fields, UNSTAMPED, stays, inputs, state, tallies):
-                state[F_OUT] = _copied(buf, place, end, out, to)
+                state[F_OUT] = copied(buf, place, end, out, to)
             else:
                 tallies[T_OLD_GONE] += 1
             place = end
@@ -441,23 +474,15 @@ def filter_window(
         attributes = be16(buf, place + ATTRIBUTES)
         count = be32(buf, place + RECORD_COUNT)
         if attributes & CONTROL != 0 or count <= 0:
-            state[F_OUT] = _copied(buf, place, end, out, to)
+            state[F_OUT] = copied(buf, place, end, out, to)
             place = end
             continue
         last_delta = be32(buf, place + LAST_DELTA)
-        goes = attributes & TRANSACTIONAL != 0 and is_aborted(
-            aborted, be64(buf, place + PRODUCER_ID), base_offset
-        )
-        if goes:
-            tallies[T_ABORTED] += count
-        elif not _any_stays(base_offset, base_offset + last_delta, stays, inputs, state):
-            goes = True
-            tallies[T_SUPERSEDED] += count
-        if goes:
-            tallies[T_RECORDS] += count
-            tallies[T_EMPTIED] += 1
-            state[F_OUT] = _copied(buf, place, place + HEADER, out, to)
-            _write_empty(out, to)
+        goes = batch_goes(buf, place, attributes, last_delta, aborted, stays, inputs, state)
+        if goes != STAYS_PARTLY:
+            count_gone(goes, count, tallies)
+            state[F_OUT] = copied(buf, place, place + HEADER, out, to)
+            write_empty(out, to)
             place = end
             continue
         if attributes & CODEC_MASK != 0:
@@ -487,12 +512,16 @@ def filter_window(
         if found != NEED_BYTES or read != count or after != end:
             status = found if found == BAD_ORDER else BAD_RECORD
             break
-        _copied(buf, place, place + HEADER, out, to)
+        copied(buf, place, place + HEADER, out, to)
         if state[F_KEPT] == 0:
             tallies[T_EMPTIED] += 1
-            _write_empty(out, to)
+            write_empty(out, to)
             state[F_OUT] = to + HEADER
         elif state[F_KEPT] < count:
+            # the new batch gets a right CRC whatever its bytes are
+            if crc32c_update(0, buf, place + ATTRIBUTES, end) != be32(buf, place + CRC) & 0xFFFFFFFF:
+                status = BAD_CRC
+                break
             tallies[T_REWRITTEN] += 1
             write_rewritten(out, to, state[F_OUT] - to, state[F_KEPT], state[F_MAX_TIMESTAMP], np.int64(-1))
         place = end

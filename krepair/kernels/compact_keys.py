@@ -52,7 +52,7 @@ BAD_RECORD: Final = 3  # a record does not fit its batch
 BAD_ORDER: Final = 4  # offsets do not ascend, or lie outside of their batch
 NO_BATCH: Final = 5
 OUTPUT_FULL: Final = 6
-BAD_CRC: Final = 7  # of a message inside a wrapper
+BAD_CRC: Final = 7  # of a message inside a wrapper, of a batch that would be written anew
 PACKED_FULL: Final = 8
 
 # columns of a compressed batch that is left for later: its place, size and codec in the window, then the places of its

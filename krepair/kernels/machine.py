@@ -7,13 +7,10 @@ at installation run on every host of that level.
 
 from __future__ import annotations
 
-import importlib
-import os
 import pickle
 import platform
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import llvmlite
@@ -21,13 +18,9 @@ import llvmlite.binding as llvm
 import numba
 from numba.core import config
 from numba.core.serialize import dumps
-from numba.core.sigutils import normalize_signature
 
-from krepair.kernels.cache import CodeCache, file_name, sources_digest
-from krepair.kernels.jit import KERNELS
-from krepair.kernels.signatures import SIGNATURES
+from krepair.kernels.cache import CodeCache, sources_digest
 
-_READ_ONLY: Final = "read-only "
 # Microarchitecture levels of the x86-64 psABI, and the features that a processor of each level has.
 _X86_LEVELS: Final = (
     ("x86-64-v3", ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sse4.2")),
@@ -48,7 +41,7 @@ if LEVEL and config.CPU_NAME is None and config.CPU_FEATURES is None:
     # numba reads these when it compiles the first function. With no features given, it would use all of this host's.
     config.CPU_NAME, config.CPU_FEATURES = LEVEL, ""
 
-_PROCESSORS: Final = config.CPU_NAME or llvm.get_host_cpu_name()
+PROCESSORS: Final = config.CPU_NAME or llvm.get_host_cpu_name()
 _FEATURES: Final = (
     llvm.get_host_cpu_features().flatten() if config.CPU_FEATURES is None else config.CPU_FEATURES
 )
@@ -58,7 +51,7 @@ CACHE: Final = CodeCache(
         sys.version,
         numba.__version__,
         llvmlite.__version__,
-        f"{platform.system()} {platform.machine()} {_PROCESSORS} {_FEATURES}",
+        f"{platform.system()} {platform.machine()} {PROCESSORS} {_FEATURES}",
         f"{config.OPT} {config.BOUNDSCHECK} {config.DISABLE_JIT}",
     )
 )
@@ -93,62 +86,6 @@ class _FunctionCache:
 
     def flush(self) -> None:
         """Nothing is held."""
-
-
-@dataclass(frozen=True)
-class Warmed:
-    """Result of ``warm``.
-
-    Attributes:
-        folder: path of the folder with the machine code.
-        kernels: number of kernels.
-        compiled: how many of them were compiled now; the others came from a cache.
-        payload_bytes: bytes of all files.
-        processors: level of the processors on which the code runs, or the name of this processor.
-    """
-
-    folder: str
-    kernels: int
-    compiled: int
-    payload_bytes: int
-    processors: str
-
-
-def types_of(spelled: tuple[str, ...]) -> tuple[Any, ...]:
-    """The argument types of a row of ``SIGNATURES`` as types of numba."""
-    return tuple(map(_type_of, spelled))
-
-
-def _type_of(spelled: str) -> Any:
-    kind = spelled.removeprefix(_READ_ONLY)
-    (found,), _ = normalize_signature(f"({kind},)")
-    return found if kind == spelled else found.copy(readonly=True)
-
-
-def warm(path: str, told: Callable[[], None]) -> Warmed:
-    """Put machine code of every kernel into a folder that all users may read.
-
-    Args:
-        path: path of the folder.
-        told: called after each kernel.
-
-    Raises:
-        OSError: the folder cannot be made, or somebody else may write there too.
-    """
-    folder = CACHE.keep_for_everybody(path)
-    compiled = payload_bytes = 0
-    for name, spelled in SIGNATURES:
-        importlib.import_module(f"krepair.kernels.{name.partition('.')[0]}")
-        signature = types_of(spelled)
-        payload = CACHE.load(name, str(signature))
-        if payload is None:
-            KERNELS[name].machine().compile(signature)
-            compiled += 1
-        else:
-            CACHE.save(name, str(signature), payload)
-        payload_bytes += os.stat(os.path.join(folder, file_name(name, str(signature)))).st_size
-        told()
-    return Warmed(folder, len(SIGNATURES), compiled, payload_bytes, _PROCESSORS)
 
 
 def kernel(function: Callable[..., Any]) -> Any:

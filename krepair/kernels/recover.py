@@ -252,6 +252,15 @@ class IndexEntries:
         self._origin += end
         return self._columns[:, : len(starts)]
 
+    @property
+    def position(self) -> int:
+        """File position behind the last batch that was entered."""
+        return self._origin
+
+    def so_far(self) -> tuple[Int64s, Int64s]:
+        """As ``entries`` without the closing one; valid until the next window."""
+        return self._offsets[: self._state[R_OFFSETS]], self._times[: self._state[R_TIMES]]
+
     def entries(self) -> tuple[Int64s, Int64s]:
         """int64[N, 2] (last offset, position) and int64[M, 2] (timestamp, offset), the closing entry included."""
         return self._offsets[: self._state[R_OFFSETS]], _closed(self._state, self._times)

@@ -99,7 +99,7 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("check_compacted.join_rows", (_FIXED_WORD_ROWS, _WORD_ROWS, _LONGS)),
     ("check_compacted.join_rows", (_WORD_ROWS, _WORD_ROWS, _LONGS)),
     ("check_compacted.judge_rows", (_WORD_ROWS,)),
-    ("compact_filter._write_empty", (_BYTES, _LONG)),
+    ("compact_filter.write_empty", (_BYTES, _LONG)),
     (
         "compact_filter.filter_messages",
         (_FIXED_BYTES, _LONG, _LONG, _LONG, _LONGS, _LONGS, _LONGS, _LONGS, _BYTES),
@@ -113,6 +113,11 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         (_BYTES, _LONG, _LONG, _LONG, _FIXED_ROWS, _LONGS, _LONGS, _LONGS, _LONGS, _BYTES),
     ),
     ("compact_filter.write_rewritten", (_BYTES, _LONG, _LONG, _LONG, _LONG, _LONG)),
+    (
+        "compact_headers.filter_headers",
+        (_FIXED_BYTES, _LONG, _LONG, _FIXED_ROWS, _LONGS, _LONGS, _LONGS, _LONGS, _BYTES),
+    ),
+    ("compact_headers.note_headers", (_BYTES, _LONG, _BYTES)),
     ("compact_keys.drain_by_bucket", (_WORD_ROWS, _WORD, _LONGS, _WORD_ROWS)),
     (
         "compact_keys.keys_of_messages",
