@@ -1,4 +1,4 @@
-"""From decided partitions to a sealed plan: sums, risks, estimate. Pure: the clock is in the policy."""
+"""Makes a sealed plan from decided partitions: sums, risks, estimate. Pure: the time is in the policy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BLOAT_FIXED_IN: Final = (2, 2, 1)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogDirFacts:
-    """What a plan says about where it was made.
+    """The place at which a plan was made.
 
     Attributes:
         host: host name.
@@ -65,20 +65,20 @@ def build_plan(
 ) -> Plan:
     """Build and seal a plan.
 
-    Figures that follow from others (freed, peak, sums, tallies of a partition) are worked out here, whatever the
-    partitions hold: see ``krepair.plan.figures``.
+    All figures that follow from others (freed, peak, sums, tallies of a partition) are computed here, see
+    ``krepair.plan.figures``. Values of the partitions for them are ignored.
 
     Args:
-        facts: where.
+        facts: the place at which the plan is made.
         policy: inputs of the decisions.
-        partitions: in any order.
+        partitions: partitions, in any order.
         commit: how changes are swapped in.
         copied_mtimes: folders whose modification times look copied (KR106).
         dead_cleaner: folders whose cleaner stands still (KR104).
         root: changes of checkpoint files in the root, if any.
-        kept: for each earlier plan whose originals are still kept: one or two sentences about it.
-        asked: what was typed, as far as it is not in the policy.
-        preview: of a plan that is made beside a running broker.
+        kept: one or two sentences for each earlier plan whose originals are still kept.
+        asked: the options that were given, as far as they are not in the policy.
+        preview: set if the plan is made while a broker is running.
     """
     figured = [with_figures(with_undo(policy.keep, partition)) for partition in partitions]
     figured.sort(key=lambda partition: (partition.topic, partition.partition, partition.folder))
@@ -112,7 +112,7 @@ def build_plan(
 
 
 def _encodable(plan: Plan) -> Plan:
-    """The plan with names that are not UTF-8 spelled out; JSON cannot hold them."""
+    """The plan, with names that are not UTF-8 spelled out, because JSON cannot hold them."""
     try:
         msgspec.json.encode(plan)
     except UnicodeEncodeError:
@@ -133,41 +133,43 @@ def _spell(value: Any) -> Any:
 
 _KEEP_INPLACE: Final = Risk(
     code="keep-inplace",
-    text="The originals stay in each partition folder. Until krepair purge, apply makes the disk fuller, not emptier.",
+    text="The originals stay in the partition folders. Until krepair purge, apply makes the disk fuller, not emptier.",
 )
 
 _UNTIL_VERIFIED: Final = Risk(
     code="keep-until-verified",
-    text="The originals are freed by apply itself, as soon as what replaces them was read again and verified. What is "
-    "freed cannot be undone: undo goes back, last change first, as far as the first freed one, and stops there.",
+    text="Apply itself frees the originals, after it has read the new files again and verified them. A change whose "
+    "originals are freed cannot be undone: undo takes changes back, the last one first, and stops at the first such "
+    "change.",
 )
 
 _ANOTHER_REPLICA: Final = Risk(
     code=ANOTHER_REPLICA,
-    text="If another replica of the partition is in sync, it has what is lost here: move this partition folder "
-    "away and let the broker fetch it anew. A replica that was cut or freed of damage differs from the "
-    "others from there on.",
+    text="If another replica of the partition is in sync, it has the records that are lost here. Then it is better to "
+    "move this partition folder away and let the broker fetch the partition again. A replica from which records were "
+    "cut differs from the other replicas from there on.",
 )
 
 
 _LATE_READERS: Final = (
-    "Records go that a later one of their key replaces, and tombstones past their horizon. A consumer, the restore of "
-    "a Streams application or a replica that was further behind than delete.retention.ms never sees such a tombstone "
-    "and keeps the old value of its key: let it read from the beginning. A consumer that wants every change, and not "
-    "the last value, misses what goes."
+    "This plan removes records that have a later record of their key, and tombstones past their horizon. A consumer, "
+    "a Streams restore or a replica that was further behind than delete.retention.ms does not see such a tombstone and "
+    "keeps the old value of the key: let it read from the beginning. A consumer that needs every change, not only the "
+    "last value, misses the removed records."
 )
 
 
 _STILL_UNCLEAN: Final = Risk(
     code="still-unclean",
-    text="This does not make the stop clean. Leader election, in-sync replicas and catching up stay as after a crash; "
-    "only the broker's own reading of its logs is done beforehand. Producers that are expired by the clock of the plan "
-    "are not in the new snapshots. If the disk lost what it had said to be written, no start will look for it.",
+    text="The stop stays unclean. Leader election, in-sync replicas and catching up are as after a crash. Only the "
+    "recovery of the logs, which the broker would do at its start, is done before it. Producers that are expired by "
+    "the clock of the plan are not in the new snapshots. If the disk lost bytes that it had reported as written, no "
+    "later start will notice it.",
 )
 
 
 def _risks_of_root(partitions: Sequence[PartitionPlan], root: RootPlan | None) -> tuple[Risk, ...]:
-    """What a start will trust from then on, and where it has less than was committed."""
+    """Risks of a recovery point that rises: the start trusts the log below it, and committed records may be missing."""
     trusted = trusted_after(() if root is None else root.changes)
     if not trusted:
         return ()
@@ -179,8 +181,8 @@ def _risks_of_root(partitions: Sequence[PartitionPlan], root: RootPlan | None) -
     if not short:
         return (_STILL_UNCLEAN,)
     text = (
-        f"Committed records are missing here: the log ends below the recorded high watermark in {_list(short)}. Let "
-        "another replica lead before this broker does; the start would not bring them back either."
+        f"Committed records are missing: the log ends below the recorded high watermark in {_list(short)}. Make "
+        "another replica the leader before you start this broker. A start without krepair would not bring them back."
     )
     return (_STILL_UNCLEAN, Risk(code="below-high-watermark", text=text))
 
@@ -203,13 +205,13 @@ def _risks(
         *of_losses,
         Risk(
             code=EVERY_REPLICA,
-            text="This plan is for one replica. Each replica is done for itself, with a plan of its own.",
+            text="This plan is for one replica. Every other replica needs a plan of its own.",
         ),
         Risk(
             code=LAGGING_REPLICA,
-            text="A replica that was further behind than delete.retention.ms before this apply must be rebuilt (delete "
-            "its folder and let it fetch anew): it may have met an emptied batch without its marker, and would inherit "
-            "a transaction that never ends.",
+            text="A replica that was further behind than delete.retention.ms before this apply must be rebuilt: delete "
+            "its folder and let it fetch the partition again. It may have fetched an emptied batch without its marker, "
+            "and then it would keep a transaction that never ends.",
         ),
     ]
     if any(LATE_READERS in codes for _, codes in told):
@@ -226,8 +228,8 @@ def _risks(
         risks.append(
             Risk(
                 code="mtimes-copied",
-                text=f"Modification times look copied in {_list(copied)}. They are the clock for markers: check that "
-                "the delete horizon is what you want.",
+                text=f"Modification times look copied in {_list(copied)}. They are the clock for markers, so check "
+                "that the delete horizon is right.",
             )
         )
     risks += kept
@@ -235,7 +237,7 @@ def _risks(
         risks.append(
             Risk(
                 code="assumed-high-watermark",
-                text="No high watermark is asked of the checkpoint: you said that the log end counts. Be sure that "
+                text="The high watermark of the checkpoint is not used, because you chose the log end. Make sure that "
                 "this replica was in sync.",
             )
         )
@@ -243,7 +245,7 @@ def _risks(
 
 
 def _of_keeping(keep: str, partitions: Sequence[PartitionPlan], *, with_root: bool) -> tuple[Risk, ...]:
-    """What the way to keep originals means."""
+    """The risks of the way in which originals are kept."""
     if not with_root and not any(partition.changes for partition in partitions):
         return ()
     if keep == INPLACE:
@@ -251,8 +253,8 @@ def _of_keeping(keep: str, partitions: Sequence[PartitionPlan], *, with_root: bo
     if keep == UNTIL_VERIFIED:
         return (_UNTIL_VERIFIED,)
     text = (
-        f"The originals are copied to {keep} and then freed. Undo needs that folder, and as much space here as the "
-        "originals have. Until krepair purge, keep it mounted and untouched."
+        f"The originals are copied to {keep} and then freed. Undo needs that folder, and space for the originals on "
+        "this disk. Until krepair purge, keep the folder mounted and do not change it."
     )
     return (Risk(code="keep-copies", text=text),)
 
@@ -262,15 +264,17 @@ def _comes_back(policy: Policy, changing: Sequence[PartitionPlan], dead_cleaner:
     still = sorted({partition.folder for partition in changing}.intersection(dead_cleaner))
     if known and known < _BLOAT_FIXED_IN:
         return (
-            f"It comes back: broker {policy.broker_version} keeps emptied batches and their markers for ever "
-            "(KAFKA-8335, fixed in 2.2.1)."
+            f"The space will fill up again: broker {policy.broker_version} keeps emptied batches and their markers "
+            "forever (KAFKA-8335, fixed in 2.2.1)."
         )
     if still:
-        return f"It comes back unless the cleaner runs again: it stands still in {_list(still)}."
+        return (
+            f"The space will fill up again if the cleaner stays stopped: it stands still in {_list(still)}."
+        )
     if not known:
         return (
-            "It comes back on brokers before 2.2.1 (KAFKA-8335) and wherever the cleaner is dead or switched off; "
-            "--broker-version was not given."
+            "The space will fill up again if the broker is older than 2.2.1 (KAFKA-8335), or if its cleaner is dead or "
+            "switched off. The version is not known here, because --broker-version was not given."
         )
     return ""
 
@@ -286,8 +290,8 @@ def _forced(policy: Policy, changing: Sequence[PartitionPlan]) -> str:
     if not late:
         return ""
     return (
-        f"The delete horizon is later than now minus delete.retention.ms in {_list(late)}: consumers and replicas that "
-        "are behind have less time to see the end of a transaction than the topic promises."
+        f"The delete horizon is later than now minus delete.retention.ms in {_list(late)}. Consumers and replicas that "
+        "are behind have less time to read the end of a transaction than the topic's settings promise."
     )
 
 

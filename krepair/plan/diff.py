@@ -1,6 +1,6 @@
-"""What changed between two plans of one directory. Pure.
+"""Compares two plans of one directory. Pure.
 
-Plans are compared as they stand in their files, field by field, so that a field of a later version is compared as well.
+Plans are compared field by field in the form of their files, so that fields of a later version are compared too.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ PlaceOf = Literal["both", "first", "second"]
 
 _SHOWN_LETTERS: Final = 100
 _APART: Final = frozenset({"partitions", "root", "policy", "digest", "plan_id", "preview"})
-"""Fields of a plan that are compared on their own, or follow from all others."""
+"""Fields of a plan that are compared separately, or that follow from all others."""
 _NOT_IN_A_PREVIEW: Final = frozenset({"commit"})
-"""Fields of a plan that nobody can know beside a running broker."""
+"""Fields of a plan that cannot be known while a broker is running."""
 _FIGURES: Final = frozenset({"freed_at_apply", "freed_at_purge", "peak_extra_bytes"})
-"""What a change costs is no decision: it may be counted in another way while the same bytes go."""
+"""Costs of a change. They are not decisions: they may be counted in another way for the same bytes."""
 _SEEN_OR_SAID: Final = frozenset(
     {
         *(
@@ -38,13 +38,13 @@ _SEEN_OR_SAID: Final = frozenset(
         *("horizons", "notes", "why", "next_command"),
     }
 )
-"""What was seen of a partition, and what is said of it: apply does the same whatever it is."""
+"""Facts and texts about a partition. Apply does the same, whatever they are."""
 _DECIDED: Final = frozenset({"status", "code", "kept_last", "keeper"})
 _NAMED_BY: Final = ("name", "reason", "code", "key")
 
 
 class Difference(Struct, frozen=True, kw_only=True):
-    """One value that is not the same.
+    """One value that differs.
 
     Attributes:
         what: name of the field, with dots between the levels.
@@ -58,13 +58,13 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 
 class ChangeDiff(Struct, frozen=True, kw_only=True):
-    """One change that is not the same.
+    """One change that differs.
 
     Attributes:
-        change_id: of the change.
-        where: in which of the plans it is.
-        decisions_same: whether both plans have it and decide the same in it.
-        differences: of a change of both plans.
+        change_id: id of the change.
+        where: the plan or plans that have it.
+        decisions_same: whether both plans have it with the same decisions.
+        differences: the differences, if both plans have it.
     """
 
     change_id: str
@@ -74,16 +74,16 @@ class ChangeDiff(Struct, frozen=True, kw_only=True):
 
 
 class PartitionDiff(Struct, frozen=True, kw_only=True):
-    """One partition that is not the same.
+    """One partition that differs.
 
     Attributes:
         folder: its name; ``.`` for the files in the root.
-        where: in which of the plans it is.
+        where: the plan or plans that have it.
         decisions_same: whether both plans have it and make the same changes, with the same decisions.
-        only_seen: whether, besides, all figures are the same: then only notes differ, or what was seen of the partition
-            (sizes and times of files, offsets).
-        differences: all but those of its changes.
-        changes: those that are not the same, by id.
+        only_seen: whether all figures are the same too. Then only notes differ, or facts about the partition (sizes and
+            times of files, offsets).
+        differences: all differences, except those of its changes.
+        changes: the changes that differ, by id.
     """
 
     folder: str
@@ -98,16 +98,16 @@ class PlanDiff(Struct, frozen=True, kw_only=True):
     """What changed from the first plan to the second.
 
     Attributes:
-        log_dir: of both.
+        log_dir: log directory of both plans.
         first: digest of the first plan.
         second: digest of the second plan.
-        differences: of clock, options, settings, sums and risks.
-        partitions: those that are not the same, by folder.
-        same_partitions: how many are the same in everything.
-        same_decisions: how many are not, but decide the same.
-        only_seen: how many of these have the same figures, too; see ``PartitionDiff``.
-        previews: which of the plans were made beside a running broker: their order of commit was not known, and is
-            not compared.
+        differences: differences of clock, options, settings, sums and risks.
+        partitions: the partitions that differ, by folder.
+        same_partitions: number of partitions that are equal.
+        same_decisions: number of partitions that differ, but have the same decisions.
+        only_seen: number of these that also have the same figures; see ``PartitionDiff``.
+        previews: the plans that were made while a broker was running. Their order of commit was not known, so it is not
+            compared.
     """
 
     log_dir: str
@@ -166,7 +166,7 @@ def _parts(plan: Plan) -> dict[str, PartitionPlan | RootPlan]:
 
 
 def _heads(plan: Plan, unknown: frozenset[str]) -> dict[str, Any]:
-    """All of a plan but its partitions, on one level; ``unknown`` names fields that are left out."""
+    """A plan without its partitions, on one level. The fields in ``unknown`` are left out."""
     fields = {
         name: msgspec.to_builtins(getattr(plan, name))
         for name in plan.__struct_fields__
@@ -174,7 +174,7 @@ def _heads(plan: Plan, unknown: frozenset[str]) -> dict[str, Any]:
     }
     policy: dict[str, Any] = msgspec.to_builtins(plan.policy)
     if "commit" in fields:
-        fields["commit"].pop("looked_at", None)  # a digest of files that are no decision
+        fields["commit"].pop("looked_at", None)  # a digest of files, not a decision
     settings = {
         f"{topic or 'broker'}.{setting['key']}": setting["value"]
         for topic, members in policy.pop("settings").items()
@@ -238,7 +238,7 @@ def _differences(
 
 
 def _by_name(value: Any) -> Mapping[str, Any] | None:
-    """The members of a value by their names; None of a plain value."""
+    """The members of a value by their names; None for a plain value."""
     if isinstance(value, Mapping):
         return value
     if not isinstance(value, list | tuple) or not all(isinstance(member, dict) for member in value):

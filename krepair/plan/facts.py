@@ -1,4 +1,4 @@
-"""What is known of a partition from its part of a plan: names, sizes, segments, settings. One place for all readers."""
+"""Facts about a partition that follow from its part of a plan: names, sizes, segments, settings."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ SNAPSHOT_NAME: Final = re.compile(r"([0-9]{20})\.snapshot")
 HEX_32: Final = re.compile(r"[0-9a-f]{32}")
 
 _TAKES_IN: Final = {"recovery": ("tail",)}
-"""A fix that makes changes of another: recovery cuts torn tails."""
+"""Fixes that also make changes of another fix: recovery cuts torn tails."""
 
 _DEFAULTS: Final = {"segment.bytes": "1073741824", "delete.retention.ms": "86400000"}
 _COMPACT_BY_DEFAULT: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
 def segment_name(base_offset: int, suffix: str) -> str:
-    """Name of a segment's file; of an offset that cannot be, a name that no file has."""
+    """Name of a file of a segment. For an impossible offset it is a name that no file has."""
     return f"{base_offset:020d}{suffix}"
 
 
 def sizes_by_name(files: Iterable[FileFingerprint]) -> dict[str, int]:
-    """File name to size."""
+    """Sizes in bytes by file name."""
     return {file.name: file.size for file in files}
 
 
@@ -38,7 +38,7 @@ def segment_bases(files: Iterable[FileFingerprint]) -> list[int]:
 
 
 def setting(policy: Policy, topic: str, key: str) -> str:
-    """The value used for a topic: its own, else the broker's, else Kafka's default, else empty."""
+    """The value for a topic: its own, else the broker's, else Kafka's default, else empty."""
     for scope in (topic, ""):
         for row in policy.settings.get(scope, ()):
             if row.key == key:
@@ -49,29 +49,29 @@ def setting(policy: Policy, topic: str, key: str) -> str:
 
 
 def own_setting(policy: Policy, topic: str, key: str) -> Setting:
-    """The row of a topic as the plan has it; one without a value, of no known source, if it has none."""
+    """The topic's own row in the plan. If it has none, a row with an empty value and source ``default``."""
     rows = policy.settings.get(topic, ())
     return next((row for row in rows if row.key == key), Setting(key, "", "default"))
 
 
 def fix_names(policy: Policy) -> frozenset[str]:
-    """The fixes of a plan without their ways: ``tail`` for ``tail=excise``; and those that one of them takes in."""
+    """The names of the fixes of a plan (``tail`` for ``tail=excise``), and of the fixes that one of them includes."""
     names = frozenset(fix.partition("=")[0] for fix in policy.fixes)
     return names | {taken for name in names for taken in _TAKES_IN.get(name, ())}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartitionFacts:
-    """What the review of a change needs of its partition, worked out once for all of its changes.
+    """The facts of a partition that the review of its changes needs, computed once for all changes.
 
     Attributes:
-        policy: of the plan.
+        policy: policy of the plan.
         partition: the partition.
         fixes: see ``fix_names``.
         files: fingerprints by name.
         sizes: sizes by name.
         bases: base offsets of all segments, ascending; the last one is active.
-        segment_bytes: the topic's ``segment.bytes``, 0 if the setting is no number.
+        segment_bytes: the topic's ``segment.bytes``, 0 if the setting is not a number.
         newest_snapshot: name of the newest producer snapshot, or empty.
     """
 

@@ -1,6 +1,6 @@
-"""Every figure of a plan that follows from other fields: one place, for the builder and for the review.
+"""Computes all figures of a plan that follow from other fields, for the builder and for the review.
 
-Sizes of new indexes are upper bounds, so what is freed is never less than what is said.
+Sizes of new indexes are upper bounds, so at least as many bytes are freed as the plan says.
 """
 
 from __future__ import annotations
@@ -41,38 +41,38 @@ __all__ = [
 ]
 
 PRIVATE_FOLDER_BYTES: Final = 64 * 1024
-"""Journal, folder and fence files of one partition while it is applied."""
+"""Bytes for journal, folder and fence files of one partition during apply."""
 
 PLAN_COPY_STEP_BYTES: Final = 64 * 1024
-"""The size of a plan's copy is rounded up to a multiple of this, so that the plan can hold a figure of its own size."""
+"""The size of a plan's copy is rounded up to a multiple of this, so that a plan can contain its own size."""
 
 READ_BYTES_PER_SECOND: Final = 600_000_000
 WRITTEN_BYTES_PER_SECOND: Final = 200_000_000
 
 
 def peak_bytes(change: Change, sizes: Mapping[str, int]) -> int:
-    """Bytes needed on top while a change is applied.
+    """Extra bytes that are needed while a change is applied.
 
     Args:
-        change: any.
-        sizes: of the partition's files, by name.
+        change: any change.
+        sizes: sizes of the partition's files, by name.
     """
     return action_of(change).space(change, sizes).peak
 
 
 class OnTop(NamedTuple):
-    """What changes that are made one after the other need on top of what is there before the first of them.
+    """The extra bytes that a series of changes needs, compared with the bytes before the first of them.
 
     Attributes:
-        peak: the most at any instant.
-        after: what of it is still needed once all are made; negative if they have freed more.
+        peak: largest number of extra bytes at any moment.
+        after: extra bytes after all changes; negative if they have freed more than they need.
     """
 
     peak: int
     after: int
 
     def then(self, other: OnTop) -> OnTop:
-        """These changes, and then others."""
+        """The need of these changes followed by others."""
         return OnTop(max(self.peak, self.after + other.peak), self.after + other.after)
 
 
@@ -80,13 +80,13 @@ NOTHING: Final = OnTop(0, 0)
 
 
 def on_top(changes: Iterable[Change], sizes: Mapping[str, int]) -> OnTop:
-    """What the changes of one partition, or of the root, need.
+    """The extra bytes that the changes of one partition, or of the root, need.
 
-    What cannot be staged by itself is staged before the first group, and is freed after the last one.
+    Changes that cannot be staged by themselves are staged before the first group, and freed after the last one.
 
     Args:
-        changes: in the plan's order.
-        sizes: of the files, by name.
+        changes: changes in the order of the plan.
+        sizes: sizes of the files, by name.
     """
     staged_first = freed_last = 0
     groups = NOTHING
@@ -107,7 +107,7 @@ def on_top(changes: Iterable[Change], sizes: Mapping[str, int]) -> OnTop:
 
 
 def on_top_of_all(partitions: Iterable[PartitionPlan]) -> OnTop:
-    """What partitions need that are changed one after the other, in this order."""
+    """The extra bytes that partitions need if they are changed one after the other, in this order."""
     together = NOTHING
     for partition in partitions:
         together = together.then(on_top(partition.changes, sizes_by_name(partition.files)))
@@ -117,19 +117,20 @@ def on_top_of_all(partitions: Iterable[PartitionPlan]) -> OnTop:
 def apply_order(plan: Plan) -> list[PartitionPlan]:
     """Partitions with changes, in the order in which apply carries them out.
 
-    Where originals are kept in place, those first that free most for least extra space. Where apply itself frees them,
-    those first that need least, so that what they free is there for the others; those that free nothing come last, the
-    largest need first. No other order fits where this one does not.
+    If originals are kept in place, partitions that free most and need the least extra space come first. If apply itself
+    frees originals, partitions that need the least come first, so that others can use the bytes that they free.
+    Partitions that free nothing come last, the largest need first. If a disk has too little space for this order, it
+    has too little for every order.
     """
     return in_apply_order(plan.policy.keep, plan.partitions)
 
 
 def in_apply_order(keep: str, partitions: Iterable[PartitionPlan]) -> list[PartitionPlan]:
-    """As ``apply_order``, of any partitions.
+    """As ``apply_order``, for any partitions.
 
     Args:
         keep: see ``Policy.keep``.
-        partitions: in any order.
+        partitions: partitions in any order.
     """
     changing = [partition for partition in partitions if partition.changes]
     if keep == INPLACE:
@@ -153,14 +154,14 @@ def _name(partition: PartitionPlan) -> tuple[str, int]:
 
 
 def root_peak_bytes(root: RootPlan | None) -> int:
-    """Bytes needed on top while the root's files are replaced."""
+    """Extra bytes that are needed while files of the root are replaced."""
     return 0 if root is None else on_top(root.changes, sizes_by_name(root.files)).peak
 
 
 def plan_copy_bytes(plan: Plan) -> int:
-    """Bytes that the copy of the plan beside the kept originals takes, at most; 0 if the plan changes nothing.
+    """Largest size of the copy of the plan beside the kept originals; 0 if the plan changes nothing.
 
-    The fields that follow from this figure are left out; ``ROUNDING_BYTES`` has room for them.
+    Fields that depend on this figure are left out. ``ROUNDING_BYTES`` has room for them.
     """
     if plan.root is None and not any(partition.changes for partition in plan.partitions):
         return 0
@@ -169,17 +170,17 @@ def plan_copy_bytes(plan: Plan) -> int:
 
 
 def parts_peak_bytes(plan: Plan) -> int:
-    """Bytes needed on top while the root and the partitions are changed, without the copy of the plan."""
+    """Extra bytes that are needed while the root and the partitions are changed, without the copy of the plan."""
     return root_peak_bytes(plan.root) + on_top_of_all(apply_order(plan)).peak
 
 
 def plan_peak_bytes(plan: Plan) -> int:
-    """Bytes needed on top while the whole plan is applied; its own ``peak_extra_bytes`` does not matter."""
+    """Extra bytes that are needed while the whole plan is applied. The plan's own ``peak_extra_bytes`` is ignored."""
     return parts_peak_bytes(plan) + plan_copy_bytes(plan)
 
 
 def freed_at_apply(change: Change, sizes: Mapping[str, int]) -> int:
-    """Net bytes freed right after apply; negative while the originals are kept."""
+    """Net bytes that are free right after apply; negative while the originals are kept."""
     space = action_of(change).space(change, sizes)
     return (0 if isinstance(change.undo, KeepOriginal) else space.taken_out) - space.made
 
@@ -197,7 +198,7 @@ def add_tallies(tallies: Iterable[ReasonTally]) -> tuple[ReasonTally, ...]:
 
 
 def with_figures(partition: PartitionPlan) -> PartitionPlan:
-    """The partition with every figure that follows from its changes and files filled in."""
+    """The partition with all figures that follow from its changes and files."""
     sizes = sizes_by_name(partition.files)
     spaces = [action_of(change).space(change, sizes) for change in partition.changes]
     return replace(
@@ -217,14 +218,14 @@ def with_figures(partition: PartitionPlan) -> PartitionPlan:
 
 
 def risks_of(partition: PartitionPlan) -> frozenset[str]:
-    """Codes of the risks that a plan has to tell for the changes of a partition."""
+    """Codes of the risks that a plan must state for the changes of a partition."""
     return frozenset(code for change in partition.changes for code in action_of(change).risks(change))
 
 
 def expected_seconds(partitions: Iterable[PartitionPlan]) -> float:
-    """How long apply takes at a fixed, cautious rate.
+    """Estimated seconds of apply, at a fixed and cautious rate.
 
-    A rate measured on the host would make two plans of the same directory differ.
+    With a rate measured on the host, two plans of the same directory would differ.
     """
     read = 0
     written = 0

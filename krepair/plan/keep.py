@@ -1,4 +1,4 @@
-"""Where the originals of a plan stay, and until when: ``--keep``. It is fixed in the plan; apply has no say in it."""
+"""Decides where the originals of a plan stay, and until when (``--keep``). It is fixed in the plan, so apply obeys."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ UNTIL_VERIFIED: Final = "until-verified"
 def undo_for(keep: str, change: Change) -> Undo:
     """How a change of a partition is taken back.
 
-    What a reader could see, and loses by consent, is kept in place until purge whatever was asked for: nobody else may
-    have it, and no reading of what stays can prove that it was right to go. So is what has no originals: there is
-    nothing to free.
+    Data that is removed by consent is kept in place until purge, whatever ``keep`` says. It may be the only copy, and
+    no reading of the new files can prove that it was right to remove it. A change without originals is treated in the
+    same way, because there is nothing to free.
 
     Args:
         keep: see ``Policy.keep``.
-        change: of a partition. Files of the root are always kept in place: they are small.
+        change: a change of a partition. Files of the root are always kept in place, because they are small.
     """
     if keep == INPLACE or changes_logs([change]) or not action_of(change).has_originals(change):
         return KeepOriginal()
@@ -33,7 +33,7 @@ def undo_for(keep: str, change: Change) -> Undo:
 
 
 def with_undo(keep: str, partition: PartitionPlan) -> PartitionPlan:
-    """The partition with the way back of each of its changes filled in."""
+    """The partition with the field ``undo`` set in each of its changes."""
     if keep == INPLACE:
         return partition
     changes = tuple(replace(change, undo=undo_for(keep, change)) for change in partition.changes)
@@ -41,22 +41,22 @@ def with_undo(keep: str, partition: PartitionPlan) -> PartitionPlan:
 
 
 def is_freed_by_apply(change: Change) -> bool:
-    """Whether apply itself frees the originals of a change, once what replaces them is verified."""
+    """Whether apply itself frees the originals of a change, after the new files are verified."""
     return isinstance(change.undo, FreeWhenVerified | KeepCopy)
 
 
 def is_copied(change: Change) -> bool:
-    """Whether the originals of a change are copied elsewhere before they are freed."""
+    """Whether the originals of a change are copied to another folder before they are freed."""
     return isinstance(change.undo, KeepCopy)
 
 
 def copies_in(keep: str) -> str:
-    """The folder for copies that ``--keep`` names, or empty."""
+    """The folder for copies in ``keep``, or empty."""
     return keep if keep.startswith("/") else ""
 
 
 def is_known(keep: str) -> bool:
-    """Whether a value of ``Policy.keep`` says anything at all."""
+    """Whether a value of ``Policy.keep`` is valid in form."""
     return keep in (INPLACE, UNTIL_VERIFIED) or bool(copies_in(keep))
 
 

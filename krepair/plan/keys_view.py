@@ -1,4 +1,4 @@
-"""The part of a plan's page that says what goes by key, partition by partition, and what each horizon would do."""
+"""The part of a plan's page about key compaction: what is removed per partition, and what each horizon would do."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _SUMMED: Final = (
 
 
 def keys_sections(plan: Plan) -> Iterator[Section]:
-    """Records by key, and the tombstones by horizon; empty where key compaction decided on nothing."""
+    """The sections for records by key and for tombstones by horizon; none if there is no key compaction."""
     found = [
         (part, part.compaction) for part in plan.partitions if isinstance(part.compaction, KeyCompaction)
     ]

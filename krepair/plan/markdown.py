@@ -7,7 +7,7 @@ from typing import Final
 
 from krepair.plan.view import Section, Table, View, visible
 
-# Names of topics and files come from others: they must not become markup.
+# Other people choose the names of topics and files, so they must not become markup.
 _MARKUP: Final = re.compile(r"([\\`*_\[\]<>|~])")
 
 

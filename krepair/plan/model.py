@@ -1,7 +1,7 @@
-"""The plan as typed values: what a reviewer reads, what apply does, what undo takes back.
+"""The plan as typed values: what a reviewer reads, what apply does, and what undo takes back.
 
-Everything here is plain data (msgspec structs) with a canonical JSON form, see ``krepair.plan.planfile``. A field
-that is only for readers says so; every other field binds ``apply``.
+All values are plain data (msgspec structs) with a canonical JSON form, see ``krepair.plan.planfile``. A field that is
+only for readers says so. All other fields bind ``apply``.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ class Policy(Struct, frozen=True, kw_only=True):
     Attributes:
         rules: the rule set, e.g. ``2.2.1+KAFKA-8351+KAFKA-13727+KAFKA-14055+KAFKA-17076``.
         fixes: names given to ``--fix`` (or the default set), sorted.
-        now_ms: the clock, epoch milliseconds.
+        now_ms: time of the decisions, epoch milliseconds.
         horizon: ``next-pass``, ``newest``, or epoch milliseconds as text.
-        merge: whether neighbours are merged up to ``segment.bytes``.
+        merge: whether neighbouring segments are merged up to ``segment.bytes``.
         keep: where originals stay: ``inplace`` (in the private sub-folder until purge), ``until-verified`` (there until
-            what replaces them was read again), or an absolute path (copies there, until purge).
-        broker_version: as given by ``--broker-version``, or empty.
+            the new files were read again), or an absolute path (copies there, until purge).
+        broker_version: value of ``--broker-version``, or empty.
         assume_high_watermark: ``log-end`` or empty.
         settings: topic name -> settings used; ``""`` holds broker-wide ones.
-        accepted_losses: as given by ``--accept-data-loss``, sorted.
+        accepted_losses: values of ``--accept-data-loss``, sorted.
     """
 
     rules: str
@@ -88,19 +88,19 @@ class Policy(Struct, frozen=True, kw_only=True):
 
 
 class FileFingerprint(Struct, frozen=True, kw_only=True):
-    """What a file was when the plan was made. ``apply`` refuses the partition when any part differs.
+    """The state of a file when the plan was made. ``apply`` refuses the partition if anything in it differs.
 
-    One file may have grown: the active segment's log, where no change touches it. Then ``apply`` works out again, under
-    the lock, what follows from it: open transactions, producer state, high watermark, order of commit.
+    One file may have grown: the log of the active segment, if no change touches it. Then ``apply`` computes under the
+    lock again what depends on it: open transactions, producer state, high watermark, order of commit.
 
     Attributes:
         name: file name inside the partition folder.
         size: bytes.
         mtime_ns: modification time in nanoseconds.
         inode: inode number.
-        digest: 32 hex digits. Of a ``.log``: over each batch's position and header (which holds its CRC); of any
-            other file: over its bytes. Empty where the file was not read: of the active segment's preallocated
-            indexes and of files that no change touches.
+        digest: 32 hex digits. For a ``.log`` it covers position and header (which holds the CRC) of each batch; for
+            every other file its bytes. Empty if the file was not read: the preallocated indexes of the active segment,
+            and files that no change touches.
     """
 
     name: str
@@ -115,11 +115,11 @@ class KeepOriginal(Struct, frozen=True, tag="keep original", kw_only=True):
 
 
 class FreeWhenVerified(Struct, frozen=True, tag="free when verified", kw_only=True):
-    """Undo: only until what replaces the originals is read again and verified; then they are freed at once."""
+    """Undo: only until the new files are read again and verified; then the originals are freed at once."""
 
 
 class KeepCopy(Struct, frozen=True, tag="keep copy", kw_only=True):
-    """Undo: the originals are copied to the folder that ``Policy.keep`` names, and put back from there."""
+    """Undo: the originals are copied to the folder in ``Policy.keep``, and put back from there."""
 
 
 class NotReversible(Struct, frozen=True, tag="not reversible", kw_only=True):
@@ -140,17 +140,17 @@ class RewriteSegments(Struct, frozen=True, tag="rewrite segments", kw_only=True)
 
     Attributes:
         change_id: ``<partition folder>/<base offset, 20 digits>``, unique in the plan.
-        base_offset: base offset of the new segment: that of the first source.
-        sources: the segments it replaces, ascending.
+        base_offset: base offset of the new segment, which is that of the first source.
+        sources: the segments that it replaces, ascending.
         log_bytes: exact size of the new ``.log``.
         index_bytes_at_most: upper bound of the sizes of its ``.index``, ``.timeindex`` and ``.txnindex`` together.
         batches: batches in the new ``.log``.
-        mtime_ns: modification time of the new ``.log``: that of the last source.
-        last_offset: last offset of the last batch of its sources; the new log ends at it or, where batches at its end
-            go and another segment follows, before it.
+        mtime_ns: modification time of the new ``.log`` in nanoseconds, which is that of the last source.
+        last_offset: last offset of the last batch of its sources. The new log ends at it, or before it if batches at
+            its end are removed and another segment follows.
         removes_snapshots: names of producer snapshots of merged-away segments that are removed (KAFKA-9393, 2.8+).
-        freed_at_purge: bytes free again after apply and purge, all files counted.
-        peak_extra_bytes: bytes needed on top while this change is applied.
+        freed_at_purge: bytes that are free after apply and purge, for all files.
+        peak_extra_bytes: extra bytes that are needed while this change is applied.
         undo: how it is taken back.
     """
 
@@ -169,16 +169,16 @@ class RewriteSegments(Struct, frozen=True, tag="rewrite segments", kw_only=True)
 
 
 class ReplaceFile(Struct, frozen=True, tag="replace file", kw_only=True):
-    """Action: one derived file (an index or a checkpoint) is replaced by rename with bytes that apply makes anew.
+    """Action: one derived file (an index or a checkpoint) is replaced by a rename with bytes that apply makes again.
 
-    With ``remove`` the file is removed and nothing takes its place: a producer snapshot, or what a broker left behind
-    and would itself delete. It is linked into the private sub-folder first, so undo and purge treat it as any original.
+    With ``remove`` the file is removed without a new one: a producer snapshot, or a leftover that the broker would
+    delete. It is linked into the private sub-folder first, so undo and purge treat it like every original.
 
     Attributes:
         change_id: ``<partition folder>/<file name>``, unique in the plan.
-        name: file name; of a root checkpoint the name in the log directory root.
+        name: file name; for a root checkpoint the name in the root of the log directory.
         method: ``truncate``, ``regenerate`` or ``remove``.
-        rule: the finding it answers, ``KRnnn``.
+        rule: the finding that it mends, ``KRnnn``.
         size_before: bytes, -1 if there was no file.
         size_after: bytes of the new file, -1 if there is none (``remove``).
         digest_after: 32 hex digits over the new bytes, empty if there is none.
@@ -198,17 +198,17 @@ class ReplaceFile(Struct, frozen=True, tag="replace file", kw_only=True):
 
 
 class RemovedRange(Struct, frozen=True, kw_only=True):
-    """Damaged bytes that leave a ``.log``, and what that costs.
+    """Damaged bytes that are removed from a ``.log``, and the cost.
 
     Attributes:
-        start: position of the first.
-        end: position after the last.
+        start: position of the first byte.
+        end: position after the last byte.
         rule: the finding, ``KRnnn``.
-        consent: what was typed after ``--accept-data-loss``; empty of a torn tail, which needs none.
-        first_lost: the offset after the last valid batch before them.
-        last_lost: the last offset that no batch has any more, -1 where it cannot be told (nothing follows); a bound
-            where a message of v0 or v1 follows, which may wrap earlier ones.
-        records: how many records are lost, -1 where it cannot be told.
+        consent: the value of ``--accept-data-loss``; empty for a torn tail, which needs none.
+        first_lost: the offset after the last valid batch before these bytes.
+        last_lost: the last lost offset, -1 if it is not known because nothing follows. It is only an upper bound if a
+            message of v0 or v1 follows, because that may be a wrapper with earlier messages.
+        records: number of lost records, -1 if it is not known.
     """
 
     start: int
@@ -237,23 +237,24 @@ class NewCompanion(Struct, frozen=True, kw_only=True):
 
 
 class MendLog(Struct, frozen=True, tag="mend log", kw_only=True):
-    """Action: damaged bytes leave one ``.log``; its indexes are made true of what stays.
+    """Action: damaged bytes are removed from one ``.log``, and its indexes are adapted to the bytes that stay.
 
     Attributes:
         change_id: ``<partition folder>/<file name>``, unique in the plan.
         name: file name.
-        base_offset: of the segment.
+        base_offset: base offset of the segment.
         method: ``cut``: the log is truncated in place, the cut bytes are kept; ``excise``: it is replaced by one
             without the ranges, the old one is kept.
         removed: the removed ranges, ascending.
-        size_before: bytes.
-        size_after: bytes.
+        size_before: bytes of the old log.
+        size_after: bytes of the new log.
         digest_removed: 32 hex digits over the removed bytes, in order.
         digest_after: 32 hex digits over the bytes that stay.
-        mtime_ns: modification time, which stays.
-        last_offset: of the last batch that stays, one less than the base offset if none does.
-        companions: its ``.index``, ``.timeindex`` and ``.txnindex``, as far as they change.
-        front_bytes: how much of the new ``.index`` is also true of the old log: it takes its place meanwhile.
+        mtime_ns: modification time in nanoseconds, which stays.
+        last_offset: last offset of the last batch that stays, one less than the base offset if none stays.
+        companions: its ``.index``, ``.timeindex`` and ``.txnindex``, if they change.
+        front_bytes: bytes at the front of the new ``.index`` that are also right for the old log. They stand in its
+            place while the log changes.
         reason: one line for the reviewer.
         undo: how it is taken back.
     """
@@ -276,16 +277,16 @@ class MendLog(Struct, frozen=True, tag="mend log", kw_only=True):
 
 
 class SetAside(Struct, frozen=True, tag="set aside", kw_only=True):
-    """Action: a whole segment behind a cut is taken out of the partition and kept, as a broker would delete it.
+    """Action: a whole segment behind a cut is moved out of the partition and kept. A broker would delete it.
 
     Attributes:
         change_id: ``<partition folder>/<base offset, 20 digits>``, unique in the plan.
-        base_offset: of the segment.
+        base_offset: base offset of the segment.
         names: its files, the ``.log`` first.
-        bytes: of all of them.
-        records: in the valid batches of its ``.log``.
+        bytes: bytes of all its files.
+        records: number of records in the valid batches of its ``.log``.
         rule: the finding, ``KRnnn``.
-        consent: what was typed after ``--accept-data-loss``.
+        consent: the value of ``--accept-data-loss``.
         reason: one line for the reviewer.
         undo: how it is taken back.
     """
@@ -302,7 +303,7 @@ class SetAside(Struct, frozen=True, tag="set aside", kw_only=True):
 
 
 class NewFile(Struct, frozen=True, kw_only=True):
-    """One file that a change makes, known to the byte when the plan is made.
+    """One file that a change makes. Its bytes are known when the plan is made.
 
     Attributes:
         name: file name in the partition folder.
@@ -316,19 +317,21 @@ class NewFile(Struct, frozen=True, kw_only=True):
 
 
 class CompleteSwap(Struct, frozen=True, tag="complete swap", kw_only=True):
-    """Action: one swap that a broker did not finish is finished as any broker would: its ``.log.swap`` is the segment.
+    """Action: a swap that a broker did not finish is finished as every broker would: its ``.log.swap`` is the segment.
 
     Attributes:
         change_id: ``<partition folder>/<name of the .log.swap>``, unique in the plan.
-        base_offset: of the segment.
-        rule: the finding it answers, ``KRnnn``.
-        log_bytes: size of the ``.log.swap``, which only changes its name.
+        base_offset: base offset of the segment.
+        rule: the finding that it mends, ``KRnnn``.
+        log_bytes: size of the ``.log.swap``; only its name changes.
         last_offset: last offset of its last batch.
-        batches: batches in it.
+        batches: number of batches in it.
         replaces: base offsets of the segments that it replaces and that are still there, ascending.
-        goes: every file that goes and is kept, by name: those of the segments replaced, and the swap's own indexes.
-        copied: those of ``replaces`` that are damaged, so that a broker may cut them in place: kept as real copies.
-        makes: the indexes that are put beside it, made anew from its log; the ``.txnindex`` is that of the swap.
+        goes: names of all files that are moved out and kept: those of the replaced segments, and the swap's own
+            indexes.
+        copied: the segments of ``replaces`` that are damaged. They are kept as real copies, because a broker may
+            truncate them in place.
+        makes: the new indexes, which are made from its log; the ``.txnindex`` is that of the swap.
         reason: one line for the reviewer.
         undo: how it is taken back.
     """
@@ -348,13 +351,13 @@ class CompleteSwap(Struct, frozen=True, tag="complete swap", kw_only=True):
 
 
 class ChangedLine(Struct, frozen=True, kw_only=True):
-    """One line of a checkpoint of the root.
+    """One line of a checkpoint of the root that changes.
 
     Attributes:
-        topic: of the line.
-        partition: its number.
-        old: offset as it was, None if there was no such line.
-        new: offset that it becomes, None if the line goes.
+        topic: topic in the line.
+        partition: partition number in the line.
+        old: offset before the change, None if there was no such line.
+        new: offset after the change, None if the line is removed.
     """
 
     topic: str
@@ -364,12 +367,12 @@ class ChangedLine(Struct, frozen=True, kw_only=True):
 
 
 class ChangeLines(Struct, frozen=True, tag="change lines", kw_only=True):
-    """Action: some lines of a checkpoint of the root change; every other line stays as it is on the disk by then.
+    """Action: some lines of a checkpoint of the root change. All other lines stay as they are on the disk at that time.
 
     Attributes:
         change_id: ``./<file name>``, unique in the plan.
-        name: file name in the log directory root.
-        rule: the finding it answers, ``KRnnn``.
+        name: file name in the root of the log directory.
+        rule: the finding that it mends, ``KRnnn``.
         lines: the lines that change, in the order of the file.
         size_before: bytes of the file.
         reason: one line for the reviewer.
@@ -386,12 +389,12 @@ class ChangeLines(Struct, frozen=True, tag="change lines", kw_only=True):
 
 
 class RollSegment(Struct, frozen=True, tag="roll segment", kw_only=True):
-    """Action: an empty segment begins at the log end, as a broker's roll begins one: three files of 0 bytes.
+    """Action: a new empty segment at the log end, as a broker makes one when it rolls: three files of 0 bytes.
 
     Attributes:
         change_id: ``<partition folder>/<base offset, 20 digits>``, unique in the plan.
-        base_offset: of the new segment: the log end offset.
-        rule: the finding it answers, ``KRnnn``.
+        base_offset: base offset of the new segment, which is the log end offset.
+        rule: the finding that it mends, ``KRnnn``.
         reason: one line for the reviewer.
         undo: how it is taken back: only while the files are empty.
     """
@@ -404,7 +407,7 @@ class RollSegment(Struct, frozen=True, tag="roll segment", kw_only=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its files, the ``.log`` last: with it the segment is there."""
+        """Its files. The ``.log`` is last, because the segment exists as soon as its ``.log`` is there."""
         return tuple(f"{self.base_offset:020d}{suffix}" for suffix in (".index", ".timeindex", ".log"))
 
 
@@ -416,8 +419,8 @@ class Span(Struct, frozen=True, kw_only=True):
 
     Attributes:
         start_offset: base offset of the first segment in it.
-        end_offset: first offset out of it (a segment's base offset).
-        limit: what ended it: ``active segment``, ``open transaction``, ``high watermark``, ``min.compaction.lag.ms``.
+        end_offset: first offset that is not in it (the base offset of a segment).
+        limit: what limits it: ``active segment``, ``open transaction``, ``high watermark``, ``min.compaction.lag.ms``.
         limit_text: one line for the reviewer, with the producer id or offset.
     """
 
@@ -435,28 +438,28 @@ class PartitionPlan(Struct, frozen=True, kw_only=True):
         partition: partition number.
         folder: folder name under the log directory.
         status: ``change``, ``nothing`` (nothing to do) or ``left alone`` (see ``why``).
-        code: of ``left alone``, a stable word for programs, e.g. ``damage``, ``leftovers``; else empty.
-        why: of ``left alone``, one line: file, position, what was expected; else empty.
-        next_command: of ``left alone``, what to type next; may be empty.
+        code: for ``left alone``, a stable word for programs, such as ``damage`` or ``leftovers``; else empty.
+        why: for ``left alone``, one line: file, position, what was expected; else empty.
+        next_command: for ``left alone``, the next command to type; may be empty.
         log_start_offset: first offset of the log.
         log_end_offset: offset after the last valid batch; 0 if its logs were not scanned.
-        high_watermark: from ``replication-offset-checkpoint``, -1 if none.
-        span: what may be compacted, or None.
-        horizon_ms: the delete horizon that was used; 0 keeps every unstamped marker.
-        horizons: what each choice would have given (reader only).
-        files: fingerprints of every regular file in the folder, by name.
-        kept_last: (base offset, position) of emptied data batches that stay as the last of a new segment in which
-            nothing else is left, ascending; their markers stay too.
-        changes: ascending by base offset.
+        high_watermark: offset from ``replication-offset-checkpoint``, -1 if none.
+        span: the offsets that may be compacted, or None.
+        horizon_ms: the delete horizon that was used, epoch milliseconds; 0 keeps all markers without a stamp.
+        horizons: the result of each choice of the horizon (reader only).
+        files: fingerprints of all regular files in the folder, by name.
+        kept_last: ascending pairs (base offset, position) of emptied data batches that stay, because a new segment
+            would have no other batch. Their markers stay too.
+        changes: the changes, ascending by base offset.
         log_bytes_before: ``.log`` bytes of the partition.
         log_bytes_after: ``.log`` bytes after apply.
-        freed_at_apply: net bytes freed right after apply; negative while originals are kept.
-        freed_at_purge: bytes free after purge.
-        peak_extra_bytes: the most that is needed on top at any instant of apply.
+        freed_at_apply: net bytes that are freed right after apply; negative while originals are kept.
+        freed_at_purge: bytes that are free after purge.
+        peak_extra_bytes: largest number of extra bytes that are needed at any moment of apply.
         reasons: tallies over all its sources.
         uncleanable_bytes: bytes that cannot be cleaned (KIP-346), 0 unless left alone for damage.
         notes: lines for the reviewer.
-        compaction: what key compaction makes of it; left out where ``compact`` did not decide on it.
+        compaction: result of key compaction; absent if ``compact`` did not decide on the partition.
     """
 
     topic: str
@@ -490,11 +493,12 @@ class RootPlan(Struct, frozen=True, kw_only=True):
     """The checkpoint files in the root of the log directory, which belong to no partition.
 
     Attributes:
-        keeper: partition folder in whose private sub-folder they are staged and kept, since a broker takes every
-            folder in the root for a partition.
+        keeper: partition folder in whose private sub-folder they are staged and kept. They cannot be in the root,
+            because a broker takes every folder there for a partition.
         files: fingerprints of the files that are replaced, by name.
-        changes: by name; their ``change_id`` is ``./<file name>``. A damaged file is replaced whole, before anything
-            else, since a fence has to read it. Lines of an intact one change after all fences are down.
+        changes: the changes, by name; their ``change_id`` is ``./<file name>``. A damaged file is replaced as a whole
+            before everything else, because a fence has to read it. Lines of an intact file change after all fences are
+            down.
         notes: lines for the reviewer.
     """
 
@@ -505,10 +509,10 @@ class RootPlan(Struct, frozen=True, kw_only=True):
 
 
 class Risk(Struct, frozen=True, kw_only=True):
-    """One thing the reviewer must know before saying yes.
+    """One thing that the reviewer must know before they agree.
 
     Attributes:
-        code: stable word, e.g. ``every-replica``, ``lagging-replica``, ``comes-back``, ``horizon-forced``.
+        code: stable word, such as ``every-replica``, ``lagging-replica``, ``comes-back``, ``horizon-forced``.
         text: one or two sentences.
     """
 
@@ -523,9 +527,9 @@ class Commit(Struct, frozen=True, kw_only=True):
         order: ``P1`` or ``P2``.
         fence: whether the recovery point is lowered and the clean-shutdown marker set aside meanwhile.
         why: one line.
-        looked_at: 32 hex digits over folder, name, size, time and inode of every active segment that this follows
-            from. Where they are others by now, ``apply`` reads them again. Not there where nothing follows from them,
-            and in plans of older versions.
+        looked_at: 32 hex digits over folder, name, size, time and inode of all active segments on which the order
+            depends. If one of them has changed, ``apply`` reads them again. Absent if the order does not depend on
+            them, and in plans of older versions.
     """
 
     order: Literal["P1", "P2"]
@@ -535,14 +539,14 @@ class Commit(Struct, frozen=True, kw_only=True):
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """What was typed to make a plan and is not in its policy. Both together are enough to make the plan again.
+    """The options with which a plan was made, as far as they are not in its policy. Both can make the plan again.
 
     Attributes:
-        topics: as given by ``--topic``.
-        partitions: (topic, number) as given by ``--partition``.
-        config: absolute path as given by ``--config``, or empty.
-        topic_config: absolute path as given by ``--topic-config``, or empty.
-        settings: (key, value) as given by ``--set``.
+        topics: values of ``--topic``.
+        partitions: (topic, number) from ``--partition``.
+        config: absolute path from ``--config``, or empty.
+        topic_config: absolute path from ``--topic-config``, or empty.
+        settings: (key, value) from ``--set``.
         include_active: whether ``--include-active`` was given.
         no_roll: whether ``--no-roll`` was given.
     """
@@ -557,10 +561,10 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 class Preview(Struct, frozen=True, kw_only=True):
-    """What a plan has that was made beside a running broker: ``apply`` refuses it, ``plan --from`` makes the real one.
+    """Marks a plan that was made while a broker was running. ``apply`` refuses it; ``plan --from`` makes the real one.
 
     Attributes:
-        unknown: what could not be known beside a running broker, one sentence each (reader only).
+        unknown: the facts that cannot be known while a broker is running, one sentence each (reader only).
     """
 
     unknown: tuple[str, ...]
@@ -570,27 +574,28 @@ class Plan(Struct, frozen=True, kw_only=True):
     """A whole plan: one host, one log directory.
 
     Attributes:
-        format_version: major.minor of this layout; a reader refuses another major.
-        tool_version: of the krepair that wrote it.
-        plan_id: eight hex digits of the digest of everything else; names the private sub-folders.
-        host: host name it was made on.
+        format_version: major.minor of this layout; a reader refuses another major version.
+        tool_version: version of the krepair that wrote the plan.
+        plan_id: the first eight hex digits of the digest of everything else; it is in the names of the private
+            sub-folders.
+        host: name of the host on which the plan was made.
         log_dir: absolute path of the log directory.
         log_dir_inode: inode of that directory.
-        cluster_id: from ``meta.properties``, may be empty (2.2 and before do not write it).
+        cluster_id: from ``meta.properties``, may be empty (up to 2.2 it is not written).
         broker_id: from ``meta.properties``, may be empty.
         policy: inputs of the decisions.
         commit: how changes are swapped in.
-        partitions: by topic, then number.
+        partitions: partitions, by topic, then number.
         root: changes of checkpoint files in the root, or None.
-        freed_at_apply: sum over partitions.
-        freed_at_purge: sum over partitions.
-        peak_extra_bytes: the most that is needed on top at any instant.
-        expected_seconds: estimate for apply (reader only, from a fixed rate so that plans repeat byte for byte).
-        uncleanable_partitions: partitions left alone for damage (KIP-346).
+        freed_at_apply: sum over partitions, in bytes.
+        freed_at_purge: sum over partitions, in bytes.
+        peak_extra_bytes: largest number of extra bytes that are needed at any moment.
+        expected_seconds: estimate for apply (reader only). It uses a fixed rate, so that plans repeat byte for byte.
+        uncleanable_partitions: number of partitions left alone for damage (KIP-346).
         uncleanable_bytes: their bytes.
-        risks: for the reviewer.
-        asked: what was typed; a plan of an earlier krepair has no such field.
-        preview: of a plan that was made beside a running broker; any other plan has no such field.
+        risks: risks for the reviewer.
+        asked: the options that were given; absent in plans of earlier versions of krepair.
+        preview: set if the plan was made while a broker was running; otherwise absent.
         digest: 64 hex digits over the canonical bytes of the plan with ``digest`` and ``plan_id`` empty.
     """
 

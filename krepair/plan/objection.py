@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 
 class Objection(NamedTuple):
-    """One thing that speaks against a plan.
+    """One reason why a plan must not be applied.
 
     Attributes:
         code: ``RVnn``, see ``OBJECTIONS``.
@@ -53,11 +53,11 @@ OBJECTIONS: Final[dict[str, str]] = {
     "RV31": "no broker would complete the swap in this way",
     "RV32": "records would go by key in a way that key compaction never takes them",
 }
-"""Code to what is wrong."""
+"""Code -> what is wrong."""
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a name stays in its folder: no separators, no dots alone, nothing unprintable to the system."""
+    """Whether a name is a file name in one folder: no separators, not ``.`` or ``..``, no unprintable characters."""
     return (
         bool(name) and name not in (".", "..") and "/" not in name and "\0" not in name and len(name) <= 1024
     )

@@ -1,7 +1,7 @@
-"""What the pictures of a page show: plain values, worked out from a plan alone.
+"""The values that the pictures of a page show, computed from a plan alone.
 
-The command line draws them. Nothing here knows of shapes, colours or markup. Every figure is at least zero unless it
-says otherwise, whatever a plan that somebody else wrote holds.
+The command line draws them. This module knows no shapes, colours or markup. All figures are zero or more unless stated,
+even for a plan that another program wrote.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class IndexTail:
 
 
 class SpaceStep(NamedTuple):
-    """How much more is free than before apply.
+    """Free bytes compared with the time before apply.
 
     Attributes:
         done: share of the partitions that are applied, 0 to 1.
@@ -166,11 +166,11 @@ class SpaceStep(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Space:
-    """Free space through apply and purge, against what is free now.
+    """Free bytes during apply and after purge, compared with now.
 
     Attributes:
-        applying: while apply runs, after each partition or each few of them.
-        lowest: the most that is needed on top at any instant, as a negative figure.
+        applying: while apply runs, after each partition or each few partitions.
+        lowest: largest need of extra bytes at any moment, as a negative number.
         after_apply: until purge.
         after_purge: at the end.
     """
@@ -321,7 +321,7 @@ def _ages(partition: PartitionPlan) -> MarkerAges | None:
         return None
     bounded = 0 < partition.horizon_ms < _NO_BOUND_MS
     moments = [moment for moment, _, _ in seen] + [partition.horizon_ms] * bounded
-    # a little room at both ends, so that a horizon at an end is seen
+    # A little room at both ends, so that a horizon at an end can be seen.
     room = 1 + (max(moments) - min(moments)) // 20
     first, last = min(moments) - room, max(moments) + room
     return MarkerAges(
@@ -349,7 +349,7 @@ def _count(source: SourceSegment, codes: frozenset[str]) -> int:
 
 
 def _tails(partition: PartitionPlan) -> Iterable[IndexTail]:
-    """Only what is cut is a tail of zeros for sure; an index that is made anew may differ in any way."""
+    """Tails of zeros. Only for truncated files they are certain; a rebuilt index may differ in other ways."""
     for change in partition.changes:
         trimmed = action_of(change).trimmed(change)
         if trimmed is not None and trimmed.name.endswith(_TIME_INDEX) and trimmed.cut > 0 <= trimmed.left:

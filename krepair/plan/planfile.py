@@ -1,7 +1,7 @@
-"""The plan file: canonical JSON, its digest, and what is said about a file that is not as it was written.
+"""The plan file: canonical JSON, its digest, and the messages for a file that was changed.
 
-Canonical means: UTF-8, keys sorted, two blanks of indentation, one newline at the end. The same plan always gives the
-same bytes, so two people can compare files, and the digest can be worked out from the values.
+Canonical means: UTF-8, sorted keys, indentation by two blanks, one newline at the end. The same plan always gives the
+same bytes. So two people can compare files, and the digest can be computed from the values.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from krepair.logdir.reading import is_there
 from krepair.plan.model import FORMAT_VERSION, Plan
 
 MAX_PLAN_BYTES: Final = 1 << 30
-"""Larger files are refused unread: a plan takes about 1 kB per segment and 200 B per file."""
+"""Larger files are refused without reading. A plan has about 1 kB per segment and 200 B per file."""
 
 PLAN_ID_DIGITS: Final = 8
 _DIGEST_FORM: Final = re.compile(r"[0-9a-f]{64}")
@@ -38,7 +38,7 @@ _decoder: Final = msgspec.json.Decoder(Plan)
 
 
 class _Head(msgspec.Struct):
-    """The few fields that tell what a file is, read before the rest."""
+    """The few fields that show what a file is. They are read before the rest."""
 
     format_version: str = ""
     tool_version: str = ""
@@ -48,7 +48,7 @@ _head_decoder: Final = msgspec.json.Decoder(_Head)
 
 
 class _Applied(_Head):
-    """The fields of a plan of any format version by which its kept originals are found."""
+    """The fields with which the kept originals of a plan are found, in all format versions."""
 
     plan_id: str = ""
     log_dir: str = ""
@@ -61,7 +61,7 @@ _applied_decoder: Final = msgspec.json.Decoder(_Applied)
 def printable(name: str) -> str:
     r"""A file name as a plan holds it: bytes that are not UTF-8 as ``\\udcNN`` in plain letters.
 
-    JSON has no place for such bytes. Whoever looks up the name of a folder in a plan calls this first.
+    JSON cannot hold such bytes. Call this before you look up the name of a folder in a plan.
     """
     return name.encode("utf-8", "backslashreplace").decode()
 
@@ -78,21 +78,21 @@ def digest_of(plan: Plan) -> str:
 
 
 def seal(plan: Plan) -> Plan:
-    """The same plan with ``digest`` and ``plan_id`` worked out."""
+    """The plan with computed ``digest`` and ``plan_id``."""
     digest = digest_of(plan)
     return msgspec.structs.replace(plan, digest=digest, plan_id=digest[:PLAN_ID_DIGITS])
 
 
 def loads(data: bytes, name: str) -> Plan:
-    """Read a plan and prove that it is as it was written.
+    """Read a plan and check that it was not changed.
 
     Args:
         data: the whole file.
-        name: of the file, for messages.
+        name: name of the file, for messages.
 
     Raises:
-        UsageError: too large, cut off, not JSON, not a plan, or of another major format version.
-        StalePlanError: it is a plan, but not the one that was written: a field is unknown, or the digest differs.
+        UsageError: it is too large, cut off, not JSON, not a plan, or of another major format version.
+        StalePlanError: it is a plan, but it was changed: a field is unknown, or the digest differs.
     """
     if len(data) > MAX_PLAN_BYTES:
         raise _too_large(name, len(data))
@@ -116,12 +116,12 @@ def read_plan(path: str) -> Plan:
     """Read a plan file.
 
     Raises:
-        UsageError: no such file, not a regular file, or not a plan; see ``loads``.
+        UsageError: it does not exist, is not a regular file, or is not a plan; see ``loads``.
         UnreadableError: the operating system could not read it.
         StalePlanError: see ``loads``.
     """
     try:
-        # A FIFO would block the open for ever.
+        # Without O_NONBLOCK the open of a FIFO would wait forever.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(f"{path}: no such plan file", next_command=_MAKE_ANEW) from None
@@ -143,20 +143,20 @@ def read_plan(path: str) -> Plan:
 
 
 def check_place(path: str, log_dir: str) -> str:
-    """Prove, before any long work, that a plan may be written to a path.
+    """Check that a plan may be written to a path. It is called before the long work.
 
     Args:
-        path: where the plan is to go.
-        log_dir: the log directory it is of.
+        path: path of the new plan file.
+        log_dir: the log directory of the plan.
 
     Returns:
-        The absolute path, links in its folders resolved.
+        The absolute path, with links in its folders resolved.
 
     Raises:
-        RefusedError: it is in the log directory, where a broker would meet it; or a file is there that is no plan,
-            or a plan whose originals are still kept.
-        UsageError: the folder is not there, or the path is a folder.
-        OSError: the path cannot be looked at.
+        RefusedError: the path is in the log directory, where a broker would find the file; or there is already a file
+            that is not a plan, or a plan whose originals are still kept.
+        UsageError: the folder does not exist, or the path is a folder.
+        OSError: the path cannot be looked up.
     """
     folder, file_name = os.path.split(os.path.abspath(path))
     folder = os.path.realpath(folder)
@@ -172,16 +172,16 @@ def check_place(path: str, log_dir: str) -> str:
 
 
 def write_plan(path: str, plan: Plan, disk: Disk) -> None:
-    """Write a plan file so that it is there whole or not at all.
+    """Write a plan file in such a way that the complete file is there, or none.
 
     Args:
-        path: where; an older plan there is replaced.
-        plan: sealed.
-        disk: does it.
+        path: path of the file; an older plan there is replaced.
+        plan: a sealed plan.
+        disk: writes the file.
 
     Raises:
-        RefusedError: see ``check_place``; or the operating system refused to write.
-        UnwritableError: there is no space for it, or an I/O error.
+        RefusedError: see ``check_place``; or the operating system does not allow it.
+        UnwritableError: there is too little space, or an I/O error.
         UsageError: see ``check_place``.
     """
     target = check_place(path, plan.log_dir)
@@ -200,7 +200,7 @@ def write_plan(path: str, plan: Plan, disk: Disk) -> None:
 
 
 def _check_replaceable(path: str, target: str) -> None:
-    """Raise ``RefusedError`` unless nothing is lost with the file: a slip must not cost a server.properties."""
+    """Raise ``RefusedError`` if the file must not be replaced: a typing error must not destroy a server.properties."""
     try:
         status = os.lstat(target)
         small = stat.S_ISREG(status.st_mode) and status.st_size <= MAX_PLAN_BYTES
@@ -219,21 +219,21 @@ def _check_replaceable(path: str, target: str) -> None:
 
 
 def _read_applied(target: str) -> _Applied | None:
-    """The few fields of a plan; None of a file that is no plan."""
+    """A few fields of a plan; None if the file is not a plan."""
     with open(target, "rb") as file:
         data = file.read(MAX_PLAN_BYTES + 1)
     try:
         head = _applied_decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    # A report of krepair (--json) has a format_version, too.
+    # A report of krepair (--json) has a format_version too, but no digest.
     is_plan = head.format_version and _DIGEST_FORM.fullmatch(head.digest)
     named = _PLAN_ID_FORM.fullmatch(head.plan_id) and os.path.isabs(head.log_dir) and "\0" not in head.log_dir
     return head if is_plan and named else None
 
 
 def _check_not_applied(path: str, older: _Applied) -> None:
-    """Without its plan nobody would know any more what the originals belong to."""
+    """Raise ``RefusedError`` if the plan's originals are still kept, because undo may need this plan."""
     quoted = shlex.quote(path)
     try:
         kept = _first_kept(older)
@@ -252,7 +252,7 @@ def _check_not_applied(path: str, older: _Applied) -> None:
 
 
 def _first_kept(older: _Applied) -> str:
-    """Path of one private sub-folder of a plan in its log directory, or empty."""
+    """Path of a private sub-folder of the plan in its log directory, or empty."""
     tree = Tree(older.log_dir)
     private = (private_folder(older.plan_id), root_private_folder(older.plan_id))
     try:
@@ -338,7 +338,7 @@ def _too_large(name: str, size: int) -> UsageError:
 
 
 def _not_utf8(data: bytes) -> int:
-    """Place of the first byte that is no UTF-8 text; the decoder counts from the beginning of the one value."""
+    """Place of the first byte that is not UTF-8. The JSON decoder gives only the place in the value."""
     try:
         data.decode()
     except UnicodeDecodeError as error:

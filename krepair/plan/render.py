@@ -34,7 +34,7 @@ from krepair.plan.ticket import (
     shortened,
     verify_seconds,
 )
-from krepair.plan.view import Section, Table, View, bytes_text, time_text
+from krepair.plan.view import Section, Table, View, bytes_text, expected_text, time_text
 from krepair.rules.reasons import REASONS, Reason
 
 _FEW_PARTITIONS = 5
@@ -44,7 +44,7 @@ _WITHOUT_KEYS = "Where records go by key, batches and bytes are counted as they 
 
 
 def to_json(plan: Plan) -> str:
-    """The plan file's own text."""
+    """The text of the plan file."""
     return dumps(plan).decode()
 
 
@@ -53,13 +53,13 @@ def to_markdown(plan: Plan, plan_path: str = "PLAN") -> str:
 
     Args:
         plan: any plan.
-        plan_path: name of its file, for the commands.
+        plan_path: path of its file, for the commands.
     """
     return markdown(plan_view(plan, plan_path))
 
 
 def plan_view(plan: Plan, plan_path: str = "PLAN") -> View:
-    """The page. A plan without a change says so first."""
+    """The page of a plan. If the plan changes nothing, the page begins with that."""
     sections = (
         _preview(plan, plan_path),
         _summary(plan),
@@ -140,8 +140,8 @@ def _summary(plan: Plan) -> Section:
             ("freed after purge", bytes_text(plan.freed_at_purge)),
             ("originals", keep_text(plan)),
             ("peak extra space", bytes_text(plan.peak_extra_bytes)),
-            ("expected time of apply", _minutes(plan.expected_seconds)),
-            ("expected time of verify", _minutes(verify_seconds(changing))),
+            ("expected time of apply", expected_text(plan.expected_seconds)),
+            ("expected time of verify", expected_text(verify_seconds(changing))),
             (
                 "the broker is down for",
                 "its stop, apply, verify and its start; krepair check says what the start does",
@@ -176,17 +176,13 @@ def _horizon_time(milliseconds: int) -> str:
     return time_text(milliseconds) if milliseconds > 0 else "never"
 
 
-def _minutes(seconds: float) -> str:
-    return "less than a minute" if seconds < 60 else f"about {seconds / 60:.0f} minutes"
-
-
 def _what_happens(plan: Plan) -> Section:
     lines = [line for action, changes in by_kind(_changes_of(plan)) for line in action.summary(changes)]
     return Section(title="What will happen", lines=tuple(lines))
 
 
 def _listings(plan: Plan) -> Iterator[Section]:
-    """The tables that have rows for single changes."""
+    """The tables with rows for single changes."""
     for listing in LISTINGS:
         rows = [
             row

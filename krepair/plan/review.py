@@ -1,7 +1,7 @@
-"""Coded safety review of a finished plan, whoever wrote it. Read from the plan alone; nothing is opened.
+"""The safety review of a finished plan, whatever program wrote it. It uses only the plan and opens no file.
 
-The digest tells that a plan is as it was written; the review tells that what was written is safe. Codes are stable and
-never reused.
+The digest shows that a plan was not changed. The review shows that the plan is safe. Codes are stable and are not used
+again for other objections.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LARGEST: Final = 2**63 - 1
 
 
 def review(plan: Plan) -> list[Objection]:
-    """Everything that speaks against carrying out this plan; an empty list lets it pass."""
+    """All reasons why this plan must not be applied. If the list is empty, it may be applied."""
     objections = [*_head(plan), *_commit(plan), *_sums(plan), *_names_are_unique(plan)]
     for partition in plan.partitions:
         objections.extend(_partition(plan.policy, partition))
@@ -54,7 +54,7 @@ def review(plan: Plan) -> list[Objection]:
 
 
 def _trusted(plan: Plan, root: RootPlan) -> Iterator[Objection]:
-    """A recovery point rises to the log end of a partition of the plan, and no further, and never of one left alone."""
+    """A recovery point may rise only to the log end of a partition of the plan, and only if that is not left alone."""
     ends = {
         (partition.topic, partition.partition): partition.log_end_offset
         for partition in plan.partitions
@@ -126,11 +126,11 @@ def _sums(plan: Plan) -> Iterator[Objection]:
 
 
 def _peak(plan: Plan) -> int:
-    """What the peak should be, as near to what the plan says as its parts allow."""
+    """The right peak for the plan. Small differences in the size of the plan's copy are accepted."""
     parts, copy = figures.parts_peak_bytes(plan), figures.plan_copy_bytes(plan)
     if plan.peak_extra_bytes == parts:
-        return parts  # of a krepair that kept no copy of a plan: it must still be possible to undo it
-    # A few bytes more or less in a plan must not decide about a figure that is rounded so coarsely.
+        return parts  # an earlier krepair kept no copy of a plan, and its plans must still be undone
+    # The figure is rounded up coarsely. A few bytes more or less in the plan must not make it wrong.
     step = figures.PLAN_COPY_STEP_BYTES
     near = copy and plan.peak_extra_bytes in {parts + copy - step, parts + copy + step}
     return plan.peak_extra_bytes if near else parts + copy
@@ -248,14 +248,14 @@ def _tag(undo: Undo) -> str:
 
 
 def _what_stays(facts: PartitionFacts) -> Iterator[Objection]:
-    """A partition that had snapshots is not left with none: a clean start would then forget every producer."""
+    """A partition with snapshots must keep one. Without any, a broker forgets all producers at a clean start."""
     removed: set[str] = set()
     made: set[str] = set()
     for change in facts.partition.changes:
         action = action_of(change)
         if not action.may_move_log_end(
             change, facts.bases
-        ):  # a snapshot behind the new log end has to be removed
+        ):  # a snapshot past the new log end has to be removed
             touched = action.touches(change)
             removed.update(filter(SNAPSHOT_NAME.fullmatch, touched.removes))
             made.update(filter(SNAPSHOT_NAME.fullmatch, touched.makes))
@@ -273,7 +273,7 @@ def _touched_once(partition: PartitionPlan) -> Iterator[Objection]:
 
 
 def _root(policy: Policy, root: RootPlan) -> Iterator[Objection]:
-    """Only the four checkpoints, only made anew, only by their own fix, and always kept."""
+    """Files of the root: only the four checkpoints may change, only by their own fix, and originals are always kept."""
     if not is_plain_name(root.keeper) or _FOLDER.fullmatch(root.keeper) is None:
         yield Objection("RV28", ".", f"keeper {root.keeper!r} is not the name of a partition folder")
     fixes = fix_names(policy)

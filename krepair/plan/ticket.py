@@ -1,7 +1,7 @@
-"""The parts of a plan's page that grow with the number of partitions: summed up, so that a ticket stays readable.
+"""The parts of a plan's page that grow with the number of partitions. They are summed up, so that a ticket stays short.
 
-A table shows what weighs most, then one row for the rest, then the sum. What is the same for many partitions is said
-once. Nothing is lost: the plan file holds every line, and ``krepair show PLAN --format json`` prints it.
+A table shows the largest rows, then one row for the rest, then the sum. A text that is the same for many partitions is
+shown once. The plan file has every line, and ``krepair show PLAN --format json`` prints it.
 """
 
 from __future__ import annotations
@@ -36,16 +36,17 @@ _ORDERS: Final = {
 }
 _WITH_FENCE: Final = (
     "While a partition is changed, its recovery point is lowered and the clean-shutdown marker is set aside (the "
-    "fence). A broker that is started in the middle reads every record; it only recovers the changed part of this "
+    "fence). A broker that is started in the middle can read every record. It only recovers the changed part of this "
     "partition and the active segments of the others."
 )
 _WITHOUT_FENCE: Final = (
-    "Recovery points and the clean-shutdown marker are not touched, because recovery would meet damage and cut it. The "
-    "order is the one for the broker version of this plan: start no other version before apply has ended."
+    "Recovery points and the clean-shutdown marker are not touched, because recovery would read the damage and "
+    "truncate the log there. The order is the one for the broker version of this plan. Do not start another version "
+    "before apply has ended."
 )
 
 _FILES: Final = (
-    "A file that is made from others is replaced by one rename: a whole one is there at every instant."
+    "A file that is made from others is replaced by one rename, so a complete file is there at every moment."
 )
 
 
@@ -57,7 +58,7 @@ def names_text(names: Sequence[str]) -> str:
 
 
 def verify_seconds(partitions: Iterable[PartitionPlan]) -> float:
-    """How long ``krepair verify PLAN`` reads the new files, at the fixed rate of ``expected_seconds``."""
+    """Estimated seconds of ``krepair verify PLAN``, at the fixed rate of ``expected_seconds``."""
     made = sum(
         action_of(change).space(change, sizes_by_name(partition.files)).made
         for partition in partitions
@@ -67,7 +68,7 @@ def verify_seconds(partitions: Iterable[PartitionPlan]) -> float:
 
 
 def partitions_section(changing: Sequence[PartitionPlan]) -> Section:
-    """Bytes of each partition that changes, the largest gain first where they are many, and the sum."""
+    """Bytes of each partition that changes, and the sum. If there are many, the largest gains are shown."""
     shown = list(changing)
     if len(changing) > MOST_ROWS:
         shown = sorted(changing, key=lambda one: (-one.freed_at_purge, one.folder))[:MOST_ROWS]
@@ -122,7 +123,7 @@ def _figures(partitions: Sequence[PartitionPlan]) -> tuple[str, ...]:
 
 
 def left_alone_section(plan: Plan) -> Section:
-    """Partitions that are not planned although they should be; where they are many, the rest by code."""
+    """Partitions that are left alone. If there are many, the rest is summed up by code."""
     alone = [partition for partition in plan.partitions if partition.status == "left alone"]
     shown, rest = alone[:MOST_ROWS], alone[MOST_ROWS:]
     rows = [
@@ -144,7 +145,7 @@ def left_alone_section(plan: Plan) -> Section:
 
 
 def notes_section(plan: Plan) -> Section:
-    """Notes for the reviewer; what is the same for several partitions is said once."""
+    """Notes for the reviewer. A note that is the same for several partitions is shown once."""
     folders: dict[str, list[str]] = {}
     for partition in plan.partitions:
         for note in dict.fromkeys(partition.notes):
@@ -162,7 +163,7 @@ def shortened(lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def settings_section(plan: Plan) -> Section:
-    """The settings used; topics with the very same ones share their rows."""
+    """The settings used. Topics with equal settings share their rows."""
     topics: dict[tuple[Setting, ...], list[str]] = {}
     for topic, settings in sorted(plan.policy.settings.items()):
         topics.setdefault(settings, []).append(topic or "(broker)")
@@ -181,7 +182,7 @@ def settings_section(plan: Plan) -> Section:
 
 
 def order_lines(commit: Commit, changes: Iterable[Change]) -> tuple[str, ...]:
-    """How files are swapped, in words, and then the code that the commit protocol's page explains."""
+    """How files are swapped in, in words, and then the code that docs/commit-protocol.md explains."""
     changes = list(changes)
     words = []
     if any(action_of(change).in_order for change in changes):
@@ -198,39 +199,40 @@ def keep_text(plan: Plan) -> str:
     if plan.policy.keep == INPLACE:
         return "stay in place until purge (--keep inplace)"
     if plan.policy.keep == UNTIL_VERIFIED:
-        return "are freed by apply as soon as what replaces them is verified (--keep until-verified)"
+        return "are freed by apply after the new files are verified (--keep until-verified)"
     return f"are copied to {plan.policy.keep}, then freed by apply (--keep)"
 
 
 def keep_lines(plan: Plan, changes: Sequence[Change]) -> list[str]:
-    """What apply frees itself, how far undo then goes, and in which order it goes through the partitions."""
+    """What apply itself frees, what undo can do then, and the order of the partitions."""
     freed = sum(isinstance(change.undo, FreeWhenVerified) for change in changes)
     copied = sum(is_copied(change) for change in changes)
     lines = []
     if freed:
         lines.append(
             f"{freed} of {len(changes)} changes do not keep their originals. A group of segments is staged, committed, "
-            "read again from the disk, held against its originals, and then they are freed, before the next group is "
-            "begun; other changes of a partition are verified and freed at its end. What is freed cannot be undone: "
-            "undo puts back the later changes of a partition, as far as the first one that is freed."
+            "read again from the disk and compared with its originals. Then the originals are freed, and the next "
+            "group begins. Other changes of a partition are verified and freed at its end. A change whose originals "
+            "are freed cannot be undone: undo takes back the changes of a partition, the last one first, and stops "
+            "there."
         )
     if copied:
         lines.append(
-            f"{copied} of {len(changes)} changes copy their originals to {plan.policy.keep}/krepair~{plan.plan_id}/ "
-            "first; the copies are synced and read back. Then apply frees the originals as soon as what replaces them "
-            "is verified. krepair undo brings the copies back, for which this disk needs the room; krepair purge "
-            "removes them."
+            f"{copied} of {len(changes)} changes first copy their originals to "
+            f"{plan.policy.keep}/krepair~{plan.plan_id}/. The copies are synced and read back. Apply frees the "
+            "originals after the new files are verified. krepair undo copies them back, for which this disk needs the "
+            "space. krepair purge removes the copies."
         )
     if freed or copied:
         names = [partition.folder for partition in apply_order(plan)]
         lines.append(
-            f"Partitions are changed in this order: {names_text(names)}. Those that need least come first."
+            f"Partitions are changed in this order: {names_text(names)}. Those that need the least space come first."
         )
     return lines
 
 
 def later_horizon_lines(plan: Plan) -> tuple[str, ...]:
-    """Of a plan that changes nothing: what a later delete horizon would free, and the command for it."""
+    """For a plan that changes nothing: the bytes that a later delete horizon would free, and the command for it."""
     gain = 0
     for partition in plan.partitions:
         chosen = [choice.log_bytes_after for choice in partition.horizons if choice.chosen]

@@ -1,10 +1,12 @@
-"""A neutral page of titles, lines and tables, from which Markdown and the terminal are both drawn."""
+"""A neutral page of titles, lines and tables. Markdown, the terminal and HTML are drawn from it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
+
+from krepair.checks.recovery_time import duration_text
 
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 _LAST_SECOND_MS: Final = 253_402_300_799_999
@@ -29,7 +31,7 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """One part of a page; whatever is empty is not drawn.
+    """One part of a page. Empty parts are not drawn.
 
     Attributes:
         title: heading.
@@ -58,7 +60,7 @@ class View:
 
 
 def visible(text: str) -> str:
-    """Text in which names chosen by others can neither move the cursor nor break a line."""
+    """The text with unprintable characters spelled out, so that a name cannot move the cursor or break a line."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else _escape(letter) for letter in text)
@@ -69,7 +71,7 @@ def _escape(letter: str) -> str:
 
 
 def bytes_text(count: int) -> str:
-    """Exact, and in a unit that a person can hold: ``1,308,238 (1.2 MiB)``."""
+    """A number of bytes, exact and in a large unit: ``1,308,238 (1.2 MiB)``."""
     exact = f"{count:,}"
     size = float(abs(count))
     if size < 1024:
@@ -82,8 +84,13 @@ def bytes_text(count: int) -> str:
     return f"{exact} ({sign}{size:.1f} {_UNITS[power - 1]})"
 
 
+def expected_text(seconds: float) -> str:
+    """An expected time in seconds as text. It is only an estimate, so below a minute no number is given."""
+    return "less than a minute" if seconds < 60 else duration_text(seconds)
+
+
 def time_text(milliseconds: int) -> str:
-    """Epoch milliseconds as ISO 8601 in UTC; as they are when no calendar holds them."""
+    """Epoch milliseconds as ISO 8601 in UTC. A negative or too large number stays a number."""
     if not 0 <= milliseconds <= _LAST_SECOND_MS:
         return str(milliseconds)
     moment = _EPOCH + timedelta(milliseconds=milliseconds)

@@ -247,3 +247,23 @@ def test_check_never_writes_its_page_over_a_file_of_somebody_else_or_into_the_lo
     code, _, error = run("check", str(root), "--engine", "inline", "--html", str(tmp_path / "no" / "x.html"))
     assert code == 64
     assert re.search("the folder .* is not there", error)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.4, "less than a minute"),
+        (59.9, "less than a minute"),
+        (75, "about 75 s"),
+        (600, "about 10 minutes"),
+        (10_000, "about 3 hours"),
+    ],
+)
+def test_the_card_of_a_page_says_the_same_time_of_apply_as_show(seconds: float, text: str):
+    plan = replace(good_plan(), expected_seconds=seconds)
+    cards = re.findall(r"<span>expected time of apply</span><b>([^<]*)</b>", page_of(plan))
+    assert cards == [text]
+    rows = dict(
+        row for part in show_view(plan, "p").sections if part.title == "Summary" for row in part.table.rows
+    )
+    assert rows["expected time of apply"] == text

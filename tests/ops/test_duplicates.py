@@ -57,7 +57,7 @@ def test_logs_that_part_name_the_offset(pair: tuple[Path, Path]):
     batches = txfixture.batches(400, txfixture.END, "X")
     (other / FOLDER / name(400)).write_bytes(b"".join(batch.raw for batch in batches))
     assert all(
-        "they are not the same log: the batch that ends at 404 is another one in each" in evidence
+        "they are not the same log: the batch that ends at 404 differs" in evidence
         for _, evidence in told(one, other)
     )
 

@@ -89,9 +89,9 @@ def test_full_disk_is_one_finding_with_the_bytes_that_are_at_stake(tmp_path: Pat
     (finding,) = emptied_findings(read_log_dir(str(log_dir)), lines, FULL, owned(log_dir), (4, 0, 0))
     assert (finding.partition, finding.bytes) == ("", 300)
     assert finding.evidence == (
-        "the next start recovers 300 bytes of 2 partitions and may write 4096 bytes, 4095 are free; where the disk is "
-        "full a broker since 4.0 may empty the healthy segment that it is recovering and delete all later ones (before "
-        "4.0 it only stops); free the space before any start"
+        "the next start recovers 300 bytes of 2 partitions and may write 4096 bytes, 4095 are free; if the disk "
+        "becomes full, a broker since 4.0 may empty the healthy segment that it is recovering and delete all later "
+        "ones (a broker before 4.0 only stops); free the space before any start"
     )
 
 
@@ -103,8 +103,8 @@ def test_folder_that_the_brokers_user_cannot_write_is_told_with_what_to_type(tmp
     assert finding.evidence == (
         f"the next start recovers 200 bytes here, from {3:020d}.log on, in a folder that its user cannot write: t-0: "
         f"root:root 0755; most files are of {KAFKA}:{KAFKA}, who has no write; chown {KAFKA}:{KAFKA} {view.path}/t-0; "
-        "a broker since 4.0 then may empty the first of these segments and delete all later ones (before 4.0 it only "
-        "stops)"
+        "a broker since 4.0 then may empty the first of these segments and delete all later ones (a broker before "
+        "4.0 only stops)"
     )
 
 

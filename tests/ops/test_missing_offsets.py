@@ -64,8 +64,8 @@ def test_lost_segment_of_a_topic_that_is_not_compacted_is_a_warning_with_the_ran
     ]
     assert finding.evidence == (
         "20 offsets have no record: 10 to 29 are in no segment; the topic is not compacted (cleanup.policy=delete, "
-        "--set); usual causes: the topic was compacted once, an earlier --fix tail=excise, a log file that was lost or "
-        "moved away (here, or on the replica that this one was copied from)"
+        "--set); usual causes: the topic was compacted once, an earlier --fix tail=excise removed them, or a log file "
+        "was lost or moved away (here, or on the replica from which this one was copied)"
     )
     assert (finding.rule, counts(finding)) == ("KR310", True)
 

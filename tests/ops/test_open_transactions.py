@@ -59,9 +59,9 @@ def test_records_that_look_new_do_not_hide_an_old_transaction(tmp_path: Path) ->
     assert said(log_dir) == [("KR103", text + ASK)]
     assert "abort" not in text + ASK
     unknown = (
-        "1 transactions of 1 partitions are open, for how long is not known: t-0 since offset 0 (producer 7); the "
-        "times of their batches are their producers' own, and neither markers, nor file times, nor "
-        "__transaction_state tell. The running cluster knows: kafka-transactions.sh find-hanging"
+        "1 transactions of 1 partitions are open, but it is not known for how long: t-0 since offset 0 (producer 7); "
+        "the times of their batches come from producers, and markers, file times and __transaction_state do not show "
+        "it. Ask the running cluster: kafka-transactions.sh find-hanging"
     )
     assert said(log_dir, ("transaction.max.timeout.ms", str(20 * MINUTE))) == [("KR107", unknown)]
 

@@ -1,16 +1,17 @@
-"""Plays through what a broker's loader does to one partition when it starts, without touching a file.
+"""Simulates what a broker's loader does with one partition at a start, without changing a file.
 
-Some starts cannot be told from what is damaged alone. A broker reads only some places of a log, believes its indexes,
-makes an index anew while it reads, and stops at an exception that one version catches and another does not. So the
-loader's steps are taken one by one, on values: which segments it recovers, where it cuts them, which exception ends it.
+The damage alone does not tell how a start ends. A broker reads only some places of a log, trusts its indexes, rebuilds
+an index while it reads, and stops at an exception that one version catches and another does not. So the steps of the
+loader are simulated one by one, on values: which segments it recovers, where it truncates them, which exception ends
+it.
 
-The twin that proves it is Kafka itself: ``tools/torture/forecasts.py`` loads thousands of damaged folders with the
-loader classes of four versions and holds the forecast of ``krepair check`` against what they did.
+The simulation is proven with Kafka itself: ``tools/torture/forecasts.py`` loads thousands of damaged folders with the
+loader classes of four versions, and compares the results with the forecast of ``krepair check``.
 
-* ``behaviour``: in what the versions differ.
-* ``log_file``: batches as ``FileLogInputStream`` gives them.
+* ``behaviour``: the differences between versions.
+* ``log_file``: batches, as ``FileLogInputStream`` reads them.
 * ``index_state``: the offset index, the time index and the transaction index while a broker has them open.
 * ``producers``: the snapshots of a partition, and the producer state that is built from them and from the log.
-* ``segment``: one segment: its sanity check, its recovery, the reads that a start makes.
-* ``loader``: the whole partition, and what came of it.
+* ``segment``: one segment: its sanity check, its recovery, the reads of a start.
+* ``loader``: the whole partition, and the result.
 """

@@ -1,4 +1,4 @@
-"""In what the loaders of the versions differ, as far as it decides what a start does to a log."""
+"""The differences between the loaders of the versions, as far as they decide what a start does with a log."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import NamedTuple
 VersionNumber = tuple[int, int, int]
 
 JUDGED_VERSIONS: tuple[VersionNumber, ...] = ((2, 2, 1), (2, 8, 2), (3, 9, 2), (4, 3, 1))
-"""Their loader classes were held against the forecast, damage by damage."""
+"""Versions whose loader classes were compared with the forecast, for many kinds of damage."""
 
 
 class Behaviour(NamedTuple):
-    """What one version does.
+    """The behaviour of one version.
 
     Attributes:
-        checks_indexes: opens every offset and time index, makes one that is missing, and recovers a segment whose
-            index contradicts itself. Later versions (KAFKA-7283) only recover a segment without an offset index.
-        fences_producers: throws where a marker has an older producer or coordinator epoch (until KAFKA-7502).
-        drops_producers_below_start: a producer whose last batch is below the log start is left out of a snapshot that
-            is loaded (until KAFKA-8483, KIP-360).
-        completes_empty_transactions: a marker without data before it ends a transaction of its own, and an abort
-            marker gets an entry in the transaction index (until KAFKA-10702).
-        lists_snapshots_each_time: looks for snapshots on the disk each time; later (KAFKA-9393) it remembers them,
-            removes those of no segment, and the snapshot of a segment that goes.
-        looks_in_one_segment: looks the first offset of a transaction up in the segment that it belongs to alone, and
-            throws where nothing is left there; and looks for an end only behind the beginning. Later versions go on
-            to the next segment (2.4).
-        needs_first_unstable_offset: throws where the first offset of an open transaction is past the log end.
-        searches_by_first_offset: looks a batch up by first offsets, and opens each wrapper of v0 and v1 on the way
-            (since KAFKA-18989); earlier versions take the first batch whose last offset reaches it.
+        checks_indexes: it opens all offset and time indexes, makes missing ones, and recovers a segment whose index
+            contradicts itself. Later versions (KAFKA-7283) only recover a segment without an offset index.
+        fences_producers: it throws if a marker has an older producer or coordinator epoch (until KAFKA-7502).
+        drops_producers_below_start: when it loads a snapshot, it drops producers whose last batch is below the log
+            start (until KAFKA-8483, KIP-360).
+        completes_empty_transactions: a marker without data before it counts as the end of a transaction, and an abort
+            marker then gets an entry in the transaction index (until KAFKA-10702).
+        lists_snapshots_each_time: it lists the snapshots on the disk each time. Later versions (KAFKA-9393) remember
+            them, and remove snapshots that belong to no segment or to a deleted one.
+        looks_in_one_segment: it looks up the first offset of a transaction only in its own segment, and throws if
+            nothing is left there. It looks for an end only behind the beginning. Later versions (2.4) go on to the next
+            segment.
+        needs_first_unstable_offset: it throws if the first offset of an open transaction is past the log end.
+        searches_by_first_offset: it looks up a batch by first offsets, and opens all wrappers of v0 and v1 on the way
+            (since KAFKA-18989). Earlier versions take the first batch whose last offset is high enough.
     """
 
     checks_indexes: bool
@@ -42,7 +42,7 @@ class Behaviour(NamedTuple):
 
 
 def behaviour_of(version: VersionNumber) -> Behaviour:
-    """What a version does.
+    """The behaviour of a version.
 
     Source: Log, LogSegment, ProducerStateManager in the branches 2.2 to 2.8; LogLoader, UnifiedLog (3.9, 4.3);
     FileRecords (4.3).

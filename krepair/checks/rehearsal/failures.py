@@ -1,13 +1,13 @@
-"""How a step of the loader ends early."""
+"""The exceptions with which a step of the loader ends early."""
 
 from __future__ import annotations
 
 
 class StartFailsError(Exception):
-    """No version catches it: the log is not loaded, and the broker does not start.
+    """An exception that no version catches: the log is not loaded, and the broker does not start.
 
     Attributes:
-        file: name of the file that does it.
+        file: name of the file that causes it.
         text: what the broker finds there.
     """
 
@@ -18,7 +18,7 @@ class StartFailsError(Exception):
 
 
 class CorruptRecordError(Exception):
-    """``CorruptRecordException`` or ``InvalidRecordException``: a recovery cuts the log, any other read fails."""
+    """``CorruptRecordException`` or ``InvalidRecordException``: a recovery truncates the log, another read fails."""
 
     def __init__(self, file: str, text: str) -> None:
         super().__init__(f"{file}: {text}")
@@ -31,7 +31,7 @@ class CorruptIndexError(Exception):
 
 
 class InvalidOffsetError(Exception):
-    """``InvalidOffsetException``: an index entry would go back."""
+    """``InvalidOffsetException``: an index entry would have a lower offset than the one before."""
 
     def __init__(self, file: str, text: str) -> None:
         super().__init__(f"{file}: {text}")

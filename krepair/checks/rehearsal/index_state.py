@@ -16,16 +16,16 @@ from krepair.formats import offset_index, time_index, txn_index
 LARGEST_RELATIVE_OFFSET: Final = 2**31 - 1
 _WARM_BYTES: Final = 8192
 _TXN_FRONT: Final = struct.Struct(">b17xq")
-"""The first byte of an entry, which is all that a broker reads of the version, and its last offset."""
+"""The first byte of an entry, the only byte of the version that a broker reads, and its last offset."""
 
 
 class FileEntries(Sequence[tuple[int, int]]):
-    """The entries of an index file, each read when it is asked for: a preallocated file has a million of them.
+    """The entries of an index file. An entry is read when it is needed, because a preallocated file has a million.
 
     Attributes:
-        layout: of one entry.
-        base_offset: what the relative offset of an entry is added to.
-        offset_column: which of the two numbers that is.
+        layout: layout of one entry.
+        base_offset: base offset of the segment, which is added to relative offsets.
+        offset_column: which of the two numbers is the relative offset.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class FileEntries(Sequence[tuple[int, int]]):
         self.offset_column = offset_column
 
     def __len__(self) -> int:
-        """Whole entries, those of zeros too."""
+        """Number of whole entries, with those of zeros."""
         return self._count
 
     @overload
@@ -48,7 +48,7 @@ class FileEntries(Sequence[tuple[int, int]]):
     def __getitem__(self, number: slice) -> list[tuple[int, int]]: ...
 
     def __getitem__(self, number: int | slice) -> tuple[int, int] | list[tuple[int, int]]:
-        """One entry, or some."""
+        """One entry, or a list of entries for a slice."""
         if isinstance(number, slice):
             return [self[one] for one in range(*number.indices(self._count))]
         place = number % self._count * self.layout.size
@@ -58,11 +58,11 @@ class FileEntries(Sequence[tuple[int, int]]):
 
 
 class IndexState:
-    """What both mapped indexes share: pairs of numbers, a size that may not fit them, and a limit.
+    """The common part of both mapped indexes: pairs of numbers, a size that may not fit them, and a limit.
 
     Attributes:
-        name: of the file.
-        base_offset: of the segment.
+        name: name of the file.
+        base_offset: base offset of the segment.
         entries: (offset, position) or (timestamp, offset), offsets absolute.
         size: bytes of the file as it was found; a whole number of entries once it was resized.
         most_bytes: ``segment.index.bytes``.
@@ -82,7 +82,7 @@ class IndexState:
 
     @property
     def most_entries(self) -> int:
-        """How many entries fit while the index is that of an active segment."""
+        """Number of entries that fit into the index of an active segment."""
         return self.most_bytes // self.entry_size
 
     def reset(self) -> None:
@@ -91,10 +91,10 @@ class IndexState:
         self.grow()
 
     def grow(self) -> None:
-        """Resize it to its limit, as that of the active segment.
+        """Resize it to its limit, as for the active segment.
 
         Raises:
-            StartFailsError: it has more entries than that (``Buffer.position`` past its limit).
+            StartFailsError: it has more entries than fit (``Buffer.position`` past its limit).
         """
         if len(self.entries) > self.most_entries:
             text = f"{len(self.entries)} entries, segment.index.bytes leaves room for {self.most_entries}"
@@ -107,7 +107,7 @@ class IndexState:
         self.entries.append(entry)
 
     def trim(self) -> None:
-        """Cut it to its entries."""
+        """Truncate it to its entries."""
         self.size = len(self.entries) * self.entry_size
 
     def _refuse_full(self) -> None:
@@ -119,9 +119,9 @@ class IndexState:
             raise CorruptIndexError
 
     def _lower_bound(self, target: int, column: int) -> int:
-        """Number of the last entry that is not above the target, -1 if there is none; searched as a broker does.
+        """Number of the last entry that is not above the target, -1 if there is none.
 
-        In an index that does not ascend the place where the search begins decides what it finds.
+        The search is the one of a broker: if the index does not ascend, its result depends on where the search begins.
         """
         entries = self.entries
         if not entries:
@@ -158,11 +158,11 @@ class OffsetIndexState(IndexState):
 
     @property
     def last_offset(self) -> int:
-        """Of the last entry; the base offset without one."""
+        """Offset of the last entry; the base offset if there is none."""
         return self.entries[-1][0] if self.entries else self.base_offset
 
     def fits(self, offset: int) -> bool:
-        """Whether an offset can be said relative to the base offset."""
+        """Whether an offset can be stored relative to the base offset."""
         return 0 <= offset - self.base_offset <= LARGEST_RELATIVE_OFFSET
 
     def sanity_check(self) -> None:
@@ -172,7 +172,7 @@ class OffsetIndexState(IndexState):
         self._check_size()
 
     def position_of(self, offset: int) -> int:
-        """Where a search for an offset begins in the log."""
+        """Position in the log at which a search for an offset begins."""
         slot = self._lower_bound(offset, 0)
         return 0 if slot < 0 else self.entries[slot][1]
 
@@ -180,7 +180,7 @@ class OffsetIndexState(IndexState):
         """Add an entry.
 
         Raises:
-            InvalidOffsetError: it goes back.
+            InvalidOffsetError: its offset is not above the last one.
             StartFailsError: the index is full.
         """
         self._refuse_full()
@@ -203,7 +203,7 @@ class TimeIndexState(IndexState):
 
     @property
     def last(self) -> tuple[int, int]:
-        """The last entry; no timestamp and the base offset without one."""
+        """The last entry; without entries no timestamp and the base offset."""
         return self.entries[-1] if self.entries else (-1, self.base_offset)
 
     def sanity_check(self) -> None:
@@ -216,7 +216,7 @@ class TimeIndexState(IndexState):
         """Add an entry if its timestamp is larger than the last one's.
 
         Raises:
-            InvalidOffsetError: its offset goes back.
+            InvalidOffsetError: its offset is lower than the last one.
             StartFailsError: the index is full.
         """
         if not closing:
@@ -232,11 +232,11 @@ class TimeIndexState(IndexState):
 
 
 class TransactionIndexState:
-    """A ``.txnindex``, of which a start reads versions and last offsets.
+    """A ``.txnindex``. A start reads only its versions and last offsets.
 
     Attributes:
-        name: of the file.
-        base_offset: of the segment.
+        name: name of the file.
+        base_offset: base offset of the segment.
     """
 
     def __init__(self, name: str, base_offset: int, data: bytes) -> None:
@@ -249,7 +249,7 @@ class TransactionIndexState:
         self._last_appended: int | None = None
 
     def sanity_check(self) -> None:
-        """Look at every entry, as all versions do after a clean stop too.
+        """Check every entry. All versions do that, after a clean stop too.
 
         Raises:
             CorruptIndexError: a last offset is below the base offset.
@@ -286,7 +286,7 @@ class TransactionIndexState:
         """Drop the entries from an offset on.
 
         Raises:
-            StartFailsError: as of ``sanity_check``.
+            StartFailsError: see ``sanity_check``.
         """
         kept: int | None = None
         for number, (version, last_offset) in enumerate(self._entries):

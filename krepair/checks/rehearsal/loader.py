@@ -1,4 +1,4 @@
-"""The start of one partition, step by step, and what came of it.
+"""The start of one partition, step by step, and its result.
 
 Source: Log.loadSegments and recoverLog (2.2.1, 2.8), LogLoader.load, UnifiedLog.rebuildProducerState (3.9, 4.3).
 """
@@ -30,14 +30,14 @@ Step = TypeVar("Step")
 
 
 class StartInputs(NamedTuple):
-    """What a start begins with, beside the segments.
+    """The input of a start besides the segments.
 
     Attributes:
-        clean: whether the broker was cleanly stopped.
-        recovery_point: of the partition; 0 where none is recorded.
-        log_start: as recorded; 0 where it is not.
-        snapshots: of producers, by offset.
-        clock: when producers are forgotten.
+        clean: whether the broker was stopped cleanly.
+        recovery_point: recovery point of the partition; 0 if none is recorded.
+        log_start: recorded log start offset; 0 if none is recorded.
+        snapshots: producer snapshots, by offset.
+        clock: decides which producers are expired.
     """
 
     clean: bool
@@ -48,14 +48,14 @@ class StartInputs(NamedTuple):
 
 
 class StartOutcome(NamedTuple):
-    """What a start comes to.
+    """Result of a start.
 
     Attributes:
         file: the file that keeps the broker from starting, empty if it starts.
-        failure: what it finds there.
+        failure: what the broker finds in that file.
         recovered: base offsets of the segments that are recovered, ascending.
-        sizes: (base offset, bytes of the log) of the segments that are there afterwards, ascending.
-        log_end: the next offset, -1 if the broker does not start.
+        sizes: (base offset, bytes of the log) of the segments after the start, ascending.
+        log_end: log end offset, -1 if the broker does not start.
     """
 
     file: str
@@ -66,12 +66,12 @@ class StartOutcome(NamedTuple):
 
 
 def play_start(segments: Sequence[SegmentState], inputs: StartInputs, behaviour: Behaviour) -> StartOutcome:
-    """Play the start of one partition through.
+    """Simulate the start of one partition.
 
     Args:
-        segments: at least one, as they are on the disk; they are changed.
-        inputs: what the start begins with.
-        behaviour: of the version.
+        segments: the segments on the disk, at least one; these values are changed.
+        inputs: the other input of the start.
+        behaviour: behaviour of the version.
     """
     loader = _Loader(segments, inputs, behaviour)
     try:
@@ -83,7 +83,7 @@ def play_start(segments: Sequence[SegmentState], inputs: StartInputs, behaviour:
 
 
 class _Loader:
-    """Attributes: ``segments`` that are loaded so far, and the bases of those that were ``recovered``."""
+    """The loader. ``segments`` holds the loaded segments, ``recovered`` the base offsets of recovered ones."""
 
     def __init__(self, on_disk: Sequence[SegmentState], inputs: StartInputs, behaviour: Behaviour) -> None:
         self._on_disk = {one.base_offset: one for one in on_disk}
@@ -96,7 +96,7 @@ class _Loader:
         self.recovered: set[int] = set()
 
     def load(self) -> int:
-        """Load the partition; gives its log end."""
+        """Load the partition; returns its log end offset."""
         self._retried(self._load_files)
         log_end = self._retried(self._recover_log)
         active = self.segments[max(self.segments)]
@@ -114,7 +114,7 @@ class _Loader:
     # -- segments
 
     def _retried(self, step: Callable[[], Step]) -> Step:
-        """Run a step, again after each split of a segment whose offsets do not fit it."""
+        """Run a step. If a segment has offsets that do not fit, split it and run the step again."""
         for _ in range(_SPLITS_AT_MOST):
             try:
                 return step()
@@ -128,7 +128,7 @@ class _Loader:
         if base_offset in self.segments:
             del self._on_disk[base_offset], self.segments[base_offset]
         elif base_offset not in parts:
-            # only a loaded segment makes way for its parts; this one lies beside them, with the indexes begun anew
+            # Only a loaded segment is replaced by its parts. This one stays beside them, with new empty indexes.
             if self._behaviour.checks_indexes:
                 raise StartFailsError(segment.log.name, "is split again and again: the start never ends")
             segment.closed()
@@ -178,7 +178,7 @@ class _Loader:
             except InvalidOffsetError:
                 cut = segment.empty()
             if cut > 0:
-                segment.next_offset()  # for a line of the log, and it may fail
+                segment.next_offset()  # the broker needs it for a log message; the call may fail
                 self._drop([one.base_offset for one in unflushed[number + 1 :]])
                 return
 
@@ -189,7 +189,7 @@ class _Loader:
             self._producers.forget_segment(base_offset)
 
     def _between(self, start: int, end: int) -> Iterator[SegmentState]:
-        """The segments that may hold offsets from ``start`` on, below ``end``."""
+        """The segments that may hold offsets from ``start`` up to, but without, ``end``."""
         bases = sorted(self.segments)
         floor = max((base for base in bases if base <= start), default=-_INT64_MAX)
         return (self.segments[base] for base in bases if floor <= base < end)
@@ -225,7 +225,7 @@ class _Loader:
         producers.take_snapshot()
 
     def _find_first_unstable(self, log_start: int, log_end: int) -> None:
-        """Look up where the earliest transaction begins that is open or ended last, as a broker does at the end."""
+        """Look up the first offset of the earliest open or just ended transaction, as a broker does at the end."""
         first = self._producers.first_unstable_offset
         if first < 0:
             return

@@ -1,4 +1,4 @@
-"""The batches of a ``.log`` as a broker meets them: by the size that each declares, the rest only when it is asked for.
+"""The batches of a ``.log`` as a broker reads them: by their size fields; other fields are read only when needed.
 
 Source: FileLogInputStream, FileRecords, DefaultRecordBatch, LegacyRecord (2.2.1, 2.8, 3.9).
 """
@@ -35,10 +35,10 @@ assert _FRONT.size == _UP_TO_MAGIC
 
 
 class LogFile:
-    """The bytes of one ``.log`` while a start is played through; cutting it changes nothing but ``size``.
+    """The bytes of one ``.log`` during a simulated start. To truncate it, only ``size`` is changed.
 
     Attributes:
-        name: of the file.
+        name: name of the file.
         size: bytes that are left of it.
     """
 
@@ -48,23 +48,23 @@ class LogFile:
         self._read_at = read_at
 
     def bytes_at(self, position: int, count: int) -> memoryview:
-        """Bytes from a position on, fewer at the end of the file."""
+        """The bytes from a position on, fewer at the end of the file."""
         return self._read_at(position, max(0, min(count, self.size - position)))
 
     def part(self, name: str, start: int, end: int) -> LogFile:
-        """A file of its own with some of these bytes."""
+        """A new file with a part of these bytes."""
         read_at = self._read_at
         return LogFile(name, end - start, lambda position, count: read_at(start + position, count))
 
     def batches(self, start: int = 0, end: int = -1) -> Iterator[LogBatch]:
-        """The batches from a position on, as far as their sizes lead.
+        """The batches from a position on, found by their size fields.
 
         Args:
-            start: position of the first; whether one begins there is not known.
-            end: the walk reads no batch that passes it; the end of the file if negative.
+            start: position at which to begin; a batch may or may not begin there.
+            end: a batch that ends behind it is not read; the end of the file if negative.
 
         Raises:
-            CorruptRecordError: a batch declares fewer bytes than the smallest one has.
+            CorruptRecordError: the size field of a batch is smaller than the smallest batch.
         """
         position, end = start, self.size if end < 0 else min(end, self.size)
         while position < end - _UP_TO_MAGIC:
@@ -79,7 +79,7 @@ class LogFile:
 
 
 def _inner_offsets(wrapper: bytes) -> list[int]:
-    """The offset fields in a wrapper of v0 or v1, their checksums not looked at; none if it cannot be opened."""
+    """The offsets in a wrapper of v0 or v1; none if it cannot be opened. Checksums are not checked."""
     outer = next(messages(wrapper, check_crc=False), None)
     value = outer.message.value if isinstance(outer, PlacedMessage) else None
     if not isinstance(outer, PlacedMessage) or value is None:
@@ -97,13 +97,13 @@ def _inner_offsets(wrapper: bytes) -> list[int]:
 
 
 class LogBatch:
-    """One batch of any format, its header read when it is first asked for.
+    """One batch of any format. Its header is read when it is first needed.
 
     Attributes:
-        position: of its first byte.
-        offset: the offset field: the base offset in v2, the last one before.
-        size: bytes by its own length field.
-        magic: as a signed byte.
+        position: position of its first byte.
+        offset: the offset field: the base offset in v2, the last offset in v0 and v1.
+        size: bytes by its length field.
+        magic: magic, as a signed byte.
     """
 
     __slots__ = ("_header", "_log", "magic", "offset", "position", "size")
@@ -118,15 +118,15 @@ class LogBatch:
 
     @property
     def is_old(self) -> bool:
-        """Whether a broker takes it for a message of v0 or v1."""
+        """Whether a broker reads it as a message of v0 or v1."""
         return self.magic < batch_v2.MAGIC
 
     @property
     def header(self) -> BatchHeader:
-        """The header of a batch that a broker takes for v2.
+        """The header of a batch that a broker reads as v2.
 
         Raises:
-            StartFailsError: the file ends within it.
+            StartFailsError: the file ends inside the header.
         """
         if self._header is None:
             data = self._log.bytes_at(self.position, HEADER.size)
@@ -139,12 +139,12 @@ class LogBatch:
 
     @property
     def last_offset(self) -> int:
-        """The last offset, by the header alone."""
+        """The last offset, from the header alone."""
         return self.offset if self.is_old else self.offset + self.header.last_offset_delta
 
     @property
     def max_timestamp(self) -> int:
-        """The largest timestamp, by the header alone; of a batch whose checksum is right."""
+        """The largest timestamp, from the header alone, for a batch with a right checksum."""
         if not self.is_old:
             return self.header.max_timestamp
         if self.magic == 0:
@@ -154,12 +154,12 @@ class LogBatch:
 
     @property
     def has_producer_id(self) -> bool:
-        """Whether a producer with an id wrote it; a message of v0 or v1 has none."""
+        """Whether it has a producer id; a message of v0 or v1 has none."""
         return not self.is_old and self.header.has_producer_id
 
     @property
     def base_offset(self) -> int:
-        """The first offset: of a wrapper of v0 or v1 it is that of its first message.
+        """The first offset. For a wrapper of v0 or v1 it is the offset of its first message.
 
         Raises:
             StartFailsError: the wrapper cannot be opened.
@@ -176,7 +176,7 @@ class LogBatch:
         return relative_to + offsets[0]
 
     def ensure_valid(self) -> None:
-        """Raise ``CorruptRecordError`` where the checksum is not right; a wrong magic above 2 is not noticed."""
+        """Raise ``CorruptRecordError`` if the checksum is wrong. A magic above 2 is not noticed."""
         data = self._log.bytes_at(self.position, self.size)
         if self.is_old:
             stored, computed = data[_LOG_OVERHEAD:_OLD_MAGIC_PLACE], zlib.crc32(data[_OLD_MAGIC_PLACE:])
@@ -189,11 +189,11 @@ class LogBatch:
             )
 
     def marker(self) -> tuple[ControlKey, EndTxnMarker] | None:
-        """What a control batch says; None if compaction left no record in it.
+        """Key and value of a control batch; None if compaction has removed its record.
 
         Raises:
             CorruptRecordError: its record cannot be read.
-            StartFailsError: it is no commit or abort marker.
+            StartFailsError: it is not a commit or abort marker.
         """
         header = self.header
         where = f"position {self.position}"
@@ -215,7 +215,7 @@ class LogBatch:
         return key, value
 
     def _control_record(self) -> Record:
-        """The first record; what follows is only looked at behind the last one."""
+        """The first record. Bytes behind it are checked only after the last record."""
         header = self.header
         data = bytes(self._log.bytes_at(self.position + HEADER.size, self.size - HEADER.size))
         readable = header.record_count > 0 and not header.codec

@@ -1,7 +1,8 @@
 """Producer state at a start: from the newest snapshot that can be read, and from the log behind it.
 
-Only what can end a start is kept: epochs, the first offset of an open transaction, and which snapshots there are, which
-decides how much of the log is read.
+Only facts that can end a start are kept: epochs, the first offset of an open transaction, and the list of snapshots,
+which decides how much of the log is read.
+
 Source: ProducerStateManager, ProducerAppendInfo (2.2.1, 2.8, 3.9).
 """
 
@@ -17,15 +18,15 @@ from krepair.formats.control import ControlType
 from krepair.formats.producer_snapshot import ProducerEntry
 
 SnapshotContent = tuple[ProducerEntry, ...] | None
-"""The entries, None of a file that cannot be read."""
+"""The entries; None for a file that cannot be read."""
 
 
 class ProducerClock(NamedTuple):
-    """When a producer is forgotten.
+    """Decides when a producer expires.
 
     Attributes:
-        now_ms: of the broker that starts.
-        expiry_ms: how long after its last batch.
+        now_ms: clock of the broker that starts, epoch milliseconds.
+        expiry_ms: time after the last batch, in ms.
     """
 
     now_ms: int
@@ -33,7 +34,7 @@ class ProducerClock(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """What can end a start."""
+    """The state of a producer, as far as it can end a start."""
 
     epoch: int = -1
     coordinator_epoch: int = -1
@@ -55,7 +56,7 @@ class SnapshotFolder:
     """The snapshots of a partition on the disk.
 
     Attributes:
-        contents: by offset.
+        contents: contents by offset.
     """
 
     def __init__(self, contents: Mapping[int, SnapshotContent]) -> None:
@@ -84,7 +85,7 @@ class ProducerStates:
 
     @property
     def has_snapshots(self) -> bool:
-        """Whether it knows of any."""
+        """Whether it knows any snapshot."""
         return bool(self._snapshots)
 
     def _delete_snapshot(self, offset: int) -> None:
@@ -92,12 +93,12 @@ class ProducerStates:
         self._folder.contents.pop(offset, None)
 
     def forget_segment(self, base_offset: int) -> None:
-        """Delete the snapshot of a segment that goes, from 2.8 on."""
+        """Delete the snapshot of a deleted segment (from 2.8 on)."""
         if not self._behaviour.lists_snapshots_each_time and base_offset in self._known:
             self._delete_snapshot(base_offset)
 
     def remove_strays(self, bases: Collection[int]) -> None:
-        """Look at the disk again, and delete the snapshots of no segment, but for the newest if it is past them all."""
+        """List the disk again, and delete snapshots that belong to no segment, except the newest if it is past all."""
         if self._behaviour.lists_snapshots_each_time:
             return
         self._known = set(self._folder.contents)
@@ -107,14 +108,14 @@ class ProducerStates:
             self._delete_snapshot(offset)
 
     def start_over(self, offset: int) -> None:
-        """Forget everything, as where the log start is past the log end."""
+        """Drop all state, as a broker does if the log start is past the log end."""
         for snapshot in list(self._known):
             self._delete_snapshot(snapshot)
         self._producers, self._open, self._ended = {}, {}, set()
         self._snapshot_offset, self.end_offset = 0, offset
 
     def take_snapshot(self) -> None:
-        """Write one at ``end_offset``, unless the last one is as new."""
+        """Write a snapshot at ``end_offset``, unless the last one is already there."""
         if self.end_offset > self._snapshot_offset:
             self._folder.contents[self.end_offset] = tuple(
                 ProducerEntry(
@@ -133,7 +134,7 @@ class ProducerStates:
             self._snapshot_offset = self.end_offset
 
     def reload(self, log_start: int, log_end: int) -> None:
-        """Begin with the newest snapshot that can be read; those outside of the log, and unreadable ones, go."""
+        """Load the newest readable snapshot. Snapshots outside of the log, and unreadable ones, are deleted."""
         for offset in list(self._snapshots):
             if offset > log_end or offset <= log_start:
                 self._delete_snapshot(offset)
@@ -167,21 +168,21 @@ class ProducerStates:
 
     @property
     def first_unstable_offset(self) -> int:
-        """The first offset of the earliest transaction that is open or was ended since, -1 if there is none.
+        """The first offset of the earliest transaction that is open or was ended in this replay, -1 if there is none.
 
-        At a start nothing counts as replicated yet.
+        Ended ones count, because at a start no offset counts as replicated yet.
         """
         return min(self._open.keys() | self._ended, default=-1)
 
     def take(self, batch: LogBatch, file: str) -> CompletedTransaction | None:
-        """Take one batch with a producer id; gives the transaction that it ends.
+        """Add one batch with a producer id; returns the transaction that it ends, or None.
 
         Args:
-            batch: it.
+            batch: the batch.
             file: name of the log.
 
         Raises:
-            StartFailsError: it contradicts what was before it.
+            StartFailsError: it contradicts the state before it.
             CorruptRecordError: it is a marker that cannot be read.
         """
         header = batch.header
@@ -233,7 +234,7 @@ class ProducerStates:
         """End a transaction.
 
         Raises:
-            StartFailsError: none that begins there is open.
+            StartFailsError: no open transaction begins there.
         """
         if self._open.pop(done.first_offset, None) is None:
             text = f"the transaction that ends at offset {done.last_offset} was never begun"

@@ -1,4 +1,4 @@
-"""One segment while a start is played through: its sanity check, its recovery, and the reads that a start makes.
+"""One segment during a simulated start: its sanity check, its recovery, and the reads of a start.
 
 Source: LogSegment (2.2.1, 2.8, 3.9, 4.3).
 """
@@ -28,7 +28,7 @@ class SegmentState:
     """One segment.
 
     Attributes:
-        base_offset: in the file names.
+        base_offset: offset in the file names.
         log: its log.
         offsets: its offset index.
         times: its time index.
@@ -36,8 +36,8 @@ class SegmentState:
         has_index: whether there was an offset index.
         has_time_index: whether there was a time index.
         interval_bytes: ``index.interval.bytes``.
-        behaviour: of the version that starts.
-        largest: timestamp that a recovery has come to, -1 before.
+        behaviour: behaviour of the version that starts.
+        largest: largest timestamp that a recovery has read so far, -1 before.
     """
 
     base_offset: int
@@ -52,7 +52,7 @@ class SegmentState:
     largest: int = -1
 
     def open(self) -> None:
-        """Open it as a loader does, which brings along an index that is missing, and check it.
+        """Open it as a loader does and check it. A missing index is made.
 
         Raises:
             CorruptIndexError: it has to be recovered.
@@ -68,7 +68,7 @@ class SegmentState:
         self.aborted.sanity_check()
 
     def closed(self) -> SegmentState:
-        """The same segment after the loader closed it: indexes cut to their entries."""
+        """The same segment after the loader has closed it, with indexes truncated to their entries."""
         self.offsets.trim()
         self.times.trim()
         self.has_index = self.has_time_index = True
@@ -92,10 +92,10 @@ class SegmentState:
     # -- recovery
 
     def recover(self, producers: ProducerStates) -> int:
-        """Make its indexes anew from the log, and cut the log where it is not valid; gives the bytes cut.
+        """Rebuild its indexes from the log, and truncate the log where it is not valid; returns the bytes cut.
 
         Raises:
-            InvalidOffsetError: an index entry would go back.
+            InvalidOffsetError: an index entry would have a lower offset than the one before.
             OffsetOverflowError: an offset does not fit the base offset.
             StartFailsError: something else ends the recovery.
         """
@@ -138,12 +138,12 @@ class SegmentState:
         producers.end_offset = batch.last_offset + 1
 
     def empty(self) -> int:
-        """Cut it at its base offset, as after a recovery that came to an index entry going back; gives the bytes cut.
+        """Truncate it at its base offset, as a broker does after an ``InvalidOffsetError``; returns the bytes cut.
 
-        What lies below the base offset stays, and then all of it: the cut is at the first batch that reaches it.
+        The cut is at the first batch that reaches the base offset. Batches below it stay.
 
         Raises:
-            StartFailsError: a read ends it.
+            StartFailsError: a read fails.
         """
         position = self.position_of(self.base_offset)
         self.offsets.truncate_to(self.base_offset)
@@ -162,17 +162,17 @@ class SegmentState:
     # -- reads
 
     def _read(self, start: int, end: int = -1) -> Iterator[LogBatch]:
-        """The batches from a position on, where a broken one ends the start."""
+        """The batches from a position on. A broken batch ends the start."""
         try:
             yield from self.log.batches(start, end)
         except CorruptRecordError as error:
             raise StartFailsError(error.file, error.text) from error
 
     def position_of(self, offset: int, start: int = 0) -> int:
-        """Position of the first batch that reaches an offset, -1 if none does.
+        """Position of the first batch that reaches an offset, -1 if there is none.
 
         Raises:
-            StartFailsError: the read comes to what is no batch.
+            StartFailsError: the read finds bytes that are not a batch.
         """
         start = max(self.offsets.position_of(offset), start)
         if self.behaviour.searches_by_first_offset:
@@ -190,10 +190,10 @@ class SegmentState:
         return before.position if before is not None and before.last_offset >= offset else -1
 
     def next_offset(self) -> int:
-        """The offset behind its last batch, as far as the last entry of its index leads there.
+        """The offset after its last batch, read from the last entry of its index on.
 
         Raises:
-            StartFailsError: the read comes to what is no batch.
+            StartFailsError: the read finds bytes that are not a batch.
         """
         start = self.position_of(self.offsets.last_offset)
         last = deque(self._read(start) if start >= 0 else (), maxlen=1)
@@ -202,17 +202,17 @@ class SegmentState:
     def load_producers(
         self, producers: ProducerStates, start_offset: int, end_offset: int, *, ends_here: bool, onwards: bool
     ) -> None:
-        """Take the producers of the batches between two offsets, checksums not looked at.
+        """Add the producers of the batches between two offsets. Checksums are not checked.
 
         Args:
-            producers: what they are taken into.
-            start_offset: of the first batch.
-            end_offset: the offset to stop at.
-            ends_here: whether it is looked up in this segment; else all of it is read.
-            onwards: whether it is looked up from the first batch on.
+            producers: the state to which they are added.
+            start_offset: offset of the first batch.
+            end_offset: the offset at which to stop.
+            ends_here: whether ``end_offset`` is looked up in this segment; if not, the whole segment is read.
+            onwards: whether ``end_offset`` is looked up from the first batch on.
 
         Raises:
-            StartFailsError: the read comes to what is no batch, or to one that contradicts those before it.
+            StartFailsError: the read finds bytes that are not a batch, or a batch that contradicts those before it.
         """
         start = self.position_of(start_offset)
         if start < 0:
@@ -238,10 +238,10 @@ class SegmentState:
     # -- splitting
 
     def split(self) -> list[SegmentState]:
-        """Split a segment with offsets that do not fit its base, each part with a base of its own.
+        """Split a segment whose offsets do not fit its base offset, into parts with base offsets of their own.
 
         Raises:
-            StartFailsError: its last offset fits, so it is no segment to split; or a part cannot be made.
+            StartFailsError: its last offset fits, so it must not be split; or a part cannot be made.
         """
         next_offset = self.next_offset()
         if next_offset <= self.base_offset or self.offsets.fits(next_offset - 1):
@@ -262,7 +262,7 @@ class SegmentState:
 
 
 class _Part:
-    """One part of a segment that is split, filled as the cleaner fills a segment: by up to 1 MiB at a time."""
+    """One part of a segment that is split. It is filled by up to 1 MiB at a time, as the cleaner fills a segment."""
 
     def __init__(self, source: SegmentState, base_offset: int, start: int) -> None:
         self._source = source
@@ -272,11 +272,11 @@ class _Part:
         self._since_entry = 0
 
     def fill(self) -> int:
-        """Take what fits; gives the position behind it.
+        """Add the batches that fit; returns the position behind them.
 
         Raises:
             StartFailsError: nothing fits.
-            InvalidOffsetError: an index entry would go back.
+            InvalidOffsetError: an index entry would have a lower offset than the one before.
         """
         position = self._start
         while taken := self._chunk(position):

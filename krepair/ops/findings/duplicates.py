@@ -62,7 +62,7 @@ def _told(twins: Sequence[_Twins], engine: Engine) -> list[str]:
     for index, result in engine.run(COMPARE_TWO_LOGS, items):
         there = twins[to_read[index]][3]
         if result.failure:
-            told[to_read[index]] = f"also {there.path}, which cannot be held against it: {result.why}"
+            told[to_read[index]] = f"also {there.path}, but the two cannot be compared: {result.why}"
         else:
             seen = result.seen
             ends = f"also {there.path}: the log here ends at {seen.first_end}, there at {seen.second_end}"
@@ -81,8 +81,9 @@ def said(seen: SideBySide) -> str:
     """Which log is the beginning of which, in words; "here" is the first."""
     if seen.differ:
         return (
-            f"they are not the same log: the batch that ends at {seen.first_difference} is another one in each "
-            f"({seen.differ} of {seen.same + seen.differ} differ); ask the other replicas which is right"
+            f"they are not the same log: the batch that ends at {seen.first_difference} differs "
+            f"({seen.differ} of {seen.same + seen.differ} batches differ); compare with the other replicas to see "
+            "which one is right"
         )
     if not seen.first_end or not seen.second_end:
         return f"the one {'here' if not seen.first_end else 'there'} holds no batch"

@@ -53,8 +53,8 @@ def emptied_findings(
 
 
 _MAY: Final = (
-    "where the disk is full a broker since 4.0 may empty the healthy segment that it is recovering and delete all "
-    "later ones (before 4.0 it only stops)"
+    "if the disk becomes full, a broker since 4.0 may empty the healthy segment that it is recovering and delete all "
+    "later ones (a broker before 4.0 only stops)"
 )
 
 
@@ -72,7 +72,7 @@ def _folders(view: LogDir, recovered: Mapping[str, ForecastLine], nodes: Iterabl
             evidence=(
                 f"the next start recovers {line.bytes_read} bytes here, from {line.segments[0]:020d}.log on, in a "
                 f"folder that its user cannot write: {said_of(view, node, usual, missing)}; a broker since 4.0 then "
-                "may empty the first of these segments and delete all later ones (before 4.0 it only stops)"
+                "may empty the first of these segments and delete all later ones (a broker before 4.0 only stops)"
             ),
             bytes=line.bytes_read,
         )

@@ -20,6 +20,6 @@ def fetch_findings(surveys: Sequence[Survey]) -> Iterator[Finding]:
             rule="KR309",
             evidence=(
                 f"topic {one.topic}: {one.partitions} partitions here and a batch of {one.largest_batch} bytes make "
-                f"a response of up to {one.response_bytes} bytes; {MOST_RESPONSE_BYTES} can be sent"
+                f"a response of up to {one.response_bytes} bytes, but at most {MOST_RESPONSE_BYTES} can be sent"
             ),
         )

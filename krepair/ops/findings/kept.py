@@ -34,7 +34,7 @@ def kept_text(view: LogDir, plan: KeptPlan) -> str:
         else f"Plan {plan.plan_id} still keeps {plan.bytes} bytes in {named(plan.partitions)}."
     )
     return (
-        f"{what} Once this plan has changed the same files, that one can only be undone after this one is. "
+        f"{what} If both plans change the same files, undo this plan first before you undo that one. "
         f"To see what is kept: krepair undo {shlex.quote(view.path)}"
     )
 
@@ -74,7 +74,7 @@ def _half_done(view: LogDir, plan: KeptPlan) -> str:
     words = [f"plan {plan.plan_id}: {what} {age_text(plan)}"]
     if plan.fence:
         words.append(f"a broker that starts now recovers {named(plan.fence)} (the fence is up)")
-    words.append(f"to go on: krepair apply PLAN; to take it back: {_undo_command(view, plan)}")
+    words.append(f"to finish it: krepair apply PLAN; to take it back: {_undo_command(view, plan)}")
     return "; ".join(words)
 
 

@@ -31,19 +31,21 @@ def _fate(partition: Partition, version: Version) -> str:
         return partition.unreadable
     if partition.role == "future":
         return (
-            "a replica on its way here from another log directory: the broker goes on moving it; if it is not wanted, "
-            "move the folder out of the log directory while the broker is stopped"
+            "a replica that is being moved here from another log directory, and the broker goes on with that; if you "
+            "do not want it, move the folder out of the log directory while the broker is stopped"
         )
     if partition.role == "stray":
         kept = "a broker since 3.6.1 loads it and never deletes it by itself"
         stops = "one before 3.6.1 does not start"
         text = f"{kept}, {stops}" if version is None else kept if version >= STRAY_SINCE else stops
-        return f"{text}; move the folder out of the log directory, or delete it, when its data is not wanted"
+        return f"{text}; if you do not need its data, move the folder out of the log directory or delete it"
     text = "the broker deletes it after its start (file.delete.delay.ms)"
     if _crashes(partition, version):
         text = "without a .log a broker of 2.2 does not start"
         text += "; later ones delete it" if version is None else ""
-    return f"{text}; to have it gone before, move the folder out of the log directory while the broker is stopped"
+    return (
+        f"{text}; to remove it earlier, move the folder out of the log directory while the broker is stopped"
+    )
 
 
 def _crashes(partition: Partition, version: Version) -> bool:
@@ -60,7 +62,10 @@ def marked_refusals(view: LogDir, version: Version) -> Iterator[tuple[str, str]]
                 f"folder {partition.folder} has no .log, which a broker of 2.2 does not load",
             )
         if partition.role == "stray" and (version is None or version < STRAY_SINCE):
-            yield partition.folder, f"folder {partition.folder} is no partition to a broker before 3.6.1"
+            yield (
+                partition.folder,
+                f"a broker before 3.6.1 does not know folder {partition.folder} as a partition",
+            )
 
 
 def marked_forecast(view: LogDir, version: Version) -> Iterator[tuple[str, Literal["delete", "start"], str]]:

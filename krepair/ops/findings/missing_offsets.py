@@ -27,13 +27,12 @@ from krepair.rules.model import SegmentFacts
 
 _SHOWN_AT_MOST: Final = 3
 _CAUSES: Final = (
-    "usual causes: the topic was compacted once, an earlier --fix tail=excise, a log file that was lost or moved away "
-    "(here, or on the replica that this one was copied from)"
+    "usual causes: the topic was compacted once, an earlier --fix tail=excise removed them, or a log file was lost or "
+    "moved away (here, or on the replica from which this one was copied)"
 )
 _NOT_KNOWN: Final = (
-    "if the topic is compacted, or was once, that is as it should be; if not, these records are lost. Its "
-    "cleanup.policy is not known here: give --topic-config what kafka-configs.sh --describe says of it, or "
-    "--set cleanup.policy=delete"
+    "if the topic is or was compacted, this is normal; if not, these records are lost. Its cleanup.policy is not "
+    "known here: give the output of kafka-configs.sh --describe with --topic-config, or --set cleanup.policy=delete"
 )
 _POLICY: Final = "cleanup.policy"
 

@@ -222,8 +222,8 @@ def _not_known(some: Sequence[OpenTransaction]) -> Finding:
     return Finding(
         rule="KR107",
         evidence=(
-            f"{len(some)} transactions of {folders} partitions are open, for how long is not known: {shown}{more}; the "
-            "times of their batches are their producers' own, and neither markers, nor file times, nor "
-            "__transaction_state tell. The running cluster knows: kafka-transactions.sh find-hanging"
+            f"{len(some)} transactions of {folders} partitions are open, but it is not known for how long: "
+            f"{shown}{more}; the times of their batches come from producers, and markers, file times and "
+            "__transaction_state do not show it. Ask the running cluster: kafka-transactions.sh find-hanging"
         ),
     )

@@ -21,7 +21,7 @@ def root_findings(view: LogDir, holder: Holder | None) -> Iterator[Finding]:
         yield Finding(
             rule="KR608",
             file=".lock",
-            evidence=f"held by {holder}: what is read here may change while it is read",
+            evidence=f"held by {holder}: files may change while krepair reads them",
         )
     for entry in view.foreign:
         if entry.kind != "file":  # loose files in the root are harmless on every version
@@ -34,13 +34,13 @@ def special_finding(entry: Special, partition: str) -> Finding:
         return Finding(
             rule="KR602",
             file=entry.name,
-            evidence=f"folder {entry.name} is no partition: a broker refuses to start; {_way_out(entry.name)}",
+            evidence=f"folder {entry.name} is not a partition: a broker refuses to start; {_way_out(entry.name)}",
         )
     return Finding(
         rule="KR606",
         partition=partition,
         file=entry.name,
-        evidence=f"{entry.kind}; it is skipped, never opened",
+        evidence=f"{entry.kind}; krepair skips it and does not open it",
     )
 
 
@@ -114,6 +114,6 @@ def _stands_still(view: LogDir, survey: Survey) -> Finding:
     return Finding(
         rule="KR104",
         partition=survey.partition.folder,
-        evidence=f"cleaner-offset-checkpoint {where}; {dirty} bytes behind it wait to be cleaned",
+        evidence=f"cleaner-offset-checkpoint {where}; {dirty} bytes after it wait to be cleaned",
         bytes=dirty,
     )

@@ -1,4 +1,4 @@
-"""What a kind of change tells the plan layer: one interface, implemented once per kind in the modules beside it."""
+"""The interface of a kind of change for the plan layer. Each kind implements it in a module of this package."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from krepair.plan.model import Change, FileFingerprint, SourceSegment
 from krepair.plan.objection import Objection
 
 ROUNDING_BYTES: Final = 4096
-"""What a new file may take beyond its size: one block."""
+"""Bytes that a new file may need beyond its size: one block."""
 
 REMOVAL_BYTES: Final = 1024
-"""What removing a file takes: its two records in the journal and a folder entry for the kept one."""
+"""Bytes that the removal of a file needs: two records in the journal, and a folder entry for the kept file."""
 
 EVERY_REPLICA: Final = "every-replica"
 LAGGING_REPLICA: Final = "lagging-replica"
@@ -27,7 +27,7 @@ ChangeT_contra = TypeVar("ChangeT_contra", contravariant=True)
 
 
 class Touched(NamedTuple):
-    """What a change touches in the partition folder.
+    """The files of the partition folder that a change touches.
 
     Attributes:
         segments: base offsets of the segments whose ``.log`` it changes, replaces or takes out, ascending.
@@ -49,11 +49,12 @@ class Space(NamedTuple):
     """What a change costs and frees, in bytes.
 
     Attributes:
-        made: its new files take so much, at most.
-        taken_out: the files that it takes out of the folder have so much.
-        peak: needed on top while it is applied, each new file rounded up to a block.
-        log_shrinks: the ``.log`` files of the partition lose so much; negative if they grow.
-        logs_out: of ``taken_out``, what logs have: it is certain to get free with them. An index may be mostly a hole.
+        made: largest size of its new files.
+        taken_out: bytes of the files that it moves out of the folder.
+        peak: extra bytes that are needed while it is applied; each new file is rounded up to a block.
+        log_shrinks: bytes that the ``.log`` files of the partition lose; negative if they grow.
+        logs_out: the part of ``taken_out`` that is in logs. It is certain to become free; an index may be mostly a
+            hole.
     """
 
     made: int
@@ -67,9 +68,9 @@ class Work(NamedTuple):
     """What has to be read for a change, in bytes.
 
     Attributes:
-        stage: of the partition's logs, to make the new files.
-        verify: of the new logs, to verify them once.
-        apply: in all of apply, every second reading counted. The estimate of a plan is made from it.
+        stage: bytes of the partition's logs, read to make the new files.
+        verify: bytes of the new logs, read to verify them once.
+        apply: all bytes that apply reads, with every second reading. The estimate of a plan is made from it.
     """
 
     stage: int
@@ -78,11 +79,11 @@ class Work(NamedTuple):
 
 
 class LogEffect(NamedTuple):
-    """What a change takes out of the logs of a partition that a reader could see.
+    """The bytes that a change removes from the logs of a partition and that a reader could see.
 
     Attributes:
-        segments: base offsets of segments that go whole.
-        ranges: base offset -> (size of its log before, ranges of bytes that go, ascending).
+        segments: base offsets of segments that are removed as a whole.
+        ranges: base offset -> (size of its log before, ranges of removed bytes, ascending).
     """
 
     segments: tuple[int, ...] = ()
@@ -104,13 +105,13 @@ class Trimmed(NamedTuple):
 
 
 class Action(Protocol[ChangeT_contra]):
-    """One kind of change, as a plan prices, reviews and shows it. Pure: nothing is read but the plan.
+    """The costs, the review and the display of one kind of change. Pure: it reads only the plan.
 
-    A new kind must say everything that is abstract here. The rest has an answer that is right for most kinds.
+    A new kind must implement all abstract methods. The other methods have results that are right for most kinds.
 
     Attributes:
-        listing: the table of the page that its rows go into; None if it has none of its own.
-        in_order: whether its files are swapped in the plan's order of renames, under its fence if it has one.
+        listing: the table of the page for its rows; None if it has none.
+        in_order: whether its files are swapped in the plan's order of renames, under the plan's fence if it has one.
     """
 
     listing: Listing | None = None
@@ -119,18 +120,18 @@ class Action(Protocol[ChangeT_contra]):
     # -- what it does
 
     def by_itself(self, change: ChangeT_contra) -> bool:
-        """Whether it can be staged, verified and freed before the changes behind it in its partition are begun."""
+        """Whether it can be staged, verified and freed before the next changes of its partition begin."""
         del change
         return False
 
     def has_originals(self, change: ChangeT_contra) -> bool:
-        """Whether it takes bytes out of the folder. What takes out none costs nothing to keep, and stays undoable."""
+        """Whether it moves bytes out of the folder. If not, keeping costs nothing, and it can always be undone."""
         del change
         return True
 
     @abstractmethod
     def touches(self, change: ChangeT_contra) -> Touched:
-        """The segments and files that it touches. No file may be touched by two changes of a plan."""
+        """The segments and files that it touches. Two changes of a plan must not touch the same file."""
 
     def may_move_log_end(self, change: ChangeT_contra, bases: Sequence[int]) -> bool:
         """Whether the log may end at another offset afterwards.
@@ -142,65 +143,64 @@ class Action(Protocol[ChangeT_contra]):
         return False
 
     def log_effect(self, change: ChangeT_contra) -> LogEffect:
-        """What it takes out of the logs. Compaction takes out nothing that a reader could see."""
+        """The bytes that it removes from the logs and that a reader could see. Compaction removes none."""
         return LogEffect()
 
     def trusts(self, change: ChangeT_contra) -> frozenset[tuple[str, int]]:
-        """Partitions (topic, number) of which a start reads less once it is made.
+        """Partitions (topic, number) of which a start reads less after this change.
 
-        It is made after everything else of them, and only of those of which everything else is made; and it is taken
-        back before anything else of them.
+        Such a change is made last, and only for partitions whose other changes are all made. It is taken back first.
         """
         return frozenset()
 
     def new_offsets(self, change: ChangeT_contra) -> Iterator[tuple[str, int, int]]:
-        """Topic, number and new offset of each line of a checkpoint that stays or comes in."""
+        """(topic, number, new offset) of each line of a checkpoint that is changed or added."""
         return iter(())
 
     # -- what it costs
 
     @abstractmethod
     def space(self, change: ChangeT_contra, sizes: Mapping[str, int]) -> Space:
-        """The space that it takes and frees.
+        """The space that it needs and frees.
 
         Args:
             change: the change.
-            sizes: of the partition's files, by name.
+            sizes: sizes of the partition's files, by name.
         """
 
     @abstractmethod
     def work(self, change: ChangeT_contra) -> Work:
-        """The bytes that have to be read for it."""
+        """The bytes that must be read for it."""
 
     def with_figures(self, change: ChangeT_contra, sizes: Mapping[str, int]) -> Change:
-        """The change with those of its fields filled in that follow from the others."""
+        """The change with all fields that follow from others."""
         return change  # type: ignore[return-value]
 
     def sources(self, change: ChangeT_contra) -> tuple[SourceSegment, ...]:
-        """The segments whose batches it decides about, with the tallies of what stays and what is removed."""
+        """The segments whose batches it decides about, with their tallies."""
         return ()
 
     def risks(self, change: ChangeT_contra) -> tuple[str, ...]:
-        """Codes of the risks that a plan with this change has to tell."""
+        """Codes of the risks that a plan with this change must state."""
         return ()
 
     # -- what speaks against it
 
     @abstractmethod
     def review(self, facts: PartitionFacts, change: ChangeT_contra) -> Iterator[Objection]:
-        """Everything that speaks against this one change."""
+        """All objections to this change."""
 
     def review_all(self, facts: PartitionFacts, changes: Sequence[ChangeT_contra]) -> Iterator[Objection]:
-        """Everything that speaks against all changes of this kind in one partition together.
+        """All objections to the changes of this kind in one partition together.
 
         Args:
-            facts: of the partition.
-            changes: in the plan's order, at least one.
+            facts: facts of the partition.
+            changes: changes in the order of the plan, at least one.
         """
         return iter(())
 
     def review_in_root(self, change: ChangeT_contra, file: FileFingerprint) -> Iterator[Objection]:
-        """Everything that speaks against this one change of a file in the root.
+        """All objections to this change of a file in the root.
 
         Args:
             change: the change.
@@ -212,27 +212,27 @@ class Action(Protocol[ChangeT_contra]):
 
     @abstractmethod
     def summary(self, changes: Sequence[ChangeT_contra]) -> Iterator[str]:
-        """One line or two for the reader: what all changes of this kind in a plan do together.
+        """One or two lines for the reader: what all changes of this kind in a plan do together.
 
         Args:
-            changes: of all partitions and the root, at least one.
+            changes: changes of all partitions and the root, at least one.
         """
 
     def fate(self, change: ChangeT_contra, sizes: Mapping[str, int]) -> Fate:
-        """What becomes of the segments that it touches, for the pictures of a page.
+        """The logs of the segments that it touches, before and after, for the pictures of a page.
 
         Args:
             change: the change.
-            sizes: of the partition's files, by name.
+            sizes: sizes of the partition's files, by name.
         """
         return Fate({}, {})
 
     def file_bytes(self, change: ChangeT_contra) -> tuple[int, int] | None:
-        """Bytes before and after of a file beside the logs; None of a log, and where the plan does not know them."""
+        """Bytes before and after, for a file that is not a log; None for a log, or if the plan does not have them."""
         return None
 
     def trimmed(self, change: ChangeT_contra) -> Trimmed | None:
-        """What it cuts off the end of a derived file; None if it cuts none."""
+        """The end that it cuts off a derived file; None if it cuts nothing."""
         return None
 
     def rows(self, change: ChangeT_contra) -> Iterator[tuple[str, ...]]:

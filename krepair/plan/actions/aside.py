@@ -1,4 +1,4 @@
-"""A whole segment behind a cut is set aside: what the plan layer knows of it."""
+"""The plan layer's code for ``SetAside``: a whole segment behind a cut is moved out and kept."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Aside(Action[SetAside]):
         return Touched((change.base_offset,), (), change.names)
 
     def may_move_log_end(self, change: SetAside, bases: Sequence[int]) -> bool:
-        """Always: the log ends where the cut before it is."""
+        """Always: the log then ends at the cut before it."""
         return True
 
     def log_effect(self, change: SetAside) -> LogEffect:
@@ -59,7 +59,7 @@ class Aside(Action[SetAside]):
         return (ANOTHER_REPLICA,)
 
     def review(self, facts: PartitionFacts, change: SetAside) -> Iterator[Objection]:
-        """Its files are those of one segment, and somebody consented to the loss."""
+        """Its files must be those of one segment, and a person must have consented to the loss."""
         where, stem = change.change_id, segment_name(change.base_offset, "")
         expected = [stem + suffix for suffix in _OF_A_SEGMENT if stem + suffix in facts.files]
         if where != f"{facts.partition.folder}/{stem}" or list(change.names) != expected:
@@ -70,7 +70,7 @@ class Aside(Action[SetAside]):
             yield Objection("RV29", where, f"a segment is set aside without consent ({change.consent!r})")
 
     def review_all(self, facts: PartitionFacts, changes: Sequence[SetAside]) -> Iterator[Objection]:
-        """All segments behind one cut are set aside, by its consent, the highest first and before the cut."""
+        """All segments behind a cut must be set aside with its consent, the highest first, and before the cut."""
         folder, consent = facts.partition.folder, changes[0].consent
         if TAIL_FIX not in facts.fixes:
             yield Objection("RV29", folder, "segments are set aside, but tail is not among the fixes")
@@ -110,7 +110,7 @@ class Aside(Action[SetAside]):
 
 
 def _cut(changes: Sequence[Change], consent: str) -> MendLog | None:
-    """The cut that somebody consented to with these words; None if no log is cut for it."""
+    """The cut with this consent; None if there is none."""
     for change in changes:
         if isinstance(change, MendLog) and change.method == "cut" and _consent_of(change) == consent:
             return change

@@ -1,4 +1,4 @@
-"""What becomes of the segments that a change touches: what each ``.log`` holds before it and after it."""
+"""The contents of the logs that a change touches, before and after it, for pictures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from krepair.rules.reasons import Reason
 
 
 class Content(StrEnum):
-    """What a stretch of a log holds, in the words that a legend uses."""
+    """The kind of content of a part of a log; the values are the words of the legend."""
 
     RECORDS = "records"
     BY_KEY = "goes by key"
@@ -41,11 +41,11 @@ CONTENT_OF: Final = {
 
 
 class Run(NamedTuple):
-    """A stretch of one kind.
+    """A part of a log with one kind of content.
 
     Attributes:
-        content: of which kind.
-        bytes: how long.
+        content: the kind.
+        bytes: length of the part.
     """
 
     content: Content
@@ -53,11 +53,11 @@ class Run(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """What becomes of the segments that a change touches. A log may be there and hold nothing.
+    """The logs of the segments that a change touches, before and after. A log may be empty.
 
     Attributes:
-        before: base offset -> what its log holds now, of the segments that are there now.
-        after: base offset -> what its log holds afterwards, of the segments that are there afterwards.
+        before: base offset -> content of its log now, for segments that are there now.
+        after: base offset -> content of its log after the change, for segments that are there then.
     """
 
     before: Mapping[int, tuple[Run, ...]]
@@ -67,15 +67,16 @@ class Fate(NamedTuple):
 def before_keys_go(
     stream: Iterable[tuple[Content, int]], file_bytes: int, emptied_bytes: int
 ) -> tuple[Run, ...]:
-    """What a ``.log`` holds from which records go by key: superseded, tombstones past their horizon, aborted.
+    """The content of a ``.log`` before key compaction removes records.
 
-    Markers and batches without records are as they are in the stream; so all else are records. As many bytes of them
-    stay as the stream has. Batches compressed anew may take more than they did, but never more than there was.
+    Markers and batches without records are the same as in the stream, so all other bytes are records. The stream tells
+    how many bytes of records stay. A batch that is compressed again may become larger; then the shown part that stays
+    is limited to the bytes that were there.
 
     Args:
-        stream: what the ``.log`` holds once these records are gone.
+        stream: content of the stream that is left without these records.
         file_bytes: size of the ``.log``.
-        emptied_bytes: of the stream, the headers of batches that lose all of their records.
+        emptied_bytes: bytes of the stream that are headers of batches that lose all of their records.
     """
     sums = {run.content: run.bytes for run in summed(stream)}
     stay = sums.pop(Content.RECORDS, 0)
@@ -86,7 +87,7 @@ def before_keys_go(
 
 
 def summed(stretches: Iterable[tuple[Content, int]]) -> tuple[Run, ...]:
-    """One run for each kind that has bytes, in the order of ``Content``."""
+    """One run for each kind with bytes, in the order of ``Content``."""
     sums = dict.fromkeys(Content, 0)
     for content, size in stretches:
         sums[content] += max(size, 0)
@@ -94,5 +95,5 @@ def summed(stretches: Iterable[tuple[Content, int]]) -> tuple[Run, ...]:
 
 
 def removed(base_offset: int, size: int, content: Content) -> Fate:
-    """A whole segment is taken out."""
+    """The fate of a segment that is moved out as a whole."""
     return Fate({base_offset: summed(((content, size),))}, {})

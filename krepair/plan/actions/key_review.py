@@ -1,4 +1,4 @@
-"""What a plan can show of records that go by key: nothing at or above the bound, and every sum is one of its parts."""
+"""Reviews the figures of key compaction in a plan: nothing at or above the bound goes, and all sums are right."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EMPTIED = {Reason.EMPTIED.value, Reason.EMPTIED_PRODUCER.value, Reason.EMPTIED_
 
 
 def keys_of_source(facts: PartitionFacts, source: SourceSegment, where: str) -> Iterator[Objection]:
-    """Everything that speaks against the records that one source loses."""
+    """All objections to the figures of the records that one source loses."""
     keys = source.by_key
     if keys is None:
         return
@@ -39,7 +39,7 @@ def keys_of_source(facts: PartitionFacts, source: SourceSegment, where: str) -> 
             where,
             f"{keys.records} records, of which {keys.kept} stay and {keys.gone} go: they do not add up",
         )
-    # A wrapper of v0 or v1 is one record of its segment, and more than one here.
+    # A wrapper of v0 or v1 counts as one record of its segment, but here each of its messages counts.
     if keys.kept < source.kept_records or (keys.kept > 0) != (source.kept_records > 0):
         yield Objection(
             "RV32", where, f"{keys.kept} records stay, but its batches hold {source.kept_records} of them"
@@ -74,7 +74,7 @@ def _forced(
 
 
 def key_sums(facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Iterator[Objection]:
-    """Everything that speaks against the figures of a partition whose records go by key."""
+    """All objections to the figures of a partition with key compaction."""
     where, found = facts.partition.folder, facts.partition.compaction
     if isinstance(found, UnsetType):
         yield Objection("RV32", where, "records go by key, but the plan does not say how many")
@@ -123,7 +123,7 @@ def _totals(
             yield Objection(
                 "RV32", where, f"{name} is {getattr(found, name)}, its kinds of record give another sum"
             )
-    # A record that is forced to stay is one more of its key, or a tombstone that would go.
+    # A record that is forced to stay is a second record of its key, or a tombstone that would go.
     least = found.kept - found.keyless - len(found.forced) + found.tombstones_dropped
     if not least <= found.keys <= least + len(found.forced):
         yield Objection("RV32", where, f"{found.keys} keys do not fit {found.kept} records that stay")

@@ -1,4 +1,4 @@
-"""Lines of a checkpoint of the root change: what the plan layer knows of it."""
+"""The plan layer's code for ``ChangeLines``: lines of a checkpoint of the root change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST_NUMBER = 20
 
 
 def as_line(line: ChangedLine) -> Line:
-    """A line as the rules take it."""
+    """A line in the form of the rules."""
     return Line(line.topic, line.partition, line.old, line.new)
 
 
@@ -42,7 +42,7 @@ class Lines(Action[ChangeLines]):
                 yield line.topic, line.partition, line.new
 
     def space(self, change: ChangeLines, sizes: Mapping[str, int]) -> Space:
-        """The new file: a changed line becomes longer by one number at most."""
+        """The size of the new file: each changed line may become longer by one number."""
         before = max(change.size_before, 0)
         added = sum(len(line.topic.encode()) + _LONGEST_NUMBER for line in change.lines if line.old is None)
         made = before + added + _LONGEST_NUMBER * len(change.lines)
@@ -53,11 +53,11 @@ class Lines(Action[ChangeLines]):
         return Work(stage=0, verify=0, apply=0)
 
     def review(self, facts: PartitionFacts, change: ChangeLines) -> Iterator[Objection]:
-        """No file of a partition has such lines."""
+        """Such a change is not allowed in a partition."""
         yield Objection("RV28", change.change_id, "lines of a checkpoint change, in a partition")
 
     def review_in_root(self, change: ChangeLines, file: FileFingerprint) -> Iterator[Objection]:
-        """At least one line, each of a change, none twice, and no offset that cannot be."""
+        """There must be a line, each must change, none may be there twice, and all offsets must be possible."""
         where = change.change_id
         if change.size_before != file.size:
             yield Objection("RV28", where, f"size_before is {change.size_before}, the file has {file.size}")

@@ -1,4 +1,7 @@
-"""Damaged bytes leave a log: what the plan layer knows of it. None are removed without the consent that names them."""
+"""The plan layer's code for ``MendLog``: damaged bytes are removed from a log, and only with a consent that names them.
+
+Torn tails need no consent.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from krepair.plan.objection import Objection
 
 TAIL_FIX: Final = "tail"
 BY_CONSENT: Final = frozenset({"KR302", "KR303", "KR304", "KR305"})
-"""Damage for which a person must give consent before bytes are removed."""
+"""Rules of damage that needs a person's consent before bytes are removed."""
 
 _TORN: Final = frozenset({"KR301", "KR305"})
 _INDEX_ENTRY_BYTES: Final = 8
@@ -40,7 +43,7 @@ class Mend(Action[MendLog]):
         return Touched((change.base_offset,), names, ())
 
     def may_move_log_end(self, change: MendLog, bases: Sequence[int]) -> bool:
-        """Where bytes are removed at the end of the last log. Segments behind a cut say so themselves."""
+        """Whether bytes at the end of the last log are removed. ``SetAside`` answers for segments behind a cut."""
         at_the_end = any(removed.end == change.size_before for removed in change.removed)
         return at_the_end and change.base_offset >= max(bases, default=-1)
 
@@ -50,7 +53,7 @@ class Mend(Action[MendLog]):
         return LogEffect(ranges={change.base_offset: (change.size_before, ranges)})
 
     def space(self, change: MendLog, sizes: Mapping[str, int]) -> Space:
-        """A log that is cut stays in place, and only the cut bytes are copied; else a whole new log is written."""
+        """For a cut only the cut bytes are copied, because the log stays in place. Otherwise a new log is written."""
         in_place = change.method == "cut"
         gone = change.size_before - change.size_after
         indexes = sum(companion.size_after for companion in change.companions)
@@ -68,11 +71,11 @@ class Mend(Action[MendLog]):
         return Work(stage=change.size_before, verify=change.size_after, apply=2 * change.size_before)
 
     def risks(self, change: MendLog) -> tuple[str, ...]:
-        """Where more is removed than a torn tail, another replica may have what is lost here."""
+        """If more than a torn tail is removed, another replica may have the lost records."""
         return (ANOTHER_REPLICA,) if any(removed.consent for removed in change.removed) else ()
 
     def review(self, facts: PartitionFacts, change: MendLog) -> Iterator[Objection]:
-        """Ranges, sizes and digests fit together, and somebody consented to the loss of each range."""
+        """Ranges, sizes and digests must fit, and a person must have consented to the loss of each range."""
         yield from _log(facts, change)
         yield from _indexes(facts, change)
         for removed in change.removed:
@@ -90,7 +93,7 @@ class Mend(Action[MendLog]):
         yield f"{len(changes)} logs lose damaged bytes, which are kept; their indexes follow."
 
     def fate(self, change: MendLog, sizes: Mapping[str, int]) -> Fate:
-        """The stretches of the log in their places, unless they are many: the reader looks for where it is damaged."""
+        """The parts of the log in their order, unless there are many: the reader wants to see where it is damaged."""
         lost = Content.CUT if change.method == "cut" else Content.DAMAGED
         runs, position = [], 0
         for gap in change.removed:

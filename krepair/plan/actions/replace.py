@@ -1,4 +1,4 @@
-"""One file is replaced or removed: what the plan layer knows of it. It is never a log, whatever a plan says."""
+"""The plan layer's code for ``ReplaceFile``: one file is replaced or removed. The review refuses it for a log."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Replace(Action[ReplaceFile]):
         return Work(stage=0, verify=0, apply=0)
 
     def review(self, facts: PartitionFacts, change: ReplaceFile) -> Iterator[Objection]:
-        """The file is one that a chosen fix may replace or remove, and its sizes fit."""
+        """A chosen fix must be allowed to replace or remove the file, and the sizes must fit."""
         where, rule = change.change_id, RULES.get(change.rule)
         fix = "" if rule is None else rule.fix
         if rule is None or fix not in facts.fixes:
@@ -69,7 +69,7 @@ class Replace(Action[ReplaceFile]):
             yield Objection("RV25", where, "digest_after is not 32 hex digits")
 
     def review_in_root(self, change: ReplaceFile, file: FileFingerprint) -> Iterator[Objection]:
-        """The file is made anew, and its sizes fit."""
+        """The file must be regenerated, and the sizes must fit."""
         where = change.change_id
         if change.method != "regenerate" or not HEX_32.fullmatch(change.digest_after):
             yield Objection("RV28", where, "a checkpoint is regenerated, and its digest has 32 hex digits")
@@ -148,7 +148,7 @@ def _may_go(files: Mapping[str, FileFingerprint], name: str, fix: str) -> bool:
 
 
 def _is_void(files: Mapping[str, FileFingerprint], name: str) -> bool:
-    """Whether every broker throws a ``.swap`` away: a ``.cleaned`` at or below its base offset tells a swap undone."""
+    """Whether every broker deletes a ``.swap``, because there is a ``.cleaned`` at or below its base offset."""
     base = _BASE.match(name)
     cleaned = [
         int(match[1]) for other in files if other.endswith(".cleaned") and (match := _BASE.match(other))
@@ -157,6 +157,6 @@ def _is_void(files: Mapping[str, FileFingerprint], name: str) -> bool:
 
 
 def _is_index_alone(files: Mapping[str, FileFingerprint], name: str) -> bool:
-    """Whether a ``.swap`` is an index without its log: it can be made anew, and holds no records."""
+    """Whether a ``.swap`` is an index without its log. It holds no records and can be made again."""
     index = _INDEX.fullmatch(name.removesuffix(_SWAP))
     return index is not None and f"{index[1]}.log{_SWAP}" not in files

@@ -1,4 +1,4 @@
-"""A group of segments is rewritten as one: what the plan layer knows of it."""
+"""The plan layer's code for ``RewriteSegments``: a group of segments is rewritten as one segment."""
 
 from __future__ import annotations
 
@@ -60,16 +60,16 @@ _STAYS: Final = (
     Reason.MARKER_EPOCH.value,
     Reason.CONTROL_OTHER.value,
 )
-"""Reasons whose batches are as long afterwards as before."""
+"""Reasons whose batches keep their size."""
 
 
 class Rewrite(Action[RewriteSegments]):
-    """Implements ``Action`` for ``RewriteSegments``. The active segment is never rewritten, so the log end stays."""
+    """Implements ``Action`` for ``RewriteSegments``. The active segment is not rewritten, so the log end stays."""
 
     in_order = True
 
     def by_itself(self, change: RewriteSegments) -> bool:
-        """What goes by key is decided from all segments of the partition: its groups are staged and proven together."""
+        """Not with key compaction: it depends on all segments, so all groups are staged and proven together."""
         return not _loses_records(change)
 
     def touches(self, change: RewriteSegments) -> Touched:
@@ -80,7 +80,7 @@ class Rewrite(Action[RewriteSegments]):
         return Touched(bases, makes, (*merged, *change.removes_snapshots))
 
     def space(self, change: RewriteSegments, sizes: Mapping[str, int]) -> Space:
-        """The new segment, its indexes at their upper bound; the old ones once they are purged."""
+        """The new segment with the upper bound of its indexes; and the old segments, which are freed by purge."""
         made = change.log_bytes + change.index_bytes_at_most
         segments = sum(
             sizes.get(segment_name(source.base_offset, suffix), 0)
@@ -101,7 +101,7 @@ class Rewrite(Action[RewriteSegments]):
         return Work(stage=read, verify=change.log_bytes, apply=2 * read + change.log_bytes)
 
     def with_figures(self, change: RewriteSegments, sizes: Mapping[str, int]) -> RewriteSegments:
-        """With what it frees and its peak."""
+        """The change with the bytes that it frees and with its peak."""
         space = self.space(change, sizes)
         return replace(change, freed_at_purge=space.taken_out - space.made, peak_extra_bytes=space.peak)
 
@@ -110,12 +110,12 @@ class Rewrite(Action[RewriteSegments]):
         return change.sources
 
     def risks(self, change: RewriteSegments) -> tuple[str, ...]:
-        """Batches are removed that other replicas still have, and records that late readers have not seen."""
+        """Other replicas still have the removed batches, and late readers may not have seen the removed records."""
         late = (LATE_READERS,) if _loses_records(change) else ()
         return (EVERY_REPLICA, LAGGING_REPLICA, *late)
 
     def review(self, facts: PartitionFacts, change: RewriteSegments) -> Iterator[Objection]:
-        """Everything that speaks against one group."""
+        """All objections to one group."""
         where = change.change_id
         if not change.sources:
             yield Objection("RV17", where, "a group has no sources")
@@ -133,7 +133,7 @@ class Rewrite(Action[RewriteSegments]):
         yield from _last_batch(change)
 
     def review_all(self, facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Iterator[Objection]:
-        """The topic is compacted, the groups ascend, and all lie in the span that may be compacted."""
+        """The topic must be compacted, and the groups must ascend and be in the span that may be compacted."""
         where, topic = facts.partition.folder, facts.partition.topic
         policies = {word.strip() for word in setting(facts.policy, topic, "cleanup.policy").split(",")}
         if "compact" not in policies:
@@ -162,7 +162,7 @@ class Rewrite(Action[RewriteSegments]):
             yield f"{removed} producer snapshots of segments that are merged away are removed; never the newest."
 
     def fate(self, change: RewriteSegments, sizes: Mapping[str, int]) -> Fate:
-        """By reason; what the new log has beyond the batches that stay are the headers of emptied ones."""
+        """The contents by reason. Bytes of the new log beyond the batches that stay are headers of emptied batches."""
         before = {source.base_offset: _holds(source) for source in change.sources}
         stays = [
             (CONTENT_OF.get(tally.reason, Content.OTHER), tally.bytes)
@@ -184,7 +184,7 @@ def _holds(source: SourceSegment) -> tuple[Run, ...]:
 
 
 def _asked_for(facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Iterator[Objection]:
-    """The fix that such changes belong to was asked for; records go by key only where the topic itself says so."""
+    """The fix of such changes must be chosen. Key compaction is allowed only if the topic's own settings say so."""
     where, topic = facts.partition.folder, facts.partition.topic
     by_key = [change for change in changes if _loses_records(change)]
     if len(by_key) < len(changes) and "markers" not in facts.fixes:
@@ -355,7 +355,7 @@ def _tallies(source: SourceSegment, where: str) -> Iterator[Objection]:
 
 
 def _least_bytes(reason: str) -> int:
-    """Bytes of the smallest batch: with records it may be a message of v0."""
+    """Bytes of the smallest batch for a reason; a batch with records may be a message of v0."""
     return SMALLEST_MESSAGE_BYTES if reason == Reason.RECORDS.value else EMPTIED_BATCH_BYTES
 
 

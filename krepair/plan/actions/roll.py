@@ -1,4 +1,4 @@
-"""An empty segment at the log end: what the plan layer knows of it."""
+"""The plan layer's code for ``RollSegment``: a new empty segment at the log end."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Roll(Action[RollSegment]):
     listing = ROLLS
 
     def has_originals(self, change: RollSegment) -> bool:
-        """No: nothing had its names."""
+        """No: no file had its names before."""
         del change
         return False
 
     def touches(self, change: RollSegment) -> Touched:
-        """Its three files; no log that was there."""
+        """Its three files; it touches no existing log."""
         return Touched((), change.names, ())
 
     def space(self, change: RollSegment, sizes: Mapping[str, int]) -> Space:
@@ -38,7 +38,7 @@ class Roll(Action[RollSegment]):
         return Work(stage=0, verify=0, apply=0)
 
     def review(self, facts: PartitionFacts, change: RollSegment) -> Iterator[Objection]:
-        """The segment begins where the log ends, and nothing has one of its names."""
+        """The segment must begin at the log end, and no file may have one of its names."""
         where = change.change_id
         rule = RULES.get(change.rule)
         if rule is None or rule.fix not in facts.fixes:
@@ -53,7 +53,7 @@ class Roll(Action[RollSegment]):
                 yield Objection("RV30", where, f"{name} is there already")
 
     def review_all(self, facts: PartitionFacts, changes: Sequence[RollSegment]) -> Iterator[Objection]:
-        """One, and last: what it comes after must be whole before."""
+        """There may be only one, and it must be last: the log before it must be whole when it is made."""
         if len(changes) > 1 or facts.partition.changes[-1] is not changes[0]:
             yield Objection("RV30", facts.partition.folder, "a new segment is not the last change")
 

@@ -1,4 +1,4 @@
-"""A swap that a broker began is completed: what the plan layer knows of it."""
+"""The plan layer's code for ``CompleteSwap``: a swap that a broker began is completed."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Swap(Action[CompleteSwap]):
         return Touched(tuple(sorted({change.base_offset, *change.replaces})), makes, (f"{log}.swap", *gone))
 
     def may_move_log_end(self, change: CompleteSwap, bases: Sequence[int]) -> bool:
-        """Where no segment follows the swap."""
+        """Whether no segment follows the swap."""
         return change.last_offset >= max(bases, default=-1)
 
     def space(self, change: CompleteSwap, sizes: Mapping[str, int]) -> Space:
-        """Its log only changes its name; indexes are made, and damaged segments are kept as real copies."""
+        """Space for the new indexes, and for the real copies of damaged segments. The log only changes its name."""
         made = sum(file.size for file in change.makes)
         copies = _segment_bytes(change.copied, SOURCE_SUFFIXES, sizes)
         return Space(
@@ -49,7 +49,7 @@ class Swap(Action[CompleteSwap]):
         return Work(stage=change.log_bytes, verify=change.log_bytes, apply=change.log_bytes)
 
     def review(self, facts: PartitionFacts, change: CompleteSwap) -> Iterator[Objection]:
-        """It is there, it is not void, and it replaces exactly what every broker would replace."""
+        """The swap must be there and not void, and must replace exactly the segments that a broker would replace."""
         where, base = change.change_id, change.base_offset
         log = segment_name(base, ".log.swap")
         file = facts.files.get(log)
@@ -85,7 +85,7 @@ class Swap(Action[CompleteSwap]):
         )
 
     def fate(self, change: CompleteSwap, sizes: Mapping[str, int]) -> Fate:
-        """The segments replaced are taken out; the swap is one."""
+        """The replaced segments are moved out, and the swap becomes a segment."""
         before: dict[int, tuple[Run, ...]] = {}
         for base_offset in change.replaces:
             size = sizes.get(segment_name(base_offset, ".log"), 0)

@@ -1,4 +1,4 @@
-"""The one table of the plan layer: which action tells about which kind of change."""
+"""The table of the plan layer: the action for each kind of change."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ ACTIONS: Final[dict[type[Change], Action[Any]]] = {
     RollSegment: Roll(),
     ChangeLines: Lines(),
 }
-"""In the order in which a reader is told of them."""
+"""In the order in which they are shown to a reader."""
 
 
 def action_of(change: Change) -> Action[Any]:
-    """What tells about a change."""
+    """The action for a change."""
     return ACTIONS[type(change)]
 
 

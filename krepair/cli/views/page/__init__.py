@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from krepair.checks.recovery_time import duration_text
 from krepair.cli.views.check import check_view
 from krepair.cli.views.page import drawing
 from krepair.ops.check_pictures import check_pictures
@@ -22,7 +21,7 @@ from krepair.ops.reports import CheckReport, LogDirReport
 from krepair.plan.actions.fate import Content
 from krepair.plan.model import Plan
 from krepair.plan.pictures import pictures_of
-from krepair.plan.view import Section, View, bytes_text, time_text, visible
+from krepair.plan.view import Section, View, bytes_text, expected_text, time_text, visible
 
 FIRST_LINE: Final = "<!doctype html><!-- krepair page -->"
 """What every page begins with; a file that does not is never overwritten."""
@@ -104,7 +103,7 @@ def _plan_tiles(plan: Plan) -> list[Tile]:
         tiles += [
             _bytes_tile("freed after purge", plan.freed_at_purge),
             _bytes_tile("needed on top meanwhile", plan.peak_extra_bytes),
-            Tile("time of apply", duration_text(plan.expected_seconds)),
+            Tile("expected time of apply", expected_text(plan.expected_seconds)),
         ]
     if alone:
         tiles.append(Tile("partitions left alone", f"{alone:,}"))
