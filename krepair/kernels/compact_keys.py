@@ -54,6 +54,7 @@ NO_BATCH: Final = 5
 OUTPUT_FULL: Final = 6
 BAD_CRC: Final = 7  # of a message inside a wrapper, of a batch that would be written anew
 PACKED_FULL: Final = 8
+TRANSACTION: Final = 9  # a batch of data of a transaction, and what is aborted is not known
 
 # columns of a compressed batch that is left for later: places in the window, then in the buffer that it is unpacked to
 P_PLACE: Final = 0
@@ -74,7 +75,8 @@ K_ABORTED_BATCHES: Final = 6
 K_LAST_OFFSET: Final = 7  # of the last record of the batch at hand, -1 before its first
 K_BATCH_LAST: Final = 8  # highest offset that the batch at hand may hold
 K_PACKED: Final = 9  # compressed batches of the window that are left for later
-FIELDS: Final = 10  # of the record at hand
+K_ABORTED_UNKNOWN: Final = 10  # whether a batch of data of a transaction ends the work
+FIELDS: Final = 11  # of the record at hand
 STATE_SIZE: Final = FIELDS + FIELD_COUNT
 
 # columns of a row: two halves of the hash, and the offset + 1 (0: a free slot)
@@ -275,6 +277,9 @@ def keys_window(
                 if place >= filled:
                     break
                 continue
+            if attributes & TRANSACTIONAL != 0 and state[K_ABORTED_UNKNOWN] != 0:
+                status = TRANSACTION
+                break
             if attributes & TRANSACTIONAL != 0 and is_aborted(
                 aborted, be64(buf, place + PRODUCER_ID), base_offset
             ):
