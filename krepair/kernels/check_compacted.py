@@ -123,10 +123,15 @@ _7_BYTES = np.uint64((1 << 56) - 1)
 
 @inlined
 def _step(sum_so_far: Any, point: Any, chunk: Any) -> Any:
+    """The next sum, which is below 2^61 + 2 and not yet below 2^61 - 1: so may be the one before."""
     low = product_low(sum_so_far, point)
     high = product_high(sum_so_far, point)
     total = (low & _P) + ((low >> _61) | (high << _3)) + chunk
-    total = (total & _P) + (total >> _61)
+    return (total & _P) + (total >> _61)
+
+
+@inlined
+def _reduced(total: Any) -> Any:
     return total - _P if total >= _P else total
 
 
@@ -153,7 +158,7 @@ def fingerprint(buf: Any, start: Any, size: Any, point_1: Any, point_2: Any) -> 
         first = _step(first, point_1, chunk)
         second = _step(second, point_2, chunk)
     last = np.uint64(size) + np.uint64(1)
-    return _step(first, point_1, last), _step(second, point_2, last)
+    return _reduced(_step(first, point_1, last)), _reduced(_step(second, point_2, last))
 
 
 @inlined

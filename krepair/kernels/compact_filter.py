@@ -41,6 +41,7 @@ from krepair.kernels.legacy import OLD_MIN_LENGTH_V0, SMALLEST_BYTES
 from krepair.kernels.scan_window import (
     ATTRIBUTES,
     BASE_OFFSET,
+    BASE_SEQUENCE,
     BASE_TIMESTAMP,
     CRC,
     HEADER,
@@ -53,7 +54,7 @@ from krepair.kernels.scan_window import (
     PRODUCER_ID,
     RECORD_COUNT,
 )
-from krepair.kernels.words import be16, be32, be64, byte_at, crc32c_update
+from krepair.kernels.words import be16, be32, be64, byte_at, crc32c_update, le64, store64, swapped
 
 LOG_APPEND_TIME, DELETE_HORIZON = batch_v2.LOG_APPEND_TIME, batch_v2.DELETE_HORIZON
 KEPT_OF_EMPTY: Final = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
@@ -103,6 +104,15 @@ T_OLD_GONE: Final = 13  # v0 and v1 messages, or wrappers, that are gone
 T_FORCED: Final = 14  # records that stay only because each is the last of its group
 TALLY_COUNT: Final = 15
 
+# words of a header as they are read, the first byte lowest
+_LOW_HALF = np.uint64(0xFFFFFFFF)
+_EPOCH_OF_WORD = np.uint64(0xFFFFFFFF << 32)  # behind the batch length
+_EMPTY_LENGTH = np.uint64(MIN_LENGTH << 24)
+# attributes, last offset delta, and the first two bytes of the base timestamp, which is -1; then the other six
+_KEPT_OF_WORD = np.uint64(KEPT_OF_EMPTY << 8 | 0xFFFFFFFF << 16)
+_NO_TIME_BEGINS = np.uint64(0xFFFF << 48)
+_NO_TIME_ENDS = np.uint64((1 << 48) - 1)
+
 UNSTAMPED: Final = 0
 STAMP_PAST: Final = 1
 STAMP_TO_COME: Final = 2
@@ -128,16 +138,21 @@ def _put64(out: Any, place: Any, value: Any) -> None:
         out[place + step] = np.uint8((np.int64(value) >> (56 - 8 * step)) & 0xFF)
 
 
-@kernel
-def write_empty(out: Any, place: Any) -> None:
-    """Turn a copied header into the header of an emptied batch."""
-    attributes = be16(out, place + ATTRIBUTES) & KEPT_OF_EMPTY
-    _put32(out, place + LENGTH, MIN_LENGTH)
-    out[place + ATTRIBUTES] = 0
-    out[place + ATTRIBUTES + 1] = np.uint8(attributes)
-    _put64(out, place + BASE_TIMESTAMP, -1)
-    _put32(out, place + RECORD_COUNT, 0)
-    _put32(out, place + CRC, crc32c_update(0, out, place + ATTRIBUTES, place + HEADER))
+@inlined
+def put_empty(buf: Any, place: Any, out: Any, to: Any) -> None:
+    """Write what Kafka's cleaner leaves of the batch at a place of which no record stays: a header of 61 bytes.
+
+    It is made of whole words, so that those that the CRC is made of are the ones that were written.
+    """
+    store64(out, to + BASE_OFFSET, le64(buf, place + BASE_OFFSET))
+    store64(out, to + LENGTH, (le64(buf, place + LENGTH) & _EPOCH_OF_WORD) | _EMPTY_LENGTH)
+    store64(out, to + ATTRIBUTES, (le64(buf, place + ATTRIBUTES) & _KEPT_OF_WORD) | _NO_TIME_BEGINS)
+    store64(out, to + ATTRIBUTES + 8, le64(buf, place + ATTRIBUTES + 8) | _NO_TIME_ENDS)
+    store64(out, to + ATTRIBUTES + 16, le64(buf, place + ATTRIBUTES + 16))
+    store64(out, to + ATTRIBUTES + 24, le64(buf, place + ATTRIBUTES + 24))
+    store64(out, to + BASE_SEQUENCE, le64(buf, place + BASE_SEQUENCE) & _LOW_HALF)
+    crc = np.uint64(crc32c_update(0, out, to + ATTRIBUTES, to + HEADER))
+    store64(out, to + MAGIC - 3, (le64(buf, place + MAGIC - 3) & _LOW_HALF) | swapped(crc))
 
 
 @kernel
@@ -481,8 +496,8 @@ def filter_window(
         goes = batch_goes(buf, place, attributes, last_delta, aborted, stays, inputs, state)
         if goes != STAYS_PARTLY:
             count_gone(goes, count, tallies)
-            state[F_OUT] = copied(buf, place, place + HEADER, out, to)
-            write_empty(out, to)
+            put_empty(buf, place, out, to)
+            state[F_OUT] = to + HEADER
             place = end
             continue
         if attributes & CODEC_MASK != 0:
@@ -512,10 +527,9 @@ def filter_window(
         if found != NEED_BYTES or read != count or after != end:
             status = found if found == BAD_ORDER else BAD_RECORD
             break
-        copied(buf, place, place + HEADER, out, to)
         if state[F_KEPT] == 0:
             tallies[T_EMPTIED] += 1
-            write_empty(out, to)
+            put_empty(buf, place, out, to)
             state[F_OUT] = to + HEADER
         elif state[F_KEPT] < count:
             # the new batch gets a right CRC whatever its bytes are
@@ -523,7 +537,10 @@ def filter_window(
                 status = BAD_CRC
                 break
             tallies[T_REWRITTEN] += 1
+            copied(buf, place, place + HEADER, out, to)
             write_rewritten(out, to, state[F_OUT] - to, state[F_KEPT], state[F_MAX_TIMESTAMP], np.int64(-1))
+        else:
+            copied(buf, place, place + HEADER, out, to)
         place = end
     state[F_PLACE] = place
     return status

@@ -20,7 +20,7 @@ from krepair.kernels.compact_filter import (
     batch_goes,
     copied,
     count_gone,
-    write_empty,
+    put_empty,
 )
 from krepair.kernels.compact_keys import CONTROL, NEED_BYTES, OTHER, OUTPUT_FULL
 from krepair.kernels.jit import inlined, kernel
@@ -123,10 +123,12 @@ def filter_headers(
         if to + HEADER > out.shape[0]:
             status = OUTPUT_FULL
             break
-        state[F_OUT] = copied(heads, at, at + HEADER, out, to)
         if goes != STAYS_PARTLY:
             count_gone(goes, be32(heads, at + RECORD_COUNT), tallies)
-            write_empty(out, to)
+            put_empty(heads, at, out, to)
+        else:
+            copied(heads, at, at + HEADER, out, to)
+        state[F_OUT] = to + HEADER
         position += size
         row += 1
     state[F_ROW] = row

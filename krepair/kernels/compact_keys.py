@@ -54,6 +54,7 @@ NO_BATCH: Final = 5
 OUTPUT_FULL: Final = 6
 BAD_CRC: Final = 7  # of a message inside a wrapper, of a batch that would be written anew
 PACKED_FULL: Final = 8
+TRANSACTION: Final = 9  # a batch of data of a transaction, and what is aborted is not known
 
 # columns of a compressed batch that is left for later: its place, size and codec in the window, then the places of its
 # records in the buffer into which it is unpacked
@@ -75,7 +76,8 @@ K_ABORTED_BATCHES: Final = 6
 K_LAST_OFFSET: Final = 7  # offset of the last record read of the current batch; at first base offset - 1
 K_BATCH_LAST: Final = 8  # highest offset that the current batch may hold
 K_PACKED: Final = 9  # compressed batches of the window that are left for later
-FIELDS: Final = 10  # fields of the current record
+K_ABORTED_UNKNOWN: Final = 10  # whether the work ends at a batch of data of a transaction
+FIELDS: Final = 11  # fields of the current record
 STATE_SIZE: Final = FIELDS + FIELD_COUNT
 
 # columns of a row: two halves of the hash, and the offset + 1 (0: a free slot)
@@ -277,6 +279,9 @@ def keys_window(
                 if place >= filled:
                     break
                 continue
+            if attributes & TRANSACTIONAL != 0 and state[K_ABORTED_UNKNOWN] != 0:
+                status = TRANSACTION
+                break
             if attributes & TRANSACTIONAL != 0 and is_aborted(
                 aborted, be64(buf, place + PRODUCER_ID), base_offset
             ):

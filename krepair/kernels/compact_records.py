@@ -3,8 +3,9 @@
 All functions here are parts of the kernels of compaction (``compact_keys``, ``compact_filter``, ``key_census``).
 Nothing is trusted: every length is checked against the end of the bytes that hold it.
 
-Source: DefaultRecord, DefaultRecordBatch, LegacyRecord (2.2.1, 3.9); SipHash-2-4 with 128 bits of output (Aumasson and
-Bernstein; its reference implementation).
+Source: DefaultRecord, DefaultRecordBatch, LegacyRecord (2.2.1, 3.9); SipHash-1-3 with 128 bits of output (Aumasson and
+Bernstein; its reference implementation). Rust and Python hash the keys of their tables with 1-3. The proof tells keys
+apart by another hash.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def _round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
 
 @kernel
 def key_hash(buf: Any, start: Any, size: Any, secret_1: Any, secret_2: Any) -> Any:
-    """SipHash-2-4 of ``buf[start:start + size]`` as two 64-bit words; ``buf`` has ``SLACK`` bytes more."""
+    """SipHash-1-3 of ``buf[start:start + size]`` as two 64-bit words; ``buf`` has ``SLACK`` bytes more."""
     v0 = _V0 ^ secret_1
     v1 = _V1 ^ secret_2 ^ _WIDE_1
     v2 = _V2 ^ secret_1
@@ -70,7 +71,6 @@ def key_hash(buf: Any, start: Any, size: Any, secret_1: Any, secret_2: Any) -> A
         word = le64(buf, place)
         v3 ^= word
         v0, v1, v2, v3 = _round(v0, v1, v2, v3)
-        v0, v1, v2, v3 = _round(v0, v1, v2, v3)
         v0 ^= word
         place += 8
     left = np.uint64(end - place)
@@ -78,14 +78,13 @@ def key_hash(buf: Any, start: Any, size: Any, secret_1: Any, secret_2: Any) -> A
     word |= np.uint64(size) << np.uint64(56)
     v3 ^= word
     v0, v1, v2, v3 = _round(v0, v1, v2, v3)
-    v0, v1, v2, v3 = _round(v0, v1, v2, v3)
     v0 ^= word
     v2 ^= _WIDE_1
-    for _ in range(4):
+    for _ in range(3):
         v0, v1, v2, v3 = _round(v0, v1, v2, v3)
     first = v0 ^ v1 ^ v2 ^ v3
     v1 ^= _WIDE_2
-    for _ in range(4):
+    for _ in range(3):
         v0, v1, v2, v3 = _round(v0, v1, v2, v3)
     return first, v0 ^ v1 ^ v2 ^ v3
 

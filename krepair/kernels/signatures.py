@@ -99,7 +99,6 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("check_compacted.join_rows", (_FIXED_WORD_ROWS, _WORD_ROWS, _LONGS)),
     ("check_compacted.join_rows", (_WORD_ROWS, _WORD_ROWS, _LONGS)),
     ("check_compacted.judge_rows", (_WORD_ROWS,)),
-    ("compact_filter.write_empty", (_BYTES, _LONG)),
     (
         "compact_filter.filter_messages",
         (_FIXED_BYTES, _LONG, _LONG, _LONG, _LONGS, _LONGS, _LONGS, _LONGS, _BYTES),
@@ -172,6 +171,10 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("legacy.legacy_window", (_BYTES, _LONG, _LONGS, _LONGS, _ROWS, _INTS, _BYTES)),
     ("line_parts.put_int", (_BYTES, _LONG, _LONG)),
     ("line_parts.put_time", (_BYTES, _LONG, _LONG)),
+    ("lz4_frames._block", (_BYTES, _LONG, _LONG, _BYTES, _LONG, _LONG)),
+    ("lz4_frames._frame", (_BYTES, _LONG, _LONG, _BYTES, _LONG, _LONG)),
+    ("lz4_frames._long", (_BYTES, _LONG, _LONG, _LONG)),
+    ("lz4_frames.unpack_lz4", (_BYTES, _ROWS, _LONG, _LONG, _BYTES)),
     ("places._claim", (_BYTES, _LONG, _INTS)),
     ("places._gather", (_BYTES, _INTS, _LONG, _BITS, _BYTES)),
     ("recover.enter_batches", (_BYTES, _INTS, _LONG, _LONG, _LONG, _LONGS, _ROWS, _ROWS, _ROWS)),

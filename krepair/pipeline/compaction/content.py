@@ -80,7 +80,7 @@ class ContentBuffer:
                     self._grow(position)
                 yield
         if left or end:
-            raise ContentError(position, f"{count} records were expected, found {_found(count, left, end)}")
+            raise ContentError(position, wrong_count(count, left, end))
 
     def _grow(self, position: int) -> None:
         if len(self.bytes) >= LARGEST_RECORD_BYTES:
@@ -129,8 +129,10 @@ def _with_slack(size: int) -> Bytes:
     return np.empty(size + SLACK, np.uint8)[:size]
 
 
-def _found(count: int, left: int, end: int) -> str:
-    return f"{count - left} and {end} bytes that are none" if end else f"{count - left}"
+def wrong_count(count: int, left: int, end: int) -> str:
+    """What is wrong with a batch of so many records, of which some are not there, or that has bytes behind them."""
+    found = f"{count - left} and {end} bytes that are none" if end else f"{count - left}"
+    return f"{count} records were expected, found {found}"
 
 
 def record_problem(status: int) -> str:

@@ -38,6 +38,7 @@ class HeaderNotes:
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes // batch_v2.HEADER_SIZE
         self._found: list[bytes] = []
+        self._out: Bytes = np.empty(0, np.uint8)
         self._count = 0
         self._read = 0
         self._whole = self._most > 0
@@ -53,13 +54,15 @@ class HeaderNotes:
             return
         self._read += end
         room = min(self._most, self._read // LEAST_MEAN_BYTES + 1) - self._count
-        out: Bytes = np.empty(max(room, 0) * batch_v2.HEADER_SIZE, np.uint8)
-        count = int(note_headers(window, np.int64(end), out))
+        wanted = min(max(room, 0), len(window) // batch_v2.HEADER_SIZE + 1) * batch_v2.HEADER_SIZE
+        if wanted > len(self._out):
+            self._out = np.empty(2 * wanted, np.uint8)
+        count = int(note_headers(window, np.int64(end), self._out[:wanted]))
         if count < 0:
             self._whole, self._found = False, []
             return
         self._count += count
-        self._found.append(out[: count * batch_v2.HEADER_SIZE].tobytes())
+        self._found.append(self._out[: count * batch_v2.HEADER_SIZE].tobytes())
 
     @property
     def found(self) -> bytes:

@@ -13,8 +13,10 @@ from typing import Any, Final
 import numpy as np
 
 from krepair.formats import batch_v2, compression, message_set
+from krepair.formats.codec import Codec
 from krepair.kernels import compact_keys as k
 from krepair.kernels.compact_records import SLACK
+from krepair.kernels.lz4_frames import unpack_lz4
 from krepair.kernels.scan import Bytes, Int64s, ReadInto
 from krepair.pipeline.compaction.content import (
     ContentBuffer,
@@ -39,6 +41,10 @@ Rows = np.ndarray[Any, np.dtype[np.uint64]]
 """uint64[N, 3]: two halves of the hash of a key, offset + 1; by bucket, the highest bits of the first half."""
 OnRows = Callable[[Rows, Int64s], None]
 """Takes the rows of one table, and int64[BUCKETS + 1]: rows before each bucket."""
+
+
+class TransactionError(Exception):
+    """There is a batch of a transaction, and nobody has looked for the aborted ones."""
 
 
 @dataclass
@@ -72,6 +78,7 @@ class KeyWalk:
         on_rows: takes the rows of a table before it is begun anew.
         table_rows: size of the largest table, a power of two.
         notes: takes the headers.
+        aborted_known: whether ``aborted`` was looked for.
     """
 
     read_into: ReadInto
@@ -81,6 +88,7 @@ class KeyWalk:
     on_rows: OnRows
     table_rows: int = TABLE_ROWS
     notes: HeaderNotes = field(default_factory=lambda: HeaderNotes(0))
+    aborted_known: bool = True
     _state: Int64s = field(default_factory=lambda: np.zeros(k.STATE_SIZE, np.int64))
     _buffer: ContentBuffer = field(default_factory=ContentBuffer)
 
@@ -110,6 +118,7 @@ class KeyWalk:
         self._table = np.zeros((min(_FIRST_ROWS, self.table_rows), k.ROW_WORDS), np.uint64)
         self._packed: Int64s = np.zeros((_PACKED_ROWS, k.PACKED_COLUMNS), np.int64)
         self._unpacked = UnpackedBytes(_UNPACKED_BYTES)
+        self._state[k.K_ABORTED_UNKNOWN] = not self.aborted_known
         self._position = 0
 
     def take(self, window: Bytes, end: int) -> None:
@@ -121,6 +130,7 @@ class KeyWalk:
 
         Raises:
             ContentError: a record cannot be read.
+            TransactionError: there is a batch of a transaction, and what is aborted is not known.
             OSError: the file cannot be.
         """
         self._state[k.K_PLACE] = 0
@@ -166,6 +176,8 @@ class KeyWalk:
         if status == k.OTHER:
             self._one(window, filled, position)
             return bool(state[k.K_PLACE] < filled)
+        if status == k.TRANSACTION:
+            raise TransactionError
         if status != k.NEED_BYTES:
             here = position + int(state[k.K_PLACE])
             if status == k.NO_BATCH:
@@ -178,27 +190,43 @@ class KeyWalk:
         state, there = self._state, int(self._state[k.K_PLACE])
         count = int(state[k.K_PACKED])
         state[k.K_PACKED] = 0
-        first, after = 0, 0
-        unpacked = self._unpacked
-        for after, (place, size, codec) in enumerate(self._packed[:count, : k.P_START].tolist()):
+        first = 0
+        while first < count:
+            after = first
+            if self._packed[first, k.P_CODEC] == Codec.LZ4:
+                after = int(unpack_lz4(window, self._packed, first, count, self._unpacked.bytes))
+                self._enter(window, first, after, position)
+            if after == first:
+                others = np.flatnonzero(self._packed[first + 1 : count, k.P_CODEC] == Codec.LZ4)
+                after = first + 1 + int(others[0]) if len(others) else count
+                self._unpack_each(window, first, after, filled, position)
+            first = after
+        state[k.K_PLACE] = there
+
+    def _unpack_each(self, window: Bytes, first: int, end: int, filled: int, position: int) -> None:
+        """Some of them by the codecs' libraries, each in a call."""
+        unpacked, rows = self._unpacked, self._packed[first:end, : k.P_START].tolist()
+        for after, (place, size, codec) in enumerate(rows, first):
             content = compression.at_once(codec, window.data[place + batch_v2.HEADER_SIZE : place + size])
             if content is None or not unpacked.add(content):
-                self._enter(window, first, after, position)
+                self._enter_added(window, first, after, position)
                 first = after
                 if content is None:
-                    state[k.K_PLACE] = place
+                    self._state[k.K_PLACE] = place
                     self._one(window, filled, position)
                     first = after + 1
                 else:
                     unpacked.add(content)
-        self._enter(window, first, count, position)
-        state[k.K_PLACE] = there
+        self._enter_added(window, first, end, position)
 
-    def _enter(self, window: Bytes, first: int, after: int, position: int) -> None:
-        """Enter the keys of batches that were unpacked."""
+    def _enter_added(self, window: Bytes, first: int, after: int, position: int) -> None:
         edges = self._unpacked.taken()
         self._packed[first:after, k.P_START] = edges[:-1]
         self._packed[first:after, k.P_END] = edges[1:]
+        self._enter(window, first, after, position)
+
+    def _enter(self, window: Bytes, first: int, after: int, position: int) -> None:
+        """Enter the keys of batches that were unpacked."""
         while first < after:
             status, first = k.keys_of_packed(
                 window, self._packed, first, after, self._unpacked.bytes, self.secret, self._table, self._state

@@ -14,13 +14,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from krepair.formats import batch_v2, message_set
+from krepair.formats import batch_v2, compression, message_set
 from krepair.formats.batch_v2 import BatchHeader
 from krepair.formats.castagnoli import crc32c
 from krepair.formats.recompression import Packing
 from krepair.kernels import compact_filter as f
 from krepair.kernels import compact_keys as k
 from krepair.kernels.compact_headers import filter_headers
+from krepair.kernels.compact_records import SLACK
 from krepair.kernels.scan import Bytes, Int64s, ReadInto
 from krepair.pipeline.compaction.content import (
     ContentBuffer,
@@ -28,6 +29,7 @@ from krepair.pipeline.compaction.content import (
     content_of,
     record_problem,
     wrapper_content,
+    wrong_count,
 )
 from krepair.pipeline.compaction.headers import GAP_BYTES
 from krepair.pipeline.compaction.keys import whole_batch
@@ -35,6 +37,8 @@ from krepair.pipeline.compaction.keys import whole_batch
 WINDOW_BYTES: Final = 1 << 20
 _HELD_BYTES: Final = 64 << 20
 _PIECE_BYTES: Final = 1 << 20
+_SMALL_BYTES: Final = 1 << 20
+"""A content of no more is unpacked and packed in one go."""
 _NONE: Final = -1
 _ALL: Final = 1 << 62
 
@@ -112,6 +116,8 @@ class CompactedLog:
         self._window: Bytes = np.empty(WINDOW_BYTES, np.uint8)
         self._out: Bytes = np.empty(WINDOW_BYTES, np.uint8)
         self._buffer = ContentBuffer()
+        self._content: Bytes = np.empty(_SMALL_BYTES + SLACK, np.uint8)[:_SMALL_BYTES]
+        self._kept: Bytes = np.empty(_SMALL_BYTES, np.uint8)
         self._packing = Packing()
         self._source = self.pieces()
         self._held: Any = np.empty(0, np.uint8)
@@ -240,6 +246,10 @@ class CompactedLog:
             self.tallies[f.T_EMPTIED] += 1
             yield batch_v2.empty_batch(header)
             return
+        small = self._unpacked(header.codec, place, size) if place + size <= filled else None
+        if small is not None:
+            yield self._small(header, raw, small, place, size, position)
+            return
         cursor = int(self._state[f.F_CURSOR])
 
         def pieces(content: _Content, tallies: Int64s, hold: int) -> Iterator[bytes]:
@@ -271,6 +281,42 @@ class CompactedLog:
                 pass
             yield batch_v2.HEADER.pack(new._replace(crc=summed.crc))
             yield from pieces(_Content(), uncounted, _ALL)
+
+    def _unpacked(self, codec: int, place: int, size: int) -> bytes | None:
+        """The records of a batch in the window, None if they are too large or cannot be unpacked in one go."""
+        content = compression.at_once(codec, self._window.data[place + batch_v2.HEADER_SIZE : place + size])
+        return content if content is not None and len(content) <= _SMALL_BYTES else None
+
+    def _small(
+        self, header: BatchHeader, raw: bytes, content: bytes, place: int, size: int, position: int
+    ) -> Piece:
+        """What stays of a batch whose records lie unpacked in memory."""
+        state, end = self._state, len(content)
+        state[f.F_LAST_OFFSET] = header.base_offset - 1
+        state[f.F_KEPT] = state[f.F_OUT] = 0
+        state[f.F_MAX_TIMESTAMP] = -1
+        self._content[:end] = np.frombuffer(content, np.uint8)
+        status, read, after = f.filter_records(
+            self._content, 0, end, header.record_count, np.frombuffer(raw, np.uint8), self._stay.offsets,
+            self._inputs, state, self.tallies, self._kept,
+        )  # fmt: skip
+        left = header.record_count - read
+        if status != k.NEED_BYTES:
+            raise ContentError(position, record_problem(status))
+        if left or after != end:
+            raise ContentError(position, wrong_count(header.record_count, left, end - after))
+        if state[f.F_KEPT] == header.record_count:
+            return self._window[place : place + size]
+        if state[f.F_KEPT] == 0:
+            self.tallies[f.T_EMPTIED] += 1
+            return batch_v2.empty_batch(header)
+        self._check_crc(header, place, size, place + size, position)
+        self.tallies[f.T_REWRITTEN] += 1
+        packer = self._packing.begin(header.codec)
+        packed = packer.add(self._kept[: state[f.F_OUT]].data) + packer.finish()
+        new = np.frombuffer(bytearray(raw + packed), np.uint8)
+        f.write_rewritten(new, 0, len(new), int(state[f.F_KEPT]), int(state[f.F_MAX_TIMESTAMP]), -1)
+        return new
 
     def _check_crc(self, header: BatchHeader, place: int, size: int, filled: int, position: int) -> None:
         """A batch that is written anew gets a right CRC whatever its bytes are; so those that it had are checked."""

@@ -47,7 +47,7 @@ from krepair.pipeline.compaction.items import (
     RowFile,
     ranges_of,
 )
-from krepair.pipeline.compaction.keys import BUCKETS, TABLE_ROWS, KeyCounts, KeyWalk, Rows
+from krepair.pipeline.compaction.keys import BUCKETS, TABLE_ROWS, KeyCounts, KeyWalk, Rows, TransactionError
 from krepair.pipeline.compaction.log import CompactedLog, Stay
 from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import FailureKind, ScanResult
@@ -58,8 +58,6 @@ from krepair.pipeline.wire import encode_summary
 from krepair.rules.markers import stays as batch_stays
 
 _ANY_SIZE: Final = 1 << 40
-_MAGIC_AT: Final = batch_v2.HEADER.place("magic")
-_LOW_ATTRIBUTES: Final = batch_v2.HEADER.place("attributes") + 1
 _WRITE_BYTES: Final = 1 << 21
 _ROW_BYTES: Final = 8 * k.ROW_WORDS
 
@@ -112,7 +110,7 @@ def find_keys(item: KeysItem) -> KeysResult:
         with opened_for_reading(f"{item.place.stem(item.base_offset)}.log", tree) as descriptor:
             walk = KeyWalk(
                 read_into_from(descriptor), item.size, ranges_of(item.aborted), secret, on_rows, TABLE_ROWS,
-                HeaderNotes(item.header_bytes),
+                HeaderNotes(item.header_bytes), aborted_known=item.scan is None,
             )  # fmt: skip
             if item.scan is None:
                 counts: KeyCounts | None = walk.run()
@@ -153,17 +151,16 @@ class _KeysBesideScan:
 
     def take(self, window: Bytes, end: int, starts: Int32s, batch_classes: Bytes) -> None:
         """Enter the keys of one window; see ``scan_segment`` for the arguments."""
-        del batch_classes
+        del starts, batch_classes
         if self._ended:
             return
-        flagged = starts[window[starts + _LOW_ATTRIBUTES] & batch_v2.TRANSACTIONAL != 0]
-        self._ended = bool((window[flagged + _MAGIC_AT] == batch_v2.MAGIC).any())
-        if not self._ended:
-            try:
-                self._walk.take(window, end)
-            except (ContentError, OSError, _NoScratchError) as problem:
-                # the scan is not to blame, and goes on
-                self._problem, self._ended = problem, True
+        try:
+            self._walk.take(window, end)
+        except TransactionError:
+            self._ended = True
+        except (ContentError, OSError, _NoScratchError) as problem:
+            # the scan is not to blame, and goes on
+            self._problem, self._ended = problem, True
 
     def end(self) -> KeyCounts | None:
         """What it came to, None if there was such a batch.

@@ -1,0 +1,166 @@
+"""The content of lz4 frames as Kafka's clients write them, many in one call.
+
+Only the reading of keys takes this way. What is written anew and what is proven is unpacked by the library, so a
+content that came out wrong here would be found by those. A frame of another kind, or a broken one, is left to the
+library, too: it says what is wrong.
+
+Source: the lz4 block and frame formats; LZ4_decompress_safe for what is refused near the ends of a block;
+KafkaLZ4BlockOutputStream (2.2.1).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from krepair.formats import batch_v2
+from krepair.kernels.compact_keys import P_END, P_PLACE, P_SIZE, P_START
+from krepair.kernels.jit import inlined, kernel
+from krepair.kernels.words import byte_at, le64, store64
+
+_HEADER: Final = batch_v2.HEADER_SIZE
+# magic, version 1 with independent blocks and no sums, blocks of at most 64 KiB, and the sum of these two
+_FRONT = np.uint64(int.from_bytes(b"\x04\x22\x4d\x18\x60\x40\x82", "little"))
+_FRONT_BYTES: Final = 7
+_FRONT_MASK = np.uint64((1 << 56) - 1)
+_BLOCK_BYTES: Final = 1 << 16
+_UNPACKED_BLOCK: Final = 1 << 31
+_LITERALS_AT_END: Final = 5
+_NO_MATCH_AT_END: Final = 12
+
+
+@inlined
+def _copied(buf: Any, start: Any, size: Any, out: Any, to: Any) -> None:
+    """Copy bytes word by word: up to seven more are read and written."""
+    for step in range(np.uint64(0), np.uint64(size), np.uint64(8)):
+        store64(out, np.uint64(to) + step, le64(buf, np.uint64(start) + step))
+
+
+@inlined
+def _repeated(out: Any, to: Any, distance: Any, size: Any) -> None:
+    """Copy what lies a distance before a place to it, also where both overlap; up to seven bytes more are written."""
+    if distance < 8:
+        for step in range(8):
+            out[np.uint64(to + step)] = byte_at(out, to - distance + step)
+        to += 8
+        size -= 8
+        distance *= (7 + distance) // distance
+    done = np.int64(0)
+    while done < size:
+        store64(out, to + done, le64(out, to - distance + done))
+        done += 8
+
+
+@kernel
+def _long(buf: Any, at: Any, end: Any, length: Any) -> Any:
+    """(length that goes on in the bytes at a place, place after it); -1 if it does not end."""
+    byte = np.int64(255)
+    while byte == 255:
+        if at >= end:
+            return np.int64(-1), np.int64(at)
+        byte = np.int64(byte_at(buf, at))
+        length += byte
+        at += 1
+    return np.int64(length), np.int64(at)
+
+
+@kernel
+def _block(buf: Any, start: Any, end: Any, out: Any, begins: Any, room: Any) -> Any:
+    """Unpack one block; gives the place after its content, -1 if it is broken or has no room."""
+    limit = np.int64(begins + _BLOCK_BYTES)
+    stop = min(limit, np.int64(room))
+    at, to = np.int64(start), np.int64(begins)
+    while at < end:
+        token = np.int64(byte_at(buf, at))
+        at += 1
+        size = token >> 4
+        if size == 15:
+            size, at = _long(buf, at, end, size)
+            if size < 0:
+                break
+        if size > end - at or size > stop - to:
+            break
+        _copied(buf, at, size, out, to)
+        at += size
+        to += size
+        if at == end:
+            return to
+        if at > end - 3 - _LITERALS_AT_END or to > limit - _NO_MATCH_AT_END:
+            break
+        distance = np.int64(byte_at(buf, at)) | (np.int64(byte_at(buf, at + 1)) << 8)
+        at += 2
+        size = token & 15
+        if size == 15:
+            size, at = _long(buf, at, end, size)
+            if size < 0:
+                break
+        size += 4
+        if (
+            distance == 0
+            or distance > to - begins
+            or size > stop - to
+            or to + size > limit - _LITERALS_AT_END
+        ):
+            break
+        _repeated(out, to, distance, size)
+        to += size
+    return np.int64(-1)
+
+
+@kernel
+def _frame(buf: Any, start: Any, end: Any, out: Any, begins: Any, room: Any) -> Any:
+    """Unpack one frame; gives the place after its content, -1 if it is not a whole usual one or has no room."""
+    to = np.int64(begins)
+    at = np.int64(start + _FRONT_BYTES)
+    if at + 4 > end or le64(buf, start) & _FRONT_MASK != _FRONT:
+        return np.int64(-1)
+    while at + 4 <= end:
+        size = np.int64(le64(buf, at) & np.uint64(0xFFFFFFFF))
+        at += 4
+        if size == 0:
+            return to if at == end else np.int64(-1)
+        plain = size >= _UNPACKED_BLOCK
+        if plain:
+            size -= _UNPACKED_BLOCK
+        if size > end - at or size > _BLOCK_BYTES:
+            break
+        if plain:
+            if size > room - to:
+                break
+            _copied(buf, at, size, out, to)
+            to += size
+        else:
+            to = _block(buf, at, at + size, out, to, room)
+            if to < 0:
+                break
+        at += size
+    return np.int64(-1)
+
+
+@kernel
+def unpack_lz4(window: Any, packed: Any, first: Any, after: Any, out: Any) -> Any:
+    """Unpack batches one behind the other, from the front of a buffer.
+
+    Args:
+        window: uint8[W + SLACK] with the batches.
+        packed: int64[P, PACKED_COLUMNS]; ``P_START`` and ``P_END`` are set.
+        first: row to begin with.
+        after: row after the last.
+        out: uint8[V + SLACK], out.
+
+    Returns:
+        The first row that was not unpacked: it has no room behind the others, or is left to the library.
+    """
+    to = np.int64(0)
+    row = np.int64(first)
+    while row < after:
+        place = packed[row, P_PLACE]
+        end = _frame(window, place + _HEADER, place + packed[row, P_SIZE], out, to, out.shape[0])
+        if end < 0:
+            break
+        packed[row, P_START] = to
+        packed[row, P_END] = end
+        to = end
+        row += 1
+    return row
