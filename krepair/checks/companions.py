@@ -1,6 +1,6 @@
-"""All three indexes of a segment held against the batches of its ``.log``, window by window; no kernels.
+"""Checks all three indexes of a segment with the batches of its ``.log``, window by window, without kernels.
 
-The offset and the time index are judged by ``index_judge``, as everywhere else.
+``index_judge`` judges the offset index and the time index, as everywhere else.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Problem = tuple[str, int, str]
 
 
 class CompanionAudit:
-    """Feed it the windows of a log in order, then ask for ``finish``.
+    """Checks the indexes of a segment: feed it all windows of the log in order, then call ``finish``.
 
     Args:
-        base_offset: of the segment.
+        base_offset: base offset of the segment.
         files: ``.index`` and ``.timeindex`` by suffix.
-        aborted: int64[N, 2] (producer id, offset of the abort marker) of the ``.txnindex``.
+        aborted: int64[N, 2] (producer id, offset of the abort marker), entries of the ``.txnindex``.
         active: whether the segment is the last of its partition.
 
     Attributes:
-        aborted: as given.
+        aborted: see the arguments.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class CompanionAudit:
     def finish(
         self, log_end: int, interval_bytes: int, *, whole: bool = True, clean: bool = False
     ) -> list[Problem]:
-        """(suffix, byte of the file, what is wrong) of all problems, once the log was fed.
+        """All problems as (suffix, byte of the file, what is wrong), after the whole log was fed.
 
         Args:
-            log_end: position behind the last batch that was fed.
+            log_end: position after the last batch that was fed.
             interval_bytes: ``index.interval.bytes``.
-            whole: whether the log ends there. Behind damage nothing is told.
-            clean: whether the broker was cleanly stopped, so that an active segment was closed too.
+            whole: whether the log ends there. Entries behind damage are not judged.
+            clean: whether the broker was stopped cleanly, so that the active segment was closed too.
         """
         self._indexes.finish(log_end, interval_bytes, whole=whole, clean=clean)
         if whole and self._next_aborted < len(self.aborted):

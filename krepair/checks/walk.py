@@ -1,8 +1,8 @@
-"""An independent reading of a ``.log``: numpy, the crc32c package and the plain layouts; no kernels.
+"""An independent reader of a ``.log``, by numpy, the crc32c package and the plain layouts, without kernels.
 
-It finds the batches, checks every CRC and that offsets ascend. Runs of batches of one size (markers) are taken in one
-step, and all batches of a window are checksummed in one (``checksums``), so that verifying millions of markers is not
-the slow part of an apply.
+It finds the batches, and checks every CRC and that offsets ascend. Batches of one size in a row (markers) are found in
+one step, and all batches of a window are checksummed in one step (``checksums``). So millions of markers can be
+verified fast enough for an apply.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ assert _MAGIC == _LENGTH + 8
 
 @dataclass(frozen=True)
 class Walked:
-    """Batches of one window, all valid unless ``problem`` says otherwise.
+    """The valid batches of one window.
 
     Attributes:
-        positions: int64[N] file positions.
-        sizes: int64[N] bytes.
-        headers: structured array[N] of the batch headers.
+        positions: int64[N], file positions of the batches.
+        sizes: int64[N], bytes of the batches.
+        headers: structured array[N], headers of the batches.
         problem: what is wrong at ``position``, empty if nothing.
-        position: file position of the problem, or the end of the last batch.
+        position: file position of the problem, or of the end of the last batch.
     """
 
     positions: Int64s
@@ -65,25 +65,25 @@ class Walked:
 
 
 def gathered(window: Bytes, places: Any, width: int) -> Bytes:
-    """uint8[N, width]: the bytes at N places, each at most ``len(window) - width``."""
+    """uint8[N, width]: the bytes at N places. No place may be above ``len(window) - width``."""
     words = np.ndarray(max(len(window) - width + 1, 0), f"V{width}", window, 0, 1)
     rows: Bytes = words[places].view(np.uint8).reshape(len(places), width)
     return rows
 
 
 def headers_at(window: Bytes, places: Any) -> np.ndarray[Any, Any]:
-    """Structured array[N] of the v2 headers at N places, each at most ``len(window) - HEADER.size``."""
+    """Structured array[N] of the v2 headers at N places. No place may be above ``len(window) - HEADER.size``."""
     return gathered(window, places, HEADER.size).view(HEADER.dtype)[:, 0]
 
 
 def proven_headers(window: Bytes, places: Any) -> np.ndarray[Any, Any] | None:
-    """The headers of the v2 batches that begin at these places and nowhere between, or None if that is not so.
+    """The headers of v2 batches, if exactly these places are the starts of batches; else None.
 
-    The first place has to be 0, each declared size to lead to the next.
+    The first place must be 0, and the size of each batch must lead to the next place.
 
     Args:
         window: uint8[W].
-        places: int[N], a claim, from whomever; nothing of it is believed.
+        places: int[N], an untrusted claim.
     """
     if len(places) == 0 or places[0] != 0 or places.min() < 0 or places.max() + HEADER.size > len(window):
         return None
@@ -102,7 +102,7 @@ def proven_headers(window: Bytes, places: Any) -> np.ndarray[Any, Any] | None:
 def _batches_of(
     window: Bytes, claim: Claim | None, *, final: bool
 ) -> tuple[Int64s, np.ndarray[Any, Any], int, str]:
-    """As ``find_batches``, with the headers; a claim that is proven saves the steps."""
+    """As ``find_batches``, with the headers. If the claim is proven, the search is skipped."""
     places = np.empty(0, np.int64) if claim is None else claim(window).astype(np.int64)
     headers = proven_headers(window, places)
     if headers is None:
@@ -117,10 +117,11 @@ def _batches_of(
 
 
 def find_batches(window: Bytes, *, final: bool) -> tuple[Int64s, int, str]:
-    """Places of the whole v2 batches from place 0 on.
+    """Find the whole v2 batches from place 0 on.
 
     Returns:
-        int64[N] places, the place after the last batch, and what is wrong there ("" when the window just ends).
+        (int64[N] of their places, place after the last batch, what is wrong there). The text is empty if the window
+        ends there.
     """
     places: list[int] = []
     parts: list[Int64s] = []
@@ -153,7 +154,7 @@ def find_batches(window: Bytes, *, final: bool) -> tuple[Int64s, int, str]:
 
 
 def _run_of_size(window: Bytes, place: int, size: int, length: int) -> int:
-    """How many batches from ``place`` on have the same size, looked at together."""
+    """How many batches from ``place`` on have the same size, found in one step."""
     count = (len(window) - place) // size
     if count <= 0:
         return 0
@@ -173,18 +174,21 @@ def walk(
     position: int = 0,
     last_offset: int = -1,
 ) -> Iterator[Walked]:
-    """Read a whole ``.log`` window by window; ends after the first problem.
+    """Read a whole ``.log`` window by window. It ends after the first problem.
 
     Args:
         read_into: fills a buffer from a file position; returns bytes read. It may raise ``OSError``.
         file_size: bytes of the file.
-        window_bytes: how much at a time. A batch larger than that is checksummed piece by piece.
-        claim: says where the batches of a window begin; it is proven before use, and only saves time.
-        check_crc: whether the CRCs of v2 batches are checked; not where their bytes are compared with checked ones.
-        position: where a batch begins; what is before it is not read.
-        last_offset: of the batch before it, -1 if there is none.
+        window_bytes: size of the window. A batch that is larger is checksummed piece by piece.
+        claim: says where the batches of a window begin. It only saves time, because it is proven before it is used.
+        check_crc: whether the CRCs of v2 batches are checked. False if their bytes are compared with checked ones.
+        position: position at which a batch begins. Nothing before it is read.
+        last_offset: last offset of the batch before it, -1 if there is none.
+
+    Raises:
+        OSError: ``read_into`` has raised it.
     """
-    # one buffer for all windows: fresh memory costs more than what is done with it
+    # One buffer for all windows: new memory for each would take more time than the work on it.
     buffer = np.empty(min(window_bytes, max(file_size - position, 0)) + CRC_BYTES, np.uint8)
     while position < file_size:
         wanted = min(window_bytes, file_size - position)
@@ -261,7 +265,7 @@ def _judged(
 
 
 def _filled(read_into: ReadInto, buffer: memoryview, position: int) -> int:
-    """Bytes read into the buffer: fewer than it holds only where the file ends."""
+    """Fill the buffer and return the bytes read. They are fewer than its size only at the end of the file."""
     done = 0
     while done < len(buffer) and (got := read_into(buffer[done:], position + done)):
         done += got
@@ -274,7 +278,7 @@ def _nothing(position: int, problem: str) -> Walked:
 
 
 def _walk_other(read_into: ReadInto, data: bytes, position: int, file_size: int, last_offset: int) -> Walked:
-    """What is not a run of v2 batches within the window: old messages, or one batch larger than it."""
+    """Read old messages, or one batch that is larger than the window."""
 
     def read_at(place: int, count: int) -> bytes:
         piece = bytearray(count)
@@ -286,7 +290,7 @@ def _walk_other(read_into: ReadInto, data: bytes, position: int, file_size: int,
 
 
 def _walk_huge(read_at: ReadAt, data: bytes, position: int, file_size: int) -> Walked:
-    """One batch larger than the window."""
+    """Read one batch that is larger than the window."""
     header = np.frombuffer(data[: HEADER.size], HEADER.dtype)
     size = int(header["batch_length"][0]) + LOG_OVERHEAD
     if position + size > file_size:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -13,7 +13,7 @@ from krepair.fixes.dead_cleaner import cleaner_stands_still, segments_behind_the
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import cannot_compact
 from krepair.fixes.ground import Ground, place_of
-from krepair.fixes.logs import read_logs
+from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers import fields_of, notes_of, policy_or_left, rewrite_of
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Survey
@@ -21,13 +21,15 @@ from krepair.fixes.telling_engine import TellingEngine
 from krepair.logdir.config import OFFSETS_TOPIC, TopicSettings
 from krepair.logdir.values import Partition
 from krepair.pipeline.compaction.items import SCRATCH_NEEDED
-from krepair.pipeline.jobs import TAKE_CENSUS
+from krepair.pipeline.items import ScanResult
+from krepair.pipeline.jobs import FIND_KEYS, SCAN, TAKE_CENSUS
 from krepair.plan.model import Change, KeyCompaction, RewriteSegments
 from krepair.rules.model import GroupDecision, LeftAlone, PartitionDecision
 from krepair.rules.own_policy import not_asked_for
 
 if TYPE_CHECKING:
     from krepair.pipeline.compaction.census import CensusItem, CensusResult
+    from krepair.pipeline.compaction.items import KeysResult
     from krepair.pipeline.compaction.partitions import Compaction, CompactionInput, Prepared
 
 _SCRATCH_COMMAND = "krepair plan LOGDIR --fix compact --scratch DIR --out PLAN"
@@ -58,11 +60,13 @@ class Compact(Fix):
         if purpose == "check":
             return
         gates = {survey.partition.folder: _gate(survey) for survey in surveys}
-        read_logs(ground, [survey for survey in surveys if gates[survey.partition.folder] is None])
+        keys = _read_logs_and_keys(
+            ground, [survey for survey in surveys if gates[survey.partition.folder] is None]
+        )
         able: list[tuple[Survey, CompactionInput]] = []
         for survey in surveys:
             left = gates[survey.partition.folder]
-            found = left or _input(ground, survey)
+            found = left or _input(ground, survey, keys.get(survey.partition.folder, {}))
             if isinstance(found, LeftAlone):
                 survey.put(COMPACT_SEEN, SeenKeys(None, found))
             else:
@@ -137,19 +141,68 @@ def _gate(survey: Survey) -> LeftAlone | None:
     return LeftAlone("not-asked", why) if why else cannot_compact(partition, settings)
 
 
-def _input(ground: Ground, survey: Survey) -> CompactionInput | LeftAlone:
-    from krepair.pipeline.compaction.partitions import CompactionInput
+def _read_logs_and_keys(ground: Ground, surveys: Sequence[Survey]) -> dict[str, dict[int, KeysResult]]:
+    """Scan the logs that were not read yet, and find the keys of all but the active ones in the same reading.
+
+    Returns:
+        Partition folder -> base offset -> keys. Those above the bound, which is known after the scan, are not used.
+    """
+    from krepair.pipeline.compaction.headers import header_bytes_of
+    from krepair.pipeline.compaction.items import KeysItem
+    from krepair.pipeline.compaction.partitions import rows_inline_of
+
+    unread = [survey for survey in surveys if survey.log is None]
+    closed = [(survey, segment) for survey in unread for segment in survey.partition.segments[:-1]]
+    active = [(survey, survey.partition.segments[-1]) for survey in unread if survey.partition.segments]
+    items = [
+        KeysItem(
+            place=place_of(ground.view, survey.partition),
+            base_offset=segment.base_offset,
+            size=segment.log.size,
+            aborted=b"",
+            secret=_secret(survey.partition),
+            rows_inline=rows_inline_of(len(closed)),
+            scratch=ground.scratch.path,
+            scan=scan_item(ground, survey, segment),
+            header_bytes=header_bytes_of(len(closed)),
+        )
+        for survey, segment in closed
+    ]
+    scans = [scan_item(ground, *one) for one in active]
+    ground.progress.start("scan", sum(segment.log.size for _, segment in closed + active))
+    scanned = Scanned(beside_broker=ground.beside_broker)
+    keys: dict[str, dict[int, KeysResult]] = {}
+    for index, found in ground.engine.run(FIND_KEYS, items):
+        survey, segment = closed[index]
+        ground.progress.advance(segment.log.size)
+        keys.setdefault(survey.partition.folder, {})[segment.base_offset] = found
+        scanned.take(survey, segment, found.scan or ScanResult(failure=found.failure, why=found.why))
+    for index, result in ground.engine.run(SCAN, scans):
+        ground.progress.advance(scans[index].size)
+        scanned.take(*active[index], result)
+    ground.progress.finish()
+    scanned.put_into(unread)
+    return keys
+
+
+def _secret(partition: Partition) -> bytes:
+    """The key of the hash of keys; known before anything is read."""
     from krepair.rules.compaction import secret_of
+
+    logs = (segment.log for segment in partition.segments)
+    return secret_of(f"{log.name} {log.size} {log.mtime_ns} {log.inode}" for log in logs)
+
+
+def _input(ground: Ground, survey: Survey, keys: Mapping[int, KeysResult]) -> CompactionInput | LeftAlone:
+    from krepair.pipeline.compaction.partitions import CompactionInput
 
     if survey.log is not None and survey.log.problem is not None:
         return survey.log.problem
     policy = policy_or_left(ground, survey)
     if isinstance(policy, LeftAlone):
         return policy
-    headers = {facts.base_offset: facts.summary.headers for facts in survey.segments}
-    logs = [(segment.log, headers.get(segment.base_offset, "")) for segment in survey.partition.segments]
-    secret = secret_of(f"{log.name} {log.size} {log.mtime_ns} {log.inode} {digest}" for log, digest in logs)
-    return CompactionInput(place_of(ground.view, survey.partition), survey.segments, policy, secret)
+    place = place_of(ground.view, survey.partition)
+    return CompactionInput(place, survey.segments, policy, _secret(survey.partition), keys)
 
 
 def _decide(ground: Ground, able: Sequence[tuple[Survey, CompactionInput]]) -> None:
@@ -183,7 +236,7 @@ def _take_censuses(
         if isinstance(outcome, Compaction) and outcome.changed and folder.startswith(f"{OFFSETS_TOPIC}-"):
             numbers.append(number)
             segments = (
-                compact_item(each, place, outcome.sources[facts.base_offset].forced)
+                replace(compact_item(each, place, outcome.sources[facts.base_offset].forced), headers=b"")
                 for place, facts in enumerate(each.span)
             )
             items.append(CensusItem(place=each.partition.place, segments=tuple(segments)))

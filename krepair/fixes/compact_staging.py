@@ -32,6 +32,7 @@ from krepair.formats.filenames import FileKind, parse_file_name
 from krepair.journal.actions.action import StagedGroup
 from krepair.journal.freshness import check_fresh, grown
 from krepair.pipeline.compaction.check import CheckedSource
+from krepair.pipeline.compaction.headers import header_bytes_of
 from krepair.pipeline.compaction.items import CompactResult, CompactStageItem, KeysItem, KeysResult
 from krepair.pipeline.compaction.partitions import (
     CompactionInput,
@@ -238,6 +239,7 @@ def _scan(work: Work, partitions: Sequence[_Partition]) -> None:
             rows_inline=rows_inline_of(len(below)),
             scratch=work.scratch.path,
             scan=_scan_item(work, one, base),
+            header_bytes=header_bytes_of(len(below)),
         )
         for one, base in below
     ]

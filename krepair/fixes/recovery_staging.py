@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from krepair.durable.medium import sync_file_system
+from krepair.durable.medium import lie_together
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
 from krepair.fixes.epochs import read_epochs_file
 from krepair.fixes.files import file_it_is_like, put_staged
@@ -171,7 +171,7 @@ def _settle(work: Work, stagings: Sequence[Staging]) -> set[str]:
     if not wanted:
         return set()
     try:
-        barrier = not sync_file_system(work.disk.tree, work.view.path)
+        barrier = not _all_is_written(work, [one.plan for one in wanted])
     except OSError:  # of the one barrier for all
         for staging in wanted:
             with staging.taking_problems():
@@ -189,6 +189,18 @@ def _settle(work: Work, stagings: Sequence[Staging]) -> set[str]:
         elif not bases_touched(staging.plan.changes):
             work.settled.add(staging.plan.folder)
     return made
+
+
+def _all_is_written(work: Work, parts: Sequence[PartitionPlan]) -> bool:
+    """Have everything written out with one barrier; whether that was done.
+
+    Raises:
+        OSError: something could not be written.
+    """
+    path = work.view.path
+    if not lie_together(work.disk.tree, path, [f"{path}/{part.folder}" for part in parts]):
+        return False
+    return work.disk.sync_file_system(path)
 
 
 def _needs_log(staging: Staging) -> bool:
@@ -294,7 +306,7 @@ def _read_ranges(
     items: list[RecoveredItem] = []
     folders: list[str] = []
     if barrier is None:
-        barrier = settle and not sync_file_system(work.disk.tree, work.view.path)
+        barrier = settle and not _all_is_written(work, [part for part, _ in parts])
     for part, partition in parts:
         some = _items(work, part, partition, barrier=barrier, settle=settle, audit=audit)
         items += some

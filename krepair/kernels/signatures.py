@@ -1,6 +1,7 @@
-"""With which types each kernel is called, so that all of them can be compiled before anything is to be done.
+"""The argument types of each kernel, so that ``krepair warm`` can compile all kernels in advance.
 
-A kernel that is called with others is compiled when it happens; a test holds this list against what the verbs call.
+If a kernel is called with other types, it is compiled at that call. A test compares this list with the calls of the
+verbs.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("check_compacted.join_rows", (_FIXED_WORD_ROWS, _WORD_ROWS, _LONGS)),
     ("check_compacted.join_rows", (_WORD_ROWS, _WORD_ROWS, _LONGS)),
     ("check_compacted.judge_rows", (_WORD_ROWS,)),
-    ("compact_filter._write_empty", (_BYTES, _LONG)),
+    ("compact_filter.write_empty", (_BYTES, _LONG)),
     (
         "compact_filter.filter_messages",
         (_FIXED_BYTES, _LONG, _LONG, _LONG, _LONGS, _LONGS, _LONGS, _LONGS, _BYTES),
@@ -112,6 +113,11 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         (_BYTES, _LONG, _LONG, _LONG, _FIXED_ROWS, _LONGS, _LONGS, _LONGS, _LONGS, _BYTES),
     ),
     ("compact_filter.write_rewritten", (_BYTES, _LONG, _LONG, _LONG, _LONG, _LONG)),
+    (
+        "compact_headers.filter_headers",
+        (_FIXED_BYTES, _LONG, _LONG, _FIXED_ROWS, _LONGS, _LONGS, _LONGS, _LONGS, _BYTES),
+    ),
+    ("compact_headers.note_headers", (_BYTES, _LONG, _BYTES)),
     ("compact_keys.drain_by_bucket", (_WORD_ROWS, _WORD, _LONGS, _WORD_ROWS)),
     (
         "compact_keys.keys_of_messages",
@@ -201,4 +207,4 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         (_BYTES, _LONG, _LONG, _LONG, _FLAG, _LONGS, _ROWS, _INTS, _ROWS),
     ),
 )
-"""``module.function`` and the types of its arguments in numba's spelling; numba has none for what is read-only."""
+"""``module.function`` and its argument types, spelled as numba does; only ``read-only`` is our own word."""

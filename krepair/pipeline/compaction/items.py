@@ -64,6 +64,7 @@ class KeysItem(Struct, frozen=True, kw_only=True):
         scratch: path of the scratch folder, empty if there is none.
         scan: a scan to be made in the same reading of the log, before any transaction is known. Of a segment with
             batches of transactions the keys are not found then.
+        header_bytes: the result holds the headers of large batches, at most so many bytes of them.
     """
 
     place: Place
@@ -74,6 +75,7 @@ class KeysItem(Struct, frozen=True, kw_only=True):
     rows_inline: int
     scratch: str
     scan: ScanItem | None = None
+    header_bytes: int = 0
 
 
 class RowFile(Struct, frozen=True, kw_only=True):
@@ -99,6 +101,7 @@ class KeysResult(Result, frozen=True, kw_only=True):
         tombstones: those with a key and no value.
         aborted_records: of aborted transactions.
         scan: what the scan came to, if one was asked for.
+        headers: of all batches, one after the other; empty if they were not noted.
     """
 
     files: tuple[RowFile, ...] = ()
@@ -108,6 +111,7 @@ class KeysResult(Result, frozen=True, kw_only=True):
     tombstones: int = 0
     aborted_records: int = 0
     scan: ScanResult | None = None
+    headers: bytes = b""
 
     @property
     def found(self) -> bool:
@@ -177,6 +181,7 @@ class CompactItem(Struct, frozen=True, kw_only=True):
         stays: offsets of the last record of each key, of this segment or of more.
         forced: offset of a record that stays whatever it is, -1 none.
         keyless: whether there are records without a key.
+        headers: see ``KeysResult``; batches of which nothing stays are not read then.
     """
 
     place: Place
@@ -191,6 +196,7 @@ class CompactItem(Struct, frozen=True, kw_only=True):
     stays: tuple[OffsetFile, ...]
     forced: int = -1
     keyless: bool = True
+    headers: bytes = b""
 
 
 class CompactResult(Result, frozen=True, kw_only=True):

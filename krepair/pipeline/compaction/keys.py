@@ -24,6 +24,7 @@ from krepair.pipeline.compaction.content import (
     record_problem,
     wrapper_content,
 )
+from krepair.pipeline.compaction.headers import HeaderNotes
 
 WINDOW_BYTES: Final = 1 << 20
 TABLE_ROWS: Final = 1 << 22
@@ -70,6 +71,7 @@ class KeyWalk:
         secret: uint64[2], the key of the hash.
         on_rows: takes the rows of a table before it is begun anew.
         table_rows: size of the largest table, a power of two.
+        notes: takes the headers.
     """
 
     read_into: ReadInto
@@ -78,6 +80,7 @@ class KeyWalk:
     secret: Rows
     on_rows: OnRows
     table_rows: int = TABLE_ROWS
+    notes: HeaderNotes = field(default_factory=lambda: HeaderNotes(0))
     _state: Int64s = field(default_factory=lambda: np.zeros(k.STATE_SIZE, np.int64))
     _buffer: ContentBuffer = field(default_factory=ContentBuffer)
 
@@ -98,6 +101,7 @@ class KeyWalk:
                 pass
             if self._state[k.K_PLACE] == 0:
                 raise ContentError(position, "a whole batch was expected, found the end of the file")
+            self.notes.take(window, int(self._state[k.K_PLACE]))
             position += int(self._state[k.K_PLACE])
         return self.end()
 
@@ -124,6 +128,7 @@ class KeyWalk:
             pass
         if self._state[k.K_PLACE] != end:
             raise ContentError(self._position, "whole batches were expected, found others than the scan")
+        self.notes.take(window, end)
         self._position += end
 
     def end(self) -> KeyCounts:

@@ -6,6 +6,7 @@ very stream: so the second wave is run once to know the exact bytes, and again t
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from krepair.formats.castagnoli import crc32c
 from krepair.formats.recompression import Packing
 from krepair.kernels import compact_filter as f
 from krepair.kernels import compact_keys as k
+from krepair.kernels.compact_headers import filter_headers
 from krepair.kernels.scan import Bytes, Int64s, ReadInto
 from krepair.pipeline.compaction.content import (
     ContentBuffer,
@@ -27,6 +29,7 @@ from krepair.pipeline.compaction.content import (
     record_problem,
     wrapper_content,
 )
+from krepair.pipeline.compaction.headers import GAP_BYTES
 from krepair.pipeline.compaction.keys import whole_batch
 
 WINDOW_BYTES: Final = 1 << 20
@@ -34,6 +37,12 @@ _HELD_BYTES: Final = 64 << 20
 _PIECE_BYTES: Final = 1 << 20
 _NONE: Final = -1
 _ALL: Final = 1 << 62
+
+_CRC_32: Final = struct.Struct(">I")
+_OLD_CRC: Final = message_set.HEADER_V0.place("crc")
+_WRONG_CRC: Final = (
+    "bytes that the CRC of the batch fits were expected, found others than in the first reading"
+)
 
 Piece = Any
 """uint8[] or bytes."""
@@ -79,18 +88,21 @@ class CompactedLog:
         read_into: fills a buffer from a position of the source; returns bytes read. It may raise ``OSError``.
         file_size: bytes of the source; all of it must be valid batches.
         stay: what decides.
+        headers: of all its batches, one after the other; then those of which nothing stays are not read. Empty: all
+            are read.
 
     Attributes:
         tallies: int64[TALLY_COUNT], of what was streamed so far.
         size: bytes streamed so far.
     """
 
-    def __init__(self, read_into: ReadInto, file_size: int, stay: Stay) -> None:
+    def __init__(self, read_into: ReadInto, file_size: int, stay: Stay, headers: bytes = b"") -> None:
         self.tallies: Int64s = np.zeros(f.TALLY_COUNT, np.int64)
         self.size = 0
         self._read_into = read_into
         self._file_size = file_size
         self._stay = stay
+        self._headers = headers
         self._inputs: Int64s = np.zeros(f.INPUT_SIZE, np.int64)
         self._inputs[f.N_NOW_MS] = stay.now_ms
         self._inputs[f.N_DROP_UNSTAMPED] = stay.drop_unstamped
@@ -129,38 +141,69 @@ class CompactedLog:
     # -- the stream -------------------------------------------------------------------------------
     def pieces(self) -> Iterator[Piece]:
         """The stream in pieces; each is valid until the next one is asked for."""
+        if self._headers:
+            yield from self._beside_headers()
+            return
         position = 0
         while position < self._file_size:
-            filled = self._fill(position)
-            state = self._state
-            state[f.F_PLACE] = 0
-            status = k.OUTPUT_FULL
-            while status == k.OUTPUT_FULL:
-                state[f.F_OUT] = 0
-                status = f.filter_window(
-                    self._window, filled, position, self._file_size, self._stay.aborted, self._stay.offsets,
-                    self._inputs, state, self.tallies, self._out,
-                )  # fmt: skip
-                if status in (k.BAD_RECORD, k.BAD_ORDER, k.NO_BATCH):
-                    self._refuse(status, position)
-                if state[f.F_OUT]:
-                    yield self._out[: state[f.F_OUT]]
-                if status == k.OTHER:
-                    yield from self._one(filled, position)
-                    status = k.OUTPUT_FULL if state[f.F_PLACE] < filled else k.NEED_BYTES
-            if state[f.F_PLACE] == 0:
+            yield from self._from_window(self._fill(position, self._file_size), position)
+            if self._state[f.F_PLACE] == 0:
                 raise ContentError(position, "a whole batch was expected, found the end of the file")
-            position += int(state[f.F_PLACE])
+            position += int(self._state[f.F_PLACE])
+
+    def _beside_headers(self) -> Iterator[Piece]:
+        """Headers tell of which batches nothing stays; the others are read in runs."""
+        heads, state = np.frombuffer(self._headers, np.uint8), self._state
+        status = k.OUTPUT_FULL
+        while status != k.NEED_BYTES:
+            state[f.F_OUT] = 0
+            status = filter_headers(
+                heads, len(self._window), GAP_BYTES, self._stay.aborted, self._stay.offsets, self._inputs, state,
+                self.tallies, self._out,
+            )  # fmt: skip
+            if state[f.F_OUT]:
+                yield self._out[: state[f.F_OUT]]
+            if status == k.OTHER:
+                yield from self._run(int(state[f.F_POSITION]), int(state[f.F_RUN_END]))
+                state[f.F_ROW], state[f.F_POSITION] = state[f.F_RUN_ROW], state[f.F_RUN_END]
+        if state[f.F_POSITION] != self._file_size:
+            raise ContentError(int(state[f.F_POSITION]), "batches up to the end were expected, found none")
+
+    def _run(self, position: int, end: int) -> Iterator[Piece]:
+        """Batches that are read together, or one that passes the window."""
+        yield from self._from_window(self._fill(position, end), position)
+        if self._state[f.F_PLACE] != end - position:
+            text = "batches of the sizes that they had in the first reading were expected, found others"
+            raise ContentError(position, text)
+
+    def _from_window(self, filled: int, position: int) -> Iterator[Piece]:
+        """What stays of the batches at the front of the window; ``F_PLACE`` is the place after them."""
+        state = self._state
+        state[f.F_PLACE] = 0
+        status = k.OUTPUT_FULL
+        while status == k.OUTPUT_FULL:
+            state[f.F_OUT] = 0
+            status = f.filter_window(
+                self._window, filled, position, self._file_size, self._stay.aborted, self._stay.offsets,
+                self._inputs, state, self.tallies, self._out,
+            )  # fmt: skip
+            if status in (k.BAD_RECORD, k.BAD_ORDER, k.BAD_CRC, k.NO_BATCH):
+                self._refuse(status, position)
+            if state[f.F_OUT]:
+                yield self._out[: state[f.F_OUT]]
+            if status == k.OTHER:
+                yield from self._one(filled, position)
+                status = k.OUTPUT_FULL if state[f.F_PLACE] < filled else k.NEED_BYTES
 
     def _refuse(self, status: int, position: int) -> None:
         here = position + int(self._state[f.F_PLACE])
         if status == k.NO_BATCH:
             raise ContentError(here, "a batch was expected, found none")
-        raise ContentError(here, record_problem(status))
+        raise ContentError(here, _WRONG_CRC if status == k.BAD_CRC else record_problem(status))
 
-    def _fill(self, position: int) -> int:
+    def _fill(self, position: int, end: int) -> int:
         view, filled = self._window.data, 0
-        wanted = min(len(self._window), self._file_size - position)
+        wanted = min(len(self._window), end - position)
         while filled < wanted and (got := self._read_into(view[filled:wanted], position + filled)):
             filled += got
         return filled
@@ -211,6 +254,7 @@ class CompactedLog:
             self.tallies[f.T_EMPTIED] += 1
             yield batch_v2.empty_batch(header)
         else:
+            self._check_crc(header, place, size, filled, position)
             self.tallies[f.T_REWRITTEN] += 1
             new = _new_header(header, content)
             summed = _Content(crc=crc32c(batch_v2.HEADER.pack(new)[batch_v2.CRC_START :]))
@@ -227,6 +271,14 @@ class CompactedLog:
                 pass
             yield batch_v2.HEADER.pack(new._replace(crc=summed.crc))
             yield from pieces(_Content(), uncounted, _ALL)
+
+    def _check_crc(self, header: BatchHeader, place: int, size: int, filled: int, position: int) -> None:
+        """A batch that is written anew gets a right CRC whatever its bytes are; so those that it had are checked."""
+        crc, skipped = 0, batch_v2.CRC_START
+        for piece in self._verbatim(place, size, filled, position):
+            crc, skipped = crc32c(piece[skipped:], crc), 0
+        if crc != header.crc & 0xFFFFFFFF:
+            raise ContentError(position, _WRONG_CRC)
 
     def _all_go(self, header: BatchHeader) -> bool:
         aborted, offsets = self._stay.aborted, self._stay.offsets
@@ -314,6 +366,8 @@ class CompactedLog:
             yield raw
         elif state[f.F_KEPT] == 0:
             self.tallies[f.T_OLD_GONE] += 1
+        elif zlib.crc32(raw[message_set.CRC_START :]) != _CRC_32.unpack_from(raw, _OLD_CRC)[0]:
+            raise ContentError(position, _WRONG_CRC)
         else:
             self.tallies[f.T_REWRITTEN] += 1
             packer = self._packing.begin(attributes & message_set.CODEC_MASK, magic=magic)

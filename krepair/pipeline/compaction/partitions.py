@@ -16,6 +16,7 @@ import numpy as np
 from krepair.formats import txn_index
 from krepair.kernels import compact_keys as k
 from krepair.kernels.scan import Int64s
+from krepair.pipeline.compaction.headers import header_bytes_of
 from krepair.pipeline.compaction.items import (
     CompactItem,
     CompactResult,
@@ -88,6 +89,7 @@ class Prepared:
         stays: offsets of the last record of each key.
         keys: how many distinct keys there are.
         keyless: base offset -> records without a key.
+        headers: base offset -> headers of its batches, where they were noted.
         problem: why it is left alone, None if it is not.
     """
 
@@ -97,6 +99,7 @@ class Prepared:
     stays: tuple[OffsetFile, ...] = ()
     keys: int = 0
     keyless: dict[int, int] = field(default_factory=dict)
+    headers: dict[int, bytes] = field(default_factory=dict)
     problem: LeftAlone | None = None
 
     @property
@@ -191,12 +194,14 @@ def _find_keys(
     def take(each: Prepared, base_offset: int, result: KeysResult) -> None:
         each.problem = each.problem or _problem(result, log_name(base_offset), each)
         each.keyless[base_offset] = result.keyless
+        each.headers[base_offset] = result.headers
         found.setdefault(id(each), []).append(result)
 
     work = []
     for each, facts in every:
         known = each.partition.keys.get(facts.base_offset, KeysResult())
-        if known.found:
+        # keys that had no room beside those above the bound may have it now
+        if known.found and known.failure != "disk":
             take(each, facts.base_offset, known)
         else:
             work.append((each, facts))
@@ -209,6 +214,7 @@ def _find_keys(
             secret=each.partition.secret,
             rows_inline=rows_inline,
             scratch=scratch,
+            header_bytes=header_bytes_of(len(every)),
         )
         for each, facts in work
     ]
@@ -304,6 +310,7 @@ def compact_item(each: Prepared, number: int, forced: int = -1) -> CompactItem:
         stays=tuple(_between(file, facts.base_offset, next_base) for file in each.stays),
         forced=forced,
         keyless=each.keyless.get(facts.base_offset, 1) > 0,
+        headers=each.headers.get(facts.base_offset, b""),
     )
 
 

@@ -31,6 +31,7 @@ from krepair.kernels.scan import (
 from krepair.kernels.transactions import E_FIRST, E_HAS_DATA, E_LAST, E_PRODUCER, TransactionReplay
 from krepair.logdir.reading import opened_for_reading, why
 from krepair.pipeline.compaction.content import ContentError
+from krepair.pipeline.compaction.headers import HeaderNotes
 from krepair.pipeline.compaction.items import (
     SCRATCH_NEEDED,
     AbortedResult,
@@ -110,14 +111,15 @@ def find_keys(item: KeysItem) -> KeysResult:
     try:
         with opened_for_reading(f"{item.place.stem(item.base_offset)}.log", tree) as descriptor:
             walk = KeyWalk(
-                read_into_from(descriptor), item.size, ranges_of(item.aborted), secret, on_rows, TABLE_ROWS
-            )
+                read_into_from(descriptor), item.size, ranges_of(item.aborted), secret, on_rows, TABLE_ROWS,
+                HeaderNotes(item.header_bytes),
+            )  # fmt: skip
             if item.scan is None:
                 counts: KeyCounts | None = walk.run()
             else:
                 beside = _KeysBesideScan(walk)
-                scanned, _ = scan_once(item.scan, beside.take)
-                counts = beside.end()
+                scanned, summary = scan_once(item.scan, beside.take)
+                counts = beside.end() if summary is not None and summary.is_whole else None
     except _NoScratchError:
         return KeysResult(failure="disk", why=f"{item.place.folder}/{name}: {SCRATCH_NEEDED}", scan=scanned)
     except ContentError as problem:
@@ -136,6 +138,7 @@ def find_keys(item: KeysItem) -> KeysResult:
         keyless=counts.keyless,
         tombstones=counts.tombstones,
         aborted_records=counts.aborted_records,
+        headers=walk.notes.found,
     )
 
 
@@ -268,7 +271,7 @@ def _compacted(item: CompactItem, staged: CompactStageItem | None) -> CompactRes
             keyless=item.keyless,
         )
         with opened_for_reading(f"{item.place.stem(item.base_offset)}.log", tree) as descriptor:
-            log = CompactedLog(read_into_from(descriptor), item.size, stay)
+            log = CompactedLog(read_into_from(descriptor), item.size, stay, item.headers)
             copy = None if staged is None else _Written(staged, log, RealDisk(tree))
             summary = scan_segment(
                 ScanInputs(

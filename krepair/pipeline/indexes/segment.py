@@ -330,6 +330,7 @@ class MendItem(Struct, frozen=True, kw_only=True):
         target: absolute path of the new file.
         attributes: what it takes over.
         segments: of a ``.txnindex``: (base offset, size of the ``.log``) of all segments of the partition.
+        synced: whether the new file is synced when it is made; else whoever asked for it sees to that.
     """
 
     place: Place
@@ -340,6 +341,7 @@ class MendItem(Struct, frozen=True, kw_only=True):
     target: str
     attributes: Attributes
     segments: tuple[tuple[int, int], ...] = ()
+    synced: bool = True
 
 
 class MendResult(Struct, frozen=True, kw_only=True):
@@ -543,7 +545,7 @@ def _stage(item: MendItem, data: bytes, disk: RealDisk) -> None:
     # A task that is run again meets what it made before.
     if disk.tree.is_there(item.target):
         disk.unlink(item.target)
-    disk.create(item.target, data, like=item.attributes)
+    disk.create(item.target, data, like=item.attributes, synced=item.synced)
 
 
 def verify_mended(item: MendItems) -> MendResults:

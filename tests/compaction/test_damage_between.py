@@ -1,0 +1,137 @@
+"""Damage that comes to a log after it was read once is found before anything is committed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from krepair.errors import ExitCode
+from krepair.pipeline.compaction import headers, log
+from krepair.pipeline.engines.engine import InlineEngine
+from tests.builders import LogDir, data
+from tests.compaction.directories import Verbs, keys_of, options
+from tests.compaction.test_cases import OLD, rec
+from tools.torture.scenes import look, visible
+
+LOG = f"{0:020d}.log"
+# three records a batch: none stays, the second one stays, all stay
+KEYS = (("a", "b", "c"), ("a", "x", "c"), ("p", "q", "r"), ("a", "b", "c"))
+GONE, REWRITTEN, WHOLE = range(3)
+
+
+def made(root: Path) -> Verbs:
+    """A segment with a batch of each kind, and an active one."""
+    directory = LogDir(root / "logs")
+    partition = directory.partition("t", index_interval_bytes=200)
+    batches = [
+        data(3 * number, [rec(key, key * 40) for key in keys], timestamp=OLD)
+        for number, keys in enumerate(KEYS)
+    ]
+    partition.segment(*batches, mtime_ms=OLD)
+    partition.segment(data(3 * len(KEYS), [rec("active")], timestamp=OLD))
+    directory.write()
+    return Verbs(root / "logs", options(root))
+
+
+def place_of(path: Path, number: int) -> int:
+    """Where a batch begins."""
+    raw, place = path.read_bytes(), 0
+    for _ in range(number):
+        place += int.from_bytes(raw[place + 8 : place + 12], "big") + 12
+    return place
+
+
+def flip_value(log_dir: Path, number: int) -> None:
+    """Another letter in the value of the second record of a batch; the file has the times that it had."""
+    path = log_dir / "t-0" / LOG
+    raw, state = bytearray(path.read_bytes()), path.stat()
+    letter = KEYS[number][1].encode()
+    place = raw.index(letter * 40, place_of(path, number)) + 20
+    raw[place] ^= 1
+    with path.open("r+b") as file:
+        file.write(raw)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+@pytest.fixture(params=["headers noted", "all read"], autouse=True)
+def noted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the first reading notes the headers, so that a batch of which nothing stays is not read again."""
+    noted: bool = request.param == "headers noted"
+    monkeypatch.setattr(headers, "LEAST_MEAN_BYTES", 1 if noted else 1 << 30)
+    monkeypatch.setattr(log, "GAP_BYTES", 0)
+    return noted
+
+
+@pytest.fixture
+def after_task(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Callable[[], None]]]:
+    """What to do once, when a task has run for all its items."""
+    todo: dict[str, Callable[[], None]] = {}
+    run = InlineEngine.run
+
+    def running(self: InlineEngine, task: Any, items: Sequence[Any]) -> Iterator[Any]:
+        yield from run(self, task, items)
+        todo.pop(task.name, lambda: None)()
+
+    monkeypatch.setattr(InlineEngine, "run", running)
+    yield todo
+    assert not todo
+
+
+def test_the_batches_are_what_the_tests_below_say(tmp_path: Path) -> None:
+    keys = keys_of(made(tmp_path).plan().partitions[0])
+    assert (keys.emptied, keys.rewritten, keys.kept) == (1, 1, 7)
+
+
+@pytest.mark.parametrize("number", [GONE, REWRITTEN, WHOLE])
+def test_damage_in_any_batch_leaves_the_partition_alone_when_it_is_planned(
+    number: int, tmp_path: Path
+) -> None:
+    verbs = made(tmp_path)
+    flip_value(verbs.log_dir, number)
+    part = verbs.plan().partitions[0]
+    assert part.changes == ()
+    assert f"position {place_of(verbs.log_dir / 't-0' / LOG, number)}" in str(part.why)
+
+
+@pytest.mark.parametrize("task", ["find keys", "stage compacted", ""])
+@pytest.mark.parametrize("number", [REWRITTEN, WHOLE])
+def test_damage_in_what_stays_that_comes_while_apply_reads_stops_it_before_the_commit(
+    number: int, task: str, tmp_path: Path, after_task: dict[str, Callable[[], None]]
+) -> None:
+    verbs = made(tmp_path)
+    plan = verbs.plan()
+    size = (verbs.log_dir / "t-0" / LOG).stat().st_size
+    if task:
+        after_task[task] = lambda: flip_value(verbs.log_dir, number)
+    else:
+        flip_value(verbs.log_dir, number)
+    names = set(visible(look(verbs.log_dir)))
+    assert verbs.apply(plan).exit_code in (ExitCode.STALE_PLAN, ExitCode.VERIFY_FAILED)
+    assert set(visible(look(verbs.log_dir))) == names
+    assert (verbs.log_dir / "t-0" / LOG).stat().st_size == size
+
+
+def test_damage_in_a_batch_that_is_written_anew_that_comes_while_plan_reads_leaves_the_partition_alone(
+    tmp_path: Path, after_task: dict[str, Callable[[], None]]
+) -> None:
+    verbs = made(tmp_path)
+    after_task["find keys"] = lambda: flip_value(verbs.log_dir, REWRITTEN)
+    part = verbs.plan().partitions[0]
+    assert part.changes == ()
+    assert f"{LOG}, position {place_of(verbs.log_dir / 't-0' / LOG, REWRITTEN)}" in str(part.why)
+
+
+def test_damage_in_a_batch_that_is_carried_over_that_comes_while_plan_reads_stops_apply(
+    tmp_path: Path, after_task: dict[str, Callable[[], None]]
+) -> None:
+    verbs = made(tmp_path)
+    after_task["find keys"] = lambda: flip_value(verbs.log_dir, WHOLE)
+    plan = verbs.plan()
+    assert plan.partitions[0].changes
+    names = set(visible(look(verbs.log_dir)))
+    assert verbs.apply(plan).exit_code in (ExitCode.STALE_PLAN, ExitCode.VERIFY_FAILED)
+    assert set(visible(look(verbs.log_dir))) == names

@@ -1,0 +1,168 @@
+"""Batches of which nothing stays are not read again where their headers were noted, and nothing else changes."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from krepair.pipeline.compaction import headers, log
+from krepair.pipeline.compaction import tasks as compaction_tasks
+from krepair.pipeline.compaction.content import ContentError
+from krepair.pipeline.compaction.headers import HeaderNotes
+from krepair.pipeline.compaction.log import CompactedLog, Stay
+from tests.builders import Batch, commit, data, emptied
+from tests.compaction import histories
+from tests.compaction.test_cases import batch, rec
+from tests.compaction.trying import twin_rules, with_twin
+from tests.old_messages import plain
+
+NO_RANGES = np.empty((0, 3), np.int64)
+
+
+def batches(chance: random.Random) -> list[Batch]:
+    """Small, large, compressed and empty batches, markers, and one that passes a window."""
+    found: list[Batch] = []
+    offset = 0
+    for number in range(60):
+        kind = chance.choice(("small", "large", "lz4", "zstd", "marker", "emptied"))
+        if kind == "marker":
+            one = commit(offset, pid=7)
+        elif kind == "emptied":
+            one = emptied(offset, pid=3)
+        elif kind in ("lz4", "zstd"):
+            one = batch(offset, *"abc", codec=3 if kind == "lz4" else 4)
+        else:
+            size = 20 if kind == "small" else chance.choice((2000, 70_000))
+            if number == 30:
+                size = 3 << 20
+            one = data(offset, [rec(key, key * size) for key in "ab"])
+        found.append(one)
+        offset = one.last_offset + 1 + chance.randrange(3)
+    return found
+
+
+def noted(raw: bytes, most: int = 1 << 20) -> bytes:
+    """The headers as the windows of a reading give them."""
+    notes = HeaderNotes(most)
+    place = 0
+    while place < len(raw):
+        window = np.frombuffer(raw[place : place + headers_window()], np.uint8)
+        end = at = 0
+        while at + 61 <= len(window):
+            end, at = at, at + int.from_bytes(window[at + 8 : at + 12].tobytes(), "big") + 12
+        if at <= len(window) or end == 0:
+            end = at
+        notes.take(window, end)
+        place += end
+    return notes.found
+
+
+def headers_window() -> int:
+    return log.WINDOW_BYTES
+
+
+class Reads:
+    """A log that remembers which of its bytes were read."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+        self.read = 0
+
+    def into(self, buffer: memoryview, position: int) -> int:
+        piece = self.raw[position : position + len(buffer)]
+        buffer[: len(piece)] = piece
+        self.read += len(piece)
+        return len(piece)
+
+
+def left(
+    raw: bytes, stays: list[int], found: bytes, *, keyless: bool = False
+) -> tuple[bytes, list[int], int]:
+    """What is left of a log, its tallies, and how much of it was read."""
+    source = Reads(raw)
+    stay = Stay(np.array(stays, np.int64), NO_RANGES, 0, drop_unstamped=False, keyless=keyless)
+    stream = CompactedLog(source.into, len(raw), stay, found)
+    return b"".join(bytes(piece) for piece in stream.pieces()), stream.tallies.tolist(), source.read
+
+
+@pytest.fixture
+def small_batches_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(headers, "LEAST_MEAN_BYTES", 1)
+
+
+@pytest.mark.usefixtures("small_batches_too")
+@pytest.mark.parametrize("gap", [0, 100, 1 << 16])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_same_stays_whether_headers_were_noted_or_not(
+    seed: int, gap: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "GAP_BYTES", gap)
+    chance = random.Random(seed)
+    every = batches(chance)
+    raw = b"".join(one.raw for one in every)
+    found = noted(raw)
+    assert len(found) == 61 * len(every)
+    offsets = [offset for one in every for offset in range(one.base_offset, one.last_offset + 1)]
+    for share in (0.0, 0.05, 0.5, 1.0):
+        stays = [offset for offset in offsets if chance.random() < share]
+        for keyless in (False, True):
+            whole, tallies, _ = left(raw, stays, b"", keyless=keyless)
+            assert left(raw, stays, found, keyless=keyless)[:2] == (whole, tallies)
+
+
+def test_of_batches_of_which_nothing_stays_nothing_is_read() -> None:
+    raw = b"".join(data(number, [rec("k", "v" * 9000)]).raw for number in range(300))
+    found = noted(raw)
+    assert left(raw, [], found)[2] == 0
+    assert 0 < left(raw, [299], found)[2] < 10_000
+    assert left(raw, list(range(300)), found)[2] == len(raw)
+
+
+def test_a_log_that_has_changed_since_its_headers_were_noted_is_refused() -> None:
+    every = [data(number, [rec("k", "v" * 9000)]).raw for number in range(3)]
+    found = noted(b"".join(every))
+    other = data(1, [rec("k", "v" * 8000)]).raw
+    with pytest.raises(ContentError, match="of the sizes that they had"):
+        left(every[0] + other + every[2], [1], found)
+    with pytest.raises(ContentError):
+        left(b"".join(every[:2]), [2], found)
+
+
+@pytest.mark.parametrize(
+    "raw", [b"".join(batch(3 * n, *"abc").raw for n in range(20)), plain(0, b"v" * 9000).raw]
+)
+def test_headers_of_small_batches_and_of_old_formats_are_not_noted(raw: bytes) -> None:
+    assert noted(raw) == b""
+
+
+def test_headers_are_not_noted_beyond_their_room() -> None:
+    raw = b"".join(data(number, [rec("k", "v" * 9000)]).raw for number in range(300))
+    assert noted(raw, 299 * 61) == b""
+    assert len(noted(raw, 300 * 61)) == 300 * 61
+
+
+@pytest.mark.usefixtures("small_batches_too")
+@pytest.mark.parametrize("gap", [0, 300])
+def test_histories_are_compacted_as_by_the_slow_twin_where_headers_were_noted(
+    gap: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "GAP_BYTES", gap)
+    used = 0
+
+    class Counting(CompactedLog):
+        def _beside_headers(self) -> Iterator[object]:
+            nonlocal used
+            used += 1
+            return super()._beside_headers()
+
+    monkeypatch.setattr(compaction_tasks, "CompactedLog", Counting)
+    for seed in range(12):
+        root = tmp_path / str(seed)
+        with_twin(root, histories.of_seed(seed, codecs=seed % 2 == 1), twin_rules(seed))
+        shutil.rmtree(root)
+    assert used >= 40
