@@ -26,9 +26,8 @@ from krepair.pipeline.readings.partition import Reading, unreadable
 from krepair.pipeline.readings.recovered import RecoveredItem, SegmentReading, why_not_settled
 from krepair.pipeline.scan import scan_once
 
-WINDOW_BYTES = (
-    1 << 21
-)  # what is done once for each window, in numpy, is then little beside what is done for each byte
+WINDOW_BYTES = 1 << 22
+"""What numpy does once for each window is then little beside what is done for each byte."""
 
 
 class MakeItem(Struct, frozen=True, kw_only=True):
