@@ -26,6 +26,9 @@ from krepair.pipeline.readings.partition import Reading, unreadable
 from krepair.pipeline.readings.recovered import RecoveredItem, SegmentReading, why_not_settled
 from krepair.pipeline.scan import scan_once
 
+WINDOW_BYTES = 1 << 22
+"""What numpy does once for each window is then little beside what is done for each byte."""
+
 
 class MakeItem(Struct, frozen=True, kw_only=True):
     """Read one segment that a start will no longer read, and make what depends on its log.
@@ -83,7 +86,7 @@ def _made(item: MakeItem, tree: Tree) -> MadeResult:
             judge.tell(*entries.so_far())
             reading.take_window(window, starts, end, read_into)
 
-        scanned, summary = scan_once(item.scan, take)
+        scanned, summary = scan_once(item.scan, take, window_bytes=WINDOW_BYTES)
         reading.take_rest(read_into)
     problems = reading.problems()
     if problems or summary is None:

@@ -6,7 +6,14 @@ import numpy as np
 
 from krepair.formats import txn_index
 from krepair.kernels.header_walk import HeaderWalk
-from krepair.kernels.scan import OnWindow, ReadInto, ScanInputs, SegmentSummary, scan_segment
+from krepair.kernels.scan import (
+    WINDOW_BYTES,
+    OnWindow,
+    ReadInto,
+    ScanInputs,
+    SegmentSummary,
+    scan_segment,
+)
 from krepair.logdir.reading import opened_for_reading
 from krepair.pipeline.byte_ranges import kept_ranges, reader_without
 from krepair.pipeline.indexes.regenerate import read_into_from
@@ -24,12 +31,15 @@ def scan(item: ScanItem) -> ScanResult:
     return scan_once(item)[0]
 
 
-def scan_once(item: ScanItem, on_window: OnWindow | None = None) -> tuple[ScanResult, SegmentSummary | None]:
+def scan_once(
+    item: ScanItem, on_window: OnWindow | None = None, *, window_bytes: int = WINDOW_BYTES
+) -> tuple[ScanResult, SegmentSummary | None]:
     """As ``scan``; the summary besides, None if the log could not be read.
 
     Args:
         item: what is scanned.
         on_window: takes every window of batches, see ``scan_segment``.
+        window_bytes: size of the window.
     """
     tree, wrong = reached(item.place)
     if wrong:
@@ -56,7 +66,7 @@ def scan_once(item: ScanItem, on_window: OnWindow | None = None) -> tuple[ScanRe
                 protected=pairs(item.protected),
                 start_position=_position_of(item, read_into, size),
             )
-            summary = scan_segment(inputs, read_into, on_window=on_window)
+            summary = scan_segment(inputs, read_into, on_window=on_window, window_bytes=window_bytes)
     except OSError as error:
         return ScanResult(failure="unreadable", why=what_failed(item.place, error, name)), None
     where = f"{item.base_offset:020d}.txnindex"

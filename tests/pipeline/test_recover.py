@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Attributes
 from krepair.durable.tree import without_links
-from krepair.kernels import scan as scans
 from krepair.kernels.recover import IndexEntries
 from krepair.logdir.fingerprint import digest_bytes
+from krepair.pipeline import recover
 from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
 from krepair.pipeline.indexes.segment import MendItem
 from krepair.pipeline.items import Place, ScanItem
@@ -105,7 +105,7 @@ class Segment:
 @pytest.fixture(params=WINDOWS)
 def window(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """The size of the window of the scan, and so of both."""
-    monkeypatch.setitem(scans.scan_segment.__kwdefaults__, "window_bytes", request.param)
+    monkeypatch.setattr(recover, "WINDOW_BYTES", request.param)
     return int(request.param)
 
 
@@ -231,8 +231,6 @@ def test_a_defect_of_what_makes_the_entries_is_found_before_anything_is_staged(
 
 def made_by(segment: Segment, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """What a plan that is made with the same defect says of both files."""
-    from krepair.pipeline import recover
-
     planned: dict[str, bytes] = {}
     real = recover.index_bytes
 

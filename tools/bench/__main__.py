@@ -40,6 +40,7 @@ ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHON
 INDEX_BYTES = 300_000_000
 COMPACT_BYTES = 200_000_000
 STATE_BYTES = 100_000_000
+SEVERAL = 10
 TIMES = 15  # one partition is planned so often in one process
 AGAIN = 30  # one log is read so often in one process, so that the work is many times the start
 WORTH = 6  # a whole process is to take so many times as long as its start
@@ -344,12 +345,16 @@ class Bench:
         recovery.measure(self.note, self.copy_of, kind, made, self.runs, SETTINGS)
         ours = f"{kind}: krepair plan + apply --fix recovery"
         for version in recovery.VERSIONS:
-            theirs = f"{kind}: start of {version} after a kill"
-            for cores, _, _ in recovery.ENGINES:
-                mine = f"{ours}, {cores} cores, without the second reading"
-                self.ratio(f"{mine} / start of {version}", mine, theirs)
-            mine = f"{ours}, 1 cores, without the second reading (CPU time)"
-            self.ratio(f"{mine} / start of {version}", mine, f"{theirs} (CPU time)")
+            for text in (", without the second reading", ""):
+                for how in ("", " (CPU time)"):
+                    theirs = f"{kind}: start of {version} after a kill{how}"
+                    self.ratio(f"{ours}{text}{how} / start of {version}", f"{ours}{text}{how}", theirs)
+
+    def pre_recovery_cores(self, kind: str, made: Made) -> None:
+        """Pre-recovery of several partitions, with one core and with two."""
+        together = recovery.several(made, self.folder / f"several-{kind}", SEVERAL)
+        recovery.measure_cores(self.note, self.copy_of, kind, together, self.runs, SETTINGS)
+        shutil.rmtree(together.root)
 
     def key_compaction(self) -> None:
         """Key compaction by the verbs, against one pass of the cleaners, by CPU time."""
@@ -494,7 +499,9 @@ def index_log(folder: Path, kind: str) -> Made:
 
 def unclean_log(folder: Path, kind: str) -> Made:
     """300 MB of one kind, of a broker that was killed."""
-    return make(folder / f"recovery-{kind}", kind, INDEX_BYTES)
+    made = folder / f"recovery-{kind}"
+    shutil.rmtree(made, ignore_errors=True)
+    return make(made, kind, INDEX_BYTES)
 
 
 def one_log(folder: Path, kind: str) -> Made:
@@ -534,6 +541,9 @@ def main() -> None:
         steps.append(("index", lambda kind=kind: bench.regeneration(kind, index_log(chosen.dir, kind))))  # type: ignore[misc]
     for kind in ("markers", "records"):
         steps.append(("recovery", lambda kind=kind: bench.pre_recovery(kind, unclean_log(chosen.dir, kind))))  # type: ignore[misc]
+        steps.append(
+            ("cores", lambda kind=kind: bench.pre_recovery_cores(kind, unclean_log(chosen.dir, kind)))
+        )  # type: ignore[misc]
     steps.append(("compact", bench.key_compaction))
     contents = ["--deep-iteration", "--print-data-log"]
     for kind, ours, theirs in (("markers", ["--batches"], []), ("texts", ["--records"], contents)):
