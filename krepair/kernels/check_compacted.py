@@ -130,11 +130,6 @@ def _step(sum_so_far: Any, point: Any, chunk: Any) -> Any:
     return (total & _P) + (total >> _61)
 
 
-@inlined
-def _reduced(total: Any) -> Any:
-    return total - _P if total >= _P else total
-
-
 @kernel
 def fingerprint(buf: Any, start: Any, size: Any, point_1: Any, point_2: Any) -> Any:
     """Two hashes (uint64) of a key: a polynomial with the key's bytes as coefficients, seven by seven, at two points.
@@ -158,7 +153,8 @@ def fingerprint(buf: Any, start: Any, size: Any, point_1: Any, point_2: Any) -> 
         first = _step(first, point_1, chunk)
         second = _step(second, point_2, chunk)
     last = np.uint64(size) + np.uint64(1)
-    return _reduced(_step(first, point_1, last)), _reduced(_step(second, point_2, last))
+    first, second = _step(first, point_1, last), _step(second, point_2, last)
+    return first - _P if first >= _P else first, second - _P if second >= _P else second
 
 
 @inlined

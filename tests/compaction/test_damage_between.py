@@ -47,11 +47,20 @@ def place_of(path: Path, number: int) -> int:
 
 def flip_value(log_dir: Path, number: int) -> None:
     """Another letter in the value of the second record of a batch; the file has the times that it had."""
+    _flip(log_dir, number, 20)
+
+
+def flip_key(log_dir: Path, number: int) -> None:
+    """Another key of the second record of a batch, which no other record has."""
+    _flip(log_dir, number, -2)
+
+
+def _flip(log_dir: Path, number: int, behind: int) -> None:
     path = log_dir / "t-0" / LOG
     raw, state = bytearray(path.read_bytes()), path.stat()
     letter = KEYS[number][1].encode()
-    place = raw.index(letter * 40, place_of(path, number)) + 20
-    raw[place] ^= 1
+    place = raw.index(letter * 40, place_of(path, number)) + behind
+    raw[place] ^= 0x40
     with path.open("r+b") as file:
         file.write(raw)
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
@@ -132,6 +141,21 @@ def test_damage_in_a_batch_that_is_carried_over_that_comes_while_plan_reads_stop
     after_task["find keys"] = lambda: flip_value(verbs.log_dir, WHOLE)
     plan = verbs.plan()
     assert plan.partitions[0].changes
+    names = set(visible(look(verbs.log_dir)))
+    assert verbs.apply(plan).exit_code in (ExitCode.STALE_PLAN, ExitCode.VERIFY_FAILED)
+    assert set(visible(look(verbs.log_dir))) == names
+
+
+@pytest.mark.parametrize("task", ["", "find keys", "stage compacted"])
+def test_another_key_in_a_batch_of_which_nothing_stays_stops_apply_before_the_commit(
+    task: str, tmp_path: Path, after_task: dict[str, Callable[[], None]]
+) -> None:
+    verbs = made(tmp_path)
+    plan = verbs.plan()
+    if task:
+        after_task[task] = lambda: flip_key(verbs.log_dir, GONE)
+    else:
+        flip_key(verbs.log_dir, GONE)
     names = set(visible(look(verbs.log_dir)))
     assert verbs.apply(plan).exit_code in (ExitCode.STALE_PLAN, ExitCode.VERIFY_FAILED)
     assert set(visible(look(verbs.log_dir))) == names
