@@ -149,7 +149,7 @@ def find_batches(window: Bytes, *, final: bool) -> tuple[Int64s, int, str]:
             place += run * size
     parts.append(np.array(places, np.int64))
     if not problem and final and place < filled:
-        problem = f"{filled - place} bytes are left that are no batch"
+        problem = f"{filled - place} bytes are left that are not a batch"
     return np.concatenate(parts), place, problem
 
 

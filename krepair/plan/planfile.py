@@ -207,14 +207,14 @@ def _check_replaceable(path: str, target: str) -> None:
         older = _read_applied(target) if small and status.st_size else None
     except OSError as error:
         raise RefusedError(
-            f"{path}: is there and could not be read ({_system_words(error)}); it is not overwritten",
+            f"{path}: exists and could not be read ({_system_words(error)}); it is not overwritten",
             next_command=_ANOTHER_FILE,
         ) from None
     if older is not None:
         _check_not_applied(path, older)
     elif not small or status.st_size:
         raise RefusedError(
-            f"{path}: is there and is no plan; it is not overwritten", next_command=_ANOTHER_FILE
+            f"{path}: exists and is not a plan; it is not overwritten", next_command=_ANOTHER_FILE
         )
 
 
@@ -328,7 +328,7 @@ def _check_digest(plan: Plan, data: bytes, name: str) -> None:
     if dumps(plan) != data:
         raise StalePlanError(
             f"{name}: the plan was edited: the values are as they were written, but fields were added "
-            "or moved, or the text was laid out anew",
+            "or moved, or the text was formatted again",
             next_command=_MAKE_ANEW,
         )
 

@@ -98,7 +98,7 @@ def test_the_place_of_a_byte_that_is_no_text_is_counted_from_the_beginning_of_th
 
 
 def test_a_plan_without_its_last_newline_is_edited():
-    with pytest.raises(StalePlanError, match="laid out anew"):
+    with pytest.raises(StalePlanError, match="formatted again"):
         loads(dumps(good_plan())[:-1], "p")
 
 
@@ -174,7 +174,7 @@ def test_bytes_that_are_too_many_are_refused_and_never_overwritten(
     monkeypatch.setattr(planfile, "MAX_PLAN_BYTES", len(data) - 1)
     with pytest.raises(UsageError, match=f"{len(data)} bytes; a plan has at most {len(data) - 1}"):
         loads(data, "p")
-    with pytest.raises(RefusedError, match="is no plan"):
+    with pytest.raises(RefusedError, match="is not a plan"):
         write_plan(str(tmp_path / "p"), good_plan(), RealDisk())
 
 
@@ -208,7 +208,7 @@ def test_a_file_that_is_no_plan_is_never_overwritten(tmp_path: Path):
     (tmp_path / "link").symlink_to(settings)
     os.mkfifo(tmp_path / "fifo")
     for name in ("server.properties", "link", "fifo"):
-        with pytest.raises(RefusedError, match="is no plan"):
+        with pytest.raises(RefusedError, match="is not a plan"):
             write_plan(str(tmp_path / name), good_plan(), RealDisk())
     assert settings.read_text() == "log.dirs=/data\n"
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["fifo", "link", "server.properties"]
@@ -217,7 +217,7 @@ def test_a_file_that_is_no_plan_is_never_overwritten(tmp_path: Path):
 def test_a_json_report_of_krepair_is_no_plan(tmp_path: Path):
     report = tmp_path / "check.json"
     report.write_text('{"format_version": "1.0", "verb": "check", "report": {}}')
-    with pytest.raises(RefusedError, match="is no plan"):
+    with pytest.raises(RefusedError, match="is not a plan"):
         write_plan(str(report), good_plan(), RealDisk())
 
 

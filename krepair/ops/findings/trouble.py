@@ -1,4 +1,4 @@
-"""Signs of trouble that are no damage: modification times that look copied."""
+"""Signs of trouble other than damage: modification times that look copied."""
 
 from __future__ import annotations
 
