@@ -1,1 +1,1 @@
-"""What can be wrong with a log directory: the table of rules, and pure check functions."""
+"""What can be wrong with a log directory: the table of rules, and pure functions that check."""

@@ -1,8 +1,7 @@
-"""The second opinion on a rewrite: by numpy and the plain layouts, sharing no code with the kernels.
+"""A second check of a rewrite, by numpy and the plain layouts. It shares no code with the kernels.
 
-``audit_window`` proves, while a source is in the cache, that every byte of it belongs to a batch that was either kept
-or is one that marker-only compaction may drop. The rest is proven on the new files, by
-``krepair.pipeline.rewrite.verify``.
+``audit_window`` works while a source is in the cache. It proves that every byte belongs to a batch that was kept, or
+that marker-only compaction may drop. ``krepair.pipeline.rewrite.verify`` proves the rest on the new files.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _COUNT = HEADER.place("record_count")
 _HEAD_BYTES = 24
 _SMALLEST_BYTES = message_set.HEADER_V0.size + 2 * message_set.LENGTH.size
 assert _ATTRIBUTES + 1 < _HEAD_BYTES
-# magic and the low byte of the attributes lie within one 64-bit word
+# magic and the low byte of the attributes are in one 64-bit word
 _CONTROL_PLACE = 8 * (_ATTRIBUTES + 1 - _MAGIC)
 _KIND_MASK = np.uint64(0xFF | batch_v2.CONTROL << _CONTROL_PLACE)
 _CONTROL_KIND = np.uint64(batch_v2.MAGIC | batch_v2.CONTROL << _CONTROL_PLACE)
@@ -35,7 +34,7 @@ assert np.uint64().itemsize >= _ATTRIBUTES + 2 - _MAGIC
 
 
 def edges_of(starts: Int32s, end: int) -> Int64s:
-    """int64[N + 1]: where each batch of a window begins, and where the last one ends."""
+    """int64[N + 1]: the start of each batch of a window, and the end of the last one."""
     edges = np.empty(len(starts) + 1, np.int64)
     edges[:-1] = starts
     edges[-1] = end
@@ -43,14 +42,14 @@ def edges_of(starts: Int32s, end: int) -> Int64s:
 
 
 def audit_window(window: Bytes, edges: Int64s, kept: Bools) -> str:
-    """Check the claim that batches fill a window from edge to edge, and that only those without records go.
+    """Check the claim that batches fill a window without gaps, and that only batches without records go.
 
-    The places are proven, not believed: the first is 0, each declared size leads to the next, the last to the end.
+    The edges are proven: the first is 0, and the length field of each batch leads to the next edge.
 
     Args:
         window: uint8[W].
-        edges: int64[N + 1], N > 0: where each batch begins, and where the last one ends.
-        kept: bool[N] whether the batch stays.
+        edges: int64[N + 1], N > 0: the start of each batch, and the end of the last one.
+        kept: bool[N], whether each batch stays.
 
     Returns:
         What is wrong, or empty.
@@ -64,7 +63,7 @@ def audit_window(window: Bytes, edges: Int64s, kept: Bools) -> str:
 
 
 def _audit_batches(window: Bytes, edges: Int64s, sizes: Int64s, kept: Bools) -> str:
-    """The same for batches of any size and format; the first place is 0."""
+    """As ``audit_window``, for batches of any size and format; the first edge is 0."""
     starts = edges[:-1]
     if starts.min() < 0 or starts.max() + _SMALLEST_BYTES > len(window):
         return "a batch is claimed outside of the window"
@@ -90,7 +89,7 @@ def _audit_batches(window: Bytes, edges: Int64s, sizes: Int64s, kept: Bools) -> 
 
 
 def _are_markers_of_one_size(window: Bytes, sizes: Int64s) -> bool:
-    """Whether all batches are control batches of one size, side by side: then any of them may go."""
+    """Whether all batches are control batches of one size, without gaps. Then each of them may go."""
     count, size = len(sizes), int(sizes[0])
     if size < HEADER.size or count * size > len(window) or (sizes != size).any():
         return False
@@ -101,16 +100,16 @@ def _are_markers_of_one_size(window: Bytes, sizes: Int64s) -> bool:
 
 
 def audit_gathered(window: Bytes, edges: Int64s, kept: Bools, copied: Bytes) -> str:
-    """Check that ``copied`` holds the kept batches of an audited window, side by side.
+    """Check that ``copied`` holds the kept batches of an audited window, without gaps.
 
-    Of each batch the bytes that its CRC does not cover are compared, and the CRC itself; that the rest is right is what
-    the CRC says when the new log is read.
+    For each batch, the CRC and the bytes that it does not cover are compared. The other bytes are checked by the CRC
+    when the new log is read.
 
     Args:
         window: uint8[W].
-        edges: int64[N + 1] where each batch begins, and where the last one ends.
-        kept: bool[N] whether the batch stays.
-        copied: uint8[M] the kept batches.
+        edges: int64[N + 1]: the start of each batch, and the end of the last one.
+        kept: bool[N], whether each batch stays.
+        copied: uint8[M], the kept batches.
 
     Returns:
         What is wrong, or empty.

@@ -1,8 +1,7 @@
 """The one table of rules: what krepair looks for, what it means, and what mends it.
 
-Ids are stable and never reused. A row whose ``implemented_in`` is empty is planned: ``check`` does
-not look for it yet, and says so; its words are the specification. The docs and ``krepair explain``
-are made from this table.
+Codes are stable and are not used again for other rules. A row with an empty ``implemented_in`` is planned: ``check``
+does not look for it yet, and says so. The docs and ``krepair explain`` are made from this table.
 """
 
 from __future__ import annotations
@@ -19,10 +18,9 @@ _INDEXES = (
         code="KR201",
         severity=Severity.DATA_LOSS,
         title="Time index with a tail of zeros, or never written",
-        evidence="real and padded entries, and the time that a broker would read from it",
+        evidence="the number of real and of padding entries, and the time that a broker would read from the file",
         danger="from 2.3 on retention reads the last entry as 1970 and deletes the segment at the next "
-        "start; a roll can "
-        "fail with BufferOverflowException",
+        "start; a roll can fail with BufferOverflowException",
         fix="index",
         lost_if_wrong="nothing: an index is made from the log",
         source="KAFKA-10207, KAFKA-19200, JDK-8202261; seen on 2.3.1, 3.9.2, 4.3.1",
@@ -44,8 +42,8 @@ _INDEXES = (
         severity=Severity.SLOW,
         title="Offset index missing, short, out of order, or pointing between batches",
         evidence="the entry, and the batch that begins nearest to its position",
-        danger="fetches read from the wrong place or from the start of the segment; an unclean start "
-        "rebuilds it for hours",
+        danger="fetches read from the wrong place, or from the start of the segment; after an unclean stop the start "
+        "may rebuild indexes for hours",
         fix="index",
         lost_if_wrong="nothing: an index is made from the log",
         source="LogSegment.recover (2.2.1, 3.9)",
@@ -55,20 +53,20 @@ _INDEXES = (
         code="KR204",
         severity=Severity.DATA_LOSS,
         title="Transaction index that disagrees with the markers of the log",
-        evidence="the aborted transaction that is missing from it, or the entry without one",
+        evidence="the aborted transaction without an entry, or the entry without an aborted transaction",
         danger="read_committed consumers see aborted records, or never see committed ones; marker "
-        "compaction leaves the partition alone. An entry of an unknown version keeps every broker down, one below "
-        "the base offset makes it recover the segment, after a clean stop too",
+        "compaction leaves the partition alone. With an entry of an unknown version no broker starts. With an entry "
+        "below the base offset the broker recovers the segment, after a clean stop too",
         fix="index",
-        lost_if_wrong="first offset and last stable offset of entries whose batches were compacted away "
-        "cannot be told again",
+        lost_if_wrong="the first offset and the last stable offset of entries whose batches were compacted away; "
+        "nobody can compute them again",
         source="TransactionIndex, KAFKA-10702, KAFKA-13727",
         implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR205",
         severity=Severity.CONFUSING,
-        title="Index without a log, or of a size that is no multiple of its entries",
+        title="Index without a log, or with a size that is not a multiple of its entries",
         evidence="size of the file, and size of one entry",
         danger="the broker deletes the orphan; a partial entry is a sign of a torn write. Up to 2.2 a broker then "
         "recovers the segment, after a clean stop too, and cuts its log where it is damaged",
@@ -81,9 +79,9 @@ _INDEXES = (
         code="KR206",
         severity=Severity.SLOW,
         title="Empty offset index beside a large log",
-        evidence="size of the log against the cleaner's I/O chunk; beside a small cleaned segment an empty "
-        "one is right",
-        danger="the broker only looks whether the file is there: it stays empty, and each fetch reads the "
+        evidence="size of the log, compared with the cleaner's I/O chunk; beside a small cleaned segment an empty "
+        "index is right",
+        danger="the broker only checks that the file is there, so it stays empty, and each fetch reads the "
         "segment from its start",
         fix="index",
         lost_if_wrong="nothing: an index is made from the log",
@@ -109,8 +107,8 @@ _LOG_BYTES = (
         severity=Severity.BROKER_DOWN,
         title="Torn tail: partial bytes after the last valid batch of the last segment",
         evidence="position after the last valid batch, how many bytes follow, and that no valid batch is among them",
-        danger="after an unclean stop the broker cuts it; after a clean one it appends behind it and consumers fail "
-        "there, or it does not start at all: where the first bytes declare a size that no batch has (KR803)",
+        danger="after an unclean stop the broker truncates the tail. After a clean stop it appends behind the tail, "
+        "and consumers fail there; or it does not start, if the first bytes declare a size that no batch has (KR803)",
         fix="tail",
         lost_if_wrong="the bytes after the last valid batch; they are kept until purge, and undo writes them back",
         source="LogLoader.recoverLog (3.9), Log.recoverLog (2.2.1)",
@@ -122,10 +120,10 @@ _LOG_BYTES = (
         title="Damaged batch before the end of the log",
         evidence="position, which check failed (size, magic, CRC), how many bytes to the next valid batch, and what "
         "each way out costs in bytes, offsets and records",
-        danger="at an unclean start the broker cuts the segment there and deletes all later segments; "
+        danger="after an unclean stop the broker truncates the segment there and deletes all later segments; "
         "consumers stop there",
         fix="tail",
-        lost_if_wrong="what the way out costs that a person consented to by name (--accept-data-loss); all of it is "
+        lost_if_wrong="the cost of the way out that a person named in --accept-data-loss; all of it is "
         "kept until purge, and undo puts it back",
         source="LogLoader.recoverLog (3.9), KAFKA-3919, KAFKA-8722",
         implemented_in=FIRST_VERSION,
@@ -135,10 +133,10 @@ _LOG_BYTES = (
         severity=Severity.BROKER_DOWN,
         title="Offsets that do not grow, or lie outside their segment",
         evidence="position, the offset there, the offset before it, and what each way out costs",
-        danger="consumers read offsets twice or out of order; a recovery that comes to an index entry there empties "
+        danger="consumers read offsets twice or out of order; if a recovery writes an index entry there, it empties "
         "the segment and deletes all later ones",
         fix="tail",
-        lost_if_wrong="what the way out costs that a person consented to by name (--accept-data-loss); all of it is "
+        lost_if_wrong="the cost of the way out that a person named in --accept-data-loss; all of it is "
         "kept until purge, and undo puts it back",
         source="KAFKA-3919, Log.recoverLog and OffsetIndex.append (2.2.1)",
         implemented_in=FIRST_VERSION,
@@ -149,10 +147,10 @@ _LOG_BYTES = (
         title="Offsets that do not fit the base of their segment",
         evidence="the offset and the segment's base, whether a broker's recovery splits the segment, and what each way "
         "out costs",
-        danger="if the last offset is too far from the base a broker splits the segment and loses nothing; elsewhere a "
-        "recovery that comes to it fails, and the broker does not start",
+        danger="if the last offset is too far from the base, a broker splits the segment and loses nothing; in all "
+        "other cases a recovery that reads the offset fails, and the broker does not start",
         fix="tail",
-        lost_if_wrong="what the way out costs that a person consented to by name (--accept-data-loss); all of it is "
+        lost_if_wrong="the cost of the way out that a person named in --accept-data-loss; all of it is "
         "kept until purge, and undo puts it back",
         source="KAFKA-6264, Log.splitOverflowedSegment (2.2.1); seen on 2.2.1, 3.9.2, 4.3.1",
         implemented_in=FIRST_VERSION,
@@ -162,11 +160,11 @@ _LOG_BYTES = (
         severity=Severity.DATA_LOSS,
         title="Range of zeros in a log",
         evidence="position, length, whether valid batches follow, and what each way out costs if they do",
-        danger="a write that never reached the disk: the broker cuts the log there, with all that follows. After a "
-        "clean stop no broker starts on 18 or more of them at the end of an active log (KR803)",
+        danger="a write did not reach the disk; the broker truncates the log there and loses everything behind it. "
+        "After a clean stop no broker starts if an active log ends with 18 or more zeros (KR803)",
         fix="tail",
-        lost_if_wrong="at the end of a partition nothing but zeros; elsewhere what a person consented to by name "
-        "(--accept-data-loss); all of it is kept until purge",
+        lost_if_wrong="at the end of a partition only zeros; elsewhere the cost that a person named in "
+        "--accept-data-loss; all of it is kept until purge",
         source="LogLoader.recoverLog (3.9), KAFKA-3919",
         implemented_in=FIRST_VERSION,
     ),
@@ -185,7 +183,7 @@ _LOG_BYTES = (
         code="KR307",
         severity=Severity.DATA_LOSS,
         title="Compressed content that cannot be read",
-        evidence="position, codec, and what failed: frame checksum, length, or more output than the bound",
+        evidence="position, codec, and what failed: frame checksum, length, or more output than the limit",
         danger="consumers fail at this batch, and so does the cleaner",
         fix="none",
         lost_if_wrong=NOTHING_CHANGED,
@@ -197,8 +195,8 @@ _LOG_BYTES = (
         code="KR308",
         severity=Severity.BROKER_DOWN,
         title="File that the operating system cannot read",
-        evidence="file, position and the system's own words",
-        danger="the disk may be dying; this is never taken for corruption, and nothing is planned",
+        evidence="file, position and the system's own message",
+        danger="the disk may be failing; krepair does not take this for corruption and plans nothing",
         fix="none",
         lost_if_wrong=NOTHING_CHANGED,
         source="design",
@@ -209,7 +207,8 @@ _LOG_BYTES = (
         severity=Severity.CONFUSING,
         title="Batch that can overflow an old client's fetch response",
         evidence="largest batch of a topic times its partitions here, against 2147483647",
-        danger="a client before 0.10.1 asks each partition for that much; one response cannot hold it, and it fails",
+        danger="a client before 0.10.1 asks each partition for that many bytes; one response cannot hold them, so the "
+        "fetch fails",
         fix="none",
         lost_if_wrong=NOTHING_CHANGED,
         source="KAFKA-1196, KIP-74",
@@ -219,11 +218,11 @@ _LOG_BYTES = (
         code="KR310",
         severity=Severity.CONFUSING,
         title="Offsets without records in a topic that is not compacted",
-        evidence="the ranges, between segments or inside one, and where it is said that the topic is not compacted; a "
-        "gap that a kept original of krepair fills is not counted",
-        danger="a leader leaves no gaps, so records were here: a log file that was lost or moved away, an earlier "
-        "--fix tail=excise, or a topic that was compacted once (then nothing is wrong); consumers pass over them in "
-        "silence",
+        evidence="the ranges, between segments or inside one, and the source that says that the topic is not "
+        "compacted; a gap that a kept original of krepair fills is not counted",
+        danger="a leader leaves no gaps, so records were here. A log file was lost or moved away, or an earlier "
+        "--fix tail=excise removed them, or the topic was compacted once (then nothing is wrong). Consumers skip the "
+        "gap without an error",
         fix="none",
         lost_if_wrong=NOTHING_CHANGED,
         source="LogValidator.validateMessagesAndAssignOffsets (2.2.1, 3.9)",
@@ -232,8 +231,8 @@ _LOG_BYTES = (
     Rule(
         code="KR311",
         severity=Severity.INFORMATION,
-        title="Offsets without records, and whether compaction took them is not known",
-        evidence="the ranges, and what would tell: the topic's cleanup.policy",
+        title="Offsets without records; it is not known whether compaction removed them",
+        evidence="the ranges, and the setting that would answer it: the topic's cleanup.policy",
         danger="none if the topic is compacted, or was once; if not, these records are lost",
         fix="none",
         lost_if_wrong=NOTHING_CHANGED,
@@ -248,10 +247,10 @@ _CHECKPOINTS = (
         severity=Severity.BROKER_DOWN,
         title="Leader epoch checkpoint malformed, or empty beside batches that have epochs",
         evidence="line and what was expected there, or the epochs that the log has",
-        danger="malformed: the broker does not start; empty or missing: it starts and forgets its epochs, "
+        danger="malformed: the broker does not start; empty or missing: it starts without its epochs, "
         "and followers can diverge",
         fix="epochs",
-        lost_if_wrong="epochs that no batch shows any more; the file on disk is kept until purge",
+        lost_if_wrong="epochs that have no batch in the log any more; the old file is kept until purge",
         source="LeaderEpochFileCache (2.1, 2.3, 3.9); seen on 2.2.1, 3.9.2, 4.3.1",
         implemented_in=FIRST_VERSION,
     ),
@@ -262,7 +261,7 @@ _CHECKPOINTS = (
         evidence="the entry, and the first batch of that epoch or the log end",
         danger="followers truncate to the wrong offset",
         fix="epochs",
-        lost_if_wrong="the entry that was overruled; the file on disk is kept until purge",
+        lost_if_wrong="the entry that is replaced; the old file is kept until purge",
         source="KIP-101, KIP-279",
         implemented_in=FIRST_VERSION,
     ),
@@ -305,7 +304,7 @@ _CHECKPOINTS = (
         severity=Severity.INFORMATION,
         title="Checkpoint left half written (.tmp)",
         evidence="file and size",
-        danger="none: the broker writes it anew",
+        danger="none: the broker writes it again",
         fix="none",
         lost_if_wrong="nothing",
         source="CheckpointFile.write (3.9)",
@@ -327,7 +326,8 @@ _CHECKPOINTS = (
         severity=Severity.DATA_LOSS,
         title="partition.metadata missing, empty, or with another topic id",
         evidence="folder, topic id here and elsewhere",
-        danger="KRaft turns the folder into a stray one, later deleted; an empty file stops the start",
+        danger="a KRaft broker marks the folder as stray, and it is deleted later; with an empty file the broker does "
+        "not start",
         fix="none",
         lost_if_wrong=NOTHING_CHANGED,
         source="PartitionMetadataFile (3.9); seen on 3.9.2, 4.3.1",
@@ -338,12 +338,11 @@ _CHECKPOINTS = (
         severity=Severity.CONFUSING,
         title="No high watermark recorded",
         evidence="partition without a line in replication-offset-checkpoint",
-        danger="what followers have is not known, so markers of this partition are left alone unless a "
-        "person says that "
-        "the log end counts (--assume-high-watermark log-end)",
+        danger="it is not known which records followers have. So markers of this partition are left alone, unless a "
+        "person decides to use the log end (--assume-high-watermark log-end)",
         fix="none",
-        lost_if_wrong="assumed too high: records that no other replica has are compacted with the rest, "
-        "never lost",
+        lost_if_wrong="if it is assumed too high, records that no other replica has are compacted too, "
+        "but none is lost",
         source="KAFKA-13194",
         implemented_in=FIRST_VERSION,
     ),
@@ -366,8 +365,8 @@ _SNAPSHOTS = (
         severity=Severity.SLOW,
         title="Producer snapshot that cannot be read",
         evidence="file, and which check failed: version, CRC or structure",
-        danger="the broker deletes it and reads the log from an older one, or from its start: a slow start; removed by "
-        "hand, the last one makes a clean start forget every producer",
+        danger="the broker deletes it and reads the log from an older snapshot or from the start of the log, so it "
+        "starts slowly. If the last one is removed by hand, a clean start forgets all producers",
         fix="snapshots",
         lost_if_wrong="duplicate detection of the producers in it",
         source="ProducerStateManager.loadFromSnapshot (2.2.1, 3.9), KAFKA-5829; seen on 2.2.1, 3.9.2, 4.3.1",
@@ -378,8 +377,8 @@ _SNAPSHOTS = (
         severity=Severity.CONFUSING,
         title="Producer snapshot past the log end",
         evidence="file, and the log end",
-        danger="the broker deletes it; since 2.8 one past the log end also costs the good one at the log end, and the "
-        "log is read instead",
+        danger="the broker deletes it; since 2.8 it then also deletes the good snapshot at the log end, and reads the "
+        "log instead",
         fix="snapshots",
         lost_if_wrong="duplicate detection of the producers in it",
         source="ProducerStateManager.truncateAndReload (2.2.1, 3.9), KAFKA-7076",
@@ -389,21 +388,21 @@ _SNAPSHOTS = (
         code="KR503",
         severity=Severity.DATA_LOSS,
         title="No producer snapshot, after a clean stop",
-        evidence="the log end, and the producers and open transactions that the log shows",
-        danger="after a clean stop a broker with no snapshot at all forgets producer sequences and open "
-        "transactions: their records are served as if committed",
+        evidence="the log end, and the producers and open transactions in the log",
+        danger="without any snapshot, a broker that was stopped cleanly forgets producer sequences and open "
+        "transactions; records of open transactions are then read as if committed",
         fix="snapshots",
-        lost_if_wrong="duplicate detection of producers that were told wrong",
+        lost_if_wrong="duplicate detection of producers whose state is wrong",
         source="Log.rebuildProducerState (2.2.1), UnifiedLog (3.9), KAFKA-9393; seen on 2.2.1, 3.9.2, 4.3.1",
         implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR504",
         severity=Severity.INFORMATION,
-        title="Producer snapshot of no segment",
-        evidence="files below the last two segments that no segment is named after",
-        danger="none: each clean stop and each recovery leaves one at the log end, and the broker removes it at a "
-        "later start or when it next cleans up",
+        title="Producer snapshot that belongs to no segment",
+        evidence="files below the last two segments whose offset is not the base offset of a segment",
+        danger="none: each clean stop and each recovery leaves one at the log end, and the broker removes it later, at "
+        "a start or a clean-up",
         fix="snapshots",
         lost_if_wrong="nothing that a start would read",
         source="ProducerStateManager.removeStraySnapshots (2.8, 3.9), deleteSnapshotsBefore (2.2.1), KAFKA-9393; seen "
@@ -418,17 +417,18 @@ _FOLDERS = (
         severity=Severity.DATA_LOSS,
         title="Leftovers of an interrupted cleaning or deletion (.swap, .cleaned, .deleted)",
         evidence="file, size, and what the next start does with it",
-        danger="a .swap is data, perhaps the only copy: removing it by hand loses records; with a .cleaned at or below "
-        "it every broker throws it away; where versions differ on it, both sides are shown and it is left alone",
+        danger="a .swap holds data, perhaps the only copy: if you remove it by hand, records are lost. If a .cleaned "
+        "has the same or a lower base offset, every broker deletes the .swap. If broker versions would do different "
+        "things, krepair shows both sides and leaves it alone",
         fix="leftovers",
-        lost_if_wrong="the side that was not chosen; it is kept until purge",
+        lost_if_wrong="the segments that were replaced, or the .swap that was removed; both are kept until purge",
         source="Log.loadSegments (2.2.1), LogLoader.load (3.0 to 3.9), seen on 2.2.1, 3.9.2 and 4.3.1",
         implemented_in=FIRST_VERSION,
     ),
     Rule(
         code="KR602",
         severity=Severity.BROKER_DOWN,
-        title="Folder in the log directory that is no partition",
+        title="Folder in the log directory that is not a partition",
         evidence="its name",
         danger="the broker does not start (lost+found, x.bak), or loads it as a partition",
         fix="none",
@@ -441,7 +441,7 @@ _FOLDERS = (
         severity=Severity.BROKER_DOWN,
         title="The same partition in two log directories",
         evidence="both paths, their log ends, and whether one is a prefix of the other",
-        danger="the broker does not start, and asks a person to remove one of them on a guess",
+        danger="the broker does not start and asks to remove one of the two, but does not say which one",
         fix="none",
         lost_if_wrong=NOTHING_CHANGED,
         source="LogManager.loadLog (2.2.1, 3.9), KAFKA-16234, seen on 2.2.1, 3.9.2 and 4.3.1",
@@ -452,8 +452,9 @@ _FOLDERS = (
         severity=Severity.CONFUSING,
         title="Folder of a deleted, moved or stray partition (-delete, -future, -stray)",
         evidence="its name, files and bytes, and what the next start does with it",
-        danger="it is deleted after the start (-delete), goes on being moved (-future), or stays for ever (-stray); a "
-        "-delete folder without a .log keeps 2.2.1 from starting, a -stray one every broker before 3.6.1",
+        danger="a -delete folder is deleted after the start, a -future folder goes on being moved, a -stray folder "
+        "stays forever. With a -delete folder without a .log 2.2.1 does not start; with a -stray folder no broker "
+        "before 3.6.1 starts",
         fix="none",
         lost_if_wrong=NOTHING_CHANGED,
         source="LogManager.loadLog (2.2.1, 3.9), KAFKA-8564, KAFKA-15605, seen on 2.2.1, 3.9.2 and 4.3.1",
@@ -463,9 +464,9 @@ _FOLDERS = (
         code="KR605",
         severity=Severity.BROKER_DOWN,
         title="File that the broker cannot read or write",
-        evidence="owner, group and mode against those of most files, and what to type",
-        danger="the broker does not start, or loses the log directory at the first write; after an unclean stop one "
-        "since 4.0 may lose records, see KR804",
+        evidence="owner, group and mode, compared with those of most files, and the command to type",
+        danger="the broker does not start, or takes the log directory offline at the first write; after an unclean "
+        "stop a broker since 4.0 may lose records, see KR804",
         fix="none",
         lost_if_wrong=NOTHING_CHANGED,
         source="Log.removeTempFilesAndCollectSwapFiles (2.2.1), LogLoader (3.9): Could not read file",
@@ -476,7 +477,7 @@ _FOLDERS = (
         severity=Severity.CONFUSING,
         title="Symlink, FIFO, socket or device in the log directory",
         evidence="its name and kind",
-        danger="krepair neither follows nor opens it; a broker does, and may hang or write elsewhere",
+        danger="krepair does not open it; a broker does, and may hang or write to another place",
         fix="none",
         lost_if_wrong=NOTHING_CHANGED,
         source="design",
@@ -486,8 +487,8 @@ _FOLDERS = (
         code="KR607",
         severity=Severity.INFORMATION,
         title="Topic that krepair never touches",
-        evidence="__cluster_metadata, or the tiered topic and where that was told",
-        danger="none by itself: its truth lies elsewhere, so it is left as it is",
+        evidence="__cluster_metadata, or the topic with tiered storage and the setting that says so",
+        danger="none by itself; a part of its data is in another place, so krepair leaves it as it is",
         fix="none",
         lost_if_wrong=NOTHING_CHANGED,
         source="KIP-405, KIP-595, design",
@@ -497,8 +498,8 @@ _FOLDERS = (
         code="KR608",
         severity=Severity.INFORMATION,
         title="Log directory locked",
-        evidence="pid of the holder of .lock, where the system tells",
-        danger="a broker is running on it: what was read may change meanwhile, and apply refuses",
+        evidence="process id of the holder of .lock, if the system tells it",
+        danger="a broker is running on it, so files may change while krepair reads them; apply refuses to run",
         fix="none",
         lost_if_wrong=NOTHING_CHANGED,
         source="LogManager.lockLogDirs (2.2.1, 3.9)",
@@ -508,7 +509,7 @@ _FOLDERS = (
         code="KR609",
         severity=Severity.CONFUSING,
         title="One group name used by consumers with different subscriptions",
-        evidence="group, members and their topics; or how often its subscriptions changed and came back",
+        evidence="group, members and their topics; or how often its subscriptions changed and changed back",
         danger="each join or leave makes all of them rebalance",
         fix="none",
         lost_if_wrong=NOTHING_CHANGED,
@@ -522,9 +523,9 @@ _SPACE = (
     Rule(
         code="KR701",
         severity=Severity.BROKER_DOWN,
-        title="Space that the broker itself would free at start, if it could start",
+        title="Space that the broker would free when it starts, if it could start",
         evidence="files and bytes: .deleted, .cleaned, indexes without a log, -delete folders",
-        danger="a full disk stops the broker before it gets to delete anything",
+        danger="with a full disk the broker stops before it deletes anything",
         fix="leftovers",
         lost_if_wrong="what the broker would delete anyway",
         source="Log.loadSegments (2.2.1), LogLoader.load (3.9)",
@@ -534,9 +535,9 @@ _SPACE = (
         code="KR702",
         severity=Severity.INFORMATION,
         title="Segments past their retention",
-        evidence="segments, bytes, and the time of their youngest record from the log itself, where retention.ms is "
-        "known",
-        danger="none by itself, the next start deletes them; but a full disk stops the broker before retention runs",
+        evidence="segments, bytes, and the time of their youngest record in the log, if retention.ms is known",
+        danger="none by itself: the next start deletes them. But with a full disk the broker stops before retention "
+        "runs",
         fix="none",
         lost_if_wrong=NOTHING_CHANGED,
         source="deleteRetentionMsBreachedSegments (3.9)",
@@ -546,7 +547,7 @@ _SPACE = (
         code="KR703",
         severity=Severity.BROKER_DOWN,
         title="Not enough space for the next start",
-        evidence="bytes that the start may write (rebuilt indexes, snapshots, checkpoints) against bytes free",
+        evidence="bytes that the start may write (rebuilt indexes, snapshots, checkpoints), and bytes that are free",
         danger="the broker stops with 'No space left on device' while it starts",
         fix="none",
         lost_if_wrong=NOTHING_CHANGED,
@@ -560,10 +561,10 @@ _FORECAST = (
         code="KR801",
         severity=Severity.SLOW,
         title="The next start recovers segments",
-        evidence="segments, bytes and minutes at the broker's own speed",
-        danger="a liveness probe that is shorter kills the broker, and it starts over",
+        evidence="segments, bytes, and the time at the speed of a broker",
+        danger="if a liveness probe waits for less time, it kills the broker, and the recovery starts again",
         fix="recovery",
-        lost_if_wrong="records that were not on the disk yet, if the disk lies: the start no longer looks for them",
+        lost_if_wrong="records that the disk reported as written but did not write: the start no longer checks them",
         source="LogLoader.recoverLog (3.9); speeds seen on 2.2.1, 3.9.2",
         implemented_in=FIRST_VERSION,
     ),
@@ -571,7 +572,7 @@ _FORECAST = (
         code="KR802",
         severity=Severity.DATA_LOSS,
         title="The next start deletes segments by retention",
-        evidence="segments, the time that the broker will read, and the time that is true",
+        evidence="segments, the time that the broker will read, and the real time of the records",
         danger="records are deleted before their time",
         fix="index",
         lost_if_wrong="nothing: an index is made from the log",
@@ -582,9 +583,9 @@ _FORECAST = (
         code="KR803",
         severity=Severity.BROKER_DOWN,
         title="The next start fails, or takes the log directory offline",
-        evidence="the file that does it, by broker version",
-        danger="one small file keeps every partition of the log directory down: a checkpoint or meta.properties that "
-        "cannot be read, a log, an index or a transaction index at which the loader of a partition fails",
+        evidence="the file that causes it, by broker version",
+        danger="one small file keeps all partitions of the log directory offline: a checkpoint or meta.properties that "
+        "cannot be read, or a log, an index or a transaction index on which the loader of a partition fails",
         fix="none",
         lost_if_wrong=NOTHING_CHANGED,
         source="CheckpointFileWithFailureHandler (3.9), LogManager (2.2.1), Log.loadSegments (2.2.1), LogLoader (3.9)",
@@ -594,13 +595,13 @@ _FORECAST = (
         code="KR804",
         severity=Severity.DATA_LOSS,
         title="The next start may empty healthy segments",
-        evidence="bytes that are recovered, and what may fail: too little space, or a folder that the broker's user "
+        evidence="bytes that are recovered, and the cause: too little space, or a folder that the broker's user "
         "cannot write",
-        danger="after an unclean stop a broker since 4.0 takes an I/O error of its own for a corrupt segment: it "
-        "empties that segment and deletes all later ones, and starts as if nothing had happened, or fails; one before "
-        "4.0 only fails",
+        danger="after an unclean stop a broker since 4.0 takes its own I/O error for a corrupt segment. It empties "
+        "that segment and deletes all later ones; then it starts as if nothing had happened, or it fails. A broker "
+        "before 4.0 only fails",
         fix="recovery",
-        lost_if_wrong="records that were not on the disk yet, if the disk lies: the start no longer looks for them",
+        lost_if_wrong="records that the disk reported as written but did not write: the start no longer checks them",
         source="LogLoader.recoverLog (4.0.0 to 4.3.1); seen with a whole broker of 4.3.1 in a folder of another user, "
         "with its loader classes on a full disk, and not on 3.9.2",
         implemented_in=FIRST_VERSION,
@@ -612,9 +613,9 @@ _KEPT_BY_KREPAIR = (
         code="KR901",
         severity=Severity.INFORMATION,
         title="An earlier plan still keeps originals",
-        evidence="plan id, bytes that purge would free, since when, and whether the plan can still be undone",
-        danger="none by itself: it takes space until krepair purge, and what a broker writes ends the possibility "
-        "to undo",
+        evidence="plan id, bytes that purge would free, how old they are, and whether the plan can still be undone",
+        danger="none by itself: they take space until krepair purge. After the broker has written to the partition, "
+        "undo is no longer possible",
         fix="none",
         lost_if_wrong=NOTHING_CHANGED,
         source="the commit protocol of krepair",
@@ -625,10 +626,10 @@ _KEPT_BY_KREPAIR = (
         severity=Severity.SLOW,
         title="An apply or undo was interrupted",
         evidence="plan id, the change that is half done, and the partitions whose fence is up",
-        danger="a broker reads every record, but recovers the partition first while the fence is up; no other plan can "
-        "change the partition",
+        danger="a broker can read all records, but while the fence is up it recovers the partition when it starts; no "
+        "other plan can change the partition",
         fix="none",
-        lost_if_wrong=NOTHING_CHANGED + "; the same apply or undo, run again, ends it",
+        lost_if_wrong=NOTHING_CHANGED + "; run the same apply or undo again, and it is finished",
         source="the commit protocol of krepair",
         implemented_in=FIRST_VERSION,
     ),
@@ -650,5 +651,5 @@ RULES: Final[dict[str, Rule]] = {rule.code: rule for rule in CATALOGUE}
 
 
 def counts(finding: Finding) -> bool:
-    """Whether it makes ``check`` exit with 2: everything but information does."""
+    """Whether the finding makes ``check`` exit with 2. All findings do, except those of severity information."""
     return RULES[finding.rule].severity is not Severity.INFORMATION

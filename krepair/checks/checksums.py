@@ -1,8 +1,8 @@
-"""CRC-32C of all batches of a window at once, by the crc32c package and numpy; no kernels.
+"""CRC-32C of all batches of a window at once, by the crc32c package and numpy, without kernels.
 
-A CRC is linear: what the checksums of batches that lie side by side say together is one checksum of the window, with
-the bytes that no CRC covers left out and each stored CRC put in right behind its batch. The package reads that at the
-speed of the memory, and nothing is done per batch.
+A CRC is linear. So the checksums of neighbouring batches can be checked by one checksum of the whole window, in which
+each stored CRC is put behind its batch, in place of the bytes that no CRC covers. The package computes it at the speed
+of the memory, and no work is done per batch.
 """
 
 from __future__ import annotations
@@ -17,58 +17,55 @@ from krepair.formats.castagnoli import crc32c
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
-_CRC_BYTES = 4
+CRC_BYTES = 4
 _ONES = np.uint32(0xFFFFFFFF)
 _FRONT = np.dtype(
-    [("crc_before", "<u4"), ("not_covered", f"V{CRC_START - _CRC_BYTES}"), ("first_covered", "<u4")]
+    [("crc_before", "<u4"), ("not_covered", f"V{CRC_START - CRC_BYTES}"), ("first_covered", "<u4")]
 )
 assert _FRONT.itemsize <= HEADER.size
 
 
-def room_for(window_bytes: int) -> Bytes:
-    """Memory for ``crcs_are_right``, to be used again for each window of at most so many bytes."""
-    return np.empty(window_bytes + _CRC_BYTES, np.uint8)
+def crcs_are_right(buffer: Bytes, places: Int64s, headers: np.ndarray[Any, Any], end: int) -> bool:
+    """Whether the stored CRC-32C of every batch of a window is right.
 
-
-def crcs_are_right(
-    window: Bytes, places: Int64s, headers: np.ndarray[Any, Any], end: int, room: Bytes
-) -> bool:
-    """Whether the stored CRC-32C of every batch of a window is that of its bytes.
-
-    One wrong batch is always noticed, whatever is wrong with it; several at once as surely as one CRC notices noise,
-    all but once in 2**32 times.
+    If one batch is wrong, that is always noticed. If several are wrong, it is missed with a chance of 1 in 2**32, as
+    random bytes are with one CRC.
 
     Args:
-        window: uint8[W]; it is left as it is.
-        places: int64[N], N > 0: where the batches begin, side by side, the first at 0.
-        headers: structured array[N] of their headers.
-        end: place after the last of them.
-        room: from ``room_for``.
+        buffer: uint8[W + 4 or more]: the window, and room for one CRC behind its end. If the answer is yes, the first
+            25 bytes of each batch are overwritten. Nothing else is changed. If the answer is no, nothing is changed.
+        places: int64[N], N > 0: the starts of the batches, without gaps, the first at 0.
+        headers: structured array[N] of their headers, a copy.
+        end: place after the last batch.
     """
-    # The CRC of a message is the remainder of (message, its first 32 bits inverted) followed by 32 bits of nothing,
-    # inverted. So a message followed by its inverted CRC leaves no remainder, and neither does a row of such messages
-    # with zeros between: the front of each batch, which no CRC covers, is the room for the CRC of the one before.
+    # The CRC of a message is the inverted remainder of the message (its first 32 bits inverted) and 32 zero bits. So a
+    # message and then its inverted CRC have remainder 0. A row of such messages with zeros between them also has
+    # remainder 0. The CRC of a batch is put into the front of the next batch, which no CRC covers.
     stored = headers["crc"].astype("<u4") ^ _ONES
     fronts = np.zeros(len(places), _FRONT)
     fronts["crc_before"][1:] = stored[:-1]
     covered = np.ndarray(len(places), "<u4", headers, CRC_START, headers.strides)
     np.bitwise_xor(covered, _ONES, out=fronts["first_covered"])
-    room[:end] = window[:end]
-    room[end : end + _CRC_BYTES] = stored[-1:].view(np.uint8)
-    as_fronts = np.ndarray(end + _CRC_BYTES - _FRONT.itemsize + 1, f"V{_FRONT.itemsize}", room, 0, 1)
+    as_fronts = np.ndarray(end + CRC_BYTES - _FRONT.itemsize + 1, f"V{_FRONT.itemsize}", buffer, 0, 1)
     as_fronts[places] = fronts.view(as_fronts.dtype)
-    # the package inverts at both ends; starting from ones it starts from nothing
-    return bool(crc32c(room[: end + _CRC_BYTES], int(_ONES)) == _ONES)
+    behind = buffer[end : end + CRC_BYTES].copy()
+    buffer[end : end + CRC_BYTES] = stored[-1:].view(np.uint8)
+    # The package inverts the start value and the result. With ones as the start value it starts at 0.
+    right = bool(crc32c(buffer[: end + CRC_BYTES], int(_ONES)) == _ONES)
+    buffer[end : end + CRC_BYTES] = behind
+    if not right:
+        as_fronts[places] = np.ndarray(len(places), as_fronts.dtype, headers, 0, headers.strides)
+    return right
 
 
 def first_wrong_crc(window: Bytes, places: Int64s, sizes: Int64s, stored: np.ndarray[Any, Any]) -> int:
-    """Index of the first batch whose CRC is not that of its bytes, -1 if all are right; one step per batch.
+    """Index of the first batch with a wrong CRC, -1 if all are right. It checks batch by batch.
 
     Args:
         window: uint8[W].
-        places: int64[N] where the batches begin.
-        sizes: int64[N] bytes.
-        stored: uint32[N] their CRCs.
+        places: int64[N], starts of the batches.
+        sizes: int64[N], bytes of the batches.
+        stored: uint32[N], stored CRCs of the batches.
     """
     raw = window.data
     spans = zip((places + CRC_START).tolist(), (places + sizes).tolist(), stored.tolist(), strict=True)

@@ -1,6 +1,6 @@
-"""All three indexes of a segment held against the batches of its ``.log``, window by window; no kernels.
+"""Checks all three indexes of a segment with the batches of its ``.log``, window by window, without kernels.
 
-The offset and the time index are judged by ``index_judge``, as everywhere else.
+``index_judge`` judges the offset index and the time index, as everywhere else.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Problem = tuple[str, int, str]
 
 
 class CompanionAudit:
-    """Feed it the windows of a log in order, then ask for ``finish``.
+    """Checks the indexes of a segment: feed it all windows of the log in order, then call ``finish``.
 
     Args:
-        base_offset: of the segment.
+        base_offset: base offset of the segment.
         files: ``.index`` and ``.timeindex`` by suffix.
-        aborted: int64[N, 2] (producer id, offset of the abort marker) of the ``.txnindex``.
+        aborted: int64[N, 2] (producer id, offset of the abort marker), entries of the ``.txnindex``.
         active: whether the segment is the last of its partition.
 
     Attributes:
-        aborted: as given.
+        aborted: see the arguments.
     """
 
     def __init__(
@@ -43,13 +43,13 @@ class CompanionAudit:
         """Check the entries that belong to these batches."""
         if len(walked.positions) == 0:
             return
-        base = walked.headers["base_offset"].astype(np.int64)
-        last = base + walked.headers["last_offset_delta"].astype(np.int64)
         stamps = walked.headers["max_timestamp"].astype(np.int64)
-        self._indexes.audit.feed_columns(walked.positions, last, stamps)
-        self._feed_aborted(walked, base)
+        self._indexes.audit.feed_columns(walked.positions, walked.lasts, stamps)
+        self._feed_aborted(walked, walked.firsts)
 
     def _feed_aborted(self, walked: Walked, base: Int64s) -> None:
+        if len(self.aborted) == self._next_aborted:
+            return
         end = int(np.searchsorted(self.aborted[:, 1], base[-1], side="right"))
         mine = self.aborted[self._next_aborted : end]
         at = np.minimum(np.searchsorted(base, mine[:, 1]), len(base) - 1)
@@ -65,13 +65,13 @@ class CompanionAudit:
     def finish(
         self, log_end: int, interval_bytes: int, *, whole: bool = True, clean: bool = False
     ) -> list[Problem]:
-        """(suffix, byte of the file, what is wrong) of all problems, once the log was fed.
+        """All problems as (suffix, byte of the file, what is wrong), after the whole log was fed.
 
         Args:
-            log_end: position behind the last batch that was fed.
+            log_end: position after the last batch that was fed.
             interval_bytes: ``index.interval.bytes``.
-            whole: whether the log ends there. Behind damage nothing is told.
-            clean: whether the broker was cleanly stopped, so that an active segment was closed too.
+            whole: whether the log ends there. Entries behind damage are not judged.
+            clean: whether the broker was stopped cleanly, so that the active segment was closed too.
         """
         self._indexes.finish(log_end, interval_bytes, whole=whole, clean=clean)
         if whole and self._next_aborted < len(self.aborted):

@@ -1,4 +1,4 @@
-"""Whether one response to an old client could be larger than its length field can say (KAFKA-1196)."""
+"""Finds topics for which a response to an old client could be too large for its length field (KAFKA-1196)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 MOST_RESPONSE_BYTES: Final = 2**31 - 1
-"""A response begins with its length as a signed 32-bit integer."""
+"""Largest response: it begins with its length as a signed 32-bit integer."""
 
 
 class Overflow(NamedTuple):
-    """A topic of which a whole response does not fit.
+    """A topic whose response may not fit.
 
     Attributes:
-        topic: its name.
-        largest_batch: bytes of its largest batch here.
-        partitions: how many of its partitions lie here.
+        topic: name of the topic.
+        largest_batch: bytes of its largest batch in this log directory.
+        partitions: number of its partitions in this log directory.
     """
 
     topic: str
@@ -24,15 +24,15 @@ class Overflow(NamedTuple):
 
     @property
     def response_bytes(self) -> int:
-        """What a client may be sent that asks each partition for as much as the largest batch."""
+        """Bytes of a response to a client that asks each partition for as many bytes as the largest batch has."""
         return self.largest_batch * self.partitions
 
 
 def fetch_overflows(largest: Mapping[str, Sequence[int]]) -> list[Overflow]:
-    """The topics whose partitions here could overflow one response.
+    """The topics whose partitions could overflow one response.
 
-    A client before 0.10.1 has to ask every partition for at least its largest batch, or it never gets past it, and the
-    broker answers all of them in one response; since KIP-74 the response as a whole is bounded.
+    A client before 0.10.1 must ask each partition for at least the bytes of its largest batch, or it cannot read past
+    that batch. The broker answers all partitions in one response. Since KIP-74 the whole response has a limit.
 
     Args:
         largest: topic -> bytes of the largest batch in each of its partitions.

@@ -1,6 +1,6 @@
-"""Index files as they were read, and what their own bytes say of them: KR201, KR202, KR203, KR205, KR207.
+"""Index files, and the problems that their own bytes show: KR201, KR202, KR203, KR205, KR207.
 
-Whether their entries are true of the log is judged in ``index_judge``.
+``index_judge`` compares their entries with the log.
 
 Source: AbstractIndex, TimeIndex (2.2.1, 3.9).
 """
@@ -19,20 +19,20 @@ TIME_INDEX: Final = ".timeindex"
 ENTRY_SIZES: Final = {INDEX: offset_index.ENTRY_SIZE, TIME_INDEX: time_index.ENTRY_SIZE}
 
 LARGEST_INDEX_BYTES: Final = 2**31 - 1
-"""What a broker can map."""
+"""A broker cannot map a larger file."""
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class IndexFile(NamedTuple):
-    """One index file as it was read: its entries without the zeros behind them.
+    """One index file that was read, without the zero padding behind its entries.
 
     Attributes:
         size: bytes of the file, -1 if it is not there.
-        data: its bytes up to the last entry that is not of zeros; empty if it was too long to be read.
-        padded: entries of zeros behind them.
+        data: its bytes up to the last entry that is not all zero; empty if the file was too long to read.
+        padded: number of entries of zeros behind them.
         torn: bytes behind the last whole entry.
-        unread: whether there are more bytes than the log could need, so that they were not read.
+        unread: whether the file has more bytes than the log can need, so that it was not read.
     """
 
     size: int
@@ -51,11 +51,10 @@ class IndexProblem(NamedTuple):
     Attributes:
         suffix: ``.index``, ``.timeindex`` or ``.txnindex``.
         rule: ``KRnnn``.
-        position: byte in the file, -1 if it is about the whole file.
+        position: byte in the file, -1 if the problem is about the whole file.
         text: evidence.
-        tail: whether cutting the file to its entries mends it.
-        misleads: whether a fetch by offset or a search by timestamp through the index gets another answer than from
-            the log alone.
+        tail: whether it is enough to truncate the file to its entries.
+        misleads: whether a fetch by offset or a search by timestamp gets a wrong answer because of it.
     """
 
     suffix: str
@@ -67,13 +66,13 @@ class IndexProblem(NamedTuple):
 
 
 def offset_entries(file: IndexFile, base_offset: int) -> Int64s:
-    """int64[N, 2]: absolute offset and position of each real entry."""
+    """int64[N, 2] (absolute offset, position), the real entries of an offset index."""
     view = offset_index.view(file.data)
     return _columns(view["relative_offset"].astype(np.int64) + base_offset, view["position"])
 
 
 def time_entries(file: IndexFile, base_offset: int) -> Int64s:
-    """int64[N, 2]: timestamp and absolute offset of each real entry."""
+    """int64[N, 2] (timestamp, absolute offset), the real entries of a time index."""
     view = time_index.view(file.data)
     return _columns(view["timestamp"], view["relative_offset"].astype(np.int64) + base_offset)
 
@@ -83,12 +82,12 @@ def _columns(first: Any, second: Any) -> Int64s:
 
 
 def entries_of(file: IndexFile, suffix: str) -> int:
-    """How many real entries a file has."""
+    """Number of real entries in a file."""
     return len(file.data) // ENTRY_SIZES[suffix]
 
 
 def last_timestamp_read(file: IndexFile) -> int:
-    """The timestamp that a broker reads as the segment's largest: of the last whole entry, -1 if there is none.
+    """The timestamp in ms that a broker takes for the segment's largest: of the last whole entry, -1 if there is none.
 
     Source: TimeIndex.lastEntryFromIndexFile (2.2.1, 3.9).
     """
@@ -99,12 +98,12 @@ def last_timestamp_read(file: IndexFile) -> int:
 
 
 def byte_problems(suffix: str, file: IndexFile, *, active: bool) -> list[IndexProblem]:
-    """What a file's own bytes say.
+    """The problems that a file's own bytes show.
 
     Args:
-        suffix: which index.
-        file: it.
-        active: whether the segment is the last of its partition: there zeros behind the entries are normal.
+        suffix: ``.index`` or ``.timeindex``.
+        file: the file.
+        active: whether the segment is the last of its partition; then zero padding is normal.
     """
     if file.size < 0:
         return []
@@ -144,6 +143,6 @@ def _padding(suffix: str, file: IndexFile) -> IndexProblem:
 
 
 def real_bytes(raw: bytes, suffix: str) -> int:
-    """Bytes of the entries that end with the last one that is not of zeros."""
+    """Number of bytes up to the end of the last entry that is not all zero."""
     size = ENTRY_SIZES[suffix]
     return fixed_entries.padding_start(raw, size) * size

@@ -1,24 +1,24 @@
-"""Whether the indexes of a segment are true, and what is wrong with them: KR201 to KR207. The one judge of entries.
+"""Judges the indexes of a segment and says what is wrong with them: KR201 to KR207. No other module judges entries.
 
-``check``, ``verify``, the index fix and the verification of what apply made all ask this module. An entry is not held
-against what a rebuild would write: a live broker's time index names the record's own offset where recovery names the
-last offset of its batch; its offset index has one entry per append of many batches, and a cleaner's has one per chunk.
-It is held against what a broker does with it:
+``check``, ``verify``, the index fix and the verification after apply all use this module. An entry is not compared with
+the entry that a rebuild would write, because right entries differ. A live broker's time index has the offset of the
+record; recovery writes the last offset of its batch. A live broker's offset index has one entry per append of many
+batches, and a cleaner's has one per chunk. So an entry is judged by what a broker does with it:
 
-* a fetch of an offset T starts at the position of the last entry with an offset of at most T, and takes the first batch
+* A fetch of an offset T starts at the position of the last entry with an offset of at most T. It takes the first batch
   from there on that ends at T or later. So an entry (offset, position) is wrong if no batch starts at the position, or
-  if a batch before the position ends at the offset or later;
-* a search of a timestamp T starts at the batch that holds the offset of the last entry with a timestamp of at most T,
-  and takes the first record from there on that is of T or later. So an entry (timestamp, offset) is wrong if a batch
-  before that one has this timestamp or a later one. That no batch at the offset reaches the timestamp does no harm;
-* the last time entry tells the largest timestamp of the segment. By it a search chooses the segment, and retention
-  deletes it. So it is wrong if the log has another largest timestamp;
-* entries past the end of the log mislead no reader as long as another segment follows. A segment that becomes the last
-  one takes its end from them, and its next append fails.
+  if a batch before the position ends at the offset or later.
+* A search for a timestamp T starts at the batch that holds the offset of the last entry with a timestamp of at most T.
+  It takes the first record from there on with timestamp T or later. So an entry (timestamp, offset) is wrong if a batch
+  before that one has this timestamp or a later one. It does no harm if no batch at the offset has the timestamp.
+* The last time entry gives the largest timestamp of the segment. A search uses it to choose the segment, and retention
+  uses it to delete the segment. So the entry is wrong if the log has another largest timestamp.
+* Entries past the end of the log mislead no reader as long as another segment follows. But if the segment becomes the
+  last one, a broker takes its end from them, and the next append fails.
 
-A time entry is judged as if the offset index were as dense as can be, since either file may be made anew alone. An
-emptied batch counts by its header, as brokers count it. Kafka's classes of 2.2.1, 3.9.2 and 4.3.1 agree with all this,
-see ``tests/checks/test_index_truth.py``.
+A time entry is judged as if the offset index had an entry for every batch, because either file may be rebuilt alone. An
+emptied batch counts by its header, as for brokers. Kafka's classes of 2.2.1, 3.9.2 and 4.3.1 agree with all this, see
+``tests/checks/test_index_truth.py``.
 
 Source: OffsetIndex, TimeIndex, AbstractIndex (2.2.1, 3.9), LogSegment.read, findOffsetByTimestamp, readNextOffset and
 recover, FileRecords.searchForOffsetWithSize and searchForTimestamp.
@@ -45,27 +45,30 @@ from krepair.checks.index_findings import (
 )
 
 CLEANER_CHUNK_BYTES: Final = 262_144
-"""One of the two I/O buffers of one cleaner thread (``log.cleaner.io.buffer.size`` 524288, LogCleaner 2.2.1)."""
+"""Size of one of the two I/O buffers of a cleaner thread (``log.cleaner.io.buffer.size`` 524288, LogCleaner 2.2.1)."""
 
 SPARSE_BYTES: Final = 2 << 20
-"""More than a follower's append (``replica.fetch.max.bytes`` 1 MiB) or a cleaner's chunk leaves without an entry."""
+"""An offset index with a larger gap than this is too sparse.
+
+A follower's append (``replica.fetch.max.bytes`` 1 MiB) or a cleaner's chunk leaves smaller gaps.
+"""
 
 
 @dataclass
 class IndexAudit:
-    """Holds entries against the batches of a log: feed it all batches from position 0 on, then ask for ``finish``.
+    """Compares entries with the batches of a log: feed it all batches from position 0 on, then call ``finish``.
 
-    Of each file and each window of batches the first wrong entry is told.
+    For each file and each window of batches only the first wrong entry is reported.
 
     Attributes:
-        base_offset: of the segment.
+        base_offset: base offset of the segment.
         offsets: int64[N, 2], ascending, see ``offset_entries``.
         times: int64[M, 2], ascending, see ``time_entries``.
-        last_offset: last offset of the last batch fed, ``base_offset - 1`` before the first.
-        largest: largest timestamp fed, -1 if none.
-        offset_of_largest: last offset of the first batch that has it.
-        largest_batch: bytes, of the batches whose end is known.
-        disordered: whether the log's own offsets do not ascend; its indexes are not judged then.
+        last_offset: last offset of the last batch that was fed, ``base_offset - 1`` before the first.
+        largest: largest timestamp in ms that was fed, -1 if none.
+        offset_of_largest: last offset of the first batch with that timestamp.
+        largest_batch: bytes of the largest batch whose end is known.
+        disordered: whether the offsets of the log do not ascend; then its indexes are not judged.
     """
 
     base_offset: int
@@ -83,15 +86,15 @@ class IndexAudit:
     _largest_before_last: int = -1
 
     def __post_init__(self) -> None:
-        """Nothing was fed."""
+        """Set the state before the first batch."""
         self.last_offset = self.base_offset - 1
 
     def feed(self, batches: Int64s) -> None:
-        """Take the next batches: int64[N, 3] (position, last offset, largest timestamp)."""
+        """Feed the next batches: int64[N, 3] (position, last offset, largest timestamp)."""
         self.feed_columns(*batches.T)
 
     def feed_columns(self, positions: Int64s, lasts: Int64s, stamps: Int64s) -> None:
-        """Take the next batches: int64[N] each of position, last offset and largest timestamp."""
+        """Feed the next batches as columns: position, last offset and largest timestamp, int64[N] each."""
         if len(positions) == 0:
             return
         before = np.concatenate(([self.last_offset], lasts[:-1]))
@@ -176,15 +179,15 @@ class IndexAudit:
         active: bool,
         closed: bool = False,
     ) -> list[IndexProblem]:
-        """All problems, once the batches up to ``log_end`` were fed.
+        """All problems, after the batches up to ``log_end`` were fed.
 
         Args:
-            log_end: position behind the last batch.
+            log_end: position after the last batch.
             interval_bytes: ``index.interval.bytes``.
             files: the two files by suffix.
             active: whether the segment is the last of its partition; a broker completes its indexes when it rolls.
-            closed: whether an active segment was closed by a clean stop: then no entry lies past its log, and the
-                next start believes the last one without reading the log (LogSegment.readNextOffset).
+            closed: whether a clean stop closed the active segment. Then no entry is past its log, and the next start
+                uses the last entry without reading the log before it (LogSegment.readNextOffset).
         """
         if self.disordered:
             return []
@@ -200,7 +203,7 @@ class IndexAudit:
     def _past_the_end(self, log_end: int) -> None:
         if self._next_offset < len(self.offsets):
             offset, position = self.offsets[self._next_offset].tolist()
-            # Behind the end of the file a fetch finds nothing, which is right for an offset that the log has not.
+            # Behind the end of the file a fetch finds nothing. That is right for an offset that the log does not have.
             misleads = position < log_end or offset <= self.last_offset
             text = (
                 f"no batch starts there; the last one starts at {self._last_position}"
@@ -243,7 +246,7 @@ class IndexAudit:
         if file.unread or file.size > LARGEST_INDEX_BYTES:
             return
         if len(self.times) == 0:
-            if self.largest >= 0:  # without timestamps (v0) an empty time index is right
+            if self.largest >= 0:  # if there are no timestamps (v0), an empty time index is right
                 what = "is missing" if file.size < 0 else "has no entry"
                 text = f"{what}; the log's largest timestamp is {self.largest}"
                 self.problems.append(IndexProblem(TIME_INDEX, "KR201", -1, text))
@@ -258,17 +261,17 @@ class IndexAudit:
 
 
 class SegmentIndexes:
-    """The offset and the time index of one segment: what their bytes say, and what the log says of their entries.
+    """Checks the offset index and the time index of one segment, by their own bytes and by the log.
 
     Args:
-        base_offset: of the segment.
+        base_offset: base offset of the segment.
         files: the two files by suffix.
         active: whether the segment is the last of its partition.
 
     Attributes:
-        problems: all that was found so far.
-        broken: suffixes of files whose own bytes contradict them; their entries are not held against the log.
-        audit: to be fed all batches of the log.
+        problems: all problems that were found so far.
+        broken: suffixes of files that contradict themselves; their entries are not compared with the log.
+        audit: gets all batches of the log.
     """
 
     def __init__(self, base_offset: int, files: Mapping[str, IndexFile], *, active: bool) -> None:
@@ -288,13 +291,13 @@ class SegmentIndexes:
         )
 
     def finish(self, log_end: int, interval_bytes: int, *, whole: bool, clean: bool) -> None:
-        """Add what the log says of the entries, once ``audit`` was fed.
+        """Add the problems that the log shows, after ``audit`` was fed.
 
         Args:
-            log_end: position behind the last batch that was fed.
+            log_end: position after the last batch that was fed.
             interval_bytes: ``index.interval.bytes``.
-            whole: whether the log ends there. Behind damage nothing is told.
-            clean: whether the broker was cleanly stopped, so that an active segment was closed too.
+            whole: whether the log ends there. Entries behind damage are not judged.
+            clean: whether the broker was stopped cleanly, so that the active segment was closed too.
         """
         found = self.audit.finish(
             log_end, interval_bytes, self.files, active=self.active or not whole, closed=clean and whole

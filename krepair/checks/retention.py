@@ -1,7 +1,9 @@
-"""What retention by time deletes at the next start: by the time that a broker will read, and by the true one.
+"""Finds the segments that retention by time deletes at the next start: by the time that a broker reads, and really.
 
-Source: deletableSegments and LogSegment.largestTimestamp (2.2.1, 2.3.1, 3.9), LogSegment.sanityCheck: up to 2.2 it
-looks into the time index of every segment and rebuilds what contradicts itself; from 2.3 on (KAFKA-7283) not.
+Up to 2.2 a broker checks the time index of every segment when it starts, and rebuilds one that contradicts itself. From
+2.3 on (KAFKA-7283) it does not.
+
+Source: deletableSegments and LogSegment.largestTimestamp (2.2.1, 2.3.1, 3.9), LogSegment.sanityCheck.
 """
 
 from __future__ import annotations
@@ -13,18 +15,18 @@ FIRST_WITHOUT_SANITY_CHECK: Final = (2, 3, 0)
 
 
 class SegmentClock(NamedTuple):
-    """What the age of one segment is told from.
+    """The facts that give the age of one segment.
 
     Attributes:
-        base_offset: of the segment.
+        base_offset: base offset of the segment.
         log_bytes: size of its ``.log``.
-        mtime_ms: its modification time.
+        mtime_ms: its modification time in epoch milliseconds.
         has_index: whether there is an ``.index``; from 2.3 on a segment without one is recovered.
-        first_timestamp: of the first entry of the ``.timeindex`` as it is on disk, -1 if it has none.
-        last_timestamp: of its last entry, zeros behind the real ones included; -1 if it has none.
-        torn: whether the size of one of the two files is no multiple of its entry.
-        recovered: whether the next start recovers it in any case.
-        largest: largest timestamp of the log, -1 if none.
+        first_timestamp: timestamp of the first entry of the ``.timeindex`` on disk, -1 if it has none.
+        last_timestamp: timestamp of its last entry, which may be zero padding; -1 if it has none.
+        torn: whether the size of one of the two files is not a multiple of its entry.
+        recovered: whether the next start recovers the segment in any case.
+        largest: largest timestamp of the log in ms, -1 if none.
     """
 
     base_offset: int
@@ -39,14 +41,14 @@ class SegmentClock(NamedTuple):
 
     @property
     def true_ms(self) -> int:
-        """The time that is true."""
+        """The real time of the segment in epoch milliseconds: its largest timestamp, or else its mtime."""
         return self.largest if self.largest >= 0 else self.mtime_ms
 
     def read_ms(self, version: tuple[int, int, int] | None) -> int:
-        """The time that a broker will read.
+        """The time that a broker will read, in epoch milliseconds.
 
         Args:
-            version: of the broker; None counts as 2.3 or later.
+            version: version of the broker; None counts as 2.3 or later.
         """
         checks = version is not None and version < FIRST_WITHOUT_SANITY_CHECK
         rebuilt = self.torn or self.last_timestamp < self.first_timestamp if checks else not self.has_index
@@ -56,11 +58,11 @@ class SegmentClock(NamedTuple):
 
 
 class Deletions(NamedTuple):
-    """Segments that go at the next start, by base offset, ascending.
+    """Base offsets of the segments that the next start deletes, ascending.
 
     Attributes:
-        expected: by the times that a broker will read.
-        due: by the times that are true.
+        expected: segments that go by the times that a broker will read.
+        due: segments that should go by their real times.
     """
 
     expected: tuple[int, ...]
@@ -68,7 +70,7 @@ class Deletions(NamedTuple):
 
     @property
     def too_early(self) -> tuple[int, ...]:
-        """Those that go although their time has not come."""
+        """Segments that go although their retention time is not over."""
         due = set(self.due)
         return tuple(base for base in self.expected if base not in due)
 
@@ -76,13 +78,13 @@ class Deletions(NamedTuple):
 def deletions(
     clocks: Sequence[SegmentClock], *, retention_ms: int, now_ms: int, version: tuple[int, int, int] | None
 ) -> Deletions:
-    """What ``retention.ms`` deletes: from the oldest segment on, up to the first that is young enough.
+    """The segments that ``retention.ms`` deletes: from the oldest one up to the first that is young enough.
 
     Args:
-        clocks: of all segments, ascending.
-        retention_ms: negative for none.
-        now_ms: the broker's clock when it starts.
-        version: of the broker; None counts as 2.3 or later.
+        clocks: all segments, ascending.
+        retention_ms: ``retention.ms``, negative for no limit.
+        now_ms: the broker's clock when it starts, in epoch milliseconds.
+        version: version of the broker; None counts as 2.3 or later.
     """
     if retention_ms < 0:
         return Deletions((), ())

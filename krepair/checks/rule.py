@@ -1,4 +1,4 @@
-"""What a rule and a finding are; the table itself is in ``krepair.checks.catalogue``."""
+"""The types of a rule and of a finding. The table of rules is in ``krepair.checks.catalogue``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHECK: Final = "krepair check"
 
 
 class Severity(StrEnum):
-    """What it comes to if nobody does anything."""
+    """What happens if nobody does anything."""
 
     DATA_LOSS = "data loss"
     BROKER_DOWN = "broker down"
@@ -29,19 +29,19 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """One row.
+    """One row of the table.
 
     Attributes:
         code: ``KRnnn``.
-        severity: what it comes to.
-        title: a few words.
-        evidence: what a finding shows.
-        danger: what happens when it is left.
+        severity: what happens if nobody does anything, in a word.
+        title: name of the rule, a few words.
+        evidence: what a finding of this rule shows.
+        danger: what happens if nothing is done.
         fix: name for ``--fix``, or ``none``.
-        lost_if_wrong: what is lost if krepair is wrong and the fix was applied.
-        source: where this was read or seen.
+        lost_if_wrong: what is lost if krepair is wrong and the fix is applied.
+        source: Kafka's code, KIP or issue, and the broker versions on which this was seen.
         implemented_in: first version of krepair that looks for it; empty while it is planned.
-        command: what looks for it.
+        command: the command that looks for it.
     """
 
     code: str
@@ -57,20 +57,20 @@ class Rule:
 
     @property
     def planned(self) -> bool:
-        """Whether no version looks for it yet."""
+        """Whether no version of krepair looks for it yet."""
         return not self.implemented_in
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One broken or remarkable thing.
+    """One thing that is wrong or remarkable.
 
     Attributes:
         rule: ``KRnnn``.
         partition: folder name, or empty for the root of the log directory.
         file: file name in that folder, or empty.
-        position: byte in the file, -1 if it is about the whole file.
-        evidence: one line: what is there and what was expected.
-        bytes: bytes it is about (wasted, damaged, at risk), 0 if that says nothing.
+        position: byte in the file, -1 if the finding is about the whole file.
+        evidence: one line: what is there, and what was expected.
+        bytes: bytes that are wasted, damaged or at risk; 0 if a number of bytes means nothing here.
     """
 
     rule: str

@@ -1,4 +1,4 @@
-"""Two logs of the same partition, batch by batch: which batches both have, and where they part. Bounded memory."""
+"""Compares two logs of the same partition batch by batch, in bounded memory: common batches, and where they differ."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _NO_END = 2**63 - 1
 
 
 class SideBySide(NamedTuple):
-    """What two logs have in common.
+    """Result of the comparison of two logs.
 
     Attributes:
-        same: batches that both have, with one CRC.
-        differ: batches of the same last offset with different CRCs.
-        first_difference: last offset of the first of them, -1 if there is none.
-        only_first: batches that the second log lacks within the offsets that it covers.
-        only_second: the other way round.
+        same: number of batches that both logs have with the same CRC.
+        differ: number of batches with the same last offset but different CRCs.
+        first_difference: last offset of the first of these, -1 if there is none.
+        only_first: number of batches of the first log that the second lacks, below the end of the second.
+        only_second: number of batches of the second log that the first lacks, below the end of the first.
         first_end: the offset after the last valid batch of the first log, 0 if there is none.
-        second_end: of the second.
-        after_second: batches of the first log past the end of the second.
-        after_first: the other way round.
+        second_end: the offset after the last valid batch of the second log, 0 if there is none.
+        after_second: number of batches of the first log past the end of the second.
+        after_first: number of batches of the second log past the end of the first.
     """
 
     same: int = 0
@@ -43,16 +43,21 @@ class SideBySide(NamedTuple):
 
     @property
     def agree(self) -> bool:
-        """Whether neither contradicts the other: one is the other's beginning, batches that were cleaned away aside."""
+        """Whether no batch of one contradicts the other: one is the beginning of the other, but for cleaned batches."""
         return self.differ == 0
 
 
 def batches_of(logs: Iterable[tuple[ReadInto, int]], *, check_crc: bool = True) -> Iterator[Int64s]:
-    """The valid batches of segments in order, as int64[N, 2] (last offset, CRC) per window; ends at the first damage.
+    """Yield the valid batches of segments in order, as int64[N, 2] (last offset, CRC) per window.
+
+    It ends at the first damage.
 
     Args:
-        logs: reader and size of each ``.log``, by base offset.
-        check_crc: whether the CRCs are checked against the bytes.
+        logs: reader and size of each ``.log``, in the order of base offsets.
+        check_crc: whether the stored CRCs are checked.
+
+    Raises:
+        OSError: a reader has raised it.
     """
     for read_into, size in logs:
         for walked in walk(read_into, size, check_crc=check_crc):
@@ -65,7 +70,7 @@ def batches_of(logs: Iterable[tuple[ReadInto, int]], *, check_crc: bool = True) 
 
 
 class _Side:
-    """One log: the rows at hand, and how far it got."""
+    """One log: the rows that are in memory, and how far it was read."""
 
     def __init__(self, rows: Iterator[Int64s]) -> None:
         self._rows = rows
@@ -75,7 +80,7 @@ class _Side:
         self.fill()
 
     def fill(self) -> None:
-        """Take the next window when nothing is at hand."""
+        """Read the next window if no rows are left."""
         while not len(self.here) and not self.over:
             found = next(self._rows, None)
             if found is None:
@@ -86,11 +91,11 @@ class _Side:
 
     @property
     def reach(self) -> int:
-        """The last offset up to which all rows are known."""
+        """The offset up to which all rows are known."""
         return int(self.here[-1, _LAST]) if len(self.here) else _NO_END
 
     def take(self, up_to: int) -> Int64s:
-        """The rows up to an offset, which are at hand no longer."""
+        """Remove and return the rows up to an offset."""
         count = int(np.searchsorted(self.here[:, _LAST], up_to, side="right"))
         taken, self.here = self.here[:count], self.here[count:]
         self.fill()
@@ -98,7 +103,11 @@ class _Side:
 
 
 def side_by_side(first: Iterator[Int64s], second: Iterator[Int64s]) -> SideBySide:
-    """Hold two logs against each other, each given as ``batches_of`` gives it."""
+    """Compare two logs, which are given as results of ``batches_of``.
+
+    Raises:
+        OSError: a log cannot be read.
+    """
     one, other = _Side(first), _Side(second)
     seen = SideBySide()
     while not (one.over and other.over):

@@ -1,4 +1,4 @@
-"""Whether bytes after the last valid batch are only the torn rest of one, or hold a whole batch further on."""
+"""Tells whether the bytes after the last valid batch are only a torn rest, or hold a whole batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def holds_whole_batch(data: bytes) -> bool:
     """Whether a valid v2 batch begins anywhere in ``data`` and ends within it.
 
     Args:
-        data: bytes from the first invalid position on; at most ``LOOK_AT_MOST_BYTES`` are worth looking at.
+        data: bytes from the first invalid position on. A caller passes at most ``LOOK_AT_MOST_BYTES``.
     """
     found = np.flatnonzero(np.frombuffer(data, np.uint8) == MAGIC) - _MAGIC_PLACE
     for place in found[(found >= 0) & (found + HEADER.size <= len(data))].tolist():

@@ -1,8 +1,8 @@
-"""An independent reading of a ``.log``: numpy, the crc32c package and the plain layouts; no kernels.
+"""An independent reader of a ``.log``, by numpy, the crc32c package and the plain layouts, without kernels.
 
-It finds the batches, checks every CRC and that offsets ascend. Runs of batches of one size (markers) are taken in one
-step, and all batches of a window are checksummed in one (``checksums``), so that verifying millions of markers is not
-the slow part of an apply.
+It finds the batches, and checks every CRC and that offsets ascend. Batches of one size in a row (markers) are found in
+one step, and all batches of a window are checksummed in one step (``checksums``). So millions of markers can be
+verified fast enough for an apply.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from krepair.checks.checksums import crcs_are_right, first_wrong_crc, room_for
+from krepair.checks.checksums import CRC_BYTES, crcs_are_right, first_wrong_crc
 from krepair.checks.walk_old import ReadAt, old_begins, walk_old
 from krepair.formats.batch_v2 import CRC_START, HEADER, LOG_OVERHEAD, MAGIC
 from krepair.formats.castagnoli import crc32c
@@ -34,14 +35,14 @@ assert _MAGIC == _LENGTH + 8
 
 @dataclass(frozen=True)
 class Walked:
-    """Batches of one window, all valid unless ``problem`` says otherwise.
+    """The valid batches of one window.
 
     Attributes:
-        positions: int64[N] file positions.
-        sizes: int64[N] bytes.
-        headers: structured array[N] of the batch headers.
+        positions: int64[N], file positions of the batches.
+        sizes: int64[N], bytes of the batches.
+        headers: structured array[N], headers of the batches.
         problem: what is wrong at ``position``, empty if nothing.
-        position: file position of the problem, or the end of the last batch.
+        position: file position of the problem, or of the end of the last batch.
     """
 
     positions: Int64s
@@ -50,27 +51,39 @@ class Walked:
     problem: str
     position: int
 
+    @cached_property
+    def firsts(self) -> Int64s:
+        """int64[N] base offset of each batch."""
+        found: Int64s = self.headers["base_offset"].astype(np.int64)
+        return found
+
+    @cached_property
+    def lasts(self) -> Int64s:
+        """int64[N] last offset of each batch."""
+        found: Int64s = self.firsts + self.headers["last_offset_delta"]
+        return found
+
 
 def gathered(window: Bytes, places: Any, width: int) -> Bytes:
-    """uint8[N, width]: the bytes at N places, each at most ``len(window) - width``."""
+    """uint8[N, width]: the bytes at N places. No place may be above ``len(window) - width``."""
     words = np.ndarray(max(len(window) - width + 1, 0), f"V{width}", window, 0, 1)
     rows: Bytes = words[places].view(np.uint8).reshape(len(places), width)
     return rows
 
 
 def headers_at(window: Bytes, places: Any) -> np.ndarray[Any, Any]:
-    """Structured array[N] of the v2 headers at N places, each at most ``len(window) - HEADER.size``."""
+    """Structured array[N] of the v2 headers at N places. No place may be above ``len(window) - HEADER.size``."""
     return gathered(window, places, HEADER.size).view(HEADER.dtype)[:, 0]
 
 
 def proven_headers(window: Bytes, places: Any) -> np.ndarray[Any, Any] | None:
-    """The headers of the v2 batches that begin at these places and nowhere between, or None if that is not so.
+    """The headers of v2 batches, if exactly these places are the starts of batches; else None.
 
-    The first place has to be 0, each declared size to lead to the next.
+    The first place must be 0, and the size of each batch must lead to the next place.
 
     Args:
         window: uint8[W].
-        places: int[N], a claim, from whomever; nothing of it is believed.
+        places: int[N], an untrusted claim.
     """
     if len(places) == 0 or places[0] != 0 or places.min() < 0 or places.max() + HEADER.size > len(window):
         return None
@@ -89,7 +102,7 @@ def proven_headers(window: Bytes, places: Any) -> np.ndarray[Any, Any] | None:
 def _batches_of(
     window: Bytes, claim: Claim | None, *, final: bool
 ) -> tuple[Int64s, np.ndarray[Any, Any], int, str]:
-    """As ``find_batches``, with the headers; a claim that is proven saves the steps."""
+    """As ``find_batches``, with the headers. If the claim is proven, the search is skipped."""
     places = np.empty(0, np.int64) if claim is None else claim(window).astype(np.int64)
     headers = proven_headers(window, places)
     if headers is None:
@@ -104,10 +117,11 @@ def _batches_of(
 
 
 def find_batches(window: Bytes, *, final: bool) -> tuple[Int64s, int, str]:
-    """Places of the whole v2 batches from place 0 on.
+    """Find the whole v2 batches from place 0 on.
 
     Returns:
-        int64[N] places, the place after the last batch, and what is wrong there ("" when the window just ends).
+        (int64[N] of their places, place after the last batch, what is wrong there). The text is empty if the window
+        ends there.
     """
     places: list[int] = []
     parts: list[Int64s] = []
@@ -140,7 +154,7 @@ def find_batches(window: Bytes, *, final: bool) -> tuple[Int64s, int, str]:
 
 
 def _run_of_size(window: Bytes, place: int, size: int, length: int) -> int:
-    """How many batches from ``place`` on have the same size, looked at together."""
+    """How many batches from ``place`` on have the same size, found in one step."""
     count = (len(window) - place) // size
     if count <= 0:
         return 0
@@ -157,21 +171,25 @@ def walk(
     window_bytes: int = WINDOW_BYTES,
     claim: Claim | None = None,
     check_crc: bool = True,
+    position: int = 0,
+    last_offset: int = -1,
 ) -> Iterator[Walked]:
-    """Read a whole ``.log`` window by window; ends after the first problem.
+    """Read a whole ``.log`` window by window. It ends after the first problem.
 
     Args:
         read_into: fills a buffer from a file position; returns bytes read. It may raise ``OSError``.
         file_size: bytes of the file.
-        window_bytes: how much at a time. A batch larger than that is checksummed piece by piece.
-        claim: says where the batches of a window begin; it is proven before use, and only saves time.
-        check_crc: whether the CRCs of v2 batches are checked; not where their bytes are compared with checked ones.
+        window_bytes: size of the window. A batch that is larger is checksummed piece by piece.
+        claim: says where the batches of a window begin. It only saves time, because it is proven before it is used.
+        check_crc: whether the CRCs of v2 batches are checked. False if their bytes are compared with checked ones.
+        position: position at which a batch begins. Nothing before it is read.
+        last_offset: last offset of the batch before it, -1 if there is none.
+
+    Raises:
+        OSError: ``read_into`` has raised it.
     """
-    position = 0
-    last_offset = -1
-    # one buffer for all windows: fresh memory costs more than what is done with it
-    buffer = np.empty(min(window_bytes, file_size), np.uint8)
-    room = room_for(len(buffer))
+    # One buffer for all windows: new memory for each would take more time than the work on it.
+    buffer = np.empty(min(window_bytes, max(file_size - position, 0)) + CRC_BYTES, np.uint8)
     while position < file_size:
         wanted = min(window_bytes, file_size - position)
         window = buffer[:wanted]
@@ -183,43 +201,75 @@ def walk(
         if problem and old_begins(window, end):
             problem = ""
         if len(places) == 0 and not problem:
-            other = _walk_other(read_into, window.tobytes(), position, file_size, last_offset)
-            yield other
-            if other.problem:
-                return
-            position, last_offset = other.position, int(_last_offsets(other.headers)[-1])
-            continue
-        sizes = np.diff(np.append(places, end))
-        bad = -1
-        if check_crc and len(places) and not crcs_are_right(window, places, headers, end, room):
-            bad = first_wrong_crc(window, places, sizes, headers["crc"])
-        if bad >= 0:
-            problem, end = "the batch's CRC-32C is not that of its bytes", int(places[bad])
-            places, sizes, headers = places[:bad], sizes[:bad], headers[:bad]
-        lasts = _last_offsets(headers)
-        previous = np.append(last_offset, lasts[:-1]) if len(lasts) else lasts
-        back = np.flatnonzero((headers["base_offset"] <= previous) | (headers["last_offset_delta"] < 0))
-        if len(back):
-            problem, end = f"offset {headers['base_offset'][back[0]]} does not ascend", int(places[back[0]])
-            places, sizes, headers = places[: back[0]], sizes[: back[0]], headers[: back[0]]
-        yield Walked(places + position, sizes, headers, problem, position + end)
-        if problem:
+            walked = _walk_other(read_into, window.tobytes(), position, file_size, last_offset)
+        else:
+            walked = _judged(
+                buffer, places, headers, end, problem, position, last_offset, check_crc=check_crc
+            )
+        yield walked
+        if walked.problem:
             return
-        last_offset = int(lasts[-1])
-        position += end
+        position, last_offset = walked.position, int(walked.lasts[-1])
+
+
+def walk_in_memory(
+    buffer: Bytes, places: Any, end: int, position: int, last_offset: int, read_into: ReadInto
+) -> Iterator[Walked]:
+    """The batches of one window that was read by somebody else, every CRC checked; as ``walk`` gives them.
+
+    Args:
+        buffer: uint8[W], the window from its place 0 on; the first bytes of each batch in it are spent.
+        places: int[N], a claim where its batches begin, from whomever; nothing of it is believed.
+        end: claimed place after the last of them; more than W of one batch that is larger than the window.
+        position: of the window in the file.
+        last_offset: of the batch before it, -1 if there is none.
+        read_into: reads the file, for what is no run of v2 batches.
+    """
+    window = buffer[:end]
+    headers = proven_headers(window, places)
+    if headers is None or int(places[-1]) + LOG_OVERHEAD + int(headers["batch_length"][-1]) != end:
+        yield from walk(read_into, position + end, position=position, last_offset=last_offset)
+        return
+    if len(buffer) < end + CRC_BYTES:
+        buffer = np.concatenate([window, np.empty(CRC_BYTES, np.uint8)])
+    yield _judged(buffer, places.astype(np.int64), headers, end, "", position, last_offset, check_crc=True)
+
+
+def _judged(
+    buffer: Bytes,
+    places: Int64s,
+    headers: np.ndarray[Any, Any],
+    end: int,
+    problem: str,
+    position: int,
+    last_offset: int,
+    *,
+    check_crc: bool,
+) -> Walked:
+    """The batches of a window up to the first that is wrong."""
+    sizes = np.diff(np.append(places, end))
+    bad = -1
+    if check_crc and len(places) and not crcs_are_right(buffer, places, headers, end):
+        bad = first_wrong_crc(buffer, places, sizes, headers["crc"])
+    if bad >= 0:
+        problem, end = "the batch's CRC-32C is not that of its bytes", int(places[bad])
+        places, sizes, headers = places[:bad], sizes[:bad], headers[:bad]
+    walked = Walked(places + position, sizes, headers, problem, position + end)
+    wrong = walked.firsts <= np.append(last_offset, walked.lasts[:-1])[: len(places)]
+    back = np.flatnonzero(wrong | (walked.lasts < walked.firsts))
+    if len(back) == 0:
+        return walked
+    first = int(back[0])
+    problem, end = f"offset {headers['base_offset'][first]} does not ascend", int(places[first])
+    return Walked(places[:first] + position, sizes[:first], headers[:first], problem, position + end)
 
 
 def _filled(read_into: ReadInto, buffer: memoryview, position: int) -> int:
-    """Bytes read into the buffer: fewer than it holds only where the file ends."""
+    """Fill the buffer and return the bytes read. They are fewer than its size only at the end of the file."""
     done = 0
     while done < len(buffer) and (got := read_into(buffer[done:], position + done)):
         done += got
     return done
-
-
-def _last_offsets(headers: np.ndarray[Any, Any]) -> Int64s:
-    lasts: Int64s = headers["base_offset"].astype(np.int64) + headers["last_offset_delta"].astype(np.int64)
-    return lasts
 
 
 def _nothing(position: int, problem: str) -> Walked:
@@ -228,7 +278,7 @@ def _nothing(position: int, problem: str) -> Walked:
 
 
 def _walk_other(read_into: ReadInto, data: bytes, position: int, file_size: int, last_offset: int) -> Walked:
-    """What is not a run of v2 batches within the window: old messages, or one batch larger than it."""
+    """Read old messages, or one batch that is larger than the window."""
 
     def read_at(place: int, count: int) -> bytes:
         piece = bytearray(count)
@@ -240,7 +290,7 @@ def _walk_other(read_into: ReadInto, data: bytes, position: int, file_size: int,
 
 
 def _walk_huge(read_at: ReadAt, data: bytes, position: int, file_size: int) -> Walked:
-    """One batch larger than the window."""
+    """Read one batch that is larger than the window."""
     header = np.frombuffer(data[: HEADER.size], HEADER.dtype)
     size = int(header["batch_length"][0]) + LOG_OVERHEAD
     if position + size > file_size:

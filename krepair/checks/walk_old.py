@@ -1,8 +1,8 @@
-"""Messages of v0 and v1 for the independent reader: numpy, zlib and the plain layout; no kernels.
+"""Messages of v0 and v1 for the independent reader, by numpy, zlib and the plain layout, without kernels.
 
-Each message, plain or wrapping others, is given as the header of a v2 batch that says the same: one record, no
-producer, base and last offset those of the message (of a wrapper that is its last message's). So whatever holds batches
-against a plan or an index takes old messages too; the magic byte still tells them apart.
+Each message, plain or a wrapper, is returned as the header of a similar v2 batch: one record, no producer, and the
+offset of the message as base and last offset. (The offset of a wrapper is that of its last message.) So code that
+compares batches with a plan or an index also works for old messages. The magic byte still tells them apart.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BAD_CRC = "the message's CRC-32 is not that of its bytes"
 
 
 def old_begins(window: Any, place: int = 0) -> bool:
-    """Whether a message of v0 or v1 is declared at a place; its front must be in the window."""
+    """Whether a v0 or v1 message may begin at a place, by magic byte and size; False if the window lacks its front."""
     if len(window) - place < _FIXED:
         return False
     size = _size_at(window, place)
@@ -43,18 +43,21 @@ def _size_at(window: Any, place: int) -> int:
 def walk_old(
     read_at: ReadAt, data: bytes, position: int, file_size: int, last_offset: int
 ) -> tuple[Int64s, Int64s, np.ndarray[Any, Any], str, int]:
-    """The old messages at the front of a window, each checked by zlib, up to a v2 batch or the window's end.
+    """Read the old messages at the front of a window, up to a v2 batch or the end of the window. zlib checks each CRC.
 
     Args:
-        read_at: bytes at (position, count), for a message larger than the window.
+        read_at: gives the bytes at (position, count), for a message larger than the window.
         data: the window.
-        position: of the window in the file.
+        position: position of the window in the file.
         file_size: bytes of the file.
-        last_offset: of the batch before.
+        last_offset: last offset of the batch before.
 
     Returns:
-        Positions, sizes, headers, what is wrong or empty, and the position of that or after the last message. At least
-        one message is given, or something is wrong.
+        (positions, sizes, headers, what is wrong or empty, position of the problem or after the last message). There is
+        at least one message, or something is wrong.
+
+    Raises:
+        OSError: ``read_at`` has raised it.
     """
     rows: list[tuple[int, int, int, int, int]] = []
     raw = memoryview(data)
@@ -65,7 +68,7 @@ def walk_old(
             problem = f"a message of {size} bytes does not fit"
             break
         if place + size > len(raw) and rows:
-            break  # at the front of the next window
+            break  # it will be read at the front of the next window
         if len(raw) - place < min(size, _SMALLEST[1]):
             break
         magic = raw[place + message_set.CRC_START]
@@ -87,7 +90,7 @@ def walk_old(
 
 
 def _crc_of(read_at: ReadAt, raw: memoryview, place: int, size: int, position: int) -> int:
-    """CRC-32 of a message, the part that lies past the window read piece by piece."""
+    """CRC-32 of a message. The part behind the window is read piece by piece."""
     crc = zlib.crc32(raw[place + message_set.CRC_START : place + size])
     done = min(size, len(raw) - place)
     while done < size:

@@ -1,1 +1,1 @@
-"""The only package that writes: one small interface, so that a test can record, fail or stop any call."""
+"""The only package that writes. Its interface is small, so that a test can record, fail or stop every call."""

@@ -1,7 +1,7 @@
-"""Reads and gives files their owner, group, mode, extended attributes and modification time.
+"""Reads and sets owner, group, mode, extended attributes and modification time of files.
 
-A broker rarely runs as the operator, and its clock for tombstones and markers is the mtime of a segment, so a
-new file takes over all of them from the file it replaces.
+A new file gets all of them from the file that it replaces. The broker rarely runs as the user of the operator, and it
+uses the mtime of a segment as its clock for tombstones and markers.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import stat
 from krepair.durable.disk import Attributes
 from krepair.durable.tree import Tree, without_links
 
-# The kernel computes these from the content of a file: taken over, they would declare the new file forged.
+# The kernel computes these from the content of a file. On another content they would mark the file as forged.
 _OF_CONTENT = frozenset({"security.ima", "security.evm"})
-# Of the attributes that a new file is born with, these are not forced on it by the system's policy.
+# A new file may have attributes from the start. Of these, the following may be removed: no system policy sets them.
 _REMOVABLE = ("user.", "system.posix_acl_")
 _NO_XATTRS = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
 def read_attributes(path: str, tree: Tree | None = None) -> Attributes:
-    """Read what a new file takes over.
+    """Read the attributes that a new file gets from an old one.
 
     Args:
-        path: a regular file or a directory. No link is followed in the place of any component.
-        tree: the directory below which it is; None if it may be anywhere.
+        path: absolute path of a regular file or a directory. No component of it may be a link.
+        tree: the tree that holds the path; None for any place.
 
     Raises:
         OSError: the path cannot be opened for reading.
@@ -34,7 +34,7 @@ def read_attributes(path: str, tree: Tree | None = None) -> Attributes:
     try:
         return attributes_of(descriptor)
     except OSError as error:
-        # Of a call on a descriptor the system does not say the name.
+        # For a call on a descriptor the system does not give the file name.
         error.filename = path
         raise
     finally:
@@ -42,7 +42,11 @@ def read_attributes(path: str, tree: Tree | None = None) -> Attributes:
 
 
 def attributes_of(descriptor: int) -> Attributes:
-    """Read the attributes of an open file; a file system without extended attributes has none."""
+    """Read the attributes of an open file. If the file system has no extended attributes, there are none.
+
+    Raises:
+        OSError: the attributes cannot be read.
+    """
     status = os.fstat(descriptor)
     return Attributes(
         uid=status.st_uid,
@@ -54,13 +58,13 @@ def attributes_of(descriptor: int) -> Attributes:
 
 
 def give_attributes(descriptor: int, attributes: Attributes) -> None:
-    """Give an open file the attributes, mtime last.
+    """Set the attributes of an open file, the mtime last.
 
-    The owner stays as it is when it is right already, so that an operator who is not root can work on files
-    of his own. Owner goes before mode, because changing it clears set-id bits.
+    The owner is set only if it is wrong, so that an operator who is not root can work on files of their own. The owner
+    is set before the mode, because a new owner clears the set-id bits.
 
     Raises:
-        OSError: one of them could not be set; the file then has some of them.
+        OSError: an attribute could not be set; others may be set already.
     """
     status = os.fstat(descriptor)
     if (status.st_uid, status.st_gid) != (attributes.uid, attributes.gid):
@@ -92,7 +96,7 @@ def _xattrs_of(descriptor: int) -> dict[str, bytes]:
 def _give_xattrs(descriptor: int, wanted: dict[str, bytes]) -> None:
     present = _xattrs_of(descriptor)
     for name in present.keys() - wanted.keys():
-        # A default ACL of the folder would otherwise let more, or fewer, read the new file than the old one.
+        # Otherwise a default ACL of the folder could change who may read the file.
         if name.startswith(_REMOVABLE):
             os.removexattr(descriptor, name)
     for name, value in wanted.items():

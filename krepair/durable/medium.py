@@ -1,8 +1,8 @@
-"""Makes sure that what is read comes from the disk: written out, without an error, and dropped from the page cache.
+"""Makes sure that a log is read from the disk: its pages are written without an error and then leave the page cache.
 
-After a mere process crash the log is in the page cache, and nobody knows how much of it on the disk. One barrier for
-the file system writes all of it out, whatever the number of files. Then each file is asked whether its pages went out
-without an error, and read again after the kernel has been told to forget them.
+After a crash of the broker process alone, the log is in the page cache, and it is not known how much of it is on the
+disk. One barrier for the file system (``syncfs``) writes everything, however many files there are. Then each file is
+asked whether its pages were written without an error. It is read again after the kernel was told to drop its pages.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from krepair.durable.tree import Tree
 
@@ -28,19 +29,74 @@ def _find(name: str, *arguments: type) -> Callable[..., int] | None:
 
 
 _SYNCFS = _find("syncfs", ctypes.c_int)
+_FSTATFS = _find("fstatfs", ctypes.c_int, ctypes.c_void_p)
 _SYNC_FILE_RANGE = _find("sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 
 
-def sync_file_system(tree: Tree, path: str) -> bool:
-    """Write out everything of the file system of a folder; returns whether the system has such a call.
+# linux/magic.h and the headers of f2fs and OpenZFS: ext2 to ext4, XFS, Btrfs, F2FS, ZFS, tmpfs.
+_ALL_IS_WRITTEN_BY_SYNCFS = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x2FC12FC1, 0x01021994})
+_STATFS_BYTES = 512
+
+MANY: Final = 256
+"""Files or folders to be synced at once, from which one barrier for the whole file system is worth more than one for
+each: it also waits for what others have written there."""
+
+
+def can_sync_file_system(tree: Tree, path: str) -> bool:
+    """Whether ``syncfs`` is known to make all names and bytes of the file system of a folder durable.
+
+    It is not of FUSE, which does not pass it on to the process that has the files, nor of file systems over a network.
 
     Raises:
-        OSError: something could not be written.
+        OSError: the folder cannot be opened.
     """
-    if _SYNCFS is None or _SYNC_FILE_RANGE is None:
-        return False
     folder = tree.open_folder(path)
     try:
+        return _is_known(folder)
+    finally:
+        os.close(folder)
+
+
+def lie_together(tree: Tree, path: str, folders: Iterable[str]) -> bool:
+    """Whether folders lie on the file system of ``path``, so that its barrier is theirs too: none is a mount point.
+
+    False also where one of them cannot be looked at: work on that folder tells why.
+    """
+    device = _device(tree, path)
+    return device is not None and all(_device(tree, folder) == device for folder in folders)
+
+
+def _device(tree: Tree, path: str) -> int | None:
+    try:
+        found = tree.status(path)
+    except OSError:
+        return None
+    return None if found is None else found.st_dev
+
+
+def _is_known(folder: int) -> bool:
+    if _SYNCFS is None or _SYNC_FILE_RANGE is None or _FSTATFS is None:
+        return False
+    found = ctypes.create_string_buffer(_STATFS_BYTES)
+    if _FSTATFS(folder, found) != 0:
+        return False
+    # The first field of ``struct statfs`` is the type; where it is shorter than a long, no type is known by this.
+    return ctypes.c_long.from_buffer(found).value & 0xFFFFFFFF in _ALL_IS_WRITTEN_BY_SYNCFS
+
+
+def sync_file_system(tree: Tree, path: str) -> bool:
+    """Write out everything of the file system that holds a folder, with one barrier.
+
+    Returns:
+        Whether that was done. If not, nothing was done: see ``can_sync_file_system``.
+
+    Raises:
+        OSError: something could not be written, or the folder cannot be opened.
+    """
+    folder = tree.open_folder(path)
+    try:
+        if not _is_known(folder) or _SYNCFS is None:
+            return False
         if _SYNCFS(folder) == 0:
             return True
         number = ctypes.get_errno()
@@ -52,11 +108,11 @@ def sync_file_system(tree: Tree, path: str) -> bool:
 
 
 def make_sure_it_is_written(descriptor: int, *, barrier: bool) -> None:
-    """Wait until the pages of an open file are on the disk, and hear of the errors that were met.
+    """Wait until the pages of an open file are on the disk, and learn of errors.
 
     Args:
-        descriptor: of the file.
-        barrier: with a barrier of its own: where there was none for the whole file system.
+        descriptor: descriptor of the file.
+        barrier: whether to use ``fsync``; needed if there was no barrier for the whole file system.
 
     Raises:
         OSError: a page could not be written.
@@ -72,5 +128,9 @@ def make_sure_it_is_written(descriptor: int, *, barrier: bool) -> None:
 
 
 def forget_pages(descriptor: int) -> None:
-    """Have the kernel drop the pages of an open file, so that it is read from the disk. Only a hint."""
+    """Ask the kernel to drop the pages of an open file, so that it is read from the disk. It is only a hint.
+
+    Raises:
+        OSError: the kernel refuses the call.
+    """
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

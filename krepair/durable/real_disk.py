@@ -1,7 +1,8 @@
 """The ``Disk`` that really writes.
 
-Every path is walked from one descriptor of the log directory (see ``krepair.durable.tree``), and the call is made
-relative to the folder that was reached. So no link, planted before or meanwhile, leads a call elsewhere.
+Every path is walked from one descriptor of the log directory (see ``krepair.durable.tree``), and each call is relative
+to the folder that was reached. So a link that somebody puts there, before or meanwhile, cannot lead a call to another
+place.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 
 from krepair.durable.attributes import attributes_of, give_attributes
 from krepair.durable.disk import Attributes
+from krepair.durable.medium import make_sure_it_is_written, sync_file_system
 from krepair.durable.tree import Tree
 from krepair.durable.writeback import begin_writeback
 from krepair.durable.writing_error import said_of_writing, writes
@@ -24,7 +26,7 @@ _COPY_BYTES = 1 << 24
 _CHUNK_BYTES = 1 << 20
 _WRITEBACK_FROM_BYTES = 1 << 20
 _FICLONE = 0x40049409  # linux/fs.h, _IOW(0x94, 9, int): share all blocks of another file
-# What copy_file_range says where it cannot be used but read and write can.
+# Errors of copy_file_range that mean: this call does not work here, but read and write do.
 _NO_COPY_RANGE = frozenset(
     {errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM}
 )
@@ -34,8 +36,8 @@ class RealDisk:
     """Implements ``krepair.durable.disk.Disk`` on the file systems of this host. Can be pickled.
 
     Args:
-        root: resolved path of the log directory, or its tree. Nothing outside of it is ever changed. Without one,
-            any path is taken; no link is followed there either.
+        root: resolved path of the log directory, or its tree. Nothing outside of it is changed. With the default, every
+            path can be changed; even then no component of it may be a link.
     """
 
     def __init__(self, root: str | Tree = "/") -> None:
@@ -43,7 +45,7 @@ class RealDisk:
 
     @writes
     def make_dir(self, path: str, mode: int = 0o700, owner: tuple[int, int] | None = None) -> None:
-        """Create a directory; it must not exist. ``owner`` (uid, gid) is given only where it is another."""
+        """Create a directory that must not exist. The ``owner`` (uid, gid) is set only if it is not right already."""
         with self.tree.place(path) as (folder, name):
             os.mkdir(name, 0o700, dir_fd=folder)
             try:
@@ -54,7 +56,7 @@ class RealDisk:
                     found = os.fstat(made)
                     if owner is not None and (found.st_uid, found.st_gid) != owner:
                         os.fchown(made, *owner)
-                    # The umask of the operator has no say in who may look into the folder.
+                    # The operator's umask must not change who may read the folder.
                     os.fchmod(made, mode)
                 finally:
                     os.close(made)
@@ -75,8 +77,13 @@ class RealDisk:
         data: bytes,
         like: Attributes | None = None,
         owner: tuple[int, int] | None = None,
+        *,
+        synced: bool = True,
     ) -> None:
-        """Create a file that must not exist, write ``data`` and fsync it; a failure leaves no file."""
+        """Create a file that must not exist, write ``data`` and fsync it. After a failure there is no file.
+
+        Without ``synced`` it is not durable until ``sync_file_system`` or ``sync_file``.
+        """
         with self._new_file(path) as target:
             _write_all(target, 0, [memoryview(data)])
             if like is not None:
@@ -85,11 +92,12 @@ class RealDisk:
                 found = os.fstat(target)
                 if (found.st_uid, found.st_gid) != owner:
                     os.fchown(target, *owner)
-            os.fsync(target)
+            if synced:
+                os.fsync(target)
 
     @writes
     def append(self, path: str, data: bytes) -> None:
-        """Append to an existing file and fsync it; a failure cuts it back to its size before."""
+        """Append to an existing file and fsync it. After a failure it is truncated to its old size."""
         with self._changing(path, os.O_WRONLY) as target:
             size = os.fstat(target).st_size
             try:
@@ -104,12 +112,11 @@ class RealDisk:
     def reserve(self, path: str, size: int) -> None:
         """Create a file of ``size`` zero bytes if it is not there.
 
-        Several tasks may call it for the same file while others already write into it: it only ever makes the
-        file longer. Blocks are not allocated, since the C library may do that by writing zeros under the
-        others' feet.
+        Several tasks may call it for the same file while others already write to it, because it only makes the file
+        longer. It does not allocate blocks: the C library may do that by writing zeros, over the bytes of the others.
 
         Raises:
-            OSError: ``EEXIST`` if the file is there and longer.
+            OSError: ``EEXIST`` if the file is there and is longer.
         """
         with (
             contextlib.suppress(FileExistsError),
@@ -125,9 +132,9 @@ class RealDisk:
 
     @writes
     def write_at(self, path: str, position: int, pieces: list[memoryview]) -> int:
-        """Write the pieces one after the other from ``position`` of an existing file; returns all bytes.
+        """Write the pieces one after the other from ``position`` of an existing file on; returns the bytes written.
 
-        After a failure some of them may be in the file: it is a staged file and will be made anew.
+        After a failure some of the bytes may be in the file. It is a staged file, so it will be made again.
         """
         with self._changing(path, os.O_WRONLY) as target:
             written = _write_all(target, position, pieces)
@@ -137,13 +144,13 @@ class RealDisk:
 
     @writes
     def truncate(self, path: str, size: int, inode: int = 0) -> None:
-        """Cut a file to ``size`` bytes; ``inode``: that it must have."""
+        """Truncate a file to ``size`` bytes. It must have this ``inode``, if one is given."""
         with self._changing(path, os.O_WRONLY, inode) as target:
             os.ftruncate(target, size)
 
     @writes
     def rename(self, source: str, target: str) -> None:
-        """Rename over ``target`` if it is there; a symlink there is replaced, not followed."""
+        """Rename a file or folder. A file or symlink that has the name ``target`` is replaced."""
         with self.tree.place(source) as (old, old_name), self.tree.place(target) as (new, new_name):
             os.rename(old_name, new_name, src_dir_fd=old, dst_dir_fd=new)
 
@@ -155,9 +162,9 @@ class RealDisk:
             os.link(old_name, new_name, src_dir_fd=old, dst_dir_fd=new, follow_symlinks=False)
 
     def copy(self, source: str, target: str, of: Tree | None = None) -> None:
-        """Make a synced copy with all attributes; ``target`` must not exist; a failure leaves no file.
+        """Make a durable copy with all attributes; ``target`` must not exist. After a failure there is no copy.
 
-        ``of`` is the tree that the source is in, where it is another one.
+        ``of`` is the tree that holds the source, if it is another one.
         """
         with (of or self.tree).opened(source) as reader:
             attributes = attributes_of(reader)
@@ -174,13 +181,16 @@ class RealDisk:
 
     @writes
     def set_attributes(self, path: str, attributes: Attributes, inode: int = 0) -> None:
-        """Set owner, group, mode, extended attributes and, last, mtime; ``inode``: that the file must have."""
+        """Set owner, group, mode, extended attributes, and then mtime. The file must have this ``inode``, if given."""
         with self._changing(path, os.O_RDONLY, inode) as target:
             give_attributes(target, attributes)
 
     @writes
     def sync_file(self, path: str) -> None:
-        """Make a file durable. After a failure write a new one, never retry (ATC'20)."""
+        """Make the content of a file durable.
+
+        After a failure write a new file; a second call may succeed although data is lost (Rebello et al., ATC'20).
+        """
         with self.tree.opened(path) as target:
             os.fsync(target)
 
@@ -196,9 +206,20 @@ class RealDisk:
         finally:
             os.close(folder)
 
+    @writes
+    def sync_file_system(self, path: str) -> bool:
+        """Make everything on the file system of a folder durable; returns whether that was done."""
+        return sync_file_system(self.tree, path)
+
+    @writes
+    def check_written(self, path: str) -> None:
+        """Raise the error that was met when a file was written out by ``sync_file_system``."""
+        with self.tree.opened(path) as written:
+            make_sure_it_is_written(written, barrier=False)
+
     @contextlib.contextmanager
     def _changing(self, path: str, flags: int, inode: int = 0) -> Iterator[int]:
-        """Open a file that is about to be changed, once it is certain to be a file of this tree, and of it alone."""
+        """Open a file to change it, after a check that it belongs to this tree and has no other name."""
         with self.tree.opened(path, flags) as descriptor:
             found = os.fstat(descriptor)
             if found.st_dev != self._device_of_folder(path):
@@ -212,13 +233,13 @@ class RealDisk:
             yield descriptor
 
     def _device_of_folder(self, path: str) -> int:
-        """A file that is mounted over a name is from elsewhere."""
+        """Device of the folder of a path: a file on another device is mounted there, and comes from another place."""
         folder = self.tree.status(os.path.dirname(path))
         return -1 if folder is None else folder.st_dev
 
     @contextlib.contextmanager
     def _new_file(self, path: str) -> Iterator[int]:
-        """Open a file that must not exist, for writing; it is removed again when the body fails."""
+        """Open a file that must not exist, for writing. It is removed if the body fails."""
         with self.tree.opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
             try:
                 yield descriptor
@@ -230,7 +251,7 @@ class RealDisk:
 
 @contextlib.contextmanager
 def _said_of_copy(target: str) -> Iterator[None]:
-    """Makes errors of the body errors of writing; of an I/O error nobody can tell which file it is about."""
+    """Turn errors of the body into errors of writing, except an I/O error: it may be about either of the two files."""
     try:
         yield
     except OSError as error:
@@ -248,7 +269,7 @@ def _must_be_regular(status: os.stat_result) -> None:
 
 
 def _write_all(descriptor: int, position: int, pieces: list[memoryview]) -> int:
-    """Write everything, however little the kernel takes at once."""
+    """Write everything, with as many calls as it takes."""
     written = 0
     first = 0
     pending = [piece.cast("B") if piece.nbytes else memoryview(b"") for piece in pieces]
@@ -272,13 +293,13 @@ def _copy_content(reader: int, writer: int) -> None:
     try:
         fcntl.ioctl(writer, _FICLONE, reader)
     except OSError:
-        # Whatever the reason not to share blocks, the bytes can still be copied.
+        # Blocks cannot be shared, so the bytes are copied.
         if not _copy_by_range(reader, writer):
             _copy_by_chunks(reader, writer)
 
 
 def _copy_by_range(reader: int, writer: int) -> bool:
-    """Copy in the kernel; returns whether that is possible here."""
+    """Copy in the kernel; returns whether that worked to the end."""
     position = 0
     size = os.fstat(reader).st_size
     while position < size:
@@ -289,7 +310,7 @@ def _copy_by_range(reader: int, writer: int) -> bool:
                 return False
             raise
         if taken == 0:
-            # Some file systems answer 0 although there is more; the chunked copy sees the true end.
+            # Some file systems return 0 although there is more. The copy by chunks finds the real end.
             return False
         position += taken
     return True

@@ -1,4 +1,4 @@
-"""Whether a file system really gives the space that it says it has."""
+"""Tests whether a file system really gives the space that it reports as free."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def can_take(path: str, size: int, tree: Tree) -> bool:
-    """Take so many bytes of a file system, and give them back.
+    """Allocate bytes of a file system and free them again, to see whether that works.
 
-    The file has no name, so nothing of it is left, whatever happens meanwhile.
+    They are allocated in a file without a name, so nothing stays even if krepair is killed.
 
     Args:
-        path: absolute path of a folder in it.
-        size: bytes.
-        tree: below which the folder is.
+        path: absolute path of a folder in the file system.
+        size: number of bytes.
+        tree: the tree that holds the folder.
+
+    Returns:
+        False if there is no room for them (full disk, quota, largest file size).
 
     Raises:
-        OSError: that cannot be tried here.
+        OSError: the test is not possible here.
     """
     folder = tree.open_folder(path)
     try:

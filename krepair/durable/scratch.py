@@ -1,7 +1,7 @@
-"""A folder for what does not fit into memory, never in a log directory; gone when the work is done.
+"""A folder for data that does not fit into memory. It is never in a log directory, and it is removed after the work.
 
-What lies in it is hashes and offsets, no byte of anybody's records, and nothing of it is believed: what compaction
-writes with its help is verified without it. So nothing here is synced.
+It holds hashes and offsets, no bytes of records. Its files need no sync, because nothing depends on them later: the
+result of a compaction is verified without them.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from krepair.errors import RefusedError
 
 
 def make_scratch(parent: str, log_dirs: Iterable[str], *, asked: bool) -> str:
-    """Create a private folder.
+    """Create a scratch folder that only this user can read.
 
     Args:
-        parent: where.
-        log_dirs: on whose file systems it must not be, so that it takes no space that an apply needs.
-        asked: whether the operator named ``parent``: then it may be on any file system.
+        parent: path of the folder in which it is made.
+        log_dirs: log directories. The folder must not be on their file systems, because an apply needs that space.
+        asked: whether the operator named ``parent``; then it may be on any file system.
 
     Returns:
-        Its path.
+        Absolute path of the new folder.
 
     Raises:
-        RefusedError: it would be in a log directory, or on the file system of one without being asked for.
+        RefusedError: it would be in a log directory; or it would be on the file system of one, and the operator did not
+            ask for that.
         OSError: it cannot be made.
     """
     parent = os.path.realpath(parent)
@@ -47,11 +48,11 @@ def make_scratch(parent: str, log_dirs: Iterable[str], *, asked: bool) -> str:
 
 
 class Scratch:
-    """A scratch folder that is made when it is first asked for.
+    """A scratch folder that is made when it is first needed.
 
     Args:
-        parent: where, as the operator named it; empty: the system's folder for temporary files, where that is on
-            another file system than the log directories.
+        parent: path that the operator gave. If it is empty, the system's temporary folder is used, provided that it is
+            not on the file system of a log directory.
         log_dirs: see ``make_scratch``.
     """
 
@@ -62,10 +63,10 @@ class Scratch:
 
     @property
     def path(self) -> str:
-        """Absolute path of the folder; empty where none was asked for and there is no place for one.
+        """Absolute path of the folder; empty if the operator named none and the temporary folder cannot be used.
 
         Raises:
-            RefusedError: it must not be where the operator wants it, or cannot be made there.
+            RefusedError: the place that the operator named is not allowed, or the folder cannot be made there.
         """
         if self._path is None:
             self._path = self._made()
@@ -98,25 +99,25 @@ class Scratch:
 
 
 def remove_scratch(path: str) -> None:
-    """Remove the folder with all that is in it; what is not there is no error."""
+    """Remove the folder and everything in it. A missing folder is not an error."""
     import shutil
 
     shutil.rmtree(path, ignore_errors=True)
 
 
 def write_scratch(folder: str, name: str, arrays: Iterable[Any]) -> str:
-    """Write arrays one after the other into a new file; each call makes one of its own.
+    """Write arrays one after the other into a new file.
 
     Args:
-        folder: from ``make_scratch``.
-        name: begins the file's name.
-        arrays: numpy arrays, contiguous.
+        folder: a folder from ``make_scratch``.
+        name: first part of the file name.
+        arrays: contiguous numpy arrays.
 
     Returns:
-        The path.
+        The path of the file.
 
     Raises:
-        OSError: it cannot be written; what was written is removed.
+        OSError: the file cannot be written; it is removed.
     """
     path = os.path.join(folder, f"{name}-{uuid.uuid4().hex}")
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -1,10 +1,9 @@
-"""A directory that was opened once, and everything below it, reached without following a link.
+"""A directory that is opened once, and everything below it, reached without following a link.
 
-Whoever may write a log directory may also put a symbolic link where krepair expects a folder or a file of its own, at
-any moment. So a path is never resolved from the root of the file system again: it is walked from one descriptor of the
-directory, and a link in the place of any of its components is an error (``ELOOP``), not a way out. Linux 5.6 does the
-walk in one call (``openat2``, with ``RESOLVE_BENEATH`` and ``RESOLVE_NO_SYMLINKS``); elsewhere it is done component by
-component.
+Every user who may write a log directory can put a symbolic link in place of a folder or file, at any moment. So a path
+is not resolved from the root of the file system again. It is walked from one descriptor of the directory. If a
+component is a link, that is an error (``ELOOP``). Linux 5.6 does the walk in one call (``openat2`` with
+``RESOLVE_BENEATH`` and ``RESOLVE_NO_SYMLINKS``). On other systems krepair does it component by component.
 """
 
 from __future__ import annotations
@@ -26,26 +25,26 @@ _RESOLVE_NO_MAGICLINKS = 0x02
 _RESOLVE_NO_SYMLINKS = 0x04
 _RESOLVE_BENEATH = 0x08
 _TRIES = 64
-"""``openat2`` gives up with ``EAGAIN`` when a folder on the way is renamed at that moment."""
+"""How often ``openat2`` is tried: it fails with ``EAGAIN`` if a folder on the way is renamed at that moment."""
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# A FIFO in the place of a file must not make us wait for its other end.
+# O_NONBLOCK: if there is a FIFO in place of a file, krepair must not wait for its other end.
 _FILE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# What a kernel, or a sandbox around it, answers that does not have the call.
+# Errors of a kernel, or of a sandbox, that does not have the call.
 _NO_OPENAT2 = frozenset({errno.ENOSYS, errno.EPERM, errno.E2BIG})
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR})
 
 
 _HOW_BYTES: Final = 24
-"""``struct open_how``: flags, mode, resolve, each of 64 bits."""
+"""Size of ``struct open_how``: flags, mode and resolve, 64 bits each."""
 
 
 class Tree:
-    """One directory and what is below it. Can be pickled; the descriptor is opened at the first use.
+    """One directory and everything below it. Can be pickled. The descriptor is opened on the first use.
 
     Args:
-        path: absolute, and free of links itself.
-        inode: that the directory must have; None takes any.
-        step_by_step: whether to do without ``openat2``; a test may ask for it.
+        path: absolute path without links.
+        inode: inode that the directory must have; None for any.
+        step_by_step: whether to walk without ``openat2``, for tests.
     """
 
     def __init__(self, path: str = "/", inode: int | None = None, *, step_by_step: bool = False) -> None:
@@ -56,7 +55,7 @@ class Tree:
         self._finalizer: weakref.finalize[[int], Tree] | None = None
 
     def close(self) -> None:
-        """Close the descriptor: an open one keeps the file system busy. The next use opens it again."""
+        """Close the descriptor, because an open one keeps the file system busy. The next use opens it again."""
         if self._finalizer is not None:
             self._finalizer()
             self._finalizer, self._descriptor = None, -1
@@ -74,19 +73,19 @@ class Tree:
         """Open a file or folder; returns a descriptor that the caller closes.
 
         Args:
-            path: absolute, below the directory.
-            flags: of ``open``; no link is followed and no FIFO waited for, whatever they say.
-            mode: of a file that is created.
+            path: absolute path of the directory or below it.
+            flags: flags of ``open``. ``O_NOFOLLOW`` and ``O_NONBLOCK`` are always added.
+            mode: mode of a file that is created.
 
         Raises:
-            OSError: ``ELOOP`` where a link stands for any component, ``EXDEV`` of a path that is not below the
-                directory, ``ESTALE`` if the directory is another one, or what the system says.
+            OSError: ``ELOOP`` if a component is a link, ``EXDEV`` if the path is not below the directory, ``ESTALE`` if
+                the directory has another inode, or any other error of the system.
         """
         if flags & os.O_CREAT:
             _file_name(path)
         below = self._below(path)
         mode = mode if flags & os.O_CREAT else 0
-        # As every open of Python: the call below is not Python's, and a step tells only a name.
+        # Python reports every open to audit hooks. The call below is not Python's, and a step has no full path.
         sys.audit("open", path, None, flags)
         try:
             if self._step_by_step or not _has_openat2():
@@ -100,16 +99,16 @@ class Tree:
         """Open a folder for calls relative to it; returns a descriptor that the caller closes.
 
         Raises:
-            OSError: as ``open``.
+            OSError: see ``open``.
         """
         return self.open(path, _FOLDER_FLAGS)
 
     @contextlib.contextmanager
     def place(self, path: str) -> Iterator[tuple[int, str]]:
-        """The open folder of a path and the path's last component, which need not exist.
+        """Yields (descriptor of the folder of a path, last component of the path). The last component may be missing.
 
         Raises:
-            OSError: as ``open``; an error of the body gets the whole path for its file name.
+            OSError: see ``open``. An error of the body gets the whole path as its file name.
         """
         parent, name = _file_name(path)
         with _named(path):
@@ -120,33 +119,51 @@ class Tree:
                 os.close(folder)
 
     def status(self, path: str) -> os.stat_result | None:
-        """What ``lstat`` says of a path; None if nothing has the name.
+        """The ``lstat`` of a path; None if nothing has this path.
 
         Raises:
-            OSError: as ``open``; a path that cannot be looked at is never taken for one that is not there.
+            OSError: see ``open``. A path that cannot be looked up does not count as missing.
         """
         if (path.rstrip("/") or "/") == self.path:
             with _named(path):
                 return os.fstat(self._root())
         try:
-            with self.place(path) as (folder, name):
+            # As ``place``, without a context manager: this is called more often than anything else here.
+            parent, name = _file_name(path)
+            folder = self.open_folder(parent)
+            try:
                 return os.stat(name, dir_fd=folder, follow_symlinks=False)
+            finally:
+                os.close(folder)
         except OSError as error:
+            _name(error, path)
             if error.errno in _NOT_THERE:
                 return None
             raise
 
     def is_there(self, path: str) -> bool:
-        """Whether anything, a link too, has the name."""
+        """Whether anything has this path, even a link.
+
+        Raises:
+            OSError: see ``status``.
+        """
         return self.status(path) is not None
 
     def is_folder(self, path: str) -> bool:
-        """Whether a real folder has the name; False if nothing has it, or something else."""
+        """Whether a folder, not a link to one, has this path.
+
+        Raises:
+            OSError: see ``status``.
+        """
         found = self.status(path)
         return found is not None and stat.S_ISDIR(found.st_mode)
 
     def entries(self, path: str) -> list[tuple[str, os.stat_result]]:
-        """Name and ``lstat`` of everything in a folder, by name. What goes meanwhile is not listed."""
+        """Name and ``lstat`` of all entries of a folder, by name. An entry that is removed meanwhile is not listed.
+
+        Raises:
+            OSError: see ``open``.
+        """
         found = []
         folder = self.open_folder(path)
         try:
@@ -159,7 +176,11 @@ class Tree:
         return sorted(found, key=lambda pair: pair[0])
 
     def names(self, path: str) -> list[str]:
-        """Names of everything in a folder, ascending."""
+        """Names of all entries of a folder, ascending.
+
+        Raises:
+            OSError: see ``open``.
+        """
         folder = self.open_folder(path)
         try:
             with _named(path):
@@ -172,7 +193,7 @@ class Tree:
         """Open a regular file; yields the descriptor.
 
         Raises:
-            OSError: as ``open``; ``EINVAL`` for anything that is no regular file.
+            OSError: see ``open``; ``EINVAL`` if it is not a regular file.
         """
         descriptor = self.open(path, flags, mode)
         try:
@@ -184,10 +205,10 @@ class Tree:
             os.close(descriptor)
 
     def read(self, path: str, at_most: int) -> bytes | None:
-        """The first ``at_most`` bytes of a regular file; None if nothing has the name.
+        """The first ``at_most`` bytes of a regular file; None if nothing has this path.
 
         Raises:
-            OSError: as ``opened``.
+            OSError: see ``opened``; or a read error.
         """
         try:
             with self.opened(path) as descriptor:
@@ -227,7 +248,7 @@ class Tree:
         prefix = self.path if self.path == "/" else self.path + "/"
         below = "" if path.rstrip("/") == self.path else path.removeprefix(prefix)
         inside = path.startswith(prefix) or below == ""
-        # Most paths have no name that begins with a dot; only of the others each name is looked at.
+        # Most paths have no component that begins with a dot. Only in the others every component is checked.
         stays = "/." not in f"/{below}" or not any(name in {".", ".."} for name in below.split("/"))
         if not inside or not stays:
             raise OSError(errno.EXDEV, f"is not below {self.path}", path)
@@ -243,7 +264,7 @@ class Tree:
                 folder = inner
             return os.open(last, flags, mode, dir_fd=folder)
         except NotADirectoryError:
-            # A link where a folder was to be opened is a link first.
+            # For a link in place of a folder the system may also report ENOTDIR. The caller must get ELOOP.
             if any(_is_link(name, folder) for name in (*folders, last)):
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
             raise
@@ -256,7 +277,7 @@ class Tree:
 
 
 def _file_name(path: str) -> tuple[str, str]:
-    """The folder and the last component of a path that names a file."""
+    """(path of the folder, last component) of the path of a file."""
     parent, name = os.path.split(path)
     if name in {"", ".", ".."}:
         raise OSError(errno.EINVAL, "path does not end in a file name", path)
@@ -272,7 +293,7 @@ def _is_link(name: str, folder: int) -> bool:
 
 @contextlib.contextmanager
 def _named(path: str) -> Iterator[None]:
-    """Errors of the body get the whole path for their file name."""
+    """Give errors of the body the whole path as their file name."""
     try:
         yield
     except OSError as error:
@@ -281,14 +302,14 @@ def _named(path: str) -> Iterator[None]:
 
 
 def _name(error: OSError, path: str) -> None:
-    """Of a call on a descriptor the system gives that number, or nothing, for a name."""
+    """Set the file name of an error: for a call on a descriptor the system gives only its number, or nothing."""
     if not isinstance(error.filename, str | bytes) or not os.path.isabs(os.fsdecode(error.filename)):
         error.filename = path
         del error.filename2  # None would be printed
 
 
 def _openat2(folder: int, below: str, flags: int, mode: int) -> int:
-    # RESOLVE_NO_SYMLINKS says more, and with O_NOFOLLOW a link in the place of a folder is told as ENOTDIR.
+    # RESOLVE_NO_SYMLINKS covers O_NOFOLLOW. With both, a link in place of a folder would give ENOTDIR, not ELOOP.
     how = _how(flags & ~os.O_NOFOLLOW, mode)
     code = errno.EAGAIN
     for _ in range(_TRIES):
@@ -303,7 +324,7 @@ def _openat2(folder: int, below: str, flags: int, mode: int) -> int:
 
 @cache
 def _how(flags: int, mode: int) -> bytes:
-    """The few ways in which files are opened, as the system wants them told."""
+    """The bytes of ``struct open_how``. They are kept, because files are opened with only a few flags."""
     resolve = _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS
     return struct.pack("@QQQ", flags, mode, resolve)
 
@@ -331,5 +352,5 @@ def _has_openat2() -> bool:
 
 @cache
 def without_links() -> Tree:
-    """The whole file system, for paths that are not known to be below one directory; still no link is followed."""
+    """The whole file system, for paths that may be anywhere. No component of such a path may be a link either."""
     return Tree("/")

@@ -1,6 +1,6 @@
-"""Tells the kernel to begin writing pages of a file to the disk, so that the sync at the end has less to wait for.
+"""Tells the kernel to begin writing pages of a file to the disk, so that the sync at the end takes less time.
 
-Only a hint: nothing is durable before ``fsync``, and a system that does not know the call does without.
+It is only a hint: nothing is durable before ``fsync``. On a system without the call nothing is done.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _SYNC_FILE_RANGE = _find()
 
 
 def begin_writeback(descriptor: int, position: int, count: int) -> None:
-    """Begin to write ``count`` bytes from ``position`` of an open file to the disk; whether it did is not said."""
+    """Begin to write ``count`` bytes from ``position`` of an open file to the disk. Errors are not reported."""
     if _SYNC_FILE_RANGE is not None and count > 0:
         _SYNC_FILE_RANGE(descriptor, position, count, _SYNC_FILE_RANGE_WRITE)
 
 
 def drop_from_cache(path: str, tree: Tree) -> None:
-    """Tell the kernel to forget the pages of a synced file, so that the next reading is one of the disk.
+    """Tell the kernel to drop the pages of a synced file, so that the next reading is from the disk.
 
     Raises:
         OSError: the file cannot be opened.

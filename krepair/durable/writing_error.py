@@ -1,7 +1,7 @@
-"""What the operating system says when it cannot write, with the file system that it was about.
+"""Errors of writing, with the name of the file system.
 
-The message of a full disk names no disk, and the same number (``EIO``) means a file that cannot be read and one that
-cannot be written. Here, where it is known that krepair was writing, the words are made.
+The system's message for a full disk does not name the disk. And one error (``EIO``) stands for a file that cannot be
+read and for a file that cannot be written. This module is used where krepair knows that it was writing.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class FileSystem(NamedTuple):
     """A mounted file system.
 
     Attributes:
-        mounted_at: its mount point; where it is not known, the folder that was asked for.
-        kind: as ``ext4``, may be empty.
+        mounted_at: its mount point; if that is not known, the folder of the path.
+        kind: kind of file system, such as ``ext4``; may be empty.
     """
 
     mounted_at: str
@@ -38,10 +38,12 @@ class FileSystem(NamedTuple):
 
 
 def file_system_of(path: str) -> FileSystem:
-    """The file system that holds a path, or would hold it; never fails.
+    """The file system that holds a path, or would hold it. It does not raise.
 
     Args:
-        path: absolute.
+        path: absolute path.
+
+    Source: ``/proc/self/mountinfo`` (``proc(5)``).
     """
     folder = os.path.dirname(path)
     try:
@@ -50,7 +52,7 @@ def file_system_of(path: str) -> FileSystem:
     except OSError:
         return FileSystem(folder)
     holding = [mount for mount in mounts if _holds(mount.mounted_at, path)]
-    # Of several on one mount point the last one hides the others.
+    # If several are mounted at one place, the last one hides the others.
     return max(reversed(holding), key=lambda mount: len(mount.mounted_at), default=FileSystem(folder))
 
 
@@ -67,19 +69,19 @@ def _holds(mounted_at: str, path: str) -> bool:
 
 
 def said_of_writing(error: OSError, path: str) -> OSError:
-    """The same error as one of writing, with the file system in its words; any other error as it is.
+    """An error as a ``WritingError`` whose message names the file system; errors of other kinds stay as they are.
 
     Args:
-        error: of a call that was to write.
-        path: absolute, of what was to be written.
+        error: error of a call that had to write.
+        path: absolute path of the file that had to be written.
     """
     if error.errno not in _OF_WRITING or isinstance(error, WritingError):
         return error
-    # Of two names the second one is the one that is made.
+    # If the error has two names, the second one is the new file.
     name = error.filename2 or error.filename
     where = os.fsdecode(name) if isinstance(name, str | bytes) and os.path.isabs(os.fsdecode(name)) else path
     number = error.errno or 0
-    # What krepair itself noticed says more than the number: that the kernel took nothing, and where.
+    # A message of krepair's own says more than the error number: for example, at which position nothing was written.
     noticed = "" if error.strerror in (None, os.strerror(number)) else f"{error.strerror}; "
     return WritingError(number, f"could not be written: {noticed}{_reason(number, where)}", where)
 
@@ -106,7 +108,7 @@ def _no_inode_is_left(system: FileSystem) -> bool:
 
 
 def writes(call: Call) -> Call:
-    """Makes the errors of a method that writes a path, its first argument, into errors of writing."""
+    """Decorate a method whose first argument is the path that it writes: its errors become errors of writing."""
 
     @wraps(call)
     def told(self: object, path: str, *rest: Any, **named: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from krepair.durable import medium
 from krepair.fixes.fix import Fix
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.table import FIXES
@@ -11,6 +12,7 @@ from krepair.fixes.table import FIXES
 
 def stage_all(work: Work, stagings: Sequence[Staging]) -> None:
     """Make the bytes of all changes again, verified and synced; a partition's problem is put into its staging."""
+    work.together = _worth_one_barrier(work, stagings)
     for fix in FIXES:
         able = [staging for staging in stagings if staging.problem is None]
         owned = list(_owned(fix, able))
@@ -20,10 +22,60 @@ def stage_all(work: Work, stagings: Sequence[Staging]) -> None:
             staging.problem = part.problem
             staging.unsynced = staging.unsynced or part.unsynced
     for staging in stagings:
-        if staging.unsynced and staging.problem is None:
-            # One barrier for all small files of a partition.
+        if staging.problem is None:
             with staging.taking_problems():
-                work.disk.sync_dir(staging.stage_folder)
+                if work.disk.tree.is_folder(staging.folder.private):
+                    work.keep_plan(staging.folder)
+    able = [staging for staging in stagings if staging.problem is None]
+    if work.together:
+        _make_all_durable(work, able)
+    else:
+        for staging in able:
+            with staging.taking_problems():
+                _make_durable(work, staging)
+
+
+def _worth_one_barrier(work: Work, stagings: Sequence[Staging]) -> bool:
+    if sum(len(staging.changes) for staging in stagings) < medium.MANY:
+        return False
+    tree, path = work.disk.tree, work.view.path
+    return medium.can_sync_file_system(tree, path) and medium.lie_together(
+        tree, path, [staging.folder.path for staging in stagings]
+    )
+
+
+def _make_durable(work: Work, staging: Staging) -> None:
+    """One barrier for the names of all small files of a partition, and those of a new private sub-folder."""
+    folder = staging.folder
+    if staging.unsynced and not folder.is_unsynced:
+        work.disk.sync_dir(staging.stage_folder)
+    folder.sync_new()
+
+
+def _make_all_durable(work: Work, stagings: Sequence[Staging]) -> None:
+    """One barrier for the files and names of all partitions; a file that was not written stops its partition."""
+    new = [staging for staging in stagings if staging.unsynced or staging.folder.is_unsynced]
+    if not new:
+        return
+    try:
+        done = work.disk.sync_file_system(work.view.path)
+    except OSError:
+        for staging in new:
+            with staging.taking_problems():
+                raise
+        return
+    for staging in new:
+        with staging.taking_problems():
+            for name in work.disk.tree.names(staging.stage_folder) if staging.unsynced else ():
+                path = f"{staging.stage_folder}/{name}"
+                if done:
+                    work.disk.check_written(path)
+                else:
+                    work.disk.sync_file(path)
+            if done:
+                staging.folder.everything_is_synced()
+            else:
+                _make_durable(work, staging)
 
 
 def verify_all(work: Work, stagings: Sequence[Staging]) -> None:

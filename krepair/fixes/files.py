@@ -19,7 +19,7 @@ their bytes, whatever the file."""
 
 
 def put_staged(work: Work, staging: Staging, name: str, data: bytes, like: str) -> None:
-    """Write a staged file that takes over owner, mode and times of another.
+    """Write a staged file that takes over owner, mode and times of another; ``stage_all`` sees to its name's sync.
 
     Raises:
         OSError: it could not be written.
@@ -27,7 +27,7 @@ def put_staged(work: Work, staging: Staging, name: str, data: bytes, like: str) 
     staged = f"{staging.stage_folder}/{name}"
     if work.disk.tree.is_there(staged):
         work.disk.unlink(staged)
-    work.disk.create(staged, data, read_attributes(like, work.disk.tree))
+    work.disk.create(staged, data, read_attributes(like, work.disk.tree), synced=not work.together)
     staging.unsynced = True
 
 

@@ -206,6 +206,7 @@ def mend_items(work: Work, staging: Staging, target: str, replayed_from: int = 0
                 segments=tuple(one for one in sorted(logs.items()) if one[0] >= replayed_from)
                 if change.name.endswith(".txnindex")
                 else (),
+                synced=not work.together,
             )
         )
     return items

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from krepair.durable.medium import sync_file_system
+from krepair.durable.medium import lie_together
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
 from krepair.fixes.epochs import read_epochs_file
 from krepair.fixes.files import file_it_is_like, put_staged
-from krepair.fixes.index import INDEX, stage_indexes
+from krepair.fixes.index import INDEX, mend_items, stage_indexes
 from krepair.fixes.logs import parts_after
 from krepair.fixes.producers_at_end import newest_snapshot
 from krepair.fixes.second_readings import (
@@ -21,7 +22,7 @@ from krepair.fixes.second_readings import (
     snapshot_job,
 )
 from krepair.fixes.snapshots import is_snapshot, stage_snapshot
-from krepair.fixes.staging import Staging, Work, Wrong
+from krepair.fixes.staging import Staging, Work, Wrong, error_of
 from krepair.formats.broker_version import version_of
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.journal.actions.lines import current_data, lines_of
@@ -30,8 +31,8 @@ from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import FileRef, Partition
-from krepair.pipeline.items import Place
-from krepair.pipeline.jobs import READ_RECOVERED
+from krepair.pipeline.items import Place, ScanItem
+from krepair.pipeline.jobs import MAKE_RECOVERED, READ_RECOVERED
 from krepair.pipeline.readings.recovered import RecoveredItem
 from krepair.plan.actions.table import action_of
 from krepair.plan.effects import bases_touched, log_effect
@@ -42,6 +43,10 @@ from krepair.rules import epochs
 from krepair.rules.checkpoint_lines import Line, lines_in, lines_left, with_lines
 from krepair.rules.epochs import epochs_of_log, writes_epoch_zero
 from krepair.rules.recovery import epochs_after_recovery, floor_of
+
+if TYPE_CHECKING:
+    from krepair.pipeline.indexes.segment import MendItem
+    from krepair.pipeline.recover import MakeItem
 
 _MADE = frozenset({ChangeState.COMMITTED, ChangeState.FREED, ChangeState.PURGED})
 
@@ -80,14 +85,20 @@ def floor_in(work: Work, part: PartitionPlan) -> int:
 def stage(work: Work, stagings: Sequence[Staging]) -> None:
     """Make the files of partitions again, and write out and read their logs; or raise the lines in the root."""
     partitions = [staging for staging in stagings if staging.partition is not None]
-    _settle(work, partitions)
+    made = _settle(work, partitions)
     able = [staging for staging in partitions if staging.problem is None]
     for staging in able:
         with staging.taking_problems():
             staging.folder.make_private_folders()
             for change in staging.changes:
                 _stage_one(work, staging, change)
-    indexes = [(staging, staging.only(*filter(_is_index, staging.changes))) for staging in able]
+    indexes = [
+        (
+            staging,
+            staging.only(*(one for one in staging.changes if _is_index(one) and one.change_id not in made)),
+        )
+        for staging in able
+    ]
     wanted = [(staging, part) for staging, part in indexes if part.changes and staging.problem is None]
     stage_indexes(work, [part for _, part in wanted], lambda part: _replayed(work, part))
     for staging, part in wanted:
@@ -144,26 +155,144 @@ def _epochs_again(work: Work, staging: Staging, change: ReplaceFile, floor: int)
     return new
 
 
-def _settle(work: Work, stagings: Sequence[Staging]) -> None:
-    """Write out what is there of the ranges, drop it from the page cache, and read it; before anything is changed."""
+def _settle(work: Work, stagings: Sequence[Staging]) -> set[str]:
+    """Write out what is there of the ranges, drop it from the page cache, and read it; before anything is changed.
+
+    The same reading makes what follows from the logs, where the plan changes no log.
+
+    Returns:
+        Ids of the changes whose new files are staged.
+    """
     for staging in stagings:
         changed = _changed_log(staging.plan, staging.listed)
         if changed:
             staging.problem = staging.problem or StalePlanError(f"{staging.folder.path}: {changed}")
     wanted = [one for one in stagings if one.plan.folder not in work.settled and one.problem is None]
     if not wanted:
-        return
-    problems = _read_ranges(work, [(one.plan, one.listed) for one in wanted], settle=True, audit=False)
+        return set()
+    try:
+        barrier = not _all_is_written(work, [one.plan for one in wanted])
+    except OSError:  # of the one barrier for all
+        for staging in wanted:
+            with staging.taking_problems():
+                raise
+        return set()
+    plain = [one for one in wanted if bases_touched(one.plan.changes) or not _needs_log(one)]
+    problems = _read_ranges(
+        work, [(one.plan, one.listed) for one in plain], settle=True, audit=False, barrier=barrier
+    )
+    made = _read_and_make(work, [one for one in wanted if one not in plain], problems, barrier=barrier)
     for staging in wanted:
         found = problems.get(staging.plan.folder)
         if found:
             staging.problem = staging.problem or VerifyFailedError(f"{staging.folder.path}: {found[0]}")
         elif not bases_touched(staging.plan.changes):
             work.settled.add(staging.plan.folder)
+    return made
+
+
+def _all_is_written(work: Work, parts: Sequence[PartitionPlan]) -> bool:
+    """Have everything written out with one barrier; whether that was done.
+
+    Raises:
+        OSError: something could not be written.
+    """
+    path = work.view.path
+    if not lie_together(work.disk.tree, path, [f"{path}/{part.folder}" for part in parts]):
+        return False
+    return work.disk.sync_file_system(path)
+
+
+def _needs_log(staging: Staging) -> bool:
+    """Whether a file is to be made that follows from the batches."""
+    return any(isinstance(one, ReplaceFile) and one.method != "remove" for one in staging.changes)
+
+
+def _read_and_make(
+    work: Work, stagings: Sequence[Staging], problems: dict[str, list[str]], *, barrier: bool
+) -> set[str]:
+    """As ``_read_ranges``; and make the indexes, and learn the facts of the logs, in the same reading.
+
+    Args:
+        work: what reads.
+        stagings: no change of which touches a log.
+        problems: what the reading has against a partition is put into it, by folder.
+        barrier: whether each file needs a barrier of its own.
+
+    Returns:
+        Ids of the changes whose new files are staged.
+    """
+    items: list[MakeItem] = []
+    of: list[Staging] = []
+    for staging in stagings:
+        with staging.taking_problems():
+            some = _make_items(work, staging, barrier=barrier)
+            items += some
+            of += [staging] * len(some)
+    made: set[str] = set()
+    work.progress.start("read again", sum(item.reading.log_bytes for item in items))
+    for index, result in work.engine.run(MAKE_RECOVERED, items):
+        staging, item = of[index], items[index]
+        work.progress.advance(item.reading.log_bytes)
+        work.bytes_read += result.reading.bytes
+        if result.reading.problems:
+            problems.setdefault(staging.plan.folder, []).extend(result.reading.problems)
+            continue
+        work.take_facts(staging, item.scan.base_offset, result.scan, with_txn_index=False)
+        for one, came in zip(item.files, result.files, strict=True):
+            made.add(one.change.change_id)
+            if came.failure:
+                staging.problem = staging.problem or error_of(came.failure, came.why)
+    work.progress.finish()
+    return made
+
+
+def _make_items(work: Work, staging: Staging, *, barrier: bool) -> list[MakeItem]:
+    """One for each segment of the range.
+
+    Raises:
+        KrepairError: the folder of what is staged cannot be made, or a segment is gone.
+        OSError: a file whose owner and mode a new one takes over cannot be looked at.
+    """
+    from krepair.pipeline.recover import MakeItem
+
+    readings = _items(work, staging.plan, staging.listed, barrier=barrier, settle=True, audit=False)
+    from_log = [
+        one
+        for one in staging.changes
+        if _is_index(one) and isinstance(one, ReplaceFile) and one.method == "regenerate"
+    ]
+    changes = [one for one in from_log if not one.name.endswith(".txnindex")]
+    files: dict[int, list[MendItem]] = {}
+    if changes:
+        staging.folder.make_private_folders()
+        staging.unsynced = True
+        for one in mend_items(work, staging.only(*changes), staging.stage_folder):
+            files.setdefault(one.base_offset, []).append(one)
+    return [
+        MakeItem(
+            reading=reading,
+            scan=ScanItem(
+                place=reading.place,
+                base_offset=reading.base_offset,
+                size=reading.log_bytes,
+                now_ms=work.plan.policy.now_ms,
+                high_watermark=work.scan_watermark(staging),
+                check_crc=False,  # the second reading does
+            ),
+            files=tuple(files.get(reading.base_offset, ())),
+        )
+        for reading in readings
+    ]
 
 
 def _read_ranges(
-    work: Work, parts: Sequence[tuple[PartitionPlan, Partition]], *, settle: bool, audit: bool
+    work: Work,
+    parts: Sequence[tuple[PartitionPlan, Partition]],
+    *,
+    settle: bool,
+    audit: bool,
+    barrier: bool | None = None,
 ) -> dict[str, list[str]]:
     """What a reading has against the ranges of partitions, by folder.
 
@@ -172,10 +301,12 @@ def _read_ranges(
         parts: of the plan, and as listed.
         settle: whether all is written out first, and read from the disk.
         audit: whether the changes are made already, so that indexes are true and torn tails cut.
+        barrier: whether each file needs a barrier of its own; None: everything is written out here, if it can be.
     """
     items: list[RecoveredItem] = []
     folders: list[str] = []
-    barrier = settle and not sync_file_system(work.disk.tree, work.view.path)
+    if barrier is None:
+        barrier = settle and not _all_is_written(work, [part for part, _ in parts])
     for part, partition in parts:
         some = _items(work, part, partition, barrier=barrier, settle=settle, audit=audit)
         items += some

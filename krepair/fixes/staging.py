@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -143,6 +143,9 @@ class Work:
         segments: files that were verified.
         batches: that were verified.
         bytes_read: of ``.log``.
+        together: whether ``stage_all`` makes the files that are staged now durable together, with one barrier at its
+            end; else each is synced when it is made.
+        keep_plan: puts the copy of the plan into a private sub-folder that is there, see ``PlanKeeper``.
         settled: folders of the partitions whose logs were written out and read from the disk again.
     """
 
@@ -157,6 +160,8 @@ class Work:
     segments: int = 0
     batches: int = 0
     bytes_read: int = 0
+    together: bool = False
+    keep_plan: Callable[[PartitionFolder], None] = lambda folder: None
     settled: set[str] = field(default_factory=set)
 
     @cached_property

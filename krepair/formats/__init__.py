@@ -1,4 +1,4 @@
-"""On-disk formats of Kafka: bytes to values and back.
+"""On-disk formats of Kafka: from bytes to values and back.
 
-No paths, no I/O, no policy; damage is a value, never an exception.
+This package knows no paths, does no I/O and decides nothing. Damage is a value, not an exception.
 """

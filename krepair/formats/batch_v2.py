@@ -1,7 +1,8 @@
 """Record batches of message format v2: the 61-byte header, its CRC, and emptied batches.
 
-Source: ``clients/.../common/record/DefaultRecordBatch.java`` (2.2.1, 3.9.0), KIP-98, KIP-534 (delete horizon
-bit). Plain Python, for tests, verification and dumps; the fast twin is in ``krepair.kernels``.
+This is plain Python for tests, verification and dumps. The fast twin is in ``krepair.kernels``.
+
+Source: ``clients/.../common/record/DefaultRecordBatch.java`` (2.2.1, 3.9.0), KIP-98, KIP-534 (delete horizon).
 """
 
 from __future__ import annotations
@@ -55,14 +56,14 @@ INT32_MAX = 2**31 - 1
 
 
 def next_sequence(sequence: int, increment: int) -> int:
-    """Add to a sequence number, which wraps to 0 after 2^31-1 (``DefaultRecordBatch.incrementSequence``)."""
+    """A sequence number plus an increment; after 2^31-1 it goes on at 0 (``DefaultRecordBatch.incrementSequence``)."""
     return (sequence + increment) % (INT32_MAX + 1)
 
 
 class BatchHeader(NamedTuple):
-    """The header of one batch, as in ``HEADER``.
+    """The header of one batch, with the fields of ``HEADER``.
 
-    What it says is untrusted until ``batch_damage`` finds nothing.
+    Do not trust its values before ``batch_damage`` has found no damage.
     """
 
     base_offset: int
@@ -86,12 +87,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record as it was appended, whether or not it is still there."""
+        """Offset of the last record when the batch was appended; compaction may have removed that record."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record as it was appended, -1 without sequences."""
+        """Sequence of the last record when the batch was appended, -1 without sequences."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return next_sequence(self.base_sequence, self.last_offset_delta)
@@ -103,7 +104,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_log_append_time(self) -> bool:
-        """Whether ``max_timestamp`` is the broker's clock and stands for every record."""
+        """Whether ``max_timestamp`` is the broker's time of append, which is then the timestamp of every record."""
         return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
@@ -123,17 +124,17 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """Time from which the batch's tombstones or marker may go, or None without a stamp."""
+        """Time in ms after which the batch's tombstones or marker may be removed; None if the batch has none."""
         return self.base_timestamp if self.has_delete_horizon else None
 
     @property
     def is_empty(self) -> bool:
-        """Whether compaction has taken all records."""
+        """Whether compaction has removed all records."""
         return self.record_count == 0
 
     @property
     def has_producer_id(self) -> bool:
-        """Whether an idempotent or transactional producer wrote it."""
+        """Whether an idempotent or transactional producer wrote the batch."""
         return self.producer_id > NO_PRODUCER_ID
 
 
@@ -141,10 +142,10 @@ assert BatchHeader._fields == HEADER.names
 
 
 class PlacedBatch(NamedTuple):
-    """A batch and where it is.
+    """A batch and its place.
 
     Attributes:
-        position: byte in the buffer.
+        position: byte in the buffer at which it starts.
         header: its header.
     """
 
@@ -153,7 +154,7 @@ class PlacedBatch(NamedTuple):
 
 
 def decode_header(buf: Bytes, position: int = 0) -> BatchHeader:
-    """Read the header at ``position``; nothing of it is checked.
+    """Read the header at ``position``. Its values are not checked.
 
     Raises:
         UsageError: fewer than 61 bytes are there (call ``header_damage`` first on untrusted input).
@@ -164,12 +165,12 @@ def decode_header(buf: Bytes, position: int = 0) -> BatchHeader:
 
 
 def computed_crc(buf: Bytes, position: int, size_bytes: int) -> int:
-    """CRC-32C of the batch that lies at ``position`` and is ``size_bytes`` long."""
+    """CRC-32C of the batch at ``position`` that is ``size_bytes`` long."""
     return int(crc32c(memoryview(buf)[position + CRC_START : position + size_bytes]))
 
 
 def header_damage(buf: Bytes, position: int = 0) -> Damage | None:
-    """Why no whole v2 batch starts at ``position`` (CRC and records not looked at), or None."""
+    """Why no whole v2 batch starts at ``position``, or None. CRC and records are not checked."""
     rest = len(buf) - position
     if rest < HEADER_SIZE:
         return Damage(position, rest, f"a batch header of {HEADER_SIZE} bytes", f"{rest} bytes")
@@ -190,9 +191,9 @@ def header_damage(buf: Bytes, position: int = 0) -> Damage | None:
 
 
 def batch_damage(buf: Bytes, position: int = 0) -> Damage | None:
-    """Why no valid v2 batch starts at ``position`` (header and CRC), or None.
+    """Why no valid v2 batch starts at ``position``, or None. Header and CRC are checked.
 
-    The damaged range is all that follows.
+    The damaged range goes from there to the end of the buffer.
     """
     found = header_damage(buf, position)
     if found is not None:
@@ -207,10 +208,10 @@ def batch_damage(buf: Bytes, position: int = 0) -> Damage | None:
 
 
 def batches(buf: Bytes, *, check_crc: bool = True) -> Iterator[PlacedBatch | Damage]:
-    """Walk a buffer batch by batch; the last value is a ``Damage`` if the walk did not reach the end.
+    """Walk a buffer batch by batch. If the walk does not reach the end, the last value is a ``Damage``.
 
-    As the broker's recovery does, the walk ends at the first invalid batch: sizes of the batches before it
-    and the length of the damage add up to the buffer.
+    The walk ends at the first invalid batch, as the broker's recovery does. The sizes of the batches before it and the
+    length of the damage add up to the size of the buffer.
     """
     position = 0
     while position < len(buf):
@@ -224,7 +225,7 @@ def batches(buf: Bytes, *, check_crc: bool = True) -> Iterator[PlacedBatch | Dam
 
 
 def view(buf: Bytes) -> npt.NDArray[Any]:
-    """Headers of the batches as far as the walk goes (CRC not checked), as a structured array."""
+    """Headers of the batches, as far as the walk goes, as a structured array [N]. The CRC is not checked."""
     raw = bytearray()
     memory = memoryview(buf)
     for batch in batches(buf, check_crc=False):
@@ -234,7 +235,7 @@ def view(buf: Bytes) -> npt.NDArray[Any]:
 
 
 def damage(buf: Bytes) -> list[Damage]:
-    """What is wrong with a buffer of batches: nothing, or one range that reaches to the end."""
+    """The damage in a buffer of batches: none, or one range that goes to the end."""
     return [batch for batch in batches(buf) if isinstance(batch, Damage)]
 
 
@@ -244,10 +245,10 @@ def decode(buf: Bytes) -> tuple[PlacedBatch, ...]:
 
 
 def encode_batch(header: BatchHeader, records: bytes) -> bytes:
-    """Write a batch: the header as given but for length and CRC, which are computed, and the record bytes.
+    """The bytes of a batch: the given header, with computed length and CRC, and the record bytes.
 
     Raises:
-        UsageError: a value does not fit its field, or the batch is longer than its length field can say.
+        UsageError: a value does not fit its field, or the batch is too long for its length field.
     """
     sized = header._replace(batch_length=HEADER_SIZE - LOG_OVERHEAD + len(records), crc=0)
     body = HEADER.pack(sized)[CRC_START:]
@@ -256,16 +257,21 @@ def encode_batch(header: BatchHeader, records: bytes) -> bytes:
 
 
 def encode(placed: tuple[tuple[BatchHeader, bytes], ...]) -> bytes:
-    """Write batches one after the other, see ``encode_batch``."""
+    """The bytes of batches one after the other, see ``encode_batch``.
+
+    Raises:
+        UsageError: see ``encode_batch``.
+    """
     return b"".join(encode_batch(header, records) for header, records in placed)
 
 
 def empty_header(header: BatchHeader) -> BatchHeader:
-    """The header that stays when all records of a batch go.
+    """The header that stays when all records of a batch are removed.
 
-    As ``MemoryRecords.filterTo`` calls ``DefaultRecordBatch.writeEmptyHeader`` in 2.2.1 and 3.9.0: offsets,
-    producer, sequence, leader epoch, timestamp type, transactional and control bits stay; max timestamp
-    stays; base timestamp becomes -1; the codec becomes none and a delete horizon is forgotten.
+    Offsets, producer, sequence, leader epoch, timestamp type, max timestamp, and the transactional and control bits
+    stay. The base timestamp becomes -1, the codec becomes none, and a delete horizon is lost.
+
+    Source: ``MemoryRecords.filterTo``, ``DefaultRecordBatch.writeEmptyHeader`` (2.2.1, 3.9.0).
     """
     kept_bits = header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
     return header._replace(
@@ -277,5 +283,5 @@ def empty_header(header: BatchHeader) -> BatchHeader:
 
 
 def empty_batch(header: BatchHeader) -> bytes:
-    """The 61 bytes that stay when all records of a batch go, see ``empty_header``."""
+    """The 61 bytes that stay when all records of a batch are removed, see ``empty_header``."""
     return encode_batch(empty_header(header), b"")

@@ -1,4 +1,4 @@
-"""The version of a broker as people type it."""
+"""The version of a broker, as people type it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PARTS: Final = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?(?:[.\
 
 
 def version_of(text: str) -> tuple[int, int, int] | None:
-    """``2.2.1`` as numbers, also of ``3.9.2-ccs`` and ``2.8``; None if it is not a version."""
+    """The three numbers of a version such as ``2.2.1``, ``3.9.2-ccs`` or ``2.8``; None if the text is not a version."""
     match = _PARTS.fullmatch(text)
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""Making millions of small values at once."""
+"""For code that makes millions of small values at once."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def many_values() -> Iterator[None]:
-    """Without the collector of reference cycles while the body makes values that hold none.
+    """Stop Python's garbage collector while the body makes many values without reference cycles.
 
-    It would look at all of them again and again while they are made, which takes longer than making them.
+    The collector would look at all of them again and again, and that takes longer than making them.
     """
     was_on = gc.isenabled()
     gc.disable()

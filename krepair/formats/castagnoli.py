@@ -1,6 +1,7 @@
-"""CRC-32C, as Kafka guards its batches and snapshots: the library is loaded when the first bytes are summed.
+"""CRC-32C, the checksum of Kafka's batches and snapshots.
 
-Importing it reads the metadata of its package, which takes as long as a tenth of a short run.
+The library is loaded on the first call, because its import reads package metadata. That takes a tenth of the time of a
+short run.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ _LOADED: Final[list[Callable[[Any, int], int]]] = []
 
 
 def crc32c(data: Any, value: int = 0) -> int:
-    """CRC-32C of ``data``, anything that holds bytes in one piece, continuing from ``value`` (0 at first)."""
+    """CRC-32C of ``data``, any object with contiguous bytes, continuing from ``value`` (0 at first)."""
     if not _LOADED:
         import crc32c as library
 

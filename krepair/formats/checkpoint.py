@@ -1,8 +1,10 @@
 """Checkpoint files: offsets by partition, and leader epochs.
 
-Text: version ``0``, the number of entries, one entry a line. Source: ``CheckpointFile`` (2.2.1 Scala, 3.9.0
-Java), ``OffsetCheckpointFile.scala``, ``LeaderEpochCheckpointFile``. A broker that cannot read one of them
-does not start.
+They are text: version ``0``, the number of entries, then one entry per line. If a broker cannot read one of them, it
+takes the log directory offline. Without another log directory it does not start.
+
+Source: ``CheckpointFile`` (2.2.1 in Scala, 3.9.0 in Java), ``OffsetCheckpointFile.scala``,
+``LeaderEpochCheckpointFile``.
 """
 
 from __future__ import annotations
@@ -16,34 +18,36 @@ from krepair.errors import UsageError
 from krepair.formats.bulk import many_values
 from krepair.formats.damage import Bytes, Damage, shown
 from krepair.formats.java_numbers import parse_java_integer
+from krepair.formats.offset_entry import AS_WRITTEN_HEAD, AS_WRITTEN_HEAD_BYTES, MAX_ENTRIES, OffsetEntry
 
 if TYPE_CHECKING:
     from krepair.formats.offset_lines import OffsetLines
 
+__all__ = [
+    "Checkpoint",
+    "EpochEntry",
+    "OffsetEntry",
+    "decode_epochs",
+    "decode_offsets",
+    "encode_epochs",
+    "encode_offsets",
+    "ends_unchecked",
+    "written_lines",
+]
+
 VERSION = 0
 MAX_LINE_BYTES = 4096
-"""A topic name has at most 249 characters, so a longer line is damage and is not even decoded."""
-MAX_ENTRIES = 1_000_000
+"""A topic name has at most 249 characters. So a line longer than this is damage, and it is not decoded."""
 MAX_DAMAGES = 100
 CHUNK_BYTES = 1 << 16
 LARGE_BYTES = 1 << 16
-"""Below it, columns (and loading what makes them) cost more than they save."""
+"""Files of fewer bytes are not read as columns: to load numpy costs more than it saves."""
 
 LINE_END = re.compile(rb"\r\n|\n|\r")
-# The numbers in it cannot overflow, and there is no white space but what a broker writes.
-AS_WRITTEN_HEAD = re.compile(rb"0\n([0-9]{1,9})\n")
-AS_WRITTEN_HEAD_BYTES = 12
+# With so few digits the numbers cannot overflow, and there is no white space except what a broker writes.
 AS_WRITTEN_LINE_BYTES = 280
 AS_WRITTEN = re.compile(r"(?:\S{1,249} [0-9]{1,9} [0-9]{1,18}\n)*+")
 JAVA_WHITE_SPACE = re.compile("[ \t\n\x0b\f\r]+")
-
-
-class OffsetEntry(NamedTuple):
-    """One line of an offset checkpoint."""
-
-    topic: str
-    partition: int
-    offset: int
 
 
 class EpochEntry(NamedTuple):
@@ -57,14 +61,14 @@ Entry = TypeVar("Entry", OffsetEntry, EpochEntry)
 
 
 class Checkpoint(NamedTuple, Generic[Entry]):
-    """What could be read of a checkpoint file.
+    """A checkpoint file that was read.
 
     Attributes:
-        entries: in the file's order; with damage, those that could be read.
-        damage: what is wrong; none if the file is as a broker writes it, which one of 0 bytes is too (created
-            and not yet filled).
-        broker_reads: whether a broker would take the file as it is (it also takes one that ends after the
-            version, and a last line without a line end).
+        entries: the entries that could be read, in the order of the file.
+        damage: what is wrong. It is empty if the file is as a broker writes it. An empty file has no damage either: a
+            broker creates the file empty and fills it later.
+        broker_reads: whether a broker reads the file without error. It does so even if the file ends after the version,
+            or if the last line has no line end.
     """
 
     entries: tuple[Entry, ...]
@@ -73,7 +77,7 @@ class Checkpoint(NamedTuple, Generic[Entry]):
 
 
 class Line(NamedTuple):
-    """One line: where it is, its length without the end, and its first ``MAX_LINE_BYTES`` + 1 bytes."""
+    """One line: its position, its length without the line end, and its first ``MAX_LINE_BYTES`` + 1 bytes."""
 
     position: int
     length: int
@@ -81,16 +85,16 @@ class Line(NamedTuple):
 
 
 def _lines(buf: Bytes) -> Iterator[Line]:
-    """Split as Java's ``BufferedReader.readLine`` does; in chunks, so that memory stays bounded."""
+    """Split into lines as Java's ``BufferedReader.readLine`` does, chunk by chunk, so that memory stays bounded."""
     memory = memoryview(buf)
     position = 0
     for chunk_start in range(0, len(buf), CHUNK_BYTES):
-        # one byte more, so that a CR at the end of a chunk sees its LF
+        # One byte more, so that a CR at the end of a chunk is seen together with its LF.
         chunk = bytes(memory[chunk_start : chunk_start + CHUNK_BYTES + 1])
         for match in LINE_END.finditer(chunk):
             end = chunk_start + match.start()
             if match.start() == CHUNK_BYTES or end < position:
-                continue  # the next chunk's, or the LF whose CR ended the chunk before
+                continue  # the next chunk will find it, or it is the LF of a CR that ended the chunk before
             start = bytes(memory[position : min(end, position + MAX_LINE_BYTES + 1)])
             yield Line(position, end - position, start)
             position = chunk_start + match.end()
@@ -114,7 +118,7 @@ def _shown(line: Line) -> str:
 
 
 def _words(text: str) -> list[str]:
-    """Split as Java's ``Pattern.split`` does: white space in front gives an empty word, behind it nothing."""
+    """Split as Java's ``Pattern.split`` does: leading white space gives an empty word, trailing white space none."""
     words = JAVA_WHITE_SPACE.split(text)
     while len(words) > 1 and not words[-1]:
         words.pop()
@@ -148,7 +152,7 @@ def _decode(buf: Bytes, parse: Callable[[str], Entry | None], form: str) -> Chec
     lines = _lines(buf)
     head = next(lines, None)
     if head is None:
-        # a broker creates the file empty when it starts and fills it later
+        # A broker creates the file empty when it starts, and fills it later.
         return Checkpoint((), (), broker_reads=True)
     if _number_line(head) != VERSION:
         return Checkpoint((), (Damage(0, len(buf), f"version {VERSION}", _shown(head)),), broker_reads=False)
@@ -196,7 +200,7 @@ def _decode_entries(
 def decode_offsets(buf: Bytes) -> Checkpoint[OffsetEntry]:
     """Read a recovery-point, replication, cleaner or log-start offset checkpoint.
 
-    A partition named twice is damage, although a broker takes the last line.
+    A partition with two lines is damage, although a broker reads the file and uses the last line.
     """
     entries = _as_written(buf)
     checkpoint = (
@@ -215,9 +219,9 @@ def decode_offsets(buf: Bytes) -> Checkpoint[OffsetEntry]:
 
 
 def _as_written(buf: Bytes) -> tuple[OffsetEntry, ...] | None:
-    """All entries of a file exactly as a broker writes it, several times faster than line by line; else None."""
+    """All entries of a file that is exactly as a broker writes it, else None. It is several times faster."""
     head = AS_WRITTEN_HEAD.match(bytes(memoryview(buf)[:AS_WRITTEN_HEAD_BYTES]))
-    # Neither a long line nor a false count may cost memory.
+    # A long line or a wrong count must not cost memory.
     if head is None or int(head[1]) > MAX_ENTRIES or len(buf) > (int(head[1]) + 1) * AS_WRITTEN_LINE_BYTES:
         return None
     try:
@@ -235,7 +239,7 @@ def _as_written(buf: Bytes) -> tuple[OffsetEntry, ...] | None:
 
 
 def written_lines(data: bytes) -> OffsetLines | None:
-    """The lines of a large offset checkpoint that is as a broker writes it; None of any other."""
+    """The lines of a large offset checkpoint that is exactly as a broker writes it; None for every other file."""
     if len(data) < LARGE_BYTES:
         return None
     from krepair.formats.offset_lines import lines_as_written
@@ -244,10 +248,11 @@ def written_lines(data: bytes) -> OffsetLines | None:
 
 
 def ends_unchecked(buf: Bytes) -> bool:
-    """Whether a reader of offset checkpoints since 3.2 leaves at an unchecked exception, not at one of input.
+    """Whether a broker since 3.2 reads an offset checkpoint with an unchecked exception, not with an ``IOException``.
 
-    It does so at a negative count and at a word that is no number in a line of three words, if nothing before that is
-    malformed. Its callers go on where they would give the log directory up.
+    The exception is unchecked if the count is negative, or if a line of three words has a word that must be a number
+    and is not. An earlier malformed line gives an ``IOException``. After an unchecked exception the broker goes on;
+    after an ``IOException`` it takes the log directory offline.
 
     Source: ``CheckpointFile.java``, ``OffsetCheckpointFile.Formatter`` (3.9.0).
     """
@@ -270,8 +275,8 @@ def ends_unchecked(buf: Bytes) -> bool:
 def decode_epochs(buf: Bytes) -> Checkpoint[EpochEntry]:
     """Read a ``leader-epoch-checkpoint``.
 
-    Epochs or start offsets that do not grow are damage, although a broker drops such entries silently on
-    load.
+    Epochs or start offsets that do not grow are damage, although a broker reads the file and silently drops such
+    entries.
     """
     checkpoint = _decode(buf, _epoch_entry, "epoch startOffset")
     entries = checkpoint.entries
@@ -289,10 +294,10 @@ def _encode(lines: list[str]) -> bytes:
 
 
 def encode_offsets(entries: Iterable[OffsetEntry]) -> bytes:
-    """The file as a broker writes it, entries in the order given.
+    """The file as a broker writes it, with the entries in the given order.
 
     Raises:
-        UsageError: a topic name that no broker could have and that would break the file.
+        UsageError: a topic name is empty, has white space, or cannot be printed. It would break the file.
     """
     lines = []
     for topic, partition, offset in entries:
@@ -303,5 +308,5 @@ def encode_offsets(entries: Iterable[OffsetEntry]) -> bytes:
 
 
 def encode_epochs(entries: Iterable[EpochEntry]) -> bytes:
-    """The file as a broker writes it, entries in the order given."""
+    """The file as a broker writes it, with the entries in the given order."""
     return _encode([f"{epoch} {start_offset}" for epoch, start_offset in entries])

@@ -1,4 +1,4 @@
-"""What the bits of a batch say of its compression; the libraries are loaded by what decompresses (``compression``)."""
+"""The ids of compression codecs. The libraries of the codecs are loaded only by ``compression``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ DEFAULT_MAX_BYTES = 1 << 30
 
 
 class Codec(IntEnum):
-    """Codec ids, the low three bits of the attributes."""
+    """Codec ids: the low three bits of the attributes of a batch or message (``CompressionType``, 2.2.1)."""
 
     NONE = 0
     GZIP = 1

@@ -1,10 +1,10 @@
-"""The compression codecs of batches and messages, always streamed and always capped.
+"""Compresses and decompresses batches and messages, in pieces and with a limit.
 
-Input is untrusted: a few bytes may claim to hold gigabytes. ``chunks`` gives pieces in bounded memory and
-ends with a
-``Damage`` where the stream is broken or grows above its cap; nothing of the codec libraries is raised.
-Source: ``CompressionType.java`` and ``KafkaLZ4BlockOutputStream.java`` (2.2.1), ``SnappyInputStream`` of
-snappy-java,
+Input is not trusted: a few bytes may claim to hold gigabytes. ``chunks`` gives pieces in bounded memory. It ends with a
+``Damage`` if the stream is broken or gives more than its limit. Exceptions of the codec libraries do not leave this
+module.
+
+Source: ``CompressionType.java`` and ``KafkaLZ4BlockOutputStream.java`` (2.2.1), ``SnappyInputStream`` of snappy-java,
 KAFKA-3160 (lz4 header checksum of v0 messages), KIP-57, KIP-110 (zstd).
 """
 
@@ -33,7 +33,7 @@ GZIP_AT_ONCE_BYTES = 1 << 17
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 XERIAL_BLOCK_BYTES = 32 * 1024
-# a snappy element of 3 bytes gives at most 64, so a larger claim is a lie
+# A snappy element of 3 bytes gives at most 64 bytes. A block that claims more than that is broken.
 SNAPPY_MAX_RATIO = 22
 SNAPPY_AT_ONCE_BYTES = 1 << 17
 
@@ -47,19 +47,19 @@ LZ4_LEAST_BYTES = 11
 
 # the broker's zstd-jni refuses larger windows too
 ZSTD_MAX_WINDOW_BYTES = 1 << 27
-# four bytes can stand for a block of 128 KiB, so the input goes in by spoonfuls
+# Four bytes can give a block of 128 KiB. So the input is fed in small pieces, to keep the output bounded.
 ZSTD_INPUT_BYTES = 128
 ZSTD_GATHERED_BYTES = 1 << 18
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 ZSTD_BLOCK_BYTES = 1 << 17
 ZSTD_CHECKSUM_FLAG = 0b100
 ZSTD_CHECKSUM_BYTES = 4
-# a frame that cannot give more is taken at once
+# A frame that cannot give more than this is decompressed in one call.
 ZSTD_AT_ONCE_BYTES = 4 << 20
 
 
 class Stored(Protocol):
-    """Compressed bytes that need not lie in memory: a memoryview, or what reads them as they are asked for."""
+    """Compressed bytes: a memoryview, or an object that reads them from a file when they are asked for."""
 
     def __len__(self) -> int: ...
 
@@ -71,11 +71,11 @@ class Stored(Protocol):
 
 
 class _BrokenStreamError(Exception):
-    """A stream that cannot be decompressed; becomes a ``Damage`` before it leaves this module."""
+    """The stream cannot be decompressed. ``chunks`` turns this into a ``Damage``."""
 
 
 class _Contexts(threading.local):
-    """What is made once for each thread: a context of zstd takes longer to make than a small batch to read."""
+    """Made once per thread, because making a zstd context takes longer than reading a small batch."""
 
     def __init__(self) -> None:
         self._zstd: zstandard.ZstdDecompressor | None = None
@@ -95,14 +95,14 @@ def chunks(
     """Decompress piece by piece.
 
     Args:
-        codec: id from the attributes.
-        buf: the compressed bytes, all of them, in memory or read as they are asked for.
-        magic: message format; decides which lz4 header checksum is right.
-        max_bytes: the stream is damage when it gives more.
+        codec: codec id from the attributes.
+        buf: all compressed bytes, in memory or in an object that reads them.
+        magic: message format. For v0 the lz4 header checksum is ignored, as a broker does (KAFKA-3160).
+        max_bytes: if the stream gives more, it counts as damage.
 
     Yields:
-        Non-empty pieces, at most some megabytes each, then one ``Damage`` over ``buf`` if the stream did
-        not end well.
+        Non-empty pieces of at most a few megabytes. If something is wrong, the last value is one ``Damage`` over all of
+        ``buf``.
     """
     whole: Stored = memoryview(buf) if isinstance(buf, bytes | bytearray | mmap) else buf
     produced = 0
@@ -126,14 +126,15 @@ def chunks(
 
 
 def at_once(codec: int, stored: memoryview) -> bytes | None:
-    """The content of one small v2 batch in one call, for those who read very many of them.
+    """Decompress one small v2 batch in one call, which is faster for callers with very many batches.
 
     Args:
-        codec: id from the attributes.
+        codec: codec id from the attributes.
         stored: the compressed bytes.
 
     Returns:
-        None where that is not possible, or where something is wrong: ``chunks`` reads the batch, or says what.
+        The records, or None if one call is not enough or something is wrong. Then ``chunks`` must be used; it also
+        names the damage.
     """
     try:
         if codec == Codec.LZ4:
@@ -154,7 +155,7 @@ def at_once(codec: int, stored: memoryview) -> bytes | None:
 def decompress(
     codec: int, buf: Bytes, *, magic: int = 2, max_bytes: int = DEFAULT_MAX_BYTES
 ) -> bytes | Damage:
-    """Decompress whole, in memory of at most about twice ``max_bytes``; see ``chunks``."""
+    """Decompress everything at once; see ``chunks``. It takes at most about twice ``max_bytes`` of memory."""
     out = bytearray()
     for piece in chunks(codec, buf, magic=magic, max_bytes=max_bytes):
         if isinstance(piece, Damage):
@@ -164,7 +165,7 @@ def decompress(
 
 
 def compress(codec: int, data: bytes, *, magic: int = 2) -> bytes:
-    """Compress as a Kafka client frames it (the compressed bytes themselves depend on the library).
+    """Compress in the frames of a Kafka client. The compressed bytes in the frames depend on the library.
 
     Raises:
         UsageError: an unknown codec, or zstd in a message before v2.
@@ -211,7 +212,7 @@ def _plain(buf: Stored) -> Iterator[bytes]:
 
 
 def _gzip(buf: Stored) -> Iterator[bytes]:
-    """Members one after the other are one stream, as for Java's ``GZIPInputStream``."""
+    """Several gzip members in a row are one stream, as for Java's ``GZIPInputStream``."""
     position = 0
     while True:
         member = zlib.decompressobj(wbits=GZIP_WINDOW_BITS)
@@ -231,7 +232,7 @@ def _snappy(buf: Stored, max_bytes: int) -> Iterator[bytes]:
         return
     position = 0
     while position < len(buf):
-        # streams may stand one behind the other, each with its header
+        # There may be several streams in a row, and each has a header.
         if bytes(buf[position : position + len(XERIAL_MAGIC)]) == XERIAL_MAGIC:
             position += len(XERIAL_HEADER)
             if position > len(buf):
@@ -269,7 +270,7 @@ def _snappy_compress(data: bytes) -> bytes:
 
 
 def _lz4_descriptor_end(frame: Stored) -> int:
-    """Place of the header checksum: after flags, block size and, if flagged, content size and dictionary."""
+    """Place of the header checksum. Before it are flags, block size, and content size and dictionary if flagged."""
     if len(frame) < len(LZ4_MAGIC) + LZ4_FIXED_DESCRIPTOR_BYTES or bytes(frame[:4]) != LZ4_MAGIC:
         raise _BrokenStreamError("no lz4 frame")
     flags = frame[len(LZ4_MAGIC)]
@@ -285,8 +286,8 @@ def lz4_header_checksum(frame: Stored, *, broken: bool) -> int:
     """The header checksum that a frame should have.
 
     Args:
-        frame: from its magic number on.
-        broken: as v0 messages have it, which took the magic number in (KAFKA-3160).
+        frame: an lz4 frame, at least its header.
+        broken: whether to compute it as for v0 messages, over the magic number too (KAFKA-3160).
     """
     end = _lz4_descriptor_end(frame)
     return (_xxh32_short(bytes(frame[0 if broken else len(LZ4_MAGIC) : end])) >> 8) & 0xFF
@@ -306,7 +307,7 @@ UINT32_MASK = 0xFFFFFFFF
 
 
 def _xxh32_short(data: bytes) -> int:
-    """xxHash32 with seed 0 of fewer than 32 bytes; a frame header has at most 18."""
+    """XxHash32 with seed 0, for fewer than 32 bytes: a frame header has at most 18."""
     if len(data) < 16:
         state = XXH_PRIME_5
         rest = data
@@ -336,7 +337,7 @@ def _rotated(value: int, turn: int) -> int:
 
 
 def _lz4_at_once(stored: memoryview) -> bytes | None:
-    """A frame that can give at most 255 times as much, and claims no size for which memory would be taken."""
+    """The content of a small frame without content size; such a frame can give at most 255 times its bytes."""
     if not LZ4_LEAST_BYTES <= len(stored) <= LZ4_AT_ONCE_BYTES or stored[len(LZ4_MAGIC)] & LZ4_UNUSUAL_FLAGS:
         return None
     whole, used = lz4.frame.decompress(stored, return_bytes_read=True)
@@ -346,12 +347,12 @@ def _lz4_at_once(stored: memoryview) -> bytes | None:
 def _lz4(buf: Stored, magic: int) -> Iterator[bytes]:
     end = _lz4_descriptor_end(buf)
     if magic == 0:
-        # a reader of v0 looks at no header checksum at all; the library does, so it gets the right one
+        # A broker does not check the header checksum of v0. The library does, so it gets the right one here.
         front = bytes(buf[:end]) + bytes((lz4_header_checksum(buf, broken=False),))
     else:
         front = bytes(buf[: end + 1])
     if len(buf) <= LZ4_AT_ONCE_BYTES and not buf[len(LZ4_MAGIC)] & LZ4_CONTENT_SIZE_FLAG:
-        # it can give at most 255 times as much, and claims no size for which memory would be taken
+        # This takes little memory: the frame gives at most 255 times its bytes, and it announces no size.
         whole, used = lz4.frame.decompress(front + bytes(buf[end + 1 :]), return_bytes_read=True)
         if used != len(buf):
             raise _BrokenStreamError(f"{len(buf) - used} bytes after the frame")
@@ -374,11 +375,11 @@ def _lz4(buf: Stored, magic: int) -> Iterator[bytes]:
 
 
 def _zstd(buf: Stored) -> Iterator[bytes]:
-    """Frames one after the other are one stream, as for zstd-jni."""
+    """Several frames in a row are one stream, as for zstd-jni."""
     if len(buf) <= CHUNK_BYTES and (whole := _zstd_at_once(bytes(buf[:]))) is not None:
         yield whole
         return
-    # a context of its own: a stream that is read in pieces keeps it until its end
+    # Not the thread's context: a stream that is read in pieces needs its context until its end.
     new_frame: Callable[[], zstandard.ZstdDecompressionObj] = zstandard.ZstdDecompressor(
         max_window_size=ZSTD_MAX_WINDOW_BYTES
     ).decompressobj
@@ -389,7 +390,7 @@ def _zstd(buf: Stored) -> Iterator[bytes]:
         piece = bytes(buf[position : position + ZSTD_INPUT_BYTES])
         held += frame.decompress(piece)
         position += len(piece)
-        # a spoonful gives little where the content compresses badly, and whoever reads works piece by piece
+        # Outputs are gathered, because a small input often gives little, and the caller has work for each piece.
         if len(held) >= ZSTD_GATHERED_BYTES:
             yield bytes(held)
             held.clear()
@@ -403,9 +404,9 @@ def _zstd(buf: Stored) -> Iterator[bytes]:
 
 
 def _zstd_at_once(stored: bytes) -> bytes | None:
-    """The content of one frame that cannot be large; None for all others, whole or not.
+    """The content of one frame that cannot be large; None for every other frame, even a valid one.
 
-    The frame's block headers say how much it can give at most, so a bomb is left to the patient reader.
+    The block headers tell the largest size that the frame can give. A large one is left to the reader in pieces.
     """
     place, claimed = _zstd_front(stored)
     blocks, last = 0, False
@@ -425,7 +426,7 @@ def _zstd_at_once(stored: bytes) -> bytes | None:
 
 
 def _zstd_front(stored: bytes) -> tuple[int, int]:
-    """Place of the first block header of a frame and the content size that it claims; (-1, 0) for what is none."""
+    """(place of the first block header of a frame, content size in its header); (-1, 0) if it is no plain frame."""
     if stored[:4] != ZSTD_MAGIC or len(stored) < 6 or stored[4] & 0b11:
         return -1, 0
     single = bool(stored[4] & 0b100000)

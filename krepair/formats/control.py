@@ -1,7 +1,6 @@
-"""Control records: the markers that end transactions.
+"""Control records, such as the markers that end transactions.
 
-Source: ``ControlRecordType.java``, ``EndTransactionMarker.java``,
-``MemoryRecords.withEndTransactionMarker`` (2.2.1,
+Source: ``ControlRecordType.java``, ``EndTransactionMarker.java``, ``MemoryRecords.withEndTransactionMarker`` (2.2.1,
 3.9.0), KIP-98.
 """
 
@@ -27,7 +26,7 @@ assert END_TXN_VALUE.size == 6
 
 
 class ControlType(IntEnum):
-    """Types of control records. A type that is not here is left alone by every broker."""
+    """Types of control records. Brokers ignore all other types."""
 
     ABORT = 0
     COMMIT = 1
@@ -69,22 +68,38 @@ def _decode(layout: Layout, buf: Bytes | None, what: str) -> tuple[int, ...] | D
 
 
 def decode_key(key: Bytes | None) -> ControlKey | Damage:
-    """Read the key of a control record; later versions may be longer, and are read as version 0."""
+    """Read the key of a control record. A later version may be longer; it is read as version 0, as a broker does.
+
+    Returns:
+        The key; a ``Damage`` if it is null, too short, or has a negative version.
+    """
     values = _decode(KEY, key, "a control record key")
     return values if isinstance(values, Damage) else ControlKey(*values)
 
 
 def decode_end_txn(value: Bytes | None) -> EndTxnMarker | Damage:
-    """Read the value of an ABORT or COMMIT record; later versions may be longer, read as version 0."""
+    """Read the value of an ABORT or COMMIT record. A later version may be longer; it is read as version 0.
+
+    Returns:
+        The value; a ``Damage`` if it is null, too short, or has a negative version.
+    """
     values = _decode(END_TXN_VALUE, value, "an end transaction marker")
     return values if isinstance(values, Damage) else EndTxnMarker(*values)
 
 
 def encode_key(key: ControlKey) -> bytes:
-    """The bytes of a control record key."""
+    """The bytes of a control record's key.
+
+    Raises:
+        UsageError: a value does not fit its field.
+    """
     return KEY.pack(key)
 
 
 def encode_end_txn(marker: EndTxnMarker) -> bytes:
-    """The bytes of an ABORT or COMMIT record's value."""
+    """The bytes of the value of an ABORT or COMMIT record.
+
+    Raises:
+        UsageError: a value does not fit its field.
+    """
     return END_TXN_VALUE.pack(marker)

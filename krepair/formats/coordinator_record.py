@@ -1,8 +1,10 @@
-"""A record of a coordinator's topic: its key says by its version what it is, the key's and the value's fields follow.
+"""Records of the coordinators' topics. The version of a key tells the type of its record.
 
-The topics are ``__consumer_offsets``, ``__transaction_state`` and ``__share_group_state``; their tables are in
-``group_metadata``, ``transaction_state`` and ``share_group_state``. Source: ``CoordinatorRecordSerde.java`` and
-``CoordinatorRecordType.java`` (4.3), ``GroupMetadataManager.readMessageKey`` (2.2.1).
+The topics are ``__consumer_offsets``, ``__transaction_state`` and ``__share_group_state``. Their types are listed in
+``group_metadata``, ``transaction_state`` and ``share_group_state``.
+
+Source: ``CoordinatorRecordSerde.java`` and ``CoordinatorRecordType.java`` (4.3),
+``GroupMetadataManager.readMessageKey`` (2.2.1).
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ class RecordType:
     """One type of record.
 
     Attributes:
-        key_version: the number in front of the key, which names the type.
-        name: Kafka's word in snake_case, as ``offset_commit``.
-        key: fields of the key.
-        value: fields of the value; its own version stands in front of it.
+        key_version: the version in front of the key, which tells the type.
+        name: Kafka's name in snake_case, such as ``offset_commit``.
+        key: schema of the key.
+        value: schema of the value; a value has a version of its own in front.
     """
 
     key_version: int
@@ -34,16 +36,16 @@ class RecordType:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorRecord:
-    """What a record says.
+    """A record that was read.
 
     Attributes:
         type: name of the type, ``unknown`` for a key version that krepair does not know.
-        key_version: number in front of the key, -1 if the key has none.
+        key_version: version in front of the key, -1 if the key has none.
         key: fields of the key, empty if they could not be read.
-        value_version: number in front of the value, -1 for a tombstone.
+        value_version: version in front of the value, -1 for a tombstone.
         value: fields of the value; None for a tombstone, or if they could not be read.
-        tombstone: whether the value is null, which takes the key's earlier values back.
-        problem: what could not be read, or empty: an unknown version is one, and so are bytes that do not fit.
+        tombstone: whether the value is null, so that earlier values of the key no longer count.
+        problem: what could not be read and why, or empty. An unknown version is a problem too.
     """
 
     type: str
@@ -63,7 +65,7 @@ class RecordTable:
         self.types = {kind.key_version: kind for kind in types}
 
     def decode(self, key: Bytes | None, value: Bytes | None) -> CoordinatorRecord:
-        """Read a record; whatever it holds, there is a result."""
+        """Read a record. It does not raise; a record that cannot be read has a ``problem``."""
         version = None if key is None else stored_version(key)
         known = None if version is None else self.types.get(version)
         value_version = (

@@ -1,4 +1,4 @@
-"""What is wrong with some bytes, and where: the value that every format hands back instead of raising."""
+"""The value that every format gives back for damaged bytes, instead of an exception: what is wrong, and where."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mmap import mmap
 from typing import NamedTuple
 
 Bytes = bytes | bytearray | memoryview | mmap
-"""Anything that holds bytes in memory and can be viewed without a copy."""
+"""Objects that hold bytes in memory and that ``memoryview`` can show without a copy."""
 
 MAX_SHOWN_CHARACTERS = 80
 
@@ -15,8 +15,8 @@ class Damage(NamedTuple):
     """One damaged range.
 
     Attributes:
-        position: byte in the buffer where the range starts.
-        length: bytes of the range; 0 when something is missing at ``position``.
+        position: byte in the buffer at which the range starts.
+        length: bytes of the range; 0 if something is missing at ``position``.
         expected: what should be there.
         found: what is there, cut to a readable length.
     """
@@ -28,7 +28,7 @@ class Damage(NamedTuple):
 
 
 def shown(text: str) -> str:
-    """Make untrusted text printable on one line and short enough for a report."""
+    """Untrusted text as one short line that is safe to print."""
     cut = text[: MAX_SHOWN_CHARACTERS + 1]
     printable = cut.encode("unicode_escape", "surrogatepass").decode("ascii")
     if len(cut) > MAX_SHOWN_CHARACTERS or len(printable) > MAX_SHOWN_CHARACTERS:

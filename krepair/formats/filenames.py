@@ -1,7 +1,9 @@
-"""Names in a log directory: partition folders, segment files, leftovers, private folders.
+"""Names in a log directory: partition folders, segment files, leftovers, and krepair's own folders.
 
-Parsed exactly as a broker parses them (``Log.scala`` 2.2.1, ``LocalLog.scala`` and ``LogFileUtils.java``
-3.9.0), because what it takes for a segment file it will read, rename or delete.
+Names are read exactly as a broker reads them, because it opens, renames or deletes every file that it takes for a file
+of a segment.
+
+Source: ``Log.scala`` (2.2.1), ``LocalLog.scala`` and ``LogFileUtils.java`` (3.9.0).
 """
 
 from __future__ import annotations
@@ -29,12 +31,12 @@ PRIVATE_PREFIX = "krepair~"
 ROOT_SUFFIX = "~root"
 OFFSET_DIGITS = 20
 _NAMES_KEPT: Final = 1 << 14
-"""File names are the same in thousands of partitions, and each is asked for several times."""
+"""Names to remember: thousands of partitions have the same file names, and each name is read several times."""
 MAX_OFFSET = 2**63 - 1
 
 
 class FileKind(StrEnum):
-    """What a broker takes a file of a partition folder for."""
+    """The kind of a file in a partition folder, as a broker sees it."""
 
     LOG = "log"
     OFFSET_INDEX = "index"
@@ -47,7 +49,7 @@ class FileKind(StrEnum):
 
 
 class FileState(StrEnum):
-    """Where a file is in its life, by its last suffix."""
+    """The state of a file by its last suffix: live, or a leftover of cleaning, swapping or deleting."""
 
     LIVE = ""
     CLEANED = ".cleaned"
@@ -66,14 +68,14 @@ LEFTOVER_STATES = (FileState.DELETED, FileState.CLEANED, FileState.SWAP)
 
 
 class FileName(NamedTuple):
-    """A file name of a partition folder, taken apart.
+    """The parts of a file name in a partition folder.
 
     Attributes:
-        name: as it is on disk.
-        kind: by its suffix (the one before the state's suffix).
-        state: live, or what leftover it is.
-        base_offset: the number before the first dot, None if there is none. For a snapshot: the offset it was
-            taken at.
+        name: the name on disk.
+        kind: by the suffix, or by the one before the state's suffix.
+        state: live, or the kind of leftover.
+        base_offset: the number before the first dot, None if there is none. For a snapshot it is the offset at which
+            the snapshot was taken.
     """
 
     name: str
@@ -83,22 +85,22 @@ class FileName(NamedTuple):
 
     @property
     def is_segment_file(self) -> bool:
-        """Whether a broker parses an offset out of the name: a log, an index or a snapshot, in any state."""
+        """Whether a broker reads an offset from the name: a log, an index or a snapshot, in any state."""
         return self.kind in SUFFIXES
 
     @property
     def is_canonical(self) -> bool:
-        """Whether a broker would give the file this very name."""
+        """Whether a broker would write the name exactly like this."""
         if self.base_offset is None or self.base_offset < 0 or self.kind not in SUFFIXES:
             return self.kind in {FileKind.LEADER_EPOCHS, FileKind.PARTITION_METADATA} and not self.state
         return self.name == segment_file(self.base_offset, self.kind, self.state)
 
     @property
     def stops_broker(self) -> bool:
-        """Whether the name makes a broker fail on load: like a segment file, but no offset in front.
+        """Whether a broker fails to load the partition because the name has no offset in front.
 
-        A ``.deleted`` file is removed before anything is parsed. Of a foreign ``.swap`` brokers from 3.0 on
-        demand an offset (``LogLoader.removeTempFilesAndCollectSwapFiles``), earlier ones leave it alone.
+        A ``.deleted`` file never does that: it is removed before its name is read. A foreign ``.swap`` file needs an
+        offset only from 3.0 on (``LogLoader.removeTempFilesAndCollectSwapFiles``); earlier brokers ignore it.
         """
         if self.base_offset is not None or self.state is FileState.DELETED:
             return False
@@ -106,7 +108,7 @@ class FileName(NamedTuple):
 
 
 def base_offset_of(name: str) -> int | None:
-    """The number before the first dot, as ``Log.offsetFromFileName`` reads it; None where it throws."""
+    """The number before the first dot, read as in ``Log.offsetFromFileName``; None where that throws."""
     before, dot, _ = name.partition(".")
     return parse_java_integer(before, 64) if dot else None
 
@@ -124,7 +126,7 @@ def segment_file(base_offset: int, kind: FileKind, state: FileState = FileState.
 
 @lru_cache(maxsize=_NAMES_KEPT)
 def parse_file_name(name: str) -> FileName:
-    """Take the name of a file in a partition folder apart; any name has a result."""
+    """The parts of the name of a file in a partition folder. Every name has a result."""
     state = next((state for state in LEFTOVER_STATES if name.endswith(state.value)), FileState.LIVE)
     stem = name[: len(name) - len(state.value)] if state else name
     if stem == LEADER_EPOCH_CHECKPOINT:
@@ -138,7 +140,7 @@ def parse_file_name(name: str) -> FileName:
 
 
 class FolderKind(StrEnum):
-    """What a broker takes a folder of the log directory for."""
+    """The kind of a folder in a log directory, as a broker sees it."""
 
     PARTITION = "partition"
     DELETE = "delete"
@@ -148,14 +150,14 @@ class FolderKind(StrEnum):
 
 
 class FolderName(NamedTuple):
-    """A folder name of a log directory, taken apart.
+    """The parts of a folder name in a log directory.
 
     Attributes:
-        name: as it is on disk.
-        kind: what it is; ``FOREIGN`` stops every broker. Brokers before 3.7 do not know ``STRAY`` and stop.
-        topic: topic name, empty if foreign. Of a very long topic a ``-delete`` folder holds only the front.
+        name: the name on disk.
+        kind: ``FOREIGN`` stops every broker. Brokers before 3.7 do not know ``STRAY``, so it stops them too.
+        topic: topic name, empty if foreign. A ``-delete`` folder holds only the front of a very long topic name.
         partition: partition number, -1 if foreign.
-        unique_id: what stands between the dot and the suffix, empty for a plain partition.
+        unique_id: the text between the dot and the suffix, empty for a plain partition.
     """
 
     name: str
@@ -166,7 +168,7 @@ class FolderName(NamedTuple):
 
     @property
     def is_canonical(self) -> bool:
-        """Whether it is a broker's own name of a partition (``t-00`` and ``t-+0`` are read as ``t-0``)."""
+        """Whether a broker would write the name like this. It would not write ``t-00`` and ``t-+0``, but reads both."""
         return self.kind is FolderKind.PARTITION and self.name == partition_folder(self.topic, self.partition)
 
 
@@ -186,7 +188,7 @@ def partition_folder(topic: str, partition: int) -> str:
 
 
 def parse_folder_name(name: str) -> FolderName:
-    """Take a folder name apart as ``Log.parseTopicPartitionName`` does; any name has a result."""
+    """The parts of a folder name, read as in ``Log.parseTopicPartitionName``. Every name has a result."""
     foreign = FolderName(name, FolderKind.FOREIGN, "", -1, "")
     kind = next(
         (kind for kind, suffix in FOLDER_SUFFIXES.items() if name.endswith(suffix)), FolderKind.PARTITION
@@ -205,7 +207,7 @@ def parse_folder_name(name: str) -> FolderName:
 
 
 def private_folder(plan_id: str) -> str:
-    """Name of krepair's own sub-folder in a partition folder; brokers ignore it and what is in it.
+    """Name of krepair's own sub-folder in a partition folder. Brokers ignore it and the files in it.
 
     Raises:
         UsageError: the id is not 1 to 64 lower-case hex digits.
@@ -216,18 +218,18 @@ def private_folder(plan_id: str) -> str:
 
 
 def root_private_folder(plan_id: str) -> str:
-    """Name of the sub-folder, also in a partition folder, for what belongs to files of the log directory's root.
+    """Name of krepair's sub-folder for files of the root of the log directory. It is in a partition folder too.
 
-    Nothing of krepair's may be in the root itself: a broker takes every folder there for a partition.
+    krepair puts no folder into the root itself, because a broker takes every folder there for a partition.
 
     Raises:
-        UsageError: as of ``private_folder``.
+        UsageError: see ``private_folder``.
     """
     return private_folder(plan_id) + ROOT_SUFFIX
 
 
 def plan_id_of(folder: str) -> str | None:
-    """The plan id in the name of a private sub-folder, None if it is not one."""
+    """The plan id in the name of one of krepair's sub-folders; None for every other name."""
     pattern = re.escape(PRIVATE_PREFIX) + r"([0-9a-f]{1,64})(?:" + re.escape(ROOT_SUFFIX) + ")?"
     match = re.fullmatch(pattern, folder)
     return match[1] if match else None

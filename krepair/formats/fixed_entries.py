@@ -1,4 +1,4 @@
-"""What the index files have in common: entries of one size, ascending, perhaps zeros at the end."""
+"""Common parts of the index files: ascending entries of one size, perhaps with zero padding at the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def first_true(mask: npt.NDArray[np.bool_]) -> int:
 
 
 def torn_damage(buf: Bytes, entry_size: int) -> list[Damage]:
-    """A file that does not end with a whole entry (``AbstractIndex.sanityCheck`` refuses it)."""
+    """The damage of a file that does not end with a whole entry. ``AbstractIndex.sanityCheck`` refuses such a file."""
     torn = len(buf) % entry_size
     if torn == 0:
         return []
@@ -26,9 +26,9 @@ def torn_damage(buf: Bytes, entry_size: int) -> list[Damage]:
 
 
 def padding_start(buf: Bytes, entry_size: int) -> int:
-    """Index of the first of the all-zero entries that end a file; the count of its whole entries if there are none."""
+    """Number of whole entries before the zero padding at the end of a file; all whole entries if there is none."""
     end = len(buf) // entry_size * entry_size
-    # A piece at a time: a file of zeros may be long. Most files end with an entry, and then the first piece tells.
+    # Piece by piece, because a file of zeros may be long. Most files end with an entry; then one piece is enough.
     window = entry_size
     while end > 0:
         start = max(0, end - window)
@@ -40,14 +40,14 @@ def padding_start(buf: Bytes, entry_size: int) -> int:
 
 
 def are_ascending(*columns: npt.NDArray[np.int64]) -> bool:
-    """Whether each column begins with 0 or more, and each of its values is above the one before it."""
+    """Whether the values of each column, int64[N], start at 0 or more and rise from entry to entry."""
     return all(
         len(values) == 0 or (values[0] >= 0 and bool((values[1:] > values[:-1]).all())) for values in columns
     )
 
 
 def descent_damage(entries: npt.NDArray[Any], name: str, entry_size: int, *, strict: bool) -> list[Damage]:
-    """The first entry whose field is not above (``strict``) or is below that of the entry before it."""
+    """The damage at the first entry whose field falls, or with ``strict`` does not rise, after the entry before."""
     values = entries[name].astype(np.int64)
     wrong = first_true(values[1:] <= values[:-1] if strict else values[1:] < values[:-1])
     if wrong < 0:
@@ -64,14 +64,14 @@ def descent_damage(entries: npt.NDArray[Any], name: str, entry_size: int, *, str
 
 
 def entries_damage(buf: Bytes, layout: Layout, used: int, strict: Mapping[str, bool]) -> list[Damage]:
-    """What is wrong with an index by its own bytes: torn end, zero padding, negative or not ascending entries.
+    """The damage of an index that its own bytes show: torn end, zero padding, negative or not ascending entries.
 
     Args:
         buf: the whole file.
-        layout: of one entry.
-        used: entries before the zero padding.
-        strict: name of each field, in the order in which they are looked at -> whether it must rise from entry to
-            entry; else it may stay the same.
+        layout: layout of one entry.
+        used: number of entries before the zero padding.
+        strict: for each field, in the order of the checks, whether it must rise from entry to entry. If not, it may
+            also stay the same.
     """
     size = layout.size
     found = torn_damage(buf, size)
@@ -81,7 +81,7 @@ def entries_damage(buf: Bytes, layout: Layout, used: int, strict: Mapping[str, b
             Damage(used * size, (len(entries) - used) * size, "a file cut to its entries", "zero padding")
         )
     entries = entries[:used]
-    # Most files are right, and this is asked of each file of a directory.
+    # The fast way first: it is called for every file of a directory, and most files are right.
     if are_ascending(*(entries[name].astype(np.int64) for name in strict)):
         return found
     for name, rises in strict.items():

@@ -1,6 +1,8 @@
-"""Numbers in text exactly as Java reads them: what the broker takes, and nothing else.
+"""Reads numbers in text exactly as Java does, so as a broker does.
 
-Python's ``int`` also takes spaces and underscores, which a broker refuses.
+Python's ``int`` also accepts spaces and underscores, which a broker refuses.
+
+Source: ``Integer.parseInt``, ``Long.parseLong`` and ``Character.digit`` of Java.
 """
 
 from __future__ import annotations
@@ -10,13 +12,13 @@ import re
 SIGNED_DIGITS = re.compile(r"[+-]?\d+", re.UNICODE)
 LARGEST_BMP_CODE = 0xFFFF
 MAX_LITERAL_CHARACTERS = 1024
-"""Longer ones can only be leading zeros; they are refused to bound the work."""
+"""Longer texts are refused, to bound the work. A valid number of that length has only more leading zeros."""
 
 
 def parse_java_integer(text: str, bits: int) -> int | None:
-    """Read as ``Integer.parseInt`` (32 bits) or ``Long.parseLong`` (64 bits) does; None where Java throws.
+    """Read a number as ``Integer.parseInt`` (32 bits) or ``Long.parseLong`` (64 bits) does; None where Java throws.
 
-    Java takes a sign and any Unicode decimal digit that fits one UTF-16 unit.
+    Java accepts a sign and all Unicode decimal digits of one UTF-16 unit.
     """
     if len(text) > MAX_LITERAL_CHARACTERS or SIGNED_DIGITS.fullmatch(text) is None:
         return None

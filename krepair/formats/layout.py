@@ -1,7 +1,7 @@
-"""A fixed-size structure described once, as a list of fields.
+"""Structures of fixed size. Each is described once, as a list of fields.
 
-From the list come the big-endian numpy dtype, the total size, the byte place of each field, the packer and
-the table in the documentation. Kernels take byte places from here, so that no number is typed twice.
+The list gives the big-endian numpy dtype, the total size, the place of each field, the packer, and the table in the
+documentation. Kernels take places from here too, so that no number is typed twice.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Field(NamedTuple):
     """One field.
 
     Attributes:
-        name: Kafka's word in snake_case.
-        type: ``i1``, ``i2``, ``i4``, ``i8`` (signed) or ``u4``; always big-endian.
+        name: Kafka's name in snake_case.
+        type: ``i1``, ``i2``, ``i4``, ``i8`` (signed) or ``u4``; all are big-endian.
         note: one line for the documentation.
     """
 
@@ -36,10 +36,10 @@ class Layout:
     """Fields one after the other, without padding.
 
     Attributes:
-        fields: in the order of the bytes.
-        names: their names.
+        fields: the fields in the order of the bytes.
+        names: the names of the fields.
         size: bytes of the whole structure.
-        dtype: packed big-endian numpy structure.
+        dtype: packed big-endian numpy dtype.
         packer: the same for plain Python.
     """
 
@@ -56,11 +56,11 @@ class Layout:
             place += struct.calcsize(STRUCT_CODES[field.type])
 
     def place(self, name: str) -> int:
-        """Byte of the structure at which a field starts."""
+        """Place of a field: the byte of the structure at which it starts."""
         return self._places[name]
 
     def unpack(self, buf: Bytes, position: int = 0) -> tuple[int, ...]:
-        """Read one structure; the buffer must hold ``size`` bytes from ``position``."""
+        """Read one structure; the buffer must hold ``size`` bytes from ``position`` on."""
         return self.packer.unpack_from(buf, position)
 
     def pack(self, values: tuple[int, ...]) -> bytes:
@@ -75,7 +75,7 @@ class Layout:
             raise UsageError(f"a value does not fit its field of {self.names}: {error}") from error
 
     def view(self, buf: Bytes) -> npt.NDArray[Any]:
-        """All whole structures of a buffer, read-only, without a copy; a torn last one is left out."""
+        """All whole structures of a buffer as an array [N], read-only, without a copy. A torn last one is left out."""
         count = len(buf) // self.size
         if count == 0:
             return np.empty(0, self.dtype)
@@ -84,5 +84,5 @@ class Layout:
         return array
 
     def table(self) -> list[tuple[int, str, str, str]]:
-        """Rows of the documentation: place, type, name, note."""
+        """Rows of the table in the documentation: place, type, name, note."""
         return [(self.place(field.name), field.type, field.name, field.note) for field in self.fields]

@@ -1,7 +1,9 @@
-"""Messages in Kafka's protocol language: each described once as a list of fields, read and written from that list.
+"""Messages of Kafka's protocol. Each is described once as a list of fields, and is read and written by that list.
+
+A message starts with its first field. On disk its version comes before it.
 
 Source: ``generator/.../MessageDataGenerator.java`` and ``ByteBufferAccessor`` (3.9, 4.3), KIP-482 (tagged fields,
-compact lengths). A message starts with its fields; the version comes before it, where it lies on disk.
+compact lengths).
 """
 
 from __future__ import annotations
@@ -35,16 +37,16 @@ class Field:
     """One field of a message.
 
     Attributes:
-        name: Kafka's word in snake_case.
-        type: ``int8`` to ``int64``, ``uint16``, ``uuid``, ``string``, ``bytes``, ``struct``; with ``[]`` in front an
-            array of it.
+        name: Kafka's name in snake_case.
+        type: ``int8`` to ``int64``, ``uint16``, ``uuid``, ``string``, ``bytes`` or ``struct``; ``[]`` in front makes it
+            an array.
         note: one line for the documentation.
-        since: first version that has it.
-        until: last version that has it.
-        nullable: first version in which it may be null.
-        tag: of a tagged field, which only flexible versions can have; -1 for a plain one.
-        default: what a reader takes where the field is absent.
-        fields: of a struct.
+        since: first version that has the field.
+        until: last version that has the field.
+        nullable: first version in which the field may be null.
+        tag: tag of a tagged field, -1 for a plain field. Only flexible versions have tagged fields.
+        default: the value if the field is absent.
+        fields: the fields of a struct.
     """
 
     name: str
@@ -63,7 +65,7 @@ class Field:
         kind = self.type.removeprefix("[]")
         assert kind in _NUMBERS or kind in _WORDS, self.type
         assert (kind == "struct") == bool(self.fields), self.name
-        # asked for at every value that is read
+        # Stored, because they are needed for every value that is read.
         object.__setattr__(self, "kind", kind)
         object.__setattr__(self, "is_array", kind != self.type)
 
@@ -73,12 +75,12 @@ class Schema:
     """One message.
 
     Attributes:
-        name: for people, as ``offset_commit value``.
-        latest: the highest version that krepair knows; all from 0 on are known.
-        fields: in the order of the bytes.
+        name: name for people, such as ``offset_commit value``.
+        latest: the highest version that krepair knows; it knows all versions from 0 on.
+        fields: the fields in the order of the bytes.
         flexible: first version with compact lengths and tagged fields.
-        newer_are_read: whether a version above ``latest`` is read as the latest one, since Kafka promises that only
-            fields at the end are added (the consumer protocol).
+        newer_are_read: whether a version above ``latest`` is read as ``latest``. That is right for the consumer
+            protocol, because Kafka only adds fields at its end.
     """
 
     name: str
@@ -89,22 +91,22 @@ class Schema:
 
 
 class _CutError(Exception):
-    """The bytes end too early or cannot be; becomes a ``Damage`` before it leaves this module."""
+    """The bytes end too early or are wrong. ``decode`` turns this into a ``Damage``."""
 
 
 def decode(schema: Schema, version: int, buf: Bytes, position: int = 0) -> dict[str, Any] | Damage:
-    r"""Read one message; what follows it is left alone, as Kafka's readers do.
+    r"""Read one message. Bytes behind it are ignored, as Kafka's readers do.
 
     Args:
-        schema: of the message.
-        version: as it was stored.
+        schema: schema of the message.
+        version: the stored version.
         buf: holds the message up to its end.
-        position: of its first field.
+        position: position of the first field.
 
     Returns:
-        Field name to value: numbers, strings (bytes that are no UTF-8 spelled ``\xNN``), ``bytes``, 22-character ids,
-        lists, dicts, None for null; ``unknown_tags`` where there are tagged fields that are not known. Or a ``Damage``,
-        of an unknown version too.
+        The values by field name: numbers, strings (a byte that is not UTF-8 is spelled ``\xNN``), ``bytes``, ids of 22
+        characters, lists, dicts, and None for null. ``unknown_tags`` is there if tagged fields are not known. For
+        damaged bytes or an unknown version the result is a ``Damage``.
     """
     if not 0 <= version <= schema.latest:
         if version < 0 or not schema.newer_are_read:
@@ -119,7 +121,7 @@ def decode(schema: Schema, version: int, buf: Bytes, position: int = 0) -> dict[
 
 
 def decode_versioned(schema: Schema, buf: Bytes | None) -> tuple[int, dict[str, Any]] | Damage:
-    """Read a message with its version in front; null is a ``Damage`` (a tombstone is the caller's to know)."""
+    """Read a message with its version in front: (version, values). Null is a ``Damage``; callers handle tombstones."""
     if buf is None:
         return Damage(0, 0, schema.name, "null")
     version = stored_version(buf)
@@ -130,7 +132,7 @@ def decode_versioned(schema: Schema, buf: Bytes | None) -> tuple[int, dict[str, 
 
 
 def stored_version(buf: Bytes) -> int | None:
-    """The two bytes in front of a stored key or value, None where they are missing."""
+    """The version in front of a stored key or value (two bytes); None if the bytes are missing."""
     return int(_NUMBERS["int16"].unpack_from(buf)[0]) if len(buf) >= VERSION_BYTES else None
 
 
@@ -172,7 +174,7 @@ class _Reader:
         count = self._length(self._int32, nullable=nullable, what=field.name)
         if count is None:
             return None
-        self._within(count)  # every element has a byte at least
+        self._within(count)  # every element has at least one byte, so a larger count is wrong
         if field.type == "[]int32":
             return list(struct.unpack(f">{count}i", self._take(4 * count)))
         return [self._one(field, nullable=False) for _ in range(count)]
@@ -195,7 +197,7 @@ class _Reader:
         return data.decode("utf-8", "backslashreplace") if kind == "string" else data
 
     def _is_null(self, field: Field) -> bool:
-        """A byte in front of a structure that may be null: negative for null; as a tagged field, 0 for null."""
+        """Read the byte in front of a struct that may be null. Null is a negative byte, in a tagged field 0."""
         mark = self._take(1)[0]
         return mark == 0 if field.tag >= 0 else mark > 127
 
@@ -245,17 +247,17 @@ class _Reader:
 
 
 def id_text(raw: bytes) -> str:
-    """An id as Kafka writes it: 22 characters of URL-safe base 64."""
+    """An id as Kafka writes it: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(raw).decode("ascii").rstrip("=")
 
 
 def id_bytes(text: str) -> bytes:
-    """The inverse of ``id_text``."""
+    """The 16 bytes of an id; the inverse of ``id_text``."""
     return base64.urlsafe_b64decode(text + "==")
 
 
 def encode(schema: Schema, version: int, values: dict[str, Any]) -> bytes:
-    """The bytes of a message without its version; absent fields take their default, or zero, or nothing.
+    """The bytes of a message without its version. An absent field gets its default, or else zero or an empty value.
 
     Raises:
         UsageError: an unknown version, or a value that does not fit its field.
@@ -269,7 +271,7 @@ def encode(schema: Schema, version: int, values: dict[str, Any]) -> bytes:
 
 
 class _Writer:
-    """Puts the bytes of one message together."""
+    """Builds the bytes of one message."""
 
     def __init__(self, version: int, *, flexible: bool) -> None:
         self.version = version

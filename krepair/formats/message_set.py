@@ -1,10 +1,10 @@
 """Messages of formats v0 and v1, plain and in compressed wrappers.
 
-A wrapper is a message whose value is a compressed run of messages. Its offset is that of its last inner
-message; inner
-offsets are absolute in v0 and relative in v1. Source: ``LegacyRecord.java``,
-``AbstractLegacyRecordBatch.java``
-(2.2.1), KIP-31 (relative offsets), KIP-32 (timestamps).
+A wrapper is a message whose value holds compressed messages. Its offset is the offset of its last inner message. Inner
+offsets are absolute in v0 and relative in v1.
+
+Source: ``LegacyRecord.java``, ``AbstractLegacyRecordBatch.java`` (2.2.1), KIP-31 (relative offsets), KIP-32
+(timestamps).
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ NO_TIMESTAMP = -1
 
 
 class Message(NamedTuple):
-    """One message, its numbers absolute.
+    """One message.
 
     Attributes:
-        offset: log offset.
+        offset: offset in the log.
         magic: 0 or 1.
-        attributes: as stored.
-        timestamp: ms, -1 in v0; of an inner message under log append time, the wrapper's.
-        key: None is null, which is not empty.
-        value: None is null, which is not empty; of a wrapper, the compressed messages.
+        attributes: the stored attributes.
+        timestamp: ms, -1 in v0. An inner message with LogAppendTime has the timestamp of its wrapper.
+        key: None is null, which is not the same as empty.
+        value: None is null, which is not the same as empty. In a wrapper it holds the compressed messages.
     """
 
     offset: int
@@ -74,17 +74,17 @@ class Message(NamedTuple):
 
     @property
     def is_log_append_time(self) -> bool:
-        """Whether the broker's clock stands for the message, and for all inside it (v1)."""
+        """Whether the timestamp is the broker's time of append, for the message and all messages in it (v1)."""
         return self.magic > 0 and bool(self.attributes & LOG_APPEND_TIME)
 
 
 class PlacedMessage(NamedTuple):
-    """A message and where it is.
+    """A message and its place.
 
     Attributes:
-        position: byte in the buffer.
+        position: byte in the buffer at which its entry starts.
         size_bytes: bytes of the whole entry.
-        message: what it says.
+        message: the message.
     """
 
     position: int
@@ -93,7 +93,7 @@ class PlacedMessage(NamedTuple):
 
 
 def _body_damage(buf: Bytes, position: int, rest: int) -> Damage | None:
-    """Check that key and value fill the entry exactly."""
+    """The damage if key and value do not fill the entry exactly, else None."""
     header = HEADERS[buf[position + CRC_START]]
     size = LOG_OVERHEAD + HEADER_V0.unpack(buf, position)[1]
     if size < header.size + 2 * LENGTH.size:
@@ -114,7 +114,7 @@ def _body_damage(buf: Bytes, position: int, rest: int) -> Damage | None:
 
 
 def message_damage(buf: Bytes, position: int = 0, *, check_crc: bool = True) -> Damage | None:
-    """Why no valid v0 or v1 message starts at ``position``, or None. The range is all that follows."""
+    """Why no valid v0 or v1 message starts at ``position``, or None. The range goes to the end of the buffer."""
     rest = len(buf) - position
     if rest < HEADER_V0.size:
         return Damage(position, rest, f"a message header of {HEADER_V0.size} bytes", f"{rest} bytes")
@@ -150,9 +150,9 @@ def _message_at(buf: Bytes, position: int) -> PlacedMessage:
 
 
 def messages(buf: Bytes, *, check_crc: bool = True) -> Iterator[PlacedMessage | Damage]:
-    """Walk a buffer of outer messages; the last value is a ``Damage`` if the walk did not reach the end.
+    """Walk a buffer of outer messages. If the walk does not reach the end, the last value is a ``Damage``.
 
-    A v2 batch ends the walk too (as damage "magic 0 or 1"): a log can go from one format to the next.
+    A v2 batch ends the walk too, with a ``Damage`` that expects "magic 0 or 1": a log may change its format.
     """
     position = 0
     while position < len(buf):
@@ -166,7 +166,7 @@ def messages(buf: Bytes, *, check_crc: bool = True) -> Iterator[PlacedMessage | 
 
 
 def view(buf: Bytes) -> npt.NDArray[Any]:
-    """Fields up to the attributes of the messages as far as the walk goes (CRC not checked)."""
+    """Fields of the messages up to the attributes, as far as the walk goes: an array [N]. The CRC is not checked."""
     raw = bytearray()
     for placed in messages(buf, check_crc=False):
         if isinstance(placed, PlacedMessage):
@@ -175,7 +175,7 @@ def view(buf: Bytes) -> npt.NDArray[Any]:
 
 
 def damage(buf: Bytes) -> list[Damage]:
-    """What is wrong with a buffer of outer messages: nothing, or one range that reaches to the end."""
+    """The damage in a buffer of outer messages: none, or one range that goes to the end."""
     return [placed for placed in messages(buf) if isinstance(placed, Damage)]
 
 
@@ -189,14 +189,14 @@ def _whole(value: bytes, what: str) -> Damage:
 
 
 def inner_messages(wrapper: Message, *, max_bytes: int = DEFAULT_MAX_BYTES) -> tuple[Message, ...] | Damage:
-    """Open a wrapper: its messages with absolute offsets, and under log append time with the wrapper's time.
+    """Read the messages in a wrapper. Their offsets are made absolute; with LogAppendTime they get the wrapper's time.
 
     Args:
         wrapper: an outer message with a codec.
-        max_bytes: the most that its messages may take when decompressed.
+        max_bytes: largest number of bytes that its messages may have when decompressed.
 
     Returns:
-        The messages, or a ``Damage`` whose range lies in the wrapper's value.
+        The messages, or a ``Damage`` whose range is in the wrapper's value.
 
     Raises:
         UsageError: the message is not a wrapper.
@@ -226,7 +226,7 @@ def inner_messages(wrapper: Message, *, max_bytes: int = DEFAULT_MAX_BYTES) -> t
 def _absolute(wrapper: Message, inner: list[Message]) -> tuple[Message, ...] | Damage:
     if wrapper.magic == 0:
         return tuple(inner)
-    # some versions of librdkafka produced wrappers with offset 0, whose inner offsets then are absolute
+    # Some versions of librdkafka wrote wrappers with offset 0. Their inner offsets are absolute.
     base = 0 if wrapper.offset == 0 else wrapper.offset - inner[-1].offset
     if base < 0:
         return _whole(
@@ -263,24 +263,27 @@ def encode_message(message: Message) -> bytes:
 
 
 def encode(items: Iterable[Message]) -> bytes:
-    """The bytes of outer messages one after the other."""
+    """The bytes of outer messages one after the other.
+
+    Raises:
+        UsageError: see ``encode_message``.
+    """
     return b"".join(map(encode_message, items))
 
 
 def wrap(inner: tuple[Message, ...], codec: int, *, log_append_time: int | None = None) -> Message:
     """Put messages with absolute offsets into one wrapper.
 
-    Inner offsets become relative to the first one in v1 (gaps stay). The wrapper's timestamp is the
-    greatest inner one,
-    or the log append time.
+    In v1 the inner offsets become relative to the first one; gaps stay. The timestamp of the wrapper is the largest
+    inner one, or the log append time.
 
     Args:
-        inner: ascending offsets, one magic, none compressed.
-        codec: of the wrapper.
-        log_append_time: ms, or None for create time.
+        inner: plain messages of one format with ascending offsets.
+        codec: codec id of the wrapper.
+        log_append_time: ms, or None for CreateTime.
 
     Raises:
-        UsageError: nothing to wrap, mixed formats, wrappers inside, or a codec that the format does not have.
+        UsageError: there is no message, formats are mixed, a message is a wrapper, or the format lacks the codec.
     """
     if not inner or any(message.is_wrapper or message.magic != inner[0].magic for message in inner):
         raise UsageError("a wrapper holds at least one message, all plain and of one format")

@@ -1,8 +1,9 @@
-"""``meta.properties`` of a log directory: which broker and which cluster it belongs to.
+"""``meta.properties`` of a log directory: the broker and the cluster to which it belongs.
+
+It is a Java properties file. krepair only reads it.
 
 Source: ``BrokerMetadataCheckpoint.scala`` (2.2.1: ``version``, ``broker.id``, from 2.3 ``cluster.id``),
-``MetaProperties.java`` (3.9.0: version 1 has ``node.id``, ``cluster.id``, ``directory.id``). A Java
-properties file. krepair only reads it.
+``MetaProperties.java`` (3.9.0: version 1 has ``node.id``, ``cluster.id``, ``directory.id``).
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from krepair.formats.java_numbers import parse_java_integer
 
 MAX_BYTES = 1 << 20
 _AS_WRITTEN: Final = re.compile(rb"(?:#[ -~]*\n|[a-z.]+=[A-Za-z0-9_.-]*\n)*+")
-"""What a broker writes: comments, and nothing that Java would escape."""
+"""The form in which a broker writes the file: comments, and values that need no escapes."""
 
 
 class MetaProperties(NamedTuple):
-    """What the file says.
+    """The content of the file.
 
     Attributes:
         version: 0 (ZooKeeper) or 1 (KRaft).
-        broker_id: of ``broker.id`` or ``node.id``.
+        broker_id: value of ``node.id`` or ``broker.id``.
         cluster_id: empty before 2.3.
         directory_id: empty before 3.7.
-        properties: all keys as they stand.
+        properties: all keys and values.
     """
 
     version: int
@@ -37,7 +38,7 @@ class MetaProperties(NamedTuple):
 
 
 def decode(buf: Bytes) -> MetaProperties | Damage:
-    """Read the file, or say why a broker could not."""
+    """Read the file; a ``Damage`` says why a broker cannot read it."""
     if len(buf) > MAX_BYTES:
         return Damage(0, len(buf), f"at most {MAX_BYTES} bytes", f"{len(buf)} bytes")
     properties = _properties(bytes(buf))
@@ -64,7 +65,7 @@ def _properties(data: bytes) -> dict[str, str] | Damage:
     if _AS_WRITTEN.fullmatch(data):
         lines = (line.partition("=") for line in data.decode("ascii").splitlines() if line[:1] != "#")
         return {key: value for key, _, value in lines}
-    # Late, because it loads all of Python's XML and HTTP.
+    # Imported late, because it loads Python's XML and HTTP modules.
     import javaproperties
 
     try:

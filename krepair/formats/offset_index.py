@@ -1,4 +1,4 @@
-"""Offset index files (``.index``): from an offset to a position in the log.
+"""Offset index files (``.index``): they lead from an offset to a position in the log.
 
 Source: ``OffsetIndex.scala`` (2.2.1), ``OffsetIndex.java`` (3.9.0), ``LogSegment.append`` and ``recover``.
 """
@@ -23,29 +23,28 @@ assert ENTRY_SIZE == 8
 
 
 class OffsetEntry(NamedTuple):
-    """One entry, as in ``ENTRY``."""
+    """One entry, with the fields of ``ENTRY``."""
 
     relative_offset: int
     position: int
 
 
 def view(buf: Bytes) -> npt.NDArray[Any]:
-    """The whole entries, zero padding included."""
+    """The whole entries as an array [N], with the zero padding."""
     return ENTRY.view(buf)
 
 
 def damage(buf: Bytes) -> list[Damage]:
-    """What is wrong by the file's own bytes: torn end, zero padding, negative or not ascending entries.
+    """The damage that the file's own bytes show: torn end, zero padding, negative or not ascending entries.
 
-    The broker never indexes the batch at position 0, so an entry of zeros is always padding of an untrimmed
-    file.
+    A broker writes no entry for the batch at position 0. So an entry of zeros is always padding of an untrimmed file.
     """
     strict = {"relative_offset": True, "position": True}
     return entries_damage(buf, ENTRY, padding_start(buf, ENTRY_SIZE), strict)
 
 
 def decode(buf: Bytes) -> tuple[OffsetEntry, ...]:
-    """The entries up to any zero padding; trustworthy only if ``damage`` is empty."""
+    """The entries before the zero padding. They can be trusted only if ``damage`` is empty."""
     entries = view(buf)
     return tuple(OffsetEntry(*entry) for entry in entries[: padding_start(buf, ENTRY_SIZE)].tolist())
 

@@ -1,7 +1,10 @@
-"""A large offset checkpoint, exactly as a broker writes it, as columns: no Python value for each of a million lines.
+"""Large offset checkpoints as columns, because a Python object for each of a million lines takes long.
 
-``lines_as_written`` takes only what ``encode_offsets`` would write again byte for byte, each partition once. Everything
-else, and every small file, is for ``krepair.formats.checkpoint``, which names each damaged line.
+``lines_as_written`` reads only files that ``encode_offsets`` would write again byte for byte, with one line per
+partition. All other files, and all small files, are read by ``krepair.formats.checkpoint``, which names every damaged
+line.
+
+Source: ``OffsetCheckpointFile.scala`` (2.2.1, 3.9.0).
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from krepair.formats.checkpoint import AS_WRITTEN_HEAD, AS_WRITTEN_HEAD_BYTES, MAX_ENTRIES, OffsetEntry
+from krepair.formats.offset_entry import AS_WRITTEN_HEAD, AS_WRITTEN_HEAD_BYTES, MAX_ENTRIES, OffsetEntry
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
 Uint64s = np.ndarray[Any, np.dtype[np.uint64]]
@@ -36,18 +39,18 @@ _KINDS: Final = bytes(
 )
 
 _last: list[tuple[bytes, OffsetLines | None]] = []
-"""The file that was asked for last: a fence asks for the same bytes again and again."""
+"""The file that was read last: a fence reads the same bytes again and again."""
 
 
 class OffsetLines(Mapping[tuple[str, int], int]):
-    """(topic, partition) -> offset of each line of a file.
+    """The lines of a file: (topic, partition) -> offset.
 
     Args:
-        data: the file.
-        starts: int64[N] position of each line.
-        ends: int64[N] position of the blank before the offset.
-        offsets: int64[N].
-        hashes: uint64[N] of topic and partition, see ``_hash``; each once.
+        data: the bytes of the file.
+        starts: int64[N], position of each line.
+        ends: int64[N], position of the blank before the offset of each line.
+        offsets: int64[N], offset of each line.
+        hashes: uint64[N], hash of topic and partition of each line, see ``_hash``; no two are equal.
     """
 
     def __init__(self, data: bytes, starts: Int64s, ends: Int64s, offsets: Int64s, hashes: Uint64s) -> None:
@@ -74,18 +77,18 @@ class OffsetLines(Mapping[tuple[str, int], int]):
         """Number of the line of a partition, from 0; -1 if there is none."""
         key = f"{topic} {partition}".encode("utf-8", "surrogateescape")
         found = self._find(_hash(key))
-        # Two keys may have one hash; those of the file have not.
+        # No two keys of the file have the same hash, but a key that is not in the file may have the hash of one.
         return found if found >= 0 and self.data[self._starts[found] : self._ends[found]] == key else -1
 
     def entry(self, place: int) -> OffsetEntry:
-        """One line."""
+        """The entry of one line."""
         topic, _, partition = (
             self.data[self._starts[place] : self._ends[place]].decode("ascii").partition(" ")
         )
         return OffsetEntry(topic, int(partition), int(self.offsets[place]))
 
     def with_offset(self, place: int, offset: int) -> bytes:
-        """The file with another offset in one line."""
+        """The bytes of the file with another offset in one line."""
         start = int(self._ends[place]) + 1
         end = self.data.index(b"\n", start)
         return b"".join((memoryview(self.data)[:start], b"%d" % offset, memoryview(self.data)[end:]))
@@ -106,7 +109,7 @@ class OffsetLines(Mapping[tuple[str, int], int]):
 
 
 def lines_as_written(data: bytes) -> OffsetLines | None:
-    """The lines of a file that is as a broker writes it; None of any other."""
+    """The lines of a file that is exactly as a broker writes it; None for every other file."""
     if not _last or _last[0][0] != data:
         _last[:] = [(data, _read(data))]
     return _last[0][1]
@@ -123,7 +126,7 @@ def _read(data: bytes) -> OffsetLines | None:
     array = np.frombuffer(data, np.uint8)
     words = np.ndarray((len(data) + 1,), "<u8", data + bytes(_WORD), strides=(1,))
     offsets, hashes = np.empty(len(starts), np.int64), np.empty(len(starts), np.uint64)
-    # In blocks that fit into the processor's cache.
+    # Blocks that fit into the processor's cache are faster.
     for first in range(0, len(starts), _BLOCK_LINES):
         block = slice(first, first + _BLOCK_LINES)
         numbers = _numbers(array, names[block] + 1, partitions[block], _LONGEST_PARTITION)
@@ -133,13 +136,13 @@ def _read(data: bytes) -> OffsetLines | None:
         offsets[block] = found
         hashes[block] = _hashes(words, starts[block], partitions[block])
     ascending = np.sort(hashes)
-    # A partition twice, or two keys of one hash: whoever reads line by line can tell.
+    # A partition has two lines, or two keys have the same hash. The reader of single lines can tell which.
     once = bool((ascending[1:] != ascending[:-1]).all())
     return OffsetLines(data, starts, partitions, offsets, hashes) if once else None
 
 
 def _places(data: bytes, start: int, count: int) -> tuple[Int64s, Int64s, Int64s, Int64s] | None:
-    """Where each line begins, where topic, partition and line end: int64[N]; None if one is of another form."""
+    """Positions, int64[N] each: start of the line, end of topic, of partition, of the line. None for another form."""
     kinds = np.frombuffer(data.translate(_KINDS), np.uint8)[start:]
     marks = np.flatnonzero(kinds)
     if not count or len(marks) != 3 * count or int(marks[-1]) != len(kinds) - 1:
@@ -155,7 +158,7 @@ def _places(data: bytes, start: int, count: int) -> tuple[Int64s, Int64s, Int64s
 
 
 def _numbers(array: Bytes1, starts: Int64s, ends: Int64s, longest: int) -> Int64s | None:
-    """The numbers at these places; None if one is none, too long, or has a zero in front."""
+    """The numbers at these places, int64[N]; None if one is not a number, is too long, or has a leading zero."""
     lengths = ends - starts
     if lengths.min() < 1 or lengths.max() > longest:
         return None
@@ -172,13 +175,13 @@ def _numbers(array: Bytes1, starts: Int64s, ends: Int64s, longest: int) -> Int64
 
 
 def _hashes(words: Uint64s, starts: Int64s, ends: Int64s) -> Uint64s:
-    """``_hash`` of the bytes from each start to its end; ``words`` has the eight bytes from each position on."""
+    """``_hash`` of the bytes from each start to its end. ``words`` holds, for each position, the eight bytes there."""
     lengths = ends - starts
     found = lengths.astype(np.uint64) * np.uint64(_ODD)
     for at in range(0, int(lengths.max()), _WORD):
         left = np.clip(lengths - at, 0, _WORD)
         shift = ((_WORD - left) * 8).astype(np.uint64)
-        # A shift by all 64 bits is not defined.
+        # A shift by 64 bits is undefined.
         empty = left == 0
         word = words[np.where(empty, starts, starts + at)] << np.where(empty, np.uint64(0), shift)
         mixed = (found ^ word) * np.uint64(_ODD)
@@ -188,7 +191,7 @@ def _hashes(words: Uint64s, starts: Int64s, ends: Int64s) -> Uint64s:
 
 
 def _hash(key: bytes) -> int:
-    """64 bits over some bytes, eight at a time."""
+    """A 64-bit hash of some bytes."""
     found = len(key) * _ODD & _MASK
     for at in range(0, len(key), _WORD):
         piece = key[at : at + _WORD]

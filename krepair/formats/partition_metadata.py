@@ -1,4 +1,4 @@
-"""``partition.metadata`` of a partition folder: the topic id (2.8 on, KIP-516).
+"""``partition.metadata`` of a partition folder: the topic id (from 2.8 on, KIP-516).
 
 Source: ``PartitionMetadataFile.java``, ``PartitionMetadata.java``, ``Uuid.java`` (3.9.0).
 """
@@ -22,14 +22,14 @@ ZERO_ID = uuid.UUID(int=0)
 
 
 class PartitionMetadata(NamedTuple):
-    """What the file says."""
+    """The content of the file."""
 
     version: int
     topic_id: uuid.UUID
 
 
 def topic_id_text(topic_id: uuid.UUID) -> str:
-    """A topic id as Kafka writes it: 22 characters of URL-safe base 64."""
+    """A topic id as Kafka writes it: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(topic_id.bytes).decode("ascii").rstrip("=")
 
 
@@ -50,7 +50,7 @@ def _second_word(line: str) -> str | None:
 
 
 def decode(buf: Bytes) -> PartitionMetadata | Damage:
-    """Read the file, or say why a broker could not."""
+    """Read the file; a ``Damage`` says why a broker cannot read it."""
     size = len(buf)
     if size > MAX_BYTES:
         return Damage(0, size, f"at most {MAX_BYTES} bytes", f"{size} bytes")
@@ -73,10 +73,10 @@ def decode(buf: Bytes) -> PartitionMetadata | Damage:
 
 
 def encode(metadata: PartitionMetadata) -> bytes:
-    """The file as a broker writes it (no line end at its end).
+    """The file as a broker writes it, without a line end at the end.
 
     Raises:
-        UsageError: the zero id, which a broker refuses.
+        UsageError: the topic id is the zero id, which a broker refuses.
     """
     if metadata.topic_id == ZERO_ID:
         raise UsageError("the zero topic id cannot be written")

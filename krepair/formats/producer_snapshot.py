@@ -1,7 +1,8 @@
-"""Producer snapshots (``.snapshot``): the state of every live producer at an offset.
+"""Producer snapshots (``.snapshot``): the state of all producers at an offset, except the expired ones.
 
-Source: ``ProducerStateManager.scala`` (2.2.1), ``ProducerStateManager.java`` (3.9.0): version 1 in all of
-them, from 0.11 on.
+All brokers from 0.11 on write version 1.
+
+Source: ``ProducerStateManager.scala`` (2.2.1), ``ProducerStateManager.java`` (3.9.0).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ assert ENTRY_SIZE == 46
 
 
 class ProducerEntry(NamedTuple):
-    """One producer, as in ``ENTRY``."""
+    """One producer, with the fields of ``ENTRY``."""
 
     producer_id: int
     producer_epoch: int
@@ -57,7 +58,7 @@ class ProducerEntry(NamedTuple):
 
     @property
     def has_open_txn(self) -> bool:
-        """Whether a transaction of the producer is open (the broker takes any negative offset for none)."""
+        """Whether the producer has an open transaction. A negative first offset means none, as for a broker."""
         return self.current_txn_first_offset >= 0
 
 
@@ -68,14 +69,14 @@ class ProducerSnapshot(NamedTuple):
     """A whole snapshot.
 
     Attributes:
-        entries: in the file's order, which means nothing (hash order of the broker).
+        entries: the producers in the order of the file, which is the hash order of the broker.
     """
 
     entries: tuple[ProducerEntry, ...]
 
 
 def view(buf: Bytes) -> npt.NDArray[Any]:
-    """The whole entries, as many as the count says and the file holds."""
+    """The whole entries as an array [N]: as many as the count says, if the file holds them."""
     if len(buf) < HEADER_SIZE:
         return np.empty(0, ENTRY.dtype)
     count = HEADER.unpack(buf)[2]
@@ -84,11 +85,13 @@ def view(buf: Bytes) -> npt.NDArray[Any]:
 
 
 def damage_in(size: int, read: Callable[[int, int], Bytes]) -> Damage | None:
-    """Why a broker would refuse and delete the snapshot, or None; of a file that no broker wrote little is read.
+    """Why a broker would refuse and delete the snapshot, or None.
+
+    Size, version and count are checked first, so that little is read of a file that is not a snapshot.
 
     Args:
         size: bytes of the file.
-        read: the bytes from one place up to another; fewer where the file ends.
+        read: gives the bytes from one position up to another, fewer at the end of the file.
     """
     if size < HEADER_SIZE:
         return Damage(0, size, f"at least {HEADER_SIZE} bytes", f"{size} bytes")
@@ -117,7 +120,7 @@ def damage(buf: Bytes) -> list[Damage]:
 
 
 def decode(buf: Bytes) -> ProducerSnapshot | Damage:
-    """The snapshot, or why it is not one."""
+    """The snapshot; a ``Damage`` if a broker would refuse it."""
     wrong = damage(buf)
     if wrong:
         return wrong[0]
@@ -125,7 +128,7 @@ def decode(buf: Bytes) -> ProducerSnapshot | Damage:
 
 
 def encode(entries: Iterable[ProducerEntry]) -> bytes:
-    """The bytes of a snapshot, entries in the order given.
+    """The bytes of a snapshot, with the entries in the given order.
 
     Raises:
         UsageError: a value does not fit its field.
@@ -138,13 +141,13 @@ def encode(entries: Iterable[ProducerEntry]) -> bytes:
 
 
 def table(buf: Bytes) -> npt.NDArray[np.int64]:
-    """The entries as int64[N, 8], one column per field; of valid bytes."""
+    """The entries of a valid snapshot as int64[N, 8], one column per field of ``ENTRY``."""
     entries = view(buf)
     return np.column_stack([entries[name].astype(np.int64) for name in ENTRY.names])
 
 
 def encode_table(rows: npt.NDArray[np.int64]) -> bytes:
-    """The bytes of a snapshot of int64[N, 8] rows, in their order; the inverse of ``table``."""
+    """The bytes of a snapshot with these rows, int64[N, 8], in their order; the inverse of ``table``."""
     packed = np.empty(len(rows), ENTRY.dtype)
     for column, name in enumerate(ENTRY.names):
         packed[name] = rows[:, column]

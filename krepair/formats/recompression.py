@@ -1,9 +1,10 @@
-"""Compression in pieces: what a batch that is written anew is packed with, at each codec's default level.
+"""Compresses the records of rewritten batches piece by piece, at the default level of each codec.
 
-The bytes depend on the codec's library and on nothing else: the same records give the same bytes however they were cut
-into pieces, so that a size that was counted once is the size that is written later. Frames are those of Kafka's clients
-(``compression.compress``). Source: CompressionType.java (2.2.1), KIP-110, KIP-390 (levels are not asked for: Kafka's
-cleaner takes the default one too).
+The compressed bytes depend only on the records and on the library of the codec. It does not matter how the records are
+cut into pieces. So a size that was counted for the plan is the size that is written later. The frames are those of
+Kafka's clients (``compression.compress``). Kafka's cleaner uses the default level too.
+
+Source: ``CompressionType.java`` (2.2.1), KIP-110, KIP-390 (compression levels).
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from krepair.formats.compression import (
 
 
 class Packer(Protocol):
-    """Takes a stream in pieces and gives it compressed, in pieces."""
+    """Compresses one stream piece by piece."""
 
     def add(self, piece: bytes | memoryview) -> bytes:
-        """The next compressed bytes, often none."""
+        """Add bytes to the stream. Gives the compressed bytes that are ready, often none."""
 
     def finish(self) -> bytes:
-        """What is left, with the end of the stream."""
+        """End the stream. Gives the rest of the compressed bytes."""
 
 
 class _Plain:
@@ -56,7 +57,7 @@ class _Gzip:
 
 
 class _Snappy:
-    """Blocks of 32 KiB, each with its length in front."""
+    """Blocks of 32 KiB with the length in front of each."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -103,7 +104,7 @@ class _Lz4:
 
 
 class _Zstd:
-    """One frame of unknown size, as a stream of zstd-jni is."""
+    """One frame without content size, like a stream of zstd-jni."""
 
     def __init__(self, context: zstandard.ZstdCompressor) -> None:
         self._packer = context.compressobj()
@@ -116,7 +117,7 @@ class _Zstd:
 
 
 class Packing:
-    """Begins compressed streams, one at a time: the next one is begun when the one before is finished."""
+    """Begins compressed streams, one at a time: finish a stream before the next one begins."""
 
     def __init__(self) -> None:
         self._zstd: zstandard.ZstdCompressor | None = None
@@ -125,9 +126,8 @@ class Packing:
         """Begin a compressed stream.
 
         Args:
-            codec: id from the attributes.
-            magic: message format; of v0 the header checksum of lz4 is the wrong one that its readers expect
-                (KAFKA-3160).
+            codec: codec id from the attributes.
+            magic: message format. For v0 the header checksum of lz4 is wrong, as its readers expect (KAFKA-3160).
 
         Raises:
             UsageError: an unknown codec, or zstd in a message before v2.
@@ -141,7 +141,7 @@ class Packing:
         if codec == Codec.LZ4:
             return _Lz4(broken_checksum=magic == 0)
         if codec == Codec.ZSTD and magic == 2:
-            # a context takes 50 microseconds to make, a stream in it 2
+            # Kept, because it takes 50 microseconds to make a context, and 2 to begin a stream in it.
             self._zstd = self._zstd or zstandard.ZstdCompressor(write_content_size=False)
             return _Zstd(self._zstd)
         raise UsageError(f"codec {codec} cannot be written in message format v{magic}")

@@ -22,11 +22,11 @@ from krepair.formats.varint import Varint, read_varint, read_varlong, write_vari
 
 
 class Header(NamedTuple):
-    """One record header; the key stays bytes, so that damaged UTF-8 survives a copy.
+    """One record header. The key is kept as bytes, so that damaged UTF-8 is copied unchanged.
 
     Attributes:
-        key: never None.
-        value: None is null, which is not empty.
+        key: bytes of the key; it cannot be null.
+        value: None is null, which is not the same as empty.
     """
 
     key: bytes
@@ -37,12 +37,12 @@ class Record(NamedTuple):
     """One record as it is stored.
 
     Attributes:
-        attributes: unused by Kafka so far.
-        timestamp_delta: ms, to the batch's base timestamp.
-        offset_delta: to the batch's base offset.
-        key: None is null (no key), which is not empty.
-        value: None is null (a tombstone), which is not empty.
-        headers: in order; keys may repeat.
+        attributes: not used by Kafka so far.
+        timestamp_delta: ms after the base timestamp of the batch.
+        offset_delta: offset less the base offset of the batch.
+        key: None is null (no key), which is not the same as empty.
+        value: None is null (a tombstone), which is not the same as empty.
+        headers: the headers in their order; keys may repeat.
     """
 
     attributes: int = 0
@@ -53,11 +53,11 @@ class Record(NamedTuple):
     headers: tuple[Header, ...] = ()
 
     def offset(self, batch: BatchHeader) -> int:
-        """Log offset of the record in its batch."""
+        """Offset of the record in the log."""
         return batch.base_offset + self.offset_delta
 
     def timestamp(self, batch: BatchHeader) -> int:
-        """Time of the record in ms: the broker's under log append time, else the producer's."""
+        """Timestamp of the record in ms: the broker's with LogAppendTime, else the producer's."""
         if batch.is_log_append_time:
             return batch.max_timestamp
         return batch.base_timestamp + self.timestamp_delta
@@ -70,7 +70,7 @@ class Record(NamedTuple):
 
 
 class _Reader:
-    """Reads the body of one record; ``failed`` names what is wrong first, reads then mean nothing."""
+    """Reads the body of one record. ``failed`` names the first thing that is wrong; later reads mean nothing."""
 
     def __init__(self, buf: Bytes, position: int, end: int) -> None:
         self.buf = buf
@@ -151,14 +151,14 @@ def _read_record(buf: Bytes, position: int, end: int) -> tuple[Record, int] | Da
 
 
 def records(data: Bytes, count: int) -> Iterator[Record | Damage]:
-    """Read uncompressed record bytes one record at a time.
+    """Read uncompressed record bytes record by record.
 
     Args:
         data: all record bytes of a batch.
-        count: the batch's record count; fewer or more in ``data`` is damage, as for a broker.
+        count: record count of the batch. If ``data`` holds fewer or more, it is damaged, as for a broker.
 
     Yields:
-        Records, then a ``Damage`` (positions in ``data``) if they do not fill it exactly.
+        The records, then a ``Damage`` with positions in ``data`` if the records do not fill it exactly.
     """
     position = 0
     for number in range(count):
@@ -178,17 +178,16 @@ def records(data: Bytes, count: int) -> Iterator[Record | Damage]:
 def batch_records(
     buf: Bytes, position: int = 0, *, max_bytes: int = DEFAULT_MAX_BYTES
 ) -> Iterator[Record | Damage]:
-    """Read the records of the batch at ``position``, compressed or not (its CRC is not checked here).
+    """Read the records of the batch at ``position``, compressed or not. The CRC is not checked.
 
     Args:
-        buf: of which the batch is a part.
+        buf: bytes that hold the batch.
         position: where the batch starts.
-        max_bytes: the most that the records may take when decompressed; more is damage.
+        max_bytes: largest number of bytes of the records when decompressed; more is damage.
 
     Yields:
-        Records, then a ``Damage`` if something is wrong. Its range lies in ``buf``: within compressed
-        records it is
-        all of them.
+        The records, then a ``Damage`` with positions in ``buf`` if something is wrong. For compressed records its range
+        covers all of them.
     """
     wrong = header_damage(buf, position)
     if wrong is not None:
@@ -198,7 +197,7 @@ def batch_records(
     start, end = position + HEADER_SIZE, position + header.size_bytes
     stored = memoryview(buf)[start:end]
     if header.is_empty:
-        # a broker never looks behind the header of a batch without records
+        # A broker does not read behind the header of a batch without records.
         return
     if header.codec == Codec.NONE:
         for record in records(stored, header.record_count):
@@ -219,7 +218,7 @@ def batch_records(
 
 
 def damage(data: Bytes, count: int) -> list[Damage]:
-    """What is wrong with uncompressed record bytes; nothing, or one range."""
+    """The damage in uncompressed record bytes: none, or one range."""
     return [record for record in records(data, count) if isinstance(record, Damage)]
 
 
@@ -233,7 +232,7 @@ def _nullable(value: bytes | None) -> bytes:
 
 
 def encode_record(record: Record) -> bytes:
-    """The bytes of one record, its length in front.
+    """The bytes of one record, with its length in front.
 
     Raises:
         UsageError: a number does not fit.
@@ -256,5 +255,9 @@ def encode_record(record: Record) -> bytes:
 
 
 def encode(items: Iterable[Record]) -> bytes:
-    """The uncompressed record bytes of a batch."""
+    """The uncompressed record bytes of a batch.
+
+    Raises:
+        UsageError: see ``encode_record``.
+    """
     return b"".join(map(encode_record, items))

@@ -1,4 +1,4 @@
-"""Records of ``__share_group_state``: how far each share group is in each partition (KIP-932).
+"""Records of ``__share_group_state``: the progress of share groups in their partitions (KIP-932).
 
 Source: ``share-coordinator/src/main/resources/common/message`` (4.3).
 """

@@ -1,4 +1,4 @@
-"""Time index files (``.timeindex``): from a time to an offset.
+"""Time index files (``.timeindex``): they lead from a timestamp to an offset.
 
 Source: ``TimeIndex.scala`` (2.2.1), ``TimeIndex.java`` (3.9.0); KIP-33.
 """
@@ -23,33 +23,33 @@ assert ENTRY_SIZE == 12
 
 
 class TimeEntry(NamedTuple):
-    """One entry, as in ``ENTRY``."""
+    """One entry, with the fields of ``ENTRY``."""
 
     timestamp: int
     relative_offset: int
 
 
 def view(buf: Bytes) -> npt.NDArray[Any]:
-    """The whole entries, zero padding included."""
+    """The whole entries as an array [N], with the zero padding."""
     return ENTRY.view(buf)
 
 
 def used_entries(buf: Bytes) -> int:
-    """How many entries come before the zero padding.
+    """Number of entries before the zero padding.
 
-    A lone entry of zeros is real: timestamp 0 at the base offset.
+    If the file has only one entry, and it is all zeros, it is a real entry: timestamp 0 at the base offset.
     """
     used = padding_start(buf, ENTRY_SIZE)
     return 1 if used == 0 and len(buf) // ENTRY_SIZE == 1 else used
 
 
 def damage(buf: Bytes) -> list[Damage]:
-    """What is wrong by the file's own bytes: torn end, zero padding, negative or not ascending entries."""
+    """The damage that the file's own bytes show: torn end, zero padding, negative or not ascending entries."""
     return entries_damage(buf, ENTRY, used_entries(buf), {"timestamp": True, "relative_offset": False})
 
 
 def decode(buf: Bytes) -> tuple[TimeEntry, ...]:
-    """The entries up to any zero padding; trustworthy only if ``damage`` is empty."""
+    """The entries before the zero padding. They can be trusted only if ``damage`` is empty."""
     entries = view(buf)
     return tuple(TimeEntry(*entry) for entry in entries[: used_entries(buf)].tolist())
 

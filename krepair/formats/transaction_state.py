@@ -1,4 +1,4 @@
-"""Records of ``__transaction_state``: what the transaction coordinator writes of each transactional id.
+"""Records of ``__transaction_state``: the state of transactional ids, written by the transaction coordinator.
 
 Source: ``TransactionLogValue.json`` (version 0 up to 3.7; version 1, flexible, since 3.8: KIP-915, KIP-890),
 ``TransactionLog`` and ``TransactionState`` (2.2.1, 3.9.2, 4.3.1).
@@ -47,7 +47,7 @@ VALUE = Schema(
 RECORDS: Final = RecordTable(TOPIC, (RecordType(0, "transaction_state", KEY, VALUE),))
 
 _HEAD: Final = struct.Struct(">hqhib")
-"""What every version begins with, its own number included, up to the status."""
+"""The common front of all versions: from the version up to the status."""
 
 
 class TransactionStatus(IntEnum):
@@ -71,7 +71,7 @@ IN_PROGRESS: Final = frozenset(
         TransactionStatus.PREPARE_EPOCH_FENCE,
     }
 )
-"""Begun, and not every partition has its marker yet."""
+"""The states of a transaction that has begun and whose markers are not all written."""
 
 
 class TransactionValue(NamedTuple):
@@ -79,12 +79,12 @@ class TransactionValue(NamedTuple):
 
     Attributes:
         producer_id: producer id of the transactional id.
-        producer_epoch: its epoch.
-        timeout_ms: after so long the coordinator aborts a transaction that goes on.
-        status: where the transaction is.
-        partitions: (topic, partition) that are part of it.
-        last_update_ms: when the coordinator wrote this, by its own clock.
-        start_ms: when the transaction began, by the coordinator's clock; -1 for none.
+        producer_epoch: epoch of the producer.
+        timeout_ms: the coordinator aborts a transaction that is open for longer.
+        status: state of the transaction.
+        partitions: pairs (topic, partition) that are part of the transaction.
+        last_update_ms: when the coordinator wrote this value, in ms by its own clock.
+        start_ms: when the transaction began, in ms by the coordinator's clock; -1 for none.
     """
 
     producer_id: int
@@ -97,14 +97,14 @@ class TransactionValue(NamedTuple):
 
 
 def state_name(status: int) -> str:
-    """Kafka's word for a ``transaction_status``; an unknown number as it is."""
+    """Kafka's name of a ``transaction_status``; for an unknown number ``unknown (N)``."""
     if status not in TransactionStatus.__members__.values():
         return f"unknown ({status})"
     return "".join(word.capitalize() for word in TransactionStatus(status).name.split("_"))
 
 
 def decode_value(data: Bytes) -> TransactionValue | Damage:
-    """Read a value, or tell why it is none."""
+    """Read a value; a ``Damage`` if it cannot be read."""
     size = len(data)
     if size < _HEAD.size:
         return Damage(0, size, f"at least {_HEAD.size} bytes", f"{size}")

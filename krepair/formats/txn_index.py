@@ -1,4 +1,4 @@
-"""Transaction index files (``.txnindex``): the aborted transactions whose marker lies in the segment.
+"""Transaction index files (``.txnindex``): the aborted transactions whose abort marker is in the segment.
 
 Source: ``TransactionIndex.scala`` (2.2.1), ``AbortedTxn.java`` and ``TransactionIndex.java`` (3.9.0); KIP-98.
 """
@@ -29,7 +29,7 @@ assert ENTRY_SIZE == 34
 
 
 class AbortedTxn(NamedTuple):
-    """One aborted transaction, as in ``ENTRY``."""
+    """One aborted transaction, with the fields of ``ENTRY``."""
 
     version: int
     producer_id: int
@@ -39,19 +39,19 @@ class AbortedTxn(NamedTuple):
 
 
 def view(buf: Bytes) -> npt.NDArray[Any]:
-    """The whole entries."""
+    """The whole entries as an array [N]."""
     return ENTRY.view(buf)
 
 
 def damage(buf: Bytes, base_offset: int = 0) -> list[Damage]:
-    """What is wrong by the file's own bytes: torn end, unknown version, offsets that cannot be.
+    """The damage that the file's own bytes show: torn end, unknown version, impossible offsets.
 
     Args:
-        buf: the file.
-        base_offset: of the segment; ``TransactionIndex.sanityCheck`` refuses an earlier last offset.
+        buf: the whole file.
+        base_offset: base offset of the segment; ``TransactionIndex.sanityCheck`` refuses a last offset below it.
     """
     if not buf:
-        return []  # as of nearly every segment
+        return []  # nearly every segment has an empty one
     found = torn_damage(buf, ENTRY_SIZE)
     entries = view(buf)
     columns = {name: entries[name].astype(np.int64) for name in ENTRY.names}
@@ -76,7 +76,7 @@ def damage(buf: Bytes, base_offset: int = 0) -> list[Damage]:
 
 
 def decode(buf: Bytes) -> tuple[AbortedTxn, ...]:
-    """The whole entries; trustworthy only if ``damage`` is empty."""
+    """The whole entries. They can be trusted only if ``damage`` is empty."""
     return tuple(AbortedTxn(*entry) for entry in view(buf).tolist())
 
 

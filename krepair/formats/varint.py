@@ -1,8 +1,8 @@
-"""Zig-zag variable-length integers, as records of format v2 use them.
+"""Zig-zag integers of variable length, as in records of format v2.
 
-Source: ``clients/.../common/utils/ByteUtils.java`` (2.2.1): at most 5 bytes for an int, 10 for a long; a
-reader takes
-padded forms, a writer gives the shortest.
+An int has at most 5 bytes, a long at most 10. A reader also accepts longer forms; a writer gives the shortest.
+
+Source: ``clients/.../common/utils/ByteUtils.java`` (2.2.1).
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ def _read(buf: Bytes, position: int, end: int, max_bytes: int, bits: int) -> Var
         byte = buf[position + place]
         raw |= (byte & 0x7F) << (7 * place)
         if byte < 0x80:
-            # Java's shift drops what does not fit
+            # Java's shift drops the bits that do not fit.
             raw &= (1 << bits) - 1
             return Varint((raw >> 1) ^ -(raw & 1), position + place + 1)
     return None
 
 
 def read_varint(buf: Bytes, position: int, end: int) -> Varint | None:
-    """Read a 32-bit value that must lie before ``end``; None if it does not, or is longer than 5 bytes."""
+    """Read a 32-bit value; None if it does not end before ``end`` and within 5 bytes."""
     return _read(buf, position, end, INT_BYTES, 32)
 
 
 def read_varlong(buf: Bytes, position: int, end: int) -> Varint | None:
-    """Read a 64-bit value that must lie before ``end``; None if it does not, or is longer than 10 bytes."""
+    """Read a 64-bit value; None if it does not end before ``end`` and within 10 bytes."""
     return _read(buf, position, end, LONG_BYTES, 64)
 
 
@@ -66,18 +66,18 @@ def _write(value: int, bits: int) -> bytes:
 
 
 def write_varint(value: int) -> bytes:
-    """Write a 32-bit value in its shortest form.
+    """The shortest bytes of a 32-bit value.
 
     Raises:
-        UsageError: it does not fit.
+        UsageError: the value does not fit into 32 bits.
     """
     return _write(value, 32)
 
 
 def write_varlong(value: int) -> bytes:
-    """Write a 64-bit value in its shortest form.
+    """The shortest bytes of a 64-bit value.
 
     Raises:
-        UsageError: it does not fit.
+        UsageError: the value does not fit into 64 bits.
     """
     return _write(value, 64)

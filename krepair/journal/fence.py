@@ -186,7 +186,9 @@ class Fence:
         """
         if self.is_up() and self._broker_started():
             self._clear()
-        if not self.is_up():
+        if self.is_up():
+            self._make_durable(self.place)
+        else:
             self._disk.make_dir(self.place, owner=self._folder.owner())
             self._disk.sync_dir(self._folder.private)
         self._watch.is_up(self.place)
@@ -200,6 +202,24 @@ class Fence:
         self._lower_points()
         if self._tree.is_there(self._root_marker):
             self._move(self._root_marker, self._marker)
+
+    def _make_durable(self, place: str) -> None:
+        """Of a fence that an earlier run has left: that run may have been killed before all of it was synced.
+
+        A list that is lost with the power looks like one of a directory in which a broker was started. Where nothing
+        was set aside yet, a fence may have none, or half of one: from now on it says whether a broker was started.
+        """
+        if self._watch.was_put_up_here(place):
+            return
+        seen = _read_seen(self._tree, place)
+        set_aside = (CLEAN_SHUTDOWN, RECOVERY_POINT_CHECKPOINT)
+        if (seen is None or seen == _DAMAGED) and not any(
+            self._tree.is_there(f"{place}/{name}") for name in set_aside
+        ):
+            seen = self._watch.seen()
+        if seen is not None:
+            _write_seen(self._disk, place, seen)
+        self._disk.sync_dir(os.path.dirname(place))
 
     def _lower_points(self) -> None:
         root = _read(self._tree, self._root_points)
@@ -264,6 +284,8 @@ class Fence:
         if not self._tree.is_there(self._marker) or self._tree.is_there(self._root_marker):
             return
         others = [place for place in self._watch.places() if place != self.place]
+        if others:
+            self._make_durable(others[0])
         # While another partition is half done, no broker may take the directory for cleanly stopped.
         self._move(self._marker, f"{others[0]}/{CLEAN_SHUTDOWN}" if others else self._root_marker)
 
@@ -330,6 +352,10 @@ class Watch:
     def put_up_here(self, place: str) -> None:
         """A fence was put up by this run, and is not one that an earlier run has left."""
         self._put_up_here.add(place)
+
+    def was_put_up_here(self, place: str) -> bool:
+        """Whether it was this run that put a fence up."""
+        return place in self._put_up_here
 
     def names_to_look_at(self, place: str, seen: Seen, folder: str) -> list[str]:
         """The files by which a fence may tell that a broker was started since it went up.

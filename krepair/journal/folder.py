@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable
 from enum import Enum
+from typing import Final
 
 from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree
@@ -35,6 +36,9 @@ from krepair.journal.steps import (
     staged_extensions,
 )
 from krepair.logdir.reading import kind_of
+
+SYNCED_WHEN_OPENED: Final = 5
+"""Folders of a partition that an earlier run has left, see ``PartitionFolder.sync_all``."""
 
 
 class Whereabouts(Enum):
@@ -70,6 +74,9 @@ class PartitionFolder:
         self.holder = self.path
         """The partition folder that holds the private sub-folder."""
         self._dirty: set[str] = set()
+        self._new: list[str] = []
+        """The folders of a private sub-folder that was made here and is not durable yet, outer ones first."""
+        self._was_made_here = False
         self._originals: tuple[ApplyIntent, dict[str, FileState]] | None = None
 
     def at(self, relative: str) -> str:
@@ -123,23 +130,58 @@ class PartitionFolder:
         return like
 
     def make_private_folders(self) -> None:
-        """Creates the private sub-folder and its folders where they are missing, durably."""
+        """Creates the private sub-folder and its folders where they are missing.
+
+        They are durable at once where the private sub-folder was there before: its journal may hold records. A new one
+        holds nothing that anybody needs before its first record; ``sync_new`` makes it durable with what was put there.
+        """
         like = self._like()
         mode, owner = stat.S_IMODE(like.st_mode) | 0o700, (like.st_uid, like.st_gid)
         missing = [path for path in self._private_folders() if not self.tree.is_folder(path)]
         for path in missing:
             self.disk.make_dir(path, mode, owner)
-        if missing:
+        if self.private in missing:
+            self._was_made_here, self._new = True, missing
+        elif missing:
             self.disk.sync_dir(self.private)
             self.disk.sync_dir(self.holder)
+
+    @property
+    def is_unsynced(self) -> bool:
+        """Whether it was made here and is not durable yet: ``sync_new`` is still to be called."""
+        return bool(self._new)
+
+    def sync_new(self) -> None:
+        """Makes a private sub-folder that was made here durable: what is in each folder, owners, modes, and its name.
+
+        To be called before the first record is written; nothing is done where it is durable.
+
+        Raises:
+            OSError: that could not be done.
+        """
+        for path in reversed(self._new):
+            self.disk.sync_dir(path)
+        if self._new:
+            self.disk.sync_dir(self.holder)
+        self.everything_is_synced()
+
+    def everything_is_synced(self) -> None:
+        """To be called where one barrier for the whole file system was done in place of ``sync_new``."""
+        self._new = []
 
     def _private_folders(self) -> tuple[str, ...]:
         return (self.private, *(f"{self.private}/{name}" for name in ("stage", "keep", "out")))
 
     def sync_all(self) -> None:
-        """Makes what an interrupted run has renamed durable before anything is built on it."""
+        """Makes what an interrupted run has renamed durable before anything is built on it.
+
+        No earlier run has left anything in a private sub-folder that was made here. A run that removed one had synced
+        all that it put back before.
+        """
+        if self._was_made_here:
+            return
         *inner, private = reversed(self._private_folders())
-        for path in (*inner, private, self.holder, self.path):
+        for path in dict.fromkeys((*inner, private, self.holder, self.path)):
             if self.tree.is_folder(path):
                 self.disk.sync_dir(path)
         self._dirty.clear()

@@ -215,6 +215,7 @@ class Forward(Run):
             if intents:
                 self.guards.keep_plan(self.folder)
                 self._copy(batch, intents)
+                self.folder.sync_new()
                 self.append(*intents)
         except (KrepairError, OSError) as error:
             # Nothing was announced, so nothing was done.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from krepair.errors import KrepairError, LockLostError
+from krepair.durable import medium
+from krepair.errors import KrepairError, LockLostError, UnwritableError
 from krepair.journal.copies import Copies
 from krepair.journal.fence import Watch
-from krepair.journal.folder import PartitionFolder
+from krepair.journal.folder import SYNCED_WHEN_OPENED, PartitionFolder
 from krepair.journal.safe_points import SafePoints
 from krepair.plan.model import Change
 
@@ -32,6 +33,7 @@ class Guards:
         watch: of the fences of the log directory; None: each partition looks for itself.
         begun: whether this run has changed anything yet.
         copies: where originals are copied to before they are freed; None: nowhere.
+        settled: whether one barrier made all durable that earlier runs may have left unsynced, see ``settle``.
         keep_plan: given a folder whose private sub-folders are there, puts the copy of the plan into it.
     """
 
@@ -41,6 +43,7 @@ class Guards:
     watch: Watch | None = None
     begun: bool = False
     copies: Copies | None = None
+    settled: bool = False
     keep_plan: Callable[[PartitionFolder], None] = lambda folder: None
 
     def check(self, change: Change) -> None:
@@ -60,3 +63,31 @@ class Guards:
         except KrepairError as error:
             before = None if self.begun else error.exit_code
             raise LockLostError(f"{error.message}; nothing more is changed", before=before) from error
+
+    def settle(self, folders: Sequence[PartitionFolder]) -> None:
+        """Where earlier runs have left many private sub-folders, one barrier for all in place of those of each.
+
+        To be called once, before the first of them is opened.
+
+        Raises:
+            UnwritableError: something could not be written.
+        """
+        there = [folder for folder in folders if _was_begun(folder)]
+        if len(there) * SYNCED_WHEN_OPENED < medium.MANY:
+            return
+        first = there[0]
+        if not medium.lie_together(first.tree, first.log_dir, [folder.path for folder in there]):
+            return
+        try:
+            self.settled = first.disk.sync_file_system(first.log_dir)
+        except OSError as error:
+            message = f"{error.filename or first.log_dir}: {error.strerror}; nothing was changed"
+            raise UnwritableError(message) from error
+
+
+def _was_begun(folder: PartitionFolder) -> bool:
+    """Whether an earlier run has left a private sub-folder. If the folder cannot be reached, its own run says why."""
+    try:
+        return folder.tree.is_folder(folder.private)
+    except OSError:
+        return False

@@ -51,7 +51,8 @@ class PlanKeeper:
     def keep_in(self, folder: PartitionFolder) -> None:
         """Makes sure, durably, that the copy is in a private sub-folder that is there; may be repeated.
 
-        To be called before the first intent of the partition.
+        To be called before the first intent of the partition. In a folder that is not durable itself the copy is not,
+        either, until ``PartitionFolder.sync_new`` is called.
 
         Raises:
             RefusedError: something that is no regular file has the name of the copy.
@@ -74,7 +75,8 @@ class PlanKeeper:
             self._disk.create(new, self._data, owner=folder.owner())
         # A power cut must not leave the name of a file that is not whole.
         self._disk.rename(new, path)
-        self._disk.sync_dir(folder.private)
+        if not folder.is_unsynced:  # else ``sync_new`` syncs it with the other names in it
+            self._disk.sync_dir(folder.private)
         if first is None:
             self._copy = _known(path, self._status(path))
 

@@ -18,9 +18,10 @@ from krepair.errors import RefusedError, StalePlanError
 from krepair.journal.actions.table import action_of
 from krepair.journal.copies import Copies
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.record import JOURNAL_NAME, Journal
+from krepair.journal.record import COPY_NAME, JOURNAL_NAME, Journal
 from krepair.journal.unrecorded import check_all_recorded, check_nothing_kept, has_originals
 
+_LAST = (COPY_NAME, JOURNAL_NAME)
 _APPLIED = frozenset({"committed", "freed"})
 
 
@@ -122,7 +123,7 @@ def _check_no_fence(folder: PartitionFolder) -> None:
 
 
 def remove_private_folder(folder: PartitionFolder) -> int:
-    """Removes everything in the private sub-folder, the journal last, and the sub-folder itself.
+    """Removes everything in the private sub-folder, the plan and the journal last, and the sub-folder itself.
 
     Returns:
         Bytes of the files whose last name went.
@@ -136,14 +137,14 @@ def remove_private_folder(folder: PartitionFolder) -> int:
     _check_no_fence(folder)
     freed = 0
     for name, found in folder.tree.entries(folder.private):
-        if name != JOURNAL_NAME:
+        if name not in _LAST:
             freed += _remove(folder, f"{folder.private}/{name}", found)
-    # Only when nothing is left that the journal speaks of may the journal go.
+    # The journal may go only when nothing is left of what it speaks of. Until then the copy of the plan is needed, too.
     folder.disk.sync_dir(folder.private)
-    journal = f"{folder.private}/{JOURNAL_NAME}"
-    left = folder.tree.status(journal)
-    if left is not None:
-        freed += _remove(folder, journal, left)
+    for path in (f"{folder.private}/{name}" for name in _LAST):
+        left = folder.tree.status(path)
+        if left is not None:
+            freed += _remove(folder, path, left)
     folder.disk.remove_dir(folder.private)
     folder.disk.sync_dir(os.path.dirname(folder.private))
     return freed

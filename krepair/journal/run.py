@@ -91,7 +91,8 @@ class Run:
                 self.journal.settle()
                 if self.journal.at_work():
                     folder.make_private_folders()  # an undo whose last records were lost may have removed some
-                folder.sync_all()
+                if not self.guards.settled:
+                    folder.sync_all()
         except (KrepairError, OSError) as error:
             return failed(self.changes[0].change_id if self.changes else "", error, rolled_back=True)
         return None

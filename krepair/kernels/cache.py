@@ -1,8 +1,8 @@
-"""Where compiled kernels are kept, so that only the first run compiles.
+"""The cache of compiled kernels, so that only the first run compiles.
 
-What is kept is code, so only what this user or root has made is ever loaded: no link is followed, and the folder and
-the file must belong to one of the two and be writable by nobody else. All of it is a convenience: where nothing can
-be kept, or what is kept cannot be read, the kernels are compiled again.
+The cache holds code. So only files that this user or root has made are loaded: no link is followed, and the folder and
+the file must belong to this user or to root, and nobody else may be able to write them. The cache is only a
+convenience: if a file cannot be saved or read, the kernel is compiled again.
 """
 
 from __future__ import annotations
@@ -22,17 +22,20 @@ _HEADER: Final = b"krepair kernel 1\n"
 _SET_NAME: Final = re.compile(r"kernels-[0-9a-f]{32}")
 _UNUSED_DAYS: Final = 30
 _LEAST_FREE_BYTES: Final = 64 << 20
-"""A folder that was not named by anybody is passed over where less is left: an apply may need it."""
+"""With less free space than this a default folder is not used: an apply may need the space.
+
+A folder that ``KREPAIR_CACHE_DIR`` names is used all the same.
+"""
 _HERE: Final = os.path.dirname(os.path.abspath(__file__))
 INSTALLED_FOLDER: Final = os.path.join(_HERE, "compiled")
-"""What ``krepair warm`` leaves beside the sources, for every user of this installation."""
+"""Folder that ``krepair warm`` fills, beside the sources, for all users of this installation."""
 
 
 def sources_digest(*more: str) -> str:
-    """Digest over the sources of all kernels, since they are compiled into each other, and over ``more``.
+    """Digest of the sources of all kernels and of ``more``; kernels are compiled into each other, so all count.
 
     Returns:
-        32 hex digits, or empty where there are no sources to tell one version from another.
+        32 hex digits; empty if the sources are not there, because then versions cannot be told apart.
     """
     digest = hashlib.sha256()
     names = sorted(name for name in os.listdir(_HERE) if name.endswith(".py"))
@@ -45,7 +48,7 @@ def sources_digest(*more: str) -> str:
 
 
 def user_folders() -> list[str]:
-    """Where this user's compiled kernels may go, best first."""
+    """Absolute paths of the folders in which this user's compiled kernels may be saved, best first."""
     named = os.environ.get(CACHE_VARIABLE, "")
     home = os.environ.get("XDG_CACHE_HOME", "") or os.path.join(os.path.expanduser("~"), ".cache")
     candidates = [named, os.path.join(home, "krepair")]
@@ -55,15 +58,15 @@ def user_folders() -> list[str]:
 
 
 def is_trusted(status: os.stat_result) -> bool:
-    """Whether what is there can only have been written by this user or by root."""
+    """Whether only this user or root can have written a file or folder with this status."""
     return status.st_uid in {0, os.geteuid()} and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 class CodeCache:
-    """One set of compiled kernels: those of one version of the sources, the compiler and the processor.
+    """One set of compiled kernels, for one version of the sources, the compiler and the processor.
 
     Args:
-        digest: names the set; empty to keep nothing.
+        digest: names the set; if it is empty, nothing is saved or loaded.
     """
 
     def __init__(self, digest: str) -> None:
@@ -74,7 +77,7 @@ class CodeCache:
         self._mode = 0o600
 
     def load(self, function: str, signature: str) -> bytes | None:
-        """What was saved, or None; what is damaged counts as not saved."""
+        """The saved payload, or None if there is none. A damaged file counts as none."""
         if self._disabled:
             return None
         if self._readable is None:
@@ -85,7 +88,7 @@ class CodeCache:
         return next((payload for payload in loaded if payload is not None), None)
 
     def save(self, function: str, signature: str, payload: bytes) -> None:
-        """Keep a payload in the first folder that takes it."""
+        """Save a payload in the first folder that can be written. If there is none, nothing is saved."""
         if self._disabled:
             return
         name = file_name(function, signature)
@@ -100,13 +103,13 @@ class CodeCache:
                 return
 
     def keep_for_everybody(self, path: str) -> str:
-        """From now on everything is saved in this folder, where every user may read it.
+        """Save everything in this folder from now on; all users may read it.
 
         Returns:
-            The folder of this set.
+            The path of this set in the folder.
 
         Raises:
-            OSError: it cannot be made, or somebody else may write there too.
+            OSError: the folder cannot be made, or somebody else may write there too.
         """
         _make_folder(path, 0o755)
         outer = _open_trusted(path, None)
@@ -117,7 +120,7 @@ class CodeCache:
         return os.path.join(path, self._set)
 
     def _opened(self, path: str) -> int | None:
-        """Descriptor of this set in a folder, if both can be trusted."""
+        """Descriptor of this set in a folder; None unless folder and set can be trusted."""
         try:
             outer = _open_trusted(path, None)
         except OSError:
@@ -130,7 +133,7 @@ class CodeCache:
             os.close(outer)
 
     def _made(self, path: str) -> int | None:
-        """The same, made where it is missing."""
+        """As ``_opened``, but the folder and the set are made if they are missing."""
         try:
             _make_folder(path, 0o700)
             outer = _open_trusted(path, None)
@@ -145,7 +148,7 @@ class CodeCache:
 
 
 def _has_room(path: str) -> bool:
-    """Whether a file system has so much left that nobody misses what is kept here: it may be the full one."""
+    """Whether the file system has at least ``_LEAST_FREE_BYTES`` free: it may be the full one of the broker."""
     while not os.path.isdir(path) and path != os.path.dirname(path):
         path = os.path.dirname(path)
     try:
@@ -164,12 +167,12 @@ def _made_set(outer: int, name: str, mode: int) -> int:
 
 
 def file_name(function: str, signature: str) -> str:
-    """Name of a kernel's file in a set."""
+    """Name of the file in a set for one kernel and one signature."""
     return f"{function}-{hashlib.sha256(signature.encode()).hexdigest()[:16]}"
 
 
 def _make_folder(path: str, mode: int) -> None:
-    """Make a folder and those above it; only the last one takes the mode, whatever the umask."""
+    """Make a folder and its parents. Only the last one gets exactly this mode; the umask does not change it."""
     if os.path.isdir(path):
         return
     os.makedirs(os.path.dirname(path), 0o700 if mode == 0o700 else 0o755, exist_ok=True)
@@ -216,7 +219,7 @@ def _written(folder: int, name: str, payload: bytes, mode: int) -> bool:
 
 
 def _write(folder: int, name: str, payload: bytes, mode: int) -> None:
-    """Write under another name and rename, so that nobody reads a part."""
+    """Write to another name and rename, so that nobody reads half a file."""
     fresh = f".{name}.{os.getpid()}.{time.monotonic_ns()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.open(fresh, flags, mode, dir_fd=folder)
@@ -232,7 +235,7 @@ def _write(folder: int, name: str, payload: bytes, mode: int) -> None:
 
 
 def _remove_unused(outer: int, current: str) -> None:
-    """Remove sets of other versions that nobody has added to for a while."""
+    """Remove sets of other versions to which nothing was added for ``_UNUSED_DAYS`` days."""
     before = time.time() - _UNUSED_DAYS * 86_400
     with contextlib.suppress(OSError):
         for name in list(_other_sets(outer, current)):

@@ -1,4 +1,4 @@
-"""The proof of key compaction: which transactions were aborted, from the markers of a log.
+"""The proof of key compaction: finds the aborted transactions of a log from its markers.
 
 Source: KIP-98, ControlRecordType (2.2.1, 3.9).
 """
@@ -33,7 +33,12 @@ def _producer_slot(producers: Any, producer_id: Any) -> Any:
 
 @kernel
 def enter_producers(old: Any, producers: Any) -> None:
-    """Enter known producers into a larger table."""
+    """Enter the producers of a table into a larger one.
+
+    Args:
+        old: int64[2**k, 3], see ``abort_ranges``.
+        producers: int64[2**m, 3], larger; its producer ids are -1.
+    """
     for row in range(old.shape[0]):
         if old[row, 0] >= 0:
             slot = _producer_slot(producers, old[row, 0])
@@ -44,16 +49,16 @@ def enter_producers(old: Any, producers: Any) -> None:
 def abort_ranges(
     buf: Any, filled: Any, position: Any, file_size: Any, producers: Any, out: Any, state: Any
 ) -> Any:
-    """Note the aborted transactions of batches whose headers lie in a window.
+    """Note the aborted transactions whose abort markers begin in a window.
 
     Args:
-        buf: uint8[W].
+        buf: uint8[W]; place 0 is file position ``position``.
         filled: bytes of it that are valid.
-        position: of place 0 in the file.
-        file_size: of the file.
-        producers: int64[2**k, 3] (producer id or -1, offset of its last marker or -1, whether it has data since).
-        out: int64[N, 3], out: (producer id, offset of the marker before, offset of the abort marker).
-        state: int64[3]: place of the next batch, ranges so far, producers so far.
+        position: file position of place 0.
+        file_size: bytes of the file.
+        producers: int64[2**k, 3] (producer id or -1, offset of its last marker or -1, whether it has data since then).
+        out: int64[N, 3], out: (producer id, offset of its marker before or -1, offset of the abort marker).
+        state: int64[3]: place of the next batch, number of ranges, number of producers.
 
     Returns:
         0 at the end of the window, 1 when ``producers`` or ``out`` is full, 2 where there is no batch.

@@ -1,9 +1,9 @@
-"""The proof of key compaction: a source and its result, record by record, side by side.
+"""The proof of key compaction: compares a source and its result, record by record.
 
-It shares nothing with the kernels that compact: it reads records in its own way, and tells keys apart by a polynomial
-over the field of 2^61-1 elements, at two points that are drawn anew for each verification (Carter and Wegman: two
-different keys of n bytes meet with a chance of at most (n/7 / 2^61)^2). One row per key goes to the join: the last
-committed record of the source, whether that may go, and the record of the result.
+It shares no code with the kernels that compact. It tells keys apart by the value of a polynomial over the field of
+2^61-1 elements at two points, which are drawn anew for each verification. (Carter and Wegman: two different keys of n
+bytes have the same values with a chance of at most (n/7 / 2^61)^2.) One row per key goes to the join: the last
+committed record of the source, whether it may go, and the record of the result.
 
 Source: DefaultRecord, DefaultRecordBatch, LegacyRecord (2.2.1, 3.9); KIP-98 for markers.
 """
@@ -46,15 +46,15 @@ _KEPT_OF_EMPTY: Final = APPEND_TIME | TRANSACTIONAL | CONTROL
 NEED_SOURCE: Final = 0
 NEED_RESULT: Final = 1
 TABLE_FULL: Final = 2
-SLOW: Final = 3  # compressed, or passes a window: batch by batch
+SLOW: Final = 3  # the next batch is compressed or larger than a window: the caller compares it alone
 DONE: Final = 4
 BAD_SOURCE: Final = 5
-NOT_IN_SOURCE: Final = 6  # a batch or record of the result that the source has not
-CHANGED: Final = 7  # a record that is not verbatim
+NOT_IN_SOURCE: Final = 6  # the result has a batch or record that the source does not have
+CHANGED: Final = 7  # a record is not verbatim
 HEADER_CHANGED: Final = 8
 KEYLESS_GONE: Final = 9
 ABORTED_STAYS: Final = 10
-NEEDS_RANGES: Final = 11  # a batch of a transaction, and what is aborted was not told
+NEEDS_RANGES: Final = 11  # a batch of a transaction, but the caller gave no aborted ranges
 PACKED_FULL: Final = 12
 TEXTS: Final = {
     BAD_SOURCE: "the source cannot be read here",
@@ -65,26 +65,26 @@ TEXTS: Final = {
     ABORTED_STAYS: "a record of an aborted transaction is in the result",
 }
 
-# columns of a row: two hashes, last source offset + 1, whether that may go, offset + 1 in the result, 1: two of those
+# columns of a row: two hashes, last source offset + 1, whether it may go, result offset + 1, bits (1 twice, 2 in use)
 ROW_WORDS: Final = 6
 R_LAST, R_MAY_GO, R_RESULT, R_TWICE = 2, 3, 4, 5
 
 # scalars of the state
-C_SOURCE: Final = 0  # place in the source's window
-C_RESULT: Final = 1  # place in the result's
+C_SOURCE: Final = 0  # place in the window of the source
+C_RESULT: Final = 1  # place in the window of the result
 C_ROWS: Final = 2
-C_RECORDS: Final = 3  # of the source
-C_KEPT: Final = 4  # of the result
-C_LEFT: Final = 5  # records of the source's batch at hand
-C_RESULT_LEFT: Final = 6  # of the result's
-C_MAX_TIME: Final = 7  # greatest of the records of the result's batch at hand
-C_KEY: Final = 8  # of the record that was read: place, size, value size, offset delta, time delta
-C_FORCED: Final = 13  # records of the result that stay only as the last of their group
+C_RECORDS: Final = 3  # records of the source
+C_KEPT: Final = 4  # records of the result
+C_LEFT: Final = 5  # records left in the current batch of the source
+C_RESULT_LEFT: Final = 6  # records left in the current batch of the result
+C_MAX_TIME: Final = 7  # largest timestamp of the records that are left of the current batch
+C_KEY: Final = 8  # of the last record read: place and size of its key, value size, offset and time delta
+C_FORCED: Final = 13  # records that the result keeps only because each is the last of its group
 C_PACKED: Final = 14  # compressed batches that are left for later
 CHECK_STATE: Final = 15
 
-# columns of a compressed batch that is left for later: places in both windows, sizes (of the result 0 if it has no
-# records that are to be compared), codec, mode; then where its records lie, of the source and of the result
+# columns of a compressed batch that is left for later: its place and size in both windows (size 0 in the result if it
+# has no records to compare), codec, mode; then the places of its uncompressed records, of the source and the result
 P_SOURCE: Final = 0
 P_SIZE: Final = 1
 P_RESULT: Final = 2
@@ -97,7 +97,7 @@ P_RESULT_START: Final = 8
 P_RESULT_END: Final = 9
 PACKED_COLUMNS: Final = 10
 
-# what is known of the batch at hand; ``B_ABORTED`` is ``UNKNOWN`` for a transaction of which that was not told
+# facts of the current batch; ``B_ABORTED`` is ``UNKNOWN`` for a batch of a transaction if no aborted ranges were given
 UNKNOWN: Final = 2
 B_BASE: Final = 0
 B_TIME: Final = 1
@@ -111,7 +111,7 @@ SAME: Final = 2  # the result's batch has the same bytes
 
 # inputs
 I_NOW_MS: Final = 0
-I_HORIZON: Final = 1  # whether the horizon has passed for what has no stamp
+I_HORIZON: Final = 1  # whether tombstones without a stamp may go
 I_FORCED: Final = 2
 I_RANGES_KNOWN: Final = 3
 CHECK_INPUTS: Final = 4
@@ -132,12 +132,11 @@ def _step(sum_so_far: Any, point: Any, chunk: Any) -> Any:
 
 @kernel
 def fingerprint(buf: Any, start: Any, size: Any, point_1: Any, point_2: Any) -> Any:
-    """The polynomial with the bytes of a key as coefficients, seven at a time, at two points.
+    """Two hashes (uint64) of a key: a polynomial with the key's bytes as coefficients, seven by seven, at two points.
 
-    The size is the last coefficient, so that the last bytes of a key are multiplied too: else keys that count upwards
-    would lie side by side in a table.
-
-    ``buf`` has 8 bytes more than the key; their values do not matter.
+    The size of the key is the last coefficient, so that the last bytes of the key are multiplied too. Otherwise keys
+    that count upwards would take slots side by side in a table. 8 bytes behind the key are read; their values do not
+    matter.
     """
     place = np.int64(start)
     left = np.int64(size)
@@ -174,7 +173,7 @@ def _row(table: Any, first: Any, second: Any, state: Any) -> Any:
 
 @inlined
 def _seen(table: Any, slot: Any, offset: Any, may_go: Any) -> None:
-    """A committed record of the source."""
+    """Enter a committed record of the source."""
     if table[slot, R_LAST] < np.uint64(offset + 1):
         table[slot, R_LAST] = np.uint64(offset + 1)
         table[slot, R_MAY_GO] = np.uint64(1 if may_go else 0)
@@ -189,7 +188,7 @@ def _in_result(table: Any, slot: Any, offset: Any) -> None:
 
 @kernel
 def join_rows(rows: Any, table: Any, state: Any) -> None:
-    """Put rows of several tables together."""
+    """Enter rows of another table, uint64[N, ROW_WORDS], into a table with room for all keys."""
     for number in range(rows.shape[0]):
         slot = _row(table, rows[number, 0], rows[number, 1], state)
         if rows[number, R_LAST] != 0:
@@ -201,10 +200,9 @@ def join_rows(rows: Any, table: Any, state: Any) -> None:
 
 @kernel
 def judge_rows(table: Any) -> Any:
-    """(offset, what is wrong) of a key whose result is not its last record, or (-1, 0).
+    """Find a key for which the result is wrong: (offset, what is wrong), or (-1, 0) if there is none.
 
-    1: its last record is not in the result and may not go. 2: another record than the last is in the result, or two
-    are. 3: a record of the result has a key that the source has not.
+    1: its last record is missing and may not go. 2: the result has another record of it, or two. 3: not in the source.
     """
     for slot in range(table.shape[0]):
         if table[slot, 5] & np.uint64(2) == 0:
@@ -221,7 +219,7 @@ def judge_rows(table: Any) -> Any:
 
 @kernel
 def number_at(buf: Any, at: Any, end: Any) -> Any:
-    """(zig-zag number, place after it); the place is past the end if it does not end in time."""
+    """(zig-zag number, place after it); the place is ``end + 1`` if the number does not end before ``end``."""
     value, shift = np.uint64(0), np.uint64(0)
     while at < end:
         byte = np.uint64(byte_at(buf, at))
@@ -237,7 +235,7 @@ def number_at(buf: Any, at: Any, end: Any) -> Any:
 
 @inlined
 def _short(buf: Any, at: Any, end: Any) -> Any:
-    """As ``number_at``; nearly all are of one or two bytes."""
+    """As ``number_at``, faster for one or two bytes, which nearly all numbers have."""
     one = np.int64(byte_at(buf, at)) if at < end else np.int64(128)
     two = np.int64(byte_at(buf, at + 1)) if at + 1 < end else np.int64(128)
     value, after = np.int64(0), np.int64(0)
@@ -253,7 +251,7 @@ def _short(buf: Any, at: Any, end: Any) -> Any:
 
 @inlined
 def _read(buf: Any, place: Any, end: Any, state: Any) -> Any:
-    """Read the fields of a v2 record that matter; gives the place after it, -1 if it is cut, -2 if it is wrong."""
+    """Read fields of a v2 record into ``state``; gives the place after it, -1 if it is cut off, -2 if it is wrong."""
     size, at = _short(buf, place, end)
     stop = at + size
     after = np.int64(stop)
@@ -285,7 +283,7 @@ def _equal(one: Any, place: Any, other: Any, other_place: Any, size: Any) -> Any
 
 @inlined
 def _peek_delta(buf: Any, place: Any, end: Any) -> Any:
-    """(offset delta of the record at a place, place after it), or -1 as the place if it is cut, -2 if it is wrong."""
+    """(offset delta of the record at a place, place after it); the place is -1 if it is cut off, -2 if it is wrong."""
     size, at = _short(buf, place, end)
     stop = at + size
     after = np.int64(stop)
@@ -305,22 +303,21 @@ def check_records(  # noqa: PLR0911
     source: Any, source_end: Any, result: Any, result_end: Any, batch: Any, forced: Any, points: Any, table: Any,
     state: Any,
 ) -> Any:  # fmt: skip
-    """Hold the records of one v2 batch against those that are left of it.
+    """Compare the records of one v2 batch with those that the result has of it.
 
     Args:
-        source: uint8[W], 8 bytes more than are read, uncompressed records; the next one is at ``C_SOURCE``.
+        source: uint8[W], 8 bytes more than are valid, uncompressed records; the next one is at ``C_SOURCE``.
         source_end: bytes of it that are valid.
-        result: uint8[V], of the result, the next one at ``C_RESULT``.
+        result: uint8[V], uncompressed records of the result; the next one is at ``C_RESULT``.
         result_end: bytes of it that are valid.
         batch: int64[BATCH_FACTS].
-        forced: offset of a record that may stay whatever it is, -1.
+        forced: offset of a record that may stay in any case, -1 for none.
         points: uint64[2] of the polynomial.
         table: uint64[2**k, ROW_WORDS].
         state: int64[CHECK_STATE].
 
     Returns:
-        ``DONE`` when no record is left on either side; ``NEED_SOURCE``, ``NEED_RESULT``, ``TABLE_FULL``, or what is
-        wrong.
+        A status; ``DONE`` when no record is left on either side.
     """
     limit = table.shape[0] >> 1
     mode = batch[B_MODE]
@@ -376,7 +373,7 @@ def check_records(  # noqa: PLR0911
 
 @inlined
 def _forced(table: Any, slot: Any, offset: Any) -> None:
-    """A record that stays as the last of its group: if it is the last of its key too, that is where it is."""
+    """Enter a record that stays as the last of its group. If it is also the last of its key, the key is in order."""
     if table[slot, R_LAST] == np.uint64(offset + 1):
         table[slot, R_MAY_GO] = np.uint64(1)
 
@@ -386,7 +383,7 @@ def check_messages(
     source: Any, source_end: Any, base: Any, result: Any, result_end: Any, result_base: Any, batch: Any, forced: Any,
     points: Any, table: Any, state: Any,
 ) -> Any:  # fmt: skip
-    """Hold v0 or v1 messages, plain or taken out of a wrapper, against those that are left; all lie in memory.
+    """Compare v0 or v1 messages in memory, plain or of a wrapper, with those of the result; gives ``DONE`` or a fault.
 
     Args:
         source: uint8[W] with 8 bytes more.
@@ -396,7 +393,7 @@ def check_messages(
         result_end: bytes of it that are valid.
         result_base: added to the stored offsets of the result.
         batch: int64[BATCH_FACTS].
-        forced: offset of a record that may stay whatever it is, -1.
+        forced: offset of a record that may stay in any case, -1 for none.
         points: uint64[2].
         table: uint64[2**k, ROW_WORDS] with room for all of them.
         state: int64[CHECK_STATE].
@@ -450,7 +447,7 @@ def check_messages(
 
 @inlined
 def _aborted(ranges: Any, producer_id: Any, offset: Any) -> Any:
-    """Whether an offset lies between the marker before and an abort marker of its producer.
+    """Whether an offset belongs to an aborted transaction: it lies between two markers, and the later is an abort.
 
     ``ranges``: int64[N, 3] (producer id, offset of the marker before or -1, offset of the abort marker), ascending.
     """
@@ -468,11 +465,11 @@ def _aborted(ranges: Any, producer_id: Any, offset: Any) -> Any:
 
 @kernel
 def batch_facts(head: Any, place: Any, ranges: Any, inputs: Any, facts: Any) -> None:
-    """What the header of a v2 batch says of its records.
+    """Note the facts that the header of a v2 batch gives of its records.
 
     Args:
-        head: uint8[W] with the header at ``place``.
-        place: of it.
+        head: uint8[W].
+        place: place of the header.
         ranges: int64[N, 3], see ``_aborted``.
         inputs: int64[CHECK_INPUTS].
         facts: int64[BATCH_FACTS], out; ``B_MODE`` is left as it is.
@@ -492,14 +489,14 @@ def batch_facts(head: Any, place: Any, ranges: Any, inputs: Any, facts: Any) -> 
 
 @kernel
 def header_is_right(source: Any, place: Any, result: Any, at: Any, max_time: Any) -> Any:
-    """Whether the header of a batch of the result is that of its source, but for what has to be another.
+    """Whether the header of a batch of the result is right: only the fields that must change differ from the source.
 
     Args:
-        source: uint8[W], the source's header at ``place``.
-        place: of it.
-        result: uint8[V], the result's header at ``at``; its CRC was checked.
-        at: of it.
-        max_time: greatest time of the records that are left, if any.
+        source: uint8[W].
+        place: place of the header in the source.
+        result: uint8[V]; the CRC of its batch was checked.
+        at: place of the header in the result.
+        max_time: largest timestamp of the records that are left; ignored if none is left.
     """
     count = be32(result, at + _COUNT)
     attributes = be16(source, place + _ATTRIBUTES)
@@ -534,10 +531,9 @@ def check_window(  # noqa: PLR0911
     source: Any, source_filled: Any, source_left: Any, result: Any, result_filled: Any, result_left: Any, ranges: Any,
     inputs: Any, points: Any, table: Any, state: Any, facts: Any, packed: Any,
 ) -> Any:  # fmt: skip
-    """Hold batches that lie whole and uncompressed in two windows against each other.
+    """Compare uncompressed batches that lie whole in the two windows.
 
-    Compressed ones that lie whole in both are noted for ``check_packed``: the order in which keys are entered does not
-    matter.
+    Compressed batches in them are noted for ``check_packed``: keys can be entered in any order.
 
     Args:
         source: uint8[W] with 8 bytes more; the next batch is at ``C_SOURCE``.
@@ -551,8 +547,11 @@ def check_window(  # noqa: PLR0911
         points: uint64[2].
         table: uint64[2**k, ROW_WORDS].
         state: int64[CHECK_STATE].
-        facts: int64[BATCH_FACTS], room for those of a batch.
-        packed: int64[P, PACKED_COLUMNS], out, from ``C_PACKED`` on: the columns before ``P_START``.
+        facts: int64[BATCH_FACTS], working space.
+        packed: int64[P, PACKED_COLUMNS], out, from row ``C_PACKED`` on: the columns before ``P_START``.
+
+    Returns:
+        A status; ``DONE`` at the end of the source, even if the result goes on.
     """
     limit = table.shape[0] >> 1
     while True:
@@ -651,7 +650,7 @@ def check_packed(
     source: Any, result: Any, packed: Any, first: Any, after: Any, unpacked: Any, kept: Any, ranges: Any, inputs: Any,
     points: Any, table: Any, state: Any, facts: Any,
 ) -> Any:  # fmt: skip
-    """Hold compressed batches, whose records lie in two buffers, against what is left of them.
+    """Compare compressed batches, whose records were unpacked into two buffers.
 
     Args:
         source: uint8[W], the window with the headers of the source.
@@ -660,16 +659,16 @@ def check_packed(
         first: row to begin with.
         after: row after the last.
         unpacked: uint8[X] with 8 bytes more, the records of the source.
-        kept: uint8[Y] with 8 bytes more, the records of the result, of ``COMPARE`` alone.
+        kept: uint8[Y] with 8 bytes more, the records of the result, only of rows with mode ``COMPARE``.
         ranges: int64[N, 3], see ``_aborted``.
         inputs: int64[CHECK_INPUTS].
         points: uint64[2].
         table: uint64[2**k, ROW_WORDS].
         state: int64[CHECK_STATE].
-        facts: int64[BATCH_FACTS], room for those of a batch.
+        facts: int64[BATCH_FACTS], working space.
 
     Returns:
-        (status, row): of the row nothing was entered yet when the status is ``TABLE_FULL``.
+        (status, row at which it stopped). With ``TABLE_FULL`` nothing of that row was entered.
     """
     limit = table.shape[0] >> 1
     row = np.int64(first)

@@ -1,6 +1,7 @@
-"""Numbers by which the scan kernel tells batches apart, and the places of its state.
+"""The classes of batches, and the layout of the scan kernel's state.
 
-Everything a kernel and its wrapper must agree on is named here once. ``krepair.rules`` turns classes into reasons.
+Every number on which a kernel and its wrapper must agree is named here once. ``krepair.rules`` turns classes into
+reasons.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ T_BYTES: Final = 1
 T_RECORDS: Final = 2
 TALLY_COLUMNS: Final = 3
 
-# what a window call came to
+# how the call for a window ended
 NEED_BYTES: Final = 0
 TABLE_FULL: Final = 1
 EPOCHS_FULL: Final = 2
@@ -56,8 +57,8 @@ D_OLD_LENGTH: Final = 11
 D_OLD_CRC: Final = 12
 
 # scalars of the scan state (int64)
-S_PLACE: Final = 0  # place in the window of the next batch
-S_ORIGIN: Final = 1  # position in the file of place 0
+S_PLACE: Final = 0  # place of the next batch in the window
+S_ORIGIN: Final = 1  # file position of place 0
 S_BATCHES: Final = 2
 S_LAST_OFFSET: Final = 3
 S_FIRST_OFFSET: Final = 4
@@ -75,7 +76,7 @@ S_MIN_UNREPLICATED: Final = (
     15  # lowest first offset of a transaction whose marker is at or above the high watermark
 )
 S_ENTRY: Final = 16  # next entry of the transaction index
-S_KEEP: Final = 17  # next of keep_positions
+S_KEEP: Final = 17  # next entry of keep_positions
 S_LAST_POSITION: Final = 18
 S_LAST_SIZE: Final = 19
 S_LAST_CLASS: Final = 20
@@ -102,15 +103,15 @@ I_DROP_UNSTAMPED: Final = 6
 I_LAST_POSITION: Final = 7
 INPUT_SIZE: Final = 8
 
-# columns of a producer's row (int64); the first sixteen are two cache lines and all that most batches touch
+# columns of a producer's row (int64); most batches touch only the first sixteen, which are two cache lines
 P_ID: Final = 0
 P_EPOCH: Final = 1
 P_MARKERS: Final = 2
-P_OPEN_FIRST: Final = 3  # first offset of the transaction open at this point, -1 none
-P_OPEN_KEPT: Final = 4  # whether a batch of it in this segment stays, by this segment alone
-P_OPEN_KEPT_NOW: Final = 5  # the same with what the caller said stays
+P_OPEN_FIRST: Final = 3  # first offset of the open transaction, -1 none
+P_OPEN_KEPT: Final = 4  # whether a batch of that transaction in this segment still has records
+P_OPEN_KEPT_NOW: Final = 5  # whether a batch of it stays: emptied ones at ``keep_positions`` count too
 P_TIMESTAMP: Final = 6
-P_FREE_MARKERS: Final = 7  # control batches of the current epoch that would go, horizon aside
+P_FREE_MARKERS: Final = 7  # control batches of the current epoch that may go after their delete horizon
 P_LAST_DATA_POSITION: Final = 8
 P_LAST_DATA_OFFSET: Final = 9  # of the current epoch, -1 none
 P_NEXT_POSITION: Final = 10  # first marker after the last data batch
@@ -135,9 +136,9 @@ P_NEXT_ENTRY: Final = 28
 P_NEXT_ABORT: Final = 29
 P_NEXT_KEPT: Final = 30
 P_LAST_DATA_DELTA: Final = 31
-P_PLAIN_EPOCH: Final = 32  # a marker of this epoch changes nothing but counts; NO_PLAIN_EPOCH: none does
+P_PLAIN_EPOCH: Final = 32  # a marker of this epoch changes only counts; NO_PLAIN_EPOCH: none
 P_PLAIN_MARKERS: Final = 33  # such markers, not yet counted in P_MARKERS and P_FREE_MARKERS
-P_LAST_DATA_TIMESTAMP: Final = 34  # of the last data batch of the current epoch, -1 none
+P_LAST_DATA_TIMESTAMP: Final = 34  # timestamp of the last data batch of the current epoch, -1 none
 ROW_SIZE: Final = 40
 
 NO_PLAIN_EPOCH: Final = -(1 << 62)
@@ -152,5 +153,5 @@ Tallies = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def no_tallies() -> Tallies:
-    """Tallies of nothing: int64[CLASS_COUNT, TALLY_COLUMNS]."""
+    """Tallies of zero: int64[CLASS_COUNT, TALLY_COLUMNS]."""
     return np.zeros((CLASS_COUNT, TALLY_COLUMNS), np.int64)

@@ -1,7 +1,8 @@
-"""The second wave of key compaction: a log without the records that go; what stays is copied verbatim.
+"""The second pass of key compaction: writes a log without the records that go; records that stay are copied verbatim.
 
-A batch of which nothing goes is copied as it is. One that loses records keeps its header but for length, count, CRC
-and, under create time, the maximum timestamp. One that loses all becomes the empty header that Kafka's cleaner writes.
+A batch that loses no record is copied as it is. A batch that loses some records keeps its header except for length,
+count, CRC and, with CreateTime, the maximum timestamp. A batch that loses all records becomes the empty header that
+Kafka's cleaner writes.
 
 Source: MemoryRecords.filterTo and DefaultRecordBatch.writeEmptyHeader (2.2.1, 3.9), KIP-534 for stamps.
 """
@@ -59,18 +60,18 @@ LOG_APPEND_TIME, DELETE_HORIZON = batch_v2.LOG_APPEND_TIME, batch_v2.DELETE_HORI
 KEPT_OF_EMPTY: Final = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
 
 # scalars of the state
-F_PLACE: Final = 0  # in the window
+F_PLACE: Final = 0  # place of the next batch in the window
 F_OUT: Final = 1  # bytes written to the output
-F_CURSOR: Final = 2  # first of the offsets that stay which is not below the batch at hand
-F_LAST_OFFSET: Final = 3  # of the last record of the batch at hand
-F_KEPT: Final = 4  # records of the batch at hand that stay
-F_MAX_TIMESTAMP: Final = 5  # greatest of them
+F_CURSOR: Final = 2  # index into ``stays``: the first offset that is not below the current batch
+F_LAST_OFFSET: Final = 3  # offset of the last record that was read of the current batch
+F_KEPT: Final = 4  # records of the current batch that stay
+F_MAX_TIMESTAMP: Final = 5  # largest timestamp of the records that stay
 F_KEPT_LAST: Final = 6  # stored offset of the last message of a wrapper that stays
-F_ROW: Final = 7  # of the headers that were noted, the next one
-F_POSITION: Final = 8  # of its batch
-F_RUN_ROW: Final = 9  # the header after a run of batches that have to be read
+F_ROW: Final = 7  # row of the next header that was noted
+F_POSITION: Final = 8  # position of its batch
+F_RUN_ROW: Final = 9  # row of the header after a run of batches that have to be read
 F_RUN_END: Final = 10  # position after that run
-FIELDS: Final = 11  # of the record at hand
+FIELDS: Final = 11  # fields of the current record
 FILTER_STATE: Final = FIELDS + FIELD_COUNT
 
 # what a header tells of a batch
@@ -81,26 +82,26 @@ GOES_SUPERSEDED: Final = 2
 # inputs
 N_NOW_MS: Final = 0
 N_DROP_UNSTAMPED: Final = 1  # whether tombstones without a stamp may go
-N_FORCED: Final = 2  # offset of a record that stays whatever it is, -1
+N_FORCED: Final = 2  # offset of a record that stays in any case, -1 for none
 N_KEYLESS: Final = 3  # whether there may be records without key
 INPUT_SIZE: Final = 4
 
 # tallies
-T_RECORDS: Final = 0  # data records met
+T_RECORDS: Final = 0  # data records that were read
 T_KEPT: Final = 1
 T_SUPERSEDED: Final = 2
 T_ABORTED: Final = 3
-T_KEYLESS: Final = 4  # they stay
+T_KEYLESS: Final = 4  # records without key; they stay
 T_TOMBSTONES_DROPPED: Final = 5
 T_TOMBSTONES_KEPT: Final = 6
-T_UNSTAMPED: Final = 7  # tombstones, last of their key, without a stamp: their segment's time decides
+T_UNSTAMPED: Final = 7  # tombstones, last of their key, that have no stamp: the segment's time decides
 T_STAMP_PAST: Final = 8
 T_STAMP_TO_COME: Final = 9
 T_UNSTAMPED_BYTES: Final = 10
-T_REWRITTEN: Final = 11  # batches, v0 and v1 wrappers too
-T_EMPTIED: Final = 12  # batches
-T_OLD_GONE: Final = 13  # v0 and v1 messages or wrappers of which nothing is left
-T_FORCED: Final = 14  # records that stay only as the last of their group
+T_REWRITTEN: Final = 11  # batches that lost some records, v0 and v1 wrappers too
+T_EMPTIED: Final = 12  # batches that lost all records
+T_OLD_GONE: Final = 13  # v0 and v1 messages, or wrappers, that are gone
+T_FORCED: Final = 14  # records that stay only because each is the last of its group
 TALLY_COUNT: Final = 15
 
 # words of a header as they are read, the first byte lowest
@@ -156,15 +157,15 @@ def put_empty(buf: Any, place: Any, out: Any, to: Any) -> None:
 
 @kernel
 def write_rewritten(out: Any, place: Any, size: Any, kept: Any, max_timestamp: Any, crc: Any) -> None:
-    """Make the header that was copied to a place that of a batch with fewer records.
+    """Turn a copied header into the header of a batch with fewer records.
 
     Args:
         out: uint8[W].
-        place: of the header.
-        size: bytes of the new batch, its header too.
+        place: place of the header.
+        size: bytes of the new batch, with its header.
         kept: records in it.
-        max_timestamp: greatest of theirs; ignored under log append time.
-        crc: CRC-32C of its bytes behind the header if they are not in ``out``, else -1.
+        max_timestamp: largest timestamp of these records; ignored with LogAppendTime.
+        crc: CRC-32C of the bytes behind the header if they are not in ``out``, else -1.
     """
     _put32(out, place + LENGTH, size - LENGTH_END)
     _put32(out, place + RECORD_COUNT, kept)
@@ -176,7 +177,7 @@ def write_rewritten(out: Any, place: Any, size: Any, kept: Any, max_timestamp: A
 
 @inlined
 def first_not_below(stays: Any, offset: Any) -> Any:
-    """Place of the first of ascending offsets that is not below one."""
+    """Index in the ascending ``stays`` of the first offset that is not below ``offset``."""
     low, high = 0, stays.shape[0]
     while low < high:
         middle = (low + high) >> 1
@@ -190,7 +191,7 @@ def first_not_below(stays: Any, offset: Any) -> Any:
 @inlined
 def _is_winner(offset: Any, stays: Any, state: Any) -> Any:
     cursor = state[F_CURSOR]
-    if cursor > 0 and stays[cursor - 1] >= offset:  # v0 wrappers say their offsets themselves
+    if cursor > 0 and stays[cursor - 1] >= offset:  # v0 stores absolute offsets, which may go back
         cursor = first_not_below(stays, offset)
     while cursor < stays.shape[0] and stays[cursor] < offset:
         cursor += 1
@@ -235,7 +236,7 @@ def _record_stays(
 
 @inlined
 def stamp_of(attributes: Any, base_timestamp: Any, now_ms: Any) -> Any:
-    """Whether the tombstones of a v2 batch have a stamp, and whether it is past."""
+    """Whether the tombstones of a v2 batch have a stamp, and whether it is past (KIP-534)."""
     stamp = UNSTAMPED
     if attributes & DELETE_HORIZON != 0:
         stamp = STAMP_PAST if base_timestamp <= now_ms else STAMP_TO_COME
@@ -255,14 +256,14 @@ def filter_records(
     tallies: Any,
     out: Any,
 ) -> Any:
-    """Copy the records of one v2 batch that stay; they lie uncompressed in a buffer.
+    """Copy the records of one v2 batch that stay. The records are uncompressed in a buffer.
 
     Args:
         buf: uint8[W].
-        place: of the next record.
+        place: place of the next record.
         end: bytes of the buffer that are valid.
         left: how many records the batch still has.
-        header: uint8[61] of the batch.
+        header: uint8[61], the header of the batch.
         stays: int64[N] offsets of the last record of each key, ascending.
         inputs: int64[INPUT_SIZE].
         state: int64[FILTER_STATE]; ``F_LAST_OFFSET`` is the base offset - 1 at first.
@@ -347,7 +348,7 @@ def filter_messages(
 
     Args:
         buf: uint8[W].
-        place: of the first message.
+        place: place of the first message.
         end: bytes of the buffer that are valid.
         base: added to stored offsets.
         stays: int64[N] offsets of the last record of each key, ascending.
@@ -381,7 +382,7 @@ def filter_messages(
 
 @inlined
 def _any_stays(first: Any, last: Any, stays: Any, inputs: Any, state: Any) -> Any:
-    """Whether a record of these offsets may stay; moves the cursor up to the first."""
+    """Whether a record from ``first`` to ``last`` may stay; the cursor moves to the first such offset."""
     cursor = state[F_CURSOR]
     steps = 0
     if cursor > 0 and stays[cursor - 1] >= first:
@@ -434,7 +435,7 @@ def filter_window(
     tallies: Any,
     out: Any,
 ) -> Any:
-    """Write what stays of the batches that lie whole in a window, as long as they are not compressed.
+    """Write the records that stay, batch by batch, for uncompressed batches that lie whole in a window.
 
     Args:
         buf: uint8[W]; place 0 is file position ``origin``.
@@ -449,7 +450,7 @@ def filter_window(
         out: uint8[V], out, from ``F_OUT`` on.
 
     Returns:
-        A status; the batch at ``F_PLACE`` is untouched, but for ``BAD_RECORD``, ``BAD_ORDER`` and ``BAD_CRC``.
+        A status. The batch at ``F_PLACE`` is untouched, except with ``BAD_RECORD``, ``BAD_ORDER`` and ``BAD_CRC``.
     """
     fields = state[FIELDS:]
     place = np.int64(state[F_PLACE])

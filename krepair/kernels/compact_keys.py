@@ -1,8 +1,8 @@
-"""The first wave of key compaction: of every key of a ``.log``, its hash and the offset of its last committed record.
+"""The first pass of key compaction: for every key of a ``.log``, its hash and the offset of its last committed record.
 
-A table in memory holds one row per key; when it is full the wrapper takes its rows away and goes on, and the join puts
-rows of one key together again. Every record of committed data is looked at and held against the rules of its format,
-so that what a rewrite could not carry over is found before anything is planned.
+A table in memory holds one row per key. When it is full, the wrapper takes the rows out and goes on; the join merges
+rows of one key later. Every record of committed data is checked against the rules of its format, so that a record
+which a rewrite could not copy is found before anything is planned.
 
 Source: Cleaner.buildOffsetMapForSegment (2.2.1, 3.9): control batches and aborted data are not mapped.
 """
@@ -46,7 +46,7 @@ CODEC_MASK, CONTROL, TRANSACTIONAL = batch_v2.CODEC_MASK, batch_v2.CONTROL, batc
 
 # how a call ended
 NEED_BYTES: Final = 0
-OTHER: Final = 1  # the batch at the place is compressed, or passes the window
+OTHER: Final = 1  # the next batch is compressed or does not fit into the window
 TABLE_FULL: Final = 2
 BAD_RECORD: Final = 3  # a record does not fit its batch
 BAD_ORDER: Final = 4  # offsets do not ascend, or lie outside of their batch
@@ -56,7 +56,8 @@ BAD_CRC: Final = 7  # of a message inside a wrapper, of a batch that would be wr
 PACKED_FULL: Final = 8
 TRANSACTION: Final = 9  # a batch of data of a transaction, and what is aborted is not known
 
-# columns of a compressed batch that is left for later: places in the window, then in the buffer that it is unpacked to
+# columns of a compressed batch that is left for later: its place, size and codec in the window, then the places of its
+# records in the buffer into which it is unpacked
 P_PLACE: Final = 0
 P_SIZE: Final = 1
 P_CODEC: Final = 2
@@ -67,16 +68,16 @@ PACKED_COLUMNS: Final = 5
 # scalars of the state
 K_PLACE: Final = 0
 K_KEYS: Final = 1  # rows in the table
-K_RECORDS: Final = 2  # of committed data
+K_RECORDS: Final = 2  # records of committed data
 K_KEYLESS: Final = 3
 K_TOMBSTONES: Final = 4
 K_ABORTED_RECORDS: Final = 5
 K_ABORTED_BATCHES: Final = 6
-K_LAST_OFFSET: Final = 7  # of the last record of the batch at hand, -1 before its first
-K_BATCH_LAST: Final = 8  # highest offset that the batch at hand may hold
+K_LAST_OFFSET: Final = 7  # offset of the last record read of the current batch; at first base offset - 1
+K_BATCH_LAST: Final = 8  # highest offset that the current batch may hold
 K_PACKED: Final = 9  # compressed batches of the window that are left for later
 K_ABORTED_UNKNOWN: Final = 10  # whether a batch of data of a transaction ends the work
-FIELDS: Final = 11  # of the record at hand
+FIELDS: Final = 11  # fields of the current record
 STATE_SIZE: Final = FIELDS + FIELD_COUNT
 
 # columns of a row: two halves of the hash, and the offset + 1 (0: a free slot)
@@ -113,17 +114,17 @@ def _take(buf: Any, offset: Any, fields: Any, secret: Any, table: Any, state: An
 def keys_of_records(
     buf: Any, place: Any, end: Any, left: Any, base_offset: Any, secret: Any, table: Any, state: Any
 ) -> Any:
-    """Enter the keys of records of one v2 batch that lie, uncompressed, in a buffer.
+    """Enter the keys of the records of one v2 batch. The records are uncompressed in a buffer.
 
     Args:
         buf: uint8[W + SLACK].
-        place: of the next record.
+        place: place of the next record.
         end: bytes of the buffer that are valid.
         left: how many records the batch still has.
-        base_offset: of the batch.
-        secret: uint64[2].
+        base_offset: base offset of the batch.
+        secret: uint64[2], the key of the hash.
         table: uint64[2**k, ROW_WORDS].
-        state: int64[STATE_SIZE]; ``K_LAST_OFFSET`` and ``K_BATCH_LAST`` are of this batch.
+        state: int64[STATE_SIZE]; the caller has set ``K_LAST_OFFSET`` and ``K_BATCH_LAST`` for this batch.
 
     Returns:
         (status, records taken, place after them). ``TABLE_FULL`` when half of the table is taken.
@@ -175,16 +176,16 @@ def keys_of_messages(
 
     Args:
         buf: uint8[W + SLACK].
-        place: of the next message.
+        place: place of the next message.
         end: bytes of the buffer that are valid.
-        magic: of the wrapper.
+        magic: magic byte of the wrapper.
         base: added to stored offsets.
         secret: uint64[2].
         table: uint64[2**k, ROW_WORDS].
         state: int64[STATE_SIZE].
 
     Returns:
-        (status, place after the messages taken): ``NEED_BYTES`` at the end, also where bytes are left over.
+        (status, place after the messages taken). The status is ``NEED_BYTES`` at the end, even if bytes are left.
     """
     fields = state[FIELDS:]
     status = NEED_BYTES
@@ -213,7 +214,7 @@ def keys_of_messages(
 
 @kernel
 def last_stored_offset(buf: Any) -> Any:
-    """Offset of the last of the messages that fill a buffer, as it is stored; -1 if they do not fill it."""
+    """Stored offset of the last message in a buffer, uint8[W]; -1 if the messages do not fill the buffer exactly."""
     place = np.int64(0)
     last = np.int64(-1)
     while place < buf.shape[0]:
@@ -237,9 +238,10 @@ def keys_window(
     state: Any,
     packed: Any,
 ) -> Any:
-    """Enter the keys of the batches that lie whole, and uncompressed, in a window.
+    """Enter the keys of the uncompressed batches that lie whole in a window.
 
-    Compressed ones that lie whole in it are noted: the order in which keys are entered does not matter.
+    Compressed batches that lie whole in it are noted in ``packed``. They may come later, because keys can be entered in
+    any order.
 
     Args:
         buf: uint8[W + SLACK]; place 0 is file position ``origin``.
@@ -250,10 +252,10 @@ def keys_window(
         secret: uint64[2].
         table: uint64[2**k, ROW_WORDS].
         state: int64[STATE_SIZE].
-        packed: int64[P, PACKED_COLUMNS], out, from ``K_PACKED`` on: all but ``P_START`` and ``P_END``.
+        packed: int64[P, PACKED_COLUMNS], out, from row ``K_PACKED`` on: all columns but ``P_START`` and ``P_END``.
 
     Returns:
-        A status; the batch at ``K_PLACE`` is untouched, but for ``BAD_RECORD`` and ``BAD_ORDER``.
+        A status. The batch at ``K_PLACE`` is untouched, except with ``BAD_RECORD`` and ``BAD_ORDER``.
     """
     fields = state[FIELDS:]
     place = np.int64(state[K_PLACE])
@@ -336,7 +338,7 @@ def keys_window(
 def keys_of_packed(
     heads: Any, packed: Any, first: Any, after: Any, unpacked: Any, secret: Any, table: Any, state: Any
 ) -> Any:
-    """Enter the keys of compressed batches whose records lie in a buffer.
+    """Enter the keys of compressed batches, whose records were unpacked into a buffer.
 
     Args:
         heads: uint8[W], the window that holds their headers.
@@ -349,7 +351,7 @@ def keys_of_packed(
         state: int64[STATE_SIZE].
 
     Returns:
-        (status, row): of the row nothing was entered yet when the status is ``TABLE_FULL``.
+        (status, row at which it stopped). With ``TABLE_FULL`` nothing of that row was entered.
     """
     fields = state[FIELDS:]
     limit = table.shape[0] >> 1
@@ -377,7 +379,7 @@ def keys_of_packed(
 
 @kernel
 def merge_rows(rows: Any, table: Any, state: Any) -> None:
-    """Enter rows of other tables: of each hash the greatest offset.
+    """Enter rows of another table; each hash keeps its greatest offset.
 
     Args:
         rows: uint64[N, ROW_WORDS].
@@ -390,13 +392,16 @@ def merge_rows(rows: Any, table: Any, state: Any) -> None:
 
 @kernel
 def drain_by_bucket(table: Any, shift: Any, counts: Any, out: Any) -> Any:
-    """Take all rows out of a table, those of one bucket side by side, and leave it empty.
+    """Move all rows out of a table, sorted by bucket, and leave the table empty.
 
     Args:
         table: uint64[2**k, ROW_WORDS].
-        shift: the bucket of a row is its first word shifted right by so much.
-        counts: int64[B + 1], out: rows before each bucket.
-        out: uint64[N, ROW_WORDS], out: at least as many rows as there are.
+        shift: the bucket of a row is its first word shifted right by this number of bits.
+        counts: int64[B + 1], out: number of rows before each bucket.
+        out: uint64[N, ROW_WORDS], out: has room for all rows.
+
+    Returns:
+        Number of rows.
     """
     buckets = counts.shape[0] - 1
     counts[:] = 0

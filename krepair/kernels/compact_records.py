@@ -1,7 +1,7 @@
-"""What key compaction reads of single records: their fields, the hash of their keys, whether they stay.
+"""How key compaction reads single records: their fields, the hash of a key, and whether a record is aborted.
 
-All functions here are parts of the two kernels of compaction (``compact_keys``, ``compact_filter``). Nothing is
-trusted: every length is held against the end of what it lies in.
+All functions here are parts of the kernels of compaction (``compact_keys``, ``compact_filter``, ``key_census``).
+Nothing is trusted: every length is checked against the end of the bytes that hold it.
 
 Source: DefaultRecord, DefaultRecordBatch, LegacyRecord (2.2.1, 3.9); SipHash-1-3 with 128 bits of output (Aumasson and
 Bernstein; its reference implementation). Rust and Python hash the keys of their tables with 1-3. The proof tells keys
@@ -19,7 +19,7 @@ from krepair.kernels.varints import zigzag
 from krepair.kernels.words import be32, be64, byte_at, le64
 
 SLACK: Final = 16
-"""So many bytes behind the end of a buffer must be there, whatever they hold: keys are read eight bytes at a time."""
+"""Bytes that a buffer must have behind its end, since keys are read by eight bytes. Their values do not matter."""
 
 # fields of a record or message that was read
 F_OFFSET: Final = 0  # delta of a v2 record, stored offset of a message
@@ -91,13 +91,13 @@ def key_hash(buf: Any, start: Any, size: Any, secret_1: Any, secret_2: Any) -> A
 
 @kernel
 def _long_varint(buf: Any, place: Any, end: Any, most: Any) -> Any:
-    """As ``zigzag``, called and not put into its callers: it is rarely needed."""
+    """As ``zigzag``, but not inlined, since it is rarely needed."""
     return zigzag(buf, place, end, most)
 
 
 @inlined
 def _varint(buf: Any, place: Any, end: Any, most: Any) -> Any:
-    """As ``zigzag``; most numbers in records take one or two bytes."""
+    """As ``zigzag``, faster for one or two bytes, which most numbers in records have."""
     value, after = np.int64(0), np.int64(-1)
     if place + 2 <= end and byte_at(buf, place + 1) < 128:
         first = np.int64(byte_at(buf, place))
@@ -116,7 +116,7 @@ def _varint(buf: Any, place: Any, end: Any, most: Any) -> Any:
 
 @kernel
 def _headers_end(buf: Any, at: Any, stop: Any, count: Any) -> Any:
-    """Place after the headers of a record; -1 if they do not fit into it."""
+    """Place after the headers of a record; -1 if the headers do not fit into the record."""
     for _ in range(count):
         length, at = _varint(buf, at, stop, 5)
         if at < 0 or length < 0 or length > stop - at:
@@ -131,10 +131,10 @@ def _headers_end(buf: Any, at: Any, stop: Any, count: Any) -> Any:
 
 @inlined
 def read_record(buf: Any, place: Any, end: Any, fields: Any) -> Any:
-    """Read the v2 record at a place; its fields into ``fields``: int64[FIELD_COUNT].
+    """Read the v2 record at a place into ``fields``, int64[FIELD_COUNT].
 
     Returns:
-        The place after it; -1 if it is not whole before ``end``, -2 if its fields do not fill it.
+        The place after it; -1 if the record does not end before ``end``, -2 if its fields do not fill it exactly.
     """
     after = np.int64(-2)
     size, body = _varint(buf, place, end, 5)
@@ -176,10 +176,10 @@ def _varint_after(buf: Any, place: Any, end: Any) -> Any:
 
 @inlined
 def read_message(buf: Any, place: Any, end: Any, fields: Any) -> Any:
-    """Read the plain v0 or v1 message at a place; its fields into ``fields``.
+    """Read the plain v0 or v1 message at a place into ``fields``, int64[FIELD_COUNT].
 
     Returns:
-        The place after it; -1 if it is not whole before ``end``, -2 if its fields do not fill it.
+        The place after it; -1 if the message does not end before ``end``, -2 if its fields do not fill it exactly.
     """
     after = np.int64(-2)
     if place + 18 > end:
@@ -208,12 +208,12 @@ def read_message(buf: Any, place: Any, end: Any, fields: Any) -> Any:
 
 @inlined
 def is_aborted(aborted: Any, producer_id: Any, offset: Any) -> Any:
-    """Whether an aborted transaction of that producer covers an offset.
+    """Whether an aborted transaction of a producer covers an offset.
 
     Args:
         aborted: int64[N, 3] (producer id, first offset, offset of the marker), ascending by the first two.
-        producer_id: of a transactional batch.
-        offset: of the batch.
+        producer_id: producer id of a transactional batch.
+        offset: base offset of the batch.
     """
     low, high = 0, aborted.shape[0]
     while low < high:

@@ -1,6 +1,8 @@
-"""CRC-32 (zlib's polynomial), as messages of formats v0 and v1 carry it, eight bytes at a time by tables.
+"""CRC-32 with zlib's polynomial, the checksum of v0 and v1 messages, computed by tables eight bytes at a time.
 
-No common CPU has an instruction for this polynomial alone, so there is one way for all of them.
+The tables serve all CPUs: x86-64 has no instruction for this polynomial, and the one of arm64 is not used.
+
+Source: LegacyRecord.computeChecksum (2.2.1, 3.9).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ _POLYNOMIAL = 0xEDB88320
 
 
 def _make_tables() -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """uint32[8, 256]: row n is the effect of a byte that n bytes follow."""
+    """uint32[8, 256]: row n gives the effect of a byte that is followed by n more bytes."""
     tables = np.empty((8, 256), np.uint32)
     one = np.arange(256, dtype=np.uint32)
     for _ in range(8):
@@ -37,7 +39,8 @@ _BYTE = np.uint64(0xFF)
 def crc32_update(crc: int, array: Any, start: int, end: int) -> Any:
     """CRC-32 of ``array[start:end]`` continuing from ``crc`` (0 at first), as int64.
 
-    Not unsigned: of a signed and an unsigned 64-bit integer the compiler makes a float, which cannot hold every offset.
+    The result is signed, because the compiler turns a signed and an unsigned 64-bit integer together into a float, and
+    a float cannot hold every offset.
     """
     state = np.uint64(crc) ^ np.uint64(0xFFFFFFFF)
     place = start

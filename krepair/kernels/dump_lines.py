@@ -1,7 +1,8 @@
-"""Lines of ``krepair dump`` written in bulk: one per batch, one per record, as JSON or as words for a person.
+"""Writes the lines of ``krepair dump`` in bulk: one per batch and one per record, as JSON or as text for a person.
 
-Both have the same fields in the same order; only the literals between them differ, so one kernel writes both. The slow
-twin is ``krepair.pipeline.dump.record``, which also writes what this cannot: a test holds the two together.
+Both forms have the same fields in the same order. Only the literals between them differ, so one kernel writes both. The
+slow twin is ``krepair.pipeline.dump.record``, which also writes the lines that this kernel cannot. A test
+compares the two.
 """
 
 from __future__ import annotations
@@ -36,23 +37,23 @@ O_BATCHES: Final = 0  # whether batches have lines
 O_RECORDS: Final = 1
 O_KEY_FORM: Final = 2
 O_VALUE_FORM: Final = 3
-O_LOWEST: Final = 4  # offsets outside have no lines
-O_HIGHEST: Final = 5
+O_LOWEST: Final = 4  # lowest offset that gets a line
+O_HIGHEST: Final = 5  # highest offset that gets a line
 O_LEFT: Final = 6  # how many lines may still be written; counted down
-O_PERSON: Final = 7  # times as ISO 8601
-O_CUT: Final = 8  # larger records are not written here
+O_PERSON: Final = 7  # whether times are written as ISO 8601
+O_CUT: Final = 8  # bytes; larger records are not written here
 OPTIONS: Final = 9
 
 # forms of keys and values
-AUTO: Final = 0  # text, or base64 where the bytes are no UTF-8
+AUTO: Final = 0  # text, or base64 if the bytes are not UTF-8
 HEX: Final = 1
 BASE64: Final = 2
 
-# state of a run of lines
+# state, so that the next call goes on where this one ended
 L_BATCH: Final = 0
-L_RECORD: Final = 1  # of the batch
-L_ROW: Final = 2
-L_BEGUN: Final = 3  # whether the batch's own line is written
+L_RECORD: Final = 1  # number of the record in its batch
+L_ROW: Final = 2  # row of the record
+L_BEGUN: Final = 3  # whether the line of the batch is done with
 LINE_STATE: Final = 4
 
 # how a call ended
@@ -155,7 +156,7 @@ def _time(out: Any, at: int, value: int, person: int) -> Any:
 
 @inlined
 def _alike(row: Any, before: Any) -> bool:
-    """Whether what a batch's line says from its size on is the same for both."""
+    """Whether the lines of two batches are the same from the size on."""
     return (
         row[r.B_SIZE] == before[r.B_SIZE]
         and row[r.B_MAGIC] == before[r.B_MAGIC]
@@ -172,7 +173,7 @@ def _alike(row: Any, before: Any) -> bool:
 
 @kernel
 def _batch_front(out: Any, at: Any, row: Any, person: int, table: Any, lengths: Any) -> Any:
-    """What nearly always differs from batch to batch."""
+    """Write the front of a batch's line: the fields that nearly always differ from batch to batch."""
     at = put_literal(out, at, table, lengths, _BATCH)
     at = put_int(out, at, row[r.B_POSITION])
     at = put_literal(out, at, table, lengths, _BATCH + 1)
@@ -194,7 +195,7 @@ def _batch_front(out: Any, at: Any, row: Any, person: int, table: Any, lengths: 
 
 @kernel
 def _batch_rest(out: Any, at: Any, row: Any, person: int, table: Any, lengths: Any) -> Any:
-    """What is often the same as for the batch before."""
+    """Write the rest of a batch's line: the fields that are often the same as for the batch before."""
     attributes = row[r.B_ATTRIBUTES]
     at = put_literal(out, at, table, lengths, _BATCH + 8)
     at = put_int(out, at, row[r.B_SIZE])
@@ -242,9 +243,9 @@ def batch_lines(batches: Any, options: Any, table: Any, lengths: Any, state: Any
         options: int64[OPTIONS]; ``O_LEFT`` is counted down.
         table: see ``literals``.
         lengths: see ``literals``.
-        state: int64[LINE_STATE]: ``L_BATCH`` is moved on.
+        state: int64[LINE_STATE]; ``L_BATCH`` moves on.
         out: uint8[M].
-        at: where to begin.
+        at: place in ``out`` at which to begin.
 
     Returns:
         (how it ended, place after the last line).
@@ -259,7 +260,7 @@ def batch_lines(batches: Any, options: Any, table: Any, lengths: Any, state: Any
         row = batches[state[L_BATCH]]
         at = _batch_front(out, at, row, options[O_PERSON], table, lengths)
         if end and _alike(row, batches[state[L_BATCH] - 1]):
-            # from the line before: half the time of writing it anew
+            # Copied from the line before: that takes half the time of writing it again.
             after = put_copy(out, at, rest, end)
         else:
             after = _batch_rest(out, at, row, options[O_PERSON], table, lengths)
@@ -273,7 +274,7 @@ def batch_lines(batches: Any, options: Any, table: Any, lengths: Any, state: Any
 def _put_bytes(
     out: Any, at: int, buf: Any, start: int, size: int, form: int, first: int, table: Any, lengths: Any
 ) -> Any:
-    """A name of three (text, hex, base64) and the bytes in that form; null if the size is negative."""
+    """One of three names (for text, hex or base64) and the bytes in that form; null if the size is negative."""
     if size < 0:
         at = put_literal(out, at, table, lengths, first)
         return put_literal(out, at, table, lengths, _NULL)
@@ -288,7 +289,7 @@ def _put_bytes(
 
 @inlined
 def _length_at(buf: Any, place: int) -> Any:
-    """A varint that was read before: (value, place after it)."""
+    """(value, place after it) of a varint that is known to be valid."""
     raw = np.uint64(0)
     shift = np.uint64(0)
     while True:
@@ -386,16 +387,16 @@ def record_lines(
     """Write the lines of batches and of their records, or of the records alone.
 
     Args:
-        buf: uint8[W], where the records lie.
+        buf: uint8[W], holds the records.
         batches: int64[B, BATCH_COLUMNS].
-        counts: int64[B], how many of ``records`` belong to each.
+        counts: int64[B], how many of ``records`` belong to each batch.
         records: int64[N, RECORD_COLUMNS].
         options: int64[OPTIONS]; ``O_LEFT`` is counted down.
         table: see ``literals``.
         lengths: see ``literals``.
-        state: int64[LINE_STATE], moved on.
+        state: int64[LINE_STATE]; it moves on.
         out: uint8[M].
-        at: where to begin.
+        at: place in ``out`` at which to begin.
 
     Returns:
         (how it ended, place after the last line).

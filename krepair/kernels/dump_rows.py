@@ -1,4 +1,4 @@
-"""What ``krepair dump`` reads of a log in bulk: one row per batch, one row per record. Nothing is trusted.
+"""Reads a log in bulk for ``krepair dump``: one row per batch and one row per record. Nothing is trusted.
 
 Source: DefaultRecordBatch, DefaultRecord, LegacyRecord, FileLogInputStream (2.2.1, 3.9).
 """
@@ -59,7 +59,7 @@ B_PROBLEM: Final = 14
 B_COMPUTED: Final = 15
 BATCH_COLUMNS: Final = 16
 
-# what may be wrong with a batch whose place and size are believed
+# what may be wrong with a batch whose place and size can be used
 OK: Final = 0
 BAD_CRC: Final = 1
 BAD_COUNTS: Final = 2
@@ -78,7 +78,7 @@ R_START: Final = 8
 R_SIZE: Final = 9
 RECORD_COLUMNS: Final = 10
 
-# how a walk of a window came to its end
+# how the walk of a window ended
 NEED_BYTES: Final = 0
 ROWS_FULL: Final = 1
 HUGE: Final = 2
@@ -94,13 +94,13 @@ WALK_STATE: Final = 2
 
 @kernel
 def read_header(buf: Any, place: int, position: int, last_offset: int, row: Any) -> Any:
-    """Fill the row of the batch or message at a place; its checksum is not looked at.
+    """Fill the row of the batch or message at a place. The checksum is not checked.
 
     Args:
-        buf: uint8[W] that holds its header (61 bytes from magic 2 on, 26 for 1, 18 for 0).
-        place: of it in the buffer.
-        position: of it in the file.
-        last_offset: of the batch before.
+        buf: uint8[W], holds the header (61 bytes from magic 2 on, 26 for magic 1, 18 for magic 0).
+        place: place of the header in the buffer.
+        position: position of the header in the file.
+        last_offset: last offset of the batch before.
         row: int64[BATCH_COLUMNS], out.
     """
     magic = np.int64(byte_at(buf, place + MAGIC))
@@ -148,13 +148,14 @@ def batch_rows(buf: Any, filled: int, origin: int, file_size: int, state: Any, r
         filled: bytes of it that are valid.
         origin: file position of place 0.
         file_size: where the log ends.
-        state: int64[WALK_STATE]: place of the next batch, last offset so far; both are moved on.
+        state: int64[WALK_STATE]: place of the next batch, last offset so far; both move on.
         rows: int64[N, BATCH_COLUMNS], out.
-        limit: at most so many rows.
+        limit: largest number of rows to write.
 
     Returns:
-        Status * 2^32 + rows written. ``SUSPECT``: the row after those written is a whole batch with a wrong checksum,
-        not yet stepped over. ``HUGE``: the next one passes the window. ``NO_BATCH``: there is none.
+        Status * 2^32 + rows written. ``SUSPECT``: the row after the written ones is a whole batch with a wrong
+        checksum; the walk still stands before it. ``HUGE``: the next batch is larger than the window. ``NO_BATCH``: no
+        batch begins at the next place.
     """
     place = state[W_PLACE]
     count = np.int64(0)
@@ -200,7 +201,7 @@ def _read_record(buf: Any, place: Any, end: int, row: Any) -> Any:  # noqa: PLR0
     """Read the record at a place into a row.
 
     Returns:
-        The place after it; -1 if it is not whole before ``end``, -2 if its fields do not fit into it.
+        The place after it; -1 if the record does not end before ``end``, -2 if its fields do not fit into it.
     """
     size, body = zigzag(buf, place, end, 5)
     if body < 0:
@@ -247,17 +248,17 @@ def _read_record(buf: Any, place: Any, end: int, row: Any) -> Any:  # noqa: PLR0
 
 @kernel
 def record_rows(buf: Any, place: Any, end: int, left: int, rows: Any) -> Any:
-    """Read the records of one batch, uncompressed, as far as they lie in a buffer.
+    """Read the uncompressed records of one batch, as far as a buffer holds them.
 
     Args:
         buf: uint8[W].
-        place: of the next record.
+        place: place of the next record.
         end: bytes of the buffer that are valid.
         left: how many records the batch still has.
         rows: int64[N, RECORD_COLUMNS], out.
 
     Returns:
-        (status, rows written, place after them): ``NEED_BYTES`` also when no record is left.
+        (status, rows written, place after the last record). The status is also ``NEED_BYTES`` when no record is left.
     """
     count = np.int64(0)
     status = NEED_BYTES
@@ -287,7 +288,7 @@ def window_records(buf: Any, origin: int, batches: Any, rows: Any, counts: Any) 
         counts: int64[B], out: records of each batch.
 
     Returns:
-        How many batches were read; fewer where a batch's records do not fill it exactly, or the rows are full.
+        How many batches were read. It stops at a batch whose records do not fill it exactly, or when ``rows`` is full.
     """
     written = np.int64(0)
     for number in range(batches.shape[0]):

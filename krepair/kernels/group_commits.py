@@ -1,8 +1,8 @@
 """Committed offsets of ``__consumer_offsets``, record by record: for each key the last commit that counts.
 
-A transactional commit waits until its producer's marker comes; then it counts if its own record lies behind that of the
-commit it would replace, and behind the last tombstone of its key. Keys are compared byte for byte. State only: memory
-grows with the keys that are there, not with the log.
+A transactional commit waits for the marker of its producer. If the marker commits, the commit counts, provided that its
+record has a higher offset than the commit that it replaces and than the last tombstone of its key. Keys are compared
+byte for byte. Memory grows with the number of keys, not with the log.
 
 Source: OffsetMetadataManager.replay and replayEndTransactionMarker (4.3), GroupMetadataManager.doLoadGroupsAndOffsets
 (2.2.1).
@@ -26,25 +26,25 @@ ABORT, COMMIT = 0, 1
 # columns of a key (int64); places are in the arena
 K_KEY: Final = 0  # its bytes without the version
 K_KEY_SIZE: Final = 1
-K_OFFSET: Final = 2  # record that the value is of, -1 for no commit
+K_OFFSET: Final = 2  # offset of the record from which the value is, -1 for no commit
 K_VALUE: Final = 3
 K_VALUE_SIZE: Final = 4
 K_ROOM: Final = 5
-K_TOMBSTONE: Final = 6  # record of the last tombstone, -1
+K_TOMBSTONE: Final = 6  # offset of the last tombstone, -1 none
 K_COMMITS: Final = 7
 K_TOMBSTONES: Final = 8
 K_TRANSACTIONAL: Final = 9
 KEY_COLUMNS: Final = 10
 
 # columns of a pending commit
-P_KEY: Final = 0  # row of its key
+P_KEY: Final = 0  # row of its key in ``keys``
 P_PRODUCER: Final = 1
 P_OFFSET: Final = 2
 P_VALUE: Final = 3
 P_VALUE_SIZE: Final = 4
 P_ROOM: Final = 5
-P_NEXT: Final = 6  # of the same producer, or the next free one
-P_CHAIN: Final = 7  # of the same slot
+P_NEXT: Final = 6  # next row of the same producer; of a free row, the next free row
+P_CHAIN: Final = 7  # next row in the same slot of ``chains``
 P_EPOCH: Final = 8
 PENDING_COLUMNS: Final = 9
 
@@ -56,8 +56,8 @@ PRODUCER_COLUMNS: Final = 2
 # scalars of the state
 S_KEYS: Final = 0
 S_ARENA: Final = 1
-S_PENDING: Final = 2  # rows ever used
-S_FREE: Final = 3  # first free row, -1
+S_PENDING: Final = 2  # rows of ``pending`` that were ever used
+S_FREE: Final = 3  # first free row of ``pending``, -1 none
 S_PRODUCERS: Final = 4
 S_BATCH: Final = 5
 S_RECORD: Final = 6
@@ -101,7 +101,7 @@ def _same(arena: Any, place: int, buf: Any, start: int, size: int) -> bool:
 
 @kernel
 def _key_row(buf: Any, start: int, size: int, keys: Any, slots: Any, arena: Any, state: Any) -> Any:
-    """Row of a key, which is made if there is none."""
+    """Row of a key; a new key gets a new row."""
     mask = np.int64(slots.shape[0] - 1)
     slot = np.int64(_hash(buf, start, size)) & mask
     while slots[slot] >= 0:
@@ -125,7 +125,7 @@ def _key_row(buf: Any, start: int, size: int, keys: Any, slots: Any, arena: Any,
 
 @kernel
 def fill_slots(keys: Any, count: int, arena: Any, slots: Any) -> None:
-    """Enter rows 0..count-1 into empty slots, after they have grown."""
+    """Enter keys 0..count-1 into a larger, empty ``slots``; see ``take_commits`` for the shapes."""
     mask = np.int64(slots.shape[0] - 1)
     for row in range(count):
         slot = np.int64(_hash(arena, keys[row, K_KEY], keys[row, K_KEY_SIZE])) & mask
@@ -136,7 +136,10 @@ def fill_slots(keys: Any, count: int, arena: Any, slots: Any) -> None:
 
 @inlined
 def _keep(arena: Any, state: Any, rows: Any, row: int, column: int, buf: Any, start: int, size: int) -> None:
-    """Put a value where the row has its room, or into a larger one; ``column`` is that of its place."""
+    """Store a value in the room of its row, or in larger room if it does not fit.
+
+    ``column`` holds the place of the room, the next two columns the size of the value and of the room.
+    """
     if rows[row, column + 2] < size:
         room = np.int64(_ROOM)
         while room < size:
@@ -152,7 +155,7 @@ def _keep(arena: Any, state: Any, rows: Any, row: int, column: int, buf: Any, st
 
 @inlined
 def _swap_values(keys: Any, key: Any, pending: Any, row: Any) -> None:
-    """The key takes the pending value, the pending row keeps the key's room."""
+    """Give the pending value to the key. The pending row gets the key's room, so that the room is used again."""
     for step in range(3):
         value = keys[key, K_VALUE + step]
         keys[key, K_VALUE + step] = pending[row, P_VALUE + step]
@@ -192,7 +195,7 @@ def _producer_row(producer: int, producers: Any, slots: Any, state: Any) -> Any:
 
 @kernel
 def fill_producers(producers: Any, count: int, slots: Any) -> None:
-    """Enter producers 0..count-1 into empty slots, after they have grown."""
+    """Enter producers 0..count-1 into a larger, empty ``slots``; see ``take_commits`` for the shapes."""
     mask = np.int64(slots.shape[0] - 1)
     for row in range(count):
         slot = _pair_slot(0, producers[row, O_ID], mask)
@@ -203,7 +206,7 @@ def fill_producers(producers: Any, count: int, slots: Any) -> None:
 
 @kernel
 def fill_chains(pending: Any, producers: Any, count: int, chains: Any) -> None:
-    """Enter every pending commit into empty chains, after they have grown."""
+    """Enter the pending commits of producers 0..count-1 into a larger, empty ``chains``; see ``take_commits``."""
     for producer in range(count):
         row = np.int64(producers[producer, O_HEAD])
         while row >= 0:
@@ -215,7 +218,7 @@ def fill_chains(pending: Any, producers: Any, count: int, chains: Any) -> None:
 
 @kernel
 def _drop_pending(row: Any, pending: Any, chains: Any, state: Any) -> None:
-    """Take a pending commit out of its chain and keep its row, and its room, for the next one."""
+    """Take a pending commit out of its chain. Its row and its room stay for the next pending commit."""
     slot = _pair_slot(pending[row, P_KEY], pending[row, P_PRODUCER], chains.shape[0] - 1)
     before = np.int64(-1)
     at = np.int64(chains[slot])
@@ -298,11 +301,11 @@ def take_commits(
     """Take the records of batches, in order.
 
     Args:
-        buf: uint8[W], where the records lie.
+        buf: uint8[W], holds the records.
         batches: int64[B, BATCH_COLUMNS], of magic 2.
-        counts: int64[B], records of each.
+        counts: int64[B], records of each batch.
         records: int64[N, RECORD_COLUMNS].
-        lowest: records of lower offsets do not count.
+        lowest: records with a lower offset do not count.
         state: int64[STATE_SIZE].
         keys: int64[K, KEY_COLUMNS].
         slots: int32[S], a power of two, -1 where free: rows of ``keys`` by hash.
@@ -311,7 +314,7 @@ def take_commits(
         chains: int32[C], a power of two: rows of ``pending`` by key and producer.
         producers: int64[P, PRODUCER_COLUMNS].
         producer_slots: int32[Q], a power of two: rows of ``producers``.
-        others: int64[L, 2], out: (batch, row) of each record with another key than a commit's.
+        others: int64[L, 2], out: (batch, row) of each record whose key is not the key of a commit.
 
     Returns:
         ``DONE``, ``FULL`` or ``OTHERS``.

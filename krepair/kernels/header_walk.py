@@ -1,6 +1,8 @@
-"""Walks the batch headers of a ``.log`` of any format: where batches start, where they end in offsets and in time.
+"""Walks the batch headers of a ``.log`` of any format: position, last offset and largest timestamp of each batch.
 
-Only headers are looked at, so that a run of a log, or its tail, can be held against its indexes without a scan.
+It reads only headers, so that a part of a log, or its tail, can be compared with its indexes without a scan.
+
+Source: DefaultRecordBatch, LegacyRecord (2.2.1, 3.9).
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _ROWS = 1 << 14
 NEED_BYTES, OUTPUT_FULL, STOPPED = 0, 1, 2
 W_POSITION, W_ROWS, W_MAGICS = range(3)
 
-# LegacyRecord (2.2.1): offset, size, crc, magic, attributes, then from v1 on the timestamp, key and value lengths.
+# LegacyRecord (2.2.1): offset, size, crc, magic, attributes, the timestamp (only v1), then key and value with lengths.
 OLD_TIMESTAMP = 18
 OLD_HEADER = OLD_TIMESTAMP + 8
 MIN_LENGTH_V0, MIN_LENGTH_V1, MIN_LENGTH_V2 = 14, 22, HEADER - LENGTH_END
@@ -47,6 +49,10 @@ def header_window(buf: Any, filled: int, origin: int, file_size: int, state: Any
         file_size: where the log ends; a batch that passes it stops the walk.
         state: int64[3]: position of the next batch (may lie past the window), rows written, bit set of magics met.
         rows: int64[N, 3], out: position, last offset, largest timestamp (-1 in v0).
+
+    Returns:
+        ``NEED_BYTES`` at the end of the window, ``OUTPUT_FULL`` when ``rows`` is full, ``STOPPED`` where no whole batch
+        begins.
     """
     position = state[W_POSITION]
     status = NEED_BYTES
@@ -83,14 +89,15 @@ def header_window(buf: Any, filled: int, origin: int, file_size: int, state: Any
 
 @dataclass
 class HeaderWalk:
-    """A walk from one batch on; iterate it, then read where it ended.
+    """A walk that begins at a batch: iterate it, then read where it ended.
 
     Attributes:
-        read_into: fills a buffer from a file position; returns bytes read.
+        read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
         file_size: where the log ends.
-        position: of the first batch; while and after iterating, of the next one.
-        until: the walk ends once it has passed this position.
-        magics: bit set of the formats met.
+        position: position of the first batch; during and after the walk, position of the next one.
+        until: the walk ends after the window in which it reaches this position.
+        magics: bit set of the formats that were found.
+        window_bytes: size of the window.
     """
 
     read_into: ReadInto
@@ -102,12 +109,12 @@ class HeaderWalk:
 
     @property
     def whole(self) -> bool:
-        """Whether the last batch met ends where the log does."""
+        """Whether the walk has ended exactly at the end of the log."""
         return self.position == self.file_size
 
     def __iter__(self) -> Iterator[Int64s]:
         """Yield int64[N, 3] (position, last offset, largest timestamp), a copy, per window."""
-        # Clearing a window takes longer than walking a small log.
+        # A window as small as the log: zeroing a large one takes longer than the walk of a small log.
         left = min(self.file_size, self.until + HEADER) - self.position
         view = memoryview(bytearray(max(min(self.window_bytes, left), HEADER)))
         window: Bytes = np.frombuffer(view, np.uint8)

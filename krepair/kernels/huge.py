@@ -1,4 +1,4 @@
-"""Checksum of a batch or message that is larger than the window, piece by piece: memory does not grow with it."""
+"""The checksum of a batch or message that is larger than the window, piece by piece, so that memory stays bounded."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _LENGTH = message_set.HEADER_V0.place("message_size")
 
 @dataclass(frozen=True)
 class HugeChecksum:
-    """What checking a huge batch came to.
+    """Result of the check of a huge batch.
 
     Attributes:
-        valid: whether the stored checksum is that of the bytes.
-        computed: the checksum of the bytes.
-        damage: the kind of damage (``classes.D_*``) if it is not valid.
+        valid: whether the stored checksum is right.
+        computed: the checksum of the bytes; if the file ends too early, of the bytes that are there.
+        damage: kind of damage (``classes.D_*``) to report if it is not valid.
     """
 
     valid: bool
@@ -35,18 +35,21 @@ class HugeChecksum:
 
 
 def huge_size(window: Bytes) -> int:
-    """Bytes of the batch or message at the front of the window, as it declares them; all formats alike."""
+    """Bytes of the batch or message at the front of the window, by its length field, which all formats share."""
     return int.from_bytes(window[_LENGTH : _LENGTH + 4].tobytes(), "big") + message_set.LOG_OVERHEAD
 
 
 def checksum_huge(window: Bytes, filled: int, read_into: ReadInto, position: int) -> HugeChecksum:
-    """Check the batch at the front of the window, of which the window holds the first bytes.
+    """Check the batch at the front of the window; the rest of it is read from the file.
 
     Args:
-        window: uint8[W]; it is left as it is.
-        filled: bytes of it that are valid, more than a header.
+        window: uint8[W]; it is not changed.
+        filled: bytes of it that are valid, all of this batch, at least its header.
         read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
-        position: of the batch in the file.
+        position: position of the batch in the file.
+
+    Raises:
+        OSError: ``read_into`` has raised it.
     """
     size = huge_size(window)
     old = window[message_set.CRC_START] != batch_v2.MAGIC

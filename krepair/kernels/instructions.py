@@ -1,9 +1,9 @@
-"""What ``words`` names, as numba knows it: loads, products and steps of CRC-32C as single machine instructions.
+"""The functions that ``words`` names, for numba: loads, products and steps of CRC-32C as single machine instructions.
 
-Imported only when the first kernel is called, because it loads the compiler. numba takes no big-endian arrays, so
-kernels read ``uint8`` and load whole words at any place with these. CRC-32C (Castagnoli, RFC 3720) uses the CPU's own
-instruction on x86-64 (SSE 4.2) and arm64 (CRC extension); elsewhere, and in the tests, a table. Places are never
-checked here: the caller has bounded them.
+This module loads the compiler, so it is imported only when the first kernel is called. numba has no big-endian arrays.
+So kernels take ``uint8`` arrays and load whole words at any place with these functions. CRC-32C (Castagnoli, RFC 3720)
+uses the CPU's own instruction on x86-64 (SSE 4.2) and arm64 (CRC extension), and a table on other CPUs and in some
+tests. Places are not checked here: the caller must have checked them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _make_table() -> np.ndarray[Any, np.dtype[np.uint32]]:
 
 CRC_TABLE = _make_table()
 
-# The instruction takes three cycles and can begin one each cycle, so three pieces are taken side by side.
+# The instruction takes three cycles, but one can start in every cycle. So three pieces are computed side by side.
 _LONG_PIECE, _SHORT_PIECE = 1024, 128
 
 
@@ -47,7 +47,7 @@ def _over_zeros(table: np.ndarray[Any, np.dtype[np.uint32]], states: Any) -> Any
 
 
 def _make_zeros_table(count: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """uint32[4, 256]: what so many zero bytes, a power of two, make of each byte of a state."""
+    """uint32[4, 256]: the effect of ``count`` zero bytes, a power of two, on each byte of a state."""
     states = np.arange(256, dtype=np.uint32) << (np.arange(4, dtype=np.uint32) * np.uint32(8))[:, None]
     table: np.ndarray[Any, np.dtype[np.uint32]] = (states >> np.uint32(8)) ^ CRC_TABLE[states & 0xFF]
     done = 1
@@ -61,7 +61,7 @@ _LONG_ZEROS, _SHORT_ZEROS = _make_zeros_table(_LONG_PIECE), _make_zeros_table(_S
 
 
 def hardware_crc() -> str:
-    """Name of the instruction set that computes CRC-32C here: ``sse4.2``, ``arm-crc`` or empty."""
+    """Name of the instruction set that computes CRC-32C here: ``sse4.2``, ``arm-crc``, or empty for the table."""
     machine = platform.machine().lower()
     features = llvm.get_host_cpu_features()
     if machine in {"x86_64", "amd64"} and features.get("sse4.2"):
@@ -130,7 +130,7 @@ def be16(_typing: Any, array: Any, place: Any) -> Any:
 
 @intrinsic
 def byte_at(_typing: Any, array: Any, place: Any) -> Any:
-    """The byte at a place of a uint8 array, without the test for places below 0."""
+    """The byte at a place of a uint8 array; faster than ``array[place]``, which also tests for places below 0."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _load(context, builder, signature, args, 8, swap=False)
@@ -252,7 +252,7 @@ def _crc_byte_arm(_typing: Any, crc: Any, byte: Any) -> Any:
 
 @inlined
 def crc32c_table(crc: int, array: Any, start: int, end: int) -> Any:
-    """The same as ``crc32c_update`` by table, for CPUs without the instruction and for the tests."""
+    """As ``crc32c_update``, but by table: for CPUs without the instruction, and for the tests."""
     state = np.uint64(crc) ^ np.uint64(0xFFFFFFFF)
     for place in range(start, end):
         index = np.int64((state ^ np.uint64(array[place])) & np.uint64(0xFF))
@@ -280,7 +280,7 @@ if HARDWARE_CRC:
 
     @inlined
     def _past_zeros(table: Any, state: Any) -> Any:
-        """The state after as many zero bytes as the table is for."""
+        """The state after the number of zero bytes for which the table was made."""
         return np.uint64(
             table[0, state & np.uint64(0xFF)]
             ^ table[1, (state >> np.uint64(8)) & np.uint64(0xFF)]
@@ -290,7 +290,7 @@ if HARDWARE_CRC:
 
     @inlined
     def _crc_of_three(state: Any, array: Any, place: Any, size: Any, zeros: Any) -> Any:
-        """The state after three pieces of one size, side by side."""
+        """The state after three pieces of equal size, which are computed side by side."""
         first, second, third = state, np.uint64(0), np.uint64(0)
         at, stop = np.int64(place), np.int64(place + size)
         while at < stop:

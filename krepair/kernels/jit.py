@@ -1,7 +1,7 @@
-"""The one way a function becomes machine code: when it is first called, and not before.
+"""Marks functions as kernels. A kernel becomes machine code when it is first called, not before.
 
-Loading the compiler takes longer than most runs of krepair, and many need no kernel. So a decorated function only
-remembers what it is; ``machine`` compiles it, or takes it from the cache.
+Loading the compiler takes longer than most runs of krepair, and many runs need no kernel. So the decorators here only
+register a function. ``machine`` compiles it, or loads it from the cache.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, Final, TypeVar, cast
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 KERNELS: Final[dict[str, Kernel]] = {}
-"""Every kernel that was imported, by ``module.function``, without those that are only inlined into others."""
+"""All kernels of the imported modules, by ``module.function``; functions that are only inlined are not here."""
 
 
 class Deferred:
-    """Something that numba must know before a kernel that names it can be compiled."""
+    """A name in a kernel that must be replaced by something numba knows, before the kernel can be compiled."""
 
     def machine(self) -> Any:
-        """What numba knows."""
+        """The replacement for numba."""
         raise NotImplementedError
 
 
@@ -41,7 +41,7 @@ class Kernel(Deferred):
     """A function that is compiled when it is first called.
 
     Attributes:
-        py_func: as it was written.
+        py_func: the Python function as it was written.
     """
 
     def __init__(self, function: Callable[..., Any], *, inline: bool) -> None:
@@ -55,11 +55,11 @@ class Kernel(Deferred):
         return (self._machine or self.machine())(*arguments)
 
     def signatures(self) -> list[Any]:
-        """Types of the arguments with which it was called in this process."""
+        """Types of the arguments of all calls in this process, one tuple per combination."""
         return [] if self._machine is None else list(self._machine.signatures)
 
     def machine(self) -> Any:
-        """The dispatcher that numba makes; what the function names is put in its module's globals first."""
+        """The dispatcher that numba makes. On the first call, deferred names in the function's module are replaced."""
         if self._machine is None:
             machine = importlib.import_module("krepair.kernels.machine")
             names = self.py_func.__globals__
@@ -78,12 +78,12 @@ def _names_in(code: CodeType) -> Iterator[str]:
 
 
 def kernel(function: Function) -> Function:
-    """Compile ``function`` on first use, cached on disk, without the interpreter lock."""
+    """Mark ``function`` as a kernel: compiled on first use, cached on disk, run without the interpreter lock."""
     made = Kernel(function, inline=False)
     KERNELS[f"{function.__module__.rpartition('.')[2]}.{function.__name__}"] = made
     return cast("Function", made)
 
 
 def inlined(function: Function) -> Function:
-    """Compile ``function`` so that LLVM may inline it into the kernels that call it."""
+    """Mark ``function`` as a part of kernels: its code is inlined into the kernels that call it."""
     return cast("Function", Kernel(function, inline=True))

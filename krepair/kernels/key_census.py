@@ -1,7 +1,9 @@
-"""Counts what key compaction makes of the records of ``__consumer_offsets``: by kind of record, and by group.
+"""Counts which records of ``__consumer_offsets`` key compaction keeps: by kind of record, and by group.
 
-A key of that topic begins with its version, which is the kind, and the length and the bytes of the group's id
-(``CoordinatorRecordType``, 4.3; ``GroupMetadataManager.readMessageKey``, 2.2.1).
+A key of that topic begins with its version, which tells the kind of record. Then come the length and the bytes of the
+group id.
+
+Source: CoordinatorRecordType (4.3), GroupMetadataManager.readMessageKey (2.2.1).
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from krepair.kernels.scan_window import (
 from krepair.kernels.words import be16, be32, be64, byte_at, le64
 
 KINDS: Final = 66
-OTHER_KIND: Final = 64  # versions of keys past those, and keys that are too short for one
+OTHER_KIND: Final = 64  # keys with a higher version, and keys that are too short for a version
 NO_KEY: Final = 65
 
 # columns of a kind
@@ -51,7 +53,7 @@ K_BYTES_KEPT: Final = 7
 KIND_COLUMNS: Final = 8
 
 # columns of a group
-G_NAME: Final = 0  # place in the arena
+G_NAME: Final = 0  # place of the name in the arena
 G_NAME_SIZE: Final = 1
 G_RECORDS: Final = 2
 G_KEPT: Final = 3
@@ -60,11 +62,11 @@ G_BYTES_KEPT: Final = 5
 GROUP_COLUMNS: Final = 6
 
 # scalars of the state
-S_BATCH: Final = 0  # from which batch on to go on
-S_RECORD: Final = 1  # its first record
+S_BATCH: Final = 0  # next batch
+S_RECORD: Final = 1  # first record of that batch
 S_GROUPS: Final = 2
-S_ARENA: Final = 3  # bytes used
-STATE_SIZE: Final = 4 + FIELD_COUNT  # the last ones are those of a record
+S_ARENA: Final = 3  # bytes of the arena that are used
+STATE_SIZE: Final = 4 + FIELD_COUNT  # the last places hold the fields of a record
 
 # how ``count_window`` ended
 NEED_BYTES: Final = 0
@@ -107,7 +109,7 @@ def _same(one: Any, place: Any, other: Any, other_place: Any, size: Any) -> Any:
 
 @kernel
 def group_row(buf: Any, start: int, size: int, groups: Any, slots: Any, arena: Any, state: Any) -> int:
-    """The row of a group; it is entered if it is not there."""
+    """Row of a group; a new group gets a new row."""
     mask = np.uint64(slots.shape[0] - 1)
     at = _hash(buf, start, size) & mask
     while slots[at] >= 0:
@@ -129,7 +131,7 @@ def group_row(buf: Any, start: int, size: int, groups: Any, slots: Any, arena: A
 
 @inlined
 def arena_needed(records: Any, first: Any, count: Any) -> Any:
-    """Bytes that the keys of some records take: no name is longer than its key."""
+    """Bytes of the keys of some records; their names need no more room, since a name is shorter than its key."""
     needed = 0
     for place in range(first, first + count):
         needed += max(records[place, r.R_KEY_SIZE], 0)
@@ -141,7 +143,10 @@ def _count(
     buf: Any, key: Any, key_size: Any, value_size: Any, size: Any, offset: Any, last: Any, gone: Any, past: Any,
     inputs: Any, kinds: Any, groups: Any, slots: Any, arena: Any, state: Any,
 ) -> None:  # fmt: skip
-    """Count one record; ``last``: of its key, ``gone``: aborted, ``past``: whether tombstones may go."""
+    """Count one record.
+
+    ``last``: the last of its key. ``gone``: its transaction was aborted. ``past``: tombstones of its batch may go.
+    """
     kind = NO_KEY
     group = -1
     if key_size >= 0:
@@ -188,22 +193,24 @@ def count_window(
     buf: Any, filled: int, stays: Any, aborted: Any, inputs: Any, kinds: Any, groups: Any, slots: Any, arena: Any,
     state: Any,
 ) -> Any:  # fmt: skip
-    """Count the records of uncompressed v2 batches that lie whole in a window; their checksums were checked before.
+    """Count the records of uncompressed v2 batches that lie whole in a window. Their checksums were checked before.
 
     Args:
         buf: uint8[W + SLACK].
-        filled: bytes of it that are valid; the next batch is at ``S_BATCH``, which is a place here.
-        stays: as of ``count_keys``; so are all others.
-        aborted: see there.
-        inputs: see there.
-        kinds: see there.
-        groups: see there.
-        slots: see there.
-        arena: see there.
-        state: see there; ``S_RECORD`` is the first of ``stays`` that is not below the batch.
+        filled: bytes of it that are valid.
+        stays: see ``count_keys``.
+        aborted: see ``count_keys``.
+        inputs: see ``count_keys``.
+        kinds: see ``count_keys``.
+        groups: see ``count_keys``.
+        slots: see ``count_keys``.
+        arena: see ``count_keys``.
+        state: int64[STATE_SIZE]; here ``S_BATCH`` is the place of the next batch in the window, and ``S_RECORD`` the
+            index of the first offset in ``stays`` that is not below that batch.
 
     Returns:
-        ``NEED_BYTES``, ``OTHER`` where such a batch does not begin at ``S_BATCH``, ``TABLES_FULL``.
+        ``NEED_BYTES`` at the end of the window, ``OTHER`` if the batch at ``S_BATCH`` is of another kind,
+        ``TABLES_FULL`` if a table has to grow.
     """
     fields = state[STATE_SIZE - FIELD_COUNT :]
     while state[S_BATCH] + HEADER <= filled:
@@ -222,7 +229,7 @@ def count_window(
             if 2 * (state[S_GROUPS] + count) >= groups.shape[0] or state[S_ARENA] + size >= arena.shape[0]:
                 return TABLES_FULL
             at, number = place + HEADER, np.int64(0)
-            while number < count and at > 0:  # before anything is counted
+            while number < count and at > 0:  # the whole batch is read before anything of it is counted
                 at = read_record(buf, at, end, fields)
                 number += 1
             if at != end:
@@ -236,7 +243,7 @@ def count_window(
                 past = be64(buf, place + BASE_TIMESTAMP) <= inputs[N_NOW_MS]
             at, cursor = place + HEADER, np.int64(state[S_RECORD])
             for _ in range(count):
-                # the fields of the only record of a batch are there already
+                # the loop above has just read the fields of the only record
                 after = read_record(buf, at, end, fields) if count > 1 else end
                 offset = base_offset + fields[F_OFFSET]
                 while cursor < stays.shape[0] and stays[cursor] < offset:
@@ -270,13 +277,13 @@ def count_keys(
     """Count the records of batches.
 
     Args:
-        buf: uint8[W], where the records lie.
+        buf: uint8[W], holds the records.
         batches: int64[B, BATCH_COLUMNS].
-        counts: int64[B], records of each.
+        counts: int64[B], records of each batch.
         records: int64[N, RECORD_COLUMNS].
-        stays: int64[M] of offsets, ascending: the last record of each key.
+        stays: int64[M], ascending offsets of the last record of each key.
         aborted: int64[A, 3], see ``is_aborted``.
-        inputs: int64[3].
+        inputs: int64[3], by ``N_*``.
         kinds: int64[KINDS, KIND_COLUMNS], counted up.
         groups: int64[G, GROUP_COLUMNS], counted up.
         slots: int32[S], a power of two, -1 where free: rows of ``groups``.
@@ -284,7 +291,7 @@ def count_keys(
         state: int64[STATE_SIZE].
 
     Returns:
-        Whether all are counted; else ``groups``, ``slots`` or ``arena`` have to grow, and it goes on where it was.
+        Whether all are counted. If not, ``groups``, ``slots`` or ``arena`` has to grow; the next call goes on.
     """
     while state[S_BATCH] < batches.shape[0]:
         # a batch may name as many new groups as it has records
@@ -308,7 +315,7 @@ def count_keys(
             for place in range(first, after):
                 record = records[place]
                 size = record[r.R_SIZE]
-                if size == 0:  # of a message of v0 or v1
+                if size == 0:  # a message of v0 or v1 has no size of its own here
                     size = max(record[r.R_KEY_SIZE], 0) + max(record[r.R_VALUE_SIZE], 0)
                 offset = batch[r.B_BASE_OFFSET] + record[r.R_OFFSET_DELTA]
                 at = np.searchsorted(stays, offset)

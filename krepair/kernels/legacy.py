@@ -1,9 +1,9 @@
-"""Messages of formats v0 and v1 in the scan: one window at a time, the same state as for v2 batches.
+"""The scan of messages of formats v0 and v1: one window at a time, with the same state as for v2 batches.
 
-A log may go from format to format, message by message. The scan of v2 (``krepair.kernels.scan_window``) stops at a
-message of an old format, this kernel goes on until the next v2 batch. An old message, plain or a wrapper of others,
-counts as one batch of class ``RECORDS`` with one record (its inner messages are not opened): it has no producer, so it
-always stays.
+A log may change its format with any message. The scan of v2 (``krepair.kernels.scan_window``) stops at a message of an
+old format, and this kernel goes on until the next v2 batch. An old message, plain or a wrapper, counts as one batch of
+class ``RECORDS`` with one record. The messages in a wrapper are not read. An old message has no producer, so it always
+stays.
 
 Source: LegacyRecord, AbstractLegacyRecordBatch, FileLogInputStream (2.2.1), KIP-31, KIP-32.
 """
@@ -21,15 +21,15 @@ from krepair.kernels.jit import inlined, kernel
 from krepair.kernels.scan_window import INT32_MAX, LENGTH, LENGTH_END, MAGIC, decision_word
 from krepair.kernels.words import be32, be64, le64, product_high, product_low
 
-FIXED = LENGTH_END + 5  # up to and with the magic byte, whose place is the same in all formats
+FIXED = LENGTH_END + 5  # bytes up to and including the magic byte, which has the same place in all formats
 OLD_CRC = message_set.HEADER_V0.place("crc")
 OLD_CRC_START = message_set.CRC_START
 OLD_TIMESTAMP = message_set.HEADER_V1.place("timestamp")
 OLD_MIN_LENGTH_V0 = message_set.HEADER_V0.size + 2 * message_set.LENGTH.size - LENGTH_END
 OLD_MIN_LENGTH_V1 = message_set.HEADER_V1.size + 2 * message_set.LENGTH.size - LENGTH_END
-SMALLEST_BYTES = OLD_MIN_LENGTH_V0 + LENGTH_END  # of a batch or message of any format
+SMALLEST_BYTES = OLD_MIN_LENGTH_V0 + LENGTH_END  # size of the smallest batch or message of any format
 
-# odd multipliers (digits of the fractional parts of square roots of primes), other ones than those for v2 batches
+# odd multipliers (digits of the fractional parts of square roots of primes), different from those for v2 batches
 _K0 = np.uint64(0xCBBB9D5DC1059ED9)
 _K1 = np.uint64(0x629A292A367CD507)
 _K2 = np.uint64(0x9159015A3070DD17)
@@ -40,7 +40,7 @@ _KB = np.uint64(0x8EB44A8768581511)
 
 @inlined
 def _chained(digest: Any, value: Any, multiplier: Any) -> Any:
-    """The next value of one lane of the digest of headers; bound to the order."""
+    """The next value of one lane of the digest of headers. It depends on the order of the headers."""
     digest = digest ^ value
     return ((digest << np.uint64(31)) | (digest >> np.uint64(33))) * multiplier
 
@@ -61,8 +61,8 @@ def legacy_window(
         batch_classes: uint8[B], out when staging: class of each message.
 
     Returns:
-        NEED_BYTES at the end of the window, NEW_FORMAT where no old message starts; else a status of ``classes`` with
-        the message at ``S_PLACE`` untouched.
+        NEED_BYTES at the end of the window, NEW_FORMAT where no old message begins, or another status of ``classes``.
+        The message at ``S_PLACE`` is untouched.
     """
     check_crc, segment_base, file_size = inputs[c.I_CHECK_CRC], inputs[c.I_BASE_OFFSET], inputs[c.I_FILE_SIZE]
     place = state[c.S_PLACE]
@@ -117,7 +117,7 @@ def legacy_window(
         tallies[c.RECORDS, c.T_BYTES] += size
         tallies[c.RECORDS, c.T_RECORDS] += 1
         decisions += decision_word(position, c.RECORDS)
-        # a message has at least 26 bytes: the words overlap, and all of the smallest header is in them
+        # A message has at least 26 bytes. The third and fourth word overlap, so that the words end at byte 26.
         first, second = le64(buf, place) ^ _K0, le64(buf, place + 8) ^ _K1
         third, fourth = le64(buf, place + 16) ^ _K2, le64(buf, place + 18) ^ _K3 ^ np.uint64(position)
         headers_1 = _chained(headers_1, product_low(first, second) + product_low(third, fourth), _KA)

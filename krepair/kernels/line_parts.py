@@ -1,8 +1,9 @@
 """Parts of a line of output: literals, numbers, times, and bytes as text, hex or base64. Inlined into the kernels.
 
-Each takes the place to write at and gives the place after what it wrote. Literals and text are stored eight bytes at a
-time, so that up to ``SLACK`` bytes after the line's end are overwritten: the caller keeps them free.
-Text is escaped as JSON escapes it, and so is all that a terminal would obey: C1 controls and marks that turn text.
+Each function takes the place at which to write and returns the place after the written bytes. Literals and text are
+stored eight bytes at a time. So up to ``SLACK`` bytes behind the end of the line are overwritten, and the caller must
+keep them free. Text is escaped as in JSON. Characters that steer a terminal are escaped too: C1 controls, and marks
+that change the direction of text.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _BASE64: Any = np.frombuffer(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8
 ).copy()
 _BASE64_PAIRS: Any = np.column_stack([np.repeat(_BASE64, 64), np.tile(_BASE64, 64)]).reshape(-1).copy()
-# What stands behind a backslash for a control character that has a short form, else 0.
+# The letter after the backslash for control characters with a short form, 0 for the others.
 _SHORT: Any = np.zeros(32, np.uint8)
 for _code, _letter in ((8, "b"), (9, "t"), (10, "n"), (12, "f"), (13, "r")):
     _SHORT[_code] = ord(_letter)
@@ -53,7 +54,7 @@ def literal_table(words: tuple[str, ...]) -> tuple[Any, Any]:
 
 @inlined
 def put_literal(out: Any, at: int, table: Any, lengths: Any, number: int) -> Any:
-    """One literal of a table."""
+    """Write one literal of a table."""
     start = np.int64(number) * LITERAL_BYTES
     for word in range(LITERAL_BYTES // 8):
         store64(out, at + word * 8, le64(table, start + word * 8))
@@ -62,7 +63,7 @@ def put_literal(out: Any, at: int, table: Any, lengths: Any, number: int) -> Any
 
 @inlined
 def _eight_digits(value: Any) -> Any:
-    """A number below 10^8 as eight digits, the first in the lowest byte, each 0 to 9: all at once in one word."""
+    """A number below 10^8 as eight digits in one word: one digit (0 to 9) per byte, the first in the lowest byte."""
     halves = value // np.uint64(10_000) | (value % np.uint64(10_000)) << np.uint64(32)
     hundreds = (halves * np.uint64(10_486)) >> np.uint64(20) & np.uint64(0x7F0000007F)
     pairs = hundreds | (halves - hundreds * np.uint64(100)) << np.uint64(16)
@@ -72,9 +73,9 @@ def _eight_digits(value: Any) -> Any:
 
 @inlined
 def _put_front(out: Any, at: int, value: Any) -> Any:
-    """The digits of a number below 10^8 without zeros in front."""
+    """Write a number below 10^8 without leading zeros."""
     digits = _eight_digits(value)
-    # of zero, one digit stays
+    # the bit stands for the last digit, so that 0 keeps one digit
     skip = trailing_zeros(digits | np.uint64(1) << np.uint64(56)) & np.uint64(0x78)
     store64(out, at, (digits | _ZEROS) >> skip)
     return np.int64(at + 8 - np.int64(skip >> np.uint64(3)))
@@ -82,7 +83,7 @@ def _put_front(out: Any, at: int, value: Any) -> Any:
 
 @kernel
 def put_int(out: Any, at: Any, value: int) -> Any:
-    """A signed number in decimal."""
+    """Write a signed number in decimal."""
     rest = np.uint64(value)
     if value < 0:
         out[at] = 45
@@ -104,7 +105,7 @@ def put_int(out: Any, at: Any, value: int) -> Any:
 
 @inlined
 def put_copy(out: Any, at: int, start: Any, end: Any) -> Any:
-    """Again what was written at ``out[start:end]``, which ends at least eight bytes before ``at``."""
+    """Write a copy of ``out[start:end]``, which must end at least eight bytes before ``at``."""
     for step in range((end - start + 7) // 8):
         store64(out, at + step * 8, le64(out, start + step * 8))
     return np.int64(at + end - start)
@@ -118,12 +119,12 @@ def _put_pair(out: Any, at: int, number: int) -> None:
 
 @kernel
 def put_time(out: Any, at: int, milliseconds: int) -> Any:
-    """A time as ISO 8601 in UTC; what no calendar holds as a number."""
+    """Write a time as ISO 8601 in UTC. A time before 1970 or after ``LAST_MS`` is written as a number."""
     if milliseconds < 0 or milliseconds > LAST_MS:
         return put_int(out, at, milliseconds)
     days = milliseconds // 86_400_000
     rest = milliseconds - days * 86_400_000
-    # days to a date by eras of 400 years that begin in March
+    # From days to a date: eras of 400 years, and years that begin in March, put the leap day at the end.
     shifted = days + 719_468
     era = shifted // 146_097
     day_of_era = shifted - era * 146_097
@@ -174,7 +175,11 @@ def _steers(code: Any) -> bool:
 
 @kernel
 def put_text(out: Any, at: int, buf: Any, start: int, end: int) -> Any:
-    """UTF-8 between quotes, escaped; -1 if it is no UTF-8. It grows to at most six times its bytes and two."""
+    """Write UTF-8 between quotes, escaped: at most six times its bytes, and two.
+
+    Returns:
+        The place after it, or -1 if the bytes are not UTF-8.
+    """
     out[at] = 34
     at += 1
     place = start
@@ -182,7 +187,7 @@ def put_text(out: Any, at: int, buf: Any, start: int, end: int) -> Any:
         while place + 8 <= end:
             word = le64(buf, place)
             quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES
-            # the highest bit of a byte is set where it is below a space, a quote, a backslash, or from 127 on
+            # some highest bit is set if the word holds a control character, a quote, a backslash, or a byte above 126
             odd = (word - _SPACES) | (quotes - _ONES) | (backslashes - _ONES) | (word + _ONES) | word
             if odd & _HIGHS:
                 break
@@ -191,7 +196,7 @@ def put_text(out: Any, at: int, buf: Any, start: int, end: int) -> Any:
             place += 8
         if place >= end:
             break
-        # one character at a time, up to the next eight bytes that are plain
+        # character by character for eight bytes, then the fast way is tried again
         stop = min(place + 8, end)
         while place < stop:
             first = np.int64(buf[place])
@@ -237,7 +242,7 @@ def put_text(out: Any, at: int, buf: Any, start: int, end: int) -> Any:
 
 @kernel
 def put_hex(out: Any, at: int, buf: Any, start: int, end: int) -> Any:
-    """Bytes as hex digits between quotes."""
+    """Write bytes as hex digits between quotes."""
     out[at] = 34
     at += 1
     for place in range(start, end):
@@ -250,7 +255,7 @@ def put_hex(out: Any, at: int, buf: Any, start: int, end: int) -> Any:
 
 @kernel
 def put_base64(out: Any, at: int, buf: Any, start: int, end: int) -> Any:
-    """Bytes as base64 between quotes, padded."""
+    """Write bytes as padded base64 between quotes."""
     out[at] = 34
     at += 1
     place = start

@@ -1,19 +1,16 @@
-"""The only place that asks numba to compile: the compiler's settings are stated once.
+"""The only module that calls numba's compiler, so that its settings stand in one place.
 
-No fast-math, no parallel loops: a kernel works on one window and the pipeline runs many of them. Machine code is made
-for a level of processors, not for the one at hand, so that what was compiled where krepair was installed runs on
-every host of that level.
+There is no fast-math, and there are no parallel loops: a kernel works on one window, and the pipeline runs many
+kernels. Machine code is made for a level of processors, not for the processor of this host, so that kernels compiled
+at installation run on every host of that level.
 """
 
 from __future__ import annotations
 
-import importlib
-import os
 import pickle
 import platform
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import llvmlite
@@ -21,14 +18,10 @@ import llvmlite.binding as llvm
 import numba
 from numba.core import config
 from numba.core.serialize import dumps
-from numba.core.sigutils import normalize_signature
 
-from krepair.kernels.cache import CodeCache, file_name, sources_digest
-from krepair.kernels.jit import KERNELS
-from krepair.kernels.signatures import SIGNATURES
+from krepair.kernels.cache import CodeCache, sources_digest
 
-_READ_ONLY: Final = "read-only "
-# Microarchitecture levels of the x86-64 psABI, and the features by which a processor of the level is known.
+# Microarchitecture levels of the x86-64 psABI, and the features that a processor of each level has.
 _X86_LEVELS: Final = (
     ("x86-64-v3", ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sse4.2")),
     ("x86-64-v2", ("popcnt", "sse4.2", "ssse3")),
@@ -36,7 +29,7 @@ _X86_LEVELS: Final = (
 
 
 def processor_level() -> str:
-    """Name of the level that code is made for, as LLVM knows it; empty for exactly this processor."""
+    """LLVM's name of the level for which code is made; empty if code is made for exactly this processor."""
     if platform.machine().lower() not in {"x86_64", "amd64"}:
         return ""
     features = llvm.get_host_cpu_features()
@@ -45,10 +38,10 @@ def processor_level() -> str:
 
 LEVEL: Final = processor_level()
 if LEVEL and config.CPU_NAME is None and config.CPU_FEATURES is None:
-    # Read when the first function is compiled. Without features of its own numba would add all of this processor.
+    # numba reads these when it compiles the first function. With no features given, it would use all of this host's.
     config.CPU_NAME, config.CPU_FEATURES = LEVEL, ""
 
-_PROCESSORS: Final = config.CPU_NAME or llvm.get_host_cpu_name()
+PROCESSORS: Final = config.CPU_NAME or llvm.get_host_cpu_name()
 _FEATURES: Final = (
     llvm.get_host_cpu_features().flatten() if config.CPU_FEATURES is None else config.CPU_FEATURES
 )
@@ -58,14 +51,14 @@ CACHE: Final = CodeCache(
         sys.version,
         numba.__version__,
         llvmlite.__version__,
-        f"{platform.system()} {platform.machine()} {_PROCESSORS} {_FEATURES}",
+        f"{platform.system()} {platform.machine()} {PROCESSORS} {_FEATURES}",
         f"{config.OPT} {config.BOUNDSCHECK} {config.DISABLE_JIT}",
     )
 )
 
 
 class _FunctionCache:
-    """numba's way to the cache, for one function."""
+    """The cache of one function, as numba calls it."""
 
     cache_path = None
 
@@ -73,16 +66,16 @@ class _FunctionCache:
         self._name = name
 
     def load_overload(self, signature: Any, target: Any) -> Any:
-        """What was compiled for a signature, or None."""
+        """The compiled function for a signature, or None."""
         payload = CACHE.load(self._name, str(signature))
         if payload is None:
             return None
-        # numba's own cache first reads all that numba knows about types; machine code has no need of it. Only what
-        # this user or root has written comes here; see ``cache``.
+        # numba's own cache would first load all of numba's type definitions, which machine code does not need.
+        # Unpickling is safe here, because only files of this user or of root are loaded; see ``cache``.
         return numba.core.compiler.CompileResult._rebuild(target, *pickle.loads(payload))  # noqa: S301, SLF001
 
     def save_overload(self, signature: Any, result: Any) -> None:
-        """Keep what was compiled."""
+        """Save the compiled function."""
         CACHE.save(self._name, str(signature), dumps(result._reduce()))  # noqa: SLF001
 
     def enable(self) -> None:
@@ -95,64 +88,8 @@ class _FunctionCache:
         """Nothing is held."""
 
 
-@dataclass(frozen=True)
-class Warmed:
-    """What ``warm`` came to.
-
-    Attributes:
-        folder: where the machine code lies.
-        kernels: how many there are.
-        compiled: how many of them were compiled now; the others were taken from a cache.
-        payload_bytes: of all of them.
-        processors: level of the processors on which they run, or the name of the only one.
-    """
-
-    folder: str
-    kernels: int
-    compiled: int
-    payload_bytes: int
-    processors: str
-
-
-def types_of(spelled: tuple[str, ...]) -> tuple[Any, ...]:
-    """A row of ``SIGNATURES`` as numba knows it."""
-    return tuple(map(_type_of, spelled))
-
-
-def _type_of(spelled: str) -> Any:
-    kind = spelled.removeprefix(_READ_ONLY)
-    (found,), _ = normalize_signature(f"({kind},)")
-    return found if kind == spelled else found.copy(readonly=True)
-
-
-def warm(path: str, told: Callable[[], None]) -> Warmed:
-    """Put machine code of every kernel into a folder that all users may read.
-
-    Args:
-        path: of the folder.
-        told: called after each kernel.
-
-    Raises:
-        OSError: the folder cannot be made, or somebody else may write there too.
-    """
-    folder = CACHE.keep_for_everybody(path)
-    compiled = payload_bytes = 0
-    for name, spelled in SIGNATURES:
-        importlib.import_module(f"krepair.kernels.{name.partition('.')[0]}")
-        signature = types_of(spelled)
-        payload = CACHE.load(name, str(signature))
-        if payload is None:
-            KERNELS[name].machine().compile(signature)
-            compiled += 1
-        else:
-            CACHE.save(name, str(signature), payload)
-        payload_bytes += os.stat(os.path.join(folder, file_name(name, str(signature)))).st_size
-        told()
-    return Warmed(folder, len(SIGNATURES), compiled, payload_bytes, _PROCESSORS)
-
-
 def kernel(function: Callable[..., Any]) -> Any:
-    """A dispatcher that compiles on first use, cached on disk, without the interpreter lock."""
+    """A dispatcher for a kernel: compiled on first use, cached on disk, run without the interpreter lock."""
     made = numba.njit(nogil=True, error_model="numpy", _nrt=False)(function)
     if not config.DISABLE_JIT:
         made._cache = _FunctionCache(f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}")  # noqa: SLF001
@@ -160,5 +97,5 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """A dispatcher whose code is put into that of the kernels that call it."""
+    """A dispatcher for a function whose code is inlined into the kernels that call it."""
     return numba.njit(nogil=True, error_model="numpy", _nrt=False, inline="always")(function)

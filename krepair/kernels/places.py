@@ -1,6 +1,6 @@
-"""Two small kernels for code that proves what it is told: where batches begin, and kept batches moved together.
+"""Two small kernels for code that proves their answers: one finds where batches begin, one moves kept batches together.
 
-What they answer is a claim. ``krepair.checks`` proves each claim from the bytes, without this code.
+Their answers are only claims. ``krepair.checks`` proves each claim from the bytes, without this code.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def _claim(buf: Any, filled: int, places: Any) -> Any:
 
 
 def claimed_places(window: Bytes) -> Int32s:
-    """Places of the whole v2 batches from place 0 on, by their declared lengths.
+    """Places of the v2 batches that lie whole in a window, found by their length fields from place 0 on.
 
     Args:
         window: uint8[W], of less than 2 GiB.
 
     Returns:
-        int32[N].
+        int32[N]; it ends before the first bytes that are not a whole v2 batch.
     """
     places = np.empty(len(window) // HEADER + 1, np.int32)
     return places[: _claim(window, len(window), places)]
@@ -72,9 +72,9 @@ def gather_kept(
 
     Args:
         window: uint8[W].
-        starts: int32[N] places of its batches.
-        end: place after the last of them.
-        kept: bool[N].
+        starts: int32[N], places of its batches.
+        end: place after the last batch.
+        kept: bool[N], whether each batch is kept.
         out: uint8[M], out.
 
     Returns:

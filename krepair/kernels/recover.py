@@ -1,8 +1,9 @@
-"""What ``LogSegment.recover`` sees of a ``.log``: validity of each batch and the entries of both indexes.
+"""Reads a ``.log`` as ``LogSegment.recover`` does: checks each batch and makes the entries of both indexes.
 
-One walk over the batches of every format: length, checksum, offset range, largest timestamp, index entries. A message
-of v0 or v1 counts by its own header, also when it wraps others: recovery (2.2.1, 3.9) reads the wrapper's offset, which
-is that of its last message, and the wrapper's timestamp, and never decompresses. A v0 message has timestamp -1.
+It walks once over the batches of every format: length, checksum, offset range, largest timestamp, index entries. A v0
+or v1 message counts by its own header, even if it is a wrapper. Recovery (2.2.1, 3.9) reads the offset of the wrapper,
+which is the offset of its last message, and the timestamp of the wrapper. It does not decompress. A v0 message has
+timestamp -1.
 
 Source: LogSegment.recover, FileLogInputStream.nextBatch, AbstractLegacyRecordBatch, TimeIndex.maybeAppend (2.2.1, 3.9).
 """
@@ -57,7 +58,7 @@ def recover_window(buf: Any, filled: int, state: Any, base_offset: int, file_siz
         buf: uint8[W]; place 0 is file position ``state[R_ORIGIN]``.
         filled: bytes of it that are valid.
         state: int64[14], carried from window to window.
-        base_offset: of the segment.
+        base_offset: base offset of the segment.
         file_size: bytes of the log.
         interval_bytes: ``index.interval.bytes``.
         check_crc: whether checksums are checked.
@@ -65,7 +66,7 @@ def recover_window(buf: Any, filled: int, state: Any, base_offset: int, file_siz
         times: int64[N, 2], out: (timestamp, offset).
 
     Returns:
-        NEED_BYTES, OUTPUT_FULL, HUGE or DAMAGE of ``classes``, with the batch at ``R_PLACE`` untouched.
+        NEED_BYTES, OUTPUT_FULL, HUGE or DAMAGE of ``classes``. The batch at ``R_PLACE`` is untouched.
     """
     place = state[R_PLACE]
     origin = state[R_ORIGIN]
@@ -160,11 +161,11 @@ def recover_window(buf: Any, filled: int, state: Any, base_offset: int, file_siz
 @kernel
 def enter_batches(buf: Any, starts: Any, first: int, origin: int, interval_bytes: int, state: Any, columns: Any,
                   offsets: Any, times: Any) -> Any:  # fmt: skip
-    """The index entries of batches that a scan has found valid; as ``recover_window`` writes them.
+    """Make the index entries of batches that a scan has found valid, as ``recover_window`` makes them.
 
     Args:
         buf: uint8[W]; place 0 is file position ``origin``.
-        starts: int32[N], places of the batches; of one larger than the window its header lies at the first.
+        starts: int32[N], places of the batches. A batch larger than the window comes alone, only its header is there.
         first: index of the batch to begin with.
         origin: file position of place 0.
         interval_bytes: ``index.interval.bytes``.
@@ -174,7 +175,7 @@ def enter_batches(buf: Any, starts: Any, first: int, origin: int, interval_bytes
         times: int64[S, 2], out: (timestamp, offset).
 
     Returns:
-        N; or, where ``offsets`` or ``times`` is full, the index of the batch at which that was so.
+        N; if ``offsets`` or ``times`` is full, the index of the next batch.
     """
     last_entry, largest = state[R_LAST_ENTRY], state[R_LARGEST]
     number = np.int64(first)
@@ -210,9 +211,9 @@ def enter_batches(buf: Any, starts: Any, first: int, origin: int, interval_bytes
 
 
 class IndexEntries:
-    """The entries that recovery would write, from windows that a scan has read: take its ``on_window``.
+    """The index entries that recovery would write, made while a scan reads: ``take`` is called from its ``on_window``.
 
-    They are those of the whole log only if the scan ends without damage, since nothing is checked here.
+    Nothing is checked here. So the entries are those of the whole log only if the scan finds no damage.
 
     Args:
         interval_bytes: ``index.interval.bytes``.
@@ -231,11 +232,11 @@ class IndexEntries:
 
         Args:
             window: uint8[W].
-            end: place after the last of them.
-            starts: int32[N], N > 0, places of them.
+            end: place after the last batch.
+            starts: int32[N], N > 0, places of the batches.
 
         Returns:
-            int64[3, N]: position, last offset and largest timestamp of each; valid until the next window.
+            int64[3, N]: position, last offset and largest timestamp of each batch; valid until the next window.
         """
         if len(starts) > self._columns.shape[1]:
             self._columns = np.empty((3, 2 * len(starts)), np.int64)
@@ -251,6 +252,15 @@ class IndexEntries:
         self._origin += end
         return self._columns[:, : len(starts)]
 
+    @property
+    def position(self) -> int:
+        """File position behind the last batch that was entered."""
+        return self._origin
+
+    def so_far(self) -> tuple[Int64s, Int64s]:
+        """As ``entries`` without the closing one; valid until the next window."""
+        return self._offsets[: self._state[R_OFFSETS]], self._times[: self._state[R_TIMES]]
+
     def entries(self) -> tuple[Int64s, Int64s]:
         """int64[N, 2] (last offset, position) and int64[M, 2] (timestamp, offset), the closing entry included."""
         return self._offsets[: self._state[R_OFFSETS]], _closed(self._state, self._times)
@@ -261,16 +271,16 @@ class RecoveredSegment:
     """What recovery finds in one ``.log``.
 
     Attributes:
-        offsets: int64[N, 2] (last offset, position) of the offset index, absolute.
-        times: int64[M, 2] (timestamp, offset) of the time index, absolute, the closing entry included.
-        valid_bytes: bytes of valid batches from position 0; recovery cuts the log there.
-        damage: kind (``classes.D_*``) of what is wrong at position ``valid_bytes``, 0 none.
+        offsets: int64[N, 2] (last offset, position), the offset index with absolute offsets.
+        times: int64[M, 2] (timestamp, offset), the time index with absolute offsets, with its closing entry.
+        valid_bytes: bytes of valid batches from position 0; recovery truncates the log there.
+        damage: kind of damage (``classes.D_*``) at position ``valid_bytes``, 0 none.
         damage_text: what was expected and found there, or empty.
-        largest_timestamp: largest timestamp of a batch header, -1 none.
-        offset_of_largest: last offset of the first batch that has it, -1 none.
-        last_offset: of the last valid batch, ``base_offset - 1`` if there is none.
-        batches: valid batches, a message of v0 or v1 counting as one.
-        old_batches: those of v0 and v1.
+        largest_timestamp: largest timestamp of a batch header in milliseconds, -1 none.
+        offset_of_largest: last offset of the first batch that has this timestamp, -1 none.
+        last_offset: last offset of the last valid batch, ``base_offset - 1`` if there is none.
+        batches: number of valid batches; a message of v0 or v1 counts as one.
+        old_batches: how many of them are messages of v0 or v1.
     """
 
     offsets: Int64s
@@ -294,15 +304,18 @@ def recover_segment(
     check_crc: bool = True,
     window_bytes: int = WINDOW_BYTES,
 ) -> RecoveredSegment:
-    """Walk one ``.log`` as the broker's recovery does, in memory of one window and the entries.
+    """Walk one ``.log`` as the broker's recovery does. Memory holds one window and the index entries.
 
     Args:
-        base_offset: of the segment.
+        base_offset: base offset of the segment.
         file_size: bytes of the log.
         interval_bytes: ``index.interval.bytes``.
         read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
         check_crc: whether checksums are checked; a batch larger than the window is checked piece by piece.
         window_bytes: size of the window.
+
+    Raises:
+        OSError: ``read_into`` has raised it.
     """
     state = _first_state()
     state[R_LAST_OFFSET] = base_offset - 1
@@ -350,7 +363,7 @@ def _first_state() -> Int64s:
 
 
 def _closed(state: Int64s, times: Int64s) -> Int64s:
-    """The time entries, with the one that closes the segment if there is a later timestamp."""
+    """The entries of the time index; a last one is added if the largest timestamp has no entry yet."""
     times = times[: state[R_TIMES]]
     if state[R_LARGEST] > state[R_LAST_TIMESTAMP]:
         closing = np.array([[state[R_LARGEST], state[R_OFFSET_OF_LARGEST]]], np.int64)
@@ -359,7 +372,7 @@ def _closed(state: Int64s, times: Int64s) -> Int64s:
 
 
 def _settle_huge(window: Bytes, filled: int, read_into: ReadInto, state: Int64s, *, check_crc: bool) -> None:
-    """Check the batch at the front of the window piece by piece; the next call takes it by its header."""
+    """Check the batch at the front of the window piece by piece. The next call of the kernel then uses its header."""
     if check_crc:
         huge = checksum_huge(window, filled, read_into, int(state[R_ORIGIN]))
         if not huge.valid:

@@ -1,8 +1,8 @@
-"""Finds the next valid batch behind damage: every place is looked at, a checksum is made only where a header could be.
+"""Finds the next valid batch after damage. It looks at every place, but computes a checksum only where a header may be.
 
-A header could be one when its length fits the file and its offsets lie above those before the damage and below the next
-segment. Few places of anything but a batch pass that, so a search reads the log once; what hostile bytes can make it
-checksum is bounded.
+Bytes may be a header if the length fits into the file, and the offsets are above those before the damage and below the
+next segment. Few bytes pass this test if they are not a batch, so a search reads the log about once. Hostile bytes can
+pass it often, so the number of bytes that a search may checksum is limited.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from krepair.kernels.words import be32, be64, byte_at
 
 WINDOW_BYTES = 1 << 20
 CHECKSUM_AT_MOST = 4
-"""How many times the bytes of the log a search may checksum before it gives up."""
+"""A search may checksum this many times the bytes of the log, and ``_SPARE_BYTES``, before it gives up."""
 _SPARE_BYTES = 64 << 20
 _NONE = -1
 
@@ -38,17 +38,17 @@ _NONE = -1
 def next_candidate(
     buf: Any, start: int, end: int, filled: int, origin: int, file_size: int, lowest: int, highest: int
 ) -> Any:
-    """Place of the next header that could be a batch's, -1 if none begins in ``[start, end)``.
+    """The first place in ``[start, end)`` at which the header of a batch may begin, or -1.
 
     Args:
         buf: uint8[W]; place 0 is file position ``origin``.
         start: first place to look at.
-        end: place after the last one; 17 bytes from it on are valid.
+        end: place after the last one to look at; ``end + 17`` must not be above ``filled``.
         filled: bytes of it that are valid.
         origin: file position of place 0.
         file_size: where the log ends.
-        lowest: smallest offset that the batch may have.
-        highest: largest offset that the batch may have.
+        lowest: lowest offset that the batch may have.
+        highest: highest offset that the batch may have.
     """
     for place in range(start, end):
         magic = np.int64(byte_at(buf, place + MAGIC))
@@ -73,11 +73,11 @@ def next_candidate(
 
 @dataclass(frozen=True)
 class Resynced:
-    """What a search came to.
+    """Result of a search.
 
     Attributes:
-        position: of the next valid batch, -1 if none follows.
-        complete: whether the search came to an end; else -1 says nothing.
+        position: position of the next valid batch, -1 if none was found.
+        complete: whether the search reached a batch or the end of the log. If not, a batch may follow all the same.
         checksummed: bytes that were checksummed.
     """
 
@@ -87,7 +87,7 @@ class Resynced:
 
 
 def search_budget(file_size: int) -> int:
-    """How many bytes all searches in a log of that size may checksum together."""
+    """How many bytes all searches in a log of ``file_size`` bytes may checksum together."""
     return CHECKSUM_AT_MOST * file_size + _SPARE_BYTES
 
 
@@ -107,10 +107,13 @@ def find_batch(
         read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
         position: where to begin.
         file_size: bytes of the log.
-        lowest: smallest offset that the batch may have.
-        highest: largest offset that the batch may have.
-        budget: bytes that may be checksummed, None for the bound that follows from the size.
+        lowest: lowest offset that the batch may have.
+        highest: highest offset that the batch may have.
+        budget: bytes that may be checksummed, None for ``search_budget(file_size)``.
         window_bytes: size of the window.
+
+    Raises:
+        OSError: ``read_into`` has raised it.
     """
     left = search_budget(file_size) if budget is None else budget
     allowed = left
@@ -141,13 +144,19 @@ def find_batch(
 
 
 def checksummed_end(read_into: ReadInto, position: int, end: int, file_size: int) -> int:
-    """Where the batches with right checksums end that begin at a position, whatever their offsets; at most ``end``.
+    """Position after a run of batches with right checksums. Their offsets are not checked.
 
     Args:
         read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
-        position: of the first batch.
-        end: where to stop looking.
+        position: position of the first batch.
+        end: no batch that begins here or later is read.
         file_size: bytes of the log.
+
+    Returns:
+        The position after the last batch with a right checksum; ``position`` if there is none.
+
+    Raises:
+        OSError: ``read_into`` has raised it.
     """
     front: Any = np.empty(WINDOW_BYTES, np.uint8)
     origin, filled = position, 0
@@ -173,7 +182,7 @@ def checksummed_end(read_into: ReadInto, position: int, end: int, file_size: int
 
 
 def _is_valid(read_into: ReadInto, front: Any, position: int, size: int) -> bool:
-    """Whether the whole batch is there with its checksum; one that passes the window is read again, in large pieces."""
+    """Whether a batch is whole and its checksum is right. A batch that is not whole in ``front`` is read again."""
     if size > len(front):
         front = np.empty(min(size, WINDOW_BYTES), np.uint8)
         if _fill(read_into, front, position, position + len(front)) < len(front):

@@ -1,7 +1,8 @@
-"""Scan of one ``.log``: buffers, growth and huge batches around the kernel, a summary out.
+"""Scan of one ``.log``: fills the window, lets tables grow, checks huge batches, calls the kernels, gives a summary.
 
-Memory is bounded whatever the segment or batch: one window of ``WINDOW_BYTES``, one row per producer id, one flag per
-entry of the transaction index. A batch larger than the window is checksummed piece by piece.
+Memory does not grow with the segment or with its largest batch: there is one window of ``WINDOW_BYTES``, one row per
+producer id, and one flag per entry of the transaction index. A batch larger than the window is checksummed piece by
+piece.
 """
 
 from __future__ import annotations
@@ -46,31 +47,31 @@ DAMAGE_TEXT: dict[int, str] = {
 
 
 def no_ids() -> Int64s:
-    """An empty sorted list of ids or positions."""
+    """An empty list of ids or positions, int64[0]."""
     return np.empty(0, np.int64)
 
 
 def no_pairs() -> Int64s:
-    """An empty list of pairs."""
+    """An empty list of pairs, int64[0, 2]."""
     return np.empty((0, 2), np.int64)
 
 
 @dataclass(frozen=True)
 class ScanInputs:
-    """What a scan is told about its segment.
+    """The input of a scan: one segment, and what the caller knows of the rest of the log.
 
     Attributes:
         base_offset: base offset of the segment.
-        file_size: bytes of its ``.log`` that count (a log may be ended early).
-        now_ms: the clock for stamped markers.
+        file_size: bytes of its ``.log`` to scan; it may be less than the size of the file.
+        now_ms: current time in milliseconds, for markers with a delete horizon.
         high_watermark: offsets at or above it are not replicated; ``INT64_MAX`` if it does not matter.
         check_crc: whether every CRC is checked.
         entries: int64[E, 2] (producer id, offset of the abort marker) of the transaction index, by offset.
-        carried: sorted producer ids whose open transaction has a kept batch in an earlier segment.
+        carried: sorted ids of producers whose open transaction has a kept batch in an earlier segment.
         keep_positions: sorted positions of emptied batches that stay.
-        protected: int64[N, 2] sorted (producer id, epoch) whose markers stay.
-        last_position: position of the batch that stays as the last one, -1 none.
-        start_position: position of the first batch to be scanned; what lies before counts as valid.
+        protected: int64[N, 2], sorted pairs (producer id, epoch) whose markers stay.
+        last_position: position of the batch that stays because it is the last one, -1 none.
+        start_position: position of the first batch to scan; the bytes before it count as valid.
     """
 
     base_offset: int
@@ -88,38 +89,38 @@ class ScanInputs:
 
 @dataclass(frozen=True)
 class SegmentSummary:
-    """What a scan found: state, not rows.
+    """What a scan found: counts and bounds, not one row per batch.
 
-    Valid batches and the damaged or foreign rest are the whole file: ``valid_bytes`` plus what follows.
+    The file consists of ``valid_bytes`` bytes of valid batches and a rest, which is damaged or empty.
 
     Attributes:
         base_offset: base offset of the segment.
         file_size: bytes that were to be scanned.
         valid_bytes: bytes of the valid batches, from position 0.
         damage: kind (``classes.D_*``) of the first damage, 0 none.
-        damage_text: what was expected and found at position ``valid_bytes``.
-        old_batches: messages of v0 and v1, plain or wrapping others, each counted as one batch with one record.
+        damage_text: what was expected and found at position ``valid_bytes``, or empty.
+        old_batches: number of v0 and v1 messages; each, plain or a wrapper, counts as one batch with one record.
         old_position: position of the first of them, -1 none.
         batches: number of valid batches.
-        first_offset: base offset of the first batch, -1 none; of a v0 or v1 wrapper the offset of its last message.
+        first_offset: base offset of the first batch, -1 none; for a v0 or v1 wrapper the offset of its last message.
         last_offset: last offset of the last batch, ``base_offset - 1`` if there is none.
-        max_timestamp: largest max_timestamp, -1 none.
-        offset_of_max: last offset of the first batch that has it.
-        min_timestamp: smallest max_timestamp, -1 none.
+        max_timestamp: largest max_timestamp of a batch in milliseconds, -1 none.
+        offset_of_max: last offset of the first batch that has this timestamp.
+        min_timestamp: smallest max_timestamp of a batch in milliseconds, -1 none.
         headers: digest over each batch's position and header, 32 hex digits.
         decisions: digest over each batch's class (int64 sum).
-        rows: int64[P, ROW_SIZE], one per producer id, by id.
+        rows: int64[P, ROW_SIZE], one per producer id, sorted by id.
         tallies: int64[CLASS_COUNT, TALLY_COLUMNS].
         entry_flags: uint8[E], what became of each entry of the transaction index.
-        epochs: int64[M, 3] (leader epoch, base offset, last offset of the batch before) where the leader epoch rises;
-            before the first batch that is the segment's ``base_offset - 1``.
+        epochs: int64[M, 3] (leader epoch, base offset, last offset of the batch before), one row per batch at which the
+            leader epoch rises. For the first batch the last column is the segment's ``base_offset - 1``.
         stamped: batches with a delete horizon (KIP-534).
-        largest_batch: bytes.
-        aborts_unindexed: abort markers of kept data without an entry, leading markers not counted.
+        largest_batch: bytes of the largest batch.
+        aborts_unindexed: abort markers of kept data that have no entry; a producer's first marker is not counted.
         min_unreplicated: lowest first offset of a transaction whose marker is not below the high watermark.
         last_position: position of the last batch, -1 none.
-        last_size: its bytes.
-        last_class: its class.
+        last_size: bytes of the last batch.
+        last_class: class of the last batch.
     """
 
     base_offset: int
@@ -161,7 +162,7 @@ class SegmentSummary:
 
 
 class _Tables:
-    """The arrays that may have to grow."""
+    """The arrays that may have to grow during a scan."""
 
     def __init__(self) -> None:
         self.rows: Int64s = np.empty((_FIRST_ROWS, c.ROW_SIZE), np.int64)
@@ -169,7 +170,7 @@ class _Tables:
         self.epochs: Int64s = np.empty((_FIRST_EPOCHS, 3), np.int64)
 
     def grow_rows(self) -> None:
-        """Four times the rows; the hash slots are made anew by re-inserting."""
+        """Make room for four times the rows, and fill new hash slots."""
         used = self.rows
         self.rows = np.empty((len(used) * 4, c.ROW_SIZE), np.int64)
         self.rows[: len(used)] = used
@@ -218,13 +219,17 @@ def scan_segment(
         inputs: what is known of the segment.
         read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
         on_window: called for each window of batches with (window, end place, starts, classes) before the window is
-            reused; it sees every valid batch once. A batch larger than the window comes alone, with its header only;
-            its bytes lie at ``on_window``'s start place, see ``krepair.pipeline``. ``SLACK`` bytes behind the window
-            can be read, whatever they hold.
+            used again. It gets every valid batch once. A batch larger than the window comes alone: its front is at
+            place 0, and its end place lies behind the window. Place 0 has the file position ``start_position`` plus
+            the end places of all calls before. ``SLACK`` bytes behind the window can be read; their values mean
+            nothing.
         window_bytes: size of the window.
 
     Returns:
-        The summary. Damage is a value in it, never an exception.
+        The summary. Damage is a value in it, not an exception.
+
+    Raises:
+        OSError: ``read_into`` has raised it.
     """
     tables = _Tables()
     window = np.empty(window_bytes + SLACK, np.uint8)[:window_bytes]
@@ -264,7 +269,7 @@ def scan_segment(
             on_window(window, int(state[c.S_PLACE]), starts[:used], batch_classes[:used])
         if status == c.HUGE:
             if state[c.S_PLACE]:
-                continue  # bring the huge batch to the front of the window first
+                continue  # the huge batch must be at the front of the window
             size = huge_size(window)
             position = int(state[c.S_ORIGIN])
             huge = checksum_huge(window, filled, read_into, position) if inputs.check_crc else None
@@ -298,7 +303,7 @@ def scan_segment(
 
 def _scan_filled(window: Bytes, filled: int, state: Int64s, array: Int64s, tables: _Tables, tallies: Int64s,
                  inputs: ScanInputs, entry_flags: Bytes, starts: Any, batch_classes: Bytes) -> int:  # fmt: skip
-    """Call the kernels, each for its formats, growing their tables as they ask."""
+    """Call the kernel of each format in turn. When a kernel says that a table is full, the table grows."""
     while True:
         status = kernel.scan_window(
             window, filled, state, array, tables.rows, tables.slots, tallies, inputs.entries, entry_flags,

@@ -1,8 +1,8 @@
-"""The scan kernel: one window of a ``.log`` at a time, every batch header and checksum, state instead of rows.
+"""The scan kernel: reads every batch header and checksum of a ``.log``, window by window, and keeps a state.
 
-It parses v2 batches, checks CRC-32C, follows each producer's transactions and names the class of every batch
-(``krepair.kernels.classes``). It never allocates and never raises: it returns a status, and the wrapper
-(``krepair.kernels.scan``) refills, grows or reports. Its slow twin is in ``tests/kernels``.
+It parses v2 batches, checks CRC-32C, follows the transactions of each producer, and finds the class of every batch
+(``krepair.kernels.classes``). It does not allocate memory and does not raise. It returns a status, and the wrapper
+(``krepair.kernels.scan``) refills the window, lets tables grow, or reports. Its slow twin is in ``tests/kernels``.
 
 Source: DefaultRecordBatch (2.2.1, 3.9), ProducerAppendInfo.append and CleanedTransactionMetadata (2.2.1),
 KAFKA-8351 for state across segments, KIP-534 for stamps.
@@ -46,15 +46,15 @@ CRC, ATTRIBUTES, LAST_DELTA, BASE_TIMESTAMP = (
 )
 MAX_TIMESTAMP, PRODUCER_ID, PRODUCER_EPOCH = _P["max_timestamp"], _P["producer_id"], _P["producer_epoch"]
 BASE_SEQUENCE, RECORD_COUNT = _P["base_sequence"], _P["record_count"]
-LENGTH_END = LEADER_EPOCH  # batch_length counts what follows it
+LENGTH_END = LEADER_EPOCH  # batch_length counts the bytes behind itself
 TRANSACTIONAL, CONTROL, DELETE_HORIZON = batch_v2.TRANSACTIONAL, batch_v2.CONTROL, batch_v2.DELETE_HORIZON
 MIN_LENGTH = HEADER - LENGTH_END
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 ABORT, COMMIT, OTHER, MALFORMED = 0, 1, 2, 3
 
-# The layout of nearly every marker: attributes transactional and control, one record without timestamp delta, key
-# (version 0, type) and value (version 0, coordinator epoch). Words as they lie in the file, read little-endian.
+# The layout of nearly every marker: transactional and control attributes, one record without timestamp delta, a key
+# (version 0, type) and a value (version 0, coordinator epoch). The words are in file order, read little-endian.
 PLAIN_SIZE = 78
 _PLAIN_KEY_LENGTH = HEADER + 4
 _PLAIN_TYPE = HEADER + 8
@@ -70,8 +70,8 @@ _PLAIN_RECORD = _little_endian(0, 0, 0, 1, 32, 0, 0, 0)  # record count, record 
 _PLAIN_KEY = _little_endian(8, 0, 0, 0, 0, 12, 0, 0)  # key length, key, value length, start of the value
 _PLAIN_KEY_MASK = _little_endian(255, 255, 255, 255, 254, 255, 255, 255)
 
-# odd 64-bit multipliers (digits of the fractional parts of square roots of primes): one per header word and lane.
-# Scalars, not an array: the compiler then has them as immediates.
+# Odd 64-bit multipliers (digits of the fractional parts of square roots of primes), one per header word and lane.
+# They are scalars, not an array, so that the compiler can put them into the instructions.
 _K0 = np.uint64(0x6A09E667F3BCC909)
 _K1 = np.uint64(0xBB67AE8584CAA73B)
 _K2 = np.uint64(0x3C6EF372FE94F82B)
@@ -95,9 +95,10 @@ def mix(value: Any) -> Any:
 
 @inlined
 def decision_word(position: int, batch_class: int) -> Any:
-    """What one batch adds to the digest of decisions. A sum, so that a changed class can be taken out again.
+    """The number that one batch adds to the digest of decisions.
 
-    The commonest class adds nothing: which batches have it follows from the digest of headers and all others.
+    The digest is a sum, so that the class of a batch can be changed later. The most frequent class adds 0. It needs no
+    word: the digest of headers covers all batches, and the other classes add a word for each batch.
     """
     if batch_class == c.MARKER_UNSTAMPED:
         return np.uint64(0)
@@ -106,14 +107,14 @@ def decision_word(position: int, batch_class: int) -> Any:
 
 @inlined
 def _chained(digest: Any, value: Any, multiplier: Any) -> Any:
-    """The next value of one lane of the digest of headers; bound to the order, and so to positions."""
+    """The next value of one lane of the digest of headers. It depends on the order of the headers, so on positions."""
     digest = digest ^ value
     return ((digest << np.uint64(29)) | (digest >> np.uint64(35))) * multiplier
 
 
 @inlined
 def _plain_again(rows: Any, row: int) -> None:
-    """Note whether another marker of the row's epoch would change nothing but counts."""
+    """Note whether the next marker with the row's epoch would change only counts."""
     plain = (
         rows[row, c.P_MARKERS] > 0
         and rows[row, c.P_OPEN_FIRST] < 0
@@ -127,7 +128,7 @@ def _plain_again(rows: Any, row: int) -> None:
 
 @inlined
 def _count_plain(rows: Any, row: int) -> None:
-    """Bring the counts of a row up to date before they are looked at."""
+    """Add the plain markers to the counts of a row, before the counts are read."""
     plain = rows[row, c.P_PLAIN_MARKERS]
     rows[row, c.P_MARKERS] += plain
     rows[row, c.P_FREE_MARKERS] += plain
@@ -136,7 +137,7 @@ def _count_plain(rows: Any, row: int) -> None:
 
 @inlined
 def _control_type(buf: Any, place: int, end: int) -> int:
-    """ABORT, COMMIT or OTHER of the first record of a control batch, MALFORMED when it cannot be read."""
+    """Control type of the first record of a control batch: ABORT, COMMIT, OTHER, or MALFORMED if it cannot be read."""
     for skipped in range(4):  # record length, (attributes,) timestamp delta, offset delta, key length
         length = 0
         while place < end and buf[place] >= 128 and length < 10:
@@ -183,7 +184,7 @@ def _find_pair(sorted_pairs: Any, wanted: int) -> int:
 
 @inlined
 def _slot_shift(mask: int) -> Any:
-    """By how much a product is shifted so that its highest bits number the slots."""
+    """Number of bits by which a product is shifted, so that its highest bits are the number of a slot."""
     shift = 64
     while mask > 0:
         mask >>= 1
@@ -193,7 +194,7 @@ def _slot_shift(mask: int) -> Any:
 
 @inlined
 def _row_of(producer_id: int, slots: Any, rows: Any, state: Any, carried: Any, protected: Any) -> Any:
-    """Index of the producer's row, made if it is new; -1 when the table is full."""
+    """Index of a producer's row; a new producer gets a new row. -1 when the table is full."""
     mask = slots.shape[0] - 1
     slot = np.int64((np.uint64(producer_id) * _KH) >> _slot_shift(mask))
     while slots[slot] >= 0:
@@ -221,7 +222,7 @@ def _row_of(producer_id: int, slots: Any, rows: Any, state: Any, carried: Any, p
 
 @inlined
 def _enter_epoch(rows: Any, row: int, epoch: int) -> None:
-    """A producer's batch of another epoch forgets its last data (ProducerStateEntry.maybeUpdateEpoch)."""
+    """Set a producer's epoch; a new one clears its last data (ProducerStateEntry.maybeUpdateEpoch, 2.2.1)."""
     if rows[row, c.P_FIRST_EPOCH] == -1 and rows[row, c.P_EPOCH] == -1:
         rows[row, c.P_FIRST_EPOCH] = epoch
         rows[row, c.P_EPOCH] = epoch
@@ -259,7 +260,7 @@ def _data_batch(rows: Any, row: int, epoch: int, base_offset: int, last_offset: 
 
 @inlined
 def _marker_class(rows: Any, row: int, epoch: int, stamped: bool, stamp: int, now_ms: int) -> int:
-    """Class of a control batch of which no data remains."""
+    """Class of a marker whose transaction has no data left."""
     if rows[row, c.P_PROTECTED_EPOCH] == epoch:
         return c.MARKER_EPOCH
     if stamped:
@@ -270,7 +271,7 @@ def _marker_class(rows: Any, row: int, epoch: int, stamped: bool, stamp: int, no
 @inlined
 def _end_marker(rows: Any, row: int, abort: bool, offset: int, position: int, size: int, entry: int, free_class: int,
                 state: Any, high_watermark: int, entry_flags: Any) -> int:  # fmt: skip
-    """An abort or commit marker: ends the producer's transaction; returns its class."""
+    """Enter an abort or commit marker, which ends the producer's transaction; gives its class."""
     leads = rows[row, c.P_MARKERS] == 0
     kept = rows[row, c.P_OPEN_KEPT] == 1
     kept_now = rows[row, c.P_OPEN_KEPT_NOW] == 1 or (leads and rows[row, c.P_CARRIED] == 1)
@@ -309,7 +310,7 @@ def _end_marker(rows: Any, row: int, abort: bool, offset: int, position: int, si
 
 @inlined
 def _length_word(length: int, leader_epoch: int) -> Any:
-    """Batch length and leader epoch as the little-endian word that ``le64`` reads where they lie in a batch."""
+    """Batch length and leader epoch as the word that ``le64`` reads at their place in a batch."""
     return swapped((np.uint64(length) << np.uint64(32)) | (np.uint64(leader_epoch) & np.uint64(0xFFFFFFFF)))
 
 
@@ -336,15 +337,15 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
         tallies: int64[CLASS_COUNT, TALLY_COLUMNS].
         entries: int64[E, 2] (producer id, offset of the abort marker) of the transaction index, by offset.
         entry_flags: uint8[E], what became of each entry.
-        carried: int64[], sorted producer ids whose open transaction has a kept batch in an earlier segment.
-        keep_positions: int64[], sorted positions of emptied batches that stay.
-        protected: int64[N, 2], sorted (producer id, epoch) whose markers stay.
-        epochs: int64[M, 3], out: (leader epoch, first offset, last offset before it) where it rises.
+        carried: int64[C], sorted ids of producers whose open transaction has a kept batch in an earlier segment.
+        keep_positions: int64[K], sorted positions of emptied batches that stay.
+        protected: int64[N, 2], sorted pairs (producer id, epoch) whose markers stay.
+        epochs: int64[M, 3], out: (leader epoch, base offset, last offset before), where the leader epoch rises.
         starts: int32[B], out when staging: place in the window of each batch.
         batch_classes: uint8[B], out when staging: class of each batch.
 
     Returns:
-        NEED_BYTES at the end of the window; else a status of ``classes`` with the batch at ``S_PLACE`` untouched.
+        NEED_BYTES at the end of the window, or another status of ``classes``. The batch at ``S_PLACE`` is untouched.
     """
     check_crc, now_ms, high_watermark = inputs[c.I_CHECK_CRC], inputs[c.I_NOW_MS], inputs[c.I_HIGH_WATERMARK]
     segment_base, file_size = inputs[c.I_BASE_OFFSET], inputs[c.I_FILE_SIZE]
@@ -378,8 +379,8 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
     plain_limit = min(high_watermark, segment_base + INT32_MAX + 1)  # such offsets are looked at one by one
     status = c.NEED_BYTES
     while True:
-        # Markers of the one layout that brokers write, of producers of whom nothing is open: all that most bloat is.
-        # Every test of the long way below holds for them, or their batch is left to it.
+        # The short way. Most bloat consists of markers in the layout that brokers write, of producers without an open
+        # transaction. A marker goes this way only if it passes every test of the long way below.
         next_abort = entries[next_entry, 1] if next_entry < entries.shape[0] else INT64_MAX
         expected_length = _length_word(PLAIN_SIZE - LENGTH_END, last_leader_epoch)
         plain_from = place
@@ -539,7 +540,7 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
                 base_sequence = be32(buf, place + BASE_SEQUENCE)
                 last_sequence = base_sequence + last_delta
                 if base_sequence < 0:
-                    last_sequence = base_sequence  # none (DefaultRecordBatch.lastSequence)
+                    last_sequence = base_sequence  # no sequence (DefaultRecordBatch.lastSequence)
                 elif last_sequence > INT32_MAX:
                     last_sequence -= INT32_MAX + 1
                 _data_batch(rows, row_index, be16(buf, place + PRODUCER_EPOCH), base_offset, last_offset, position,
@@ -649,13 +650,18 @@ def crc_piece(crc: int, buf: Any, start: int, end: int) -> Any:
 
 @kernel
 def decision_delta(position: int, old_class: int, new_class: int) -> Any:
-    """What to add to the digest of decisions when the class of the batch at ``position`` changes."""
+    """The number to add to the digest of decisions when the class of the batch at ``position`` changes."""
     return np.int64(decision_word(position, new_class) - decision_word(position, old_class))
 
 
 @kernel
 def insert_rows(slots: Any, producer_ids: Any) -> None:
-    """Enter ids 0..n-1 into empty hash slots."""
+    """Enter the rows 0..n-1 into empty hash slots.
+
+    Args:
+        slots: int32[2**k], all -1.
+        producer_ids: int64[n], the producer id of each row.
+    """
     mask = slots.shape[0] - 1
     for row in range(producer_ids.shape[0]):
         slot = np.int64((np.uint64(producer_ids[row]) * _KH) >> _slot_shift(mask))

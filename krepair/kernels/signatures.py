@@ -1,6 +1,7 @@
-"""With which types each kernel is called, so that all of them can be compiled before anything is to be done.
+"""The argument types of each kernel, so that ``krepair warm`` can compile all kernels in advance.
 
-A kernel that is called with others is compiled when it happens; a test holds this list against what the verbs call.
+If a kernel is called with other types, it is compiled at that call. A test compares this list with the calls of the
+verbs.
 """
 
 from __future__ import annotations
@@ -209,4 +210,4 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         (_BYTES, _LONG, _LONG, _LONG, _FLAG, _LONGS, _ROWS, _INTS, _ROWS),
     ),
 )
-"""``module.function`` and the types of its arguments in numba's spelling; numba has none for what is read-only."""
+"""``module.function`` and its argument types, spelled as numba does; only ``read-only`` is our own word."""

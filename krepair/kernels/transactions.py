@@ -1,7 +1,7 @@
-"""Aborted transactions of a ``.log``, as a broker's replay finds them: header by header, state instead of rows.
+"""Finds the aborted transactions of a ``.log`` as a broker does when it replays the log, header by header.
 
-Per producer the first offset of its open transaction; the open ones are a list linked in offset order, so that the last
-stable offset of an ending transaction is found in one step, however many are open.
+It keeps the first offset of the open transaction of each producer. The open transactions form a linked list in offset
+order. So the last stable offset at the end of a transaction is found in one step, even if many are open.
 
 Source: ProducerAppendInfo.append and appendEndTxnMarker, ProducerStateManager.lastStableOffset (2.2.1, 2.8, 3.9).
 """
@@ -44,13 +44,13 @@ _ENTRY_SIZE = 6
 WINDOW_BYTES = 1 << 18  # fits the second-level cache, so that what was read is not read from memory again
 _FIRST_ROWS = 64
 _FIRST_ENTRIES = 256
-# of a control batch so much is looked at: the header and the record up to its key
+# bytes that are read of a control batch: the header, and the record up to its key
 _MARKER_FRONT = HEADER + 40
 
 
 @inlined
 def _marker_type(buf: Any, place: int, end: int) -> int:
-    """Type in the key of the first record at ``place``, -1 if it cannot be read."""
+    """Control type in the key of the record at ``place``, -1 if it cannot be read."""
     for skipped in range(4):  # record length (and attributes), timestamp delta, offset delta, key length
         taken = 0
         while place < end and buf[place] >= 128 and taken < 10:
@@ -62,7 +62,7 @@ def _marker_type(buf: Any, place: int, end: int) -> int:
 
 @inlined
 def _row_of(producer_id: int, slots: Any, rows: Any, state: Any) -> Any:
-    """Index of the producer's row, made if it is new; -1 when the table is full."""
+    """Index of a producer's row; a new producer gets a new row. -1 when the table is full."""
     mask = np.uint64(slots.shape[0] - 1)
     slot = np.int64(mix(np.uint64(producer_id)) & mask)
     while slots[slot] >= 0:
@@ -82,7 +82,7 @@ def _row_of(producer_id: int, slots: Any, rows: Any, state: Any) -> Any:
 
 @inlined
 def _link(rows: Any, row: int, state: Any) -> None:
-    """Put a row with the greatest first offset of all at the end of the list."""
+    """Append a row to the list; its first offset must be higher than those in the list."""
     rows[row, _BEFORE] = state[T_TAIL]
     rows[row, _AFTER] = -1
     if state[T_TAIL] >= 0:
@@ -107,7 +107,15 @@ def _unlink(rows: Any, row: int, state: Any) -> None:
 
 @kernel
 def open_rows(producer_ids: Any, first_offsets: Any, state: Any, rows: Any, slots: Any) -> None:
-    """Enter transactions that are open at the start, in the order of their first offsets."""
+    """Enter the transactions that are open at the start.
+
+    Args:
+        producer_ids: int64[N].
+        first_offsets: int64[N], ascending.
+        state: int64[7].
+        rows: int64[R, 5] with room for all of them.
+        slots: int32[2**k], hash slots into ``rows``, -1 empty.
+    """
     for number in range(producer_ids.shape[0]):
         row = _row_of(producer_ids[number], slots, rows, state)
         rows[row, _FIRST] = first_offsets[number]
@@ -116,7 +124,7 @@ def open_rows(producer_ids: Any, first_offsets: Any, state: Any, rows: Any, slot
 
 @kernel
 def rehash(slots: Any, rows: Any, count: int) -> None:
-    """Enter rows 0..count-1 into empty hash slots."""
+    """Enter rows 0..count-1 into empty hash slots; see ``transactions_window`` for the shapes."""
     mask = np.uint64(slots.shape[0] - 1)
     for row in range(count):
         slot = np.int64(mix(np.uint64(rows[row, _ID])) & mask)
@@ -134,12 +142,16 @@ def transactions_window(buf: Any, filled: int, origin: int, file_size: int, empt
         buf: uint8[W]; place 0 is file position ``origin``.
         filled: bytes of it that are valid.
         origin: file position of place 0.
-        file_size: bytes of the log; all of it must be valid batches, their offsets ascending.
-        empty_markers: whether an abort marker of a producer without open transaction gives an entry (up to 2.7).
+        file_size: bytes of the log; all of them must be valid batches with ascending offsets.
+        empty_markers: whether an abort marker gives an entry if its producer has no open transaction (up to 2.7).
         state: int64[7]; ``T_POSITION`` is the next batch and may lie past the window.
         rows: int64[R, 5], one per producer id.
         slots: int32[2**k], hash slots into ``rows``, -1 empty.
-        entries: int64[N, 6], out.
+        entries: int64[N, 6], out, see ``SegmentTransactions``.
+
+    Returns:
+        NEED_BYTES at the end of the window; TABLE_FULL or OUTPUT_FULL if ``rows`` or ``entries`` must grow; STOPPED if
+        no whole batch with a higher offset begins at the position.
     """
     position = state[T_POSITION]
     status = NEED_BYTES
@@ -154,11 +166,11 @@ def transactions_window(buf: Any, filled: int, origin: int, file_size: int, empt
             status = STOPPED
             break
         base_offset = be64(buf, place + BASE_OFFSET)
-        if base_offset < state[T_NEXT_OFFSET]:  # offsets come back: an index of these would lie
+        if base_offset < state[T_NEXT_OFFSET]:  # offsets go back: entries from here on would be wrong
             status = STOPPED
             break
         if magic < 2:
-            state[T_NEXT_OFFSET] = base_offset + 1  # a wrapper holds several: no sign of a gap
+            state[T_NEXT_OFFSET] = base_offset + 1  # a wrapper holds several offsets: no gap is counted
             position += size
             continue
         if place + min(size, _MARKER_FRONT) > filled:
@@ -208,13 +220,13 @@ def transactions_window(buf: Any, filled: int, origin: int, file_size: int, empt
 
 @dataclass(frozen=True)
 class SegmentTransactions:
-    """What the replay of one segment came to.
+    """Result of the replay of one segment.
 
     Attributes:
         entries: int64[N, 6] (producer id, first offset, offset of the abort marker, last stable offset, offset of the
-            producer's marker before that or -1, whether there is data), by marker.
-        gaps: batches before which an offset is missing, or of whose records some are: the log was compacted.
-        valid_bytes: where the replay ended.
+            producer's marker before it or -1, whether the transaction has data), in the order of the abort markers.
+        gaps: number of batches with missing offsets, before the batch or in it; the log was compacted.
+        valid_bytes: position at which the replay ended.
     """
 
     entries: Int64s
@@ -223,12 +235,12 @@ class SegmentTransactions:
 
 
 class TransactionReplay:
-    """Replays segments in offset order; memory is one row per producer id and one entry per aborted transaction.
+    """Replays segments in offset order. Memory grows with the producer ids and with the aborted transactions.
 
     Args:
-        open_at_start: first offset of the open transaction of each producer that has one.
-        next_offset: where the log starts; the first batch above it counts as a gap.
-        empty_markers: whether abort markers of producers without an open transaction give entries.
+        open_at_start: first offset of the open transaction, by producer id.
+        next_offset: offset at which the log starts; if the first batch is above it, that counts as a gap.
+        empty_markers: whether an abort marker gives an entry if its producer has no open transaction (up to 2.7).
         window_bytes: size of the window.
     """
 
@@ -258,7 +270,7 @@ class TransactionReplay:
         open_rows(ids, firsts, self._state, self._rows, self._slots)
 
     def open_transactions(self) -> dict[int, int]:
-        """First offset of each open transaction by producer id."""
+        """First offset of each open transaction, by producer id."""
         rows = self._rows[: self._state[T_ROWS]]
         rows = rows[rows[:, _FIRST] >= 0]
         return dict(zip(rows[:, _ID].tolist(), rows[:, _FIRST].tolist(), strict=True))
@@ -269,6 +281,9 @@ class TransactionReplay:
         Args:
             file_size: bytes of its log that are valid batches.
             read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
+
+        Raises:
+            OSError: ``read_into`` has raised it.
         """
         state = self._state
         state[T_POSITION] = state[T_ENTRIES] = state[T_GAPS] = 0

@@ -1,4 +1,4 @@
-"""Numbers of variable length in records, as kernels read them.
+"""Reads varints in records, for kernels.
 
 Source: ByteUtils.readVarint and readVarlong (2.2.1, 3.9).
 """
@@ -19,12 +19,12 @@ def zigzag(buf: Any, place: Any, end: Any, most: Any) -> Any:
 
     Args:
         buf: uint8[W].
-        place: of its first byte.
+        place: place of its first byte.
         end: bytes of the buffer that are valid.
-        most: bytes that it may have: 5 of 32 bits, 10 of 64.
+        most: largest number of bytes: 5 for 32 bits, 10 for 64 bits.
 
     Returns:
-        (value, place after it); the place is -1 if it does not end in time.
+        (value, place after it); the place is -1 if the number does not end before ``end`` and within ``most`` bytes.
     """
     raw = np.uint64(0)
     shift = np.uint64(0)

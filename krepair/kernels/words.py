@@ -1,7 +1,7 @@
-"""The words of kernels: loads of big-endian integers and CRC-32C, each a few machine instructions.
+"""The basic functions of kernels, such as loads of big-endian integers and CRC-32C: each is a few machine instructions.
 
-Here they are only named, so that importing a kernel does not load the compiler; ``instructions`` says what each does.
-A kernel that is called for the first time gets the real ones in the place of these names.
+This module only names them, so that importing a kernel does not load the compiler. They are defined and described in
+``instructions``. On the first call of a kernel these names are replaced by the real functions.
 """
 
 from __future__ import annotations

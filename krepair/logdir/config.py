@@ -1,6 +1,6 @@
-"""Effective Kafka settings, and where each value came from.
+"""Effective Kafka settings, and the source of each value.
 
-Names, types, bounds, defaults: ``LogConfig`` and ``KafkaConfig`` (2.2.1 Scala), ``LogConfig.java``,
+Source of names, types, bounds and defaults: ``LogConfig`` and ``KafkaConfig`` (2.2.1 in Scala), ``LogConfig.java``,
 ``ServerTopicConfigSynonyms.java``, ``GroupCoordinatorConfig.java``, ``TransactionLogConfigs.java`` and
 ``TransactionStateManagerConfigs.java`` (3.9.0).
 """
@@ -33,11 +33,11 @@ _POLICIES = frozenset({"compact", "delete"})
 
 
 class Setting(Struct, frozen=True):
-    """One configuration value and where it came from; a plan records it in this form.
+    """One configuration value and its source. A plan records settings in this form.
 
     Attributes:
-        key: Kafka's own topic-level name, as ``delete.retention.ms``, or a broker-wide one.
-        value: the value as text, in the key's own unit.
+        key: Kafka's topic-level name, such as ``delete.retention.ms``, or a broker-wide name.
+        value: the value as text, in the unit of the key.
         source: ``default``, ``server.properties: <key>``, ``topic-config FILE``, or ``--set``.
     """
 
@@ -51,8 +51,8 @@ class _Synonym(NamedTuple):
 
     Attributes:
         key: the name.
-        factor: its value times this is the topic-level value; 1 also for what is not a number.
-        bits: width of the number.
+        factor: the value times this factor is the topic-level value.
+        bits: width of the number, 0 for a value that is checked like the topic-level one.
     """
 
     key: str
@@ -66,9 +66,9 @@ class _Key(NamedTuple):
     Attributes:
         key: Kafka's name.
         type: ``int``, ``long``, ``boolean``, ``list`` or ``string``.
-        default: the documented default, as text.
-        at_least: the least number that a broker takes.
-        synonyms: names in ``server.properties``; the first one that is there counts.
+        default: Kafka's default, as text.
+        at_least: the smallest number that a broker accepts.
+        synonyms: names in ``server.properties``; the first one that is set counts.
     """
 
     key: str
@@ -117,7 +117,7 @@ _BROKER_KEYS = {
         _Key("transaction.state.log.segment.bytes", "int", str(100 << 20), 1),
     )
 }
-# What a broker gives its own topics when it creates them (GroupCoordinator.offsetsTopicConfigs,
+# A broker creates its own topics with these sizes (GroupCoordinator.offsetsTopicConfigs,
 # TransactionStateManager.transactionTopicConfigs).
 _SEGMENT_BYTES_OF = {
     OFFSETS_TOPIC: "offsets.topic.segment.bytes",
@@ -131,19 +131,19 @@ class TopicSettings(NamedTuple):
 
     Attributes:
         cleanup_policy: ``compact``, ``delete``, both or none.
-        segment_bytes: the most a merged ``.log`` may take.
-        segment_index_bytes: the most a merged ``.index`` or ``.timeindex`` may take.
+        segment_bytes: largest size of a merged ``.log`` in bytes.
+        segment_index_bytes: largest size of a merged ``.index`` or ``.timeindex`` in bytes.
         index_interval_bytes: bytes of log between two index entries.
-        delete_retention_ms: how long markers and tombstones stay.
-        min_compaction_lag_ms: age below which nothing is compacted.
-        retention_ms: age above which segments go, -1 for never.
-        retention_bytes: size above which segments go, -1 for never.
-        max_message_bytes: the largest batch a producer may send.
-        remote_storage_enable: whether the topic is tiered.
-        message_format_version: as set, or the default of 3.x.
-        policy_is_known: whether ``cleanup.policy`` was told for this topic, and is not only what a broker gives to
-            topics without one of their own.
-        settings: all of them as text with their sources, by key.
+        delete_retention_ms: how long markers and tombstones stay, in ms.
+        min_compaction_lag_ms: younger records are not compacted, in ms.
+        retention_ms: older segments are deleted, in ms; -1 for never.
+        retention_bytes: segments are deleted while the log is larger, in bytes; -1 for never.
+        max_message_bytes: largest batch that a producer may send, in bytes.
+        remote_storage_enable: whether the topic has tiered storage.
+        message_format_version: the value that is set, or the default of 3.x.
+        policy_is_known: whether ``cleanup.policy`` is known for this topic. It is not known if only the broker's value
+            for all topics is there.
+        settings: all settings as text with their sources, by key.
     """
 
     cleanup_policy: frozenset[str]
@@ -167,12 +167,12 @@ class TopicSettings(NamedTuple):
 
 
 class Settings:
-    """Settings from all sources; build it with ``load_settings``.
+    """Settings from all sources; use ``load_settings`` to make it.
 
     Args:
         server: checked values of ``server.properties``, by topic-level or broker-wide key.
         topics: checked values of the topic-config file, by topic, then key.
-        overrides: checked values given one by one.
+        overrides: checked values of ``--set``.
     """
 
     def __init__(
@@ -192,31 +192,34 @@ class Settings:
 
     @property
     def transactional_id_expiration_ms(self) -> int:
-        """After so long without a transaction a transactional id is forgotten."""
+        """A transactional id expires after this time without a transaction, in ms."""
         return int(self._broker_setting("transactional.id.expiration.ms").value)
 
     @property
     def producer_id_expiration_ms(self) -> int:
-        """After so long without a batch a producer id is forgotten (3.4 on)."""
+        """A producer id expires after this time without a batch, in ms (from 3.4 on)."""
         return int(self._broker_setting("producer.id.expiration.ms").value)
 
     @property
     def transaction_max_timeout_ms(self) -> int:
-        """The longest timeout that a transactional producer may ask for."""
+        """The longest timeout that a transactional producer may ask for, in ms."""
         return int(self._broker_setting("transaction.max.timeout.ms").value)
 
     @property
     def producer_expiry_ms(self) -> int:
-        """The longer of the two: whom any broker version still knows, krepair takes for active."""
+        """The longer of the two expirations, in ms.
+
+        A producer counts as active as long as a broker of any version may know it.
+        """
         return max(self.transactional_id_expiration_ms, self.producer_id_expiration_ms)
 
     @property
     def configured_topics(self) -> tuple[str, ...]:
-        """Topics that the topic-config file names, sorted."""
+        """Topics in the topic-config file, sorted."""
         return tuple(sorted(self._topics))
 
     def topic(self, topic: str) -> TopicSettings:
-        """Return the effective settings of a topic."""
+        """The effective settings of a topic."""
         found = {key: self._topic_setting(topic, key) for key in sorted(_TOPIC_KEYS)}
 
         def number(key: str) -> int:
@@ -239,7 +242,11 @@ class Settings:
         )
 
     def _policy_is_known(self, topic: str) -> bool:
-        """Of a topic that is described without a policy of its own, the broker's counts: known with its file."""
+        """Whether the policy is known.
+
+        If the topic-config file has the topic without a policy, the broker's policy counts. So the broker's file must
+        be there.
+        """
         key = "cleanup.policy"
         own = self._topics.get(topic)
         described = own is not None and (key in own or bool(self._server))
@@ -266,16 +273,16 @@ def load_settings(
 ) -> Settings:
     """Load settings.
 
-    What was given one by one counts first, then the topic's own, then the broker's, then the default.
+    The first of these that has a key counts: ``overrides``, the topic's settings, the broker's settings, the default.
 
     Args:
         config_file: a broker's ``server.properties``.
-        topic_config_file: JSON ``{"topic": {"key": "value"}}``, or what ``kafka-configs.sh --describe`` says.
+        topic_config_file: JSON ``{"topic": {"key": "value"}}``, or the output of ``kafka-configs.sh --describe``.
         overrides: topic-level or broker-wide key -> value, for all topics.
 
     Raises:
-        UsageError: a file cannot be read or understood, or a value is none that a broker takes; with file and
-        line.
+        UsageError: a file cannot be read or understood, or a broker would not accept a value. The message names file
+            and line.
     """
     server = {} if config_file is None else _server_settings(read_server_properties(config_file))
     topics = {} if topic_config_file is None else _topics_settings(read_topic_configs(topic_config_file))
@@ -285,9 +292,9 @@ def load_settings(
 def _server_settings(lines: dict[str, ConfigLine]) -> dict[str, Setting]:
     found: dict[str, Setting] = {}
     for key in (*_TOPIC_KEYS.values(), *_BROKER_KEYS.values()):
-        # A broker has its broker-wide keys under their own names.
+        # Broker-wide keys have the same name in server.properties.
         synonyms = (_Synonym(key.key),) if key.key in _BROKER_KEYS else key.synonyms
-        # A broker does not start with a wrong value in a name that another one outdoes, so all are checked.
+        # A broker does not start with a wrong value, even if another name counts before it. So all are checked.
         values = [(name, _server_value(key, name, lines[name.key])) for name in synonyms if name.key in lines]
         if values:
             name, value = values[0]
@@ -301,7 +308,7 @@ def _server_value(key: _Key, synonym: _Synonym, line: ConfigLine) -> str:
     number = parse_java_integer(line.value.strip(), synonym.bits)
     if number is None:
         raise _wrong(f"{line.where}: {synonym.key}", "a whole number", line.value)
-    # Any negative retention means none (KafkaConfig.logRetentionTimeMillis).
+    # Every negative value means that there is no limit (KafkaConfig.logRetentionTimeMillis).
     return str(-1 if number < 0 else number * synonym.factor)
 
 
@@ -311,7 +318,7 @@ def _topics_settings(topics: TopicConfigs) -> dict[str, dict[str, Setting]]:
         topic: {
             key: Setting(key, _checked(_TOPIC_KEYS[key], line.value, f"{line.where}: {key}"), source)
             for key, line in lines.items()
-            # A topic has many more keys, and versions to come will add some.
+            # A topic has many more keys, and later versions will add some.
             if key in _TOPIC_KEYS
         }
         for topic, lines in topics.topics.items()
@@ -329,10 +336,10 @@ def _override_settings(overrides: Mapping[str, str]) -> dict[str, Setting]:
 
 
 def _checked(key: _Key, text: str, where: str) -> str:
-    """Return the value as a broker understands it, in one form only.
+    """The value as a broker understands it, in its one normal form.
 
     Raises:
-        UsageError: a broker would not take it.
+        UsageError: a broker would not accept it.
     """
     value = text.strip()
     if key.type == "boolean":

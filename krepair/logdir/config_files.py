@@ -1,7 +1,7 @@
 """Reads the files that hold Kafka settings: ``server.properties``, and topic settings in three forms.
 
-Forms of ``kafka-configs.sh --describe``: ``ConfigCommand.scala`` 2.2.1 (one line a topic) and 3.9.0 (one line
-a key).
+Source of the two forms of ``kafka-configs.sh --describe``: ``ConfigCommand.scala`` 2.2.1 (one line per topic) and
+3.9.0 (one line per key).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _NEW_TOPIC = re.compile(r"(?:Dynamic |All )?[Cc]onfigs for topic '?(?P<topic>[^\
 _NEW_KEY = re.compile(
     r"\s+(?P<key>[^=\s]+)=(?P<value>.*?)(?: sensitive=(?:true|false)(?: synonyms=\{.*\})?)?\s*"
 )
-# A comma also stands inside values (compact,delete): a new setting begins only where a key and = follow.
+# Values may hold commas (compact,delete). So a comma ends a setting only if a key and = follow.
 _OLD_COMMA = re.compile(r",(?=[a-z][a-z.]*=)")
 
 
 class ConfigLine(NamedTuple):
-    """One value and where it stands.
+    """One value and its place.
 
     Attributes:
         value: text of the value.
@@ -39,10 +39,10 @@ class ConfigLine(NamedTuple):
 
 
 class TopicConfigs(NamedTuple):
-    """What a topic-config file says.
+    """The content of a topic-config file.
 
     Attributes:
-        file: the file, as given.
+        file: path of the file as it was given.
         topics: topic -> key -> value.
     """
 
@@ -51,20 +51,20 @@ class TopicConfigs(NamedTuple):
 
 
 class _DuplicateError(ValueError):
-    """A name stands twice in one JSON object."""
+    """A JSON object has the same name twice."""
 
 
 def read_server_properties(path: str) -> dict[str, ConfigLine]:
-    """Read a Java properties file; of a key that stands twice the last one counts, as in Java.
+    """Read a Java properties file. If a key is there twice, the last one counts, as in Java.
 
     Raises:
-        UsageError: it cannot be read or is no properties file.
+        UsageError: the file cannot be read or is not a properties file.
     """
     # Java reads properties files as Latin-1.
     text = _read(path).decode("latin-1")
     found: dict[str, ConfigLine] = {}
     line = 1
-    # Late, because it loads all of Python's XML and HTTP.
+    # Imported late, because it loads Python's XML and HTTP modules.
     import javaproperties
 
     try:
@@ -78,15 +78,15 @@ def read_server_properties(path: str) -> dict[str, ConfigLine]:
 
 
 def read_topic_configs(path: str) -> TopicConfigs:
-    """Read topic settings: JSON, or what ``kafka-configs.sh --describe`` printed.
+    """Read topic settings: JSON, or the output of ``kafka-configs.sh --describe``.
 
     Raises:
-        UsageError: it cannot be read or has neither form.
+        UsageError: the file cannot be read or has neither form.
     """
     try:
         text = _read(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: expected UTF-8 text, byte {error.start} is none") from error
+        raise UsageError(f"{path}: expected UTF-8 text, but byte {error.start} is not UTF-8") from error
     if text.lstrip().startswith("{"):
         return TopicConfigs(path, _from_json(path, text))
     return TopicConfigs(path, _from_describe(path, text))
@@ -94,13 +94,13 @@ def read_topic_configs(path: str) -> TopicConfigs:
 
 def _read(path: str) -> bytes:
     try:
-        # A pipe is welcome here: the file may be what another program prints.
+        # A pipe is allowed: the settings may be the output of another program.
         with open(path, "rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{path}: could not be read: {why(error)}") from error
     except ValueError as error:
-        raise UsageError(f"{shown(path)}: is no file name: {error}") from error
+        raise UsageError(f"{shown(path)}: is not a file name: {error}") from error
     if len(data) > MAX_BYTES:
         raise UsageError(f"{path}: expected at most {MAX_BYTES} bytes")
     return data
@@ -122,7 +122,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise _DuplicateError(f"expected each name once, {shown(key)!r} stands twice in one object")
+            raise _DuplicateError(f"expected each name once, but one object has {shown(key)!r} twice")
         found[key] = value
     return found
 
@@ -145,7 +145,7 @@ def _json_topic(path: str, text: str, topic: str, configs: object) -> dict[str, 
 
 
 def _place_of_name(text: str, name: str, start: int) -> int:
-    """Find about where a name stands, since JSON values carry no places; else ``start``."""
+    """The probable place of a name in a JSON text, else ``start``: the JSON parser gives no places."""
     match = re.compile(re.escape(json.dumps(name, ensure_ascii=False)) + r"\s*:").search(text, start)
     return start if match is None else match.start()
 

@@ -1,4 +1,4 @@
-"""Tells whether a file is still the one that a plan was made of."""
+"""Digests of files, to see whether a file has changed since a plan was made."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _PIECE_BYTES = 1 << 16
 
 
 def digest_file(path: str, tree: Tree | None = None) -> str:
-    """Digest a file's bytes: 32 hex digits, BLAKE2b of 128 bits. Reads it in chunks; meant for small files.
+    """Digest of all bytes of a file: BLAKE2b of 128 bits, as 32 hex digits. Meant for small files.
 
     Raises:
-        OSError: the file cannot be read, or is a symlink or no regular file.
+        OSError: the file cannot be read, is a symlink, or is not a regular file.
     """
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     with opened_for_reading(path, tree) as descriptor:
@@ -30,14 +30,14 @@ def digest_file(path: str, tree: Tree | None = None) -> str:
 
 
 def digest_content(path: str, tree: Tree | None = None) -> str:
-    """Digest what a file holds, zeros left out: 32 hex digits, for files of any size.
+    """Digest of a file of any size without its zeros, as 32 hex digits.
 
-    A broker preallocates an index to 10 MiB, nearly all of it a hole. Where the file system knows a hole, it is not
-    read; where it does not, zeros are read and passed over. Both give the same digest: over the size, and over place
-    and bytes of each piece that is not all zero.
+    A broker preallocates an index to 10 MiB, and most of it is a hole. If the file system can tell where holes are,
+    they are not read. If not, zeros are read and skipped. The digest is the same: it covers the size, and the place and
+    bytes of every piece that is not all zero.
 
     Raises:
-        OSError: the file cannot be read, or is a symlink or no regular file.
+        OSError: the file cannot be read, is a symlink, or is not a regular file.
     """
     with opened_for_reading(path, tree) as descriptor:
         size = os.fstat(descriptor).st_size
@@ -54,18 +54,18 @@ def digest_content(path: str, tree: Tree | None = None) -> str:
 
 
 def digest_batches(path: str, base_offset: int, tree: Tree | None = None) -> str:
-    """Digest position and header of each batch of a ``.log``, as a scan does: 32 hex digits. A header has its CRC.
+    """Digest of the position and header of every batch of a ``.log``, as in a scan: 32 hex digits.
 
-    Two logs of equal size have the same digest only if their batches are the same. No CRC is computed: whoever needs to
-    know that the bytes behind a header are still those of its CRC has to read them himself.
+    A header holds the CRC of its batch. So two logs of equal size have the same digest only if all their headers and
+    stored CRCs are the same. The CRCs are not computed here: a changed byte behind a header is not noticed.
 
     Args:
-        path: of the ``.log``.
-        base_offset: of its segment.
-        tree: the tree below which the path is.
+        path: path of the ``.log``.
+        base_offset: base offset of its segment.
+        tree: the tree that holds the path; None for any place.
 
     Raises:
-        OSError: the file cannot be read, or is a symlink or no regular file.
+        OSError: the file cannot be read, is a symlink, or is not a regular file.
     """
     with opened_for_reading(path, tree) as descriptor:
         inputs = ScanInputs(
@@ -75,15 +75,15 @@ def digest_batches(path: str, base_offset: int, tree: Tree | None = None) -> str
 
 
 def _next_data(descriptor: int, position: int, size: int) -> int:
-    """Where the next bytes are that are no hole; the size if none follow."""
+    """Position of the next bytes that are not in a hole; the size if there are none."""
     try:
         return os.lseek(descriptor, position, os.SEEK_DATA)
     except OSError as error:
         if error.errno == errno.ENXIO:
             return size
-        return position  # this file system cannot tell
+        return position  # this file system cannot tell where holes are
 
 
 def digest_bytes(data: Bytes) -> str:
-    """Digest bytes as ``digest_file`` does those of a file."""
+    """Digest of bytes, the same as ``digest_file`` of a file with these bytes."""
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()

@@ -1,4 +1,4 @@
-"""Who holds a lock: the process, and its name."""
+"""Finds the process that holds a lock."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ UNKNOWN_PID: Final = -1
 
 
 class Holder(NamedTuple):
-    """Who holds the lock.
+    """The process that holds the lock.
 
     Attributes:
-        pid: process id, -1 where the kernel does not say: an open file description lock belongs to no
-        process. command: the command's name, may be empty.
+        pid: process id; -1 if it is not known, because an open file description lock belongs to no process.
+        command: name of the command, may be empty.
     """
 
     pid: int
@@ -28,14 +28,17 @@ class Holder(NamedTuple):
 
 
 def identity(status: os.stat_result) -> tuple[int, int]:
-    """What a file or folder is known by, whatever its name: its file system and its inode."""
+    """(device, inode) of a file or folder, which stay the same if it is renamed."""
     return status.st_dev, status.st_ino
 
 
 def pid_of_lock(wanted: tuple[int, int]) -> int:
-    """The process that has a locked descriptor of a file or folder, -1 if none can be seen.
+    """Id of the process that has a locked descriptor of a file or folder; -1 if this user can see none.
 
-    The kernel shows the locks of a descriptor in its ``fdinfo``.
+    Args:
+        wanted: ``identity`` of the file or folder.
+
+    Source: ``/proc/PID/fdinfo`` shows the locks of a descriptor (``proc(5)``).
     """
     try:
         pids = [name for name in os.listdir("/proc") if name.isdigit()]
@@ -47,7 +50,7 @@ def pid_of_lock(wanted: tuple[int, int]) -> int:
                 if _is_locked_descriptor(pid, number, wanted):
                     return int(pid)
         except OSError:
-            # Somebody else's process, or one that has ended.
+            # The process belongs to another user, or it has ended.
             continue
     return UNKNOWN_PID
 
@@ -63,7 +66,7 @@ def _is_locked_descriptor(pid: str, number: str, wanted: tuple[int, int]) -> boo
 
 
 def command_of(pid: int) -> str:
-    """Name of a process, empty if it cannot be seen."""
+    """Name of the command of a process; empty if it is not known."""
     if pid <= 0:
         return ""
     try:

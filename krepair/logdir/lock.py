@@ -1,10 +1,12 @@
-"""The lock that a broker takes on a log directory, taken and asked for.
+"""Takes the lock that a broker takes on a log directory, and asks who holds it.
 
-A broker (``FileLock.scala`` 2.2.1, ``FileLock.java`` 3.9) holds an fcntl write lock on the whole of
-``.lock``. An open file description lock (``F_OFD_SETLK``) meets it and, unlike ``lockf``, is not lost when
-any other descriptor of the file is closed. Brokers from 3.9 on delete ``.lock`` on a clean stop, so a lock
-may be held on a file that has no name any more: then the next broker makes a new one and starts. Hence the
-same-inode checks.
+A broker holds an fcntl write lock on the whole of ``.lock``. An open file description lock (``F_OFD_SETLK``) conflicts
+with it. Unlike ``lockf``, it is not lost when another descriptor of the file is closed.
+
+Brokers from 3.9 on delete ``.lock`` on a clean stop. So a held lock may be on a file without a name, and then another
+broker can make a new ``.lock`` and start. That is why the inode is compared again and again.
+
+Source: ``FileLock.scala`` (2.2.1), ``FileLock.java`` (3.9).
 """
 
 from __future__ import annotations
@@ -38,10 +40,10 @@ class Lock:
     """A held lock.
 
     Args:
-        path: of the ``.lock`` file.
-        descriptor: of the locked, open file.
-        tree: through which the name is looked at.
-        created: whether the file was made by us.
+        path: path of the ``.lock`` file.
+        descriptor: descriptor of the locked file.
+        tree: the tree in which the name is looked up.
+        created: whether krepair has made the file.
     """
 
     def __init__(self, path: str, descriptor: int, tree: Tree, *, created: bool) -> None:
@@ -52,14 +54,14 @@ class Lock:
         self._device, self._inode = identity(os.fstat(descriptor))
 
     def check(self) -> None:
-        """Make sure that the lock still keeps brokers away: the locked file still has its name.
+        """Make sure that the lock still keeps brokers away, because the locked file still has its name.
 
         Call it before each commit.
 
         Raises:
-            RefusedError: ``.lock`` was deleted or replaced, so that a broker may start, or may have.
-            LockedError: somebody else holds the lock of the file that is now under the name.
-            UnreadableError: the name cannot be looked at, so that nobody knows.
+            RefusedError: ``.lock`` was deleted or replaced, so a broker may have started or may start.
+            LockedError: another process holds the lock of the new ``.lock``.
+            UnreadableError: ``.lock`` cannot be looked up.
         """
         try:
             status = self.tree.status(self.path)
@@ -81,39 +83,40 @@ class Lock:
 
 @contextlib.contextmanager
 def hold_lock(log_dir: str, disk: Disk) -> Iterator[Lock]:
-    """Hold the log directory's lock, and krepair's own, while the body runs.
+    """Hold the broker's lock of the log directory, and krepair's own lock, while the body runs.
 
-    A missing ``.lock`` is created with the owner, group and mode of the log directory (without its search
-    bits), so that the broker can open it; it is removed at the end, while still held. One that was there
-    stays.
+    A missing ``.lock`` is created with the owner, group and mode of the log directory (without execute bits), so that
+    the broker can open it. It is removed at the end, while it is still locked. A ``.lock`` that was there stays.
 
     Args:
         log_dir: absolute path of the log directory.
-        disk: through which ``.lock`` is created and removed.
+        disk: creates and removes ``.lock``.
 
     Raises:
-        LockedError: somebody holds it; the message names the holder.
-        RefusedError: ``.lock`` is not a regular file, or cannot be written (no permission, a full disk,
-            mounted read-only), or is replaced again and again while we try.
+        LockedError: another process holds the lock; the message names it.
+        RefusedError: ``.lock`` is not a regular file, cannot be written (no permission, full disk, mounted read-only),
+            or was replaced again and again while krepair tried to lock it.
         UnreadableError: an I/O error.
     """
-    # First krepair's own: a run that another krepair keeps out must not keep a broker out on its way.
+    # krepair's own lock comes first: a krepair that has to stop here must not lock out a broker for a moment.
     with own_lock(log_dir, disk.tree), _broker_lock(log_dir, disk) as lock:
         yield lock
 
 
 @contextlib.contextmanager
 def hold_own_lock(log_dir: str, disk: Disk) -> Iterator[OwnLock | Lock]:
-    """Keep every other krepair out while the body runs, but no broker.
+    """Keep every other krepair out while the body runs. A broker may run.
 
-    Where the file system cannot lock a folder, the log directory's lock does it, and no broker may be running.
+    If the file system cannot lock a folder, the broker's lock is taken instead. Then no broker may run.
 
     Args:
         log_dir: absolute path of the log directory.
-        disk: through which ``.lock`` is created and removed, where it is needed.
+        disk: creates and removes ``.lock`` if it is needed.
 
     Raises:
-        LockedError: another krepair is at work there; or what ``hold_lock`` raises, where its lock is needed.
+        LockedError: another krepair is at work there.
+        RefusedError: see ``hold_lock``; only if the broker's lock is needed.
+        UnreadableError: see ``hold_lock``; only if the broker's lock is needed.
     """
     with own_lock(log_dir, disk.tree) as own:
         if own is not None:
@@ -133,9 +136,9 @@ def _broker_lock(log_dir: str, disk: Disk) -> Iterator[Lock]:
 
 
 def is_locked(log_dir: str) -> Holder | None:
-    """Say who holds the log directory's lock; neither takes the lock nor creates or writes anything.
+    """The holder of the log directory's lock, or None. It takes no lock and writes nothing.
 
-    ``F_OFD_GETLK`` of a write lock needs a descriptor for reading only.
+    ``F_OFD_GETLK`` for a write lock works with a descriptor that can only read.
 
     Args:
         log_dir: absolute path of the log directory.
@@ -152,7 +155,7 @@ def is_locked(log_dir: str) -> Holder | None:
 
 
 def _take(path: str, disk: Disk) -> Lock:
-    # One that was made and then could not be locked stays: a broker may hold it by now. It is empty and the broker's.
+    # If krepair made the file but could not lock it, the file stays: a broker may hold it already, and can use it.
     created = False
     for _ in range(_TRIES):
         try:
@@ -173,17 +176,17 @@ def _take(path: str, disk: Disk) -> Lock:
         except BaseException:
             os.close(descriptor)
             raise
-        # The broker that held it deleted it after we had opened it (3.9 and later): what we locked is
-        # nameless.
+        # A broker (3.9 and later) deleted the file after krepair had opened it. The locked file has no name.
         os.close(descriptor)
         created = False
     raise RefusedError(f"{shown_path(path)}: was replaced {_TRIES} times while krepair tried to lock it")
 
 
 def _take_over(path: str, descriptor: int, disk: Disk) -> bool:
-    """Take over a ``.lock`` that a krepair left which was killed right after it had made it; returns whether it is one.
+    """Take over a ``.lock`` of a krepair that was killed just after it made the file; returns whether it is one.
 
-    It is empty, ours, and not the log directory's owner's: a broker of that user could not open it.
+    Such a file is empty and belongs to this user, but not to the owner of the log directory. So the broker could not
+    open it.
     """
     like = read_attributes(os.path.dirname(path), disk.tree)
     found = os.fstat(descriptor)
@@ -197,10 +200,10 @@ def _take_over(path: str, descriptor: int, disk: Disk) -> bool:
 
 
 def _create(path: str, disk: Disk) -> bool:
-    """Make ``.lock``; returns whether it was us."""
+    """Make ``.lock``; returns whether krepair made it. False: another process was faster."""
     try:
         like = read_attributes(os.path.dirname(path), disk.tree)
-        # The owner at once: of a run that is killed right here nothing stays that the broker could not open.
+        # The file gets its owner at once. If krepair is killed here, the broker can open what is left.
         disk.create(path, b"", owner=(like.uid, like.gid))
     except FileExistsError:
         return False
@@ -208,10 +211,10 @@ def _create(path: str, disk: Disk) -> bool:
         raise _not_lockable(path, "created", error) from error
     try:
         now = read_attributes(path, disk.tree)
-        # Extended attributes of a folder (a default ACL) mean something else on a file.
+        # Extended attributes of the folder are not copied: a default ACL means something else on a file.
         disk.set_attributes(path, now._replace(mode=like.mode & _PERMISSION_BITS_FOR_FILES))
     except OSError as error:
-        # Left behind with our owner it could keep the broker from starting.
+        # A file with a wrong mode could keep the broker from starting.
         with contextlib.suppress(OSError):
             disk.unlink(path)
         raise _not_lockable(path, "given the log directory's mode", error) from error
@@ -231,10 +234,13 @@ def _lock_descriptor(path: str, descriptor: int) -> None:
 
 
 def _release(lock: Lock, disk: Disk) -> None:
-    """Close the file, which frees the lock; one of our own goes first, so that nobody locks it nameless."""
+    """Close the file, which frees the lock.
+
+    A ``.lock`` that krepair made is removed before that, so that nobody locks a file without a name.
+    """
     descriptor = lock._descriptor  # noqa: SLF001 - the two halves of one thing
     try:
-        # A file that stays is only litter that every broker takes over.
+        # If the file cannot be removed, it does no harm: every broker can use it.
         with contextlib.suppress(OSError):
             if lock.created and _still_named(lock.path, descriptor, lock.tree):
                 disk.unlink(lock.path)
@@ -283,7 +289,7 @@ def _not_opened(path: str, error: OSError) -> UnreadableError | RefusedError:
 
 
 def _not_lockable(path: str, doing: str, error: OSError) -> UnreadableError | RefusedError:
-    """Tell a disk that fails from one that we may not, or cannot, write."""
+    """Unreadable for a failing disk; refused if krepair may not or cannot write."""
     if error.errno == errno.EIO:
         return UnreadableError(f"{shown_path(path)}: could not be {doing}: {why(error)}")
     return RefusedError(

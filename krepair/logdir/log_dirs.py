@@ -1,4 +1,4 @@
-"""The log directories that a broker's configuration names."""
+"""The log directories in a broker's configuration."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from krepair.logdir.config_files import read_server_properties
 
 
 def configured_log_dirs(config: str | None) -> tuple[str, ...]:
-    """The log directories that a ``server.properties`` names, in its order; empty where it names none.
+    """The log directories in a ``server.properties``, in its order; empty if there are none.
 
-    ``log.dirs`` counts before ``log.dir`` (``KafkaConfig.logDirs``).
+    ``log.dirs`` counts before ``log.dir``.
 
     Raises:
-        UsageError: the file cannot be read.
+        UsageError: the file cannot be read or is not a properties file.
+
+    Source: ``KafkaConfig.logDirs`` (2.2.1, 3.9.0).
     """
     lines = {} if config is None else read_server_properties(config)
     line = lines.get("log.dirs") or lines.get("log.dir")
@@ -22,9 +24,12 @@ def configured_log_dirs(config: str | None) -> tuple[str, ...]:
 
 
 def log_dirs_left_out(given: Sequence[str], config: str | None) -> tuple[str, ...]:
-    """Log directories that the configuration names and that are not looked at, in its order.
+    """Log directories in the configuration that were not given, in its order.
 
-    Nothing is left out where none of them was given: then the directory is a copy, or of another host.
+    The result is empty if none of them was given: then the given directory is a copy, or it is from another host.
+
+    Raises:
+        UsageError: see ``configured_log_dirs``.
     """
     known = {os.path.realpath(path) for path in given}
     configured = configured_log_dirs(config)

@@ -1,12 +1,11 @@
-"""krepair's own lock: one krepair at a time changes a log directory.
+"""krepair's own lock: only one krepair at a time changes a log directory.
 
-The broker's lock keeps a broker and krepair apart, and so two krepairs, too. But ``purge`` works beside a running
-broker and cannot take that lock, and it must not meet an ``apply`` or an ``undo``. So all of them take this lock, too.
+The broker's lock keeps brokers and krepair apart, and also two krepairs. But ``purge`` may run while the broker runs,
+so it cannot take that lock. It must not run together with an ``apply`` or an ``undo``. So all three take this lock too.
 
-It is ``flock`` of the log directory itself, and needs no file. Any file would be in somebody's way. In the root no
-broker expects one, and a folder there keeps it from starting. One in a partition folder goes with the topic, one in a
-private folder goes with the purge, and a full disk may have no room for any. Brokers lock no folder. The lock ends with
-the process that holds it.
+The lock is ``flock`` of the log directory itself and needs no file. A file would be a problem at every place: brokers
+do not expect it in the root, a partition folder goes when its topic is deleted, a private folder goes with the purge,
+and a full disk may have no room for it. Brokers do not lock folders. The lock ends with the process that holds it.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from krepair.logdir.view import shown_path
 
 
 class OwnLock:
-    """krepair's own lock, held.
+    """A held lock of krepair's own.
 
     Args:
         log_dir: absolute path of the log directory.
-        descriptor: of the locked, open folder.
+        descriptor: descriptor of the locked folder.
     """
 
     def __init__(self, log_dir: str, descriptor: int) -> None:
@@ -37,11 +36,11 @@ class OwnLock:
         self._descriptor = descriptor
 
     def check(self) -> None:
-        """Make sure that the path still names the log directory that is locked.
+        """Make sure that the path is still the path of the locked log directory.
 
         Raises:
-            RefusedError: it names another one, or none.
-            UnreadableError: it cannot be looked at.
+            RefusedError: the path now names another directory, or nothing.
+            UnreadableError: the path cannot be looked up.
         """
         try:
             found = without_links().status(self.log_dir)
@@ -55,13 +54,13 @@ class OwnLock:
 
 @contextlib.contextmanager
 def own_lock(log_dir: str, tree: Tree) -> Iterator[OwnLock | None]:
-    """Hold krepair's own lock while the body runs; None where the file system cannot lock a folder.
+    """Hold krepair's own lock while the body runs. Yields None if the file system cannot lock a folder.
 
-    Network file systems lock only files that are open for writing, which no folder is.
+    Network file systems lock only files that are open for writing, and a folder cannot be opened for writing.
 
     Args:
         log_dir: absolute path of the log directory.
-        tree: through which it is opened.
+        tree: the tree in which it is opened.
 
     Raises:
         LockedError: another krepair is at work there; the message names its process.
@@ -78,7 +77,7 @@ def own_lock(log_dir: str, tree: Tree) -> Iterator[OwnLock | None]:
 
 
 def _lock(log_dir: str, descriptor: int) -> bool:
-    """Lock an open folder; returns whether that is possible there."""
+    """Lock an open folder; returns whether its file system can do that."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

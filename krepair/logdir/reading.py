@@ -1,7 +1,7 @@
-"""Opens files of a log directory so that nothing is changed by it, not even an access time.
+"""Opens files of a log directory and changes nothing by that; even the access time stays, if this user may leave it.
 
-Wherever a path is absolute, no link is followed in the place of any of its components (see ``krepair.durable.tree``):
-whoever may write a log directory may put a link there at any moment. A path that an operator typed is resolved first.
+No component of an absolute path may be a link (see ``krepair.durable.tree``): every user who may write a log directory
+can put a link there at any moment. A path that an operator typed is resolved before that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KINDS = {
 
 
 def kind_of(mode: int) -> str:
-    """Name the kind of a directory entry from its ``st_mode``."""
+    """Name of the kind of a directory entry, from its ``st_mode``."""
     return _KINDS.get(stat.S_IFMT(mode), "unknown kind")
 
 
@@ -37,14 +37,13 @@ def opened_for_reading(name: str, within: Tree | int | None = None) -> Iterator[
     """Open a regular file for reading; yields the descriptor.
 
     Args:
-        name: absolute path; or a name in the folder of which ``within`` is the descriptor.
-        within: the tree below which the path is, or the descriptor of an open folder. None: anywhere.
+        name: an absolute path; if ``within`` is a descriptor, a name in that folder.
+        within: the tree that holds the path, or the descriptor of an open folder. None: any place.
 
     Raises:
-        OSError: it cannot be opened; ``ELOOP`` for a symlink in the place of any component, ``EINVAL`` for anything
-        else that is no regular file.
+        OSError: it cannot be opened; ``ELOOP`` if a component is a symlink, ``EINVAL`` if it is not a regular file.
     """
-    # Not to wait for the other end of a FIFO; on a regular file the flag means nothing.
+    # With this flag the call does not wait for the other end of a FIFO. For a regular file it changes nothing.
     descriptor = _open_quietly(name, os.O_NONBLOCK, within)
     try:
         mode = os.fstat(descriptor).st_mode
@@ -52,7 +51,7 @@ def opened_for_reading(name: str, within: Tree | int | None = None) -> Iterator[
             raise OSError(errno.EINVAL, f"expected a regular file, found a {kind_of(mode)}", name)
         yield descriptor
     except OSError as error:
-        # Of a call on a descriptor the system does not say the name.
+        # For a call on a descriptor the system does not give the file name.
         error.filename = error.filename or name
         raise
     finally:
@@ -64,11 +63,11 @@ def opened_folder(name: str, within: Tree | int | None = None) -> Iterator[int]:
     """Open a folder for listing; yields the descriptor.
 
     Args:
-        name: as of ``opened_for_reading``.
-        within: as of ``opened_for_reading``.
+        name: see ``opened_for_reading``.
+        within: see ``opened_for_reading``.
 
     Raises:
-        OSError: it cannot be opened, or is a symlink or no folder (``ELOOP``, ``ENOTDIR``).
+        OSError: it cannot be opened, is a symlink (``ELOOP``), or is not a folder (``ENOTDIR``).
     """
     descriptor = _open_quietly(name, os.O_DIRECTORY, within)
     try:
@@ -81,12 +80,12 @@ def read_whole(name: str, at_most: int, within: Tree | int | None = None) -> byt
     """Read a small file.
 
     Args:
-        name: as of ``opened_for_reading``.
-        at_most: bytes that are read; the caller sees from the length that there were more.
-        within: as of ``opened_for_reading``.
+        name: see ``opened_for_reading``.
+        at_most: largest number of bytes to read. A caller can ask for one more to see whether the file is longer.
+        within: see ``opened_for_reading``.
 
     Raises:
-        OSError: as of ``opened_for_reading``, or a read error.
+        OSError: see ``opened_for_reading``; or a read error.
     """
     with opened_for_reading(name, within) as descriptor:
         return read_open(descriptor, at_most)
@@ -107,10 +106,10 @@ def read_open(descriptor: int, at_most: int) -> bytes:
 
 
 def status_of(path: str, tree: Tree | None = None) -> os.stat_result:
-    """What ``lstat`` says of an absolute path; no link is followed on the way either.
+    """The ``lstat`` of an absolute path. No component of the path may be a link.
 
     Raises:
-        OSError: nothing has the name (``ENOENT``), or it cannot be looked at.
+        OSError: the path does not exist (``ENOENT``), or it cannot be looked up.
     """
     found = (tree or without_links()).status(path)
     if found is None:
@@ -119,16 +118,16 @@ def status_of(path: str, tree: Tree | None = None) -> os.stat_result:
 
 
 def is_there(path: str, tree: Tree | None = None) -> bool:
-    """Whether anything, a link too, has the name.
+    """Whether anything has this path, even a link.
 
     Raises:
-        OSError: that cannot be told: a path that cannot be looked at is never taken for one that is not there.
+        OSError: the path cannot be looked up. Such a path does not count as missing.
     """
     return (tree or without_links()).is_there(path)
 
 
 def file_ref(name: str, folder_path: str, status: os.stat_result) -> FileRef:
-    """Make the value of a regular file from its one ``lstat``."""
+    """The value of a regular file, made from its ``lstat``."""
     return FileRef(
         name=name,
         path=f"{folder_path}/{name}",
@@ -144,7 +143,7 @@ def file_ref(name: str, folder_path: str, status: os.stat_result) -> FileRef:
 
 
 def why(error: OSError) -> str:
-    """Say what the operating system said, without a path in it."""
+    """The message of the operating system, without a path."""
     name = errno.errorcode.get(error.errno or 0, "")
     return f"{error.strerror} ({name})" if name else str(error)
 
@@ -153,7 +152,7 @@ def _open_quietly(name: str, flags: int, within: Tree | int | None) -> int:
     try:
         return _open(name, _FLAGS | flags | os.O_NOATIME, within)
     except PermissionError as error:
-        # Only the owner of a file (or root) may leave its access time alone.
+        # Only the owner of a file, or root, may open it without a change of its access time.
         if error.errno != errno.EPERM:
             raise
         return _open(name, _FLAGS | flags, within)

@@ -17,9 +17,9 @@ class Space(NamedTuple):
     """The state of the file system that holds a path.
 
     Attributes:
-        free_bytes: bytes that the caller may still take.
-        free_inodes: files that the caller may still make; -1 where the file system does not count them.
-        block_bytes: a file takes multiples of it.
+        free_bytes: bytes that the caller may still use.
+        free_inodes: number of files that the caller may still make; -1 if the file system has no such limit.
+        block_bytes: bytes of a block; a file uses whole blocks.
         mounted_read_only: whether nothing can be written.
     """
 
@@ -30,19 +30,19 @@ class Space(NamedTuple):
 
 
 def read_space(path: str, tree: Tree | None = None, *, use_reserved: bool = False) -> Space:
-    """Ask the file system that holds ``path``.
+    """The free space of the file system that holds ``path``.
 
-    Root may also take the blocks that are reserved for it. An apply that counts on them leaves none to the
-    broker, which rarely is root, so they are counted only where somebody asked for it.
+    Root may also use the blocks that are reserved for root. If an apply used them, the broker, which is rarely root,
+    would have no space. So they count only if the operator asked for it.
 
     Args:
         path: absolute path of a folder; no link is followed.
-        tree: below which it is; None: anywhere.
-        use_reserved: also count what only root may take, see ``read_reserve``.
+        tree: the tree that holds the path; None for any place.
+        use_reserved: whether blocks that only root may use count too, see ``read_reserve``.
 
     Raises:
         OSError: the path is not there or cannot be reached.
-        RefusedError: ``use_reserved``, and it is not known what is reserved.
+        RefusedError: ``use_reserved`` is set, but the size of the reserve is not known.
     """
     folder = (tree or without_links()).open_folder(path)
     try:
@@ -64,12 +64,12 @@ def read_space(path: str, tree: Tree | None = None, *, use_reserved: bool = Fals
 
 
 class Reserve(NamedTuple):
-    """What an ext4 file system holds back.
+    """The reserves of an ext4 file system.
 
     Attributes:
-        free_bytes: of all blocks that are free, whoever may take them.
-        root_bytes: of these, only root may take the last so many.
-        own_bytes: nobody may take the last so many: the file system needs them for its own blocks.
+        free_bytes: bytes of all free blocks, with the reserves.
+        root_bytes: bytes that only root may use.
+        own_bytes: bytes that nobody may use: the file system needs them for its own blocks.
     """
 
     free_bytes: int
@@ -78,22 +78,25 @@ class Reserve(NamedTuple):
 
     @property
     def free_for_others(self) -> int:
-        """Bytes that a user other than root may take; negative while root is using its reserve."""
+        """Bytes that other users than root may use; negative if root has already used a part of its reserve."""
         return self.free_bytes - self.root_bytes - self.own_bytes
 
 
 def read_reserve(path: str) -> Reserve:
-    """Ask an ext4 file system for its reserves.
+    """Read the reserves of an ext4 file system.
 
-    The kernel tells its own reserve (``/sys/fs/ext4/DEVICE/reserved_clusters``); root's is in the superblock (bytes 8
-    and 340 of the 1024 that begin at 1024; documentation of ext4 in the kernel, ``super.rst``). ``statvfs`` tells the
-    sum of both only while there is more than that.
+    The reserve of the file system is in ``/sys/fs/ext4/DEVICE/reserved_clusters``. Root's reserve is in the superblock,
+    at bytes 8 and 340 of the 1024 bytes that begin at byte 1024. ``statvfs`` shows the sum of both only while more than
+    that is free.
 
     Args:
-        path: absolute path of a folder in it.
+        path: absolute path of a folder in the file system.
 
     Raises:
-        RefusedError: it is no ext4 file system, or its device cannot be read.
+        RefusedError: it is not an ext4 file system, or its device cannot be read.
+        OSError: the path cannot be looked up.
+
+    Source: ``super.rst`` of the kernel's documentation of ext4.
     """
     device = os.stat(path).st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
@@ -120,9 +123,9 @@ def read_reserve(path: str) -> Reserve:
 
 
 def mounted_read_only(path: str) -> bool:
-    """Say whether the file system that holds ``path`` is mounted read-only.
+    """Whether the file system that holds ``path`` is mounted read-only.
 
     Raises:
-        OSError: as of ``read_space``.
+        OSError: see ``read_space``.
     """
     return read_space(path).mounted_read_only

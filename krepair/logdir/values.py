@@ -1,4 +1,4 @@
-"""What a log directory holds, as plain values: nothing here touches the disk."""
+"""The content of a log directory as plain values. Nothing here reads the disk."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _MAX_OFFSET = 2**63 - 1
 
 
 class FileRef(NamedTuple):
-    """A regular file as one ``lstat`` saw it.
+    """A regular file, from one ``lstat``.
 
     Attributes:
-        name: file name; bytes that are not UTF-8 travel as surrogate escapes (``os.fsdecode``).
+        name: file name; bytes that are not UTF-8 are surrogate escapes (``os.fsdecode``).
         path: absolute path.
         size: bytes.
         mtime_ns: modification time in nanoseconds, the broker's clock for tombstones and markers.
@@ -49,13 +49,12 @@ class FileRef(NamedTuple):
 
 
 class Special(NamedTuple):
-    """A name that is not what its place wants; it is named and skipped, never opened.
+    """An entry of another kind than expected at its place. krepair reports it and does not open it.
 
     Attributes:
         name: the name, as in ``FileRef``.
         path: absolute path.
-        kind: ``symlink``, ``FIFO``, ``socket``, ``block device``, ``character device``, ``folder`` or
-        ``file``.
+        kind: ``symlink``, ``FIFO``, ``socket``, ``block device``, ``character device``, ``folder`` or ``file``.
     """
 
     name: str
@@ -81,7 +80,7 @@ class Segment(Struct, frozen=True):
     txn_index: FileRef | None
 
     def files(self) -> tuple[FileRef, ...]:
-        """Return the files that are there, the log first."""
+        """The files that are there, the log first."""
         return tuple(
             file for file in (self.log, self.index, self.time_index, self.txn_index) if file is not None
         )
@@ -91,7 +90,7 @@ class Snapshot(NamedTuple):
     """One producer snapshot.
 
     Attributes:
-        offset: the offset in its name: producer state just before it.
+        offset: the offset in its name; the snapshot covers all offsets below it.
         file: the ``.snapshot`` file.
     """
 
@@ -100,7 +99,7 @@ class Snapshot(NamedTuple):
 
 
 class Leftover(NamedTuple):
-    """A file that a broker or somebody else left in a partition folder.
+    """A file that a broker or another program left in a partition folder.
 
     Attributes:
         kind: ``cleaned``, ``swap``, ``deleted`` or ``foreign``.
@@ -114,10 +113,10 @@ class Leftover(NamedTuple):
 
 
 class PrivateFolder(NamedTuple):
-    """A sub-folder of krepair's own, ``krepair~<plan id>``.
+    """One of krepair's own sub-folders, ``krepair~<plan id>``.
 
     Attributes:
-        plan_id: eight hex digits.
+        plan_id: the plan id, hex digits.
         name: folder name.
         path: absolute path.
     """
@@ -136,17 +135,17 @@ class Partition(NamedTuple):
         folder: folder name in the log directory.
         path: absolute path.
         inode: inode number of the folder.
-        role: ``normal``, or what the broker marked the folder as: ``delete``, ``future``, ``stray``.
-        segments: ascending by base offset.
+        role: ``normal``, or the mark that the broker put on the folder: ``delete``, ``future``, ``stray``.
+        segments: segments, ascending by base offset.
         snapshots: producer snapshots, ascending by offset.
         leader_epoch_checkpoint: the file, if there.
         partition_metadata: the ``partition.metadata`` file (2.8+), if there.
         orphan_indexes: index files without their ``.log``, by name; a broker deletes them on load.
-        leftovers: every other file that a stopped broker's folder should not hold, by name.
-        private: krepair's own sub-folders, by plan id.
+        leftovers: all other files that should not be there while the broker is stopped, by name.
+        private: krepair's own sub-folders, by name.
         specials: symlinks, FIFOs, sockets, devices and foreign sub-folders, by name.
-        unreadable: why the folder could not be read, or that it is a symbolic link (then nothing else is known),
-        or an empty string.
+        unreadable: why the folder could not be read, or that it is a symbolic link. Then nothing else is known. Empty
+            if it was read.
         is_link: whether a symbolic link has the folder's name.
     """
 
@@ -168,13 +167,13 @@ class Partition(NamedTuple):
     is_link: bool = False
 
     def segments_with_ends(self) -> tuple[tuple[Segment, int], ...]:
-        """Return each segment with the next one's base offset, the last one with the largest offset there is."""
+        """Each segment with the base offset of the next one; the last one with the largest possible offset."""
         ends = [segment.base_offset for segment in self.segments[1:]] + [_MAX_OFFSET]
         return tuple(zip(self.segments, ends, strict=False))
 
     @property
     def special_logs(self) -> tuple[Special, ...]:
-        """Entries that are no regular file and have the name of a ``.log``, which a broker would try to open."""
+        """Entries with the name of a ``.log`` that are not regular files; a broker would try to open them."""
         named = [(special, parse_file_name(special.name)) for special in self.specials]
         return tuple(
             special
@@ -184,12 +183,12 @@ class Partition(NamedTuple):
 
     @property
     def has_an_end(self) -> bool:
-        """Whether the last segment that is listed is the one that a broker would append to."""
+        """Whether the last listed segment is certain to be the one to which a broker would append."""
         pending = any(leftover.kind in {"swap", "cleaned"} for leftover in self.leftovers)
         return bool(self.segments) and not (self.unreadable or pending or self.special_logs)
 
     def files(self) -> tuple[FileRef, ...]:
-        """Return every regular file of the folder, by name; those in private sub-folders are not counted."""
+        """All regular files of the folder, by name, without those in private sub-folders."""
         found = [file for segment in self.segments for file in segment.files()]
         found += [snapshot.file for snapshot in self.snapshots]
         found += [leftover.file for leftover in self.leftovers]
@@ -202,11 +201,11 @@ class Partition(NamedTuple):
 
 @dataclass(frozen=True)
 class OffsetCheckpoint:
-    """One of the four offset files in the root; its lines are read when they are first asked for.
+    """One of the four offset checkpoints in the root. Its lines are decoded when they are first needed.
 
     Attributes:
-        file: the file, None when it is not there (or is no regular file: then it is among ``foreign``).
-        data: the bytes that were read: what the fence lowers one line of.
+        file: the file, None if it is not there. If it is not a regular file, it is in ``foreign``.
+        data: the bytes of the file; the fence changes one line in them.
         too_large: why the bytes were not read, or None.
     """
 
@@ -216,19 +215,19 @@ class OffsetCheckpoint:
 
     @cached_property
     def lines(self) -> Checkpoint[OffsetEntry]:
-        """What could be read of it."""
+        """The decoded file."""
         if self.too_large is not None:
             return Checkpoint((), (self.too_large,), broker_reads=False)
         return decode_offsets(self.data)
 
     @cached_property
     def table(self) -> OffsetLines | None:
-        """The lines of a large file that is as a broker writes it; None of any other."""
+        """The lines of a large file that is exactly as a broker writes it; None for every other file."""
         return None if self.too_large is not None else written_lines(self.data)
 
     @cached_property
     def offsets(self) -> Mapping[tuple[str, int], int]:
-        """(topic, partition) -> offset; of a damaged file the lines that could be read."""
+        """(topic, partition) -> offset, for all lines that could be read."""
         if self.table is not None:
             return self.table
         with many_values():
@@ -236,12 +235,12 @@ class OffsetCheckpoint:
 
     @property
     def damage(self) -> tuple[Damage, ...]:
-        """What is wrong with it."""
+        """What is wrong with the file."""
         return () if self.table is not None else self.lines.damage
 
     @property
     def broker_reads(self) -> bool:
-        """Whether a broker would take the file as it is."""
+        """Whether a broker reads the file without error."""
         return self.table is not None or self.lines.broker_reads
 
 
@@ -249,7 +248,7 @@ class LogDir(NamedTuple):
     """One log directory.
 
     Attributes:
-        path: absolute, with the symlinks on the way to it resolved.
+        path: absolute path, with all symlinks resolved.
         inode: inode number of the directory.
         device: device number of its file system.
         uid: owner.
@@ -257,19 +256,19 @@ class LogDir(NamedTuple):
         mode: permission bits.
         host: name of this host.
         broker_id: ``broker.id`` (or ``node.id``) of ``meta.properties``, may be empty.
-        cluster_id: ``cluster.id``, may be empty (2.2 and before do not write it).
+        cluster_id: ``cluster.id``, may be empty (up to 2.2 it is not written).
         directory_id: ``directory.id`` (KIP-858), may be empty.
         meta_properties: the file, if there.
         meta_damage: what is wrong with ``meta.properties``.
         clean_shutdown: whether the clean-shutdown marker ``.kafka_cleanshutdown`` is there.
-        partitions: by topic, then number.
-        marked: folders that the broker marked (``topic-N.id-delete``, ``-future``, ``-stray``), by folder
-        name. foreign: names in the root that are neither partition folders nor files a broker keeps there.
-        temporary: files of the root that a broker writes aside and renames (``.tmp``); a crash leaves them.
+        partitions: partitions, by topic, then number.
+        marked: folders that the broker marked (``topic-N.id-delete``, ``-future``, ``-stray``), by folder name.
+        foreign: entries of the root that are neither partition folders nor files of a broker.
+        temporary: ``.tmp`` files of the root, which a broker writes and then renames; a crash leaves them.
         recovery_point: ``recovery-point-offset-checkpoint``.
         log_start: ``log-start-offset-checkpoint``.
         high_watermark: ``replication-offset-checkpoint``.
-        cleaner: ``cleaner-offset-checkpoint``: the first offset that is not clean.
+        cleaner: ``cleaner-offset-checkpoint``, with the first offset that is not clean.
     """
 
     path: str

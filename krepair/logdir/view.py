@@ -1,6 +1,6 @@
-"""Reads a log directory into values, without following a symlink and without writing anything.
+"""Reads a log directory into values. It follows no symlink below the directory and writes nothing.
 
-Each file costs one ``lstat``, none is opened but the small ones of the root.
+It calls ``lstat`` once for each file. It opens only the small files of the root.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from krepair.logdir.values import (
 )
 
 CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, REPLICATION_CHECKPOINT, CLEANER_CHECKPOINT)
-# Written aside by a broker and renamed; a crash leaves them.
+# A broker writes these and then renames them; a crash leaves them.
 _TEMPORARY = tuple(f"{name}.tmp" for name in (*CHECKPOINTS, META_PROPERTIES))
 # bootstrap.checkpoint: KRaft, made by the format command (BootstrapDirectory, 3.3)
 KNOWN_FILES = frozenset(
@@ -56,23 +56,23 @@ KNOWN_FILES = frozenset(
 )
 # Ignored by LogManager.loadLogs (RemoteIndexCache.DIR_NAME, 3.6)
 KNOWN_FOLDERS = frozenset({"remote-log-index-cache"})
-# Topic.LEGAL_CHARS; a folder of another name is nothing that a broker made.
+# Topic.LEGAL_CHARS; a broker makes no folder with another name.
 LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
-# A million lines of the longest usual topic names; more than a host can hold folders.
+# Room for a million lines with usual topic names. No host has so many partition folders.
 MAX_CHECKPOINT_BYTES = 64 << 20
 MAX_META_BYTES = (1 << 20) + 1
 _INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
-# A broker follows it, to a place that its own lock and this directory's checkpoints know nothing of.
+# A broker would follow the link to a place that neither its lock nor the checkpoints of this directory cover.
 _A_LINK = "is a symbolic link; it is left alone"
-# Where all links were resolved, one that is met leads back to itself.
+# ELOOP: all links were resolved before, so a link that is still there leads to itself.
 _NOT_A_DIRECTORY = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 _NamedStat = tuple[str, os.stat_result]
 
 
 class _Root(NamedTuple):
-    """The root's entries, sorted by what they are; ``links`` are symlinks named like partition folders."""
+    """The entries of the root by kind; ``links`` are symlinks with names of partition folders."""
 
     files: dict[str, FileRef]
     folders: list[FolderName]
@@ -84,12 +84,12 @@ def read_log_dir(path: str) -> LogDir:
     """Read a log directory.
 
     Args:
-        path: of the directory. Symlinks on the way to it are resolved once, none below it is followed.
+        path: path of the directory. Symlinks on the way to it are resolved once; symlinks below it are not followed.
 
     Raises:
-        NotALogDirError: it is not a directory, or holds nothing by which to know a log directory.
-        UnreadableError: the operating system could not read the directory, or a small file in its root. A
-            partition folder that cannot be read is a value, see ``Partition.unreadable``.
+        NotALogDirError: it is not a directory, or nothing in it shows that it is a log directory.
+        UnreadableError: the directory, or a small file in its root, could not be read. A partition folder that could
+            not be read is a value, see ``Partition.unreadable``.
     """
     whole = path
     try:
@@ -109,7 +109,7 @@ def read_partition(view: LogDir, folder: str) -> Partition:
     """Read one partition folder of a log directory again.
 
     Args:
-        view: of the log directory.
+        view: the log directory.
         folder: name of the folder.
 
     Raises:
@@ -121,7 +121,7 @@ def read_partition(view: LogDir, folder: str) -> Partition:
 
 
 def shown_path(path: str) -> str:
-    """Make a path printable on one line, whatever bytes are in it."""
+    """The path as text that is safe to print on one line."""
     return path if path.isprintable() else path.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
@@ -135,7 +135,7 @@ def _read_root(path: str, root: int, status: os.stat_result) -> LogDir:
     links = [
         _left_alone(name, f"{path}/{name.name}", _A_LINK)._replace(is_link=True) for name in entries.links
     ]
-    # Many a folder elsewhere is named like a partition (``ImageMagick-6``); one with a log is one.
+    # Other folders may look like partitions by name (``ImageMagick-6``), so one of them must hold a log.
     if not (known or any(partition.segments or partition.unreadable for partition in partitions)):
         raise NotALogDirError(*_not_a_log_dir(path, entries))
     partitions = sorted([*partitions, *links], key=lambda partition: partition.folder)
@@ -169,7 +169,7 @@ def _read_root(path: str, root: int, status: os.stat_result) -> LogDir:
 
 
 def _listed(folder: int) -> list[_NamedStat]:
-    """List a folder by name. What goes while we look (a running broker's temporary file) is not there."""
+    """List a folder by name. A file that is removed meanwhile (a temporary file of the broker) is not listed."""
     listed = []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -202,7 +202,7 @@ def _sorted_entries(path: str, root: int) -> _Root:
 
 
 def _is_partition_folder(folder: FolderName) -> bool:
-    """Whether a broker made the folder: it would also load ``t-00``, but never name a folder so."""
+    """Whether a broker can have made the folder. It would load ``t-00`` too, but it makes no folder of that name."""
     if folder.kind is FolderKind.FOREIGN or LEGAL_TOPIC.fullmatch(folder.topic) is None:
         return False
     return folder.kind is not FolderKind.PARTITION or (folder.is_canonical and folder.partition >= 0)
@@ -266,7 +266,7 @@ def _role(name: FolderName) -> str:
 
 
 def _left_alone(name: FolderName, path: str, because: str) -> Partition:
-    """A partition of which nothing is known but why."""
+    """A partition that was not read; only the reason is known."""
     return Partition(
         topic=name.topic,
         number=name.partition,
@@ -279,7 +279,7 @@ def _left_alone(name: FolderName, path: str, because: str) -> Partition:
 
 
 class _Contents:
-    """Collects what a partition folder holds; names come in ascending order."""
+    """Collects the entries of a partition folder; their names come in ascending order."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -347,7 +347,7 @@ class _Contents:
         return self._live[kind].get
 
     def _orphan_indexes(self) -> tuple[FileRef, ...]:
-        """A ``.log`` that is no file counts too: a broker only asks whether the name is there."""
+        """Index files without ``.log``. A ``.log`` that is not a file counts: a broker only looks for the name."""
         taken = {special.name for special in self._specials}
         logs = self._live[FileKind.LOG]
         return tuple(

@@ -91,6 +91,7 @@ def apply(
         LockedError: a broker is using the directory.
         RefusedError: the review objects, there is no space, or the directory cannot be written.
         StalePlanError: the plan is for another host or directory.
+        UnwritableError: what an earlier run left could not be written out.
     """
     check_target(plan)
     targets = targets_of(plan)
@@ -216,10 +217,18 @@ class _Apply:
         Where originals stay in place, all is staged before the first one: that is one job. Where apply frees them, only
         what the next group needs is.
         """
+        self.guards.settle([journal_folder(self.disk, self.plan, target) for target in targets])
         able = [target for target in sorted(targets, key=is_root) if self._finish(target, results)]
         view = view_of(self.plan)
         self.work = Work(
-            self.plan, view, self.engine, self.disk, self.progress, wrong=self.not_made, scratch=self.scratch
+            self.plan,
+            view,
+            self.engine,
+            self.disk,
+            self.progress,
+            wrong=self.not_made,
+            scratch=self.scratch,
+            keep_plan=self.guards.keep_plan,
         )
         stagings = [self._staging(part, results) for part in commit_order(able)]
         ready = [staging for staging in stagings if staging is not None]

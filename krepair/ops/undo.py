@@ -55,6 +55,7 @@ def undo(
         LockedError: a broker is using the directory.
         RefusedError: the review objects.
         StalePlanError: the plan is for another host or directory.
+        UnwritableError: what apply left could not be written out.
     """
     check_target(plan)
     progress = progress or SilentProgress()
@@ -94,6 +95,7 @@ def _undo_all(
     finally:
         engine.close()
     results: list[ChangeResult] = []
+    guards.settle([folder for _, folder in kept])
     progress.start("undo", sum(target.log_bytes_before for target in targets))
     try:
         still_trusted: frozenset[tuple[str, int]] = frozenset()

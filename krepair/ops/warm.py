@@ -43,7 +43,7 @@ def warm(into: str, progress: Progress) -> WarmReport:
         RefusedError: the folder cannot be made, or somebody else may write there too.
     """
     # Late: it loads the compiler.
-    from krepair.kernels import machine
+    from krepair.kernels import warming
     from krepair.kernels.signatures import SIGNATURES
 
     if into:
@@ -54,7 +54,7 @@ def warm(into: str, progress: Progress) -> WarmReport:
         folder = user_folders()[0]
     progress.start("compile", len(SIGNATURES))
     try:
-        made = machine.warm(folder, lambda: progress.advance(1))
+        made = warming.warm(folder, lambda: progress.advance(1))
     except OSError as error:
         raise RefusedError(
             f"{folder}: compiled kernels cannot be kept here: {error.strerror or error}", next_command=_NEXT

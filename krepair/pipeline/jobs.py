@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from krepair.pipeline.readings.partition import Reading
     from krepair.pipeline.readings.recovered import RecoveredItem
     from krepair.pipeline.readings.snapshots import SnapshotItem
+    from krepair.pipeline.recover import MadeResult, MakeItem
     from krepair.pipeline.rehearse import RehearseItem, RehearseResult
     from krepair.pipeline.rewrite.compare import OriginalsItem, OriginalsResult
     from krepair.pipeline.swaps import StageSwapItem, SwapItem, SwapOutcome, SwapResult, VerifySwapItem
@@ -129,6 +130,7 @@ COMPARE_ORIGINALS: Task[OriginalsItem, OriginalsResult] = Task(
 VERIFY_GONE: Task[GoneItem, Reading] = Task("verify gone", "readings.logs:verify_gone")
 READ_LOG_END: Task[LogEndItem, LogEnd] = Task("read log end", "readings.checkpoints:read_log_end")
 READ_RECOVERED: Task[RecoveredItem, Reading] = Task("read recovered", "readings.recovered:read_recovered")
+MAKE_RECOVERED: Task[MakeItem, MadeResult] = Task("make recovered", "recover:make_recovered")
 FIND_ABORTED: Task[FindAbortedItem, AbortedResult] = Task("find aborted", "compaction.tasks:find_aborted")
 FIND_KEYS: Task[KeysItem, KeysResult] = Task("find keys", "compaction.tasks:find_keys")
 JOIN_KEYS: Task[JoinItem, JoinResult] = Task("join keys", "compaction.tasks:join_keys")

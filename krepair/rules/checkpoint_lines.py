@@ -1,4 +1,4 @@
-"""Single lines of an offset checkpoint: what mending changes of an intact file, and how that is carried out."""
+"""Changes single lines of an intact offset checkpoint, and finds out which lines are changed already."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class Line(NamedTuple):
     """One line that changes.
 
     Attributes:
-        topic: of the line.
-        partition: its number.
-        old: offset as it was, None if there was no such line.
-        new: offset that it becomes, None if the line goes.
+        topic: topic in the line.
+        partition: partition number in the line.
+        old: offset before the change, None if there was no such line.
+        new: offset after the change, None if the line is removed.
     """
 
     topic: str
@@ -25,11 +25,11 @@ class Line(NamedTuple):
 
 
 def lines_between(before: Sequence[OffsetEntry], after: Iterable[OffsetEntry]) -> tuple[Line, ...]:
-    """The lines that differ, in the order of the first; of lines of one partition the first one stays.
+    """The lines that differ, in the order of ``before``. If a partition has several lines, the first one stays.
 
     Args:
         before: entries of an intact file.
-        after: entries of the mended one, at most one of each partition.
+        after: entries of the mended file, at most one per partition.
     """
     left = {(entry.topic, entry.partition): entry.offset for entry in after}
     lines = []
@@ -42,14 +42,14 @@ def lines_between(before: Sequence[OffsetEntry], after: Iterable[OffsetEntry]) -
 
 
 def with_lines(data: bytes, lines: Iterable[Line]) -> bytes | None:
-    """The file with the lines changed; every other line is as it was.
+    """Change lines of a file; all other lines stay as they are.
 
     Args:
-        data: of the file as it is on the disk.
-        lines: that change.
+        data: bytes of the file on the disk.
+        lines: the lines that change.
 
     Returns:
-        The new bytes; None where the file is damaged, or a line is not there as it was planned.
+        The new bytes; None if the file is damaged, or if a line is not as it was when the plan was made.
     """
     found = decode_offsets(data)
     if found.damage:
@@ -74,7 +74,10 @@ def with_lines(data: bytes, lines: Iterable[Line]) -> bytes | None:
 
 
 def has_new_lines(data: bytes, lines: Iterable[Line]) -> bool:
-    """Whether the lines are in the file as they become: each partition has the new offset alone, or no line at all."""
+    """Whether the file has all these changes: each partition has only the new offset, or no line.
+
+    A damaged file has none of them.
+    """
     offsets = _offsets_in(data)
     if offsets is None:
         return False
@@ -87,7 +90,7 @@ def has_new_lines(data: bytes, lines: Iterable[Line]) -> bool:
 
 
 def _offsets_in(data: bytes) -> dict[tuple[str, int], list[int]] | None:
-    """Offsets of each partition, in the order of the file; None of a damaged file."""
+    """Offsets by partition, in the order of the file; None for a damaged file."""
     found = decode_offsets(data)
     if found.damage:
         return None
@@ -98,17 +101,20 @@ def _offsets_in(data: bytes) -> dict[tuple[str, int], list[int]] | None:
 
 
 def _holds(here: list[int], news: list[int]) -> bool:
-    """A repeated line goes while another one of its partition stays: that one may be any."""
+    """Whether the offsets of a partition are the new ones.
+
+    If a line was removed because it was repeated, another line of the partition stays, with any offset.
+    """
     return here == news if news else len(here) <= 1
 
 
 def raised(lines: Iterable[Line]) -> tuple[Line, ...]:
-    """Those that come in or become larger: of a recovery point, a start then reads less of that partition."""
+    """The lines that are added or get a higher offset. After a higher recovery point a start reads less of the log."""
     return tuple(line for line in lines if line.new is not None and (line.old is None or line.new > line.old))
 
 
 def lines_in(data: bytes, lines: Iterable[Line]) -> tuple[Line, ...]:
-    """Those of the lines that the file has as they become; none of a damaged file."""
+    """The lines that are changed in the file already; none for a damaged file."""
     offsets = _offsets_in(data)
     if offsets is None:
         return ()
@@ -120,7 +126,7 @@ def lines_in(data: bytes, lines: Iterable[Line]) -> tuple[Line, ...]:
 
 
 def lines_left(data: bytes, lines: Iterable[Line]) -> tuple[Line, ...]:
-    """Those of the lines that the file still has as they were; none of a damaged file."""
+    """The lines that are not changed in the file yet; none for a damaged file."""
     offsets = _offsets_in(data)
     if offsets is None:
         return ()

@@ -1,11 +1,11 @@
-"""The four offset checkpoints of the root: which lines a broker may read, and how the others are mended.
+"""The four offset checkpoints of the root: which lines are wrong, and how they are mended.
 
-Every line is mended so that a broker can only keep more: a high watermark or a recovery point past the log end comes
-down to it, a log start or a cleaner's offset past it goes, which counts as the start of the log. Lines that cannot be
-read go; nothing is put in their place, since what they said cannot be known.
+A mended line never makes a broker keep less. A high watermark or a recovery point past the log end is lowered to the
+log end. A log start or a cleaner offset past the log end is removed; then the start of the log counts. Lines that
+cannot be read are removed without a replacement, because their content is not known.
 
-Source: ``OffsetCheckpointFile.scala``, ``LogManager.scala``, ``LogCleanerManager.scala`` (2.2.1, 3.9.0), and brokers
-2.2.1, 3.9.2 and 4.3.1 started on damaged files.
+Source: ``OffsetCheckpointFile.scala``, ``LogManager.scala``, ``LogCleanerManager.scala`` (2.2.1, 3.9.0), and starts of
+brokers 2.2.1, 3.9.2 and 4.3.1 on damaged files.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ Key = tuple[str, int]
 
 
 class PastEnd(StrEnum):
-    """What becomes of an offset past the log end."""
+    """How an offset past the log end is mended."""
 
     LOWER = "lowered to the log end"
-    DROP = "dropped, which counts as the start of the log"
+    DROP = "dropped, so that the start of the log counts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ class CheckpointKind:
     """One of the four files.
 
     Attributes:
-        name: of the file.
-        rule: the finding of it.
-        word: what its offsets are.
-        past_end: what becomes of an offset past the log end.
-        missing: what a broker takes for a line that is not there.
+        name: name of the file.
+        rule: code of its finding.
+        word: meaning of its offsets, in a word.
+        past_end: how an offset past the log end is mended.
+        missing: the value that a broker uses if a line is missing.
         of_each: whether a broker writes a line for each partition.
     """
 
@@ -98,7 +98,7 @@ KIND_OF = {kind.name: kind for kind in KINDS}
 
 
 class LineReason(StrEnum):
-    """Why a line is not as it was."""
+    """Why a line is changed or removed."""
 
     ABSENT = "its partition is not in this log directory"
     NEGATIVE = "a negative offset"
@@ -107,15 +107,15 @@ class LineReason(StrEnum):
 
 
 class LineDecision(NamedTuple):
-    """One line that does not stay as it is.
+    """One line that is changed or removed.
 
     Attributes:
         reason: why.
-        topic: of the line, as it stands.
-        partition: number in the line.
-        offset: in the line.
-        end: log end offset, -1 if that does not matter.
-        becomes: the new offset, None if the line goes.
+        topic: topic in the line.
+        partition: partition number in the line.
+        offset: offset in the line.
+        end: log end offset, -1 if it does not matter.
+        becomes: the new offset, None if the line is removed.
     """
 
     reason: LineReason
@@ -127,23 +127,23 @@ class LineDecision(NamedTuple):
 
     @property
     def text(self) -> str:
-        """One line with both sides."""
+        """The decision as one line of text: what was found, and what is done."""
         end = f" {self.end}" if self.end >= 0 else ""
-        becomes = "the line goes" if self.becomes is None else f"becomes {self.becomes}"
+        becomes = "the line is removed" if self.becomes is None else f"becomes {self.becomes}"
         return f"{shown(self.topic)}-{self.partition} at {self.offset}: {self.reason.value}{end}; {becomes}"
 
 
 class MendedOffsets(NamedTuple):
-    """One checkpoint, mended.
+    """One mended checkpoint.
 
     Attributes:
-        kind: which.
-        before: entries of the file as it was.
-        entries: of the new file.
-        decisions: lines that are not as they were.
+        kind: which of the four files.
+        before: entries of the old file.
+        entries: entries of the new file.
+        decisions: the lines that are changed or removed.
         damage: what is wrong with the file itself.
-        broker_reads: whether a broker would take it as it is.
-        without: partitions of the log directory that have no line in a damaged file which should have one of each.
+        broker_reads: whether a broker reads the old file without error.
+        without: partitions of the log directory without a line, if the file is damaged and should have a line for each.
         needed: whether the file has to be replaced.
     """
 
@@ -167,22 +167,25 @@ class MendedOffsets(NamedTuple):
         return tuple(one for one in self.decisions if one.reason is LineReason.PAST_END)
 
     def others(self, at_most: int) -> tuple[int, tuple[LineDecision, ...]]:
-        """How many other lines are not as they were, and the first of them."""
+        """(number of the other lines that are changed or removed, the first ``at_most`` of them)."""
         others = [one for one in self.decisions if one.reason is not LineReason.PAST_END]
         return len(others), tuple(others[:at_most])
 
 
 @dataclass(eq=False)
 class MendedTable:
-    """One large checkpoint that is as a broker writes it, mended: the same as ``MendedOffsets``.
+    """One large mended checkpoint that is exactly as a broker writes it; it has the interface of ``MendedOffsets``.
 
-    How many lines are wrong, and the first of them, is told from the columns. A value for each line is made only for
-    whoever asks.
+    The number of wrong lines, and the first of them, come from columns. Values for all lines are made only when they
+    are needed.
 
     Attributes:
-        kind: which.
+        kind: which of the four files.
         found: its lines.
-        ends: as of ``mend_offsets``.
+        ends: see ``mend_offsets``.
+        damage: empty, because such a file has none.
+        broker_reads: True, because a broker reads such a file.
+        without: empty, see ``MendedOffsets``.
     """
 
     kind: CheckpointKind
@@ -198,45 +201,45 @@ class MendedTable:
 
     @cached_property
     def _known(self) -> dict[int, int | None]:
-        """Number of each line of a partition that is there -> its log end, in the order of the file."""
+        """Number of the line -> log end, for partitions that are there, in the order of the file."""
         places = ((self.found.place(*key), end) for key, end in self.ends.items())
         return dict(sorted((place, end) for place, end in places if place >= 0))
 
     @property
     def before(self) -> tuple[OffsetEntry, ...]:
-        """As of ``MendedOffsets``."""
+        """See ``MendedOffsets``."""
         return self._whole.before
 
     @property
     def entries(self) -> tuple[OffsetEntry, ...]:
-        """As of ``MendedOffsets``."""
+        """See ``MendedOffsets``."""
         return self._whole.entries
 
     @property
     def decisions(self) -> tuple[LineDecision, ...]:
-        """As of ``MendedOffsets``."""
+        """See ``MendedOffsets``."""
         return self._whole.decisions
 
     @property
     def data(self) -> bytes:
-        """As of ``MendedOffsets``."""
+        """See ``MendedOffsets``."""
         return self._whole.data
 
     @property
     def needed(self) -> bool:
-        """As of ``MendedOffsets``."""
+        """See ``MendedOffsets``."""
         return len(self._known) < len(self.found) or bool(self.past_end)
 
     @cached_property
     def past_end(self) -> tuple[LineDecision, ...]:
-        """As of ``MendedOffsets``."""
+        """See ``MendedOffsets``."""
         decisions: list[LineDecision] = []
         for place in self._known:
             _mended(self.kind, self.found.entry(place), self.ends, decisions)
         return tuple(decisions)
 
     def others(self, at_most: int) -> tuple[int, tuple[LineDecision, ...]]:
-        """As of ``MendedOffsets``: here lines of partitions that are not there, and nothing else."""
+        """See ``MendedOffsets``. Here these are only the lines of partitions that are not in the log directory."""
         absent = (place for place in range(len(self.found)) if place not in self._known)
         first = tuple(
             LineDecision(LineReason.ABSENT, *self.found.entry(place), -1, None)
@@ -249,12 +252,13 @@ Mended = MendedOffsets | MendedTable
 
 
 def mend_offsets(kind: CheckpointKind, data: bytes, ends: Mapping[Key, int | None]) -> MendedOffsets:
-    """Mend one file; pure, and it comes to rest.
+    """Mend one file. The function is pure; a mended file, mended again, stays the same.
 
     Args:
-        kind: which file.
+        kind: which of the four files.
         data: its bytes.
-        ends: log end offset of each partition that is there; None where it is not known: its lines stay as they are.
+        ends: log end offset by partition, for all partitions that are there. If it is None, it is not known, and no
+            line of the partition counts as past the log end.
     """
     return mend_lines(kind, decode_offsets(data), ends)
 
@@ -262,7 +266,7 @@ def mend_offsets(kind: CheckpointKind, data: bytes, ends: Mapping[Key, int | Non
 def mend_lines(
     kind: CheckpointKind, found: Checkpoint[OffsetEntry], ends: Mapping[Key, int | None]
 ) -> MendedOffsets:
-    """Mend what was read of one file, as ``mend_offsets``."""
+    """Mend one decoded file; see ``mend_offsets``."""
     with many_values():
         return _mend(kind, found, ends)
 

@@ -1,8 +1,8 @@
-"""Key compaction: what of the decisions follows from facts alone.
+"""Key compaction: the decisions that follow from facts alone.
 
-The records are judged where they lie (``krepair.kernels.compact_filter``); what is left of a segment then is scanned as
-if it were a log, and the rules of markers say what becomes of its emptied batches and its markers. So the fixpoint of
-compaction is the fixpoint of ``markers`` over the compacted segments.
+Records are judged while a segment is read (``krepair.kernels.compact_filter``). The rest of the segment is then scanned
+like a log, and the rules of markers decide on its emptied batches and markers. So a second compaction changes nothing
+if ``markers`` changes nothing in the compacted segments.
 
 Source: LogCleanerManager.cleanableOffsets, Cleaner.shouldRetainRecord (2.2.1, 2.8, 3.9, 4.3).
 """
@@ -33,10 +33,10 @@ TOO_LARGE = "compacted-too-large"
 
 
 def secret_of(fingerprints: Iterable[str]) -> bytes:
-    """The key of the key hash: 16 bytes that follow from the files, and that nobody who writes records can know.
+    """The secret of the key hash: 16 bytes that follow from the files. A producer of records cannot know them.
 
     Args:
-        fingerprints: of the planned files, in order; inode and times are parts of them.
+        fingerprints: fingerprints of the planned files, in order. They contain inode and times.
     """
     digest = hashlib.blake2b(digest_size=16, person=b"krepair compact")
     for fingerprint in fingerprints:
@@ -46,13 +46,13 @@ def secret_of(fingerprints: Iterable[str]) -> bytes:
 
 @dataclass(frozen=True)
 class Bound:
-    """What is compacted of one partition, before any key is known.
+    """The part of a partition that is compacted, found before any key is read.
 
     Attributes:
-        span: up to where.
-        protected: sorted (producer id, epoch) whose markers stay.
-        drop_unstamped: of each segment of the span, whether the horizon has passed for what has no stamp.
-        transactions: whether there are markers at all, so that data may be aborted.
+        span: the offsets that may be compacted.
+        protected: sorted pairs (producer id, epoch) whose markers stay.
+        drop_unstamped: per segment of the span, whether tombstones and markers without a stamp are past the horizon.
+        transactions: whether the log has any markers; if so, data may be aborted.
     """
 
     span: SpanDecision
@@ -62,11 +62,14 @@ class Bound:
 
 
 def bound_of(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> Bound | LeftAlone:
-    """Up to where a partition is compacted, and what its segments must be told.
+    """Find the part of a partition that is compacted.
 
     Args:
-        segments: all of the partition, ascending; the last one is active.
+        segments: all segments of the partition, ascending; the last one is active.
         policy: inputs that do not come from the log.
+
+    Returns:
+        The bound; or why the partition is left alone.
     """
     problem = spans.first_problem(segments)
     if problem is not None:
@@ -95,15 +98,15 @@ def bound_of(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> Bound | 
 
 
 def compacted_facts(original: SegmentFacts, compacted: SegmentSummary, entries: Int64s) -> SegmentFacts:
-    """A segment as the rules of markers see it after its records went.
+    """A compacted segment as input for the rules of markers.
 
-    Times stay those of the source: a batch that lost its newest record makes neither its segment older for
-    ``min.compaction.lag.ms`` nor its producer for its expiry.
+    Its times are those of the source. A batch that loses its newest record must not make the segment look older for
+    ``min.compaction.lag.ms``, or the producer look expired.
 
     Args:
-        original: of the scan of the source.
-        compacted: of the scan of what is left.
-        entries: int64[E, 4] of its ``.txnindex``.
+        original: facts of the source.
+        compacted: scan of the compacted segment.
+        entries: int64[E, 4], entries of its ``.txnindex``.
     """
     rows = compacted.rows.copy()
     for column in (c.P_TIMESTAMP, c.P_LAST_DATA_TIMESTAMP):
@@ -113,14 +116,15 @@ def compacted_facts(original: SegmentFacts, compacted: SegmentSummary, entries: 
 
 
 def without_batches(decision: PartitionDecision, batches_before: dict[int, int]) -> tuple[int, ...]:
-    """Base offsets of segments whose last record must stay, since their group would have no batch at all.
+    """Base offsets of segments whose last record must stay, because otherwise their group would have no batch.
 
-    Only messages of v0 and v1 leave nothing behind; a group of them keeps the last one whole. A broker takes a new
-    segment of 0 bytes for an old one that was lost, and a span without a batch makes group loading spin (KAFKA-9065).
+    That happens only with messages of v0 and v1, which leave no empty header. Such a group keeps its last message as a
+    whole. A broker takes a segment of 0 bytes for a lost one. And loading a group never ends if its span has no batch
+    (KAFKA-9065).
 
     Args:
-        decision: over the compacted segments.
-        batches_before: base offset -> batches in the source.
+        decision: decision over the compacted segments.
+        batches_before: base offset -> number of batches in the source.
     """
     found = []
     for group in decision.groups:
@@ -131,38 +135,38 @@ def without_batches(decision: PartitionDecision, batches_before: dict[int, int])
 
 
 def too_large(decision: PartitionDecision) -> LeftAlone | None:
-    """A log that grows past 2 GiB when it is compressed anew cannot be written."""
+    """Why the partition is left alone, or None: compressed again, a new log would have more than 2 GiB."""
     for group in decision.groups:
         if group.kept_bytes > LARGEST_LOG_BYTES:
             name = f"{group.sources[0].base_offset:020d}.log"
             return LeftAlone(
                 "compacted-too-large",
-                f"{name}: compressed anew at the default level it would have {group.kept_bytes} bytes, and a log has "
-                f"at most {LARGEST_LOG_BYTES}",
+                f"{name}: compressed again at the default level it would have {group.kept_bytes} bytes, but a log can "
+                f"have at most {LARGEST_LOG_BYTES}",
             )
     return None
 
 
 @dataclass(frozen=True)
 class RecordTally:
-    """What becomes of the records of one segment, or of a whole partition.
+    """Counts of the records of one segment, or of a whole partition.
 
     Attributes:
-        records: data records in it.
-        kept: that stay.
-        superseded: of whose key a later one stays.
-        aborted: of aborted transactions.
-        keyless: without a key; they stay.
-        tombstones_dropped: last of their key, past their horizon.
-        tombstones_kept: last of their key.
-        unstamped: tombstones that are the last of their key and have no stamp: the horizon decides.
+        records: data records.
+        kept: records that stay.
+        superseded: records that go, because a later one of their key is there.
+        aborted: records of aborted transactions, which go.
+        keyless: records without a key, which stay.
+        tombstones_dropped: tombstones that are the last of their key and go, because their horizon is past.
+        tombstones_kept: tombstones that are the last of their key and stay.
+        unstamped: tombstones that are the last of their key and have no stamp; the horizon decides on them.
         unstamped_bytes: bytes of these, uncompressed.
-        stamp_past: tombstones that are the last of their key and whose stamp has passed.
-        stamp_to_come: those whose stamp is still to come.
+        stamp_past: tombstones that are the last of their key and whose stamp is past.
+        stamp_to_come: tombstones that are the last of their key and whose stamp is still to come.
         rewritten: batches that lose some of their records.
-        emptied: batches that lose all of them.
-        old_gone: messages of v0 and v1, plain or wrapping others, of which nothing stays.
-        forced: records that stay only so that their group keeps a batch.
+        emptied: batches that lose all of their records.
+        old_gone: messages of v0 and v1, plain or wrappers, that go completely.
+        forced: records that stay only because their group needs a batch.
     """
 
     records: int = 0
@@ -187,13 +191,13 @@ class RecordTally:
         return self.kept != self.records
 
     def __add__(self, other: RecordTally) -> RecordTally:
-        """Both together."""
+        """The sum of two tallies."""
         names = RecordTally.__dataclass_fields__
         return RecordTally(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
 def tally_of(tallies: Int64s) -> RecordTally:
-    """The tally of one segment, from int64[TALLY_COUNT] of the kernel."""
+    """The tally of one segment, from the kernel's int64[TALLY_COUNT]."""
     return RecordTally(
         records=int(tallies[f.T_RECORDS]),
         kept=int(tallies[f.T_KEPT]),
@@ -219,12 +223,12 @@ def tombstone_horizons(
     span: SpanDecision,
     policy: MarkerPolicy,
 ) -> tuple[TombstoneHorizon, ...]:
-    """What each horizon would give, from the tombstones that are the last of their key.
+    """For each choice of the horizon, how many tombstones go and stay. Only the last record of each key counts.
 
     Args:
-        segments: the original facts, all of the partition.
-        tallies: of the segments of the span.
-        span: up to where.
+        segments: facts of all segments of the partition, before compaction.
+        tallies: tallies of the segments of the span.
+        span: the offsets that may be compacted.
         policy: inputs that do not come from the log.
     """
     found = []

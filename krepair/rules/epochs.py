@@ -1,9 +1,9 @@
-"""Leader epochs: what is recorded on disk, merged with what the batches of the log show.
+"""Merges the recorded leader epochs with the epochs of the batches in the log.
 
-A leader writes an entry on becoming leader, before any data; a follower only when it appends; compaction removes the
-first batches of an epoch. So an entry without a batch, or earlier than its first batch, is right as long as no batch
-contradicts it, and the log alone cannot give it back. Where the two contradict, batches are the proof: the log wins,
-unless compaction may have removed the batches that would speak for the entry.
+A leader writes an entry when it becomes leader, before any data. A follower writes it only when it appends. Compaction
+removes the first batches of an epoch. So an entry may be right although it has no batch, or starts before its first
+batch, and the log alone cannot restore it. If a batch contradicts an entry, the batch is the proof and the log wins.
+The exception is a compacted log: there the batches that support the entry may have been removed.
 
 Source: ``LeaderEpochFileCache`` (2.1, 2.3, 3.9): ``assign``, ``truncateFromEnd``, ``truncateFromStart``;
 ``LogSegment.recover`` (epoch 0 counts from 2.7 on); KIP-101, KIP-279.
@@ -22,10 +22,10 @@ from krepair.formats.damage import Damage
 from krepair.rules.model import SegmentFacts
 
 MOST_BYTES = 64 << 20
-"""A file beyond this is no epoch history: a million entries take less."""
+"""A larger file is not an epoch history, because a million entries take less."""
 
 _MANY = 20_000
-"""No broker has led so often; lines beyond that are not put in one by one where each stands, to stay quick."""
+"""No log has so many epochs. If a file has more lines, they are sorted first, so that the merge stays fast."""
 
 EPOCH_ZERO_SINCE = (2, 7, 0)
 NO_EPOCH = -1
@@ -64,7 +64,7 @@ _TRIVIAL = frozenset(
         EpochReason.FOLDED,
     }
 )
-"""What a broker does itself on loading, and what takes no answer away from a follower."""
+"""Reasons that need no attention: a broker does the same when it loads the file, or followers get the same answers."""
 
 _CONFLICTS = frozenset(
     {EpochReason.CONTRADICTED, EpochReason.DISORDER, EpochReason.UNPROVEN, EpochReason.NEGATIVE}
@@ -72,14 +72,14 @@ _CONFLICTS = frozenset(
 
 
 class Recorded(NamedTuple):
-    """A ``leader-epoch-checkpoint`` as it is on disk.
+    """A ``leader-epoch-checkpoint`` on disk.
 
     Attributes:
         exists: whether the file is there.
-        entries: those that could be read, in the file's order.
+        entries: the entries that could be read, in the order of the file.
         damage: what is wrong with the file itself.
-        broker_reads: whether a broker would take it; a missing file is created.
-        cut: whether the last entry has no line end, so that its number may be cut.
+        broker_reads: whether a broker reads it without error; also True if it is missing, because a broker creates it.
+        cut: whether the last entry has no line end, so that its number may be cut off.
     """
 
     exists: bool
@@ -90,7 +90,7 @@ class Recorded(NamedTuple):
 
     @property
     def intact(self) -> bool:
-        """Whether it holds a history that nothing of the file itself speaks against."""
+        """Whether the file has entries and no damage."""
         return bool(self.entries) and not self.damage
 
 
@@ -109,19 +109,19 @@ class Rise(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Whether no offset is missing before it, so that the epoch cannot have begun earlier."""
+        """Whether no offset is missing before the batch, so that the epoch cannot have started earlier."""
         return self.before + 1 == self.first_offset
 
 
 class LogEpochs(NamedTuple):
-    """What the log says.
+    """The leader epochs of a log.
 
     Attributes:
-        rises: ascending in epoch and offset.
+        rises: batches at which the epoch rises, ascending in epoch and offset.
         last_offset: last offset of the last batch, -1 if there is none.
         start: log start offset.
-        end: log end offset, None where damage hides it.
-        compacted: whether batches may have been removed from between the others.
+        end: log end offset, None if damage hides it.
+        compacted: whether batches between other batches may have been removed.
     """
 
     rises: tuple[Rise, ...]
@@ -132,14 +132,14 @@ class LogEpochs(NamedTuple):
 
 
 class EpochDecision(NamedTuple):
-    """One entry and what becomes of it.
+    """The decision on one entry.
 
     Attributes:
         reason: why.
         epoch: the leader epoch.
-        recorded: start offset as recorded, None if it is not recorded.
-        shown: offset of the first batch of this or a later epoch that the log shows, None if it shows none.
-        start: start offset in the merged file, None if it is not in it.
+        recorded: recorded start offset, None if the epoch is not recorded.
+        shown: base offset of the first batch of this or a later epoch in the log, None if there is none.
+        start: start offset in the merged file, None if the epoch is not in it.
     """
 
     reason: EpochReason
@@ -150,22 +150,22 @@ class EpochDecision(NamedTuple):
 
     @property
     def trivial(self) -> bool:
-        """Whether a broker does the same on loading, or no answer to a follower changes."""
+        """Whether a broker does the same when it loads the file, or followers get the same answers."""
         return self.reason in _TRIVIAL
 
     @property
     def conflict(self) -> bool:
-        """Whether the recorded entry and something else cannot both be right."""
+        """Whether the recorded entry contradicts the log or another line."""
         return self.reason in _CONFLICTS
 
     @property
     def text(self) -> str:
-        """One line with both sides."""
+        """The decision as one line of text: what is recorded, what the log has, and the result."""
         recorded = "is not recorded" if self.recorded is None else f"is recorded to start at {self.recorded}"
         shown = (
             "no batch of it or a later one"
             if self.shown is None
-            else f"its first batch or a later one's at {self.shown}"
+            else f"the first batch of it or a later one at {self.shown}"
         )
         becomes = "dropped" if self.start is None else f"starts at {self.start}"
         return f"epoch {self.epoch} {recorded}, the log has {shown}: {becomes} ({self.reason.value})"
@@ -175,9 +175,9 @@ class MergedEpochs(NamedTuple):
     """The merged history.
 
     Attributes:
-        entries: growing in epoch and start offset: every broker loads them.
-        decisions: one for each entry that is recorded or that the log shows, by epoch.
-        needed: whether the file on disk has to be replaced to say this.
+        entries: entries with growing epochs and start offsets, which every broker loads.
+        decisions: one decision per entry of the file and per epoch of the log, by epoch.
+        needed: whether the file on disk has to be replaced.
     """
 
     entries: tuple[EpochEntry, ...]
@@ -191,18 +191,18 @@ class MergedEpochs(NamedTuple):
 
     @property
     def may_be_late(self) -> tuple[int, ...]:
-        """Epochs whose start is only that of their first batch left."""
+        """Epochs that may have started earlier: only their first batch that is left is known."""
         return tuple(one.epoch for one in self.decisions if one.reason is EpochReason.LOG_LATE)
 
 
 class SeenEpochs(NamedTuple):
-    """All that is known about one partition's leader epochs.
+    """All facts about the leader epochs of one partition.
 
     Attributes:
-        recorded: what is on disk.
-        merged: what should be there.
-        digest: of the file's bytes, empty without a file.
-        left: why the file is not to be replaced, or empty.
+        recorded: the file on disk.
+        merged: the history that should be in the file.
+        digest: digest of the file's bytes, empty without a file.
+        left: why the file must not be replaced, or empty.
     """
 
     recorded: Recorded
@@ -212,12 +212,12 @@ class SeenEpochs(NamedTuple):
 
     @property
     def mends(self) -> bool:
-        """Whether the file has to be replaced and may be."""
+        """Whether the file has to be replaced and may be replaced."""
         return self.merged.needed and not self.left
 
 
 def read_recorded(data: bytes | None) -> Recorded:
-    """Read the file; lines under a wrong version are read too, each is held against the log anyway.
+    """Read the file. Lines of a file with a wrong version are read too, because each is compared with the log anyway.
 
     Args:
         data: its bytes, None if there is no file.
@@ -240,13 +240,13 @@ def _last_line_is_entry(data: bytes) -> bool:
 
 
 def epochs_of_log(segments: Sequence[SegmentFacts], log_start: int, *, compacted: bool) -> LogEpochs:
-    """Put the segments' rises together; an epoch counts where it rises above all before it, as in recovery.
+    """Join the rises of all segments. An epoch counts if it is higher than all epochs before it, as in recovery.
 
     Args:
-        segments: all of the partition, ascending.
+        segments: all segments of the partition, ascending.
         log_start: its log start offset.
-        compacted: whether the topic is compacted. A gap between two segments says so too, and batches hidden behind
-            damage count as compacted away.
+        compacted: whether the topic is compacted. A gap between two segments also means that. Batches behind damage
+            count as removed by compaction.
     """
     rises: list[Rise] = []
     highest, last, end = NO_EPOCH, -1, 0
@@ -266,7 +266,7 @@ def epochs_of_log(segments: Sequence[SegmentFacts], log_start: int, *, compacted
 
 
 def clears_history(segments: Sequence[SegmentFacts]) -> bool:
-    """Whether messages of v0 or v1 may follow batches of v2: appending one makes a broker forget all epochs."""
+    """Whether messages of v0 or v1 may follow batches of v2. A broker that appends one clears the epoch history."""
     seen = False
     for facts in segments:
         summary = facts.summary
@@ -277,19 +277,19 @@ def clears_history(segments: Sequence[SegmentFacts]) -> bool:
 
 
 def writes_epoch_zero(version: tuple[int, int, int] | None) -> bool:
-    """Whether a broker of this version takes epoch 0 from the log; an unknown one counts as a newer one."""
+    """Whether a broker of this version takes epoch 0 from the log. An unknown version counts as 2.7 or later."""
     return version is None or version >= EPOCH_ZERO_SINCE
 
 
 def merge_epochs(
     recorded: Recorded, log: LogEpochs, version: tuple[int, int, int] | None = None
 ) -> MergedEpochs:
-    """Merge; pure, and it comes to rest: merged again, the result is the same.
+    """Merge the file and the log. The function is pure; a merged history, merged again, stays the same.
 
     Args:
         recorded: the file.
-        log: what the batches say.
-        version: of the broker that will read it, None if not known.
+        log: the epochs of the batches.
+        version: version of the broker that will read the file, None if not known.
     """
     rises = _from_log_start(log)
     rising = [rise.epoch for rise in rises]
@@ -319,19 +319,19 @@ def merge_epochs(
 
 
 def _only_epoch_zero_is_new(entries: tuple[EpochEntry, ...], recorded: tuple[EpochEntry, ...]) -> bool:
-    """A history without epoch 0 answers the same questions the same way; a broker before 2.7 makes such ones."""
+    """Whether only epoch 0 is added. Followers get the same answers without it; a broker before 2.7 omits it."""
     return entries[1:] == recorded and entries[0].epoch == 0
 
 
 def _from_log_start(log: LogEpochs) -> list[Rise]:
-    """The rises as they count from the log start on: batches below it are deleted, though still in the segment."""
+    """The rises from the log start on. Batches below it count as deleted, although they are still in the segment."""
     below = [rise for rise in log.rises if rise.first_offset <= log.start]
     above = [rise for rise in log.rises if rise.first_offset > log.start]
     return [*(Rise(rise.epoch, log.start, -1) for rise in below[-1:]), *above]
 
 
 def _judge(entry: EpochEntry, rise: Rise | None, log: LogEpochs, *, is_cut: bool) -> EpochDecision:
-    """One recorded entry against the log; ``rise`` is that of its epoch or, without one, of the next."""
+    """Compare a recorded entry with the log. ``rise`` is the rise to its epoch, or else to the next higher one."""
     epoch, start = entry
     shown = rise.first_offset if rise else None
     lower = rise.before + 1 if rise else log.last_offset + 1
@@ -343,7 +343,7 @@ def _judge(entry: EpochEntry, rise: Rise | None, log: LogEpochs, *, is_cut: bool
         reason = EpochReason.UNPROVEN if log.compacted else EpochReason.CONTRADICTED
     else:
         reason = EpochReason.RECORDED
-    # A number that was cut is too small: what only compaction could explain is then no proof of anything.
+    # The number may be cut off, so it may be too small. Then it is not kept if only compaction could explain it.
     if is_cut and reason in {EpochReason.UNPROVEN, EpochReason.CONTRADICTED}:
         reason = EpochReason.CUT
     if is_cut and log.compacted and start != shown:
@@ -356,7 +356,7 @@ def _dropped(decision: EpochDecision, reason: EpochReason) -> EpochDecision:
 
 
 class _History:
-    """What is in the merged file so far: growing in epoch and in start offset, whatever is put in."""
+    """The merged file so far. Its epochs and start offsets always grow."""
 
     def __init__(self) -> None:
         self.kept: list[EpochDecision] = []
@@ -364,7 +364,7 @@ class _History:
         self._epochs: list[int] = []
 
     def assign(self, new: EpochDecision) -> None:
-        """Take an entry in as a broker does, but let lines that are only in the wrong order stand side by side."""
+        """Add an entry as a broker does. But lines that are only in the wrong order all stay."""
         start = _start(new)
         at = bisect_left(self._epochs, new.epoch)
         if at < len(self.kept) and self.kept[at].epoch == new.epoch:
@@ -390,18 +390,18 @@ class _History:
         self._epochs.insert(before, new.epoch)
 
     def takes(self, epoch: int, start: int) -> bool:
-        """Whether an entry of an epoch that is not there would fit between its neighbours."""
+        """Whether an entry of a new epoch would fit between its neighbours."""
         at = bisect_left(self._epochs, epoch)
         fits_before = at == 0 or _start(self.kept[at - 1]) <= start
         return fits_before and (at == len(self.kept) or _start(self.kept[at]) >= start)
 
     def has(self, epoch: int) -> bool:
-        """Whether an epoch is there."""
+        """Whether the history has an epoch."""
         at = bisect_left(self._epochs, epoch)
         return at < len(self._epochs) and self._epochs[at] == epoch
 
     def fold(self, log_start: int) -> None:
-        """What ``truncateFromStart`` does on loading: the last entry at or below the log start moves up to it."""
+        """Do what ``truncateFromStart`` does on load: move the last entry at or below the log start up to it."""
         below = bisect_right([_start(one) for one in self.kept], log_start)
         if below == 0:
             return
@@ -421,20 +421,20 @@ def _start(decision: EpochDecision) -> int:
 
 
 def _add_from_log(rises: Sequence[Rise], log: LogEpochs, history: _History, *, with_zero: bool) -> None:
-    """The epochs that the log shows and no line has."""
+    """Add the epochs of the log that no line has."""
     left = [rise for rise in rises if not history.has(rise.epoch)]
     if left and left[0].epoch == 0 and not with_zero:
         zero = left.pop(0)
         history.gone.append(EpochDecision(EpochReason.EPOCH_ZERO, 0, None, zero.first_offset, None))
     added = True
-    while added:  # an epoch that is put in may take the place of the line that spoke against others
+    while added:  # an added epoch may replace the line that contradicted others
         before = len(left)
         left = [rise for rise in left if not _added(rise, log, history)]
         added = len(left) < before
 
 
 def _added(rise: Rise, log: LogEpochs, history: _History) -> bool:
-    """Whether an epoch is put in; else a line speaks against it that a compacted log does not overrule."""
+    """Add an epoch if no line contradicts it; returns whether it was added."""
     epoch, start = rise.epoch, rise.first_offset
     if not history.takes(epoch, start):
         return False

@@ -1,8 +1,8 @@
-"""Which neighbouring segments become one: one greedy pass by output sizes.
+"""Decides which neighbouring segments become one, in one greedy pass by output sizes.
 
-Kafka groups by source sizes (Cleaner.groupSegmentsBySize, 2.2.1) and so merges again on every pass. Grouping by output
-sizes comes to rest: the result, grouped again, gives itself. For that the size of an index is bounded by a function of
-the log bytes alone.
+Kafka groups by source sizes (Cleaner.groupSegmentsBySize, 2.2.1), so it merges again on every pass. If groups are made
+by output sizes, a second grouping gives the same segments. That works because the largest size of an index is computed
+only from the bytes of the log.
 """
 
 from __future__ import annotations
@@ -19,12 +19,21 @@ _CLOSING_ENTRY = 1
 
 
 def index_entries_at_most(log_bytes: int, interval_bytes: int) -> int:
-    """No index of a log of this size has more: each entry follows more than the interval, one closes the time index."""
+    """Largest number of entries in an index of a log of ``log_bytes`` bytes.
+
+    Between two entries there are more than ``interval_bytes`` bytes of log. One more entry closes the time index.
+    """
     return log_bytes // (interval_bytes + 1) + _CLOSING_ENTRY
 
 
 def index_bytes_at_most(log_bytes: int, interval_bytes: int, aborted: int = 0) -> int:
-    """Upper bound of the bytes of ``.index``, ``.timeindex`` and ``.txnindex`` together."""
+    """Upper bound of the bytes of ``.index``, ``.timeindex`` and ``.txnindex`` together.
+
+    Args:
+        log_bytes: bytes of the log.
+        interval_bytes: ``index.interval.bytes``.
+        aborted: number of entries of the ``.txnindex``.
+    """
     entry_bytes = TIME_INDEX_ENTRY_BYTES + OFFSET_INDEX_ENTRY_BYTES
     return index_entries_at_most(log_bytes, interval_bytes) * entry_bytes + aborted * 34
 
@@ -32,15 +41,15 @@ def index_bytes_at_most(log_bytes: int, interval_bytes: int, aborted: int = 0) -
 def group(
     outcomes: Sequence[SourceSegment], last_offsets: Mapping[int, int], policy: MarkerPolicy
 ) -> list[GroupDecision]:
-    """Greedy groups of neighbours, or each segment alone without merging.
+    """Make groups of neighbouring segments; without ``policy.merge`` every segment is a group.
 
-    A group grows while the new ``.log`` stays within ``segment.bytes``, its indexes within ``segment.index.bytes`` and
-    its offsets within 2^31-1 of its base.
+    A group grows as long as the new ``.log`` has at most ``segment.bytes``, its indexes at most
+    ``segment.index.bytes``, and its offsets are at most 2^31-1 above its base offset.
 
     Args:
-        outcomes: of the segments of the span, ascending.
+        outcomes: the segments of the span, ascending.
         last_offsets: base offset -> last offset of the last batch of the segment.
-        policy: for the limits.
+        policy: gives the limits.
     """
     groups: list[list[SourceSegment]] = []
     for outcome in outcomes:

@@ -1,11 +1,11 @@
-"""What a broker left in a partition folder, and what may be done with it: pure, over values already read.
+"""Decides what to do with ``.swap`` files that a broker left in a partition folder. Pure: the files were read before.
 
-A ``.swap`` is data. Every broker finishes one at its next start: it takes the swap for the segment, and deletes the
-segments whose base offset lies in it. Where two versions would not end with the same records, or where a broker would
-lose some, nothing is decided: both sides are told, and a person decides.
+A ``.swap`` holds data. Every broker finishes it at its next start: the swap becomes the segment, and the segments whose
+base offset is within it are deleted. If two broker versions would end with different records, or if a broker would lose
+records, krepair decides nothing. It shows both sides, and a person decides.
 
 Source: Log.removeTempFilesAndCollectSwapFiles and completeSwapOperations (2.2.1), LogLoader.load (3.0 and later); the
-table of experiments in the docs.
+table of experiments in ``docs/leftovers.md``.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 RENAMES_SINCE: Final = (3, 0, 0)
-"""From here on a broker renames swaps unread, and deletes every segment between the first and the last of them."""
+"""From 3.0 on a broker renames swaps without reading them, and deletes all segments between the first and the last."""
 
 Version = tuple[int, int, int] | None
 
 
 class LiveSegment(NamedTuple):
-    """A segment that is in its place.
+    """A segment without a suffix.
 
     Attributes:
         base_offset: its base offset.
         end_offset: the offset after its last valid batch.
         log_bytes: size of its ``.log``.
-        batches: valid batches.
-        damaged: whether it is not valid to its end.
+        batches: number of valid batches.
+        damaged: whether a part of it is not valid.
     """
 
     base_offset: int
@@ -45,9 +45,9 @@ class PendingSwap(NamedTuple):
         base_offset: its base offset.
         end_offset: the offset after its last batch; the base offset if it has none.
         log_bytes: size of the file.
-        batches: valid batches.
+        batches: number of valid batches.
         problem: what is wrong with it, or empty.
-        missing: batches of it that no segment in its place has; 0 where nobody asks.
+        missing: number of its batches that are in no segment without a suffix; 0 if that was not counted.
     """
 
     base_offset: int
@@ -64,11 +64,11 @@ class PendingSwap(NamedTuple):
 
 
 class Completion(NamedTuple):
-    """A swap that becomes the segment.
+    """A swap that becomes a segment.
 
     Attributes:
-        swap: it.
-        replaces: the segments that go, ascending.
+        swap: the swap.
+        replaces: the segments that it replaces, ascending.
     """
 
     swap: PendingSwap
@@ -76,13 +76,13 @@ class Completion(NamedTuple):
 
 
 class SwapDecision(NamedTuple):
-    """What becomes of the swaps of a partition.
+    """The decision on the swaps of a partition.
 
     Attributes:
         completions: swaps that are completed, ascending.
-        void: swaps that every broker throws away, and nothing is lost by it, ascending.
+        void: swaps that every broker deletes without a loss of records, ascending.
         left: why nothing is done, or empty.
-        sides: what is on either side, a line each, for the reviewer.
+        sides: one line per swap for the reviewer: the swap, and the segments that it would replace.
     """
 
     completions: tuple[Completion, ...] = ()
@@ -97,10 +97,10 @@ def decide_swaps(
     """Decide on the swaps of one partition.
 
     Args:
-        swaps: ascending by base offset.
-        live: ascending by base offset.
-        cleaned: base offsets of its ``.cleaned`` files.
-        version: of the broker that is to start next, None if it is not known.
+        swaps: swaps of the partition, ascending by base offset.
+        live: segments without a suffix, ascending by base offset.
+        cleaned: base offsets of the ``.cleaned`` files.
+        version: version of the broker that will start next, None if not known.
     """
     if not swaps:
         return SwapDecision()
@@ -143,14 +143,14 @@ def _log_end(live: Sequence[LiveSegment]) -> str:
 
 
 def _why_not_thrown_away(swap: PendingSwap, cleaned: int) -> str:
-    """Why a void swap is not simply removed: each of its batches has to be in a segment that is there."""
-    what = f"{swap.name}: the .cleaned at {cleaned} makes every broker throw it away"
+    """Why a void swap must not be removed, or empty: each of its batches has to be in a segment without a suffix."""
+    what = f"{swap.name}: the .cleaned at {cleaned} makes every broker delete this swap"
     if swap.problem:
-        return f"{what}, and it cannot be held against the segments: {swap.problem}"
+        return f"{what}, but krepair cannot compare it with the segments: {swap.problem}"
     if not swap.missing:
         return ""
     return (
-        f"{what}, and {swap.missing} of its {swap.batches} batches are in no segment that is there: it may be the only "
+        f"{what}, but {swap.missing} of its {swap.batches} batches are in no segment: the swap may hold their only "
         "copy"
     )
 
@@ -171,17 +171,18 @@ def _why_one_is_left(one: Completion, live: Sequence[LiveSegment]) -> str:
     swap, replaced = one
     if swap.problem:
         return (
-            f"{swap.name}: {swap.problem}; a broker before 3.0 cuts it there and loses the rest, a later one takes it "
-            "as it is, and both delete the segments that it replaces"
+            f"{swap.name}: {swap.problem}; a broker before 3.0 truncates it there and loses the rest, a later one uses "
+            "it as it is, and both delete the segments that it replaces"
         )
     if not swap.batches:
         return (
-            f"{swap.name}: holds no batch; every broker puts it in the place of the segment at {swap.base_offset}, and "
-            "whether that one was cleaned away whole or the swap was lost cannot be told"
+            f"{swap.name}: holds no batch, and every broker replaces the segment at {swap.base_offset} by it; krepair "
+            "cannot tell whether the cleaner removed all of that segment, or the content of the swap was lost"
         )
     end = max((segment.end_offset for segment in replaced), default=0)
     if replaced and replaced[-1] is live[-1] and end > swap.end_offset:
-        return f"{swap.name}: ends at {swap.end_offset}, the log at {end}: completing it would take the log end back"
+        text = f"{swap.name}: ends at {swap.end_offset}, but the log ends at {end}"
+        return f"{text}: completing it would lower the log end"
     return ""
 
 
@@ -204,8 +205,8 @@ def _why_versions_differ(
         )
         if over is not None:
             return (
-                f"{one.swap.name}: segment {over.base_offset} below it ends at {over.end_offset}, inside of it; a "
-                "broker before 3.0 deletes that segment, a later one keeps both"
+                f"{one.swap.name}: segment {over.base_offset} begins below the swap and ends inside it, at "
+                f"{over.end_offset}; a broker before 3.0 deletes that segment, a later one keeps both"
             )
     between = [
         segment.base_offset

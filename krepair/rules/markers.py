@@ -1,11 +1,11 @@
-"""Marker-only compaction: the decisions for one partition, in one ascending pass to the fixpoint.
+"""Marker-only compaction: all decisions for one partition. A second compaction would change nothing.
 
-The scan classed every batch by its own segment alone. Here the segments are joined in offset order: producer state at
-the log end, the span, transactions that cross segments, the delete horizon, and the last batch that must stay.
-Batches with records are never touched.
+The scan gave every batch a class by its own segment alone. Here the segments are joined in offset order: producer state
+at the log end, the span, transactions that cross segments, the delete horizon, and the last batch that must stay.
+Batches with records do not change.
 
-Source: 2.2.1 ``LogCleaner.scala`` (cleanInto, shouldDiscardBatch, CleanedTransactionMetadata) with KAFKA-8351,
-KAFKA-13727, KAFKA-14055 and KAFKA-17076, and KIP-534 stamps; see ``docs/rules.md``.
+Source: ``LogCleaner.scala`` (2.2.1: cleanInto, shouldDiscardBatch, CleanedTransactionMetadata) with KAFKA-8351,
+KAFKA-13727, KAFKA-14055 and KAFKA-17076; KIP-534 for stamps; see ``docs/rules.md``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ REASON_OF_CLASS: dict[int, Reason] = {
     c.EMPTIED_LAST: Reason.EMPTIED_LAST,
 }
 _Bools = np.ndarray[Any, np.dtype[np.bool_]]
-_NOWHERE = -2  # no batch has this position, and -1 stands for none
+_NOWHERE = -2  # no batch has this position; -1 already means none
 _MARKER_CLASSES = (
     c.MARKER_DATA_REMAINS,
     c.MARKER_UNSTAMPED,
@@ -71,20 +71,20 @@ _MARKER_CLASSES = (
 
 
 def reason_of(batch_class: int, *, drop_unstamped: bool) -> Reason:
-    """The reason of a class, once it is known whether the horizon has passed for unstamped markers."""
+    """The reason for a class. For markers without a stamp it depends on whether the horizon is past."""
     if batch_class == c.MARKER_UNSTAMPED:
         return Reason.MARKER if drop_unstamped else Reason.MARKER_HORIZON
     return REASON_OF_CLASS[batch_class]
 
 
 def stays(batch_class: int, *, drop_unstamped: bool) -> bool:
-    """Whether a batch of this class is in the new log, emptied or not."""
+    """Whether a batch of this class stays in the new log, emptied or not."""
     return REASONS[reason_of(batch_class, drop_unstamped=drop_unstamped)].verdict is not Verdict.DROP
 
 
 @dataclass
 class _Corrected:
-    """One segment's classes after what lies before it is known."""
+    """The classes of one segment, corrected with what is known of the segments before it."""
 
     facts: SegmentFacts
     tallies: Int64s
@@ -96,7 +96,7 @@ class _Corrected:
     last_position: int = -1
 
     def move(self, position: int, size: int, old_class: int, new_class: int) -> None:
-        """Count the batch at ``position`` under another class."""
+        """Move the batch at ``position`` to another class."""
         if old_class == new_class:
             return
         self.tallies[old_class, : c.T_RECORDS] -= (1, size)
@@ -108,15 +108,16 @@ class _Corrected:
 def decide(
     segments: Sequence[SegmentFacts], policy: MarkerPolicy, protected: Int64s | None = None
 ) -> PartitionDecision | NeedsRescan | LeftAlone:
-    """All decisions for one partition.
+    """Make all decisions for one partition.
 
     Args:
-        segments: every segment of the partition, ascending; the last one is active.
+        segments: all segments of the partition, ascending; the last one is active.
         policy: inputs that do not come from the log.
-        protected: int64[N, 2] (producer id, epoch) that the scans were told of, None if nothing.
+        protected: int64[N, 2], the pairs (producer id, epoch) that the scans had as input; None if they had none.
 
     Returns:
-        The decisions; or which segments to scan again with what; or why the partition is left alone.
+        The decisions; or the segments that must be scanned again, with the new input; or why the partition is left
+        alone.
     """
     problem = spans.first_problem(segments)
     if problem is not None:
@@ -143,7 +144,7 @@ def decide(
         outcomes, groups, more = _outcomes(corrected, horizon_ms, policy)
         if not more:
             break
-        # the lowest only: its marker may lie in a later group, which then has a batch left by itself
+        # Only the lowest one: its marker stays too. It may be in a later group, which then needs no other batch.
         lowest = min(more)
         last_data[lowest] = more[lowest]
     log_end_offset = max(segment.summary.last_offset + 1 for segment in segments)
@@ -168,7 +169,7 @@ def _notes(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> tuple[str,
     if not active.is_whole:
         notes.append(
             f"the active segment ends at position {active.valid_bytes} of {active.file_size}: {active.damage_text}; "
-            "a broker cuts it there"
+            "a broker truncates it there"
         )
     return tuple(notes)
 
@@ -176,7 +177,7 @@ def _notes(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> tuple[str,
 def _rescan(
     inside: Sequence[SegmentFacts], needs: ProducerNeeds, protected: Int64s | None
 ) -> NeedsRescan | None:
-    """Segments whose markers of a protected epoch were classed without knowing of the protection."""
+    """The segments that must be scanned again, because their scans did not know that a marker is protected."""
     known = set() if protected is None else {(int(pid), int(epoch)) for pid, epoch in protected}
     new = [pair for pair in needs.markers.tolist() if (pair[0], pair[1]) not in known]
     if not new:
@@ -197,17 +198,17 @@ def _rescan(
 def _correct(
     inside: Sequence[SegmentFacts], ids: Int64s, needs: ProducerNeeds, last_data: Mapping[int, int]
 ) -> list[_Corrected]:
-    """Carry transactions over segment borders and keep what active producers need.
+    """Correct the classes for transactions that cross segments, and for batches that active producers need.
 
     Args:
-        inside: the span's segments.
+        inside: the segments of the span.
         ids: all producer ids.
         needs: what active producers need.
-        last_data: base offset -> position of an emptied data batch that stays as the last one of a group in which
-            nothing else is left. Its transaction has a batch left, so its marker stays too, wherever it lies.
+        last_data: base offset -> position of an emptied data batch that stays, because its group has nothing else. So
+            its transaction has a batch left, and the marker of the transaction stays too, in whatever segment it is.
     """
     needed = np.full(len(ids), -1, np.int64)
-    also_needed = np.full(len(ids), -1, np.int64)  # the scan and the broker may name one offset each
+    also_needed = np.full(len(ids), -1, np.int64)  # the scan and the broker may need different offsets
     for producer_id, offset in needs.data.tolist():
         place = int(np.searchsorted(ids, producer_id))
         (needed if needed[place] < 0 else also_needed)[place] = offset
@@ -245,7 +246,7 @@ def _protected_here(rows: Int64s, needs: ProducerNeeds) -> tuple[tuple[int, int]
 
 
 def _keep_leading(one: _Corrected, rows: Int64s, carried: _Bools) -> None:
-    """A marker stays when a batch of its transaction stays in an earlier segment."""
+    """Keep markers of transactions that have a batch left in an earlier segment."""
     for row in rows[carried & (rows[:, c.P_MARKERS] > 0) & (rows[:, c.P_LEAD_KEPT] == 0)]:
         _keep_marker(
             one, row, c.P_LEAD_POSITION, c.P_LEAD_CLASS, c.P_LEAD_SIZE, c.P_LEAD_ENTRY, c.P_LEAD_ABORT
@@ -253,7 +254,7 @@ def _keep_leading(one: _Corrected, rows: Int64s, carried: _Bools) -> None:
 
 
 def _needs_last_data(rows: Int64s, needed: Int64s, also_needed: Int64s) -> _Bools:
-    """Rows whose last data batch is an emptied one that an active producer needs."""
+    """Per row, whether its last data batch is an emptied one that an active producer needs."""
     last = rows[:, c.P_LAST_DATA_OFFSET]
     wanted: _Bools = (
         (last >= 0) & (rows[:, c.P_LAST_DATA_EMPTIED] == 1) & ((last == needed) | (last == also_needed))
@@ -262,10 +263,10 @@ def _needs_last_data(rows: Int64s, needed: Int64s, also_needed: Int64s) -> _Bool
 
 
 def _keep_needed(one: _Corrected, rows: Int64s, ours: _Bools, carried: _Bools) -> _Bools:
-    """Keep the last data batch of these rows, emptied as it is, and the marker after it.
+    """Keep the last data batch of these rows, which is emptied, and the marker after it.
 
     Returns:
-        bool per row: whether that batch's transaction is still open at the segment's end.
+        Per row, whether the transaction of that batch is still open at the end of the segment.
     """
     positions = []
     for row, was_carried in zip(rows[ours], carried[ours], strict=True):
@@ -275,7 +276,7 @@ def _keep_needed(one: _Corrected, rows: Int64s, ours: _Bools, carried: _Bools) -
         if row[c.P_NEXT_POSITION] < 0 or row[c.P_NEXT_KEPT] == 1:
             continue
         if was_carried and row[c.P_NEXT_POSITION] == row[c.P_LEAD_POSITION]:
-            continue  # kept already, for its data in an earlier segment
+            continue  # already kept, because of data in an earlier segment
         _keep_marker(
             one, row, c.P_NEXT_POSITION, c.P_NEXT_CLASS, c.P_NEXT_SIZE, c.P_NEXT_ENTRY, c.P_NEXT_ABORT
         )
@@ -295,15 +296,15 @@ def _keep_marker(
 
 
 def _index_disagreement(corrected: Sequence[_Corrected]) -> LeftAlone | None:
-    """Abort markers decide; a ``.txnindex`` that does not name those with data left cannot be carried over."""
+    """Why a ``.txnindex`` cannot be used, or None: it lacks an aborted transaction that still has data in the log."""
     for one in corrected:
         unknown = int((one.entry_flags == c.ENTRY_OTHER_PRODUCER).sum()) + one.facts.summary.aborts_unindexed
         if unknown:
             name = f"{one.facts.base_offset:020d}.txnindex"
             return LeftAlone(
                 "txnindex-disagrees",
-                f"{name}: {unknown} aborted transaction(s) whose batches are in the log are not in it, or under "
-                "another producer id; read_committed consumers would see aborted records",
+                f"{name}: {unknown} aborted transaction(s) with batches in the log are missing in it, or have another "
+                "producer id there; read_committed consumers would see aborted records",
                 "krepair plan LOGDIR --fix index --out PLAN",
             )
     return None
@@ -344,11 +345,11 @@ def _horizon_result(
 def _outcomes(
     corrected: Sequence[_Corrected], horizon_ms: int, policy: MarkerPolicy
 ) -> tuple[tuple[SourceSegment, ...], tuple[GroupDecision, ...], dict[int, int]]:
-    """Outcomes and groups; the last batch of the span, and of a group with nothing left, stays.
+    """Outcomes and groups. The last batch of the span stays, and the last batch of a group that has no other.
 
     Returns:
-        Outcomes, groups, and emptied data batches that have to stay as the last of a group: with them, the whole is to
-        be decided again, since their markers stay too.
+        (outcomes, groups, emptied data batches that have to stay as the last of a group). If there are any of the last
+        kind, all decisions must be made again with them, because their markers stay too.
     """
     filled = [one for one in corrected if one.facts.summary.batches]
     if filled:
@@ -395,7 +396,7 @@ def _keep_last(one: _Corrected, *, drop_unstamped: bool) -> None:
 
 
 def _class_of_last(one: _Corrected) -> int:
-    """Class of the segment's last batch after the corrections."""
+    """Class of the last batch of the segment, after the corrections."""
     summary = one.facts.summary
     if summary.last_position in one.keep_positions:
         return c.EMPTIED_PRODUCER
@@ -450,7 +451,7 @@ def _outcome(one: _Corrected, *, drop_unstamped: bool) -> SourceSegment:
 
 @dataclass(frozen=True)
 class StageInputs:
-    """What a rewrite of one segment must be told, worked out anew from fresh scans."""
+    """Input for the rewrite of one segment, computed again from new scans."""
 
     carried_open: tuple[int, ...]
     keep_positions: tuple[int, ...]
@@ -461,12 +462,15 @@ class StageInputs:
 def stage_inputs(
     segments: Sequence[SegmentFacts], policy: MarkerPolicy, last_data: Mapping[int, int]
 ) -> dict[int, StageInputs]:
-    """What follows from the whole partition for each segment of the span, by base offset.
+    """Input for the rewrite of each segment of the span, by base offset. It depends on the whole partition.
 
-    ``last_data`` names the emptied data batches that the plan keeps as the last of a group (base offset -> position).
+    Apply compares it with the plan before it commits anything. The classes of batches are compared by digests; this
+    covers producers and open transactions.
 
-    Apply compares this with the plan before anything is committed: scans made while staging say nothing new about
-    classes, but everything about producers and open transactions.
+    Args:
+        segments: all segments of the partition, ascending, from the scans of apply.
+        policy: inputs that do not come from the log.
+        last_data: base offset -> position of the emptied data batches that the plan keeps as the last of a group.
     """
     ids, scan, broker = _states(segments, policy)
     span = spans.decide_span(segments, scan, broker, policy)
@@ -483,13 +487,13 @@ def stage_inputs(
 
 
 def why_undecided(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> LeftAlone | None:
-    """Why nothing would be decided on the partition as it is now; None if something would."""
+    """Why krepair would leave the partition alone as it is now; None if it would not."""
     _, scan, broker = _states(segments, policy)
     return disagreement(scan, broker, policy.now_ms, policy.producer_expiry_ms)
 
 
 def limit_now(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> str:
-    """What ends the offsets that may be compacted, as the partition is now: one line."""
+    """What limits the offsets that may be compacted, as the partition is now: one line of text."""
     _, scan, broker = _states(segments, policy)
     return spans.decide_span(segments, scan, broker, policy).limit_text
 
@@ -497,7 +501,7 @@ def limit_now(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> str:
 def _states(
     segments: Sequence[SegmentFacts], policy: MarkerPolicy
 ) -> tuple[Int64s, ProducerStates, ProducerStates]:
-    """Producer ids, and their states by the log and as a broker would load them."""
+    """(producer ids, their states from a full scan, their states as a broker would load them)."""
     ids = all_ids(segments, policy.snapshot)
     scan = states_by_scan(segments, ids, policy.high_watermark)
     if policy.snapshot_offset < 0:

@@ -1,4 +1,4 @@
-"""Typed values between the scan, the rules and the plan. No paths, no clock, no I/O."""
+"""Typed values that connect the scan, the rules and the plan. No paths, no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True)
 class SegmentFacts:
-    """One segment as the rules see it.
+    """The facts of one segment.
 
     Attributes:
         base_offset: its base offset.
-        mtime_ms: modification time of its ``.log`` as Kafka reads it, epoch milliseconds.
-        summary: what the scan found.
-        entries: int64[E, 4] of its ``.txnindex``: producer id, first offset, last offset, last stable offset.
+        mtime_ms: modification time of its ``.log`` in epoch milliseconds, as Kafka reads it.
+        summary: result of its scan.
+        entries: int64[E, 4] (producer id, first offset, last offset, last stable offset), entries of its ``.txnindex``.
     """
 
     base_offset: int
@@ -32,13 +32,13 @@ class SegmentFacts:
 
 @dataclass(frozen=True)
 class ProducerSnapshotState:
-    """One producer as a ``.snapshot`` file has it.
+    """One producer in a ``.snapshot`` file.
 
     Attributes:
         producer_id: its id.
         epoch: its epoch.
-        last_data_offset: -1 if none.
-        timestamp: of its last batch, -1 if none.
+        last_data_offset: last offset of its last data batch, -1 if none.
+        timestamp: timestamp of its last batch in epoch milliseconds, -1 if none.
         open_first_offset: first offset of its open transaction, -1 if none.
     """
 
@@ -54,20 +54,20 @@ class MarkerPolicy:
     """Inputs of marker-only compaction for one partition that do not come from its log.
 
     Attributes:
-        now_ms: the clock.
+        now_ms: current time in epoch milliseconds.
         horizon: ``next-pass``, ``newest`` or epoch milliseconds as text.
-        delete_retention_ms: topic setting.
-        min_compaction_lag_ms: topic setting.
-        segment_bytes: topic setting.
-        segment_index_bytes: topic setting.
-        index_interval_bytes: topic setting.
-        producer_expiry_ms: the longer of the two expiry settings.
-        high_watermark: from the checkpoint, or the log end if that was assumed.
-        first_dirty_offset: from ``cleaner-offset-checkpoint``, -1 if none.
-        stamps: whether the log's broker stamps delete horizons (3.1+).
-        merge: whether neighbours are merged.
+        delete_retention_ms: ``delete.retention.ms`` of the topic.
+        min_compaction_lag_ms: ``min.compaction.lag.ms`` of the topic.
+        segment_bytes: ``segment.bytes`` of the topic.
+        segment_index_bytes: ``segment.index.bytes`` of the topic.
+        index_interval_bytes: ``index.interval.bytes`` of the topic.
+        producer_expiry_ms: the longer of ``transactional.id.expiration.ms`` and ``producer.id.expiration.ms``.
+        high_watermark: offset from the checkpoint; or the log end, if the operator asked to assume that.
+        first_dirty_offset: offset from ``cleaner-offset-checkpoint``, -1 if none.
+        stamps: whether the broker stamps delete horizons (3.1 and later).
+        merge: whether neighbouring segments are merged.
         snapshot_offset: offset of the newest valid producer snapshot, -1 if none.
-        snapshot: its producers.
+        snapshot: producers of that snapshot.
     """
 
     now_ms: int
@@ -92,9 +92,9 @@ class LeftAlone:
 
     Attributes:
         code: stable word for programs.
-        why: file, position, what was expected.
-        next_command: what to do about it, may be empty.
-        damaged: whether it counts as uncleanable (KIP-346).
+        why: text for people: file, position, what was expected.
+        next_command: command that helps, may be empty.
+        damaged: whether the partition counts as uncleanable (KIP-346).
     """
 
     code: str
@@ -109,7 +109,7 @@ class GroupDecision:
 
     Attributes:
         sources: the segments, ascending.
-        last_offset: of the last batch in them, -1 if there is none.
+        last_offset: last offset of the last batch in them, -1 if there is none.
     """
 
     sources: tuple[SourceSegment, ...]
@@ -122,7 +122,7 @@ class GroupDecision:
 
     @property
     def changes(self) -> bool:
-        """Whether there is anything to do for it; logs without a batch stay, since a new log keeps at least one."""
+        """Whether the group changes. Logs without a batch do not change, because a new log needs at least one batch."""
         if self.last_offset < 0:
             return False
         return len(self.sources) > 1 or any(source.changes for source in self.sources)
@@ -145,12 +145,12 @@ class PartitionDecision:
 
     Attributes:
         log_end_offset: offset after the last valid batch.
-        span: what may be compacted.
-        horizon_ms: the horizon used; 0 keeps every unstamped marker.
-        horizons: what each choice would have given.
-        outcomes: per segment of the span, ascending.
-        groups: the new segments, ascending; all of them, changed or not.
-        active_producers: producers that are active at the log end.
+        span: the offsets that may be compacted.
+        horizon_ms: the delete horizon in epoch milliseconds; 0 keeps all markers without a stamp.
+        horizons: the result of each choice of the horizon.
+        outcomes: one outcome per segment of the span, ascending.
+        groups: the new segments, ascending, changed or not.
+        active_producers: number of producers that are active at the log end.
         kept_last: (base offset, position) of emptied data batches that stay as the last of their group.
         notes: lines for the reviewer.
     """
@@ -168,11 +168,11 @@ class PartitionDecision:
 
 @dataclass(frozen=True)
 class NeedsRescan:
-    """The scan has to be told of producers whose markers stay, for these segments.
+    """Some segments must be scanned again, because their scans did not know of markers that must stay.
 
     Attributes:
-        protected: int64[N, 2] sorted (producer id, epoch).
-        base_offsets: segments to scan again.
+        protected: int64[N, 2], sorted pairs (producer id, epoch) whose markers stay.
+        base_offsets: base offsets of the segments to scan again.
     """
 
     protected: Int64s

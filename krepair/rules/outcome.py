@@ -1,4 +1,4 @@
-"""What the rules decided, in the form in which a plan records it. Plain data, and cheap to import: no numpy."""
+"""The decisions of the rules, in the form in which a plan records them. Plain data without numpy, so it loads fast."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from msgspec import UNSET, Struct, UnsetType
 
 
 class ReasonTally(Struct, frozen=True, kw_only=True):
-    """How many batches one reason covers.
+    """Number of batches with one reason.
 
     Attributes:
-        reason: code, see ``krepair.rules.reasons``.
-        batches: how many.
-        bytes: their size before the change.
+        reason: code of the reason, see ``krepair.rules.reasons``.
+        batches: number of batches.
+        bytes: their bytes before the change.
     """
 
     reason: str
@@ -20,20 +20,19 @@ class ReasonTally(Struct, frozen=True, kw_only=True):
 
 
 class CompactedSource(Struct, frozen=True, kw_only=True):
-    """What key compaction takes out of a source before the rules of markers see it.
+    """What key compaction removes from a source before the rules of markers are used.
 
     Attributes:
         file_bytes: size of the ``.log``.
-        records: data records in it, those within a wrapper of v0 or v1 counted one by one.
-        kept: of them, those that stay.
-        headers: digest of the compacted stream, as of a ``.log``: over each batch's position and header, which holds
-            its CRC.
+        records: number of data records in it. Each message in a wrapper of v0 or v1 counts.
+        kept: number of records that stay.
+        headers: digest of the compacted stream: position and header of each batch. A header holds the CRC of its batch.
         forced: offset of a record that stays only as the last of its group, -1 none.
-        superseded: records that go since a later one of their key stays.
-        tombstones: tombstones that go.
-        aborted: records of aborted transactions, that go.
-        keyless: records without a key; they stay.
-        emptied: batches that lose all of their records; in the stream they are headers without records.
+        superseded: number of records that go, because a later record of their key is there.
+        tombstones: number of tombstones that go.
+        aborted: number of records that go, because their transaction was aborted.
+        keyless: number of records without a key, which stay.
+        emptied: number of batches that lose all of their records. In the stream only their headers are left.
     """
 
     file_bytes: int
@@ -56,26 +55,26 @@ class CompactedSource(Struct, frozen=True, kw_only=True):
 class SourceSegment(Struct, frozen=True, kw_only=True):
     """One segment that a change reads, and the decisions for it.
 
-    Where records go by key, a segment is first read without them, as a stream. Sizes, counts and positions are then
-    those of the stream; the size of the file is in ``compacted``.
+    With key compaction, the records that go are first taken out of the segment, which gives a stream. Sizes, counts and
+    positions are then those of the stream. The size of the file is in ``compacted``.
 
     Attributes:
         base_offset: its base offset.
         log_bytes: size of its ``.log``.
-        batches: batches in it.
-        kept_bytes: bytes that its kept batches take in the new ``.log``.
-        kept_batches: batches of it in the new ``.log`` (an emptied one counts).
-        kept_records: records in them, markers not counted.
-        kept_markers: commit and abort markers in them.
+        batches: number of batches in it.
+        kept_bytes: bytes of its kept batches in the new ``.log``.
+        kept_batches: number of its batches in the new ``.log``, with emptied ones.
+        kept_records: number of records in them, without markers.
+        kept_markers: number of commit and abort markers in them.
         reasons: tallies by reason, in the order of ``Reason``.
-        drop_unstamped: whether the delete horizon has passed for markers without a stamp.
-        carried_open: producer ids that have a kept batch of their open transaction in an earlier segment, ascending.
-        keep_positions: positions of emptied batches that stay for an active producer, ascending.
-        protected: (producer id, epoch) whose markers stay, ascending.
-        last_position: position of the batch that is kept, as the last one, although its reason removes it; else -1.
+        drop_unstamped: whether the delete horizon is past for markers without a stamp.
+        carried_open: ascending ids of producers that have a kept batch of their open transaction in an earlier segment.
+        keep_positions: ascending positions of emptied batches that stay for an active producer.
+        protected: ascending pairs (producer id, epoch) whose markers stay.
+        last_position: position of the batch that is kept only because it is the last one, -1 none.
         decisions: digest of the class of every batch, 16 hex digits.
-        aborted_kept: indexes of the entries of its ``.txnindex`` that are carried over, ascending.
-        compacted: what goes by key; left out where only markers and emptied batches go.
+        aborted_kept: ascending indexes of the entries of its ``.txnindex`` that stay.
+        compacted: what key compaction removes; absent if only markers and emptied batches go.
     """
 
     base_offset: int
@@ -97,7 +96,7 @@ class SourceSegment(Struct, frozen=True, kw_only=True):
 
     @property
     def by_key(self) -> CompactedSource | None:
-        """What goes by key, None if only markers and emptied batches go."""
+        """What key compaction removes, None if only markers and emptied batches go."""
         return None if isinstance(self.compacted, UnsetType) else self.compacted
 
     @property
@@ -113,13 +112,13 @@ class SourceSegment(Struct, frozen=True, kw_only=True):
 
 
 class HorizonChoice(Struct, frozen=True, kw_only=True):
-    """What one choice of the delete horizon would give. For the reader only; it does not bind apply.
+    """The result of one choice of the delete horizon. It is only for the reader; apply does not use it.
 
     Attributes:
         name: ``next-pass``, ``newest``, ``TIME`` or ``unlimited``.
-        horizon_ms: epoch milliseconds; markers of segments last modified at or before it may be removed.
-        log_bytes_after: bytes of ``.log`` left in the span.
-        markers_dropped: how many markers would be removed.
+        horizon_ms: epoch milliseconds. In segments with this or an earlier mtime, markers may be removed.
+        log_bytes_after: bytes of ``.log`` that would be left in the span.
+        markers_dropped: number of markers that would be removed.
         chosen: whether the plan uses it.
     """
 
@@ -131,15 +130,15 @@ class HorizonChoice(Struct, frozen=True, kw_only=True):
 
 
 class TombstoneHorizon(Struct, frozen=True):
-    """What one choice of the delete horizon would do to tombstones. For the reader only; it does not bind apply.
+    """The result of one choice of the delete horizon for tombstones. It is only for the reader; apply does not use it.
 
     Attributes:
-        name: as of ``HorizonChoice``.
+        name: see ``HorizonChoice``.
         horizon_ms: epoch milliseconds.
-        dropped: tombstones that would go.
-        dropped_bytes: of those without a stamp, uncompressed.
-        kept: tombstones that would stay.
-        chosen: whether the plan takes it.
+        dropped: number of tombstones that would be removed.
+        dropped_bytes: uncompressed bytes of those without a stamp.
+        kept: number of tombstones that would stay.
+        chosen: whether the plan uses it.
     """
 
     name: str
@@ -151,18 +150,18 @@ class TombstoneHorizon(Struct, frozen=True):
 
 
 class KindOfRecord(Struct, frozen=True, kw_only=True):
-    """What goes of one kind of record of ``__consumer_offsets``. For the reader only.
+    """The result of key compaction for one kind of record of ``__consumer_offsets``. It is only for the reader.
 
     Attributes:
-        kind: name and version of its key, ``without key`` or ``unknown``.
-        records: below the bound.
-        kept: of them, those that stay.
-        superseded: that go since a later one of their key stays.
-        tombstones_dropped: last of their key, past their horizon: they go.
-        tombstones_kept: last of their key; they stay.
-        aborted: of aborted transactions; they go.
-        bytes_before: of the records, uncompressed.
-        bytes_after: of those that stay.
+        kind: name and version of the key, ``without key`` or ``unknown``.
+        records: number of records below the bound.
+        kept: number of records that stay.
+        superseded: number of records that go, because a later record of their key is there.
+        tombstones_dropped: number of tombstones that are the last of their key and go, because their horizon is past.
+        tombstones_kept: number of tombstones that are the last of their key and stay.
+        aborted: number of records that go, because their transaction was aborted.
+        bytes_before: uncompressed bytes of the records.
+        bytes_after: uncompressed bytes of those that stay.
     """
 
     kind: str
@@ -177,14 +176,14 @@ class KindOfRecord(Struct, frozen=True, kw_only=True):
 
 
 class GroupBytes(Struct, frozen=True, kw_only=True):
-    """What goes of one group in ``__consumer_offsets``. For the reader only.
+    """The result of key compaction for one group in ``__consumer_offsets``. It is only for the reader.
 
     Attributes:
-        group: its id.
-        records: of all kinds below the bound.
-        kept: of them, those that stay.
-        bytes_before: of the records, uncompressed.
-        bytes_after: of those that stay.
+        group: the group id.
+        records: number of records of all kinds below the bound.
+        kept: number of records that stay.
+        bytes_before: uncompressed bytes of the records.
+        bytes_after: uncompressed bytes of those that stay.
     """
 
     group: str
@@ -195,27 +194,27 @@ class GroupBytes(Struct, frozen=True, kw_only=True):
 
 
 class KeyCompaction(Struct, frozen=True, kw_only=True):
-    """What key compaction makes of one partition below the bound, changed segments and others together.
+    """The result of key compaction for one partition below the bound, over all segments, changed or not.
 
     Attributes:
-        records: data records below the bound.
-        kept: of them, those that stay.
-        superseded: that go since a later one of their key stays.
-        tombstones_dropped: last of their key, past their horizon: they go.
-        tombstones_kept: last of their key; they stay.
-        aborted: of aborted transactions; they go.
-        keyless: without a key; they stay, a broker's cleaner would drop them.
-        keys: distinct ones.
-        rewritten: batches that lose some of their records.
-        emptied: batches that lose all of them.
-        old_gone: messages of v0 and v1, plain or wrapping others, of which nothing stays.
-        forced: (base offset, offset) of records that stay only so that their segment keeps a batch, ascending.
-        bytes_before: of the ``.log`` files below the bound.
-        bytes_after: of them afterwards.
-        scratch_bytes: what a scratch folder may have to hold during plan, apply or verify, at most.
-        horizons: what each choice would do to tombstones (reader only).
-        kinds: of ``__consumer_offsets`` the same by kind of record (reader only).
-        groups: of ``__consumer_offsets`` the groups with most bytes, the largest first (reader only).
+        records: number of data records below the bound.
+        kept: number of records that stay.
+        superseded: number of records that go, because a later record of their key is there.
+        tombstones_dropped: number of tombstones that are the last of their key and go, because their horizon is past.
+        tombstones_kept: number of tombstones that are the last of their key and stay.
+        aborted: number of records that go, because their transaction was aborted.
+        keyless: number of records without a key. They stay, although a broker's cleaner would remove them.
+        keys: number of different keys.
+        rewritten: number of batches that lose some of their records.
+        emptied: number of batches that lose all of their records.
+        old_gone: number of messages of v0 and v1, plain or wrappers, that go completely.
+        forced: ascending pairs (base offset, offset) of records that stay only because their segment needs a batch.
+        bytes_before: bytes of the ``.log`` files below the bound.
+        bytes_after: bytes of these files after the change.
+        scratch_bytes: largest number of bytes that a scratch folder may have to hold during plan, apply or verify.
+        horizons: the result of each choice of the horizon for tombstones (only for the reader).
+        kinds: for ``__consumer_offsets``, the same by kind of record (only for the reader).
+        groups: for ``__consumer_offsets``, the groups with most bytes, the largest first (only for the reader).
     """
 
     records: int

@@ -1,23 +1,23 @@
-"""Whether a topic's own configuration says that its records may go by key. Plain, and cheap to import: no numpy."""
+"""Tells whether a topic's own configuration allows key compaction. Plain Python without numpy, so it loads fast."""
 
 from __future__ import annotations
 
 from typing import Final
 
 COMPACTED_INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
-"""Topics whose keys may go without a configuration that says so; ``__share_group_state`` is not compacted."""
+"""Topics that may be compacted without a configuration of their own. ``__share_group_state`` is not compacted."""
 
 
 def not_asked_for(topic: str, cleanup_policy: str, source: str) -> str:
     """Why the records of a topic must not be compacted by key, or empty.
 
-    Args:
-        topic: its name.
-        cleanup_policy: value of ``cleanup.policy``.
-        source: where the value came from, as ``plan.model.Setting.source``.
+    Only the topic's own configuration counts. The broker's default and ``--set`` are for all topics, and a topic with
+    retention by time would lose records.
 
-    Only a topic's own configuration counts: the broker's default and ``--set`` hold for all topics, and a topic that
-    is kept by time would lose its records.
+    Args:
+        topic: name of the topic.
+        cleanup_policy: value of ``cleanup.policy``.
+        source: source of the value, as in ``Setting.source``.
     """
     of_all = source == "default" or source.startswith(("server.properties", "--set"))
     if topic in COMPACTED_INTERNAL_TOPICS and of_all:

@@ -1,8 +1,11 @@
-"""Producer state at the log end, and what of the log it needs.
+"""Producer state at the log end, and the batches of the log that it needs.
 
-The state that a broker would load (newest valid snapshot plus replay) is united with that of a full scan: what either
-needs stays. Source: ProducerStateManager (2.2.1), ProducerStateEntry.lastTimestamp and KAFKA-9144 (2.4) for producers
-known only by a marker, Cleaner.cleanInto (2.2.1) for what an active producer needs.
+There are two states: the one that a broker would load (newest valid snapshot, then replay), and the one of a full scan.
+A batch stays if one of them needs it.
+
+Source: ProducerStateManager (2.2.1), ProducerStateEntry.lastTimestamp and KAFKA-9144 (2.4) for producers known only by
+    a
+marker, Cleaner.cleanInto (2.2.1) for what an active producer needs.
 """
 
 from __future__ import annotations
@@ -25,12 +28,12 @@ class ProducerStates:
     """State per producer, as parallel arrays over ``ids``.
 
     Attributes:
-        ids: int64[N] producer ids, ascending.
-        epoch: int64[N], -1 unknown.
-        last_data: int64[N] last data offset of the current epoch, -1 none.
-        timestamp: int64[N] of the last batch, data or marker, -1 none.
-        open_first: int64[N] first offset of the open transaction, -1 none.
-        known: bool[N] whether anything is known of it.
+        ids: int64[N], producer ids, ascending.
+        epoch: int64[N], producer epochs, -1 unknown.
+        last_data: int64[N], last data offset of the current epoch, -1 none.
+        timestamp: int64[N], timestamp in ms of the last batch, data or marker, -1 none.
+        open_first: int64[N], first offset of the open transaction, -1 none.
+        known: bool[N], whether anything is known of the producer.
         min_unreplicated: lowest first offset of a transaction whose marker is not below the high watermark.
     """
 
@@ -44,16 +47,16 @@ class ProducerStates:
 
     @classmethod
     def empty(cls, ids: Int64s) -> ProducerStates:
-        """Nothing known of any of ``ids``."""
+        """A state in which nothing is known of the producers ``ids``."""
         none = np.full(len(ids), -1, np.int64)
         return cls(ids, none.copy(), none.copy(), none.copy(), none.copy(), np.zeros(len(ids), bool))
 
     def places(self, producer_ids: Int64s) -> Int64s:
-        """Where these ids are."""
+        """Places of these ids in ``ids``: int64[M]."""
         return np.searchsorted(self.ids, producer_ids)
 
     def load(self, snapshot: Sequence[ProducerSnapshotState]) -> None:
-        """Take over the producers of a snapshot."""
+        """Add the producers of a snapshot."""
         for producer in snapshot:
             place = int(np.searchsorted(self.ids, producer.producer_id))
             self.epoch[place] = producer.epoch
@@ -63,7 +66,7 @@ class ProducerStates:
             self.known[place] = True
 
     def replay(self, segment: SegmentFacts, high_watermark: int) -> None:
-        """Take over what one segment, later than all before, says of its producers."""
+        """Add the producers of the next segment. Segments must come in ascending order."""
         rows = segment.summary.rows
         if len(rows) == 0:
             self.min_unreplicated = min(self.min_unreplicated, segment.summary.min_unreplicated)
@@ -74,7 +77,7 @@ class ProducerStates:
         self.min_unreplicated = min(self.min_unreplicated, segment.summary.min_unreplicated)
         same_epoch = (rows[:, c.P_EPOCHS_MIXED] == 0) & (self.epoch[at] == rows[:, c.P_EPOCH])
         has_data = rows[:, c.P_LAST_DATA_OFFSET] >= 0
-        seen = rows[:, c.P_EPOCH] != _NO_EPOCH  # a row made by an emptied control batch alone says nothing
+        seen = rows[:, c.P_EPOCH] != _NO_EPOCH  # a row of only emptied control batches tells nothing
         kept = np.where(~seen | same_epoch, self.last_data[at], -1)
         self.last_data[at] = np.where(has_data, rows[:, c.P_LAST_DATA_OFFSET], kept)
         self.epoch[at] = np.where(seen, rows[:, c.P_EPOCH], self.epoch[at])
@@ -95,7 +98,7 @@ class ProducerStates:
         self.min_unreplicated = min(self.min_unreplicated, int(first.min()))
 
     def active(self, now_ms: int, expiry_ms: int) -> Any:
-        """bool[N]: has an open transaction, or was heard of within the expiry time."""
+        """bool[N]: whether a producer has an open transaction, or has written within the expiry time."""
         return self.known & ((self.open_first >= 0) | (now_ms - self.timestamp <= expiry_ms))
 
     def first_open(self) -> tuple[int, int]:
@@ -109,11 +112,12 @@ class ProducerStates:
 
 @dataclass(frozen=True)
 class ProducerNeeds:
-    """What active producers need of the log.
+    """The batches that active producers need.
 
     Attributes:
-        data: int64[N, 2] sorted (producer id, last data offset): that batch stays, emptied if it is.
-        markers: int64[N, 2] sorted (producer id, epoch): control batches of that epoch stay.
+        data: int64[N, 2], sorted pairs (producer id, last data offset). The batch at that offset stays, even if
+            emptied.
+        markers: int64[N, 2], sorted pairs (producer id, epoch). Control batches of that epoch stay.
         active: number of active producers.
     """
 
@@ -123,14 +127,14 @@ class ProducerNeeds:
 
 
 def all_ids(segments: Iterable[SegmentFacts], snapshot: Sequence[ProducerSnapshotState]) -> Int64s:
-    """Every producer id of the log and the snapshot, ascending."""
+    """All producer ids of the log and the snapshot, ascending: int64[N]."""
     parts = [segment.summary.rows[:, c.P_ID] for segment in segments]
     parts.append(np.array([producer.producer_id for producer in snapshot], np.int64))
     return np.unique(np.concatenate(parts))
 
 
 def states_by_scan(segments: Sequence[SegmentFacts], ids: Int64s, high_watermark: int) -> ProducerStates:
-    """Replay the whole log from nothing."""
+    """The state after a replay of the whole log, without a snapshot."""
     states = ProducerStates.empty(ids)
     for segment in segments:
         states.replay(segment, high_watermark)
@@ -143,9 +147,9 @@ def states_by_broker(
     snapshot_offset: int,
     snapshot: Sequence[ProducerSnapshotState],
 ) -> ProducerStates:
-    """What a broker would load: the snapshot, then the batches at or after it.
+    """The state that a broker would load: the snapshot, then the batches at or after its offset.
 
-    A segment that the snapshot lies inside is replayed whole: what it repeats is what the snapshot says already.
+    If the snapshot is inside a segment, the whole segment is replayed. Its earlier batches only repeat the snapshot.
     """
     states = ProducerStates.empty(ids)
     states.load(snapshot)
@@ -156,13 +160,13 @@ def states_by_broker(
 
 
 def needs_of(scan: ProducerStates, broker: ProducerStates, now_ms: int, expiry_ms: int) -> ProducerNeeds:
-    """Unite what both states need.
+    """The batches that one of the two states needs.
 
     Args:
-        scan: by a full scan.
-        broker: as a broker would load it.
-        now_ms: the clock.
-        expiry_ms: how long a producer without open transaction stays active.
+        scan: state from a full scan.
+        broker: state that a broker would load.
+        now_ms: current time in epoch milliseconds.
+        expiry_ms: how long a producer without an open transaction stays active, in ms.
     """
     data: set[tuple[int, int]] = set()
     markers: set[tuple[int, int]] = set()
@@ -182,7 +186,7 @@ def _pairs(values: Iterable[tuple[int, int]]) -> Int64s:
 
 
 def _one_epoch_each(markers: set[tuple[int, int]]) -> Int64s:
-    """The scan and the broker may name two epochs of one producer; the newer one fences."""
+    """One epoch per producer: if the two states have different epochs, the newer one, because it fences."""
     newest: dict[int, int] = {}
     for producer_id, epoch in markers:
         newest[producer_id] = max(epoch, newest.get(producer_id, epoch))
@@ -192,7 +196,10 @@ def _one_epoch_each(markers: set[tuple[int, int]]) -> Int64s:
 def disagreement(
     scan: ProducerStates, broker: ProducerStates, now_ms: int, expiry_ms: int
 ) -> LeftAlone | None:
-    """A snapshot that names, for an active producer, data older than data that the log still has is wrong."""
+    """Why the newest snapshot is wrong, or None.
+
+    It is wrong if the log has data of an active producer that is newer than the last data in the snapshot.
+    """
     wrong = (
         broker.active(now_ms, expiry_ms)
         & (broker.last_data >= 0)

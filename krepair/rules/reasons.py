@@ -1,8 +1,8 @@
 """Why a batch stays, is emptied, or goes: the closed list of reasons of marker-only compaction.
 
-Where records go by key, they go first; the same list then says what becomes of the batches that are left.
-A reason's code is printed in plans and never reused. The order of the members is the order in which the
-scan kernel numbers its classes, see ``krepair.kernels.classes``.
+Key compaction removes records first. This list is then used for the batches that are left. The code of a reason is
+printed in plans, and it is not used again for another reason. Plans list reasons in the order of the members. The scan
+kernel has numbers of its own (``krepair.kernels.classes``); ``REASON_OF_CLASS`` in ``markers`` connects the two.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Verdict(StrEnum):
 
 
 class Reason(StrEnum):
-    """The code of a reason; see ``REASONS`` for its verdict and its words."""
+    """The code of a reason; ``REASONS`` has its verdict and its text."""
 
     RECORDS = "K01"
     MARKER_DATA_REMAINS = "K02"
@@ -43,7 +43,7 @@ class ReasonText(NamedTuple):
     Attributes:
         verdict: keep, empty or drop.
         text: one line for a reviewer.
-        source: where Kafka does, or says, the same.
+        source: where Kafka does the same, or describes it.
     """
 
     verdict: Verdict
@@ -57,7 +57,7 @@ REASONS: dict[Reason, ReasonText] = {
     ),
     Reason.MARKER_DATA_REMAINS: ReasonText(
         Verdict.KEEP,
-        "marker of a transaction of which a batch remains",
+        "marker of a transaction that still has a batch in the log",
         "CleanedTransactionMetadata.onControlBatchRead (2.2.1), KAFKA-8351",
     ),
     Reason.MARKER_HORIZON: ReasonText(
@@ -99,7 +99,7 @@ REASONS: dict[Reason, ReasonText] = {
     ),
     Reason.MARKER: ReasonText(
         Verdict.DROP,
-        "marker of a transaction of which no batch remains, past the delete horizon",
+        "marker of a transaction that has no batch left, past the delete horizon",
         "Cleaner.shouldDiscardBatch (2.2.1)",
     ),
     Reason.MARKER_STAMP_PAST: ReasonText(

@@ -1,4 +1,4 @@
-"""What a broker's recovery of an unclean log directory would leave, as far as it is more than one file says: pure.
+"""What a broker's recovery of an unclean log directory would leave, as far as it concerns several files. Pure.
 
 Source: ``Log.recoverLog``, ``LogSegment.recover`` (2.2.1), ``LogLoader.recoverLog`` (3.9.2, 4.3.1),
 ``LeaderEpochFileCache.assign`` and ``truncateFromEnd``; KAFKA-9065 (fixed in 2.4) for the offsets topic.
@@ -19,11 +19,11 @@ Version = tuple[int, int, int] | None
 
 
 def floor_of(bases: Sequence[int], point: int) -> int | None:
-    """Base offset of the first segment that an unclean start recovers, None of a log without segments.
+    """Base offset of the first segment that an unclean start recovers; None for a log without segments.
 
     Args:
         bases: base offsets of all segments, ascending.
-        point: the recovery point. Past the log end the last segment is recovered all the same.
+        point: the recovery point. If it is past the log end, the last segment is still recovered.
     """
     if not bases:
         return None
@@ -33,16 +33,16 @@ def floor_of(bases: Sequence[int], point: int) -> int | None:
 def epochs_after_recovery(
     recorded: Sequence[EpochEntry], rises: Iterable[Rise], log_end: int, *, with_zero: bool
 ) -> tuple[EpochEntry, ...]:
-    """The leader epochs as a recovery leaves them: an epoch greater than the last one is appended.
+    """The leader epochs after a recovery, which appends every epoch that is higher than the last one.
 
     Args:
         recorded: entries of the file, in its order.
-        rises: of the segments that are recovered, ascending.
-        log_end: offset after the last batch. What starts past it, every start drops.
-        with_zero: whether the version takes epoch 0 from the log.
+        rises: rises of the epoch in the segments that are recovered, ascending.
+        log_end: offset after the last batch. Every start drops entries past it.
+        with_zero: whether the broker version takes epoch 0 from the log.
 
     Returns:
-        The same entries where the segments show no greater epoch.
+        The entries after the recovery; ``recorded`` if the segments have no higher epoch.
     """
     kept = list(recorded)
     for rise in rises:
@@ -59,10 +59,10 @@ def epochs_after_recovery(
 def why_not_rolled(topic: str, version: Version) -> str:
     """Why the log of a topic does not get a new active segment, or empty.
 
-    Up to 2.3 a broker that loads the offsets topic reads until the log end, and goes round for ever where the cleaner
-    took the last batches before an empty segment (KAFKA-9065). The cleaner only comes to segments that are not active.
+    Up to 2.3 a broker that loads the offsets topic reads up to the log end. It loops forever if the cleaner has removed
+    the last batches before an empty active segment (KAFKA-9065). The cleaner does not touch the active segment.
     """
     if topic != OFFSETS_TOPIC or (version is not None and version >= LOADS_PAST_CLEANED_TAIL):
         return ""
     who = "the version of the broker is not known" if version is None else "the broker is older than 2.4"
-    return f"it gets no new segment: {who}, and before 2.4 loading {OFFSETS_TOPIC} could go round for ever (KAFKA-9065)"
+    return f"it gets no new segment: {who}, and before 2.4 loading {OFFSETS_TOPIC} could loop forever (KAFKA-9065)"

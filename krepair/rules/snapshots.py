@@ -1,7 +1,7 @@
-"""Producer snapshots: which of them a broker may keep, and the producer state that belongs at the log end.
+"""Producer snapshots: which of them may stay, and the producer state at the log end.
 
-The state is worked out as a broker does it: the newest valid snapshot above the log start and not past the log end,
-then every batch from there on. A compacted log knows less than a snapshot, so a valid one is never passed over.
+The state is computed as a broker does it: from the newest valid snapshot above the log start and not past the log end,
+and from all batches after it. A compacted log holds less than a snapshot, so a valid snapshot is always used.
 
 Source: ``ProducerStateManager`` and ``ProducerAppendInfo`` (2.2.1, 2.8.2, 3.9.0), ``Log.rebuildProducerState`` (2.2.1);
 KAFKA-9144 (2.4.1) for the time of a marker, KAFKA-7190 (2.4) for producers below the log start, KIP-854 (3.4) for
@@ -33,7 +33,7 @@ _FIRST_OFFSET = ENTRY.names.index("current_txn_first_offset")
 
 
 class SnapshotReason(StrEnum):
-    """Why a snapshot is not to stay."""
+    """Why a snapshot must not stay."""
 
     UNREADABLE = "cannot be read"
     PAST_END = "past the log end"
@@ -41,14 +41,14 @@ class SnapshotReason(StrEnum):
 
 
 class SnapshotFile(NamedTuple):
-    """One snapshot as it was found.
+    """One snapshot on disk.
 
     Attributes:
         name: file name.
-        offset: the offset in it.
-        size: bytes.
+        offset: the offset in the name.
+        size: bytes of the file.
         damage: why a broker would not load it, or None.
-        producers: how many it holds, if it can be read.
+        producers: number of producers in it, if it can be read.
     """
 
     name: str
@@ -59,12 +59,12 @@ class SnapshotFile(NamedTuple):
 
 
 class JudgedFiles(NamedTuple):
-    """What is to become of the snapshots of a partition.
+    """The judgement on the snapshots of a partition.
 
     Attributes:
-        wrong: those that are not to stay, and why, ascending.
-        base: the newest that a broker would load, or None.
-        at_end: whether that one is at the log end.
+        wrong: snapshots that must not stay, and why, ascending.
+        base: the newest snapshot that a broker would load, or None.
+        at_end: whether ``base`` is at the log end.
     """
 
     wrong: tuple[tuple[SnapshotFile, SnapshotReason], ...]
@@ -73,20 +73,20 @@ class JudgedFiles(NamedTuple):
 
 
 class SeenSnapshots(NamedTuple):
-    """What the snapshots of one partition came to.
+    """The facts about the snapshots of one partition.
 
     Attributes:
-        files: all of them, ascending.
+        files: all snapshots, ascending.
         bases: base offsets of the segments.
         log_start: the log start offset.
-        log_end: offset after the last valid batch, -1 if it cannot be told.
-        judged: which of them may stay.
-        data: the bytes that belong at the log end; None where nothing is wrong.
-        producers: how many are in it.
-        open_transactions: how many of them have an open transaction.
-        forgets: whether the next start knows none of them (KR503).
+        log_end: offset after the last valid batch, -1 if not known.
+        judged: which of the snapshots may stay.
+        data: bytes of the right snapshot at the log end; None if nothing is wrong.
+        producers: number of producers in ``data``.
+        open_transactions: number of them that have an open transaction.
+        forgets: whether a broker knows none of them after its next start (KR503).
         left: why nothing is changed, or empty.
-        unread: name of a file that the system could not read, and its words; empty if all could be.
+        unread: (name of a file that could not be read, message of the system); empty texts if all were read.
     """
 
     files: tuple[SnapshotFile, ...]
@@ -103,7 +103,7 @@ class SeenSnapshots(NamedTuple):
 
     @property
     def makes(self) -> bool:
-        """Whether a snapshot is to be made at the log end: never for what a broker removes at the next start anyway."""
+        """Whether a snapshot is made at the log end. It is not made if a broker would remove it at its next start."""
         if self.left or self.data is None or self.judged.at_end or self.log_end <= self.bases[0]:
             return False
         wrong = {file.name for file, _ in self.judged.wrong}
@@ -120,15 +120,15 @@ class SeenSnapshots(NamedTuple):
 def judge_files(
     files: Sequence[SnapshotFile], bases: Sequence[int], log_start: int, log_end: int
 ) -> JudgedFiles:
-    """Tell the snapshots that may stay from those that may not.
+    """Find the snapshots that must not stay.
 
-    Between the bases of the last two segments any offset is usual: each clean stop leaves a snapshot there. Below,
-    every version keeps only those named after a segment.
+    From the base offset of the second last segment on, every offset is usual, because each clean stop leaves a snapshot
+    there. Below that, all versions keep only snapshots at the base offset of a segment.
 
     Args:
-        files: ascending by offset.
+        files: snapshots, ascending by offset.
         bases: base offsets of the segments, ascending.
-        log_start: the broker removes, unread, those at or below it.
+        log_start: the log start offset. The broker removes snapshots at or below it without reading them.
         log_end: offset after the last valid batch.
     """
     usual_from = bases[-2] if len(bases) > 1 else log_start
@@ -148,9 +148,12 @@ def judge_files(
 
 
 def lost_with_strays(files: Sequence[SnapshotFile], bases: Sequence[int]) -> tuple[int, ...]:
-    """Offsets of the snapshots that a broker since 2.8 removes before it loads one (``removeStraySnapshots``).
+    """Offsets of the snapshots that a broker since 2.8 removes before it loads one.
 
-    Of those of no segment it keeps the greatest, read or not, if it is not below the active segment's base.
+    It removes snapshots that are not at the base offset of a segment. It keeps the highest of them if that is not below
+    the base offset of the active segment; it does not check whether that one can be read.
+
+    Source: ``ProducerStateManager.removeStraySnapshots`` (2.8.2, 3.9.0).
     """
     known = set(bases)
     strays = [file.offset for file in files if file.offset not in known]
@@ -159,7 +162,7 @@ def lost_with_strays(files: Sequence[SnapshotFile], bases: Sequence[int]) -> tup
 
 
 def expiry_of(version: Version, producer_id_ms: int, transactional_id_ms: int) -> int:
-    """After how long without a batch a producer is forgotten, in ms; of an unknown version the longer of the two."""
+    """Time in ms after which a producer without a new batch expires; for an unknown version the longer of the two."""
     if version is None:
         return max(producer_id_ms, transactional_id_ms)
     assert PRODUCER_ID_EXPIRATION is not None
@@ -167,11 +170,11 @@ def expiry_of(version: Version, producer_id_ms: int, transactional_id_ms: int) -
 
 
 class StateRules(NamedTuple):
-    """How one version of the broker forgets producers.
+    """How a version of the broker expires producers.
 
     Attributes:
-        version: of the broker, None if unknown: then what keeps more.
-        now_ms: the clock.
+        version: version of the broker. If it is None, the rules that keep more producers are used.
+        now_ms: current time in epoch milliseconds.
         expiry_ms: see ``expiry_of``.
     """
 
@@ -180,18 +183,18 @@ class StateRules(NamedTuple):
     expiry_ms: int
 
     def before(self, since: Version) -> bool:
-        """Whether the version is known, and older."""
+        """Whether the version is known and is older than ``since``."""
         return self.version is not None and since is not None and self.version < since
 
 
 class ProducerTable:
-    """Every field of a snapshot per producer, as parallel arrays.
+    """All fields of a snapshot per producer, as parallel arrays.
 
     Args:
-        loaded: int64[N, 8], the producers of the snapshot that the replay starts from (``producer_snapshot.table``).
-        rows: of the scans to replay, ascending: int64[P, ROW_SIZE] each.
-        log_start: below it 2.2 and 2.3 forget a loaded producer.
-        rules: of the broker.
+        loaded: int64[N, 8], the producers of the snapshot with which the replay starts (``producer_snapshot.table``).
+        rows: int64[P, ROW_SIZE] per scan to replay, ascending.
+        log_start: the log start offset. 2.2 and 2.3 drop a loaded producer whose last offset is below it.
+        rules: the rules of the broker.
     """
 
     def __init__(self, loaded: Int64s, rows: Sequence[Int64s], log_start: int, rules: StateRules) -> None:
@@ -223,8 +226,8 @@ class ProducerTable:
         self.known[at] = True
 
     def _replay(self, rows: Int64s) -> None:
-        """Take over what one segment, later than all before, says of its producers."""
-        rows = rows[rows[:, c.P_EPOCH] != _NONE]  # a row made by an emptied control batch alone says nothing
+        """Add the producers of the next segment. Segments must come in ascending order."""
+        rows = rows[rows[:, c.P_EPOCH] != _NONE]  # a row of only emptied control batches tells nothing
         at = np.searchsorted(self.ids, rows[:, c.P_ID])
         same = (rows[:, c.P_EPOCHS_MIXED] == 0) & (self.epoch[at] == rows[:, c.P_EPOCH])
         data = rows[:, c.P_LAST_DATA_OFFSET] >= 0
@@ -244,7 +247,7 @@ class ProducerTable:
         self.known[at] = True
 
     def entries(self) -> Int64s:
-        """int64[N, 8]: the producers that are not expired, by id, as ``producer_snapshot.encode_table`` takes them."""
+        """int64[N, 8], the producers that are not expired, by id, in the form of ``producer_snapshot.encode_table``."""
         time = self.data_time if self.rules.before(MARKERS_HAVE_TIMES) else self.time
         stays = self.known & self._lives(self.first, time)
         columns = (

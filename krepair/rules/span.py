@@ -1,4 +1,4 @@
-"""Which offsets may be compacted, and up to when markers may go.
+"""Finds the offsets that may be compacted, and the delete horizon for markers.
 
 Source: LogCleanerManager.cleanableOffsets and Cleaner.doClean (2.2.1), KAFKA-13194 (high watermark).
 """
@@ -14,11 +14,11 @@ from krepair.rules.producers import INT64_MAX, ProducerStates
 def decide_span(
     segments: Sequence[SegmentFacts], scan: ProducerStates, broker: ProducerStates, policy: MarkerPolicy
 ) -> SpanDecision:
-    """The segments below everything that must not be touched.
+    """Find the segments that may be compacted.
 
-    The span ends at the base of the segment that holds the lowest of: the first offset of an open transaction, the high
-    watermark (and the first offset of a completed transaction whose marker is not below it), the first record younger
-    than ``min.compaction.lag.ms``; the active segment is always out.
+    The span never contains the active segment. It ends at the base offset of the segment that holds the lowest of these
+    offsets: the first offset of an open transaction; the high watermark; the first offset of a completed transaction
+    whose marker is not below the high watermark; the first record younger than ``min.compaction.lag.ms``.
     """
     limits = [
         (
@@ -46,7 +46,10 @@ def decide_span(
 
 
 def _lag_limit(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> list[tuple[int, str, str]]:
-    """The first segment whose largest timestamp is younger than the lag (LogCleanerManager.cleanableOffsets)."""
+    """A limit at the first segment whose largest timestamp is younger than the lag, or none.
+
+    Source: LogCleanerManager.cleanableOffsets (2.2.1).
+    """
     youngest = policy.now_ms - policy.min_compaction_lag_ms
     for segment in segments:
         largest = segment.summary.max_timestamp if segment.summary.max_timestamp >= 0 else segment.mtime_ms
@@ -69,7 +72,7 @@ def _cut(segments: Sequence[SegmentFacts], offset: int, limit: str, text: str) -
 def horizon_choices(
     segments: Sequence[SegmentFacts], span: SpanDecision, policy: MarkerPolicy
 ) -> list[tuple[str, int, bool]]:
-    """Every choice of the delete horizon: (name, epoch milliseconds, whether the policy takes it)."""
+    """All choices of the delete horizon: (name, epoch milliseconds, whether the policy uses it)."""
     in_span = segments[: span.segments]
     filled = [segment for segment in in_span if segment.summary.batches] or list(in_span)
     newest = filled[-1].mtime_ms - policy.delete_retention_ms if filled else 0
@@ -84,7 +87,7 @@ def horizon_choices(
 
 
 def first_problem(segments: Sequence[SegmentFacts]) -> LeftAlone | None:
-    """Damage anywhere but in the tail of the active segment stops the partition; old formats are carried over."""
+    """Why the partition is left alone, or None: a segment that is not the active one is damaged."""
     for segment in segments:
         summary = segment.summary
         where = f"{segment.base_offset:020d}.log, position {summary.valid_bytes}"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from krepair.checks.checksums import crcs_are_right, first_wrong_crc, room_for
+from krepair.checks.checksums import CRC_BYTES, crcs_are_right, first_wrong_crc
 from krepair.checks.walk import find_batches, headers_at
 from krepair.formats.batch_v2 import CRC_START
 from tests import builders
@@ -37,12 +37,16 @@ def wrong_by_the_package(log: bytes, places: Any, sizes: Any) -> list[int]:
 
 
 def judged(log: bytes, places: Any, sizes: Any, *, dirty: int = 0) -> tuple[bool, int]:
-    window = np.frombuffer(log, np.uint8)
-    headers = headers_at(window, places)
-    room = room_for(len(log) + 100)
-    room[:] = dirty
-    right = crcs_are_right(window, places, headers, len(log), room)
-    return right, first_wrong_crc(window, places, sizes, headers["crc"])
+    buffer = np.full(len(log) + CRC_BYTES + 100, dirty, np.uint8)
+    buffer[: len(log)] = np.frombuffer(log, np.uint8)
+    headers = headers_at(np.frombuffer(log, np.uint8), places)
+    before = buffer.copy()
+    right = crcs_are_right(buffer, places, headers, len(log))
+    assert (buffer[len(log) :] == dirty).all()
+    if not right:
+        assert (buffer == before).all()
+        return False, first_wrong_crc(buffer, places, sizes, headers["crc"])
+    return True, first_wrong_crc(before, places, sizes, headers["crc"])
 
 
 @settings(max_examples=80, deadline=None)

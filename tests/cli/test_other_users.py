@@ -118,7 +118,7 @@ def test_every_verb_works_and_compiles_nothing(room: Path, warmed: Path) -> None
 # so that what one kernel compiles inside of another is seen too.
 _CALLED = (
     "import sys\nfrom krepair.cli.main import app\n"
-    "from krepair.kernels import cache, jit, machine\n"
+    "from krepair.kernels import cache, jit, warming\n"
     "cache.INSTALLED_FOLDER = sys.argv[2]\n"
     "from krepair.kernels.signatures import SIGNATURES\n"
     "from krepair.pipeline.compaction import partitions, proof\n"
@@ -129,7 +129,7 @@ _CALLED = (
     "        continue\n"
     "    try: app(words)\n"
     "    except SystemExit as end: assert end.code in {0, 2, 10}, (words, end.code)\n"
-    "listed = {(name, str(machine.types_of(types))) for name, types in SIGNATURES}\n"
+    "listed = {(name, str(warming.types_of(types))) for name, types in SIGNATURES}\n"
     "called = {(name, str(types)) for name, kernel in jit.KERNELS.items() for types in kernel.signatures()}\n"
     # what one kernel calls with a number that it knows is compiled, and kept, together with it
     "called = {(name, types) for name, types in called if 'Literal' not in types}\n"

@@ -25,10 +25,12 @@ ALL_KINDS = frozenset(
         "set_attributes",
         "sync_file",
         "sync_dir",
+        "sync_file_system",
+        "check_written",
     }
 )
 NAME_CHANGING = frozenset({"rename", "link", "unlink", "make_dir", "remove_dir", "create", "copy"})
-FILE_CHANGING = ALL_KINDS - {"sync_file", "sync_dir"}
+FILE_CHANGING = ALL_KINDS - {"sync_file", "sync_dir", "sync_file_system", "check_written"}
 
 
 class SimulatedCrash(BaseException):
@@ -83,10 +85,12 @@ class PassingDisk:
         data: bytes,
         like: Attributes | None = None,
         owner: tuple[int, int] | None = None,
+        *,
+        synced: bool = True,
     ) -> None:
-        call = Call("create", path, detail=f"{len(data)} bytes")
+        call = Call("create", path, detail=f"{len(data)} bytes{'' if synced else ', not synced'}")
         self._before(call)
-        self.inner.create(path, data, like, owner)
+        self.inner.create(path, data, like, owner, synced=synced)
         self._after(call)
 
     def append(self, path: str, data: bytes) -> None:
@@ -155,6 +159,19 @@ class PassingDisk:
         self._before(call)
         self.inner.sync_dir(path)
         self._after(call)
+
+    def check_written(self, path: str) -> None:
+        call = Call("check_written", path)
+        self._before(call)
+        self.inner.check_written(path)
+        self._after(call)
+
+    def sync_file_system(self, path: str) -> bool:
+        call = Call("sync_file_system", path)
+        self._before(call)
+        done = self.inner.sync_file_system(path)
+        self._after(call if done else call._replace(detail="not done"))
+        return done
 
 
 class RecordingDisk(PassingDisk):

@@ -39,6 +39,8 @@ def do_everything(disk: Disk, root: str) -> None:
     disk.copy(f"{root}/p/b", f"{root}/c")
     disk.set_attributes(f"{root}/c", read_attributes(root)._replace(mode=0o600))
     disk.sync_file(f"{root}/c")
+    disk.sync_file_system(root)
+    disk.check_written(f"{root}/c")
     disk.rename(f"{root}/c", f"{root}/p/b")
     disk.unlink(f"{root}/p/a")
     disk.unlink(f"{root}/p/b")

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from krepair.durable import medium
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Attributes
 from krepair.durable.real_disk import RealDisk
+from krepair.durable.writing_error import file_system_of
 
 
 class Synced:
@@ -164,3 +166,34 @@ def test_write_that_takes_nothing_is_an_error_and_not_an_endless_loop(
 def test_new_folder_is_its_owners_alone(tmp_path: Path) -> None:
     RealDisk().make_dir(str(tmp_path / "private"))
     assert (tmp_path / "private").stat().st_mode & 0o777 == 0o700
+
+
+def test_file_that_is_not_to_be_synced_yet_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = Synced(monkeypatch)
+    RealDisk().create(str(tmp_path / "new"), b"x" * 100, LIKE, synced=False)
+    assert synced.seen == []
+    assert (tmp_path / "new").read_bytes() == b"x" * 100
+
+
+def test_barrier_is_only_believed_of_file_systems_that_are_known_to_write_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of FUSE, and of a file system over a network, nobody knows what it makes durable."""
+    asked: list[int] = []
+
+    def syncfs(descriptor: int) -> int:
+        asked.append(descriptor)
+        return 0
+
+    monkeypatch.setattr(medium, "_SYNCFS", syncfs)
+    disk = RealDisk()
+    assert not medium.can_sync_file_system(disk.tree, "/proc")
+    assert not disk.sync_file_system("/proc")
+    assert asked == []
+    kind = file_system_of(str(tmp_path / "file")).kind
+    known = kind in {"ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "f2fs", "zfs"}
+    assert medium.can_sync_file_system(disk.tree, str(tmp_path)) == known
+    assert disk.sync_file_system(str(tmp_path)) == known
+    assert medium.lie_together(disk.tree, str(tmp_path), [str(tmp_path)])
+    assert not medium.lie_together(disk.tree, str(tmp_path), [str(tmp_path), "/proc"])
+    assert len(asked) == known

@@ -213,6 +213,55 @@ def test_what_is_to_be_given_back_is_on_the_disk_before_the_root_changes_and_aft
     assert open_folders <= {up.place}
 
 
+@pytest.mark.parametrize("marker", ["moves from another fence", "moves from the root"])
+def test_fence_that_a_killed_run_left_is_on_the_disk_before_the_marker_comes_into_it(
+    tmp_path: Path, marker: str
+) -> None:
+    """That run may have written its list without having synced it: lost, it would keep the marker from its place."""
+    scene = Scene(tmp_path / "logs")
+    with pytest.raises(SimulatedCrash):
+        fence(scene, StoppingDisk(UnsyncedDisk(), 3, FILE_CHANGING)).put_up()
+    assert os.listdir(scene.path / f"krepair~{PLAN_ID}" / "fence") == ["seen.json"]
+    disk = RecordingDisk(UnsyncedDisk())
+    if marker == "moves from another fence":
+        (scene.root / "o-0" / f"krepair~{PLAN_ID}").mkdir()
+        other = Fence(PartitionFolder(disk, str(scene.root), "o-0", PLAN_ID), Point("o", 0, 0))
+        other.put_up()
+        other.lift()
+    else:
+        fence(scene, disk).put_up()
+    private = str(scene.path / f"krepair~{PLAN_ID}")
+    calls = [(call.kind, call.path, call.target) for call in disk.calls]
+    comes = next(
+        number for number, call in enumerate(calls) if call[2] == f"{private}/fence/.kafka_cleanshutdown"
+    )
+    listed = calls.index(("rename", f"{private}/fence/seen.json.new", f"{private}/fence/seen.json"))
+    assert ("sync_dir", f"{private}/fence", "") in calls[listed:comes]
+    assert ("sync_dir", private, "") in calls[:comes]
+
+
+@pytest.mark.parametrize("left", ["no list", "half a list"])
+@pytest.mark.parametrize("started", [False, True])
+def test_marker_that_came_into_a_fence_that_was_left_half_put_up_goes_back_unless_a_broker_was_started(
+    tmp_path: Path, left: str, started: bool
+) -> None:
+    scene = Scene(tmp_path / "logs")
+    stop = 2 if left == "no list" else 3
+    with pytest.raises(SimulatedCrash):
+        fence(scene, StoppingDisk(UnsyncedDisk(), stop, FILE_CHANGING)).put_up()
+    if left == "half a list":
+        (scene.path / f"krepair~{PLAN_ID}" / "fence" / "seen.json").write_bytes(b"")
+    (scene.root / "o-0" / f"krepair~{PLAN_ID}").mkdir()
+    other = Fence(PartitionFolder(UnsyncedDisk(), str(scene.root), "o-0", PLAN_ID), Point("o", 0, 0))
+    other.put_up()
+    assert other.lift() is False
+    assert not (scene.root / ".kafka_cleanshutdown").exists()
+    if started:
+        put(scene.path / name(600, ".index"), b"\0" * 100, 9_000)
+    assert fence(scene).lift() is started
+    assert (scene.root / ".kafka_cleanshutdown").exists() is not started
+
+
 def test_change_of_krepairs_own_is_no_brokers_start_for_another_fence(tmp_path: Path) -> None:
     scene = Scene(tmp_path / "logs")
     up = fence(scene)

@@ -438,6 +438,22 @@ def test_bytes_that_a_power_cut_left_as_zeros_are_written_again(
             MENDS.undo(torn.folder(), intent, "P1")
 
 
+@pytest.mark.parametrize("back", [0, 5])
+def test_bytes_that_a_power_cut_in_the_cut_left_as_zeros_come_back_with_the_time_of_the_log(
+    memory_dir: Path, back: int
+) -> None:
+    """Size and time are the old ones, so only the bytes tell; writing them changes the time."""
+    torn = Torn(memory_dir / "logs", "cut")
+    intent = torn.begin()
+    MENDS.go_on(torn.folder(), intent)
+    with open(torn.path / LOG, "ab") as file:
+        file.write(BAD[:back] + bytes(len(BAD) - back))
+    os.utime(torn.path / LOG, ns=(intent.original.mtime_ns, intent.original.mtime_ns))
+    assert torn.folder().state(LOG) == intent.original
+    MENDS.forget(torn.folder(), intent)
+    assert torn.now() == torn.before
+
+
 def test_index_that_was_touched_by_a_broker_gives_way_to_the_kept_one(torn: Torn) -> None:
     intent = torn.begin()
     MENDS.go_on(torn.folder(), intent)

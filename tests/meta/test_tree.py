@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,24 @@ def test_no_module_is_a_drawer_and_none_is_too_long() -> None:
     drawers = [each for each in MODULES if each.stem in {"utils", "util", "helpers", "common", "misc"}]
     long = [each for each in MODULES if len(each.read_text().splitlines()) > MOST_LINES]
     assert (drawers, long) == ([], [])
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    names = {
+        ".".join(each.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for each in MODULES
+    }
+    imports: dict[str, set[str]] = {}
+    for module in MODULES:
+        name = ".".join(module.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        imports[name] = set()
+        for node in ast.walk(
+            ast.parse(module.read_text())
+        ):  # late imports, and those for types alone, count too
+            if isinstance(node, ast.ImportFrom) and node.module in names:
+                found = {f"{node.module}.{each.name}" for each in node.names}
+                imports[name] |= {each if each in names else node.module for each in found}
+    # Raises ``CycleError``, which names the circle.
+    assert set(TopologicalSorter(imports).static_order()) == names
 
 
 def test_every_package_is_in_the_contract_of_the_layers() -> None:

@@ -209,7 +209,7 @@ def test_a_damaged_swap_is_left_alone_with_both_sides_shown(tmp_path: Path, vers
     swap.write_bytes(data)
     plan = part(make_plan(str(root), options(broker_version=version)), FOLDER)
     assert (plan.status, plan.code, plan.changes) == ("left alone", "leftovers", ())
-    assert "a broker before 3.0 cuts it there" in plan.why
+    assert "a broker before 3.0 truncates it there" in plan.why
     (side,) = [note for note in plan.notes if note.startswith("leftovers: ")]
     assert f"{name(BASE, '.log.swap')}: 14196 bytes" in side
     assert (

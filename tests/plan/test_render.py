@@ -46,7 +46,7 @@ def test_markdown_has_all_that_a_change_ticket_needs():
         "2 segments become 1.",
         "1 producer snapshots of segments that are merged away are removed; never the newest.",
         "| damage | 00000000000000000000.log at 512: CRC 1, expected 2 |",
-        "marker of a transaction of which no batch remains, past the delete horizon",
+        "marker of a transaction that has no batch left, past the delete horizon",
         "Cleaner.shouldDiscardBatch (2.2.1)",
         "| next-pass | never | 1,436 | 0 |",
         "- lagging-replica: ",

@@ -147,8 +147,8 @@ def test_each_checkpoint_has_its_own_rule_and_word() -> None:
 @pytest.mark.parametrize(
     ("line", "becomes", "words"),
     [
-        ("x 0 7", None, "x-0 at 7: its partition is not in this log directory; the line goes"),
-        ("a 0 -1", None, "a-0 at -1: a negative offset; the line goes"),
+        ("x 0 7", None, "x-0 at 7: its partition is not in this log directory; the line is removed"),
+        ("a 0 -1", None, "a-0 at -1: a negative offset; the line is removed"),
         ("a 1 51", 50, "a-1 at 51: past the log end 50; becomes 50"),
         ("b.c-d 7 1", 0, "b.c-d-7 at 1: past the log end 0; becomes 0"),
     ],
@@ -171,7 +171,7 @@ def test_of_two_lines_of_a_partition_the_lower_stays_whichever_comes_first() -> 
         found = mend_offsets(KINDS[0], data, ENDS)
         assert [tuple(entry) for entry in found.entries] == [("a", 0, 7)]
         assert [one.text for one in found.decisions] == [
-            "a-0 at 9: another line of its partition; the line goes"
+            "a-0 at 9: another line of its partition; the line is removed"
         ]
         assert found.past_end == ()
 

@@ -349,7 +349,7 @@ def test_history_is_intact_with_entries_and_without_damage() -> None:
     [
         (
             (2, 41),
-            "epoch 2 is recorded to start at 41, the log has its first batch or a later one's at 40: dropped",
+            "epoch 2 is recorded to start at 41, the log has the first batch of it or a later one at 40: dropped",
         ),
         (
             (8, 201),
@@ -361,7 +361,7 @@ def test_history_is_intact_with_entries_and_without_damage() -> None:
         ),
         (
             (-1, 5),
-            "epoch -1 is recorded to start at 5, the log has its first batch or a later one's at 0: dropped",
+            "epoch -1 is recorded to start at 5, the log has the first batch of it or a later one at 0: dropped",
         ),
     ],
 )
@@ -369,7 +369,7 @@ def test_entry_is_told_with_both_sides(entry: tuple[int, int], words: str) -> No
     found = merged(encode_epochs([EpochEntry(*entry)]))
     assert words in [one.text.removesuffix(f" ({one.reason.value})") for one in found.decisions]
     assert (
-        "epoch 6 is not recorded, the log has its first batch or a later one's at 120: starts at 120 (from the log)"
+        "epoch 6 is not recorded, the log has the first batch of it or a later one at 120: starts at 120 (from the log)"
         in [one.text for one in found.decisions]
     )
 

@@ -62,10 +62,10 @@ def test_a_split_is_completed_part_by_part():
 @pytest.mark.parametrize(
     ("swaps", "live", "told"),
     [
-        ((swap(100, 150, problem="position 7: bad CRC"),), LIVE, "before 3.0 cuts it there"),
+        ((swap(100, 150, problem="position 7: bad CRC"),), LIVE, "before 3.0 truncates it there"),
         ((swap(100, 100, batches=0),), LIVE, "holds no batch"),
         ((swap(100, 250), swap(200, 300)), LIVE, "begins inside of"),
-        ((swap(400, 440),), LIVE, "take the log end back"),
+        ((swap(400, 440),), LIVE, "lower the log end"),
         ((swap(150, 200),), LIVE, "before 3.0 deletes that segment, a later one keeps both"),
         ((swap(100, 200), swap(300, 400)), LIVE, "since 3.0 deletes the 1 segments between them"),
     ],
@@ -106,10 +106,10 @@ def test_one_batch_in_no_segment_is_told_and_how_many_there_are():
     pending = swap(100, 400, batches=9)
     assert decided(pending, cleaned=(100,)).left == ""
     told = decided(pending._replace(missing=3), cleaned=(90, 95)).left
-    assert told.startswith(f"{100:020d}.log.swap: the .cleaned at 90 makes every broker throw it away")
-    assert "3 of its 9 batches are in no segment that is there" in told
+    assert told.startswith(f"{100:020d}.log.swap: the .cleaned at 90 makes every broker delete this swap")
+    assert "3 of its 9 batches are in no segment" in told
     broken = decided(pending._replace(problem="position 7: bad CRC"), cleaned=(100,)).left
-    assert broken.endswith("and it cannot be held against the segments: position 7: bad CRC")
+    assert broken.endswith("but krepair cannot compare it with the segments: position 7: bad CRC")
 
 
 def test_a_cleaned_at_offset_0_counts():
@@ -146,7 +146,7 @@ def test_active_segment_may_be_replaced_by_a_swap_that_reaches_the_log_end():
     assert replaced(decided(swap(400, 450))) == [(400, (400,))]
     assert replaced(decided(swap(300, 450))) == [(300, (300, 400))]
     told = decided(swap(400, 449)).left
-    assert told.endswith("ends at 449, the log at 450: completing it would take the log end back")
+    assert told.endswith("ends at 449, but the log ends at 450: completing it would lower the log end")
 
 
 def test_damaged_segment_that_ends_early_may_be_replaced_by_a_swap_that_goes_further():
@@ -157,7 +157,7 @@ def test_damaged_segment_that_ends_early_may_be_replaced_by_a_swap_that_goes_fur
 def test_largest_end_of_what_is_replaced_counts():
     live = (LIVE[0], LiveSegment(100, 330, 1000, 10), LiveSegment(200, 300, 1000, 10))
     told = decided(swap(100, 320), live=live).left
-    assert told.endswith("ends at 320, the log at 330: completing it would take the log end back")
+    assert told.endswith("ends at 320, but the log ends at 330: completing it would lower the log end")
 
 
 @pytest.mark.parametrize(("base", "left"), [(199, True), (200, False), (100, False)])
@@ -165,7 +165,7 @@ def test_swap_that_begins_inside_of_a_segment_is_left(base: int, left: bool):
     decision = decided(swap(base, 300))
     assert bool(decision.left) == left
     if left:
-        assert "segment 100 below it ends at 200, inside of it" in decision.left
+        assert "segment 100 begins below the swap and ends inside it, at 200" in decision.left
 
 
 def test_swap_that_begins_inside_of_a_segment_that_another_replaces_is_completed():
@@ -191,5 +191,5 @@ def test_segment_at_the_end_of_the_last_swap_is_not_between():
 def test_empty_swap_is_told_with_its_base():
     told = decided(swap(200, 200, batches=0)).left
     assert told.startswith(
-        f"{200:020d}.log.swap: holds no batch; every broker puts it in the place of the segment at 200"
+        f"{200:020d}.log.swap: holds no batch, and every broker replaces the segment at 200 by it"
     )

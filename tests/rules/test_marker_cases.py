@@ -217,7 +217,7 @@ def test_missing_snapshot_and_torn_tail_are_noted() -> None:
     assert notes(replace(UNLIMITED, snapshot_offset=0)) == ()
     size = len(data(20, 1).raw)
     torn = notes(replace(UNLIMITED, snapshot_offset=0), b"\1\2\3")
-    what = "a whole batch was expected, 3 bytes are left; a broker cuts it there"
+    what = "a whole batch was expected, 3 bytes are left; a broker truncates it there"
     assert torn == (f"the active segment ends at position {size} of {size + 3}: {what}",)
 
 

@@ -9,9 +9,7 @@ _LATER = (
     "the same file is synced again once its attributes are right; a file system may want bytes before names"
 )
 _AT_OPENING = "every run syncs these folders again before its first record (``sync_all``)"
-_AT_MAKING = (
-    "these folders are synced when they are made; this one is for what a killed run left, see ``TOGETHER``"
-)
+_OF_A_KILLED_RUN = "this one is for what a killed run left; few kills leave something that is missed"
 _STAGED_NAME = "a staged file whose name is lost is made again; its bytes are what has to be there"
 _ONLY_LITTER = "what comes back is litter of krepair's own, which the next run of any verb removes"
 
@@ -24,30 +22,37 @@ _MEND = "journal/actions/mend.py"
 _OPEN = "journal/run.py Run._open: folder.sync_all()"
 _MAKE = "journal/folder.py PartitionFolder.make_private_folders"
 HOLDER = f"{_MAKE}: self.disk.sync_dir(self.holder) [partition folder]"
-OPENED = f"{_OPEN} [partition folder]"
 SOURCE = f"{_MEND} _rename: folder.disk.sync_dir(os.path.dirname(folder.at(source)))"
 CLEARED = "journal/fence.py Fence._clear: self._disk.sync_dir(self.place) [fence]"
 FENCE_SOURCE = "journal/fence.py Fence._move: self._disk.sync_dir(os.path.dirname(source))"
 FENCE_TARGET = "journal/fence.py Fence._move: self._disk.sync_dir(os.path.dirname(target))"
 TARGET = f"{_MEND} _rename: folder.disk.sync_dir(os.path.dirname(folder.at(target)))"
 
+_OWNERS = "the folders of a scene may have the owner and mode of whoever makes them; see ``MISSED``"
+
 NOT_MISSED: dict[str, str] = {
+    **{
+        f"fixes/carry_out.py _make_durable: folder.sync_new() [{place}]": _OWNERS
+        for place in ("stage", "keep", "out")
+    },
     "durable/real_disk.py RealDisk.create: os.fsync(target) [stage]": _LATER,
     HOLDER: _AT_OPENING,
     f"{_MAKE}: self.disk.sync_dir(self.private) [private folder]": _AT_OPENING,
     "journal/purge.py remove_private_folder: folder.disk.sync_dir(folder.private) [private folder]": _ONLY_LITTER,
-    f"{_REPLACE}: folder.disk.sync_dir(folder.at(folder.names.stage())) [stage]": _OTHER_FOLDER,
-    f"{_OPEN} [keep]": _AT_MAKING,
-    OPENED: _AT_MAKING,
-    f"{_OPEN} [private folder]": _AT_MAKING,
-    f"{_OPEN} [stage]": _AT_MAKING,
-    f"{_OPEN} [out]": _AT_MAKING,
+    f"{_OPEN} [keep]": _OF_A_KILLED_RUN,
+    f"{_OPEN} [private folder]": _OF_A_KILLED_RUN,
+    f"{_OPEN} [stage]": _OF_A_KILLED_RUN,
+    f"{_OPEN} [out]": _OF_A_KILLED_RUN,
+    f"{_OPEN} [log directory]": _OF_A_KILLED_RUN,
     "journal/actions/aside.py put_segment_back: disk.sync_dir(folder.path) [partition folder]": _FOR_BROKERS,
     "journal/actions/aside.py set_aside: disk.sync_dir(folder.path) [partition folder]": _FOR_BROKERS,
     "journal/actions/aside.py put_segment_back: disk.sync_dir(folder.at(names.keep())) [keep]": _FOR_BROKERS,
     f"{_MEND} put_log_back: folder.disk.sync_dir(folder.at(folder.names.keep())) [keep]": _FOR_BROKERS,
     f"{_MEND} put_log_back: folder.disk.sync_dir(folder.path) [partition folder]": (
         "indexes come back by renames out of keep/, which is synced too; the removal of one that was not there needs it"
+    ),
+    "journal/actions/replace.py ReplaceFiles.undo_all: folder.disk.sync_dir(folder.path) [log directory]": (
+        "a checkpoint comes back by a rename out of keep/, which is synced too"
     ),
     "journal/actions/replace.py ReplaceFiles.undo_all: folder.disk.sync_dir(folder.at(folder.names.keep())) [keep]": (
         _FOR_BROKERS
@@ -62,6 +67,10 @@ NOT_MISSED: dict[str, str] = {
     "journal/folder.py PartitionFolder.run: self._sync(step.path) [out]": _OTHER_FOLDER,
     "journal/folder.py PartitionFolder.run: self._sync(step.path) [stage]": _OTHER_FOLDER,
     "journal/plan_copy.py PlanKeeper._keep_in: self._disk.sync_dir(folder.private) [private folder]": _SAME_FOLDER,
+    "fixes/carry_out.py _make_durable: work.disk.sync_dir(staging.stage_folder) [stage]": _STAGED_NAME,
+    "fixes/recovery_staging.py _all_is_written: return work.disk.sync_file_system(path) [file system]": (
+        "the logs of a scene are on the disk when it begins"
+    ),
     "pipeline/rewrite/finish.py _make_companions: disk.sync_dir(item.stage) [stage]": _STAGED_NAME,
     f"{_MEND} _give_bytes_back: folder.disk.sync_file(folder.at(name)) [file]": (
         "the same file is synced again once its time is right; what is read back in between has to be on the disk"
@@ -70,12 +79,10 @@ NOT_MISSED: dict[str, str] = {
     f"{SOURCE} [stage]": _OTHER_FOLDER,
     f"{TARGET} [keep]": _OTHER_FOLDER,
     f"{TARGET} [partition folder]": _OTHER_FOLDER,
-    "ops/stage.py Stager._mend: self._sync_stage(each) [stage]": _STAGED_NAME,
     "pipeline/damage.py _finish: disk.sync_dir(item.target) [stage]": _STAGED_NAME,
 }
 
 TOGETHER: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("tail-cut", "apply", (HOLDER, OPENED)),
     ("tail-cut", "apply", (f"{SOURCE} [out]", f"{TARGET} [keep]")),
     (
         "markers-without-points",
@@ -84,3 +91,31 @@ TOGETHER: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
 )
 """Scene, history, and syncs that stand in for each other: without all of them something is missed."""
+
+_NEW = "fixes/carry_out.py _make_durable: folder.sync_new()"
+_ALL_STAGED = (
+    "fixes/carry_out.py _make_all_durable: done = work.disk.sync_file_system(work.view.path) [file system]"
+)
+_OF_EVERY_APPLY = (
+    "durable/real_disk.py RealDisk.create: os.fsync(target) [private folder]",
+    "journal/record.py _replace_journal: disk.sync_dir(private) [private folder]",
+    f"{_REPLACE}: folder.disk.sync_dir(folder.at(folder.names.keep())) [keep]",
+    f"{_REPLACE}: folder.disk.sync_dir(folder.path) [partition folder]",
+)
+_OF_STAGED_FILES = (
+    "durable/real_disk.py RealDisk.create: os.fsync(target) [stage]",
+    *(f"{_NEW} [{place}]" for place in ("stage", "keep", "out", "private folder", "partition folder")),
+)
+_OF_RECOVERY = (
+    "durable/real_disk.py RealDisk.append: os.fsync(target) [journal]",
+    "journal/actions/roll.py RollSegments.go_on: disk.sync_dir(folder.path) [partition folder]",
+    f"{_REPLACE}: folder.disk.sync_dir(folder.path) [log directory]",
+)
+
+MISSED: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("indexes", (*_OF_STAGED_FILES, *_OF_EVERY_APPLY)),
+    ("indexes~one-barrier", (_ALL_STAGED, *_OF_EVERY_APPLY)),
+    ("recovery", _OF_RECOVERY),
+    ("recovery~one-barrier", (_ALL_STAGED, *_OF_RECOVERY)),
+)
+"""Scene, and syncs of its apply each of which is missed: those that a partition of many costs, one by one."""

@@ -7,12 +7,12 @@ from collections import Counter
 
 import pytest
 
-from tests.torture.not_missed import NOT_MISSED, TOGETHER
+from tests.torture.not_missed import MISSED, NOT_MISSED, TOGETHER
 from tools.torture.disk_model import State, Volume
 from tools.torture.power_loss import HISTORIES, Case, explore, placed, trials, units
 from tools.torture.recording import Attrs, Born, Event, Gave, Moved, Named, Synced, Unnamed, Wrote
-from tools.torture.scenes import FREEING, SCENES, build
-from tools.torture.syncs import find_missed
+from tools.torture.scenes import FREEING, ONE_BARRIER, SCENES, build
+from tools.torture.syncs import find_missed, syncs_of
 
 ROOT, FOLDER, FILE, OTHER = 1, 2, 3, 4
 NEW = Attrs(0o600, 0, 0, 10)
@@ -100,7 +100,7 @@ def test_a_folder_whose_name_is_lost_is_lost_with_what_is_in_it() -> None:
 
 # -- the programme ------------------------------------------------------------------------------------
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*SCENES, *FREEING])
+@pytest.mark.parametrize("name", [*SCENES, *FREEING, *ONE_BARRIER])
 def test_after_a_power_loss_every_verb_ends_right(name: str) -> None:
     """That a recording misses no call is checked with each of them."""
     figures: Counter[str] = Counter()
@@ -143,3 +143,14 @@ def test_of_two_syncs_that_stand_in_for_each_other_one_is_missed() -> None:
         with placed(build(scene)) as site:
             failures = explore(site, case, Counter(), most=300, without=both)
             assert next(failures, None) is not None, both
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scene", "syncs"), MISSED, ids=[scene for scene, _ in MISSED])
+def test_each_sync_that_a_partition_of_many_costs_is_missed(scene: str, syncs: tuple[str, ...]) -> None:
+    """Each of the eight that stay where one barrier serves all that is staged; and each of that which it stands for."""
+    with placed(build(scene)) as site:
+        assert set(syncs) <= syncs_of(site, "apply", 0.0)
+        for sync in syncs:
+            failures = explore(site, Case(scene, 0, "apply", 0.0, 4), Counter(), most=300, without=(sync,))
+            assert next(failures, None) is not None, sync

@@ -14,6 +14,7 @@ The model. It asks for no more than POSIX promises, so a file system that gives 
   ``fsync`` of the folder of the old name or of the new one.
 - Changes of one and the same name happen in their order: if the second is there, the first was, too.
 - A folder whose own name is lost is lost with all that is in it.
+- A ``syncfs`` is the ``fsync`` of everything; some scenes have none.
 - An ``fsync`` that returned holds. (That a failed one must never be repeated as if it had worked is the business
   of the failing calls, not of this model.)
 """
@@ -24,7 +25,19 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from tools.torture.recording import Attrs, Born, Ended, Event, Gave, Moved, Named, Synced, Unnamed, Wrote
+from tools.torture.recording import (
+    EVERYTHING,
+    Attrs,
+    Born,
+    Ended,
+    Event,
+    Gave,
+    Moved,
+    Named,
+    Synced,
+    Unnamed,
+    Wrote,
+)
 
 _SECTORS = (1, 16, 512)
 """Bytes that go to the disk together; files of a scene are small, so smaller ones find more."""
@@ -98,10 +111,21 @@ class Volume:
                 self.gifts.setdefault(event.node, []).append(event.attrs)
             case Gave():
                 self.gifts.setdefault(event.node, []).append(event.attrs)
+            case Synced(node=node) if node == EVERYTHING:
+                self._sync_everything()
             case Synced():
                 self._sync(event.node)
             case Ended():
                 return
+
+    def _sync_everything(self) -> None:
+        for node in self.versions:
+            self.data[node] = self.versions[node][-1]
+        for node in self.gifts:
+            self.attrs[node] = self.gifts[node][-1]
+        for change in self.renames:
+            _apply(self.names, change)
+        self.versions, self.gifts, self.renames = {}, {}, []
 
     def _sync(self, node: int) -> None:
         if node in self.versions:

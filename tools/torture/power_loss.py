@@ -10,6 +10,8 @@ the same inodes, and the same command is run again, or ``undo`` (by turns). It h
 - after a loss in ``purge``: ``purge`` ends with 0, the applied tree stays and nothing of krepair's is left;
   ``undo`` puts back what was not purged yet: each partition is as before, or as applied.
 - what a verb that ended with 0 has done is there without running anything again.
+- after a loss in ``apply``: where a journal is, a whole copy of the plan is beside it; and once ``apply`` has ended
+  with 0, krepair's own folders have the owner and mode of the partition folder.
 
 Some histories begin with a verb that is killed: what it had not synced is still in the memory of the system, where
 the next run finds it, and may lose it.
@@ -29,17 +31,20 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from krepair.durable import medium
 from krepair.errors import ExitCode, KrepairError
+from krepair.journal.record import COPY_NAME, JOURNAL_NAME
 from krepair.ops.apply import apply
 from krepair.ops.purge import purge
 from krepair.ops.undo import undo
 from krepair.options import Options
 from krepair.plan.keep import INPLACE
 from krepair.plan.model import Plan
+from krepair.plan.planfile import dumps
 from tools.torture.disk_model import State, Volume
 from tools.torture.ground import Ground, Tree, differences, has_private, public_tree, read_state
-from tools.torture.recording import Attrs, Ended, Event, KilledError, Synced, Watch
-from tools.torture.scenes import FREEING, MEMORY, SCENES, Scene, build
+from tools.torture.recording import PRIVATE, Attrs, Ended, Event, KilledError, Synced, Watch
+from tools.torture.scenes import FREEING, MEMORY, ONE_BARRIER, SCENES, Scene, build
 from tools.torture.state import State as Done
 
 HISTORIES: dict[str, tuple[str, ...]] = {
@@ -153,6 +158,7 @@ class Site:
         pool = f"{folder}/pool"
         os.mkdir(pool)
         self.watch = Watch(self.root, pool)
+        self.watch.believes_syncfs = scene.one_barrier
         self.ground = Ground(self.watch)
         with self.watch:
             self.original = read_state(self.watch)
@@ -279,6 +285,7 @@ class Checker:
         self.figures = figures
         self.seen: set[tuple[int, bool, int]] = set()
         self.frees = site.plan.policy.keep != INPLACE
+        self.plan_bytes = dumps(site.plan)
 
     def check(self, trial: Trial) -> Failure | None:
         """Try one state, one way on; a tree that was tried before in this way is not tried again."""
@@ -293,6 +300,10 @@ class Checker:
             not {(signature, end, way) for end in (False, True) for way in (0, 1)} & self.seen
         )
         self.seen.add(key)
+        if self.verb == "apply":
+            wrong = self._without_plan(trial.state) or (self._owners(trial.state) if ended else "")
+            if wrong:
+                return Failure(trial.point, trial.choice, f"loss in {self.verb}", wrong, shown(event))
         for name, check in self._checks(trial.choice, ended=ended):
             self.site.ground.put(trial.state)
             why = check()
@@ -317,6 +328,25 @@ class Checker:
         return [*([("nothing", claims[self.verb])] if ended else []), ways[self.verb][choice % 2]]
 
     # -- what has to be true; each gives what is not, or nothing
+
+    def _without_plan(self, state: State) -> str:
+        """Where there is a record of what is kept, there is a copy of the plan: no verb needs the plan file."""
+        for path in state.files:
+            private, _, name = path.rpartition("/")
+            keeps = any(f"{private}/{folder}" in state.folders for folder in ("keep", "out"))
+            if PRIVATE in private and name == JOURNAL_NAME and keeps:
+                copy = state.files.get(f"{private}/{COPY_NAME}")
+                if copy is None or state.data[copy] != self.plan_bytes:
+                    return f"{path} is there, and no whole copy of the plan beside it"
+        return ""
+
+    def _owners(self, state: State) -> str:
+        """Krepair's own folders have the owner and mode with which the broker can delete them."""
+        end = self.recording.end
+        for path, node in state.folders.items():
+            if PRIVATE in path and state.attrs[node] != end.attrs.get(node, state.attrs[node]):
+                return f"{path}: {state.attrs[node]} instead of {end.attrs[node]}"
+        return ""
 
     def _run(self, verb: str) -> Outcome:
         self.figures["runs"] += 1
@@ -420,11 +450,14 @@ def placed(scene: Scene, work: Path | None = None) -> Iterator[Site]:
     """A scene on a file system, in memory unless said otherwise, watched."""
     parent = work or (MEMORY if os.access(MEMORY, os.W_OK) else None)
     folder = tempfile.mkdtemp(prefix="krepair-power-", dir=parent)
+    many = medium.MANY
     try:
+        medium.MANY = 1 if scene.one_barrier else many  # type: ignore[misc]
         site = Site(scene, folder)
         with site.watch:
             yield site
     finally:
+        medium.MANY = many  # type: ignore[misc]
         shutil.rmtree(folder)
 
 
@@ -522,7 +555,7 @@ def units(name: str, seed: int) -> list[Case]:
 def run(seeds: range, workdir: Path, state: Done) -> None:
     """Every history of every scene; with ``state.samples`` so many states of each."""
     for seed in seeds:
-        for name in (*SCENES, *FREEING):
+        for name in (*SCENES, *FREEING, *ONE_BARRIER):
             left = [case for case in units(name, seed) if not state.is_done(_unit(case))]
             if not left or state.time_is_up():
                 continue

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from krepair.durable import tree
+from krepair.durable import medium, tree
 
 _KREPAIR = f"{os.sep}krepair{os.sep}"
 _WRITES = (
@@ -103,8 +103,12 @@ class Gave(NamedTuple):
     attrs: Attrs
 
 
+EVERYTHING = -1
+"""What was synced where it was the whole file system."""
+
+
 class Synced(NamedTuple):
-    """An fsync of a file or folder; ``site`` says which line of krepair asked for it."""
+    """An fsync of a file or folder, or of ``EVERYTHING``; ``site`` says which line of krepair asked for it."""
 
     node: int
     site: str
@@ -150,6 +154,8 @@ class Watch:
         self.folders: set[int] = set()
         self.events: list[Event] | None = None
         self.kill_at = sys.maxsize
+        self.believes_syncfs = False
+        """Whether a sync of the whole file system makes anything durable; without it krepair has to do without."""
         self.on_event: Callable[[Event], None] | None = None
         self._real: dict[str, Any] = {}
         self._see_tree(root)
@@ -218,12 +224,15 @@ class Watch:
         # One openat2 would hide from us in which folder a file is made; the walk step by step ends in the same.
         has_openat2 = self._real["openat2"] = tree._has_openat2  # noqa: SLF001 - krepair has no switch for it
         tree._has_openat2 = lambda: self.events is None and has_openat2()  # type: ignore[assignment] # noqa: SLF001
+        self._real["syncfs"] = medium._SYNCFS  # noqa: SLF001 - no function of os that could be caught
+        medium._SYNCFS = self._syncfs  # noqa: SLF001
         self._real["ioctl"] = fcntl.ioctl
         fcntl.ioctl = self._ioctl  # type: ignore[assignment]
         return self
 
     def __exit__(self, *_: object) -> None:
         fcntl.ioctl = self._real.pop("ioctl")
+        medium._SYNCFS = self._real.pop("syncfs")  # noqa: SLF001
         tree._has_openat2 = self._real.pop("openat2")  # noqa: SLF001
         for name, function in self._real.items():
             setattr(os, name, function)
@@ -386,6 +395,12 @@ class Watch:
             return
         place = place_of(os.path.relpath(os.readlink(f"/proc/self/fd/{descriptor}"), self.root))
         self._note(Synced(node, f"{call_site(inspect.currentframe())} [{place}]"))
+
+    def _syncfs(self, descriptor: int) -> int:
+        self._alive()
+        if self.events is not None and self.believes_syncfs:
+            self._note(Synced(EVERYTHING, f"{call_site(inspect.currentframe())} [file system]"))
+        return 0
 
     def _ioctl(self, descriptor: int, request: int, *args: Any) -> Any:
         # It would share blocks without a call that could be seen; the copy does the same slower.

@@ -206,6 +206,7 @@ class Scene:
         options: under which its plan was made.
         plan: of the directory that it was built in, which is gone.
         entries: everything in it, a folder before what is in it.
+        one_barrier: whether what is staged is made durable with one sync of the file system, however little it is.
     """
 
     name: str
@@ -213,6 +214,7 @@ class Scene:
     options: Options
     plan: Plan
     entries: tuple[Entry, ...]
+    one_barrier: bool = False
 
     def place(self, root: Path) -> Placed:
         """Write a copy to ``root/logs`` and its plan to ``root/plan``; neither may be there."""
@@ -228,12 +230,14 @@ def build(name: str, seed: int = 0, *, keep: str = "inplace") -> Scene:
     """Build a scene.
 
     Args:
-        name: of ``SCENES``; with ``~until-verified`` behind it, its plan is made with that ``--keep``.
+        name: of ``SCENES``; with ``~until-verified`` behind it, its plan is made with that ``--keep``; with
+            ``~one-barrier``, see ``Scene``.
         seed: varies how many partitions, segments and batches it has.
         keep: ``--keep`` of its plan.
     """
     name, _, typed = name.partition("~")
-    keep = typed or keep
+    one_barrier = typed == "one-barrier"
+    keep = keep if one_barrier else typed or keep
     setup = SCENES[name]
     parent = MEMORY if os.access(MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="krepair-scene-", dir=parent) as work:
@@ -243,7 +247,7 @@ def build(name: str, seed: int = 0, *, keep: str = "inplace") -> Scene:
         plan = make_plan(str(path), options)
         if plan.root is None and not any(partition.changes for partition in plan.partitions):
             raise AssertionError(f"scene {name}, seed {seed}: nothing is planned")
-        return Scene(name, seed, options, plan, _read(path))
+        return Scene(name, seed, options, plan, _read(path), one_barrier)
 
 
 def _settle(path: Path) -> None:
@@ -820,6 +824,14 @@ FREEING = (
     "xattrs-and-tail~until-verified",
 )
 """Scenes whose plans free originals while they are applied: for ``build``."""
+
+ONE_BARRIER = (
+    "recovery~one-barrier",
+    "indexes~one-barrier",
+    "partitions~one-barrier",
+    "everything~one-barrier",
+)
+"""Scenes in which what is staged is made durable with one sync of the file system: for ``build``."""
 
 SCENES: dict[str, Setup] = {
     "markers": _markers,

@@ -483,7 +483,8 @@ def _give_bytes_back(folder: PartitionFolder, intent: LogIntent, *, was_mended: 
         raise StalePlanError(f"{folder.at(name)}: was written since the plan was applied")
     whole = _digest(folder, name, start, size) == intent.digest_removed
     kept_is_there = folder.state(kept) is not None
-    if not whole or (was_mended and kept_is_there):
+    writes = not whole or (was_mended and kept_is_there)
+    if writes:
         if _digest(folder, kept, 0, size) != intent.digest_removed:
             raise StalePlanError(
                 f"{folder.at(kept)}: the kept bytes are gone or changed, so the log stays as it is"
@@ -494,7 +495,7 @@ def _give_bytes_back(folder: PartitionFolder, intent: LogIntent, *, was_mended: 
         folder.disk.sync_file(folder.at(name))
         if _digest(folder, name, start, size) != intent.digest_removed:
             raise StalePlanError(f"{folder.at(name)}: what was written back reads back differently")
-    if was_mended or found != original:
+    if was_mended or writes or found != original:
         _give_time_back(folder, original)
 
 

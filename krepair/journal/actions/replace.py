@@ -111,10 +111,11 @@ class ReplaceFiles(Action[ReplaceFile, ReplaceIntent]):
         kept = _until_an_error(intents, lambda intent: _keep(folder, intent))
         if kept.error is not None:
             return Came(0, kept.error)
-        folder.disk.sync_dir(folder.at(folder.names.keep()))
+        if any(intent.original is not None for intent in intents):
+            folder.disk.sync_dir(folder.at(folder.names.keep()))
         replaced = _until_an_error(intents, lambda intent: _replace(folder, intent))
+        # The names in stage/ need no sync: where one comes back, it is one more link to a file that is in its place.
         folder.disk.sync_dir(folder.path)
-        folder.disk.sync_dir(folder.at(folder.names.stage()))
         return replaced
 
     def forget(self, folder: PartitionFolder, intent: ReplaceIntent) -> None:

@@ -75,8 +75,8 @@ class RollSegments(Action[RollSegment, RollIntent]):
             if folder.state(names.stage(state.name)) != state:
                 raise StalePlanError(f"{folder.at(names.stage(state.name))}: is not the file that was staged")
             disk.rename(folder.at(names.stage(state.name)), folder.at(state.name))
+        # The names in stage/ need no sync: where one comes back, it is one more link to a file that is in its place.
         disk.sync_dir(folder.path)
-        disk.sync_dir(folder.at(names.stage()))
 
     def forget(self, folder: PartitionFolder, intent: RollIntent) -> None:
         """As ``undo``; what a broker made larger, or deleted, meanwhile is left to it."""

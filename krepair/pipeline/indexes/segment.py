@@ -243,9 +243,15 @@ def regenerated(stem: str, item: InspectItem, tree: Tree) -> tuple[dict[str, byt
         f"{stem}.log", item.log_bytes, item.base_offset, item.interval_bytes, tree=tree
     )
     if made.damage_text:
-        text = f"the log is damaged at position {made.valid_bytes} ({made.damage_text}); its indexes are left"
-        return {}, f"{log_name(item.base_offset)}: {text}"
+        return {}, damaged_log(item.base_offset, made.valid_bytes, made.damage_text)
     return {INDEX: made.index, TIME_INDEX: made.time_index}, ""
+
+
+def damaged_log(base_offset: int, position: int, text: str) -> str:
+    """Why the indexes of a segment cannot be made."""
+    return (
+        f"{log_name(base_offset)}: the log is damaged at position {position} ({text}); its indexes are left"
+    )
 
 
 def inspect(item: InspectItem) -> InspectResult:
@@ -324,6 +330,7 @@ class MendItem(Struct, frozen=True, kw_only=True):
         target: absolute path of the new file.
         attributes: what it takes over.
         segments: of a ``.txnindex``: (base offset, size of the ``.log``) of all segments of the partition.
+        synced: whether the new file is synced when it is made; else whoever asked for it sees to that.
     """
 
     place: Place
@@ -334,6 +341,7 @@ class MendItem(Struct, frozen=True, kw_only=True):
     target: str
     attributes: Attributes
     segments: tuple[tuple[int, int], ...] = ()
+    synced: bool = True
 
 
 class MendResult(Struct, frozen=True, kw_only=True):
@@ -386,19 +394,31 @@ def mend(item: MendItems) -> MendResults:
         return _results(item, lambda one: _failed(one, "disk", text))
 
     def staged(one: MendItem) -> MendResult:
-        data, problem = made[one.change.name]
-        problem = _unlike_planned(one, data, problem)
-        if problem:
-            return _failed(one, "changed", problem)
-        if untrue[one.change.name]:
-            return _failed(one, "verify", untrue[one.change.name])
-        try:
-            _stage(one, data, RealDisk(tree))
-        except OSError as error:
-            return _failed(one, "disk", why(error))
-        return MendResult(bytes=len(data))
+        return staged_as_planned(one, *made[one.change.name], untrue.get(one.change.name, ""), tree)
 
     return _results(item, staged)
+
+
+def staged_as_planned(item: MendItem, data: bytes, problem: str, untrue: str, tree: Tree) -> MendResult:
+    """Stage one file that was made again, synced, if it is the plan's and true to its log.
+
+    Args:
+        item: of the file.
+        data: its bytes.
+        problem: why they could not be made, or empty.
+        untrue: what is wrong with them by the log, or empty.
+        tree: below which everything is.
+    """
+    problem = _unlike_planned(item, data, problem)
+    if problem:
+        return _failed(item, "changed", problem)
+    if untrue:
+        return _failed(item, "verify", untrue)
+    try:
+        _stage(item, data, RealDisk(tree))
+    except OSError as error:
+        return _failed(item, "disk", why(error))
+    return MendResult(bytes=len(data))
 
 
 def _results(item: MendItems, of: Callable[[MendItem], MendResult]) -> MendResults:
@@ -525,7 +545,7 @@ def _stage(item: MendItem, data: bytes, disk: RealDisk) -> None:
     # A task that is run again meets what it made before.
     if disk.tree.is_there(item.target):
         disk.unlink(item.target)
-    disk.create(item.target, data, like=item.attributes)
+    disk.create(item.target, data, like=item.attributes, synced=item.synced)
 
 
 def verify_mended(item: MendItems) -> MendResults:

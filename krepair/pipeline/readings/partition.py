@@ -47,8 +47,13 @@ def reading_at(place: Place, read: Callable[[Tree], Reading]) -> Reading:
     try:
         return read(tree)
     except OSError as error:
-        name = str(error.filename or place.path).rpartition("/")[2]
-        return Reading(problems=(f"{name}: could not be read: {why(error)}",))
+        return unreadable(place, error)
+
+
+def unreadable(place: Place, error: OSError) -> Reading:
+    """The reading of what the system did not let be read."""
+    name = str(error.filename or place.path).rpartition("/")[2]
+    return Reading(problems=(f"{name}: could not be read: {why(error)}",))
 
 
 def not_the_planned_file(path: str, change: ReplaceFile, tree: Tree) -> tuple[bytes, str]:
@@ -158,14 +163,12 @@ class Part(NamedTuple):
     @property
     def firsts(self) -> Int64s:
         """Base offset of each batch."""
-        found: Int64s = self.walked.headers["base_offset"].astype(np.int64)
-        return found
+        return self.walked.firsts
 
     @property
     def lasts(self) -> Int64s:
         """Last offset of each batch."""
-        found: Int64s = self.firsts + self.walked.headers["last_offset_delta"].astype(np.int64)
-        return found
+        return self.walked.lasts
 
     @property
     def is_v2(self) -> Any:

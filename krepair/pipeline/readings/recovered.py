@@ -8,12 +8,14 @@ Source: ``Log.recoverLog`` (2.2.1), ``LogLoader.recoverLog`` (3.9.2, 4.3.1): wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 from msgspec import Struct
 
+from krepair.checks.walk import Walked, walk, walk_in_memory
 from krepair.durable.medium import forget_pages, make_sure_it_is_written
 from krepair.durable.tree import Tree
+from krepair.kernels.scan import Bytes, Int32s, ReadInto
 from krepair.logdir.reading import opened_for_reading, status_of
 from krepair.pipeline.items import Place
 from krepair.pipeline.readings.partition import LogFile, Reading, parts_of, reading_at
@@ -54,18 +56,45 @@ def read_recovered(item: RecoveredItem) -> Reading:
 
 
 def _read(item: RecoveredItem, tree: Tree) -> Reading:
-    stem = f"{item.base_offset:020d}"
-    path = f"{item.place.path}/{stem}"
+    problem = why_not_settled(item, tree)
+    if problem:
+        return Reading(problems=(problem,))
+    path = _stem(item)
+    audit = None
+    if item.audit:
+        size = status_of(f"{path}.log", tree).st_size
+        if size != item.log_bytes:
+            return Reading(
+                problems=(f"{_name(item)}.log: {item.log_bytes} bytes were expected, found {size}",)
+            )
+        audit = companion_audit(path, item.base_offset, item.log_bytes, tree)
+    reading = SegmentReading(item, None if audit is None else audit.feed)
+    for part in parts_of([LogFile(base_offset=item.base_offset, path=f"{path}.log")], tree, check_crc=True):
+        reading.take(part.walked)
+    problems = reading.problems()
+    if audit is not None and not reading.is_damaged:
+        problems += [
+            f"{_name(item)}{suffix}, position {position}: {text}"
+            for suffix, position, text in audit.finish(item.log_bytes, item.interval_bytes)
+        ]
+    return Reading(problems=tuple(problems), bytes=item.log_bytes)
+
+
+def why_not_settled(item: RecoveredItem, tree: Tree) -> str:
+    """Write out what the item wants to be on the disk, and drop it from the page cache; why that failed, or empty."""
+    problem = ""
     if item.settle:
-        problem = _settle(item, f"{stem}.log", tree)
-        for name in item.files:
+        for name in (f"{_name(item)}.log", *item.files):
             problem = problem or _settle(item, name, tree)
-        if problem:
-            return Reading(problems=(problem,))
-    size = status_of(f"{path}.log", tree).st_size
-    if item.audit and size != item.log_bytes:
-        return Reading(problems=(f"{stem}.log: {item.log_bytes} bytes were expected, found {size}",))
-    return Reading(problems=tuple(_problems(item, path, tree)), bytes=item.log_bytes)
+    return problem
+
+
+def _name(item: RecoveredItem) -> str:
+    return f"{item.base_offset:020d}"
+
+
+def _stem(item: RecoveredItem) -> str:
+    return f"{item.place.path}/{_name(item)}"
 
 
 def _settle(item: RecoveredItem, name: str, tree: Tree) -> str:
@@ -78,27 +107,78 @@ def _settle(item: RecoveredItem, name: str, tree: Tree) -> str:
     return ""
 
 
-def _problems(item: RecoveredItem, path: str, tree: Tree) -> Iterator[str]:
-    stem = f"{item.base_offset:020d}"
-    audit = companion_audit(path, item.base_offset, item.log_bytes, tree) if item.audit else None
-    first, last, end = -1, item.base_offset - 1, 0
-    for part in parts_of([LogFile(base_offset=item.base_offset, path=f"{path}.log")], tree, check_crc=True):
-        walked = part.walked
-        if len(part.firsts):
-            first = int(part.firsts[0]) if first < 0 else first
-            last = int(part.lasts[-1])
-            end = int(walked.positions[-1] + walked.sizes[-1])
-        if audit is not None:
-            audit.feed(walked)
-        if walked.problem and (item.audit or walked.position < item.log_bytes):
-            yield f"{stem}.log, position {walked.position}: {walked.problem}"
+class SegmentReading:
+    """What the second reading of a segment comes to; give it all batches in order.
+
+    Args:
+        item: which segment.
+        then: is given what was taken.
+
+    Attributes:
+        is_damaged: whether there was a batch that is not as it should be; what is behind it is not looked at.
+        position: behind the last batch.
+        last_offset: of it, one less than the base offset if there is none.
+    """
+
+    def __init__(self, item: RecoveredItem, then: Callable[[Walked], None] | None) -> None:
+        self.is_damaged = False
+        self.position, self.last_offset = 0, item.base_offset - 1
+        self._item = item
+        self._then = then
+        self._first = -1
+        self._damage = ""
+
+    def take(self, walked: Walked) -> None:
+        """The next batches, of which every CRC was checked, and what is wrong behind them."""
+        if self.is_damaged:
             return
-    if end != item.log_bytes:
-        yield f"{stem}.log: its batches end at position {end}, {item.log_bytes} was expected"
-    if 0 <= first < item.base_offset:
-        yield f"{stem}.log: its first batch has offset {first}"
-    if last >= item.log_end or (item.exact and last + 1 != item.log_end):
-        yield f"{stem}.log: its last offset is {last}, and what follows begins at {item.log_end}"
-    if audit is not None:
-        for suffix, position, text in audit.finish(item.log_bytes, item.interval_bytes):
-            yield f"{stem}{suffix}, position {position}: {text}"
+        if len(walked.positions):
+            self._first = int(walked.firsts[0]) if self._first < 0 else self._first
+            self.last_offset = int(walked.lasts[-1])
+            self.position = int(walked.positions[-1] + walked.sizes[-1])
+        if self._then is not None:
+            self._then(walked)
+        if walked.problem and (self._item.audit or walked.position < self._item.log_bytes):
+            self._damage = f"{_name(self._item)}.log, position {walked.position}: {walked.problem}"
+            self.is_damaged = True
+
+    def take_window(self, window: Bytes, places: Int32s, end: int, read_into: ReadInto) -> None:
+        """A window that another reader has in memory, which is spent by it.
+
+        Args:
+            window: uint8[W], its place 0 right behind what was taken.
+            places: int32[N], where its batches begin, a claim.
+            end: place after the last of them.
+            read_into: reads the file.
+
+        Raises:
+            OSError: the log cannot be read.
+        """
+        if not self.is_damaged:
+            before = self.last_offset if self.position else -1
+            for walked in walk_in_memory(window, places, end, self.position, before, read_into):
+                self.take(walked)
+
+    def take_rest(self, read_into: ReadInto) -> None:
+        """What is behind the last window, where the other reader has stopped.
+
+        Raises:
+            OSError: the log cannot be read.
+        """
+        if not self.is_damaged:
+            before = self.last_offset if self.position else -1
+            for walked in walk(read_into, self._item.log_bytes, position=self.position, last_offset=before):
+                self.take(walked)
+
+    def problems(self) -> list[str]:
+        """What is wrong, once everything was taken."""
+        if self.is_damaged:
+            return [self._damage]
+        item, name, found = self._item, f"{_name(self._item)}.log", []
+        if self.position != item.log_bytes:
+            found.append(f"its batches end at position {self.position}, {item.log_bytes} was expected")
+        if 0 <= self._first < item.base_offset:
+            found.append(f"its first batch has offset {self._first}")
+        if self.last_offset >= item.log_end or (item.exact and self.last_offset + 1 != item.log_end):
+            found.append(f"its last offset is {self.last_offset}, and what follows begins at {item.log_end}")
+        return [f"{name}: {text}" for text in found]

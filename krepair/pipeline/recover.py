@@ -1,0 +1,105 @@
+"""Task of pre-recovery: read a segment from the disk once, for the second reading and for what is made of its log.
+
+Two codes look at each window that was read. The scan makes the facts and the index entries, and checks no CRC. The
+second reading, which shares nothing with it, finds the batches, checks every CRC and holds the entries against them. So
+what is made is made of the very bytes whose CRCs are right, and nothing is staged of a log that the second reading does
+not find whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from krepair.checks.index_findings import INDEX, TIME_INDEX
+from krepair.checks.made_indexes import MadeIndexes
+from krepair.durable.tree import Tree
+from krepair.kernels.recover import IndexEntries
+from krepair.kernels.scan import Bytes, Int32s
+from krepair.logdir.reading import opened_for_reading
+from krepair.pipeline.indexes.regenerate import index_bytes, read_into_from
+from krepair.pipeline.indexes.segment import MendItem, MendResult, damaged_log, staged_as_planned
+from krepair.pipeline.items import ScanItem, ScanResult
+from krepair.pipeline.place import reached
+from krepair.pipeline.readings.partition import Reading, unreadable
+from krepair.pipeline.readings.recovered import RecoveredItem, SegmentReading, why_not_settled
+from krepair.pipeline.scan import scan_once
+
+
+class MakeItem(Struct, frozen=True, kw_only=True):
+    """Read one segment that a start will no longer read, and make what depends on its log.
+
+    Attributes:
+        reading: the second reading; its indexes are not in their places yet.
+        scan: of the same bytes. No CRC is checked in it.
+        files: those of its ``.index`` and ``.timeindex`` that are made anew.
+    """
+
+    reading: RecoveredItem
+    scan: ScanItem
+    files: tuple[MendItem, ...] = ()
+
+
+class MadeResult(Struct, frozen=True, kw_only=True):
+    """What it came to.
+
+    Attributes:
+        reading: what the second reading has against the log; then there is nothing else.
+        scan: facts of the log.
+        files: what came of each file, in the order of the item.
+    """
+
+    reading: Reading
+    scan: ScanResult = ScanResult()
+    files: tuple[MendResult, ...] = ()
+
+
+def make_recovered(item: MakeItem) -> MadeResult:
+    """Read the segment; stage its indexes if they are the plan's and true to the log."""
+    tree, wrong = reached(item.reading.place)
+    if wrong:
+        return MadeResult(reading=Reading(problems=(wrong,)))
+    try:
+        return _made(item, tree)
+    except OSError as error:
+        return MadeResult(reading=unreadable(item.reading.place, error))
+
+
+def _made(item: MakeItem, tree: Tree) -> MadeResult:
+    base_offset, interval_bytes = item.reading.base_offset, item.reading.interval_bytes
+    problem = why_not_settled(item.reading, tree)
+    if problem:
+        return MadeResult(reading=Reading(problems=(problem,)))
+    judge = MadeIndexes(base_offset)
+    reading = SegmentReading(item.reading, judge.feed)
+    entries = IndexEntries(interval_bytes)
+    with opened_for_reading(f"{item.reading.place.stem(base_offset)}.log", tree) as descriptor:
+        read_into = read_into_from(descriptor)
+
+        def take(window: Bytes, end: int, starts: Int32s, batch_classes: Bytes) -> None:
+            del batch_classes
+            entries.take(window, end, starts)
+            judge.tell(*entries.so_far())
+            reading.take_window(window, starts, end, read_into)
+
+        scanned, summary = scan_once(item.scan, take)
+        reading.take_rest(read_into)
+    problems = reading.problems()
+    if problems or summary is None:
+        return MadeResult(
+            reading=Reading(problems=tuple(problems) or (scanned.why,), bytes=item.reading.log_bytes)
+        )
+    contents: Mapping[str, bytes] = dict(
+        zip((INDEX, TIME_INDEX), index_bytes(base_offset, *entries.entries()), strict=True)
+    )
+    problem = "" if summary.is_whole else damaged_log(base_offset, summary.valid_bytes, summary.damage_text)
+    untrue = judge.problems(contents, entries.position, interval_bytes)
+
+    def staged(one: MendItem) -> MendResult:
+        suffix = one.change.name[one.change.name.rindex(".") :]
+        return staged_as_planned(one, contents[suffix], problem, untrue.get(suffix, ""), tree)
+
+    return MadeResult(
+        reading=Reading(bytes=item.reading.log_bytes), scan=scanned, files=tuple(map(staged, item.files))
+    )
