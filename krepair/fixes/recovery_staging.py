@@ -178,10 +178,13 @@ def _settle(work: Work, stagings: Sequence[Staging]) -> set[str]:
                 raise
         return set()
     plain = [one for one in wanted if bases_touched(one.plan.changes) or not _needs_log(one)]
+    apart = {one.plan.folder for one in plain}
     problems = _read_ranges(
         work, [(one.plan, one.listed) for one in plain], settle=True, audit=False, barrier=barrier
     )
-    made = _read_and_make(work, [one for one in wanted if one not in plain], problems, barrier=barrier)
+    made = _read_and_make(
+        work, [one for one in wanted if one.plan.folder not in apart], problems, barrier=barrier
+    )
     for staging in wanted:
         found = problems.get(staging.plan.folder)
         if found:
