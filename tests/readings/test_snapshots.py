@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from krepair.formats import producer_snapshot
 from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
 from krepair.ops.verify import verify_plan
+from krepair.pipeline.readings import snapshots as readings
 from krepair.rules.snapshots import ProducerTable
 from tests import builders, strategies
 from tests.builders import NOW_MS, abort, commit, data
@@ -116,3 +120,77 @@ def test_any_history_replayed_is_right(tmp_path: Path, seed: int) -> None:
     version = ["", "2.2.1", "2.4.1", "3.9.2"][seed % 4]
     chosen = options("snapshots", broker_version=version, now_ms=history.shape.now_ms)
     assert applied(root, chosen).problems() == []
+
+
+def _replayed(tmp_path: Path, seed: int, version: str) -> list[str]:
+    """What the reading has against a snapshot made from many batches of few producers."""
+    chance = random.Random(seed)
+    directory = builders.LogDir(tmp_path / "logs")
+    partition, offset = directory.partition("t"), 0
+    for _ in range(3):
+        batches = []
+        for _ in range(60):
+            pid, epoch = chance.randrange(3), chance.choice((1, 1, 1, 2))
+            kind = chance.choice("dddtttmmm")
+            if kind == "m":
+                batches.append(
+                    chance.choice((commit, abort))(
+                        offset, pid=pid, epoch=epoch, coordinator_epoch=chance.randrange(3)
+                    )
+                )
+            else:
+                count = chance.randrange(1, 4)
+                batches.append(
+                    data(offset, count, pid=pid, epoch=epoch, sequence=chance.randrange(9), txn=kind == "t")
+                )
+            offset = batches[-1].last_offset + 1
+        partition.segment(*batches)
+    root = directory.write()
+    for path in (root / FOLDER).glob("*.snapshot"):
+        path.unlink()
+    return applied(root, options("snapshots", broker_version=version)).problems()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_batches_that_say_nothing_are_left_out_and_the_producers_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    seen: list[tuple[int, int]] = []
+    real = readings.telling
+
+    def counted(producers: np.ndarray, epochs: np.ndarray, kinds: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+        told = real(producers, epochs, kinds)
+        seen.append((len(kinds), len(told)))
+        return told
+
+    monkeypatch.setattr(readings, "telling", counted)
+    problems = _replayed(tmp_path, seed, ["", "2.2.1", "3.9.2"][seed % 3])
+    assert problems == []
+    assert sum(told for _, told in seen) < sum(count for count, _ in seen)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(0, 3)), max_size=40))
+def test_producers_after_all_batches_are_those_after_the_telling_ones(
+    rows: list[tuple[int, int, int]],
+) -> None:
+    columns = [np.array([row[at] for row in rows], np.int64) for at in range(3)]
+    told = set(readings.telling(*columns).tolist())
+    assert _after(rows, set(range(len(rows)))) == _after(rows, told)
+
+
+def _after(rows: list[tuple[int, int, int]], taken: set[int]) -> dict[int, list[int]]:
+    """Producer -> epoch, last data, where its transaction began, last marker; as a broker goes from batch to batch."""
+    state: dict[int, list[int]] = {}
+    for number, (pid, epoch, kind) in enumerate(rows):
+        if number not in taken or kind == 3:
+            continue
+        one = state.setdefault(pid, [epoch, -1, -1, -1])
+        if one[0] != epoch:
+            one[:2] = epoch, -1
+        if kind == 2:
+            one[2:] = -1, number
+        else:
+            one[1] = number
+            if kind == 1 and one[2] < 0:
+                one[2] = number
+    return state

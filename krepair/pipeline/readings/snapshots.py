@@ -1,7 +1,8 @@
 """Second reading of a producer snapshot that was made anew: its producers by a plain replay, batch by batch.
 
 The first reading folds the scan's summaries of whole segments (``krepair.rules.snapshots``). This one keeps a small
-object per producer and takes one batch after the other, as a broker does.
+object per producer and takes one batch after the other, as a broker does. Batches that the next one of their producer
+makes forgotten are left out.
 
 Source: ``ProducerStateManager``, ``ProducerStateEntry`` and ``ProducerAppendInfo`` (2.2.1, 2.8.2, 3.9.0).
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -22,6 +24,7 @@ from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
 from krepair.logdir.reading import read_whole
 from krepair.pipeline.items import Place
 from krepair.pipeline.readings.partition import (
+    Int64s,
     LogFile,
     Part,
     Reading,
@@ -36,6 +39,7 @@ _MARKERS_TELL_THE_TIME = (2, 4, 1)
 _LOADS_BELOW_LOG_START = (2, 4, 0)
 _SHOWN_AT_MOST = 3
 _NO_MARKER = -2
+_DATA, _DATA_OF_TRANSACTION, _MARKER, _NOTHING = range(4)
 _COLUMNS = (
     "producer_id",
     "producer_epoch",
@@ -185,11 +189,16 @@ class _Replay:
         with_record = control & (headers["record_count"][mine] > 0)
         types[control] = -1
         types[with_record], epochs[with_record] = part.markers(mine[with_record])
-        rows = (headers[name][mine].tolist() for name in _COLUMNS)
-        for kind, coordinator, *row in zip(types.tolist(), epochs.tolist(), *rows, strict=True):
+        told = telling(
+            headers["producer_id"][mine],
+            headers["producer_epoch"][mine],
+            _kinds(headers["attributes"][mine], types),
+        )
+        rows = (headers[name][mine[told]].tolist() for name in _COLUMNS)
+        for kind, coordinator, *row in zip(types[told].tolist(), epochs[told].tolist(), *rows, strict=True):
             if kind == _NO_MARKER:
                 self._data(*row)
-            elif kind in (ControlType.ABORT, ControlType.COMMIT):
+            else:
                 self._marker(row[0], row[1], row[-1], coordinator)
 
     def _data(
@@ -231,6 +240,37 @@ class _Replay:
                     one.coordinator,
                     one.opened,
                 )
+
+
+def _kinds(attributes: Any, types: Int64s) -> Int64s:
+    """int64[N]: what each batch is for its producer. A control batch without a commit or an abort changes nothing."""
+    data = np.where((attributes & batch_v2.TRANSACTIONAL) != 0, _DATA_OF_TRANSACTION, _DATA)
+    ends = (types == ControlType.ABORT) | (types == ControlType.COMMIT)
+    found: Int64s = np.where(types == _NO_MARKER, data, np.where(ends, _MARKER, _NOTHING))
+    return found
+
+
+def telling(producers: Any, epochs: Any, kinds: Int64s) -> Int64s:
+    """The batches after which a producer may be another than without them, ascending.
+
+    A batch says nothing if the next one of its producer has the same epoch and kind: that one sets the same fields.
+    Data of a transaction may begin it, so there the one before has to be alike, too.
+
+    Args:
+        producers: int64[N] producer ids.
+        epochs: int16[N] producer epochs.
+        kinds: int64[N], see ``_kinds``.
+    """
+    order: Int64s = np.argsort(producers, kind="stable")
+    order = order[kinds[order] != _NOTHING]
+    if len(order) == 0:
+        return order
+    columns = (producers[order], epochs[order], kinds[order])
+    alike = np.logical_and.reduce([column[1:] == column[:-1] for column in columns])
+    as_next, as_before = np.append(alike, False), np.append(False, alike)
+    covered = as_next & ((kinds[order] != _DATA_OF_TRANSACTION) | as_before)
+    found: Int64s = np.sort(order[~covered])
+    return found
 
 
 def _differences(found: ProducerSnapshot, expected: Iterator[ProducerEntry]) -> list[str]:
