@@ -182,11 +182,15 @@ def fetch_group_offsets(
         while True:
             try:
                 answer = client.list_consumer_group_offsets(request, request_timeout=10)[group].result()
+                out[group] = {
+                    (one.topic, one.partition): (one.offset, one.metadata or "")
+                    for one in answer.topic_partitions
+                }
                 break
             except Exception as error:
-                # right after the start the coordinator is still loading
+                # Right after the start the coordinator is still loading. And rarely the library hands out metadata
+                # whose memory it has used for something else, which is then no text.
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"group {group}: {error}") from error
                 time.sleep(0.2)
-        out[group] = {(p.topic, p.partition): (p.offset, p.metadata or "") for p in answer.topic_partitions}
     return out
