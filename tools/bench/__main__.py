@@ -522,6 +522,7 @@ def main() -> None:
         help="parts to run, divided by commas",
     )
     chosen = parser.parse_args()
+    chosen.dir = chosen.dir.resolve()  # a log directory is named by an absolute path
     parts = set(chosen.only.split(","))
     bench = Bench(chosen.dir, chosen.runs)
     logs = {"markers": make(chosen.dir / "markers", "markers", chosen.markers_mb * 10**6)}
