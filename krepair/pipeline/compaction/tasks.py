@@ -52,6 +52,7 @@ from krepair.pipeline.compaction.log import CompactedLog, Stay
 from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import FailureKind, ScanResult
 from krepair.pipeline.place import reached
+from krepair.pipeline.rewrite.stage import not_as_decided
 from krepair.pipeline.scan import scan_once
 from krepair.pipeline.segment_files import entry_pairs, log_name, pairs, read_entries
 from krepair.pipeline.wire import encode_summary
@@ -317,13 +318,7 @@ def _stage_problem(
 ) -> tuple[FailureKind, str]:
     if summary.headers != item.headers:
         return "changed", "its records are not those that the plan was made of"
-    decisions = f"{summary.decisions & (2**64 - 1):016x}"
-    kept = tuple(np.flatnonzero(summary.entry_flags == 2).tolist())
-    if decisions != item.decisions or kept != item.aborted_kept:
-        return "changed", f"the decisions made anew ({decisions}) are not the plan's ({item.decisions})"
-    if copy.written != item.kept_bytes:
-        return "verify", f"{item.kept_bytes} bytes were to stay, {copy.written} were written"
-    return "", ""
+    return not_as_decided(summary, copy.written, item)
 
 
 class _Written:

@@ -5,6 +5,8 @@ It writes only into the private sub-folder, and writes the same bytes at the sam
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 
 from krepair.durable.real_disk import RealDisk
@@ -69,10 +71,37 @@ def _stage_problem(
         return "verify", copy.problem
     if summary.headers != item.headers:
         return "changed", "its batches are not those that the plan was made of"
+    return not_as_decided(summary, copy.written, source)
+
+
+class Decided(Protocol):
+    """What a plan says of the part of a new log that comes from one source."""
+
+    @property
+    def decisions(self) -> str:
+        """Digest of the decisions, 16 hex digits."""
+
+    @property
+    def aborted_kept(self) -> tuple[int, ...]:
+        """Numbers of the entries of the transaction index that stay."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes that stay."""
+
+
+def not_as_decided(summary: SegmentSummary, written: int, planned: Decided) -> tuple[FailureKind, str]:
+    """How what was staged of one source is not what the plan says; empty if it is.
+
+    Args:
+        summary: of the scan in which it was decided anew what stays.
+        written: bytes that were written of it.
+        planned: what the plan says.
+    """
     decisions = f"{summary.decisions & (2**64 - 1):016x}"
     kept = tuple(np.flatnonzero(summary.entry_flags == 2).tolist())
-    if decisions != source.decisions or kept != source.aborted_kept:
-        return "changed", f"the decisions made anew ({decisions}) are not the plan's ({source.decisions})"
-    if copy.written != source.kept_bytes:
-        return "verify", f"{source.kept_bytes} bytes were to stay, {copy.written} were written"
+    if decisions != planned.decisions or kept != planned.aborted_kept:
+        return "changed", f"the decisions made anew ({decisions}) are not the plan's ({planned.decisions})"
+    if written != planned.kept_bytes:
+        return "verify", f"{planned.kept_bytes} bytes were to stay, {written} were written"
     return "", ""
