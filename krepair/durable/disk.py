@@ -7,6 +7,7 @@ stop each of them. Paths are absolute and of type ``str``. Bytes of names that a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from krepair.durable.tree import Tree
@@ -107,11 +108,11 @@ class Disk(Protocol):
     def sync_dir(self, path: str) -> None:
         """Make the names in a directory durable."""
 
-    def sync_file_system(self, path: str) -> bool:
-        """Make everything on the file system of a folder durable, with one barrier.
+    def sync_file_system(self, path: str, folders: Iterable[str] = ()) -> bool:
+        """Make everything on the file system of a folder, and of other folders, durable with one barrier.
 
-        Returns whether that was done: not every file system has it, and then nothing is done. Kernels before 5.8 tell
-        of no error here, so ``check_written`` is asked of each file that matters.
+        Returns whether that was done. Not every file system has it, and the others may be on another one: then nothing
+        is done. Kernels before 5.8 tell of no error here, so ``check_written`` is asked of each file that matters.
         """
 
     def check_written(self, path: str) -> None:

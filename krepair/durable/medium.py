@@ -42,28 +42,33 @@ MANY: Final = 256
 each: it also waits for what others have written there."""
 
 
-def can_sync_file_system(tree: Tree, path: str) -> bool:
-    """Whether ``syncfs`` is known to make all names and bytes of the file system of a folder durable.
+def can_sync_file_system(tree: Tree, path: str, folders: Iterable[str] = ()) -> bool:
+    """Whether ``syncfs`` of a folder is known to make all names and bytes of other folders durable, too.
 
-    It is not of FUSE, which does not pass it on to the process that has the files, nor of file systems over a network.
+    It is not on FUSE, which does not pass it on to the process that has the files, nor on file systems over a network,
+    nor where one of the others is on another file system, or cannot be looked at: work on that folder tells why.
 
     Raises:
-        OSError: the folder cannot be opened.
+        OSError: the folder ``path`` cannot be opened.
     """
     folder = tree.open_folder(path)
     try:
-        return _is_known(folder)
+        return _is_known(tree, folder, folders)
     finally:
         os.close(folder)
 
 
-def lie_together(tree: Tree, path: str, folders: Iterable[str]) -> bool:
-    """Whether folders lie on the file system of ``path``, so that its barrier is theirs too: none is a mount point.
-
-    False also where one of them cannot be looked at: work on that folder tells why.
-    """
-    device = _device(tree, path)
-    return device is not None and all(_device(tree, folder) == device for folder in folders)
+def _is_known(tree: Tree, folder: int, others: Iterable[str]) -> bool:
+    if _SYNCFS is None or _SYNC_FILE_RANGE is None or _FSTATFS is None:
+        return False
+    found = ctypes.create_string_buffer(_STATFS_BYTES)
+    if _FSTATFS(folder, found) != 0:
+        return False
+    # The first field of ``struct statfs`` is the type; where it is shorter than a long, no type is known by this.
+    if ctypes.c_long.from_buffer(found).value & 0xFFFFFFFF not in _ALL_IS_WRITTEN_BY_SYNCFS:
+        return False
+    device = os.fstat(folder).st_dev
+    return all(_device(tree, other) == device for other in others)
 
 
 def _device(tree: Tree, path: str) -> int | None:
@@ -74,28 +79,23 @@ def _device(tree: Tree, path: str) -> int | None:
     return None if found is None else found.st_dev
 
 
-def _is_known(folder: int) -> bool:
-    if _SYNCFS is None or _SYNC_FILE_RANGE is None or _FSTATFS is None:
-        return False
-    found = ctypes.create_string_buffer(_STATFS_BYTES)
-    if _FSTATFS(folder, found) != 0:
-        return False
-    # The first field of ``struct statfs`` is the type; where it is shorter than a long, no type is known by this.
-    return ctypes.c_long.from_buffer(found).value & 0xFFFFFFFF in _ALL_IS_WRITTEN_BY_SYNCFS
-
-
-def sync_file_system(tree: Tree, path: str) -> bool:
+def sync_file_system(tree: Tree, path: str, folders: Iterable[str] = ()) -> bool:
     """Write out everything of the file system that holds a folder, with one barrier.
+
+    Args:
+        tree: the tree that holds the folders.
+        path: absolute path of the folder.
+        folders: absolute paths of others that the barrier has to be of, too.
 
     Returns:
         Whether that was done. If not, nothing was done: see ``can_sync_file_system``.
 
     Raises:
-        OSError: something could not be written, or the folder cannot be opened.
+        OSError: something could not be written, or the folder ``path`` cannot be opened.
     """
     folder = tree.open_folder(path)
     try:
-        if not _is_known(folder) or _SYNCFS is None:
+        if not _is_known(tree, folder, folders) or _SYNCFS is None:
             return False
         if _SYNCFS(folder) == 0:
             return True

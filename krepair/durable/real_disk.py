@@ -12,7 +12,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from krepair.durable.attributes import attributes_of, give_attributes
 from krepair.durable.disk import Attributes
@@ -207,9 +207,9 @@ class RealDisk:
             os.close(folder)
 
     @writes
-    def sync_file_system(self, path: str) -> bool:
-        """Make everything on the file system of a folder durable; returns whether that was done."""
-        return sync_file_system(self.tree, path)
+    def sync_file_system(self, path: str, folders: Iterable[str] = ()) -> bool:
+        """Make everything on the file system of these folders durable; returns whether that was done."""
+        return sync_file_system(self.tree, path, folders)
 
     @writes
     def check_written(self, path: str) -> None:

@@ -38,10 +38,11 @@ def stage_all(work: Work, stagings: Sequence[Staging]) -> None:
 def _worth_one_barrier(work: Work, stagings: Sequence[Staging]) -> bool:
     if sum(len(staging.changes) for staging in stagings) < medium.MANY:
         return False
-    tree, path = work.disk.tree, work.view.path
-    return medium.can_sync_file_system(tree, path) and medium.lie_together(
-        tree, path, [staging.folder.path for staging in stagings]
-    )
+    return medium.can_sync_file_system(work.disk.tree, work.view.path, _paths_of(stagings))
+
+
+def _paths_of(stagings: Sequence[Staging]) -> list[str]:
+    return [staging.folder.path for staging in stagings]
 
 
 def _make_durable(work: Work, staging: Staging) -> None:
@@ -58,7 +59,7 @@ def _make_all_durable(work: Work, stagings: Sequence[Staging]) -> None:
     if not new:
         return
     try:
-        done = work.disk.sync_file_system(work.view.path)
+        done = work.disk.sync_file_system(work.view.path, _paths_of(new))
     except OSError:
         for staging in new:
             with staging.taking_problems():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from krepair.durable.medium import lie_together
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
 from krepair.fixes.epochs import read_epochs_file
 from krepair.fixes.files import file_it_is_like, put_staged
@@ -200,10 +199,8 @@ def _all_is_written(work: Work, parts: Sequence[PartitionPlan]) -> bool:
     Raises:
         OSError: something could not be written.
     """
-    path = work.view.path
-    if not lie_together(work.disk.tree, path, [f"{path}/{part.folder}" for part in parts]):
-        return False
-    return work.disk.sync_file_system(path)
+    folders = [f"{work.view.path}/{part.folder}" for part in parts]
+    return work.disk.sync_file_system(work.view.path, folders)
 
 
 def _needs_log(staging: Staging) -> bool:

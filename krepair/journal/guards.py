@@ -76,10 +76,8 @@ class Guards:
         if len(there) * SYNCED_WHEN_OPENED < medium.MANY:
             return
         first = there[0]
-        if not medium.lie_together(first.tree, first.log_dir, [folder.path for folder in there]):
-            return
         try:
-            self.settled = first.disk.sync_file_system(first.log_dir)
+            self.settled = first.disk.sync_file_system(first.log_dir, [folder.path for folder in there])
         except OSError as error:
             message = f"{error.filename or first.log_dir}: {error.strerror}; nothing was changed"
             raise UnwritableError(message) from error

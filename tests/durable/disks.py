@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from krepair.durable.disk import Attributes, Disk
@@ -166,10 +166,10 @@ class PassingDisk:
         self.inner.check_written(path)
         self._after(call)
 
-    def sync_file_system(self, path: str) -> bool:
+    def sync_file_system(self, path: str, folders: Iterable[str] = ()) -> bool:
         call = Call("sync_file_system", path)
         self._before(call)
-        done = self.inner.sync_file_system(path)
+        done = self.inner.sync_file_system(path, folders)
         self._after(call if done else call._replace(detail="not done"))
         return done
 

@@ -194,6 +194,7 @@ def test_barrier_is_only_believed_of_file_systems_that_are_known_to_write_all(
     known = kind in {"ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "f2fs", "zfs"}
     assert medium.can_sync_file_system(disk.tree, str(tmp_path)) == known
     assert disk.sync_file_system(str(tmp_path)) == known
-    assert medium.lie_together(disk.tree, str(tmp_path), [str(tmp_path)])
-    assert not medium.lie_together(disk.tree, str(tmp_path), [str(tmp_path), "/proc"])
+    assert medium.can_sync_file_system(disk.tree, str(tmp_path), [str(tmp_path)]) == known
+    assert not medium.can_sync_file_system(disk.tree, str(tmp_path), [str(tmp_path), "/proc"])
+    assert not medium.can_sync_file_system(disk.tree, str(tmp_path), [str(tmp_path / "gone")])
     assert len(asked) == known

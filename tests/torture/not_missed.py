@@ -68,9 +68,8 @@ NOT_MISSED: dict[str, str] = {
     "journal/folder.py PartitionFolder.run: self._sync(step.path) [stage]": _OTHER_FOLDER,
     "journal/plan_copy.py PlanKeeper._keep_in: self._disk.sync_dir(folder.private) [private folder]": _SAME_FOLDER,
     "fixes/carry_out.py _make_durable: work.disk.sync_dir(staging.stage_folder) [stage]": _STAGED_NAME,
-    "fixes/recovery_staging.py _all_is_written: return work.disk.sync_file_system(path) [file system]": (
-        "the logs of a scene are on the disk when it begins"
-    ),
+    "fixes/recovery_staging.py _all_is_written: return work.disk.sync_file_system(work.view.path, folders) "
+    "[file system]": "the logs of a scene are on the disk when it begins",
     "pipeline/rewrite/finish.py _make_companions: disk.sync_dir(item.stage) [stage]": _STAGED_NAME,
     f"{_MEND} _give_bytes_back: folder.disk.sync_file(folder.at(name)) [file]": (
         "the same file is synced again once its time is right; what is read back in between has to be on the disk"
@@ -94,7 +93,8 @@ TOGETHER: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 
 _NEW = "fixes/carry_out.py _make_durable: folder.sync_new()"
 _ALL_STAGED = (
-    "fixes/carry_out.py _make_all_durable: done = work.disk.sync_file_system(work.view.path) [file system]"
+    "fixes/carry_out.py _make_all_durable: done = work.disk.sync_file_system(work.view.path, _paths_of(new)) "
+    "[file system]"
 )
 _OF_EVERY_APPLY = (
     "durable/real_disk.py RealDisk.create: os.fsync(target) [private folder]",
