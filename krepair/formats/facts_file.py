@@ -1,0 +1,217 @@
+"""The container of a facts file: a header, named sections of bytes, a table of them, and a digest of everything.
+
+It knows nothing of what is in a section. Everything is written once, front to back, and a section is read in blocks, so
+that neither side ever holds a whole file.
+
+Layout, all integers little-endian: ``MAGIC``, version (4 bytes), size of the header (4), header (JSON), blocks of the
+sections (each: size packed (4), size unpacked (4), bytes packed with zstd), table of the sections (JSON), position of
+the table (8), SHA-256 of everything before (32), ``END``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+import zstandard
+from msgspec import Raw, Struct
+
+MAGIC: Final = b"krepair facts\n\0\0"
+END: Final = b"end.facts"
+VERSION: Final = 1
+BLOCK_BYTES: Final = 1 << 20
+_PROLOG: Final = struct.Struct("<16sII")
+_BLOCK: Final = struct.Struct("<II")
+_TRAILER: Final = struct.Struct("<Q32s9s")
+_HEADER_AT_MOST: Final = 1 << 30
+_PIECE: Final = 1 << 20
+
+ReadAt = Callable[[int, int], bytes]
+"""(position, size) -> bytes of a file, fewer at its end. It may raise ``OSError``."""
+
+
+class FactsDamagedError(Exception):
+    """The file is no facts file, is cut, or its digest is not that of its bytes."""
+
+
+class FactsVersionError(Exception):
+    """The file is of a version that this krepair does not know."""
+
+
+class SectionPlace(Struct, frozen=True, kw_only=True):
+    """Where a section is.
+
+    Attributes:
+        name: of the section.
+        position: of its first block.
+        blocks: how many there are.
+        packed_bytes: bytes in the file.
+        bytes: bytes unpacked.
+    """
+
+    name: str
+    position: int
+    blocks: int
+    packed_bytes: int
+    bytes: int
+
+
+class FactsHeader(Struct, frozen=True, kw_only=True):
+    """What a facts file begins with.
+
+    Attributes:
+        tool_version: of the krepair that wrote it.
+        made_ms: when its reading began, epoch milliseconds.
+        purpose: ``replicas`` for ``krepair facts``, ``answer`` for ``facts --answer``.
+        broker: the broker's state as JSON (``krepair.logdir.replica.BrokerState``).
+        more: further values of its purpose, as JSON.
+    """
+
+    tool_version: str
+    made_ms: int
+    purpose: str
+    broker: Raw
+    more: Raw = Raw(b"{}")
+
+
+class FactsWriter:
+    """Writes a facts file front to back.
+
+    Args:
+        write: takes the next bytes of the file; it may raise ``OSError``.
+        header: what the file begins with.
+    """
+
+    def __init__(self, write: Callable[[bytes], Any], header: FactsHeader) -> None:
+        self._write_raw = write
+        self._digest = hashlib.sha256()
+        self._position = 0
+        self._sections: list[SectionPlace] = []
+        self._packer = zstandard.ZstdCompressor(level=3)
+        head = msgspec.json.encode(header)
+        self._write(_PROLOG.pack(MAGIC, VERSION, len(head)) + head)
+
+    def section(self, name: str, pieces: Iterator[bytes] | list[bytes]) -> None:
+        """Write one section.
+
+        Args:
+            name: unique in the file.
+            pieces: its bytes; each piece is cut into blocks of at most ``BLOCK_BYTES``, and no block spans two pieces.
+        """
+        position, blocks, size = self._position, 0, 0
+        for piece in pieces:
+            for at in range(0, len(piece), BLOCK_BYTES):
+                part = piece[at : at + BLOCK_BYTES]
+                packed = self._packer.compress(part)
+                self._write(_BLOCK.pack(len(packed), len(part)) + packed)
+                blocks += 1
+                size += len(part)
+        self._sections.append(
+            SectionPlace(
+                name=name,
+                position=position,
+                blocks=blocks,
+                packed_bytes=self._position - position,
+                bytes=size,
+            )
+        )
+
+    def finish(self) -> str:
+        """Write the table and the digest; the digest as hex digits."""
+        position = self._position
+        self._write(msgspec.json.encode(self._sections) + struct.pack("<Q", position))
+        digest = self._digest.digest()
+        self._write_raw(digest + END)
+        return digest.hex()
+
+    def _write(self, data: bytes) -> None:
+        self._digest.update(data)
+        self._write_raw(data)
+        self._position += len(data)
+
+
+class FactsReader:
+    """Reads a facts file.
+
+    Args:
+        read_at: reads from the file.
+        size: bytes of the file.
+
+    Raises:
+        FactsDamagedError: it is no facts file, is cut or was changed.
+        FactsVersionError: its version is another.
+        OSError: it cannot be read.
+
+    Attributes:
+        header: what it begins with.
+        digest: of the file, hex digits.
+        sections: name -> where it is.
+    """
+
+    def __init__(self, read_at: ReadAt, size: int) -> None:
+        self._read_at = read_at
+        prolog = read_at(0, _PROLOG.size)
+        if len(prolog) < _PROLOG.size or not prolog.startswith(MAGIC):
+            raise FactsDamagedError("at 0: the words 'krepair facts' were expected; this is no facts file")
+        _, version, head_size = _PROLOG.unpack(prolog)
+        if version != VERSION:
+            raise FactsVersionError(f"the file has version {version}, this krepair reads version {VERSION}")
+        if size < _PROLOG.size + _TRAILER.size + head_size or head_size > _HEADER_AT_MOST:
+            raise FactsDamagedError(
+                f"a header of {head_size} bytes was expected, the file has {size}: it is cut"
+            )
+        position, digest, end = _TRAILER.unpack(read_at(size - _TRAILER.size, _TRAILER.size))
+        if end != END:
+            raise FactsDamagedError(f"at {size - len(END)}: the end mark was expected; the file is cut")
+        self.digest = digest.hex()
+        if self._digest_of(size - len(END) - len(digest)) != digest:
+            raise FactsDamagedError("its digest is not that of its bytes: it was changed or damaged")
+        if not _PROLOG.size + head_size <= position <= size - _TRAILER.size:
+            raise FactsDamagedError(f"the table of sections is said to be at {position}, outside of the file")
+        try:
+            self.header = msgspec.json.decode(read_at(_PROLOG.size, head_size), type=FactsHeader)
+            table = read_at(position, size - _TRAILER.size - position)
+            places = msgspec.json.decode(table, type=list[SectionPlace])
+        except msgspec.MsgspecError as error:
+            raise FactsDamagedError(f"its header or table cannot be read: {error}") from None
+        self.sections = {place.name: place for place in places}
+
+    def _digest_of(self, size: int) -> bytes:
+        digest, position = hashlib.sha256(), 0
+        while position < size and (piece := self._read_at(position, min(_PIECE, size - position))):
+            digest.update(piece)
+            position += len(piece)
+        return digest.digest()
+
+    def blocks(self, name: str) -> Iterator[bytes]:
+        """The blocks of a section, unpacked, in order; none if there is no such section.
+
+        Raises:
+            FactsDamagedError: a block is not as the table says.
+        """
+        place = self.sections.get(name)
+        if place is None:
+            return
+        unpacker = zstandard.ZstdDecompressor()
+        position = place.position
+        for _ in range(place.blocks):
+            packed, size = _BLOCK.unpack(self._read_at(position, _BLOCK.size))
+            if size > BLOCK_BYTES:
+                raise FactsDamagedError(
+                    f"at {position}: a block of at most {BLOCK_BYTES} bytes was expected, found {size}"
+                )
+            try:
+                data = unpacker.decompress(
+                    self._read_at(position + _BLOCK.size, packed), max_output_size=size
+                )
+            except zstandard.ZstdError as error:
+                raise FactsDamagedError(f"at {position}: a block cannot be unpacked: {error}") from None
+            if len(data) != size:
+                raise FactsDamagedError(
+                    f"at {position}: a block of {size} bytes was expected, found {len(data)}"
+                )
+            yield data
+            position += _BLOCK.size + packed
