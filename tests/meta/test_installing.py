@@ -42,7 +42,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(where, with_pip=False, symlinks=True)
     [site] = where.glob("lib/python*/site-packages")
     # The libraries of this environment, without the krepair of this folder: a .pth file in there is not read.
-    (site / "needed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    # An environment may take its libraries from another one, which is then on the path as well.
+    libraries = dict.fromkeys(
+        [sysconfig.get_path("purelib"), *(p for p in sys.path if p.endswith("-packages"))]
+    )
+    (site / "needed.pth").write_text("".join(f"{path}\n" for path in libraries))
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", where / "bin" / "python"]
     run(*pip, "install", "--quiet", "--no-index", "--no-deps", wheel, cwd=room)
     return where
