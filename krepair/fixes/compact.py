@@ -17,7 +17,6 @@ from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers import fields_of, notes_of, policy_or_left, rewrite_of
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Survey
-from krepair.fixes.telling_engine import TellingEngine
 from krepair.logdir.config import OFFSETS_TOPIC, TopicSettings
 from krepair.logdir.values import Partition
 from krepair.pipeline.compaction.items import SCRATCH_NEEDED
@@ -169,18 +168,14 @@ def _read_logs_and_keys(ground: Ground, surveys: Sequence[Survey]) -> dict[str, 
         for survey, segment in closed
     ]
     scans = [scan_item(ground, *one) for one in active]
-    ground.progress.start("scan", sum(segment.log.size for _, segment in closed + active))
     scanned = Scanned(beside_broker=ground.beside_broker)
     keys: dict[str, dict[int, KeysResult]] = {}
     for index, found in ground.engine.run(FIND_KEYS, items):
         survey, segment = closed[index]
-        ground.progress.advance(segment.log.size)
         keys.setdefault(survey.partition.folder, {})[segment.base_offset] = found
         scanned.take(survey, segment, found.scan or ScanResult(failure=found.failure, why=found.why))
     for index, result in ground.engine.run(SCAN, scans):
-        ground.progress.advance(scans[index].size)
         scanned.take(*active[index], result)
-    ground.progress.finish()
     scanned.put_into(unread)
     return keys
 
@@ -210,10 +205,9 @@ def _decide(ground: Ground, able: Sequence[tuple[Survey, CompactionInput]]) -> N
         return
     from krepair.pipeline.compaction.partitions import decide_compaction, prepare, scratch_bytes_at_most
 
-    engine = TellingEngine(ground.engine, ground.progress)
-    prepared = prepare(engine, [found for _, found in able], ground.scratch.path)
-    outcomes = decide_compaction(engine, prepared)
-    censuses = _take_censuses(engine, prepared, outcomes)
+    prepared = prepare(ground.engine, [found for _, found in able], ground.scratch.path)
+    outcomes = decide_compaction(ground.engine, prepared)
+    censuses = _take_censuses(ground, prepared, outcomes)
     for number, ((survey, found), outcome) in enumerate(zip(able, outcomes, strict=True)):
         needs = scratch_bytes_at_most([found])
         if isinstance(outcome, LeftAlone):
@@ -223,7 +217,7 @@ def _decide(ground: Ground, able: Sequence[tuple[Survey, CompactionInput]]) -> N
 
 
 def _take_censuses(
-    engine: TellingEngine, prepared: Sequence[Prepared], outcomes: Sequence[Compaction | LeftAlone]
+    ground: Ground, prepared: Sequence[Prepared], outcomes: Sequence[Compaction | LeftAlone]
 ) -> dict[int, CensusResult]:
     """Of partitions of ``__consumer_offsets`` that change, what goes by kind of record and by group."""
     from krepair.pipeline.compaction.census import CensusItem
@@ -240,7 +234,7 @@ def _take_censuses(
                 for place, facts in enumerate(each.span)
             )
             items.append(CensusItem(place=each.partition.place, segments=tuple(segments)))
-    return {numbers[index]: result for index, result in engine.run(TAKE_CENSUS, items)}
+    return {numbers[index]: result for index, result in ground.engine.run(TAKE_CENSUS, items)}
 
 
 def _with_advice(left: LeftAlone, needs: int) -> LeftAlone:

@@ -25,7 +25,6 @@ from krepair.fixes.markers_staging import (
     verify_finished,
 )
 from krepair.fixes.staging import Staging, Work, error_of
-from krepair.fixes.telling_engine import TellingEngine
 from krepair.formats import txn_index
 from krepair.formats.batch_v2 import HEADER_SIZE
 from krepair.formats.filenames import FileKind, parse_file_name
@@ -243,12 +242,11 @@ def _scan(work: Work, partitions: Sequence[_Partition]) -> None:
         )
         for one, base in below
     ]
-    engine = TellingEngine(work.engine, work.progress)
-    for index, result in engine.run(FIND_KEYS, with_keys):
+    for index, result in work.engine.run(FIND_KEYS, with_keys):
         one, base = below[index]
         one.keys[base] = result
         _take_scan(one, base, result.scan or ScanResult(failure=result.failure, why=result.why))
-    for index, scanned in engine.run(SCAN, [_scan_item(work, *job) for job in above]):
+    for index, scanned in work.engine.run(SCAN, [_scan_item(work, *job) for job in above]):
         _take_scan(*above[index], scanned)
 
 
@@ -299,8 +297,7 @@ def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
             inputs.append((one, CompactionInput(one.place, tuple(facts), policy, _secret(one), one.keys)))
     if not inputs:
         return
-    engine = TellingEngine(work.engine, work.progress)
-    prepared = prepare(engine, [found for _, found in inputs], work.scratch.path)
+    prepared = prepare(work.engine, [found for _, found in inputs], work.scratch.path)
     for (one, _), known in zip(inputs, prepared, strict=True):
         one.prepared = known
         with one.staging.taking_problems():
@@ -365,9 +362,8 @@ def _write(work: Work, partitions: Sequence[_Partition]) -> None:
         with one.staging.taking_problems():
             for group in groups_of(one.staging):
                 jobs += [(one, group, item) for item in _stage_items(work, one, group)]
-    engine = TellingEngine(work.engine, work.progress)
     parts: dict[str, list[tuple[int, int]]] = {}
-    for index, result in engine.run(STAGE_COMPACTED, [item for _, _, item in jobs]):
+    for index, result in work.engine.run(STAGE_COMPACTED, [item for _, _, item in jobs]):
         one, group, item = jobs[index]
         _take(one, item.compact.base_offset, result)
         number = [source.base_offset for source in group.sources].index(item.compact.base_offset)
@@ -378,7 +374,7 @@ def _write(work: Work, partitions: Sequence[_Partition]) -> None:
     for one in _able(partitions):
         for group in groups_of(one.staging):
             one.staging.staged[group.change_id] = StagedGroup(tuple(parts.get(group.change_id, ())))
-    _read_committed(engine, partitions)
+    _read_committed(work, partitions)
 
 
 def _stage_items(work: Work, one: _Partition, group: RewriteSegments) -> list[CompactStageItem]:
@@ -391,7 +387,7 @@ def _stage_items(work: Work, one: _Partition, group: RewriteSegments) -> list[Co
     return stage_items(one.prepared, group.sources, compacted, target)
 
 
-def _read_committed(engine: TellingEngine, partitions: Sequence[_Partition]) -> None:
+def _read_committed(work: Work, partitions: Sequence[_Partition]) -> None:
     """What an interrupted apply has committed is read once more as it was left, to know what it carries on."""
     jobs = [
         (one, source.base_offset, source.by_key.forced)
@@ -404,7 +400,7 @@ def _read_committed(engine: TellingEngine, partitions: Sequence[_Partition]) -> 
     for one, base, forced in jobs:
         assert one.prepared is not None
         items.append(compact_item(one.prepared, list(one.logs).index(base), forced))
-    for index, result in engine.run(COMPACT, items):
+    for index, result in work.engine.run(COMPACT, items):
         _take(jobs[index][0], jobs[index][1], result)
 
 
@@ -475,8 +471,7 @@ def _prove(work: Work, partitions: Sequence[_Partition]) -> None:
             }
             ends = {base: facts.summary.valid_bytes for base, facts in one.facts.items()}
             to_prove.append((one, partition_to_prove(work, one.staging, one.originals, results, ends)))
-    engine = TellingEngine(work.engine, work.progress)
-    prove(engine, [proof for _, proof in to_prove], work.scratch.path if to_prove else "")
+    prove(work.engine, [proof for _, proof in to_prove], work.scratch.path if to_prove else "")
     for one, proof in to_prove:
         problem = proof_problem(one.staging.plan, proof, whole=not one.originals.purged)
         if problem:
@@ -595,8 +590,7 @@ def _prove_applied(work: Work, stagings: Sequence[Staging]) -> None:
             proofs.append((staging, partition_to_prove(work, staging, originals, results, ends)))
         except KrepairError as error:
             work.found_all(staging, error)
-    engine = TellingEngine(work.engine, work.progress)
-    prove(engine, [proof for _, proof in proofs], work.scratch.path if proofs else "")
+    prove(work.engine, [proof for _, proof in proofs], work.scratch.path if proofs else "")
     for staging, proof in proofs:
         problem = proof_problem(staging.plan, proof)
         if problem:

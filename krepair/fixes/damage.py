@@ -107,13 +107,10 @@ def look_at_damage(ground: Ground, surveys: Sequence[Survey]) -> None:
         return
     items = [_item(ground.view, survey, number) for survey, number in work]
     maps: dict[str, dict[int, MapResult]] = {}
-    ground.progress.start("damage", sum(item.size for item in items))
     for index, result in ground.engine.run(MAP_DAMAGE, items):
         survey, number = work[index]
-        ground.progress.advance(items[index].size)
         base_offset = survey.segments[number].base_offset
         maps.setdefault(survey.partition.folder, {})[base_offset] = result
-    ground.progress.finish()
     for survey in surveys:
         if survey.partition.folder in maps:
             survey.put(DAMAGE_SEEN, maps[survey.partition.folder])

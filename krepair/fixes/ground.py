@@ -14,7 +14,6 @@ from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
-from krepair.pipeline.progress import Progress
 
 Version = tuple[int, int, int] | None
 DIRECTORY_ID_SINCE: Final = "3.7.0"
@@ -29,7 +28,6 @@ class Ground:
         settings: of the broker and its topics.
         options: as typed.
         engine: runs jobs.
-        progress: told of bytes.
         scratch: for what does not fit into memory.
         beside_broker: whether a broker may be running: then active segments are read as far as they are written.
         surveys: folder -> survey, of every partition that any look came to.
@@ -40,7 +38,6 @@ class Ground:
     settings: Settings
     options: Options
     engine: Engine
-    progress: Progress
     scratch: Scratch = field(default_factory=lambda: Scratch("", ()))
     beside_broker: bool = False
     surveys: dict[str, Survey] = field(default_factory=dict)

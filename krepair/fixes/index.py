@@ -148,14 +148,11 @@ def stage_indexes(
             jobs += [(staging, one) for one in served_together(items)]
     if not jobs:
         return
-    work.progress.start("indexes", sum(items.log_bytes for _, items in jobs))
     for index, found in work.engine.run(MEND, [items for _, items in jobs]):
-        staging, together = jobs[index]
-        work.progress.advance(together.log_bytes)
+        staging, _ = jobs[index]
         for result in found.results:
             if result.failure:
                 staging.problem = staging.problem or error_of(result.failure, result.why)
-    work.progress.finish()
 
 
 def served_together(items: Sequence[MendItem]) -> list[MendItems]:
@@ -239,12 +236,9 @@ def look_at_indexes(
     ]
     items = [_inspect_item(ground, *one, depth, include_active=include_active) for one in work]
     found: dict[str, dict[int, InspectResult]] = {}
-    ground.progress.start("indexes", sum(item.log_bytes for item in items))
     for index, result in ground.engine.run(INSPECT, items):
         survey, segment = work[index]
-        ground.progress.advance(segment.log.size)
         found.setdefault(survey.partition.folder, {})[segment.base_offset] = result
-    ground.progress.finish()
     for survey in surveys:
         survey.put(INDEXES_SEEN, found.get(survey.partition.folder, {}))
 
@@ -286,15 +280,12 @@ def read_logs_and_indexes(
         )
         for one in work
     ]
-    ground.progress.start("scan", sum(segment.log.size for _, segment in work))
     scanned = Scanned()
     found: dict[str, dict[int, InspectResult]] = {}
     for index, result in ground.engine.run(LOOK, items):
         survey, segment = work[index]
-        ground.progress.advance(segment.log.size)
         scanned.take(survey, segment, result.scan)
         found.setdefault(survey.partition.folder, {})[segment.base_offset] = result.inspect
-    ground.progress.finish()
     scanned.put_into(readable)
     for survey in readable:
         survey.put(INDEXES_SEEN, found.get(survey.partition.folder, {}))
@@ -320,12 +311,8 @@ def look_at_transaction_indexes(ground: Ground, surveys: Sequence[Survey], depth
     ]
     if not items:
         return
-    sizes = [sum(size for _, size in item.segments) for item in items]
-    ground.progress.start("transactions", sum(sizes))
     for index, result in ground.engine.run(INSPECT_TXN, items):
-        ground.progress.advance(sizes[index])
         chosen[index].put(TRANSACTION_INDEXES_SEEN, result)
-    ground.progress.finish()
 
 
 def _replay_pays(ground: Ground, survey: Survey, depth: Depth) -> bool:

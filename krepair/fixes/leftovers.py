@@ -89,7 +89,7 @@ class Leftovers(Fix):
             for one in with_swaps
             for swap in log_swaps(one.partition)
         ]
-        read = look_at_swaps(items, ground.engine, ground.progress)
+        read = look_at_swaps(items, ground.engine)
         for survey in touched:
             swaps = read.get(survey.partition.folder, [])
             survey.put(LEFTOVERS_SEEN, _see(survey, swaps, ground.version))

@@ -69,12 +69,9 @@ def read_logs(ground: Ground, surveys: Sequence[Survey], *, check_crc: bool = Tr
     unread = [survey for survey in surveys if survey.log is None]
     work = [(survey, segment) for survey in unread for segment in survey.partition.segments]
     items = [scan_item(ground, survey, segment, check_crc=check_crc) for survey, segment in work]
-    ground.progress.start("scan", sum(item.size for item in items))
     scanned = Scanned(beside_broker=ground.beside_broker)
     for index, result in ground.engine.run(SCAN, items):
-        ground.progress.advance(items[index].size)
         scanned.take(*work[index], result)
-    ground.progress.finish()
     scanned.put_into(unread)
 
 
@@ -87,13 +84,10 @@ def read_last_logs(ground: Ground, surveys: Sequence[Survey]) -> list[tuple[Surv
         if survey.partition.segments and not _knows_last(survey)
     ]
     items = [scan_item(ground, survey, segment) for survey, segment in work]
-    ground.progress.start("scan", sum(item.size for item in items))
     for index, result in ground.engine.run(SCAN, items):
-        ground.progress.advance(items[index].size)
         survey, segment = work[index]
         if not result.failure:
             found.append((survey, facts_of(segment, result)))
-    ground.progress.finish()
     return found
 
 

@@ -57,15 +57,12 @@ def verify_finished(work: Work, stagings: Sequence[Staging]) -> None:
             ]
         except (KrepairError, OSError) as error:
             work.found_all(staging, error)
-    work.progress.start("verify", sum(item.change.log_bytes for _, item in jobs))
     for index, result in work.engine.run(FINISH, [item for _, item in jobs]):
         staging, item = jobs[index]
-        work.progress.advance(item.change.log_bytes)
         work.batches += result.batches
         work.bytes_read += result.bytes
         work.segments += 1
         work.found(staging, item.change, result.why)
-    work.progress.finish()
 
 
 def _against_originals(work: Work, stagings: Sequence[Staging]) -> None:
@@ -101,12 +98,10 @@ def _copy(work: Work, stagings: Sequence[Staging]) -> None:
         for item in _prepared(work, staging)
     ]
     items = [item for _, item in jobs]
-    work.progress.start("stage", sum(item.change.sources[item.source].log_bytes for item in items))
     crcs: dict[tuple[str, int], int] = {}
     for index, result in work.engine.run(STAGE, items):
         staging, item = jobs[index]
         source = item.change.sources[item.source]
-        work.progress.advance(source.log_bytes)
         work.take_facts(staging, source.base_offset, result, with_txn_index=True)
         crcs[item.change.change_id, item.source] = result.written_crc
     for staging in stagings:
@@ -116,7 +111,6 @@ def _copy(work: Work, stagings: Sequence[Staging]) -> None:
                 for number, source in enumerate(group.sources)
             )
             staging.staged[group.change_id] = StagedGroup(parts)
-    work.progress.finish()
 
 
 def _prepared(work: Work, staging: Staging) -> list[StageItem]:
@@ -257,15 +251,12 @@ def finish_groups(work: Work, stagings: Sequence[Staging]) -> None:
                     (staging, finish_item(work, staging, group, staging.stage_folder))
                     for group in groups_of(staging)
                 ]
-    work.progress.start("verify", sum(item.change.log_bytes for _, item in jobs))
     for index, result in work.engine.run(FINISH, [item for _, item in jobs]):
         staging, item = jobs[index]
-        work.progress.advance(item.change.log_bytes)
         if result.failure:
             staging.problem = staging.problem or error_of(result.failure, result.why)
         known = staging.staged.get(item.change.change_id, StagedGroup())
         staging.staged[item.change.change_id] = known._replace(made=result.made)
-    work.progress.finish()
 
 
 def finish_item(

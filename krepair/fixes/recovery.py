@@ -516,7 +516,7 @@ def _see_snapshots(ground: Ground, ranges: Sequence[Range]) -> None:
         target = target_of(ground.view, partition, place_of(ground.view, partition), facts, one.all_changes)
         usable = [each for each in target.snapshots if not one.floor < each.offset <= one.log_end]
         targets.append(target._replace(snapshots=tuple(usable)))
-    found = see_snapshots(targets, rules, ground.engine, ground.progress, clean=False, always=True)
+    found = see_snapshots(targets, rules, ground.engine, clean=False, always=True)
     for one, seen in zip(ranges, found, strict=True):
         if seen is None or seen.left or seen.data is None or seen.log_end != one.log_end:
             one.leave(

@@ -230,10 +230,8 @@ def _read_and_make(
             items += some
             of += [staging] * len(some)
     made: set[str] = set()
-    work.progress.start("read again", sum(item.reading.log_bytes for item in items))
     for index, result in work.engine.run(MAKE_RECOVERED, items):
         staging, item = of[index], items[index]
-        work.progress.advance(item.reading.log_bytes)
         work.bytes_read += result.reading.bytes
         if result.reading.problems:
             problems.setdefault(staging.plan.folder, []).extend(result.reading.problems)
@@ -243,7 +241,6 @@ def _read_and_make(
             made.add(one.change.change_id)
             if came.failure:
                 staging.problem = staging.problem or error_of(came.failure, came.why)
-    work.progress.finish()
     return made
 
 
@@ -312,13 +309,10 @@ def _read_ranges(
         items += some
         folders += [part.folder] * len(some)
     problems: dict[str, list[str]] = {}
-    work.progress.start("read again", sum(item.log_bytes for item in items))
     for index, result in work.engine.run(READ_RECOVERED, items):
-        work.progress.advance(items[index].log_bytes)
         work.bytes_read += result.bytes
         if result.problems:
             problems.setdefault(folders[index], []).extend(result.problems)
-    work.progress.finish()
     return problems
 
 

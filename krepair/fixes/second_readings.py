@@ -49,7 +49,7 @@ class Applied(NamedTuple):
         plan: the whole plan.
         part: what it says of the partition.
         place: of the partition.
-        base_offsets: of the segments that are there now, ascending.
+        segments: (base offset, bytes of the ``.log``) of what is there now, ascending.
         log_start: what ``log-start-offset-checkpoint`` says of the partition, -1 if nothing.
         tree: below which all is.
         freed: names of the files whose originals apply has freed.
@@ -58,7 +58,7 @@ class Applied(NamedTuple):
     plan: Plan
     part: PartitionPlan
     place: Place
-    base_offsets: tuple[int, ...]
+    segments: tuple[tuple[int, int], ...]
     log_start: int
     tree: Tree
     freed: frozenset[str] = frozenset()
@@ -80,8 +80,10 @@ class Applied(NamedTuple):
         from krepair.pipeline.readings.partition import LogFile
 
         return tuple(
-            LogFile(base_offset=base, path=f"{self.place.path}/{segment_file(base, FileKind.LOG)}")
-            for base in self.base_offsets
+            LogFile(
+                base_offset=base, path=f"{self.place.path}/{segment_file(base, FileKind.LOG)}", bytes=size
+            )
+            for base, size in self.segments
         )
 
     def logs_before_compaction(self) -> tuple[tuple[LogFile, ...], bool]:
@@ -113,7 +115,7 @@ class Applied(NamedTuple):
                 expected = file.size - sum(end - start for start, end in mended[base][1])
             found = self.tree.status(path)
             whole = whole and found is not None and found.st_size == expected
-            logs.append(LogFile(base_offset=base, path=path))
+            logs.append(LogFile(base_offset=base, path=path, bytes=expected))
         ordered = tuple(sorted(logs, key=lambda log: log.base_offset))
         return (ordered, True) if whole else (self.logs_now(), False)
 
@@ -156,7 +158,7 @@ def _applied(work: Work, staging: Staging) -> Applied:
         plan=work.plan,
         part=staging.plan,
         place=work.place(staging),
-        base_offsets=tuple(segment.base_offset for segment in partition.segments),
+        segments=tuple((segment.base_offset, segment.log.size) for segment in partition.segments),
         log_start=work.view.log_start.offsets.get((partition.topic, partition.number), -1),
         tree=work.disk.tree,
         freed=frozenset(staging.freed),
@@ -177,7 +179,7 @@ def mended_log_jobs(applied: Applied, change: MendLog) -> Iterator[Job]:
     """A log without its damage, and the ``.txnindex`` that changed with it."""
     from krepair.pipeline.readings.logs import MendedLogItem
 
-    later = [base for base in applied.base_offsets if base > change.base_offset]
+    later = [base for base, _ in applied.segments if base > change.base_offset]
     yield (
         VERIFY_MENDED_LOG,
         MendedLogItem(
@@ -306,4 +308,4 @@ def _last_log(partition: Partition) -> LogFile:
     from krepair.pipeline.readings.partition import LogFile
 
     segment = partition.segments[-1]
-    return LogFile(base_offset=segment.base_offset, path=segment.log.path)
+    return LogFile(base_offset=segment.base_offset, path=segment.log.path, bytes=segment.log.size)

@@ -23,7 +23,6 @@ from krepair.logdir.values import LogDir, Partition, Snapshot
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place, ScanItem, ScanResult
 from krepair.pipeline.jobs import SCAN
-from krepair.pipeline.progress import Progress
 from krepair.plan.effects import names_removed
 from krepair.plan.model import Change
 from krepair.rules.model import SegmentFacts
@@ -102,7 +101,6 @@ def see_snapshots(
     targets: Sequence[Target],
     rules: StateRules,
     engine: Engine,
-    progress: Progress,
     *,
     clean: bool,
     always: bool = False,
@@ -113,31 +111,27 @@ def see_snapshots(
         targets: partitions.
         rules: of the broker.
         engine: scans what is not known yet.
-        progress: told of bytes.
         clean: whether the broker was cleanly stopped.
         always: work the state out although nothing may be wrong: some of it may be mended already.
     """
     looks = [_Look(target) if target.parts else None for target in targets]
     there = [look for look in looks if look is not None]
-    _scan([(look, look.bases[-1]) for look in there if look.bases[-1] not in look.facts], engine, progress)
+    _scan([(look, look.bases[-1]) for look in there if look.bases[-1] not in look.facts], engine)
     for look in there:
         look.begin(clean=clean, always=always)
-    _scan([(look, base) for look in there for base in look.missing()], engine, progress)
+    _scan([(look, base) for look in there for base in look.missing()], engine)
     for look in there:
         look.finish(rules)
     return [None if look is None else look.seen for look in looks]
 
 
-def _scan(wanted: Sequence[tuple[_Look, int]], engine: Engine, progress: Progress) -> None:
+def _scan(wanted: Sequence[tuple[_Look, int]], engine: Engine) -> None:
     if not wanted:
         return
     items = [look.item(base) for look, base in wanted]
-    progress.start("scan", sum(item.size for item in items))
     for index, result in engine.run(SCAN, items):
-        progress.advance(items[index].size)
         look, base = wanted[index]
         look.take(base, result)
-    progress.finish()
 
 
 class _Look:

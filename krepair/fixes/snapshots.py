@@ -22,7 +22,6 @@ from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import why
 from krepair.logdir.values import Partition
-from krepair.pipeline.progress import SilentProgress
 from krepair.plan.effects import names_removed
 from krepair.plan.figures import setting
 from krepair.plan.model import Change, KeepOriginal, ReplaceFile
@@ -80,9 +79,7 @@ class Snapshots(Fix):
             )
             for survey in touched
         ]
-        found = see_snapshots(
-            targets, rules, ground.engine, ground.progress, clean=ground.view.clean_shutdown
-        )
+        found = see_snapshots(targets, rules, ground.engine, clean=ground.view.clean_shutdown)
         for survey, seen in zip(touched, found, strict=True):
             survey.put(SNAPSHOTS_SEEN, seen)
 
@@ -150,9 +147,7 @@ def stage_snapshot(work: Work, staging: Staging, change: ReplaceFile, newest_at:
         int(setting(policy, "", "producer.id.expiration.ms")),
         int(setting(policy, "", "transactional.id.expiration.ms")),
     )
-    (seen,) = see_snapshots(
-        [target], rules, work.engine, SilentProgress(), clean=work.view.clean_shutdown, always=True
-    )
+    (seen,) = see_snapshots([target], rules, work.engine, clean=work.view.clean_shutdown, always=True)
     data = made_from_log(seen, change, staging.folder.at(change.name))
     like = file_it_is_like(staging.folder, staging.listed, change.name)
     put_staged(work, staging, change.name, data, like)

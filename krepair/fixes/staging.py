@@ -30,7 +30,6 @@ from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place, ScanItem, ScanResult
 from krepair.pipeline.jobs import SCAN
-from krepair.pipeline.progress import Progress
 from krepair.plan.figures import setting
 from krepair.plan.model import Change, ChangedLine, ChangeLines, PartitionPlan, Plan
 from krepair.rules.model import SegmentFacts
@@ -136,7 +135,6 @@ class Work:
         view: the log directory now.
         engine: where tasks run.
         disk: what writes.
-        progress: told of bytes.
         originals: whether new files are held against the kept originals too.
         scratch: for what does not fit into memory.
         wrong: what verifications found.
@@ -153,7 +151,6 @@ class Work:
     view: LogDir
     engine: Engine
     disk: Disk
-    progress: Progress
     originals: bool = False
     scratch: Scratch = field(default_factory=lambda: Scratch("", ()))
     wrong: list[Wrong] = field(default_factory=list)

@@ -12,7 +12,6 @@ from krepair.logdir.values import FileRef, Leftover, Partition
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import LOOK_AT_SWAP, STAGE_SWAP, VERIFY_SWAP
-from krepair.pipeline.progress import Progress
 from krepair.plan.model import CompleteSwap, NewFile, PartitionPlan
 from krepair.rules.leftovers import PendingSwap, SwapDecision
 
@@ -95,7 +94,7 @@ def swap_item(place: Place, partition: Partition, swap: Leftover, interval_bytes
     )
 
 
-def look_at_swaps(items: Sequence[SwapItem], engine: Engine, progress: Progress) -> dict[str, list[SeenSwap]]:
+def look_at_swaps(items: Sequence[SwapItem], engine: Engine) -> dict[str, list[SeenSwap]]:
     """Read pending swaps whole, where the engine runs.
 
     Returns:
@@ -104,11 +103,8 @@ def look_at_swaps(items: Sequence[SwapItem], engine: Engine, progress: Progress)
     if not items:
         return {}
     results: dict[int, SwapResult] = {}
-    progress.start("swaps", sum(item.size for item in items))
     for index, result in engine.run(LOOK_AT_SWAP, items):
-        progress.advance(items[index].size)
         results[index] = result
-    progress.finish()
     seen: dict[str, list[SeenSwap]] = {}
     for index, item in enumerate(items):
         found = results[index]

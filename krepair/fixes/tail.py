@@ -125,14 +125,11 @@ class Tail(Fix):
                     ]
         if not jobs:
             return
-        work.progress.start("damage", sum(item.size for _, _, item in jobs))
         for index, result in work.engine.run(MAKE_MENDED, [item for _, _, item in jobs]):
-            staging, change, item = jobs[index]
-            work.progress.advance(item.size)
+            staging, change, _ = jobs[index]
             wrong = result.why if result.failure else _not_as_planned(change, result)
             if wrong:
                 staging.problem = staging.problem or error_of(result.failure or "changed", wrong)
-        work.progress.finish()
 
     def second_readings(self, applied: Applied, change: Change) -> Iterator[Job]:
         """Logs are walked from end to end and held against what is kept. A set aside segment is gone, and kept."""

@@ -60,8 +60,9 @@ from krepair.ops.target import (
     why_left_alone,
 )
 from krepair.options import Options
-from krepair.pipeline.engines.engine import Engine, choose_engine
-from krepair.pipeline.progress import Progress, SilentProgress
+from krepair.pipeline.engines.choice import choose_engine
+from krepair.pipeline.engines.engine import Engine
+from krepair.pipeline.progress import Progress
 from krepair.plan.actions.table import action_of
 from krepair.plan.figures import (
     freed_at_apply,
@@ -104,7 +105,7 @@ def apply(
         copies = copies_of(plan, disk)
         lock = stack.enter_context(hold_lock(plan.log_dir, writes))
         safe_points = stack.enter_context(signals_wait(SafePoints()))
-        engine = choose_engine(options.engine, options.master, _bytes_to_read(targets))
+        engine = choose_engine(options.engine, options.master, _bytes_to_read(targets), progress)
         stack.callback(engine.close)
         scratch = Scratch(options.scratch, (plan.log_dir,))
         stack.callback(scratch.close)
@@ -114,7 +115,6 @@ def apply(
             engine,
             writes,
             guards,
-            progress or SilentProgress(),
             scratch,
             use_reserved=options.use_reserved,
         )
@@ -165,7 +165,6 @@ class _Apply:
         engine: Engine,
         disk: Disk,
         guards: Guards,
-        progress: Progress,
         scratch: Scratch,
         *,
         use_reserved: bool = False,
@@ -173,7 +172,6 @@ class _Apply:
         self.plan = plan
         self.engine = engine
         self.disk = disk
-        self.progress = progress
         self.scratch = scratch
         self.guards = guards
         self.use_reserved = use_reserved
@@ -225,7 +223,6 @@ class _Apply:
             view,
             self.engine,
             self.disk,
-            self.progress,
             wrong=self.not_made,
             scratch=self.scratch,
             keep_plan=self.guards.keep_plan,
@@ -335,7 +332,7 @@ class _Apply:
             )
             for staging in stagings
         ]
-        proof = Work(self.plan, self.work.view, self.engine, self.disk, self.progress)
+        proof = Work(self.plan, self.work.view, self.engine, self.disk)
         verify_all(proof, looks_purged)
         wrong = {one.folder: one for one in reversed(proof.wrong)}
         for staging in stagings:
@@ -361,7 +358,7 @@ class _Apply:
         clean = view.clean_shutdown or (watch is not None and watch.keeps_marker())
         options = Options(now_ms=self.plan.policy.now_ms)
         settings = load_settings(None, None, {})
-        ground = Ground(view._replace(clean_shutdown=clean), settings, options, self.engine, self.progress)
+        ground = Ground(view._replace(clean_shutdown=clean), settings, options, self.engine)
         met = damage_met(ground, [_left(one) for one in fenced])
         for staging in fenced if met else ():
             staging.problem = StalePlanError(
@@ -471,7 +468,7 @@ class _Apply:
         again = staging.only(*changes)
         again.staged = staged_groups(folder)
         again.partition = read_partition(self.work.view, staging.plan.folder)
-        proof = Work(self.plan, self.work.view, self.engine, self.disk, SilentProgress(), originals=True)
+        proof = Work(self.plan, self.work.view, self.engine, self.disk, originals=True)
         verify_all(proof, [again])
         return {one.change_id or changes[0].change_id: one.text for one in reversed(proof.wrong)}
 

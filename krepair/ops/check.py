@@ -27,8 +27,8 @@ from krepair.ops.next_start.rehearsal import look_at_starts
 from krepair.ops.next_start.start_space import start_space
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
 from krepair.options import Options
-from krepair.pipeline.engines.engine import choose_engine
-from krepair.pipeline.progress import Progress, SilentProgress
+from krepair.pipeline.engines.choice import choose_engine
+from krepair.pipeline.progress import Progress
 
 
 def check(log_dirs: Sequence[str], options: Options, progress: Progress | None = None) -> CheckReport:
@@ -38,14 +38,13 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
         NotALogDirError: a path is none, or a partition that was named is in none of them.
         UsageError: a configuration file or value is wrong.
     """
-    progress = progress or SilentProgress()
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     views = [read_log_dir(path) for path in log_dirs]
     check_named(views, options)
     sizes = (segment.log.size for view in views for one in view.partitions for segment in one.segments)
-    engine = choose_engine(options.engine, options.master, sum(sizes))
+    engine = choose_engine(options.engine, options.master, sum(sizes), progress)
     try:
-        grounds = [Ground(view, settings, options, engine, progress) for view in views]
+        grounds = [Ground(view, settings, options, engine) for view in views]
         reports = tuple(_check_one(ground, views) for ground in grounds)
     finally:
         engine.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
@@ -11,8 +12,8 @@ from krepair.errors import UnreadableError
 from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.coordinators.walk import DamagedPart
 from krepair.pipeline.engines.engine import Engine
+from krepair.pipeline.items import WorkItem
 from krepair.pipeline.jobs import Task
-from krepair.pipeline.progress import Progress
 
 
 class PassedOver(Struct, frozen=True, kw_only=True):
@@ -43,7 +44,7 @@ class PartitionResult(Protocol):
         """What was passed over."""
 
 
-Item = TypeVar("Item")
+Item = TypeVar("Item", bound=WorkItem)
 Result = TypeVar("Result", bound=PartitionResult)
 
 
@@ -78,8 +79,6 @@ def read_partitions(
     engine: Engine,
     task: Task[Item, Result],
     items: Sequence[Item],
-    partitions: Sequence[Partition],
-    progress: Progress,
     what: str,
 ) -> list[Result]:
     """Run a task on partitions.
@@ -88,8 +87,6 @@ def read_partitions(
         engine: where.
         task: what is run.
         items: one a partition.
-        partitions: in the order of the items.
-        progress: told how far it is.
         what: what cannot be told when a log cannot be read, as ``groups``.
 
     Returns:
@@ -98,15 +95,7 @@ def read_partitions(
     Raises:
         UnreadableError: a log could not be read.
     """
-    results: dict[int, Result] = {}
-    progress.start(what, sum(map(log_bytes, partitions)))
-    try:
-        for index, result in engine.run(task, items):
-            results[index] = result
-            progress.advance(log_bytes(partitions[index]))
-    finally:
-        progress.finish()
-    ordered = [result for _, result in sorted(results.items())]
+    ordered = [result for _, result in sorted(engine.run(task, items), key=itemgetter(0))]
     failed = next((result.why for result in ordered if result.failure), "")
     if failed:
         raise UnreadableError(f"{failed}; the {what} cannot be told without it")

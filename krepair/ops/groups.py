@@ -18,7 +18,6 @@ from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.coordinator_topic import (
     PassedOver,
-    log_bytes,
     partitions_of,
     passed_over,
     read_partitions,
@@ -27,9 +26,9 @@ from krepair.ops.coordinator_topic import (
 from krepair.options import Options
 from krepair.pipeline.coordinators.group_model import Group, Member
 from krepair.pipeline.coordinators.groups import GroupsItem
-from krepair.pipeline.engines.engine import choose_engine
+from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.jobs import READ_GROUPS
-from krepair.pipeline.progress import Progress, SilentProgress
+from krepair.pipeline.progress import Progress
 
 RETURNS_AT_LEAST: Final = 2
 """How often the subscriptions of a group must come back before that is told: once may be a restart."""
@@ -87,14 +86,13 @@ def groups(
         NotALogDirError: the path is none.
         UnreadableError: a partition could not be read.
     """
-    progress = progress or SilentProgress()
     view = read_log_dir(log_dir)
     chosen = partitions_of(view, TOPIC, options.wants)
-    total = sum(map(log_bytes, chosen))
-    engine = choose_engine(options.engine, options.master, total)
+    items = [_item(view, partition, wanted) for partition in chosen]
+    total = sum(item.bytes_to_read for item in items)
+    engine = choose_engine(options.engine, options.master, total, progress)
     try:
-        items = [_item(view, partition, wanted) for partition in chosen]
-        results = read_partitions(engine, READ_GROUPS, items, chosen, progress, "groups")
+        results = read_partitions(engine, READ_GROUPS, items, "groups")
     finally:
         engine.close()
     found = sorted((group for result in results for group in result.groups), key=lambda group: group.group)

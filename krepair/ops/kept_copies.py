@@ -20,7 +20,6 @@ from krepair.logdir.fingerprint import digest_content, digest_file
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place, ScanItem, ScanResult
 from krepair.pipeline.jobs import SCAN
-from krepair.pipeline.progress import Progress
 from krepair.pipeline.wire import decode_summary
 from krepair.plan.model import PartitionPlan, Plan
 
@@ -39,7 +38,7 @@ class _Log(NamedTuple):
 
 
 def bad_copies(
-    plan: Plan, folders: Sequence[tuple[PartitionPlan, PartitionFolder]], engine: Engine, progress: Progress
+    plan: Plan, folders: Sequence[tuple[PartitionPlan, PartitionFolder]], engine: Engine
 ) -> dict[str, BadCopies]:
     """Read what undo would put back.
 
@@ -47,7 +46,6 @@ def bad_copies(
         plan: reviewed.
         folders: partitions with their folders as the journal sees them.
         engine: where logs are read.
-        progress: told of bytes.
 
     Returns:
         Partition folder -> what is wrong, for those where something is.
@@ -66,14 +64,11 @@ def bad_copies(
                     logs.append(_log(plan, partition, folder, change_id, kept))
         except (KrepairError, OSError):
             continue  # undo itself meets it, and says so
-    progress.start("verify", sum(log.item.size for log in logs))
     for index, result in engine.run(SCAN, [log.item for log in logs]):
         log = logs[index]
-        progress.advance(log.item.size)
         wrong = _log_problem(log, result)
         if wrong:
             bad[log.partition.folder].setdefault(log.change_id, wrong)
-    progress.finish()
     return bad
 
 

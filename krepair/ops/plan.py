@@ -28,8 +28,8 @@ from krepair.ops.kept import kept_originals
 from krepair.ops.order import commit_of
 from krepair.ops.target import check_keep
 from krepair.options import Options
-from krepair.pipeline.engines.engine import choose_engine
-from krepair.pipeline.progress import Progress, SilentProgress
+from krepair.pipeline.engines.choice import choose_engine
+from krepair.pipeline.progress import Progress
 from krepair.plan.actions.table import action_of
 from krepair.plan.build import LogDirFacts, build_plan
 from krepair.plan.effects import changes_logs
@@ -77,10 +77,12 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
     check_keep(options.keep, view.path)
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     partitions = partitions_named(view, options)
-    engine = choose_engine(options.engine, options.master, bytes_to_read(fixes, partitions, options))
+    engine = choose_engine(
+        options.engine, options.master, bytes_to_read(fixes, partitions, options), progress
+    )
     scratch = Scratch(options.scratch, (view.path,))
     try:
-        ground = Ground(view, settings, options, engine, progress or SilentProgress(), scratch)
+        ground = Ground(view, settings, options, engine, scratch)
         proposals = look_and_propose(ground, fixes, partitions)
         return plan_of(ground, fixes, proposals)
     finally:

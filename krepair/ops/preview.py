@@ -43,8 +43,9 @@ from krepair.ops.plan import (
     policy_of,
 )
 from krepair.options import Options
-from krepair.pipeline.engines.engine import Engine, choose_engine
-from krepair.pipeline.progress import Progress, SilentProgress
+from krepair.pipeline.engines.choice import choose_engine
+from krepair.pipeline.engines.engine import Engine
+from krepair.pipeline.progress import Progress
 from krepair.plan.build import build_plan
 from krepair.plan.diff import PlanDiff, diff_plans
 from krepair.plan.effects import names_removed
@@ -96,10 +97,12 @@ def make_preview(log_dir: str, options: Options, progress: Progress | None = Non
     view = _listed(log_dir)
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     partitions = partitions_named(view, options)
-    engine = choose_engine(options.engine, options.master, bytes_to_read(fixes, partitions, options))
+    engine = choose_engine(
+        options.engine, options.master, bytes_to_read(fixes, partitions, options), progress
+    )
     scratch = Scratch(options.scratch, (view.path,))
     try:
-        reading = _Reading(settings, options, fixes, engine, progress or SilentProgress(), scratch)
+        reading = _Reading(settings, options, fixes, engine, scratch)
         reading.read(view, [partition.folder for partition in partitions])
     finally:
         engine.close()
@@ -155,7 +158,6 @@ class _Reading:
     options: Options
     fixes: Sequence[Fix]
     engine: Engine
-    progress: Progress
     scratch: Scratch
     done: dict[str, PartitionPlan] = field(default_factory=dict)
     surveys: dict[str, Survey] = field(default_factory=dict)
@@ -187,9 +189,7 @@ class _Reading:
 
     def _look(self, view: LogDir, before: Mapping[str, Partition]) -> tuple[Ground, Mapping[str, Proposals]]:
         steady = view._replace(partitions=tuple(without_deleted(one) for one in view.partitions))
-        ground = Ground(
-            steady, self.settings, self.options, self.engine, self.progress, self.scratch, beside_broker=True
-        )
+        ground = Ground(steady, self.settings, self.options, self.engine, self.scratch, beside_broker=True)
         partitions = [one for one in steady.partitions if one.folder in before]
         return ground, look_and_propose(ground, self.fixes, partitions)
 

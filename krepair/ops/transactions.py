@@ -53,9 +53,10 @@ from krepair.ops.next_start.refusal import Version
 from krepair.options import Options
 from krepair.pipeline.coordinators.transaction_book import TransactionState
 from krepair.pipeline.coordinators.transactions import TransactionsItem, TransactionsResult
-from krepair.pipeline.engines.engine import Engine, choose_engine
+from krepair.pipeline.engines.choice import choose_engine
+from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.jobs import READ_TRANSACTIONS
-from krepair.pipeline.progress import Progress, SilentProgress
+from krepair.pipeline.progress import Progress
 
 Verdict = Literal["hangs", "goes on", "not known"]
 _STATUS_OF = {state_name(status): status for status in TransactionStatus}
@@ -211,7 +212,7 @@ def transactions(
         UsageError: a configuration file or value is wrong.
     """
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
-    seen = _look(read_log_dir(log_dir), settings, options, progress or SilentProgress())
+    seen = _look(read_log_dir(log_dir), settings, options, progress)
     written = last_write(
         ((survey.partition.topic, facts) for survey in seen.surveys for facts in survey.segments),
         options.now_ms,
@@ -264,26 +265,26 @@ def transactions(
     )
 
 
-def _look(view: LogDir, settings: Settings, options: Options, progress: Progress) -> _Seen:
+def _look(view: LogDir, settings: Settings, options: Options, progress: Progress | None) -> _Seen:
     coordinators = partitions_of(view, TOPIC, lambda *_: True)
     partitions = [
         partition
         for partition in view.partitions
         if partition.topic == TOPIC or options.wants(partition.topic, partition.number)
     ]
-    engine = choose_engine(options.engine, options.master, sum(map(log_bytes, partitions)))
+    engine = choose_engine(options.engine, options.master, sum(map(log_bytes, partitions)), progress)
     try:
-        ground = Ground(view, settings, options, engine, progress)
+        ground = Ground(view, settings, options, engine)
         surveys = ground.survey_all(partitions)
         read_logs(ground, surveys)
-        results = _read_states(view, coordinators, options, engine, progress)
+        results = _read_states(view, coordinators, options, engine)
     finally:
         engine.close()
     return _Seen(view, surveys, coordinators, results, engine.why)
 
 
 def _read_states(
-    view: LogDir, coordinators: Sequence[Partition], options: Options, engine: Engine, progress: Progress
+    view: LogDir, coordinators: Sequence[Partition], options: Options, engine: Engine
 ) -> list[TransactionsResult]:
     items = [
         TransactionsItem(
@@ -295,7 +296,7 @@ def _read_states(
         )
         for partition in coordinators
     ]
-    return read_partitions(engine, READ_TRANSACTIONS, items, coordinators, progress, "transactions")
+    return read_partitions(engine, READ_TRANSACTIONS, items, "transactions")
 
 
 def _owners(results: Sequence[TransactionsResult]) -> dict[int, list[TransactionState]]:

@@ -21,10 +21,10 @@ from krepair.ops.asked import check_named
 from krepair.ops.reports import Problem, VerifyReport, next_in
 from krepair.ops.target import check_target, disk_of, is_root, journal_folder, listed, targets_of, view_of
 from krepair.options import Options
-from krepair.pipeline.engines.engine import choose_engine
+from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.items import VerifyItem
 from krepair.pipeline.jobs import VERIFY
-from krepair.pipeline.progress import Progress, SilentProgress
+from krepair.pipeline.progress import Progress
 from krepair.plan.actions.table import action_of
 from krepair.plan.model import FreeWhenVerified, PartitionPlan, Plan
 
@@ -45,7 +45,6 @@ def verify_log_dir(path: str, options: Options, progress: Progress | None = None
         NotALogDirError: the path is none, or a partition that was named is not there.
         UsageError: a configuration file or value is wrong.
     """
-    progress = progress or SilentProgress()
     view = read_log_dir(path)
     check_named([view], options)
     partitions = [
@@ -57,8 +56,8 @@ def verify_log_dir(path: str, options: Options, progress: Progress | None = None
         for partition in partitions
         for item in _segment_items(view, partition, settings.topic(partition.topic).index_interval_bytes)
     ]
-    sizes = [segment.log.size for partition in partitions for segment in partition.segments]
-    engine = choose_engine(options.engine, options.master, sum(sizes))
+    total = sum(item.bytes_to_read for item in items)
+    engine = choose_engine(options.engine, options.master, total, progress)
     problems = [
         Problem(partition=partition.folder, file="", position=-1, text=partition.unreadable)
         for partition in partitions
@@ -81,10 +80,8 @@ def verify_log_dir(path: str, options: Options, progress: Progress | None = None
         if _is_read_by_a_broker(special.name)
     ]
     batches = read = 0
-    progress.start("verify", sum(sizes))
     try:
         for index, result in engine.run(VERIFY, items):
-            progress.advance(sizes[index])
             folder = items[index].place.folder
             if result.failure:
                 problems.append(Problem(partition=folder, file="", position=-1, text=result.why))
@@ -95,7 +92,6 @@ def verify_log_dir(path: str, options: Options, progress: Progress | None = None
             batches += result.batches
             read += result.bytes
     finally:
-        progress.finish()
         engine.close()
     return VerifyReport(
         target=view.path,
@@ -122,6 +118,7 @@ def _segment_items(view: LogDir, partition: Partition, interval_bytes: int) -> l
         VerifyItem(
             place=place_of(view, partition),
             base_offset=segment.base_offset,
+            size=segment.log.size,
             active=segment is partition.segments[-1],
             interval_bytes=interval_bytes,
             clean=view.clean_shutdown,
@@ -143,7 +140,7 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
     view = view_of(plan)
     targets = targets_of(plan)
     total = sum(action_of(change).work(change).verify for target in targets for change in target.changes)
-    engine = choose_engine(options.engine, options.master, total)
+    engine = choose_engine(options.engine, options.master, total, progress)
     scratch = Scratch(options.scratch, (plan.log_dir,))
     try:
         with disk_of(plan) as disk:
@@ -152,7 +149,6 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
                 view,
                 engine,
                 disk,
-                progress or SilentProgress(),
                 originals=options.originals,
                 scratch=scratch,
             )

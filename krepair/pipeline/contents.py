@@ -69,6 +69,11 @@ class ContentItem(Struct, frozen=True, kw_only=True):
     base_offset: int
     size: int
 
+    @property
+    def bytes_to_read(self) -> int:
+        """The log."""
+        return self.size
+
 
 class ContentProblem(Struct, frozen=True, kw_only=True):
     """Content that cannot be read.

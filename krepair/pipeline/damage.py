@@ -130,6 +130,11 @@ class MapItem(Struct, frozen=True, kw_only=True):
     interval_bytes: int
     next_base: int = -1
 
+    @property
+    def bytes_to_read(self) -> int:
+        """The log."""
+        return self.size
+
 
 class MapResult(Struct, frozen=True, kw_only=True):
     """What is valid in a damaged log, and what is not.
@@ -470,6 +475,11 @@ class MendedItem(Struct, frozen=True, kw_only=True):
     interval_bytes: int
     target: str = ""
     with_log: bool = False
+
+    @property
+    def bytes_to_read(self) -> int:
+        """The log."""
+        return self.size
 
 
 class MendedCompanion(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ that one segment's failure is one partition's, never the job's.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Protocol
 
 from msgspec import Struct, field
 
@@ -14,6 +14,17 @@ from krepair.durable.disk import Attributes
 from krepair.plan.model import RewriteSegments
 
 FailureKind = Literal["", "unreadable", "elsewhere", "changed", "verify", "disk"]
+
+
+class WorkItem(Protocol):
+    """What travels to a task."""
+
+    @property
+    def bytes_to_read(self) -> int:
+        """Bytes of logs that the task reads, or a little more: of items that are alike this is what they cost.
+
+        Items are shared out to Spark's tasks by it, and bars move by it.
+        """
 
 
 class Place(Struct, frozen=True, kw_only=True):
@@ -71,6 +82,11 @@ class ScanItem(Struct, frozen=True, kw_only=True):
     from_offset: int = -1
     without: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def bytes_to_read(self) -> int:
+        """The whole log, if nothing is left out."""
+        return self.size
+
 
 class ScanResult(Struct, frozen=True, kw_only=True):
     """What a scan came to.
@@ -115,6 +131,11 @@ class StageItem(Struct, frozen=True, kw_only=True):
     now_ms: int
     high_watermark: int
 
+    @property
+    def bytes_to_read(self) -> int:
+        """The source."""
+        return self.change.sources[self.source].log_bytes
+
 
 class FinishItem(Struct, frozen=True, kw_only=True):
     """Build the indexes of a staged ``.log``, give all files their attributes, sync and verify them.
@@ -138,6 +159,11 @@ class FinishItem(Struct, frozen=True, kw_only=True):
     make: bool = True
     parts: tuple[tuple[int, int], ...] = ()
     made: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def bytes_to_read(self) -> int:
+        """The new log."""
+        return self.change.log_bytes
 
 
 class FinishResult(Struct, frozen=True, kw_only=True):
@@ -164,6 +190,7 @@ class VerifyItem(Struct, frozen=True, kw_only=True):
     Attributes:
         place: where.
         base_offset: of the segment.
+        size: bytes of its ``.log`` as it was listed.
         active: whether it is the last of its partition (its indexes are preallocated, its tail may be torn).
         interval_bytes: ``index.interval.bytes``.
         clean: whether the broker was cleanly stopped, so that an active segment was closed too.
@@ -171,9 +198,15 @@ class VerifyItem(Struct, frozen=True, kw_only=True):
 
     place: Place
     base_offset: int
+    size: int
     active: bool
     interval_bytes: int = 4096
     clean: bool = False
+
+    @property
+    def bytes_to_read(self) -> int:
+        """The log."""
+        return self.size
 
 
 class VerifyResult(Struct, frozen=True, kw_only=True):

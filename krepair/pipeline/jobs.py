@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, get_type_hints
 
 import msgspec
 
+from krepair.pipeline.items import WorkItem
+
 if TYPE_CHECKING:
     from krepair.pipeline.compaction.census import CensusItem, CensusResult
     from krepair.pipeline.compaction.check import (
@@ -61,7 +63,7 @@ if TYPE_CHECKING:
     from krepair.pipeline.swaps import StageSwapItem, SwapItem, SwapOutcome, SwapResult, VerifySwapItem
     from krepair.pipeline.two_logs import TwoLogsItem, TwoLogsResult
 
-Item = TypeVar("Item")
+Item = TypeVar("Item", bound=WorkItem)
 Result = TypeVar("Result")
 
 
@@ -72,10 +74,12 @@ class Task(Generic[Item, Result]):
     Attributes:
         name: by which a worker knows it.
         where: ``module:function``, below ``krepair.pipeline``, so that no layer above can be named.
+        shown: one or two words for a person who watches it run.
     """
 
     name: str
     where: str
+    shown: str
 
     @property
     def run(self) -> Callable[[Item], Result]:
@@ -98,52 +102,68 @@ class Task(Generic[Item, Result]):
 
 
 # The types are held against the functions by tests/meta/test_jobs.py.
-SCAN: Task[ScanItem, ScanResult] = Task("scan", "scan:scan")
-STAGE: Task[StageItem, ScanResult] = Task("stage", "rewrite.stage:stage")
-FINISH: Task[FinishItem, FinishResult] = Task("finish", "rewrite.finish:finish")
-VERIFY: Task[VerifyItem, VerifyResult] = Task("verify", "rewrite.verify:verify_segment")
-LOOK: Task[LookItem, LookResult] = Task("look", "look:look")
-INSPECT: Task[InspectItem, InspectResult] = Task("inspect", "indexes.segment:inspect")
-MEND: Task[MendItems, MendResults] = Task("mend", "indexes.segment:mend")
-INSPECT_TXN: Task[TxnItem, TxnResult] = Task("inspect txn", "indexes.transactions:inspect_txn")
-VERIFY_MENDED: Task[MendItems, MendResults] = Task("verify mended", "indexes.segment:verify_mended")
-MAP_DAMAGE: Task[MapItem, MapResult] = Task("map damage", "damage:map_damage")
-REHEARSE: Task[RehearseItem, RehearseResult] = Task("rehearse", "rehearse:rehearse")
-MAKE_MENDED: Task[MendedItem, MendedResult] = Task("make mended", "damage:mended")
-READ_CONTENTS: Task[ContentItem, ContentResult] = Task("read contents", "contents:read_contents")
-READ_GROUPS: Task[GroupsItem, GroupsResult] = Task("read groups", "coordinators.groups:read_groups")
+SCAN: Task[ScanItem, ScanResult] = Task("scan", "scan:scan", "scan")
+STAGE: Task[StageItem, ScanResult] = Task("stage", "rewrite.stage:stage", "stage")
+FINISH: Task[FinishItem, FinishResult] = Task("finish", "rewrite.finish:finish", "verify")
+VERIFY: Task[VerifyItem, VerifyResult] = Task("verify", "rewrite.verify:verify_segment", "verify")
+LOOK: Task[LookItem, LookResult] = Task("look", "look:look", "scan")
+INSPECT: Task[InspectItem, InspectResult] = Task("inspect", "indexes.segment:inspect", "indexes")
+MEND: Task[MendItems, MendResults] = Task("mend", "indexes.segment:mend", "indexes")
+INSPECT_TXN: Task[TxnItem, TxnResult] = Task(
+    "inspect txn", "indexes.transactions:inspect_txn", "transactions"
+)
+VERIFY_MENDED: Task[MendItems, MendResults] = Task("verify mended", "indexes.segment:verify_mended", "verify")
+MAP_DAMAGE: Task[MapItem, MapResult] = Task("map damage", "damage:map_damage", "damage")
+REHEARSE: Task[RehearseItem, RehearseResult] = Task("rehearse", "rehearse:rehearse", "next start")
+MAKE_MENDED: Task[MendedItem, MendedResult] = Task("make mended", "damage:mended", "damage")
+READ_CONTENTS: Task[ContentItem, ContentResult] = Task("read contents", "contents:read_contents", "content")
+READ_GROUPS: Task[GroupsItem, GroupsResult] = Task("read groups", "coordinators.groups:read_groups", "groups")
 READ_TRANSACTIONS: Task[TransactionsItem, TransactionsResult] = Task(
-    "read transactions", "coordinators.transactions:read_transactions"
+    "read transactions", "coordinators.transactions:read_transactions", "transactions"
 )
-LOOK_AT_SWAP: Task[SwapItem, SwapResult] = Task("look at swap", "swaps:look_at_swap")
-STAGE_SWAP: Task[StageSwapItem, SwapOutcome] = Task("stage swap", "swaps:stage_swap")
-VERIFY_SWAP: Task[VerifySwapItem, SwapOutcome] = Task("verify swap", "swaps:verify_swap")
-COMPARE_TWO_LOGS: Task[TwoLogsItem, TwoLogsResult] = Task("compare two logs", "two_logs:compare_two_logs")
-FIND_STATES: Task[StatesItem, StatesResult] = Task("find states", "coordinators.states:find_states")
-VERIFY_EPOCHS: Task[EpochsItem, Reading] = Task("verify epochs", "readings.epochs:verify_epochs")
-VERIFY_SNAPSHOT: Task[SnapshotItem, Reading] = Task("verify snapshot", "readings.snapshots:verify_snapshot")
-VERIFY_ABORTED: Task[AbortedItem, Reading] = Task("verify aborted", "readings.aborted:verify_aborted")
-VERIFY_MENDED_LOG: Task[MendedLogItem, Reading] = Task("verify mended log", "readings.logs:verify_mended_log")
+LOOK_AT_SWAP: Task[SwapItem, SwapResult] = Task("look at swap", "swaps:look_at_swap", "swaps")
+STAGE_SWAP: Task[StageSwapItem, SwapOutcome] = Task("stage swap", "swaps:stage_swap", "swaps")
+VERIFY_SWAP: Task[VerifySwapItem, SwapOutcome] = Task("verify swap", "swaps:verify_swap", "verify")
+COMPARE_TWO_LOGS: Task[TwoLogsItem, TwoLogsResult] = Task(
+    "compare two logs", "two_logs:compare_two_logs", "compare"
+)
+FIND_STATES: Task[StatesItem, StatesResult] = Task(
+    "find states", "coordinators.states:find_states", "transactions"
+)
+VERIFY_EPOCHS: Task[EpochsItem, Reading] = Task("verify epochs", "readings.epochs:verify_epochs", "verify")
+VERIFY_SNAPSHOT: Task[SnapshotItem, Reading] = Task(
+    "verify snapshot", "readings.snapshots:verify_snapshot", "verify"
+)
+VERIFY_ABORTED: Task[AbortedItem, Reading] = Task(
+    "verify aborted", "readings.aborted:verify_aborted", "verify"
+)
+VERIFY_MENDED_LOG: Task[MendedLogItem, Reading] = Task(
+    "verify mended log", "readings.logs:verify_mended_log", "verify"
+)
 COMPARE_ORIGINALS: Task[OriginalsItem, OriginalsResult] = Task(
-    "compare originals", "rewrite.compare:compare_originals"
+    "compare originals", "rewrite.compare:compare_originals", "verify"
 )
-VERIFY_GONE: Task[GoneItem, Reading] = Task("verify gone", "readings.logs:verify_gone")
-READ_LOG_END: Task[LogEndItem, LogEnd] = Task("read log end", "readings.checkpoints:read_log_end")
-READ_RECOVERED: Task[RecoveredItem, Reading] = Task("read recovered", "readings.recovered:read_recovered")
-MAKE_RECOVERED: Task[MakeItem, MadeResult] = Task("make recovered", "recover:make_recovered")
-FIND_ABORTED: Task[FindAbortedItem, AbortedResult] = Task("find aborted", "compaction.tasks:find_aborted")
-FIND_KEYS: Task[KeysItem, KeysResult] = Task("find keys", "compaction.tasks:find_keys")
-JOIN_KEYS: Task[JoinItem, JoinResult] = Task("join keys", "compaction.tasks:join_keys")
-COMPACT: Task[CompactItem, CompactResult] = Task("compact", "compaction.tasks:compact")
+VERIFY_GONE: Task[GoneItem, Reading] = Task("verify gone", "readings.logs:verify_gone", "verify")
+READ_LOG_END: Task[LogEndItem, LogEnd] = Task("read log end", "readings.checkpoints:read_log_end", "verify")
+READ_RECOVERED: Task[RecoveredItem, Reading] = Task(
+    "read recovered", "readings.recovered:read_recovered", "read again"
+)
+MAKE_RECOVERED: Task[MakeItem, MadeResult] = Task("make recovered", "recover:make_recovered", "read again")
+FIND_ABORTED: Task[FindAbortedItem, AbortedResult] = Task(
+    "find aborted", "compaction.tasks:find_aborted", "transactions"
+)
+FIND_KEYS: Task[KeysItem, KeysResult] = Task("find keys", "compaction.tasks:find_keys", "keys")
+JOIN_KEYS: Task[JoinItem, JoinResult] = Task("join keys", "compaction.tasks:join_keys", "join")
+COMPACT: Task[CompactItem, CompactResult] = Task("compact", "compaction.tasks:compact", "records")
 STAGE_COMPACTED: Task[CompactStageItem, CompactResult] = Task(
-    "stage compacted", "compaction.tasks:stage_compacted"
+    "stage compacted", "compaction.tasks:stage_compacted", "stage"
 )
 FIND_ABORT_RANGES: Task[AbortsItem, AbortsResult] = Task(
-    "find abort ranges", "compaction.check:find_abort_ranges"
+    "find abort ranges", "compaction.check:find_abort_ranges", "prove"
 )
-CHECK_KEYS: Task[CheckItem, CheckResult] = Task("check keys", "compaction.check:check_group")
-CHECK_JOIN: Task[CheckJoinItem, CheckJoinResult] = Task("check join", "compaction.check:check_join")
-TAKE_CENSUS: Task[CensusItem, CensusResult] = Task("take census", "compaction.census:take_census")
+CHECK_KEYS: Task[CheckItem, CheckResult] = Task("check keys", "compaction.check:check_group", "prove")
+CHECK_JOIN: Task[CheckJoinItem, CheckJoinResult] = Task("check join", "compaction.check:check_join", "prove")
+TAKE_CENSUS: Task[CensusItem, CensusResult] = Task("take census", "compaction.census:take_census", "groups")
 
 TASKS: dict[str, Task[Any, Any]] = {
     task.name: task for task in tuple(globals().values()) if isinstance(task, Task)

@@ -20,6 +20,11 @@ class LookItem(Struct, frozen=True, kw_only=True):
     scan: ScanItem
     inspect: InspectItem
 
+    @property
+    def bytes_to_read(self) -> int:
+        """The log is read once for both."""
+        return self.scan.bytes_to_read
+
 
 class LookResult(Struct, frozen=True, kw_only=True):
     """What both came to; each holds its own failure."""

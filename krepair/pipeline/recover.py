@@ -43,6 +43,11 @@ class MakeItem(Struct, frozen=True, kw_only=True):
     scan: ScanItem
     files: tuple[MendItem, ...] = ()
 
+    @property
+    def bytes_to_read(self) -> int:
+        """The log, once."""
+        return self.reading.bytes_to_read
+
 
 class MadeResult(Struct, frozen=True, kw_only=True):
     """What it came to.

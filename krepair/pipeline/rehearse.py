@@ -91,6 +91,11 @@ class RehearseItem(Struct, frozen=True, kw_only=True):
     now_ms: int
     versions: tuple[RehearsedVersion, ...]
 
+    @property
+    def bytes_to_read(self) -> int:
+        """All logs of the partition, though a start may read less."""
+        return sum(segment.log_bytes for segment in self.segments)
+
 
 class Rehearsed(Struct, frozen=True, kw_only=True):
     """What the start of one version comes to.

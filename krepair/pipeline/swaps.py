@@ -50,6 +50,11 @@ class SwapItem(Struct, frozen=True, kw_only=True):
     interval_bytes: int
     segments: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def bytes_to_read(self) -> int:
+        """The swap, and the logs that it is held against."""
+        return self.size + sum(size for _, size in self.segments)
+
 
 class SwapResult(Struct, frozen=True, kw_only=True):
     """What a swap holds.
@@ -84,6 +89,11 @@ class StageSwapItem(Struct, frozen=True, kw_only=True):
     interval_bytes: int
     stage: str
 
+    @property
+    def bytes_to_read(self) -> int:
+        """The swap."""
+        return self.change.log_bytes
+
 
 class VerifySwapItem(Struct, frozen=True, kw_only=True):
     """Verify a swap that was completed.
@@ -99,6 +109,11 @@ class VerifySwapItem(Struct, frozen=True, kw_only=True):
     change: CompleteSwap
     interval_bytes: int
     mtime_ns: int
+
+    @property
+    def bytes_to_read(self) -> int:
+        """What was the swap."""
+        return self.change.log_bytes
 
 
 class SwapOutcome(Struct, frozen=True, kw_only=True):

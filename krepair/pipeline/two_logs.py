@@ -27,12 +27,22 @@ class LogAt(Struct, frozen=True, kw_only=True):
     place: Place
     segments: tuple[tuple[int, int], ...]
 
+    @property
+    def bytes_to_read(self) -> int:
+        """All its segments."""
+        return sum(size for _, size in self.segments)
+
 
 class TwoLogsItem(Struct, frozen=True, kw_only=True):
     """Two logs of one partition."""
 
     first: LogAt
     second: LogAt
+
+    @property
+    def bytes_to_read(self) -> int:
+        """Both logs."""
+        return self.first.bytes_to_read + self.second.bytes_to_read
 
 
 class TwoLogsResult(Struct, frozen=True, kw_only=True):

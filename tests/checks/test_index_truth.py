@@ -280,7 +280,9 @@ def test_check_and_verify_say_the_same_of_any_segment(tmp_path: Path, seed: int)
                 depth="check",
                 clean=bool(number % 2),
             )
-            item = VerifyItem(place=place_of(root), base_offset=0, active=active, clean=bool(number % 2))
+            item = VerifyItem(
+                place=place_of(root), base_offset=0, size=size, active=active, clean=bool(number % 2)
+            )
             checked = [
                 (f"{0:020d}{suffix}", position, text) for suffix, _, position, text in inspect(look).problems
             ]

@@ -22,7 +22,6 @@ from krepair.ops.next_start.forecast import forecast
 from krepair.ops.reports import ForecastLine
 from krepair.options import Engine, Options
 from krepair.pipeline.engines.engine import InlineEngine
-from krepair.pipeline.progress import SilentProgress
 from tests import builders
 from tests.builders import NOW_MS
 from tests.fixture_dirs import unpack
@@ -207,7 +206,7 @@ def forecasts(root: Path, settings: dict[str, int]) -> dict[str, dict[tuple[int,
     )
     known = load_settings(None, None, dict(options.settings))
     view = read_log_dir(str(root))
-    ground = Ground(view, known, options, InlineEngine("test"), SilentProgress())
+    ground = Ground(view, known, options, InlineEngine("test"))
     surveys, facts = look_at_everything(ground)
     return {
         survey.partition.folder: {

@@ -39,3 +39,10 @@ def test_what_travels_for_a_task_can_be_read_back(name: str) -> None:
     for kind in (task.item, task.result):
         assert issubclass(kind, msgspec.Struct)
         msgspec.msgpack.Decoder(kind)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_item_says_how_much_its_task_reads_and_a_person_is_told_in_a_word_or_two(name: str) -> None:
+    task: Task[Any, Any] = getattr(jobs, name)
+    assert isinstance(getattr(task.item, "bytes_to_read", None), property)
+    assert 0 < len(task.shown.split()) <= 2

@@ -12,7 +12,7 @@ import pytest
 
 from krepair.errors import RefusedError
 from krepair.pipeline.engines import java
-from krepair.pipeline.engines.engine import SPARK_FROM_BYTES, choose_engine
+from krepair.pipeline.engines.choice import SPARK_FROM_BYTES, choose_engine
 
 
 @pytest.fixture(autouse=True)

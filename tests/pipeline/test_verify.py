@@ -272,7 +272,7 @@ def test_missing_index_is_no_wrong_attribute(tmp_path: Path) -> None:
 
 def segment(tmp_path: Path, *, active: bool = False, **files: bytes) -> VerifyResult:
     write(tmp_path / "t-0", BASE, KEPT, **files)
-    return verify_segment(VerifyItem(place=place(tmp_path / "t-0"), base_offset=BASE, active=active))
+    return verify_segment(VerifyItem(place=place(tmp_path / "t-0"), base_offset=BASE, size=0, active=active))
 
 
 def test_segment_that_is_whole_has_no_problem(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_offsets_without_a_record_are_no_problem_here(tmp_path: Path) -> None:
 def test_segment_on_another_host_is_not_read_here(tmp_path: Path) -> None:
     write(tmp_path / "t-0", BASE, KEPT)
     there = replace(place(tmp_path / "t-0"), host="elsewhere.example")
-    found = verify_segment(VerifyItem(place=there, base_offset=BASE, active=False))
+    found = verify_segment(VerifyItem(place=there, base_offset=BASE, size=0, active=False))
     assert (found.failure, found.batches) == ("elsewhere", 0)
     assert "the work is on host elsewhere.example" in found.why
 
@@ -324,7 +324,7 @@ def test_torn_log_is_told_alone(tmp_path: Path) -> None:
 
 def test_segment_that_cannot_be_read_is_a_failure_with_its_name(tmp_path: Path) -> None:
     (tmp_path / "t-0").mkdir()
-    found = verify_segment(VerifyItem(place=place(tmp_path / "t-0"), base_offset=BASE, active=False))
+    found = verify_segment(VerifyItem(place=place(tmp_path / "t-0"), base_offset=BASE, size=0, active=False))
     assert found.failure == "unreadable"
     assert found.why == f"t-0/{BASE:020d}.log: {os.strerror(2)} (ENOENT)"
 

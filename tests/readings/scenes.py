@@ -56,7 +56,7 @@ class Applied:
             self.plan,
             part,
             place_of(view, partition),
-            tuple(segment.base_offset for segment in partition.segments),
+            tuple((segment.base_offset, segment.log.size) for segment in partition.segments),
             view.log_start.offsets.get((partition.topic, partition.number), -1),
             Tree(view.path, view.inode),
         )

@@ -30,13 +30,10 @@ def content_findings(ground: Ground, surveys: Sequence[Survey]) -> Iterator[Find
         for survey in surveys
         for segment in survey.partition.segments
     ]
-    ground.progress.start("content", sum(item.size for item in items))
     found: dict[int, list[Finding]] = {}
     for index, result in ground.engine.run(READ_CONTENTS, items):
         item = items[index]
         found[index] = [_finding(item, problem) for problem in result.problems]
-        ground.progress.advance(item.size)
-    ground.progress.finish()
     for index in sorted(found):
         yield from found[index]
 

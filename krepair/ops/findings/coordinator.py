@@ -37,7 +37,7 @@ def coordinator_states(
     items = [
         StatesItem(
             place=place_of(view, partition),
-            base_offsets=tuple(segment.base_offset for segment in partition.segments),
+            segments=tuple((segment.base_offset, segment.log.size) for segment in partition.segments),
             producer_ids=wanted,
         )
         for view in views

@@ -62,12 +62,8 @@ def look_at_starts(ground: Ground, surveys: Sequence[Survey]) -> None:
         for one in versions
     )
     items = [_item(view, survey, ground.options.now_ms, brokers) for survey in chosen]
-    sizes = [sum(segment.log_bytes for segment in item.segments) for item in items]
-    ground.progress.start("next start", sum(sizes))
     for index, result in ground.engine.run(REHEARSE, items):
-        ground.progress.advance(sizes[index])
         chosen[index].put(REHEARSED, {one.version: one for one in result.outcomes})
-    ground.progress.finish()
 
 
 def _item(view: LogDir, survey: Survey, now_ms: int, brokers: tuple[RehearsedVersion, ...]) -> RehearseItem:

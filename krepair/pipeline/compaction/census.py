@@ -40,6 +40,11 @@ class CensusItem(Struct, frozen=True, kw_only=True):
     place: Place
     segments: tuple[CompactItem, ...]
 
+    @property
+    def bytes_to_read(self) -> int:
+        """The logs below the bound."""
+        return sum(segment.bytes_to_read for segment in self.segments)
+
 
 class CensusResult(Struct, frozen=True, kw_only=True):
     """What goes.

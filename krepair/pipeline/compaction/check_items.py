@@ -6,6 +6,9 @@ from msgspec import Struct
 
 from krepair.pipeline.items import FailureKind, Place
 
+CHECKED_ROW_BYTES = 48
+"""Of a row of a table of keys: six words."""
+
 
 class CheckedSource(Struct, frozen=True, kw_only=True):
     """One source of a group.
@@ -35,6 +38,11 @@ class AbortsItem(Struct, frozen=True, kw_only=True):
 
     place: Place
     logs: tuple[tuple[str, int], ...]
+
+    @property
+    def bytes_to_read(self) -> int:
+        """All logs of the partition."""
+        return sum(size for _, size in self.logs)
 
 
 class AbortsResult(Struct, frozen=True, kw_only=True):
@@ -75,6 +83,11 @@ class CheckItem(Struct, frozen=True, kw_only=True):
     rows_inline: int
     scratch: str
     ranges_known: bool = True
+
+    @property
+    def bytes_to_read(self) -> int:
+        """The sources; the new log is at most as large, and is not counted."""
+        return sum(source.size for source in self.sources)
 
 
 class CheckedRows(Struct, frozen=True, kw_only=True):
@@ -127,6 +140,11 @@ class CheckJoinItem(Struct, frozen=True, kw_only=True):
     first: int
     after: int
     count: int
+
+    @property
+    def bytes_to_read(self) -> int:
+        """The rows."""
+        return self.count * CHECKED_ROW_BYTES
 
 
 class CheckJoinResult(Struct, frozen=True, kw_only=True):

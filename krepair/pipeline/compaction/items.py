@@ -10,6 +10,8 @@ from msgspec import Struct
 from krepair.kernels.scan import Int64s
 from krepair.pipeline.items import FailureKind, Place, ScanItem, ScanResult
 
+ROW_BYTES = 24
+"""Of a row of a table of keys: three words."""
 SCRATCH_NEEDED = "more keys than fit into memory: a scratch folder is needed"
 
 
@@ -39,6 +41,11 @@ class FindAbortedItem(Struct, frozen=True, kw_only=True):
 
     place: Place
     segments: tuple[tuple[int, int], ...]
+
+    @property
+    def bytes_to_read(self) -> int:
+        """All logs of the partition."""
+        return sum(size for _, size in self.segments)
 
 
 class AbortedResult(Result, frozen=True, kw_only=True):
@@ -76,6 +83,11 @@ class KeysItem(Struct, frozen=True, kw_only=True):
     scratch: str
     scan: ScanItem | None = None
     header_bytes: int = 0
+
+    @property
+    def bytes_to_read(self) -> int:
+        """The log."""
+        return self.size
 
 
 class RowFile(Struct, frozen=True, kw_only=True):
@@ -140,6 +152,11 @@ class JoinItem(Struct, frozen=True, kw_only=True):
     offsets_inline: int
     scratch: str
 
+    @property
+    def bytes_to_read(self) -> int:
+        """The rows."""
+        return self.rows * ROW_BYTES
+
 
 class OffsetFile(Struct, frozen=True, kw_only=True):
     """Offsets, int64[N] ascending.
@@ -198,6 +215,11 @@ class CompactItem(Struct, frozen=True, kw_only=True):
     keyless: bool = True
     headers: bytes = b""
 
+    @property
+    def bytes_to_read(self) -> int:
+        """The log."""
+        return self.size
+
 
 class CompactResult(Result, frozen=True, kw_only=True):
     """One segment as compaction leaves it.
@@ -245,6 +267,11 @@ class CompactStageItem(Struct, frozen=True, kw_only=True):
     headers: str
     decisions: str
     aborted_kept: tuple[int, ...]
+
+    @property
+    def bytes_to_read(self) -> int:
+        """The source."""
+        return self.compact.bytes_to_read
 
 
 def ranges_of(data: bytes) -> Int64s:

@@ -14,10 +14,10 @@ from typing import Final
 import numpy as np
 
 from krepair.formats import txn_index
-from krepair.kernels import compact_keys as k
 from krepair.kernels.scan import Int64s
 from krepair.pipeline.compaction.headers import header_bytes_of
 from krepair.pipeline.compaction.items import (
+    ROW_BYTES,
     CompactItem,
     CompactResult,
     CompactStageItem,
@@ -55,7 +55,6 @@ from krepair.rules.outcome import TombstoneHorizon
 _INLINE_BYTES: Final = 64 << 20
 _ROWS_INLINE_AT_LEAST: Final = 1 << 10
 _JOIN_ROWS: Final = 1 << 21
-_ROW_BYTES: Final = 8 * k.ROW_WORDS
 _NO_RANGES: Final = np.empty((0, 3), np.int64)
 
 
@@ -181,7 +180,7 @@ def _find_aborted(engine: Engine, prepared: Sequence[Prepared]) -> None:
 
 def rows_inline_of(segments: int) -> int:
     """How many rows each of so many segments may give without a scratch folder."""
-    return max(_INLINE_BYTES // _ROW_BYTES // max(segments, 1), _ROWS_INLINE_AT_LEAST)
+    return max(_INLINE_BYTES // ROW_BYTES // max(segments, 1), _ROWS_INLINE_AT_LEAST)
 
 
 def _find_keys(
@@ -272,7 +271,7 @@ def _part(file: RowFile, first: int, after: int) -> RowFile:
         return file
     starts = np.frombuffer(file.data, np.int64, BUCKETS + 1)
     front = 8 * (BUCKETS + 1)
-    rows = file.data[front + int(starts[first]) * _ROW_BYTES : front + int(starts[after]) * _ROW_BYTES]
+    rows = file.data[front + int(starts[first]) * ROW_BYTES : front + int(starts[after]) * ROW_BYTES]
     clipped = np.clip(starts, starts[first], starts[after]) - starts[first]
     return RowFile(data=clipped.tobytes() + rows)
 
@@ -497,4 +496,4 @@ def scratch_bytes_at_most(partitions: Sequence[CompactionInput]) -> int:
     for partition in partitions:
         for facts in partition.segments:
             records += int(facts.summary.tallies[0, 2])
-    return records * (_ROW_BYTES + 8)
+    return records * (ROW_BYTES + 8)

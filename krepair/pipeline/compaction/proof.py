@@ -16,12 +16,12 @@ from krepair.pipeline.compaction.check import (
     CheckResult,
     join_items,
 )
+from krepair.pipeline.compaction.check_items import CHECKED_ROW_BYTES
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import FailureKind, Place
 from krepair.pipeline.jobs import CHECK_JOIN, CHECK_KEYS, FIND_ABORT_RANGES
 
 _INLINE_BYTES = 64 << 20
-_ROW_BYTES = 48
 _ROWS_INLINE_AT_LEAST = 1 << 9
 
 
@@ -86,7 +86,7 @@ def prove(engine: Engine, partitions: Sequence[PartitionToProve], scratch: str) 
     """
     points = secrets.token_bytes(16)
     work = [(partition, group) for partition in partitions for group in partition.groups]
-    rows_inline = max(_INLINE_BYTES // _ROW_BYTES // max(len(work), 1), _ROWS_INLINE_AT_LEAST)
+    rows_inline = max(_INLINE_BYTES // CHECKED_ROW_BYTES // max(len(work), 1), _ROWS_INLINE_AT_LEAST)
 
     def check(work: Sequence[Asking], *, ranges_known: bool) -> list[Asking]:
         items = [

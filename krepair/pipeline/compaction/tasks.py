@@ -33,6 +33,7 @@ from krepair.logdir.reading import opened_for_reading, why
 from krepair.pipeline.compaction.content import ContentError
 from krepair.pipeline.compaction.headers import HeaderNotes
 from krepair.pipeline.compaction.items import (
+    ROW_BYTES,
     SCRATCH_NEEDED,
     AbortedResult,
     CompactItem,
@@ -60,7 +61,6 @@ from krepair.rules.markers import stays as batch_stays
 
 _ANY_SIZE: Final = 1 << 40
 _WRITE_BYTES: Final = 1 << 21
-_ROW_BYTES: Final = 8 * k.ROW_WORDS
 
 
 def find_aborted(item: FindAbortedItem) -> AbortedResult:
@@ -191,7 +191,7 @@ def _rows_of(file: RowFile, first: int, after: int) -> Rows:
         return rows[starts[first] : starts[after]]
     with open(file.path, "rb") as opened:
         starts = np.fromfile(opened, np.int64, BUCKETS + 1)
-        opened.seek(front + int(starts[first]) * _ROW_BYTES)
+        opened.seek(front + int(starts[first]) * ROW_BYTES)
         count = int(starts[after] - starts[first])
         rows = np.fromfile(opened, np.uint64, count * k.ROW_WORDS).reshape(-1, k.ROW_WORDS)
     if len(rows) != count:

@@ -34,6 +34,11 @@ class GroupsItem(Struct, frozen=True, kw_only=True):
     log_start: int = 0
     groups: tuple[str, ...] = ()
 
+    @property
+    def bytes_to_read(self) -> int:
+        """All logs of the partition."""
+        return sum(size for _, size in self.segments)
+
 
 class GroupsResult(Struct, frozen=True, kw_only=True):
     """What one partition says.

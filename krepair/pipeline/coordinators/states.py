@@ -34,13 +34,18 @@ class StatesItem(Struct, frozen=True, kw_only=True):
 
     Attributes:
         place: where.
-        base_offsets: of its segments, ascending.
+        segments: (base offset, bytes of the ``.log``), ascending.
         producer_ids: ascending.
     """
 
     place: Place
-    base_offsets: tuple[int, ...]
+    segments: tuple[tuple[int, int], ...]
     producer_ids: tuple[int, ...]
+
+    @property
+    def bytes_to_read(self) -> int:
+        """All logs of the partition."""
+        return sum(size for _, size in self.segments)
 
 
 class StatesResult(Struct, frozen=True, kw_only=True):
@@ -60,7 +65,7 @@ def find_states(item: StatesItem) -> StatesResult:
         return StatesResult()
     search = re.compile(b"|".join(re.escape(struct.pack(">q", one)) for one in item.producer_ids))
     found: dict[int, TransactionValue] = {}
-    for base_offset in item.base_offsets:
+    for base_offset, _ in item.segments:
         for value in _values(f"{item.place.path}/{log_name(base_offset)}", search, tree):
             known = found.get(value.producer_id)
             if known is None or known.last_update_ms <= value.last_update_ms:

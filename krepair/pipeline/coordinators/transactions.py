@@ -34,6 +34,11 @@ class TransactionsItem(Struct, frozen=True, kw_only=True):
     high_watermark: int = -1
     now_ms: int = 0
 
+    @property
+    def bytes_to_read(self) -> int:
+        """All logs of the partition."""
+        return sum(size for _, size in self.segments)
+
 
 class TransactionsResult(Struct, frozen=True, kw_only=True):
     """What one partition says.

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
-
-from krepair.pipeline.indexes.segment import InspectItem, MendItems
-from krepair.pipeline.items import FinishItem, ScanItem, StageItem
-from krepair.pipeline.look import LookItem
+from typing import Final
 
 _EACH_BYTES: Final = 1 << 20
 """What an item costs beside its bytes, in bytes: files are opened, results travel."""
@@ -16,26 +12,11 @@ _LEAST_TASKS: Final = 64
 _TASKS_PER_CORE: Final = 4
 
 
-def bytes_to_read(item: Any) -> int:
-    """How much of a log an item reads, as far as it says."""
-    if isinstance(item, LookItem):
-        return item.scan.size
-    if isinstance(item, InspectItem | MendItems):
-        return item.log_bytes
-    if isinstance(item, ScanItem):
-        return item.size
-    if isinstance(item, StageItem):
-        return item.change.sources[item.source].log_bytes
-    if isinstance(item, FinishItem):
-        return item.change.log_bytes
-    return 0
-
-
 def bundled(sizes: Sequence[int], cores: int) -> list[range]:
     """Share items out to tasks, in order.
 
     Args:
-        sizes: bytes that each item reads.
+        sizes: bytes that each item reads, see ``WorkItem.bytes_to_read``.
         cores: that work at the same time.
 
     Returns:

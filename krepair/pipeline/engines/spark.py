@@ -22,10 +22,12 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from krepair.errors import RefusedError
-from krepair.pipeline.engines.bundles import bundled, bytes_to_read
+from krepair.pipeline.engines.bundles import bundled
+from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.engines.worker_watch import WHAT_TO_DO, WorkerWatch
-from krepair.pipeline.jobs import Task, run_encoded
+from krepair.pipeline.jobs import Item, Result, Task, run_encoded
 from krepair.pipeline.place import kept_open
+from krepair.pipeline.progress import Progress
 
 ITEM_SCHEMA = "bundle long, task string, items binary"
 RESULT_SCHEMA = "index long, result binary"
@@ -103,23 +105,24 @@ def folder_with_room() -> str:
     return first
 
 
-class SparkEngine:
+class SparkEngine(Engine):
     """Runs items on a Spark session.
 
     Args:
         master: Spark master URL.
         why: why Spark was taken, for the report.
+        progress: see ``Engine``.
     """
 
-    def __init__(self, master: str, why: str) -> None:
+    def __init__(self, master: str, why: str, progress: Progress | None = None) -> None:
+        super().__init__(f"{why}, master {master}", progress)
         self.master = master
         with _said_after(_REACHING_SAID_AFTER_S, said_of_a_slow_start(master)):
             self.session = start_session(master)
-        self.why = f"{why}, master {master}"
         if self.session.conf.get("spark.speculation", "false") == "true":
             raise RefusedError("spark.speculation is on; krepair wants it off")
 
-    def run(self, task: Task[Any, Any], items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    def _results(self, task: Task[Item, Result], items: Sequence[Item]) -> Iterator[tuple[int, Result]]:
         """Yield results as they come. Several waves are under way at once, so that none waits for another's last task.
 
         Raises:
@@ -137,13 +140,13 @@ class SparkEngine:
                     for wave in islice(waves, len(done)):
                         under_way.add(threads.submit(self._wave, wave))
                     for finished in done:
-                        yield from _results(task, finished)
+                        yield from _decoded(task, finished)
             except BaseException:
                 self._cancel()
                 raise
 
-    def _bundles(self, task: Task[Any, Any], items: Sequence[Any]) -> list[Bundle]:
-        shared = bundled([bytes_to_read(item) for item in items], self._parallelism())
+    def _bundles(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Bundle]:
+        shared = bundled([item.bytes_to_read for item in items], self._parallelism())
         return [
             (number, task.name, bytearray(msgspec.msgpack.encode([(n, _encoded(items[n])) for n in members])))
             for number, members in enumerate(shared)
@@ -181,7 +184,7 @@ def _encoded(item: Any) -> bytes:
     return msgspec.msgpack.encode(item)
 
 
-def _results(task: Task[Any, Any], wave: Future[list[tuple[int, bytes]]]) -> Iterator[tuple[int, Any]]:
+def _decoded(task: Task[Item, Result], wave: Future[list[tuple[int, bytes]]]) -> Iterator[tuple[int, Result]]:
     try:
         rows = wave.result()
     except Exception as error:

@@ -70,6 +70,11 @@ class InspectItem(Struct, frozen=True, kw_only=True):
     depth: Depth
     clean: bool = False
 
+    @property
+    def bytes_to_read(self) -> int:
+        """The log, though ``truncate`` and ``auto`` may need less of it."""
+        return self.log_bytes
+
 
 class Mend(Struct, frozen=True, kw_only=True):
     """How one file can be mended.
@@ -368,7 +373,7 @@ class MendItems(Struct, frozen=True, kw_only=True):
     items: tuple[MendItem, ...]
 
     @property
-    def log_bytes(self) -> int:
+    def bytes_to_read(self) -> int:
         """What is read of the log, once."""
         first = self.items[0]
         return sum(size for _, size in first.segments) or first.log_bytes

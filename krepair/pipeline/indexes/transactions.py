@@ -35,6 +35,11 @@ class TxnItem(Struct, frozen=True, kw_only=True):
     present: tuple[int, ...]
     make: tuple[int, ...] = ()
 
+    @property
+    def bytes_to_read(self) -> int:
+        """All logs of the partition."""
+        return sum(size for _, size in self.segments)
+
 
 class TxnProblem(Struct, frozen=True, kw_only=True):
     """One untrue ``.txnindex``.

@@ -45,6 +45,11 @@ class AbortedItem(Struct, frozen=True, kw_only=True):
     original: str
     logs: tuple[LogFile, ...]
 
+    @property
+    def bytes_to_read(self) -> int:
+        """All its logs."""
+        return sum(log.bytes for log in self.logs)
+
 
 def verify_aborted(item: AbortedItem) -> Reading:
     """Replay the partition up to the end of the segment, and hold the file against it."""

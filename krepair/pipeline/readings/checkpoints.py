@@ -42,6 +42,11 @@ class LogEndItem(Struct, frozen=True, kw_only=True):
     place: Place
     log: LogFile
 
+    @property
+    def bytes_to_read(self) -> int:
+        """The log."""
+        return self.log.bytes
+
 
 class LogEnd(Struct, frozen=True, kw_only=True):
     """Where a log ends.

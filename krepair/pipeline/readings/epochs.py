@@ -63,6 +63,11 @@ class EpochsItem(Struct, frozen=True, kw_only=True):
     logs_are_whole: bool = True
     zero_counts: bool = True
 
+    @property
+    def bytes_to_read(self) -> int:
+        """All its logs."""
+        return sum(log.bytes for log in self.logs)
+
 
 def verify_epochs(item: EpochsItem) -> Reading:
     """Read the new file, and every batch header of the partition."""

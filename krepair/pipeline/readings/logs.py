@@ -42,6 +42,11 @@ class MendedLogItem(Struct, frozen=True, kw_only=True):
     keep: str = ""
     next_base: int = -1
 
+    @property
+    def bytes_to_read(self) -> int:
+        """The new log, and what is kept of the old one."""
+        return self.change.size_before
+
 
 def verify_mended_log(item: MendedLogItem) -> Reading:
     """Read every batch of the log, hold its indexes against it, and its bytes against what is kept."""
@@ -68,7 +73,9 @@ def _read(item: MendedLogItem, tree: Tree) -> Reading:
 
 def _log_problems(item: MendedLogItem, audit: CompanionAudit, tree: Tree) -> Iterator[str]:
     change = item.change
-    log = LogFile(base_offset=change.base_offset, path=f"{item.place.path}/{change.name}")
+    log = LogFile(
+        base_offset=change.base_offset, path=f"{item.place.path}/{change.name}", bytes=change.size_after
+    )
     first, last = -1, change.base_offset - 1
     for part in parts_of([log], tree, check_crc=True):
         if len(part.firsts):
@@ -158,6 +165,11 @@ class GoneItem(Struct, frozen=True, kw_only=True):
     place: Place
     files: tuple[tuple[str, int, int], ...]
     keep: str = ""
+
+    @property
+    def bytes_to_read(self) -> int:
+        """None: names, sizes and times tell."""
+        return 0
 
 
 def verify_gone(item: GoneItem) -> Reading:

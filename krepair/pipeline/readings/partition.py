@@ -113,11 +113,13 @@ class LogFile(Struct, frozen=True, kw_only=True):
     Attributes:
         base_offset: of the segment.
         path: absolute path.
+        bytes: that it has, as far as that is known without a look at it.
         cut: absolute path of the kept bytes that were cut from its end, empty if none were.
     """
 
     base_offset: int
     path: str
+    bytes: int
     cut: str = ""
 
 

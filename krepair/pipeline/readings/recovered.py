@@ -49,6 +49,11 @@ class RecoveredItem(Struct, frozen=True, kw_only=True):
     barrier: bool = False
     audit: bool = True
 
+    @property
+    def bytes_to_read(self) -> int:
+        """The log."""
+        return self.log_bytes
+
 
 def read_recovered(item: RecoveredItem) -> Reading:
     """Read the segment; what cannot be written out or read is a problem."""
@@ -69,7 +74,11 @@ def _read(item: RecoveredItem, tree: Tree) -> Reading:
             )
         audit = companion_audit(path, item.base_offset, item.log_bytes, tree)
     reading = SegmentReading(item, None if audit is None else audit.feed)
-    for part in parts_of([LogFile(base_offset=item.base_offset, path=f"{path}.log")], tree, check_crc=True):
+    for part in parts_of(
+        [LogFile(base_offset=item.base_offset, path=f"{path}.log", bytes=item.log_bytes)],
+        tree,
+        check_crc=True,
+    ):
         reading.take(part.walked)
     problems = reading.problems()
     if audit is not None and not reading.is_damaged:

@@ -79,6 +79,11 @@ class SnapshotItem(Struct, frozen=True, kw_only=True):
     expiry_ms: int
     logs_are_whole: bool = True
 
+    @property
+    def bytes_to_read(self) -> int:
+        """All its logs."""
+        return sum(log.bytes for log in self.logs)
+
 
 def verify_snapshot(item: SnapshotItem) -> Reading:
     """Read the new file, the snapshot that was the newest, and the log from there on."""

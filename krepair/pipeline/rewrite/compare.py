@@ -34,6 +34,11 @@ class OriginalsItem(Struct, frozen=True, kw_only=True):
     change: RewriteSegments
     keep: str
 
+    @property
+    def bytes_to_read(self) -> int:
+        """The kept logs and the new one."""
+        return sum(source.log_bytes for source in self.change.sources) + self.change.log_bytes
+
 
 class OriginalsResult(Struct, frozen=True, kw_only=True):
     """What holding it against them came to.
