@@ -1,0 +1,294 @@
+r"""The text that ``kafka-topics.sh --describe`` prints: who is assigned, who is in sync, and who leads.
+
+One line per topic, and below it one line per partition; ``\t`` divides what a line says. Versions differ:
+
+- 2.2 and 2.3 write ``Topic:name``, later ones ``Topic: name``. The lines of partitions are the same in all.
+- ``TopicId`` is there from 2.8 on. ``Adding Replicas`` and ``Removing Replicas`` are there from 2.4 on, and only where
+  a partition is being reassigned. ``Elr`` and ``LastKnownElr`` are there from 3.7 on.
+- Up to 2.8 the tool can ask ZooKeeper (``--zookeeper``) instead of a broker. Only two things tell that: a topic that
+  is ``MarkedForDeletion``, and a leader of ``-1``, which 2.2 to 2.7 print. The columns of the ELR and those of a
+  reassignment tell that a broker answered; of ZooKeeper the tool prints no reassignment. Every other text could be of
+  either.
+
+Source: ``TopicCommand.scala`` (2.2.1, 2.4.0, 2.8.2), ``TopicCommand.java`` (3.9.0), and the tools of 2.2.1, 2.8.2,
+3.9.2 and 4.3.1, run.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal, NamedTuple
+
+from krepair.formats.damage import Bytes, shown
+from krepair.formats.java_numbers import parse_java_integer
+
+MAX_BYTES: Final = 1 << 28
+"""A larger text is not read; 100,000 partitions need about 15 MB."""
+MAX_LINE_BYTES: Final = 1 << 20
+NOBODY: Final = -1
+
+Asked = Literal["broker", "zookeeper", "unknown"]
+
+_TOPIC: Final = re.compile(
+    r"Topic:[ ]?(?P<topic>\S++)(?:\s++TopicId: (?P<id>\S++))?+\s++PartitionCount:[ ]?(?P<count>\S++)"
+    r"\s++ReplicationFactor:[ ]?(?P<factor>\S++)\s++Configs:(?P<configs>.*+)"
+)
+_PARTITION: Final = re.compile(
+    r"\s*+Topic: (?P<topic>\S++)\s++Partition: (?P<number>\S++)\s++Leader: (?P<leader>\S++)"
+    r"\s++Replicas: (?P<replicas>\S++)\s++Isr:(?P<isr> [0-9,]++)?+"
+    r"(?:\s++Adding Replicas:(?P<adding> [0-9,]++)?+(?P<moving>\s++)Removing Replicas:(?P<removing> [0-9,]++)?+)?+"
+    r"(?:\s++Elr:(?P<elr> [0-9,]++| N/A)?+\s++LastKnownElr:(?P<last_known>(?: [0-9,]++| N/A)?+))?+"
+    r"(?P<marked>\s++MarkedForDeletion: true)?+\s*+"
+)
+_MARKED: Final = re.compile(r"\tMarkedForDeletion:[ ]?true\s*+$")
+_TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_TOPIC_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
+_CONFIG_START: Final = re.compile(r"(?:^|,)([a-z][a-z0-9.]*)=")
+_NOT_KNOWN: Final = "N/A"
+
+
+class DescribedTopic(NamedTuple):
+    """The line of one topic.
+
+    Attributes:
+        name: its name.
+        topic_id: 22 characters; empty before 2.8.
+        partition_count: number of partitions, as the line says.
+        configs: names and values. Of a broker's answer these are all that are not Kafka's defaults, as this broker sees
+            them; of ZooKeeper's only the topic's own.
+        marked_for_deletion: whether it is being deleted.
+    """
+
+    name: str
+    topic_id: str
+    partition_count: int
+    configs: dict[str, str]
+    marked_for_deletion: bool
+
+
+class DescribedPartition(NamedTuple):
+    """The line of one partition.
+
+    Attributes:
+        topic: name of its topic.
+        number: number of the partition.
+        leader: broker id, ``NOBODY`` without one.
+        replicas: broker ids, the preferred leader first.
+        isr: broker ids. Without a leader 2.2 may print none, although ZooKeeper still holds an ISR.
+        elr: eligible leader replicas; None where the text does not say.
+        last_known_elr: the last known ELR; None where the text does not say.
+        adding: broker ids that a reassignment adds.
+        removing: broker ids that a reassignment takes away.
+        moving: whether the line says that a reassignment is under way.
+    """
+
+    topic: str
+    number: int
+    leader: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    elr: tuple[int, ...] | None
+    last_known_elr: tuple[int, ...] | None
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+    moving: bool
+
+
+class Description(NamedTuple):
+    """A whole text.
+
+    Attributes:
+        topics: by name.
+        partitions: by topic and number.
+        asked: who answered, as far as the text tells; see the module.
+        shows_reassignments: whether this version would print a reassignment of a broker's answer (2.4 and later).
+        shows_elr: whether every partition has the columns of the ELR.
+    """
+
+    topics: dict[str, DescribedTopic]
+    partitions: dict[tuple[str, int], DescribedPartition]
+    asked: Asked
+    shows_reassignments: bool
+    shows_elr: bool
+
+
+class WrongLine(NamedTuple):
+    """Why a text is not what the tool prints.
+
+    Attributes:
+        line: number of the line, the first is 1.
+        expected: what should be there.
+        found: what is there, safe to print.
+    """
+
+    line: int
+    expected: str
+    found: str
+
+
+class _WrongError(Exception):
+    """A value of a line is wrong: what was expected, and what was found."""
+
+    def __init__(self, expected: str, found: str) -> None:
+        super().__init__(expected, found)
+        self.expected = expected
+        self.found = found
+
+
+def decode(buf: Bytes) -> Description | WrongLine:
+    r"""Read the text; a ``WrongLine`` names the first line that is not as the tool prints it.
+
+    Lines may end with ``\n`` or ``\r\n``. A text that is cut is found by its last line, which then has no end, or by
+    the number of partitions that a topic's line announces.
+    """
+    if len(buf) > MAX_BYTES:
+        return WrongLine(1, f"at most {MAX_BYTES} bytes", f"{len(buf)} bytes")
+    lines = bytes(buf).split(b"\n")
+    reader = _Reader()
+    number = 0
+    try:
+        for number, raw in enumerate(lines, 1):
+            if number == len(lines) and raw.strip():
+                text = shown(raw[:MAX_LINE_BYTES].decode("latin-1"))
+                raise _WrongError("a line end: the text is cut in the middle of a line", text)
+            reader.line(_text(raw))
+        reader.end_of_topic()
+    except _WrongError as wrong:
+        return WrongLine(number, wrong.expected, wrong.found)
+    if not reader.topics:
+        return WrongLine(1, "the output of kafka-topics.sh --describe", "no line of a topic")
+    return reader.description()
+
+
+def _text(raw: bytes) -> str:
+    if len(raw) > MAX_LINE_BYTES:
+        raise _WrongError(f"a line of at most {MAX_LINE_BYTES} bytes", f"{len(raw)} bytes")
+    try:
+        return raw.removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError:
+        raise _WrongError("UTF-8", shown(raw.decode("latin-1"))) from None
+
+
+class _Reader:
+    """Reads line by line; the lines of a topic's partitions follow its own."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, DescribedTopic] = {}
+        self.partitions: dict[tuple[str, int], DescribedPartition] = {}
+        self.here: DescribedTopic | None = None
+        self.seen = 0
+        self.old_lines = 0
+        self.marked = False
+        self.leader_minus_one = False
+
+    def line(self, text: str) -> None:
+        if not text.strip():
+            return
+        found = _PARTITION.fullmatch(text)
+        if found is not None:
+            self.partition(found)
+            return
+        found = _TOPIC.fullmatch(text)
+        if found is None:
+            raise _WrongError("a line of kafka-topics.sh --describe", shown(text))
+        self.end_of_topic()
+        self.topic(found)
+
+    def topic(self, found: re.Match[str]) -> None:
+        name, topic_id = found["topic"], found["id"] or ""
+        _check_topic(name)
+        if name in self.topics:
+            raise _WrongError("every topic once", f"{name} again")
+        if topic_id and _TOPIC_ID.fullmatch(topic_id) is None:
+            raise _WrongError("a topic id of 22 characters", shown(topic_id))
+        count = _number(found["count"], "a number of partitions")
+        _number(found["factor"], "a replication factor")
+        text = found["configs"]
+        marked = _MARKED.search(text) is not None
+        self.marked |= marked
+        self.old_lines += found[0].startswith(f"Topic:{name}")
+        self.here = DescribedTopic(name, topic_id, count, _configs(_MARKED.sub("", text).strip()), marked)
+        self.topics[name] = self.here
+        self.seen = 0
+
+    def partition(self, found: re.Match[str]) -> None:
+        topic = found["topic"]
+        _check_topic(topic)
+        if self.here is None or self.here.name != topic:
+            raise _WrongError(
+                f"the line of topic {shown(topic)} before those of its partitions (run --describe without a filter)",
+                "none",
+            )
+        number = _number(found["number"], "a partition number")
+        if (topic, number) in self.partitions:
+            raise _WrongError("every partition once", f"{topic}-{number} again")
+        self.seen += 1
+        self.marked |= found["marked"] is not None
+        self.leader_minus_one |= found["leader"] == "-1"
+        self.partitions[topic, number] = DescribedPartition(
+            topic=topic,
+            number=number,
+            leader=_leader(found["leader"]),
+            replicas=_brokers(found["replicas"], "replicas"),
+            isr=_brokers(found["isr"] or "", "the ISR"),
+            elr=None if found["last_known"] is None else _known(found["elr"] or "", "the ELR"),
+            last_known_elr=_known(found["last_known"], "the last known ELR"),
+            adding=_brokers(found["adding"] or "", "adding replicas"),
+            removing=_brokers(found["removing"] or "", "removing replicas"),
+            moving=found["moving"] is not None,
+        )
+
+    def end_of_topic(self) -> None:
+        if self.here is not None and self.seen != self.here.partition_count:
+            raise _WrongError(
+                f"{self.here.partition_count} partitions of topic {self.here.name}", f"{self.seen}"
+            )
+
+    def description(self) -> Description:
+        rows = self.partitions.values()
+        shows_elr = bool(self.partitions) and all(row.elr is not None for row in rows)
+        asked: Asked = "unknown"
+        if self.marked or self.leader_minus_one:
+            asked = "zookeeper"
+        elif any(row.elr is not None or row.moving for row in rows):
+            asked = "broker"
+        return Description(self.topics, self.partitions, asked, not self.old_lines, shows_elr)
+
+
+def _check_topic(name: str) -> None:
+    if _TOPIC_NAME.fullmatch(name) is None or name in {".", ".."}:
+        raise _WrongError("the name of a topic", shown(name))
+
+
+def _number(text: str, what: str) -> int:
+    value = parse_java_integer(text, 32)
+    if value is None or value < 0:
+        raise _WrongError(what, shown(text))
+    return value
+
+
+def _leader(text: str) -> int:
+    return NOBODY if text in {"none", "-1"} else _number(text, "the id of a leader, or none")
+
+
+def _brokers(text: str, what: str) -> tuple[int, ...]:
+    words = text.strip()
+    if not words:
+        return ()
+    found = tuple(_number(word, f"broker ids of {what}") for word in words.split(","))
+    if len(set(found)) != len(found):
+        raise _WrongError(f"every broker id of {what} once", shown(words))
+    return found
+
+
+def _known(text: str | None, what: str) -> tuple[int, ...] | None:
+    return None if text is None or text.strip() == _NOT_KNOWN else _brokers(text, what)
+
+
+def _configs(text: str) -> dict[str, str]:
+    """Names and values; a value may hold a comma, as ``cleanup.policy=compact,delete`` does."""
+    starts = list(_CONFIG_START.finditer(text))
+    if text and (not starts or starts[0].start()):
+        raise _WrongError("settings as name=value", shown(text))
+    ends = [*(start.start() for start in starts[1:]), len(text)]
+    return {start[1]: text[start.end() : end] for start, end in zip(starts, ends, strict=False)}

@@ -1,0 +1,430 @@
+"""Reads a copy of ``__cluster_metadata-0``: snapshots and log segments become the state of the cluster they end at.
+
+The newest snapshot counts, and the log from there to its end; without a snapshot the log has to begin at offset 0. The
+state is used as proof, so nothing is guessed: whatever is damaged, cut, missing or not known makes the copy no proof.
+
+Source: ``TopicDelta.java``, ``PartitionRegistration.merge``, ``MetadataBatchLoader.java``, ``Snapshots.java``,
+``RecordsSnapshotReader.java`` (3.9.0); KIP-630, KIP-868 (transactions of the metadata log).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from krepair.errors import RefusedError, UnreadableError
+from krepair.formats import cluster_metadata as metadata
+from krepair.formats.batch_v2 import BatchHeader, batches
+from krepair.formats.control import ControlType, decode_key
+from krepair.formats.damage import Bytes, Damage
+from krepair.formats.message_schema import decode
+from krepair.formats.record import Record, batch_records
+from krepair.logdir.reading import opened_folder, opened_for_reading, why
+
+_SEGMENT: Final = re.compile(r"([0-9]{20})\.log")
+_SNAPSHOT: Final = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
+
+
+class SnapshotName(NamedTuple):
+    """Name of a snapshot: it holds the state before ``end_offset``, of which the last record had ``epoch``."""
+
+    end_offset: int
+    epoch: int
+    name: str
+
+
+@dataclass(slots=True)
+class PartitionState:
+    """One partition. Attributes as the fields of ``PartitionRecord``; brokers and directories are tuples."""
+
+    topic_id: str
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    elr: tuple[int, ...]
+    last_known_elr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+    directories: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class BrokerRegistration:
+    """One registered broker.
+
+    Attributes:
+        epoch: given by the controller when it registered.
+        fenced: whether it is down, or not yet up.
+        log_dirs: ids of its log directories; empty before 3.7.
+    """
+
+    epoch: int
+    fenced: bool
+    log_dirs: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class MetadataImage:
+    """The state of the cluster at the end of the log.
+
+    Attributes:
+        topics: name by topic id.
+        partitions: by topic id and number.
+        brokers: by broker id; one that is not there is not registered.
+        configs: by (type of the resource, name of the resource), then by setting. Brokers' are the dynamic ones.
+        features: levels by name, such as ``metadata.version``.
+        end_offset: offset after the last record that was read.
+        as_of_ms: time of the last batch of the log, or of the snapshot if nothing follows it; -1 if neither is there.
+        active_controller: id of the last controller that became active; -1 if the log does not say.
+        open_transaction: whether a transaction of the controller was open at the end; what it holds does not count.
+        files: the files that were read, in order.
+    """
+
+    topics: dict[str, str] = field(default_factory=dict)
+    partitions: dict[tuple[str, int], PartitionState] = field(default_factory=dict)
+    brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
+    configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    features: dict[str, int] = field(default_factory=dict)
+    end_offset: int = 0
+    as_of_ms: int = -1
+    active_controller: int = -1
+    open_transaction: bool = False
+    files: tuple[str, ...] = ()
+
+
+class _NoProofError(Exception):
+    """The copy cannot be used; the text says why, without the folder."""
+
+
+def read_metadata_log(folder: str) -> MetadataImage:
+    """Read a copy of ``__cluster_metadata-0``. One file at a time is mapped into memory.
+
+    Args:
+        folder: absolute path, no component of which is a link.
+
+    Raises:
+        UnreadableError: a file could not be read.
+        RefusedError: the copy is damaged, cut or incomplete, or holds something that is not known.
+    """
+    try:
+        with opened_folder(folder) as descriptor:
+            return _Reader(folder, os.listdir(descriptor)).image()
+    except _NoProofError as problem:
+        raise RefusedError(
+            f"{folder}: no proof: {problem}",
+            next_command="copy __cluster_metadata-0 of the active controller again, whole, or use the output of "
+            "kafka-topics.sh --bootstrap-server HOST:PORT --describe",
+        ) from None
+    except OSError as error:
+        raise UnreadableError(f"{error.filename or folder}: could not be read: {why(error)}") from error
+
+
+class _Reader:
+    """Builds the image, file by file."""
+
+    def __init__(self, folder: str, names: list[str]) -> None:
+        self.folder = folder
+        self.segments = sorted((int(found[1]), found[0]) for found in map(_SEGMENT.fullmatch, names) if found)
+        self.snapshots = sorted(
+            SnapshotName(int(found[1]), int(found[2]), found[0])
+            for found in map(_SNAPSHOT.fullmatch, names)
+            if found
+        )
+        self.result = MetadataImage()
+        self.pending: list[metadata.MetadataRecord] = []
+        self.in_transaction = False
+
+    def image(self) -> MetadataImage:
+        if not self.segments and not self.snapshots:
+            raise _NoProofError("expected log segments and snapshots (.checkpoint), found neither")
+        snapshot = self.snapshots[-1] if self.snapshots else None
+        start = 0 if snapshot is None else snapshot.end_offset
+        if snapshot is not None:
+            self._read_snapshot(snapshot)
+        self._read_log(start, snapshot)
+        if self.result.as_of_ms < 0:
+            raise _NoProofError("no batch has a time")
+        self.result.open_transaction = self.in_transaction
+        read = [] if snapshot is None else [snapshot.name]
+        self.result.files = (*read, *(name for _, name in self.segments))
+        return self.result
+
+    def _read_snapshot(self, snapshot: SnapshotName) -> None:
+        """A snapshot is whole if it begins with its header and ends with its footer."""
+        kinds: list[int] = []
+        for position, header, buf in self._batches(snapshot.name):
+            if kinds and kinds[-1] == ControlType.SNAPSHOT_FOOTER:
+                raise _NoProofError(
+                    f"{snapshot.name}: position {position}: expected its end after the footer"
+                )
+            for record in _records(snapshot.name, buf, position):
+                if header.is_control:
+                    kinds.append(self._control(snapshot.name, position, record))
+                elif not kinds:
+                    raise _NoProofError(f"{snapshot.name}: position {position}: expected its header first")
+                else:
+                    self._take(snapshot.name, position, record)
+        if not kinds or kinds[0] != ControlType.SNAPSHOT_HEADER:
+            raise _NoProofError(f"{snapshot.name}: position 0: expected the header of a snapshot")
+        if kinds[-1] != ControlType.SNAPSHOT_FOOTER:
+            raise _NoProofError(f"{snapshot.name}: the footer of the snapshot is missing: it is cut")
+        if self.in_transaction:
+            raise _NoProofError(f"{snapshot.name}: a transaction is open at its end")
+        self.result.end_offset = snapshot.end_offset
+
+    def _read_log(self, start: int, snapshot: SnapshotName | None) -> None:
+        """Every batch from ``start`` on, without a gap; what the snapshot covers is passed over, but checked."""
+        if not self.segments:
+            return
+        first = self.segments[0][0]
+        if first > start:
+            missing = "there is no snapshot" if snapshot is None else f"the newest snapshot ends at {start}"
+            raise _NoProofError(f"the log begins at offset {first}, and {missing}")
+        expected, epoch = first, -1
+        for base_offset, name in self.segments:
+            if base_offset != expected:
+                raise _NoProofError(f"{name}: expected a segment that begins at offset {expected}")
+            for position, header, buf in self._batches(name):
+                found = (header.base_offset, header.partition_leader_epoch)
+                if found[0] != expected or found[1] < epoch:
+                    text = f"expected offset {expected} of epoch {epoch} or later, found {found[0]} of {found[1]}"
+                    raise _NoProofError(f"{name}: position {position}: {text}")
+                expected, epoch = header.last_offset + 1, header.partition_leader_epoch
+                if header.base_offset < start < expected:
+                    raise _NoProofError(
+                        f"{name}: position {position}: the snapshot ends inside of this batch"
+                    )
+                if expected > start:
+                    self._read_batch(name, position, header, buf)
+        if expected < start:
+            raise _NoProofError(f"the log ends at offset {expected}, before the end {start} of the snapshot")
+
+    def _read_batch(self, name: str, position: int, header: BatchHeader, buf: Bytes) -> None:
+        for record in _records(name, buf, position):
+            if header.is_control:
+                self._control(name, position, record)
+            else:
+                self._take(name, position, record)
+        self.result.end_offset = header.last_offset + 1
+        self.result.as_of_ms = max(self.result.as_of_ms, header.max_timestamp)
+
+    def _batches(self, name: str) -> Iterator[tuple[int, BatchHeader, Bytes]]:
+        """Position, header and bytes of every batch; all CRCs are right."""
+        with opened_for_reading(str(Path(self.folder, name))) as descriptor:
+            size = os.fstat(descriptor).st_size
+            if not size:
+                return
+            with mmap.mmap(descriptor, size, prot=mmap.PROT_READ) as buf:
+                for batch in batches(buf):
+                    if isinstance(batch, Damage):
+                        raise _NoProofError(f"{name}: {_text(batch)}")
+                    yield batch.position, batch.header, buf
+
+    def _control(self, name: str, position: int, record: Record) -> int:
+        key = decode_key(record.key)
+        if isinstance(key, Damage):
+            raise _NoProofError(f"{name}: position {position}: {_text(key)}")
+        if key.type_id == ControlType.LEADER_CHANGE:
+            found = decode(metadata.LEADER_CHANGE, 0, record.value or b"")
+            if isinstance(found, Damage):
+                raise _NoProofError(f"{name}: position {position}: {_text(found)}")
+            self.result.active_controller = found["leader_id"]
+        elif key.type_id == ControlType.SNAPSHOT_HEADER:
+            found = decode(metadata.SNAPSHOT_HEADER, 0, record.value or b"")
+            if isinstance(found, Damage):
+                raise _NoProofError(f"{name}: position {position}: {_text(found)}")
+            self.result.as_of_ms = found["last_contained_log_timestamp"]
+        return key.type_id
+
+    def _take(self, name: str, position: int, record: Record) -> None:
+        """One record, at once, or at the end of its transaction."""
+        found = metadata.decode_record(record.value)
+        if isinstance(found, Damage):
+            raise _NoProofError(f"{name}: the batch at position {position}: {_text(found)}")
+        try:
+            self._take_known(found)
+        except _NoProofError as problem:
+            raise _NoProofError(f"{name}: the batch at position {position}: {problem}") from None
+
+    def _take_known(self, record: metadata.MetadataRecord) -> None:
+        if record.schema is metadata.BEGIN_TRANSACTION:
+            if self.in_transaction:
+                raise _NoProofError("a transaction begins in another one")
+            self.in_transaction, self.pending = True, []
+        elif record.schema in (metadata.END_TRANSACTION, metadata.ABORT_TRANSACTION):
+            if not self.in_transaction:
+                raise _NoProofError("a transaction ends that did not begin")
+            if record.schema is metadata.END_TRANSACTION:
+                for one in self.pending:
+                    replay(self.result, one)
+            self.in_transaction, self.pending = False, []
+        elif self.in_transaction:
+            self.pending.append(record)
+        else:
+            replay(self.result, record)
+
+
+def _records(name: str, buf: Bytes, position: int) -> Iterator[Record]:
+    for record in batch_records(buf, position):
+        if isinstance(record, Damage):
+            raise _NoProofError(f"{name}: {_text(record)}")
+        yield record
+
+
+def _text(damage: Damage) -> str:
+    return f"position {damage.position}: expected {damage.expected}, found {damage.found}"
+
+
+def replay(image: MetadataImage, record: metadata.MetadataRecord) -> None:
+    """Change the state as one record says.
+
+    Raises:
+        _NoProofError: it is about a topic, partition or broker that is not there.
+    """
+    if record.schema is not None:
+        _REPLAY[record.schema.name](image, record.values)
+
+
+def _add_topic(image: MetadataImage, values: dict[str, Any]) -> None:
+    image.topics[values["topic_id"]] = values["name"]
+
+
+def _add_partition(image: MetadataImage, values: dict[str, Any]) -> None:
+    _topic_of(image, values)
+    image.partitions[values["topic_id"], values["partition_id"]] = _registered(values)
+
+
+def _set_feature(image: MetadataImage, values: dict[str, Any]) -> None:
+    image.features[values["name"]] = values["feature_level"]
+
+
+def _add_broker(image: MetadataImage, values: dict[str, Any]) -> None:
+    image.brokers[values["broker_id"]] = BrokerRegistration(
+        values["broker_epoch"], bool(values["fenced"]), tuple(values.get("log_dirs") or ())
+    )
+
+
+def _remove_broker(image: MetadataImage, values: dict[str, Any]) -> None:
+    image.brokers.pop(values["broker_id"], None)
+
+
+def _fence(image: MetadataImage, values: dict[str, Any]) -> None:
+    _broker_of(image, values["id"]).fenced = True
+
+
+def _unfence(image: MetadataImage, values: dict[str, Any]) -> None:
+    _broker_of(image, values["id"]).fenced = False
+
+
+def _topic_of(image: MetadataImage, values: dict[str, Any]) -> str:
+    topic = image.topics.get(values["topic_id"])
+    if topic is None:
+        raise _NoProofError(f"topic id {values['topic_id']} is not known")
+    return topic
+
+
+def _partition_of(image: MetadataImage, values: dict[str, Any]) -> PartitionState:
+    topic = _topic_of(image, values)
+    state = image.partitions.get((values["topic_id"], values["partition_id"]))
+    if state is None:
+        raise _NoProofError(f"partition {topic}-{values['partition_id']} is not known")
+    return state
+
+
+def _broker_of(image: MetadataImage, broker_id: int) -> BrokerRegistration:
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        raise _NoProofError(f"broker {broker_id} is not known")
+    return broker
+
+
+def _remove_topic(image: MetadataImage, values: dict[str, Any]) -> None:
+    topic_id = values["topic_id"]
+    name = image.topics.pop(topic_id, None)
+    if name is None:
+        raise _NoProofError(f"topic id {topic_id} is not known")
+    image.configs.pop((metadata.TOPIC_RESOURCE, name), None)
+    for key in [key for key in image.partitions if key[0] == topic_id]:
+        del image.partitions[key]
+
+
+def _registered(values: dict[str, Any]) -> PartitionState:
+    return PartitionState(
+        topic_id=values["topic_id"],
+        replicas=tuple(values["replicas"]),
+        isr=tuple(values["isr"]),
+        elr=tuple(values.get("eligible_leader_replicas") or ()),
+        last_known_elr=tuple(values.get("last_known_elr") or ()),
+        leader=values["leader"],
+        leader_epoch=values["leader_epoch"],
+        adding=tuple(values["adding_replicas"]),
+        removing=tuple(values["removing_replicas"]),
+        directories=tuple(values.get("directories") or ()),
+    )
+
+
+_CHANGED: Final = (
+    ("replicas", "replicas"),
+    ("isr", "isr"),
+    ("elr", "eligible_leader_replicas"),
+    ("last_known_elr", "last_known_elr"),
+    ("adding", "adding_replicas"),
+    ("removing", "removing_replicas"),
+    ("directories", "directories"),
+)
+
+
+def _change_partition(image: MetadataImage, values: dict[str, Any]) -> None:
+    state = _partition_of(image, values)
+    for attribute, name in _CHANGED:
+        if values.get(name) is not None:
+            setattr(state, attribute, tuple(values[name]))
+    if values["leader"] != metadata.NO_LEADER_CHANGE:
+        state.leader = values["leader"]
+        state.leader_epoch += 1
+
+
+def _clear_elr(image: MetadataImage, values: dict[str, Any]) -> None:
+    topic = values["topic_name"]
+    for (topic_id, _), state in image.partitions.items():
+        if not topic or image.topics[topic_id] == topic:
+            state.elr = state.last_known_elr = ()
+
+
+def _configure(image: MetadataImage, values: dict[str, Any]) -> None:
+    configs = image.configs.setdefault((values["resource_type"], values["resource_name"]), {})
+    if values["value"] is None:
+        configs.pop(values["name"], None)
+    else:
+        configs[values["name"]] = values["value"]
+
+
+def _change_broker(image: MetadataImage, values: dict[str, Any]) -> None:
+    broker = _broker_of(image, values["broker_id"])
+    broker.epoch = values["broker_epoch"]
+    if values["fenced"]:
+        broker.fenced = values["fenced"] > 0
+    if values.get("log_dirs") is not None:
+        broker.log_dirs = tuple(values["log_dirs"])
+
+
+_REPLAY: Final[dict[str, Callable[[MetadataImage, dict[str, Any]], None]]] = {
+    metadata.TOPIC.name: _add_topic,
+    metadata.REMOVE_TOPIC.name: _remove_topic,
+    metadata.PARTITION.name: _add_partition,
+    metadata.PARTITION_CHANGE.name: _change_partition,
+    metadata.CLEAR_ELR.name: _clear_elr,
+    metadata.CONFIG.name: _configure,
+    metadata.FEATURE_LEVEL.name: _set_feature,
+    metadata.REGISTER_BROKER.name: _add_broker,
+    metadata.UNREGISTER_BROKER.name: _remove_broker,
+    metadata.FENCE_BROKER.name: _fence,
+    metadata.UNFENCE_BROKER.name: _unfence,
+    metadata.BROKER_CHANGE.name: _change_broker,
+}

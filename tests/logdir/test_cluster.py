@@ -1,0 +1,216 @@
+"""What the cluster says: a copy of the metadata log says the same as ``--describe``, or it is no proof."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from krepair.errors import RefusedError, UsageError
+from krepair.formats import cluster_metadata as metadata
+from krepair.formats.batch_v2 import BatchHeader, PlacedBatch, batches, decode_header, encode_batch
+from krepair.formats.message_schema import Schema, encode
+from krepair.formats.record import Record, encode_record
+from krepair.logdir.cluster import ClusterView, read_cluster_file
+
+LOGS = Path(__file__).parent / "metadata_logs"
+"""Logs of the active controllers of real clusters, copied at the moment of the text of the same name."""
+TEXTS = Path(__file__).parent.parent / "formats" / "described"
+PAIRS = sorted(folder.name for folder in LOGS.iterdir() if not folder.name.endswith("all-down"))
+TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+OTHER_ID = "AAAAAAAAAAAAAAAAAAAAAg"
+
+
+def text_of(name: str) -> Path:
+    version, _, situation = name.partition("-")
+    return TEXTS / version / f"{situation}.txt"
+
+
+def rows(view: ClusterView) -> dict[tuple[str, int], tuple[object, ...]]:
+    return {
+        key: (
+            one.topic_id,
+            one.replicas,
+            one.isr,
+            one.elr,
+            one.last_known_elr,
+            one.leader,
+            one.adding,
+            one.removing,
+        )
+        for key, one in view.partitions.items()
+    }
+
+
+class TestRealClusters:
+    @pytest.mark.parametrize("name", PAIRS)
+    def test_the_metadata_log_says_what_a_broker_says(self, name: str) -> None:
+        log, text = read_cluster_file(str(LOGS / name)), read_cluster_file(str(text_of(name)))
+        assert rows(log) == rows(text)
+        assert (log.source, text.source) == ("metadata-log", "describe")
+        assert log.as_of_ms is not None
+        assert text.as_of_ms is None
+        assert log.active_controller == 100
+
+    @pytest.mark.parametrize("version", ["3.9.2", "4.3.1"])
+    def test_with_every_broker_down_nobody_leads(self, version: str) -> None:
+        view = read_cluster_file(str(LOGS / f"{version}-all-down"))
+        assert {one.leader for one in view.partitions.values()} == {-1}
+        assert all(broker.fenced for broker in view.brokers.values())
+
+    def test_settings_of_topics_are_those_that_were_set(self) -> None:
+        view = read_cluster_file(str(LOGS / "4.3.1-b2-b3-down"))
+        assert view.topic_configs["elr"] == {
+            "min.insync.replicas": "2",
+            "unclean.leader.election.enable": "false",
+        }
+
+    def test_the_cluster_and_the_node_are_those_of_meta_properties_beside_the_log(
+        self, tmp_path: Path
+    ) -> None:
+        shutil.copytree(LOGS / "4.3.1-b2-b3-down", tmp_path / "__cluster_metadata-0")
+        (tmp_path / "meta.properties").write_text("version=1\nnode.id=100\ncluster.id=abc\n")
+        for path in (tmp_path, tmp_path / "__cluster_metadata-0"):
+            view = read_cluster_file(str(path))
+            assert (view.cluster_id, view.node_id) == ("abc", 100)
+
+
+class TestNoProof:
+    def refused(self, path: Path) -> str:
+        with pytest.raises(RefusedError) as caught:
+            read_cluster_file(str(path))
+        assert "no proof" in caught.value.message
+        assert caught.value.next_command
+        return caught.value.message
+
+    @pytest.fixture
+    def copy(self, tmp_path: Path) -> Path:
+        shutil.copytree(LOGS / "4.3.1-b2-b3-down", tmp_path / "copy")
+        return tmp_path / "copy" / "00000000000000000000.log"
+
+    def test_a_log_that_is_cut_inside_of_a_batch(self, copy: Path) -> None:
+        copy.write_bytes(copy.read_bytes()[:-7])
+        assert "position" in self.refused(copy.parent)
+
+    def test_a_changed_byte_anywhere_is_never_taken(self, copy: Path) -> None:
+        data = copy.read_bytes()
+        whole = rows(read_cluster_file(str(copy.parent)))
+        for place in range(0, len(data), 97):
+            copy.write_bytes(data[:place] + bytes([data[place] ^ 0x41]) + data[place + 1 :])
+            try:
+                found = rows(read_cluster_file(str(copy.parent)))
+            except RefusedError:
+                continue
+            assert found == whole  # a leader epoch that rises has no checksum
+
+    def test_a_log_that_does_not_begin_at_0_without_a_snapshot(self, copy: Path) -> None:
+        copy.rename(copy.parent / "00000000000000000040.log")
+        assert "begins at offset 40" in self.refused(copy.parent)
+
+    def test_a_gap_between_two_batches(self, copy: Path) -> None:
+        data = copy.read_bytes()
+        placed = [one for one in batches(data) if isinstance(one, PlacedBatch)]
+        start, end = placed[5].position, placed[6].position
+        copy.write_bytes(data[:start] + data[end:])
+        assert f"position {start}" in self.refused(copy.parent)
+
+    def test_an_empty_folder(self, tmp_path: Path) -> None:
+        assert "found neither" in self.refused(tmp_path)
+
+    def test_a_text_that_is_something_else(self, tmp_path: Path) -> None:
+        (tmp_path / "f").write_text("x\n")
+        assert "line 1" in self.refused(tmp_path / "f")
+
+    def test_no_such_file(self, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match="--cluster"):
+            read_cluster_file(str(tmp_path / "none"))
+
+
+def value(schema: Schema, values: dict[str, object], version: int | None = None) -> bytes:
+    number = next(number for number, one in metadata.TYPES.items() if one is schema)
+    level = schema.latest if version is None else version
+    return bytes([metadata.FRAME_VERSION, number, level]) + encode(schema, level, values)
+
+
+def batch(base_offset: int, values: list[bytes], time_ms: int = 1000) -> bytes:
+    records = b"".join(encode_record(Record(offset_delta=n, value=one)) for n, one in enumerate(values))
+    header = BatchHeader(
+        base_offset, 0, 1, 2, 0, 0, len(values) - 1, time_ms, time_ms, -1, -1, -1, len(values)
+    )
+    return encode_batch(header, records)
+
+
+PARTITION = {
+    "partition_id": 0,
+    "topic_id": TOPIC_ID,
+    "replicas": [1, 2],
+    "isr": [1, 2],
+    "leader": 1,
+    "leader_epoch": 4,
+}
+START = [
+    value(metadata.TOPIC, {"name": "t", "topic_id": TOPIC_ID}),
+    value(metadata.PARTITION, PARTITION),
+]
+SHRINK = value(metadata.PARTITION_CHANGE, {"partition_id": 0, "topic_id": TOPIC_ID, "isr": [1], "leader": 1})
+
+
+class TestRecords:
+    def view(self, folder: Path, *values: bytes) -> ClusterView:
+        (folder / f"{0:020d}.log").write_bytes(batch(0, [*START, *values]))
+        return read_cluster_file(str(folder))
+
+    def test_a_change_of_the_leader_raises_its_epoch_also_to_the_same_leader(self, tmp_path: Path) -> None:
+        one = self.view(tmp_path, SHRINK).partitions["t", 0]
+        assert (one.isr, one.leader, one.leader_epoch) == ((1,), 1, 5)
+
+    def test_a_transaction_counts_from_its_end_only(self, tmp_path: Path) -> None:
+        begin, end = value(metadata.BEGIN_TRANSACTION, {}), value(metadata.END_TRANSACTION, {})
+        abort = value(metadata.ABORT_TRANSACTION, {})
+        assert self.view(tmp_path, begin, SHRINK).partitions["t", 0].isr == (1, 2)
+        assert self.view(tmp_path, begin, SHRINK, abort).partitions["t", 0].isr == (1, 2)
+        assert self.view(tmp_path, begin, SHRINK, end).partitions["t", 0].isr == (1,)
+
+    def test_a_topic_made_again_is_another_one(self, tmp_path: Path) -> None:
+        gone = value(metadata.REMOVE_TOPIC, {"topic_id": TOPIC_ID})
+        again = value(metadata.TOPIC, {"name": "t", "topic_id": OTHER_ID})
+        new = value(
+            metadata.PARTITION, PARTITION | {"topic_id": OTHER_ID, "replicas": [3], "isr": [3], "leader": 3}
+        )
+        one = self.view(tmp_path, gone, again, new).partitions["t", 0]
+        assert (one.topic_id, one.replicas) == (OTHER_ID, (3,))
+
+    def test_the_elr_is_cleared_for_one_topic_or_for_all(self, tmp_path: Path) -> None:
+        elr = value(
+            metadata.PARTITION_CHANGE,
+            {"partition_id": 0, "topic_id": TOPIC_ID, "eligible_leader_replicas": [2]},
+        )
+        assert self.view(tmp_path, elr).partitions["t", 0].elr == (2,)
+        for name in ("t", ""):
+            clear = value(metadata.CLEAR_ELR, {"topic_name": name})
+            assert self.view(tmp_path, elr, clear).partitions["t", 0].elr == ()
+        other = value(metadata.CLEAR_ELR, {"topic_name": "other"})
+        assert self.view(tmp_path, elr, other).partitions["t", 0].elr == (2,)
+
+    @pytest.mark.parametrize(
+        ("record", "says"),
+        [
+            (bytes([1, 99, 0]), "type 99"),
+            (bytes([0, 2, 0]), "frame version"),
+            (bytes([1, 3, 9]), "version 9"),
+            (value(metadata.REMOVE_TOPIC, {"topic_id": OTHER_ID}), "is not known"),
+            (value(metadata.FENCE_BROKER, {"id": 7, "epoch": 1}), "broker 7 is not known"),
+            (value(metadata.END_TRANSACTION, {}), "did not begin"),
+        ],
+    )
+    def test_what_is_not_known_makes_it_no_proof(self, tmp_path: Path, record: bytes, says: str) -> None:
+        with pytest.raises(RefusedError, match=says):
+            self.view(tmp_path, record)
+
+    def test_its_time_is_that_of_the_last_batch(self, tmp_path: Path) -> None:
+        second = batch(2, [SHRINK], time_ms=5000)
+        (tmp_path / f"{0:020d}.log").write_bytes(batch(0, START) + second)
+        view = read_cluster_file(str(tmp_path))
+        assert (view.as_of_ms, view.end_offset) == (5000, 3)
+        assert decode_header(second).base_offset == 2
