@@ -26,25 +26,16 @@ _LEAST_FREE_BYTES: Final = 64 << 20
 
 A folder that ``KREPAIR_CACHE_DIR`` names is used all the same.
 """
-_HERE: Final = os.path.dirname(os.path.abspath(__file__))
-INSTALLED_FOLDER: Final = os.path.join(_HERE, "compiled")
+INSTALLED_FOLDER: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "compiled")
 """Folder that ``krepair warm`` fills, beside the sources, for all users of this installation."""
 
 
-def sources_digest(*more: str) -> str:
-    """Digest of the sources of all kernels and of ``more``; kernels are compiled into each other, so all count.
-
-    Returns:
-        32 hex digits; empty if the sources are not there, because then versions cannot be told apart.
-    """
+def digest_of(*parts: str) -> str:
+    """32 hex digits for some texts."""
     digest = hashlib.sha256()
-    names = sorted(name for name in os.listdir(_HERE) if name.endswith(".py"))
-    for name in names:
-        with open(os.path.join(_HERE, name), "rb") as source:
-            digest.update(hashlib.sha256(source.read()).digest())
-    for part in more:
+    for part in parts:
         digest.update(hashlib.sha256(part.encode()).digest())
-    return digest.hexdigest()[:32] if names else ""
+    return digest.hexdigest()[:32]
 
 
 def user_folders() -> list[str]:
@@ -63,35 +54,31 @@ def is_trusted(status: os.stat_result) -> bool:
 
 
 class CodeCache:
-    """One set of compiled kernels, for one version of the sources, the compiler and the processor.
+    """One set of compiled kernels, for one version of the compiler and one kind of processor.
+
+    In it each kernel has a file per signature and per version of what it is made of: see ``file_name``. So a change of
+    one kernel leaves the others as they are, and two versions of krepair share what is the same in both.
 
     Args:
-        digest: names the set; if it is empty, nothing is saved or loaded.
+        digest: names the set.
     """
 
     def __init__(self, digest: str) -> None:
         self._set = f"kernels-{digest}"
         self._readable: list[int] | None = None
         self._writable: int | None = None
-        self._disabled = not digest
         self._mode = 0o600
 
-    def load(self, function: str, signature: str) -> bytes | None:
-        """The saved payload, or None if there is none. A damaged file counts as none."""
-        if self._disabled:
-            return None
+    def load(self, name: str) -> bytes | None:
+        """The payload that was saved by this name, or None if there is none. A damaged file counts as none."""
         if self._readable is None:
             opened = (self._opened(folder) for folder in [INSTALLED_FOLDER, *user_folders()])
             self._readable = [folder for folder in opened if folder is not None]
-        name = file_name(function, signature)
         loaded = (_read(folder, name) for folder in self._readable)
         return next((payload for payload in loaded if payload is not None), None)
 
-    def save(self, function: str, signature: str, payload: bytes) -> None:
+    def save(self, name: str, payload: bytes) -> None:
         """Save a payload in the first folder that can be written. If there is none, nothing is saved."""
-        if self._disabled:
-            return
-        name = file_name(function, signature)
         if self._writable is not None and _written(self._writable, name, payload, self._mode):
             return
         for path in user_folders():
@@ -166,9 +153,9 @@ def _made_set(outer: int, name: str, mode: int) -> int:
     return _open_trusted(name, outer)
 
 
-def file_name(function: str, signature: str) -> str:
-    """Name of the file in a set for one kernel and one signature."""
-    return f"{function}-{hashlib.sha256(signature.encode()).hexdigest()[:16]}"
+def file_name(function: str, signature: str, made_of: str) -> str:
+    """Name of the file in a set for one kernel and one signature; ``made_of`` is the digest of its code."""
+    return f"{function}-{digest_of(signature)[:16]}-{made_of[:16]}"
 
 
 def _make_folder(path: str, mode: int) -> None:
@@ -215,6 +202,7 @@ def _written(folder: int, name: str, payload: bytes, mode: int) -> bool:
         _write(folder, name, payload, mode)
     except OSError:
         return False
+    _remove_earlier(folder, name)
     return True
 
 
@@ -236,18 +224,30 @@ def _write(folder: int, name: str, payload: bytes, mode: int) -> None:
 
 def _remove_unused(outer: int, current: str) -> None:
     """Remove sets of other versions to which nothing was added for ``_UNUSED_DAYS`` days."""
-    before = time.time() - _UNUSED_DAYS * 86_400
     with contextlib.suppress(OSError):
         for name in list(_other_sets(outer, current)):
             folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=outer)
             try:
-                if os.fstat(folder).st_mtime >= before:
+                if not _is_old(os.fstat(folder)):
                     continue
                 for file in os.listdir(folder):
                     os.unlink(file, dir_fd=folder)
             finally:
                 os.close(folder)
             os.rmdir(name, dir_fd=outer)
+
+
+def _remove_earlier(folder: int, current: str) -> None:
+    """Remove files of earlier versions of a kernel, for the same signature, that are ``_UNUSED_DAYS`` days old."""
+    same = current.rpartition("-")[0] + "-"
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            if name.startswith(same) and name != current and _is_old(os.lstat(name, dir_fd=folder)):
+                os.unlink(name, dir_fd=folder)
+
+
+def _is_old(status: os.stat_result) -> bool:
+    return status.st_mtime < time.time() - _UNUSED_DAYS * 86_400
 
 
 def _other_sets(outer: int, current: str) -> Iterator[str]:

@@ -11,6 +11,7 @@ import pickle
 import platform
 import sys
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, Final
 
 import llvmlite
@@ -19,7 +20,8 @@ import numba
 from numba.core import config
 from numba.core.serialize import dumps
 
-from krepair.kernels.cache import CodeCache, sources_digest
+from krepair.kernels.cache import CodeCache, digest_of, file_name
+from krepair.kernels.made_of import made_of
 
 # Microarchitecture levels of the x86-64 psABI, and the features that a processor of each level has.
 _X86_LEVELS: Final = (
@@ -46,13 +48,15 @@ _FEATURES: Final = (
     llvm.get_host_cpu_features().flatten() if config.CPU_FEATURES is None else config.CPU_FEATURES
 )
 
+_OPTIONS: Final = {"nogil": True, "error_model": "numpy", "_nrt": False}
+
 CACHE: Final = CodeCache(
-    sources_digest(
+    digest_of(
         sys.version,
         numba.__version__,
         llvmlite.__version__,
         f"{platform.system()} {platform.machine()} {PROCESSORS} {_FEATURES}",
-        f"{config.OPT} {config.BOUNDSCHECK} {config.DISABLE_JIT}",
+        f"{config.OPT} {config.BOUNDSCHECK} {config.DISABLE_JIT} {_OPTIONS}",
     )
 )
 
@@ -62,12 +66,20 @@ class _FunctionCache:
 
     cache_path = None
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, function: FunctionType) -> None:
+        self._function = function
+        self._made_of = ""
+
+    def file_name(self, signature: Any) -> str:
+        """Name of the file for a signature."""
+        # Late, when all names in it are those of numba.
+        self._made_of = self._made_of or made_of(self._function)
+        module = self._function.__module__.rpartition(".")[2]
+        return file_name(f"{module}.{self._function.__qualname__}", str(signature), self._made_of)
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         """The compiled function for a signature, or None."""
-        payload = CACHE.load(self._name, str(signature))
+        payload = CACHE.load(self.file_name(signature))
         if payload is None:
             return None
         # numba's own cache would first load all of numba's type definitions, which machine code does not need.
@@ -76,7 +88,7 @@ class _FunctionCache:
 
     def save_overload(self, signature: Any, result: Any) -> None:
         """Save the compiled function."""
-        CACHE.save(self._name, str(signature), dumps(result._reduce()))  # noqa: SLF001
+        CACHE.save(self.file_name(signature), dumps(result._reduce()))  # noqa: SLF001
 
     def enable(self) -> None:
         """Always on."""
@@ -88,14 +100,19 @@ class _FunctionCache:
         """Nothing is held."""
 
 
-def kernel(function: Callable[..., Any]) -> Any:
+def kernel(function: FunctionType) -> Any:
     """A dispatcher for a kernel: compiled on first use, cached on disk, run without the interpreter lock."""
-    made = numba.njit(nogil=True, error_model="numpy", _nrt=False)(function)
+    made = numba.njit(**_OPTIONS)(function)
     if not config.DISABLE_JIT:
-        made._cache = _FunctionCache(f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}")  # noqa: SLF001
+        made._cache = _FunctionCache(function)  # noqa: SLF001
     return made
 
 
 def inlined(function: Callable[..., Any]) -> Any:
     """A dispatcher for a function whose code is inlined into the kernels that call it."""
-    return numba.njit(nogil=True, error_model="numpy", _nrt=False, inline="always")(function)
+    return numba.njit(**_OPTIONS, inline="always")(function)
+
+
+def saved_as(kernel: Any, signature: Any) -> str:
+    """Name of the file in ``CACHE`` for a dispatcher of ``kernel`` and a signature."""
+    return str(kernel._cache.file_name(signature))  # noqa: SLF001

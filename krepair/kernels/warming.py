@@ -10,9 +10,8 @@ from typing import Any, Final
 
 from numba.core.sigutils import normalize_signature
 
-from krepair.kernels.cache import file_name
 from krepair.kernels.jit import KERNELS
-from krepair.kernels.machine import CACHE, PROCESSORS
+from krepair.kernels.machine import CACHE, PROCESSORS, saved_as
 from krepair.kernels.signatures import SIGNATURES
 
 _READ_ONLY: Final = "read-only "
@@ -63,12 +62,14 @@ def warm(path: str, told: Callable[[], None]) -> Warmed:
     for name, spelled in SIGNATURES:
         importlib.import_module(f"krepair.kernels.{name.partition('.')[0]}")
         signature = types_of(spelled)
-        payload = CACHE.load(name, str(signature))
+        machine = KERNELS[name].machine()
+        file = saved_as(machine, signature)
+        payload = CACHE.load(file)
         if payload is None:
-            KERNELS[name].machine().compile(signature)
+            machine.compile(signature)
             compiled += 1
         else:
-            CACHE.save(name, str(signature), payload)
-        payload_bytes += os.stat(os.path.join(folder, file_name(name, str(signature)))).st_size
+            CACHE.save(file, payload)
+        payload_bytes += os.stat(os.path.join(folder, file)).st_size
         told()
     return Warmed(folder, len(SIGNATURES), compiled, payload_bytes, PROCESSORS)

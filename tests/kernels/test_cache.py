@@ -17,8 +17,8 @@ from krepair.kernels.cache import CACHE_VARIABLE, CodeCache, file_name
 ROOT = Path(__file__).resolve().parents[2]
 DIGEST = "0" * 32
 SET = f"kernels-{DIGEST}"
-NAME = "scan.scan"
-SIGNATURE = "(int64,)"
+MADE_OF = "5" * 64
+NAME = file_name("scan.scan", "(int64,)", MADE_OF)
 
 
 @pytest.fixture(autouse=True)
@@ -34,20 +34,21 @@ def places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def saved(payload: bytes = b"code") -> CodeCache:
     made = CodeCache(DIGEST)
-    made.save(NAME, SIGNATURE, payload)
+    made.save(NAME, payload)
     return made
 
 
 def load() -> bytes | None:
-    return CodeCache(DIGEST).load(NAME, SIGNATURE)
+    return CodeCache(DIGEST).load(NAME)
 
 
 def test_what_was_saved_is_loaded_and_nothing_else(places: Path) -> None:
     saved()
     assert load() == b"code"
-    assert CodeCache(DIGEST).load(NAME, "(int32,)") is None
-    assert CodeCache("1" * 32).load(NAME, SIGNATURE) is None
-    file = places / "named" / SET / file_name(NAME, SIGNATURE)
+    assert CodeCache(DIGEST).load(file_name("scan.scan", "(int32,)", MADE_OF)) is None
+    assert CodeCache(DIGEST).load(file_name("scan.scan", "(int64,)", "6" * 64)) is None
+    assert CodeCache("1" * 32).load(NAME) is None
+    file = places / "named" / SET / NAME
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
     assert os.listdir(file.parent) == [file.name]
@@ -57,7 +58,7 @@ def test_folders_are_taken_in_turn_and_none_is_needed(places: Path, monkeypatch:
     for folder in ("named", "user", "temporary"):
         (places / "block").write_text("")
         saved()
-        written = list(places.rglob(file_name(NAME, SIGNATURE)))
+        written = list(places.rglob(NAME))
         assert [path.relative_to(places).parts[0] for path in written] == [folder]
         assert load() == b"code"
         for path in written:
@@ -112,7 +113,7 @@ def linked(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [writable_by_the_group, writable_by_all, of_somebody_else, linked])
-@pytest.mark.parametrize("what", ["named", f"named/{SET}", f"named/{SET}/{file_name(NAME, SIGNATURE)}"])
+@pytest.mark.parametrize("what", ["named", f"named/{SET}", f"named/{SET}/{NAME}"])
 def test_what_somebody_else_may_have_written_is_not_loaded(
     places: Path, spoil: Callable[[Path], None], what: str
 ) -> None:
@@ -124,7 +125,7 @@ def test_what_somebody_else_may_have_written_is_not_loaded(
 @pytest.mark.parametrize("place", [0, 20, -1])
 def test_damage_counts_as_not_saved(places: Path, place: int) -> None:
     saved()
-    file = places / "named" / SET / file_name(NAME, SIGNATURE)
+    file = places / "named" / SET / NAME
     content = bytearray(file.read_bytes())
     content[place] ^= 1
     file.write_bytes(content)
@@ -138,7 +139,7 @@ def test_damage_counts_as_not_saved(places: Path, place: int) -> None:
 
 def test_a_pipe_in_the_place_of_a_file_does_not_hang(places: Path) -> None:
     saved()
-    file = places / "named" / SET / file_name(NAME, SIGNATURE)
+    file = places / "named" / SET / NAME
     file.unlink()
     os.mkfifo(file, 0o600)
     assert load() is None
@@ -149,7 +150,7 @@ def test_what_is_kept_for_everybody_can_be_read_by_all_whatever_the_umask(places
     try:
         made = CodeCache(DIGEST)
         folder = Path(made.keep_for_everybody(str(places / "installed")))
-        made.save(NAME, SIGNATURE, b"code")
+        made.save(NAME, b"code")
     finally:
         os.umask(before)
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder.parent, folder, *folder.iterdir())]
@@ -165,15 +166,21 @@ def test_sets_of_old_versions_go_when_a_new_one_is_made(places: Path) -> None:
     (places / "named" / "precious").mkdir()
     for folder in (old, places / "named" / "precious"):
         os.utime(folder, (0, 0))
-    CodeCache("1" * 32).save(NAME, SIGNATURE, b"new")
+    CodeCache("1" * 32).save(NAME, b"new")
     assert sorted(os.listdir(places / "named")) == [f"kernels-{'1' * 32}", young.name, "precious"]
 
 
-def test_without_sources_nothing_is_kept(places: Path) -> None:
-    made = CodeCache("")
-    made.save(NAME, SIGNATURE, b"code")
-    assert made.load(NAME, SIGNATURE) is None
-    assert sorted(os.listdir(places)) == ["temporary"]
+def test_old_files_of_a_kernel_go_when_a_new_version_of_it_is_saved(places: Path) -> None:
+    names = [file_name("scan.scan", "(int64,)", digit * 64) for digit in "6789"]
+    others = [file_name("scan.scan", "(int32,)", MADE_OF), file_name("scan.scan_more", "(int64,)", MADE_OF)]
+    before = CodeCache(DIGEST)
+    for name in names + others:
+        before.save(name, b"old")
+    folder = places / "named" / SET
+    for name in names[:2] + others:
+        os.utime(folder / name, (0, 0))
+    saved()
+    assert sorted(os.listdir(folder)) == sorted([*names[2:], *others, NAME])
 
 
 def test_a_kernel_that_can_be_kept_nowhere_is_compiled_and_works(tmp_path: Path) -> None:

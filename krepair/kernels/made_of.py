@@ -1,0 +1,114 @@
+"""What a kernel is made of, as a digest: two kernels with the same digest become the same machine code.
+
+That is its own code, that of every function it calls or inlines, and the constants that all of these read, since the
+compiler puts them into the code. Comments, docstrings and lines that only move do not count.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+from collections.abc import Iterator
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import Any, Final
+
+import numpy as np
+
+_OWN: Final = __name__.partition(".")[0]
+_CONSTANT: Final = (bool, int, float, str, bytes, type(None), np.generic)
+
+
+def made_of(function: FunctionType) -> str:
+    """Digest of a function and of everything of krepair that it is made of.
+
+    Args:
+        function: the Python function; numba's dispatchers stand for the functions they compile.
+
+    Returns:
+        64 hex digits.
+
+    Raises:
+        TypeError: it reads a value of which it is not known how it becomes machine code.
+    """
+    digest = hashlib.sha256()
+    for part in _parts(function, set()):
+        digest.update(f"{len(part)}:{part}".encode())
+    return digest.hexdigest()
+
+
+def _parts(function: FunctionType, seen: set[int]) -> Iterator[str]:
+    """The texts that tell a function, each function once."""
+    if id(function) in seen:
+        yield function.__qualname__
+        return
+    seen.add(id(function))
+    yield from _code(function.__code__, function.__doc__)
+    for number, default in enumerate(function.__defaults__ or ()):
+        yield from _value(f"default {number}", default, seen)
+    for name, default in sorted((function.__kwdefaults__ or {}).items()):
+        yield from _value(name, default, seen)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        yield from _value(name, cell.cell_contents, seen)
+    names = sorted(set(_names(function.__code__)))
+    for name in names:
+        value = function.__globals__.get(name)
+        if isinstance(value, ModuleType):
+            yield from _module(name, value, names, seen)
+        elif name in function.__globals__:
+            yield from _value(name, value, seen)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """The names of globals and of attributes in the code."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _code(code: CodeType, doc: str | None) -> Iterator[str]:
+    """The instructions and the constants in them, without places in the file and without the docstring."""
+    yield f"{code.co_code.hex()} {code.co_exceptiontable.hex()} {code.co_flags} {code.co_argcount}"
+    yield f"{code.co_names} {code.co_varnames} {code.co_freevars} {code.co_cellvars}"
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _code(constant, None)
+        elif isinstance(constant, frozenset):
+            yield repr(sorted(map(repr, constant)))
+        elif doc is None or constant != doc:
+            yield f"{type(constant).__name__} {constant!r}"
+
+
+def _module(name: str, module: ModuleType, names: list[str], seen: set[int]) -> Iterator[str]:
+    """What a function that has these names may take of a module: of another project's its name says it all."""
+    yield f"{name} is {module.__name__}"
+    if module.__name__.partition(".")[0] == _OWN:
+        for attribute in sorted(vars(module).keys() & set(names)):
+            value = vars(module)[attribute]
+            if isinstance(value, (*_CONSTANT, np.ndarray)) or hasattr(value, "py_func"):
+                yield from _value(f"{name}.{attribute}", value, seen)
+
+
+def _value(name: str, value: Any, seen: set[int]) -> Iterator[str]:
+    yield name
+    written = getattr(value, "py_func", None) or getattr(value, "_defn", None) or value
+    if isinstance(written, FunctionType) and not _of_the_compiler(written.__module__):
+        yield from _parts(written, seen)
+    elif isinstance(value, np.ndarray):
+        yield f"{value.dtype.str} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
+    elif isinstance(value, (tuple, list)):
+        for number, one in enumerate(value):
+            yield from _value(f"{name}[{number}]", one, seen)
+    elif isinstance(value, _CONSTANT):
+        yield f"{type(value).__name__} {value!r}"
+    elif isinstance(value, (type, FunctionType, BuiltinFunctionType, np.ufunc)):
+        yield f"{getattr(value, '__module__', builtins.__name__)}.{value.__name__}"
+    elif _of_the_compiler(type(value).__module__):
+        yield f"{type(value).__qualname__} {value!s}"
+    else:
+        raise TypeError(f"{name}: it is not known how a value of {type(value).__qualname__} is compiled")
+
+
+def _of_the_compiler(module: str) -> bool:
+    """Whether its versions tell what is in it; they are part of the name of the set."""
+    return module.partition(".")[0] in {"numba", "llvmlite"}
