@@ -80,15 +80,23 @@ class Backward(Run):
                 "until-verified); it stays, and so does all that the plan changed before it in this partition"
             )
         action = action_of(intent)
-        states = copies.restore(self.folder, action.originals(intent), freed.originals)
-        restored: Intent = action.with_originals(intent, states)
+        came = copies.restore(self.folder, action.originals(intent), freed.originals)
+        restored: Intent = action.with_originals(intent, came.states)
         try:
             action.check_undo(self.folder, restored, "committed")
         except (KrepairError, OSError):
-            self.remove_kept([intent])  # it cannot be put back, and takes room
+            self._take_away(came.brought)
             raise
         self.append(restored, Done(change_id=intent.change_id, state="committed"))
         return restored
+
+    def _take_away(self, brought: Sequence[str]) -> None:
+        """Removes what was brought and cannot be put back: it takes room, and the copies have it, too."""
+        folder = self.folder
+        for name in brought:
+            folder.disk.unlink(folder.at(folder.names.keep(name)))
+        if brought:
+            folder.disk.sync_dir(folder.at(folder.names.keep()))
 
     def _was_never_committed(self, intent: Intent) -> bool:
         half_done = self.journal.states[intent.change_id] == "committing"

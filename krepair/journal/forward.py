@@ -12,8 +12,9 @@ from krepair.errors import (
     VerifyFailedError,
 )
 from krepair.journal.actions.table import action_for, action_of
+from krepair.journal.copies import Copies
 from krepair.journal.outcome import Committed, Failed, Outcome, Undone, failed
-from krepair.journal.record import Done, Freed, Intent
+from krepair.journal.record import CopiesKept, Done, Freed, Intent
 from krepair.journal.run import Run, in_batches
 from krepair.logdir.fingerprint import digest_content
 from krepair.plan.actions.table import action_of as plan_action
@@ -107,8 +108,9 @@ class Forward(Run):
                     if change.change_id in wrong
                 ]
             intents = [self.journal.intents[change.change_id] for change in ready]
-            self.append(*(self._freed(intent) for intent in intents))
-            self.remove_kept(intents)
+            freed = [self._freed(intent) for intent in intents]
+            self.append(*self._where_copies_are(), *freed)
+            self._remove_kept(intents)
         except LockLostError:
             raise
         except (KrepairError, OSError) as error:
@@ -133,10 +135,42 @@ class Forward(Run):
             copies="" if copies is None else copies.place(folder),
         )
 
+    def _where_copies_are(self) -> list[CopiesKept]:
+        """What the journal does not say yet of the folder of the copies; nothing, if there are none."""
+        known = self.guards.copies.record() if self.guards.copies is not None else None
+        return [] if known is None or known == self.journal.copies else [known]
+
+    def _remove_kept(self, intents: Sequence[Intent]) -> None:
+        """Frees the originals of changes whose records say so; may be repeated: what is gone is gone.
+
+        Copies are read once more right before: whatever became of them since, none of these files goes without one.
+        The sync gives the space back to the others.
+        """
+        folder, gone = self.folder, False
+        for intent in intents:
+            originals = action_of(intent).originals(intent)
+            kept = [folder.at(folder.names.keep(original.name)) for original in originals]
+            there = [path for path in kept if folder.tree.is_there(path)]
+            freed = self.journal.freed[intent.change_id]
+            if there and freed.copies:
+                self._copies_of(freed).make_sure(folder, originals, freed.originals)
+            for path in there:
+                folder.disk.unlink(path)
+            gone = gone or bool(there)
+        if gone:
+            folder.disk.sync_dir(folder.at(folder.names.keep()))
+
+    def _copies_of(self, freed: Freed) -> Copies:
+        if self.guards.copies is None:
+            raise RefusedError(
+                f"{freed.change_id}: its originals are copied to {freed.copies}, which this plan does not name"
+            )
+        return self.guards.copies
+
     def _go_on_freeing(self, change_id: str) -> Outcome:
         """An earlier run may have ended before all originals of a change were gone."""
         try:
-            self.remove_kept([self.journal.intents[change_id]])
+            self._remove_kept([self.journal.intents[change_id]])
         except (KrepairError, OSError) as error:
             return self.failure(change_id, error, rolled_back=False)
         return Committed(change_id)
@@ -216,7 +250,8 @@ class Forward(Run):
                 self.guards.keep_plan(self.folder)
                 self._copy(batch, intents)
                 self.folder.sync_new()
-                self.append(*intents)
+                copied = any(intent.change_id in self.copied for intent in intents)
+                self.append(*(self._where_copies_are() if copied else ()), *intents)
         except (KrepairError, OSError) as error:
             # Nothing was announced, so nothing was done.
             first, *others = batch

@@ -19,6 +19,7 @@ from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import (
     JOURNAL_NAME,
     MOST_BYTES,
+    CopiesKept,
     Done,
     Freed,
     Header,
@@ -32,6 +33,7 @@ from krepair.journal.record import (
     new_journal,
     whole_records,
 )
+from krepair.journal.root import ROOT
 from krepair.plan.keep import is_copied, is_freed_by_apply
 from krepair.plan.model import Change, Commit, PartitionPlan
 
@@ -147,6 +149,11 @@ def _freed(
 ) -> Freed:
     if known is not None or copies is None or not is_copied(change):
         return known or Freed(change_id=change.change_id)
+    if not copies.has_own_folder():
+        raise RefusedError(
+            f"{copies.place(folder)}: is not there, but originals of {change.change_id} were copied into it; is its "
+            "file system mounted? Nothing was changed"
+        )
     digests = copies.digests(folder, action_of(intent).originals(intent))
     place = copies.place(folder) if digests else ""
     return Freed(change_id=change.change_id, originals=digests, copies=place)
@@ -168,7 +175,7 @@ def _still_known(folder: PartitionFolder) -> tuple[Mapping[str, Intent], Mapping
                     take(part)
             case Freed():
                 freed[record.change_id] = record
-            case Header() | UndoIntent() | Done() | PurgeIntent():
+            case Header() | UndoIntent() | Done() | PurgeIntent() | CopiesKept():
                 pass
             case _:
                 intents[record.change_id] = record
@@ -179,8 +186,13 @@ def _still_known(folder: PartitionFolder) -> tuple[Mapping[str, Intent], Mapping
     return intents, freed
 
 
-def write_anew(folder: PartitionFolder, told: list[ToldChange]) -> str:
+def write_anew(folder: PartitionFolder, told: list[ToldChange], copies: Copies | None = None) -> str:
     """Sets the damaged journal aside and puts one in its place that says what was told; in one step, durably.
+
+    Args:
+        folder: the partition folder.
+        told: of every change.
+        copies: of originals elsewhere, which the new journal names where they have an identity.
 
     Returns:
         Path of the damaged one; empty if there was none.
@@ -198,6 +210,8 @@ def write_anew(folder: PartitionFolder, told: list[ToldChange]) -> str:
             raise RefusedError(f"{folder.private}: {_MOST_DAMAGED} damaged journals were set aside here")
         disk.link(path, aside)
         disk.sync_dir(folder.private)
-    records = [record for change in told for record in change.records]
+    where = None if copies is None or folder.folder == ROOT else copies.record()
+    first: list[Record] = [] if where is None else [where]
+    records = [*first, *(record for change in told for record in change.records)]
     new_journal(disk, folder.private, folder.plan_id, folder.folder, folder.owner(), records)
     return aside

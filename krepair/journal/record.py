@@ -246,6 +246,20 @@ class Freed(Struct, frozen=True, tag="freed", kw_only=True):
     copies: str = ""
 
 
+class CopiesKept(Struct, frozen=True, tag="copies", kw_only=True):
+    """Copies of originals are made elsewhere, so that undo and purge know where without the plan.
+
+    Journals of an earlier krepair have no such record.
+
+    Attributes:
+        path: absolute path of the folder for copies.
+        identity: of the plan's folder in it, see ``krepair.journal.copies``.
+    """
+
+    path: str
+    identity: str
+
+
 class PurgeIntent(Struct, frozen=True, tag="purge", kw_only=True):
     """The kept originals are about to be removed: from here on nothing can be undone.
 
@@ -257,7 +271,7 @@ class PurgeIntent(Struct, frozen=True, tag="purge", kw_only=True):
 
 
 Intent = ApplyIntent | ReplaceIntent | LogIntent | AsideIntent | SwapIntent | RollIntent
-Step = Intent | UndoIntent | Done | Freed
+Step = Intent | UndoIntent | Done | Freed | CopiesKept
 
 
 class Together(Struct, frozen=True, tag="together", kw_only=True):
@@ -396,6 +410,7 @@ class Journal:
         self.states: dict[str, str] = {}
         self._half_done: dict[str, None] = {}
         self.purging: PurgeIntent | None = None
+        self.copies: CopiesKept | None = None
         self._whole = b""
         self._torn = False
         self._read()
@@ -431,7 +446,7 @@ class Journal:
         """Whether krepair can have written a record behind those that were taken."""
         if self.purging is not None or isinstance(record, Header):
             return False
-        if isinstance(record, PurgeIntent):
+        if isinstance(record, PurgeIntent | CopiesKept):
             return True
         state = self.states.get(record.change_id)
         match record:
@@ -465,6 +480,8 @@ class Journal:
                     self._take(part)
             case PurgeIntent():
                 self.purging = record
+            case CopiesKept():
+                self.copies = record
             case Header():
                 pass
             case _:

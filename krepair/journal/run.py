@@ -13,7 +13,7 @@ from krepair.journal.fence import Fence, Point, Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
 from krepair.journal.outcome import Failed, Outcome, Skipped, Undone, failed
-from krepair.journal.record import Done, Freed, Intent, Journal, Order, UndoIntent
+from krepair.journal.record import CopiesKept, Done, Freed, Intent, Journal, Order, UndoIntent
 from krepair.journal.unrecorded import check_all_recorded
 from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import Change, Commit, PartitionPlan
@@ -114,7 +114,7 @@ class Run:
             )
         return None
 
-    def append(self, *records: Intent | UndoIntent | Done | Freed) -> None:
+    def append(self, *records: Intent | UndoIntent | Done | Freed | CopiesKept) -> None:
         """Writes to the journal."""
         self.guards.begun = True
         self.journal.append(*records)
@@ -185,18 +185,6 @@ class Run:
             return self.journal.undos[intent.change_id].order
         own = action_of(intent).order_of(intent) if state == "committing" else None
         return own or self.ground.order
-
-    def remove_kept(self, intents: Sequence[Intent]) -> None:
-        """May be repeated: what is gone is gone. The sync gives the space back to the others."""
-        folder, keep = self.folder, self.folder.names.keep()
-        kept = [
-            folder.names.keep(original.name) for one in intents for original in action_of(one).originals(one)
-        ]
-        there = [path for path in map(folder.at, kept) if folder.tree.is_there(path)]
-        for path in there:
-            folder.disk.unlink(path)
-        if there:
-            folder.disk.sync_dir(folder.at(keep))
 
     why_skipped = "an earlier change of this partition failed"
 

@@ -25,6 +25,7 @@ from krepair.fixes.carry_out import stage_all, verify_all
 from krepair.fixes.ground import Ground
 from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.journal.copies import Copies
+from krepair.journal.copies_told import told_of
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
@@ -49,6 +50,8 @@ from krepair.ops.target import (
     check_keep,
     check_no_fence,
     check_target,
+    checked_copies,
+    close_copies,
     commit_order,
     copies_of,
     disk_of,
@@ -101,8 +104,10 @@ def apply(
     with contextlib.ExitStack() as stack:
         writes = stack.enter_context(disk_of(plan, disk))
         check_ground(plan, writes)
-        check_keep(plan.policy.keep, plan.log_dir)
         copies = copies_of(plan, disk)
+        folders = [journal_folder(writes, plan, target) for target in targets]
+        checked_copies(copies, told_of(folders), whole=False)
+        check_keep(plan.policy.keep, plan.log_dir)
         lock = stack.enter_context(hold_lock(plan.log_dir, writes))
         safe_points = stack.enter_context(signals_wait(SafePoints()))
         engine = choose_engine(options.engine, options.master, _bytes_to_read(targets), progress)
@@ -118,7 +123,9 @@ def apply(
             scratch,
             use_reserved=options.use_reserved,
         )
-        return run.report(targets)
+        report = run.report(targets)
+        close_copies(copies, folders)
+        return report
 
 
 def _guards(

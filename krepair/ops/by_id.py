@@ -10,8 +10,10 @@ from typing import Literal
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
-from krepair.errors import KrepairError
+from krepair.errors import KrepairError, RefusedError
 from krepair.journal.copies import Copies
+from krepair.journal.copies_told import told_of
+from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import HeldLock
 from krepair.logdir.lock import hold_lock, hold_own_lock
 from krepair.logdir.values import LogDir
@@ -23,6 +25,7 @@ from krepair.ops.target import check_target, copies_of
 from krepair.ops.undo import undo
 from krepair.options import Options
 from krepair.pipeline.progress import Progress, SilentProgress
+from krepair.plan.keep import copies_in, why_not_known
 
 
 def undo_by_id(
@@ -47,9 +50,9 @@ def undo_by_id(
     if nothing_to_undo(view, plan_id):
         with _disk_of(view, disk) as writes, hold_lock(view.path, writes) as lock:
             if nothing_to_undo(read_log_dir(log_dir), plan_id):
-                return _report(
-                    "undo", view.path, plan_id, _remove(view.path, plan_id, writes, lock, progress, "already")
-                )
+                copies = _copies(view, plan_id, writes, disk)
+                results = _remove(view.path, plan_id, writes, lock, progress, "already", copies)
+                return _report("undo", view.path, plan_id, results)
     return undo(load_kept(log_dir, plan_id), options, progress, disk=disk)
 
 
@@ -83,19 +86,43 @@ def purge_by_id(
     view = read_log_dir(log_dir)
     place_of(view, plan_id)
     with _disk_of(view, disk) as writes, hold_own_lock(view.path, writes) as lock:
-        copies = _copies(log_dir, plan_id, disk)
+        copies = _copies(view, plan_id, writes, disk)
         results = _remove(view.path, plan_id, writes, lock, progress, copies=copies)
     return _report("purge", view.path, plan_id, results)
 
 
-def _copies(log_dir: str, plan_id: str, given: Disk | None) -> Copies | None:
-    """Copies of originals elsewhere, of which only the plan's own copy knows; None where it cannot be used."""
+def _copies(view: LogDir, plan_id: str, disk: Disk, given: Disk | None) -> Copies | None:
+    """Copies of originals elsewhere: the journals say where; else the plan's own copy does, if it can be used.
+
+    Raises:
+        RefusedError: the journals name more than one folder.
+    """
+    told = told_of(_folders(view, plan_id, disk))
+    if len(told.paths) > 1:
+        raise RefusedError(
+            f"{view.path}: the journals of plan {plan_id} name more than one folder of copies: "
+            f"{', '.join(sorted(told.paths))}; nothing was changed"
+        )
+    for path in told.paths:
+        wrong = why_not_known(path, view.path) if copies_in(path) else f"{path!r} is no absolute path"
+        if wrong:
+            raise RefusedError(
+                f"{view.path}: the journals of plan {plan_id} name no folder of copies: {wrong}"
+            )
+        return Copies(given or RealDisk(Tree(path)), path, plan_id)
     try:
-        plan = load_kept(log_dir, plan_id)
+        plan = load_kept(view.path, plan_id)
         check_target(plan)
     except KrepairError:
         return None
     return copies_of(plan, given)
+
+
+def _folders(view: LogDir, plan_id: str, disk: Disk) -> list[PartitionFolder]:
+    return [
+        folder_of(disk, view.path, partition.folder, private)
+        for partition, private in private_of(view, plan_id)
+    ]
 
 
 @contextlib.contextmanager
@@ -118,10 +145,7 @@ def _remove(
     copies: Copies | None = None,
 ) -> list[ChangeResult]:
     """Removes the private sub-folders of a plan, each unless its journal says that it may not go."""
-    folders = [
-        folder_of(disk, log_dir, partition.folder, private)
-        for partition, private in private_of(read_log_dir(log_dir), plan_id)
-    ]
+    folders = _folders(read_log_dir(log_dir), plan_id, disk)
     return purge_folders(folders, lock, progress or SilentProgress(), outcome, copies)
 
 

@@ -14,6 +14,7 @@ from krepair.durable.disk import Disk
 from krepair.errors import ExitCode, KrepairError, LockLostError, StalePlanError, UnreadableError
 from krepair.formats.filenames import FolderKind, parse_folder_name
 from krepair.journal.copies import Copies
+from krepair.journal.copies_told import told_of
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards, HeldLock
 from krepair.journal.permission import check_may_purge
@@ -22,7 +23,16 @@ from krepair.journal.safe_points import SafePoints
 from krepair.logdir.lock import hold_own_lock
 from krepair.logdir.reading import why
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult, next_of
-from krepair.ops.target import check_target, copies_of, disk_of, journal_folder, targets_of, why_left_alone
+from krepair.ops.target import (
+    check_target,
+    checked_copies,
+    close_copies,
+    copies_of,
+    disk_of,
+    journal_folder,
+    targets_of,
+    why_left_alone,
+)
 from krepair.options import Options
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.model import Plan
@@ -81,8 +91,7 @@ def purge_folders(
         RefusedError: a change is half done or a fence is up in any of them; nothing was freed.
     """
     check_all_finished(folders)
-    if copies is not None:
-        copies.check_there()
+    copies = checked_copies(copies, told_of(folders), whole=True)
     guards = Guards(lock, SafePoints(), lambda change: None)
     results: list[ChangeResult] = []
     progress.start("purge", len(folders))
@@ -94,6 +103,7 @@ def purge_folders(
             progress.advance(1)
     except LockLostError as error:
         results += [_failed(folder, error) for folder in folders[len(results) :]]
+    close_copies(copies, folders)
     progress.finish()
     return results
 

@@ -108,7 +108,7 @@ def _rebuild_one(
         told = tell(folder, target, plan.commit, copies)
         if is_whole(folder, told):
             return [_nothing_to_do(target)]
-        write_anew(folder, told)
+        write_anew(folder, told, copies)
     except (KrepairError, OSError) as error:
         return [failed_partition(target, error)]
     return [_result(target, change) for change in told]

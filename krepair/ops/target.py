@@ -18,6 +18,7 @@ from krepair.durable.tree import Tree
 from krepair.errors import RefusedError, StalePlanError, UnreadableError
 from krepair.journal.actions.table import action_for
 from krepair.journal.copies import Copies, check_place
+from krepair.journal.copies_told import CopiesTold, check_copies
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.permission import check_may_change, check_may_change_root
@@ -179,6 +180,41 @@ def copies_of(plan: Plan, given: Disk | None = None) -> Copies | None:
     """
     path = copies_in(plan.policy.keep)
     return Copies(given or RealDisk(Tree(path)), path, plan.plan_id) if path else None
+
+
+def checked_copies(copies: Copies | None, told: CopiesTold, *, whole: bool) -> Copies | None:
+    """Check that the folder of copies is the one of which the journals of the plan tell, if they tell of one.
+
+    Args:
+        copies: of the plan.
+        told: what its journals tell.
+        whole: see ``krepair.journal.copies_told.check_copies``.
+
+    Returns:
+        The copies; None where no journal tells of any and their folder is not there: then there are none.
+
+    Raises:
+        RefusedError: it is not; nothing was changed.
+        UnreadableError: it could not be looked at.
+    """
+    try:
+        if copies is None or told.paths:
+            if copies is not None:
+                check_copies(copies, told, whole=whole)
+            return copies
+        return copies if copies.is_there() else None
+    except OSError as error:
+        raise UnreadableError(f"{error.filename}: could not be looked at: {why(error)}") from error
+
+
+def close_copies(copies: Copies | None, folders: Sequence[PartitionFolder]) -> None:
+    """Remove the folder of a plan's copies once no journal is left and no copy is.
+
+    What is left of it is in nobody's way; the next undo or purge with the plan removes it.
+    """
+    if copies is not None and not any(folder.tree.is_folder(folder.private) for folder in folders):
+        with contextlib.suppress(OSError):
+            copies.close()
 
 
 def check_keep(keep: str, log_dir: str) -> None:

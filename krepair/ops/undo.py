@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from krepair.durable.disk import Disk
 from krepair.errors import ExitCode, InterruptedAtSafePointError, KrepairError, LockLostError
+from krepair.journal.copies import Copies
+from krepair.journal.copies_told import told_of
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
@@ -22,6 +24,8 @@ from krepair.ops.target import (
     check_ground,
     check_no_fence,
     check_target,
+    checked_copies,
+    close_copies,
     copies_of,
     disk_of,
     is_root,
@@ -61,15 +65,14 @@ def undo(
     progress = progress or SilentProgress()
     with disk_of(plan, disk) as writes:
         check_ground(plan, writes)
+        folders = [journal_folder(writes, plan, target) for target in undo_order(plan)]
+        copies = _copies(copies_of(plan, disk), folders)
         with hold_lock(plan.log_dir, writes) as lock, signals_wait(SafePoints()) as safe_points:
             guards = Guards(
-                lock,
-                safe_points,
-                lambda change: None,
-                Watch(writes, plan.log_dir),
-                copies=copies_of(plan, disk),
+                lock, safe_points, lambda change: None, Watch(writes, plan.log_dir), copies=copies
             )
             results, interrupted = _undo_all(plan, options, writes, guards, progress)
+            close_copies(copies, folders)
     order = {partition.folder: number for number, partition in enumerate(plan.partitions)}
     return ApplyReport(
         verb="undo",
@@ -81,6 +84,17 @@ def undo(
         if interrupted
         else next_of(results, f"krepair verify {shlex.quote(plan.log_dir)}"),
     )
+
+
+def _copies(copies: Copies | None, folders: Sequence[PartitionFolder]) -> Copies | None:
+    """The folder of copies, checked unless all that goes back is still here: then it is not needed for it."""
+    told = told_of(folders)
+    try:
+        if copies is not None and told.paths and not told.needed(copies):
+            return copies
+    except OSError:
+        return copies  # the partition's own undo says what cannot be read
+    return checked_copies(copies, told, whole=False)
 
 
 def _undo_all(
