@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from krepair.durable import medium
 from krepair.fixes.fix import Fix
 from krepair.fixes.staging import Staging, Work
-from krepair.fixes.table import FIXES
+from krepair.fixes.table import FIXES, owner_of
 
 
 def stage_all(work: Work, stagings: Sequence[Staging]) -> None:
@@ -90,6 +90,6 @@ def verify_all(work: Work, stagings: Sequence[Staging]) -> None:
 def _owned(fix: Fix, stagings: Sequence[Staging]) -> Iterator[tuple[Staging, Staging]]:
     """Each staging that holds changes of a fix, and the same with these changes alone."""
     for staging in stagings:
-        changes = [change for change in staging.changes if fix.owns(change)]
+        changes = [change for change in staging.changes if owner_of(change) is fix]
         if changes:
             yield staging, staging.only(*changes)

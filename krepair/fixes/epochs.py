@@ -78,7 +78,7 @@ class Epochs(Fix):
         """The leader epoch checkpoint."""
         if not isinstance(change, ReplaceFile) or change.name != LEADER_EPOCH_CHECKPOINT:
             return False
-        return change.rule != RECOVERED
+        return change.method != "remove" and change.rule != RECOVERED
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """The entries are worked out anew from the log."""

@@ -13,7 +13,6 @@ from krepair.fixes.gates import NEVER_TOUCHED
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.logs import read_logs
 from krepair.fixes.second_readings import Applied, Job, gone_job
-from krepair.fixes.snapshots import is_snapshot
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.swaps import (
@@ -108,9 +107,9 @@ class Leftovers(Fix):
         return Proposal(changes=changes, notes=notes, left=left)
 
     def owns(self, change: Change) -> bool:
-        """Swaps, and removed files that are no snapshots."""
+        """Swaps, and files that a broker left behind and that go."""
         if isinstance(change, ReplaceFile):
-            return change.method == "remove" and not is_snapshot(change.name)
+            return change.method == "remove" and change.rule == RULE
         return isinstance(change, CompleteSwap)
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from krepair.checks.catalogue import Finding
 from krepair.errors import StalePlanError
-from krepair.fixes.files import RECOVERED, file_it_is_like, put_staged
+from krepair.fixes.files import file_it_is_like, put_staged
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import why_untouched
 from krepair.fixes.ground import Ground, place_of
@@ -97,7 +97,7 @@ class Snapshots(Fix):
 
     def owns(self, change: Change) -> bool:
         """A snapshot, made or removed."""
-        return isinstance(change, ReplaceFile) and is_snapshot(change.name) and change.rule != RECOVERED
+        return isinstance(change, ReplaceFile) and is_snapshot(change.name) and change.rule in self.mends
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """The producers at the log end are worked out anew from the log."""

@@ -24,6 +24,7 @@ from krepair.errors import (
 from krepair.fixes.carry_out import stage_all, verify_all
 from krepair.fixes.ground import Ground
 from krepair.fixes.staging import Staging, Work, Wrong
+from krepair.fixes.table import check_owners
 from krepair.journal.copies import Copies
 from krepair.journal.copies_told import told_of
 from krepair.journal.fence import Watch
@@ -101,6 +102,7 @@ def apply(
     targets = targets_of(plan)
     if not targets:
         return ApplyReport(verb="apply", plan_id=plan.plan_id, log_dir=plan.log_dir, engine="nothing to do")
+    check_owners(change for target in targets for change in target.changes)
     with contextlib.ExitStack() as stack:
         writes = stack.enter_context(disk_of(plan, disk))
         check_ground(plan, writes)

@@ -15,7 +15,7 @@ from krepair.fixes.gates import NEVER_TOUCHED
 from krepair.fixes.ground import Ground
 from krepair.fixes.logs import read_logs_after
 from krepair.fixes.survey import Survey, log_end_of
-from krepair.fixes.table import COMMIT_ORDER, asked
+from krepair.fixes.table import COMMIT_ORDER, asked, check_owners
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.lock import is_locked
@@ -141,6 +141,7 @@ def look_and_propose(
             continue
         for survey in surveys:
             proposal = fix.propose(ground, survey)
+            check_owners(proposal.changes)
             proposals.setdefault(survey.partition.folder, {})[fix.name] = proposal
             survey.changes += proposal.changes
         changed = [
@@ -191,6 +192,7 @@ def _root_plan(ground: Ground, fixes: Sequence[Fix], partitions: Sequence[Partit
     """The changes of the root's files, None if there are none."""
     proposals = [fix.propose_root(ground) for fix in fixes]
     proposed = [change for proposal in proposals for change in proposal.root_changes]
+    check_owners(proposed)
     changes, later = _one_of_each_file(proposed)
     keeper = keeper_of(ground.view, [partition.folder for partition in partitions if partition.changes])
     if not changes or not keeper:

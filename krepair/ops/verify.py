@@ -11,6 +11,7 @@ from krepair.fixes.carry_out import verify_all
 from krepair.fixes.ground import place_of
 from krepair.fixes.snapshots import snapshot_problems
 from krepair.fixes.staging import Staging, Work
+from krepair.fixes.table import check_owners
 from krepair.formats.filenames import FileKind, FileState, parse_file_name
 from krepair.journal.root import ROOT
 from krepair.journal.status import ChangeState, staged_groups, status_in
@@ -139,6 +140,7 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
     check_target(plan)
     view = view_of(plan)
     targets = targets_of(plan)
+    check_owners(change for target in targets for change in target.changes)
     total = sum(action_of(change).work(change).verify for target in targets for change in target.changes)
     engine = choose_engine(options.engine, options.master, total, progress)
     scratch = Scratch(options.scratch, (plan.log_dir,))

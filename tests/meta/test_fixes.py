@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import inspect
-from typing import Literal
+from typing import Final, Literal, get_args
 
 import pytest
 
 from krepair.checks.catalogue import RULES
+from krepair.errors import RefusedError
+from krepair.fixes import table
+from krepair.fixes.checkpoints import KIND_OF
 from krepair.fixes.fix import Fix
-from krepair.fixes.table import COMMIT_ORDER, FIXES, ROOT_FIXES, asked, parse_fixes, words_of
+from krepair.fixes.table import (
+    COMMIT_ORDER,
+    FIXES,
+    ROOT_FIXES,
+    asked,
+    check_owners,
+    owner_of,
+    parse_fixes,
+    words_of,
+)
 from krepair.ops import apply as apply_module
 from krepair.ops import check, plan, verify
 from krepair.ops import undo as undo_module
 from krepair.ops.findings import table as findings_table
 from krepair.plan.model import KeepOriginal, ReplaceFile
+
+Method = Literal["truncate", "regenerate", "remove"]
+METHODS: Final[tuple[Method, ...]] = get_args(Method)
 
 
 def test_every_fix_comes_after_those_whose_changes_it_has_to_know() -> None:
@@ -52,7 +67,7 @@ def test_no_verb_names_a_fix() -> None:
     assert not any(isinstance(value, Fix) for value in vars(findings_table).values())
 
 
-def replaced(name: str, method: Literal["truncate", "regenerate", "remove"], rule: str) -> ReplaceFile:
+def replaced(name: str, method: Method, rule: str) -> ReplaceFile:
     return ReplaceFile(
         change_id=f"t-0/{name}",
         name=name,
@@ -80,4 +95,33 @@ def replaced(name: str, method: Literal["truncate", "regenerate", "remove"], rul
     ],
 )
 def test_the_bytes_of_a_file_are_made_by_one_fix_alone(change: ReplaceFile, fix: str) -> None:
-    assert [one.name for one in FIXES if one.owns(change)] == [fix]
+    assert owner_of(change).name == fix
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("rule", RULES)
+def test_no_file_has_two_owners_whatever_becomes_of_it_and_whatever_is_wrong(
+    rule: str, method: Method
+) -> None:
+    for name in (
+        f"{0:020d}.index",
+        f"{0:020d}.timeindex.swap",
+        f"{0:020d}.txnindex",
+        f"{0:020d}.log.cleaned",
+        f"{9:020d}.snapshot",
+        f"{9:020d}.snapshot.deleted",
+        "leader-epoch-checkpoint",
+        "leader-epoch-checkpoint.tmp",
+        *KIND_OF,
+    ):
+        owners = [fix.name for fix in FIXES if fix.owns(replaced(name, method, rule))]
+        assert len(owners) <= 1, (name, owners)
+
+
+def test_a_change_that_no_fix_makes_or_two_would_make_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    stray = replaced("leader-epoch-checkpoint.tmp", "remove", "KR406")
+    with pytest.raises(RefusedError, match="no fix of this krepair would make it"):
+        check_owners([stray])
+    monkeypatch.setattr(table, "FIXES", (*FIXES, *FIXES))
+    with pytest.raises(RefusedError, match="epochs and epochs of this krepair would make it"):
+        check_owners([replaced("leader-epoch-checkpoint", "regenerate", "KR401")])

@@ -70,6 +70,7 @@ def test_the_example_finds_removes_and_gives_back_a_half_written_file(log_dir: P
     ]
     plan = make_plan(str(log_dir), options(fixes=table.parse_fixes("halves")))
     assert [change.change_id for change in plan.partitions[0].changes] == ["t-0/leader-epoch-checkpoint.tmp"]
+    assert [table.owner_of(change).name for change in plan.partitions[0].changes] == ["halves"]
     assert apply(plan, options()).exit_code == ExitCode.DONE
     assert not (log_dir / "t-0" / "leader-epoch-checkpoint.tmp").exists()
     assert verify_plan(plan, options()).problems == ()

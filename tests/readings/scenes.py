@@ -14,7 +14,7 @@ from krepair.errors import ExitCode
 from krepair.fixes.ground import place_of
 from krepair.fixes.second_readings import Applied as Ground
 from krepair.fixes.second_readings import Job as Work
-from krepair.fixes.table import FIXES
+from krepair.fixes.table import owner_of
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
@@ -65,8 +65,7 @@ class Applied:
         """Every change with each of its readings."""
         ground = self.ground()
         for change in ground.part.changes:
-            fix = next(one for one in FIXES if one.owns(change))
-            for work in fix.second_readings(ground, change):
+            for work in owner_of(change).second_readings(ground, change):
                 yield change, work
 
     def work(self, name: str) -> Work:
