@@ -82,6 +82,8 @@ class PlanKeeper:
 
     def _find(self) -> tuple[str, int, int] | None:
         """Path, device and inode of a copy that is right, from this run or an earlier one."""
+        if self._copy is not None and not self._disk.tree.is_there(self._copy[0]):
+            self._copy = None  # the partition that had it has failed, and what was staged there is gone
         if self._copy is None:
             self._data = self._data or dumps(self._plan)
             self._copy = next(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 
 from krepair.options import Options
@@ -83,7 +84,7 @@ def plan_command(
     plan: Plan,
     *,
     keep: str | None = None,
-    only: tuple[str, int] | None = None,
+    only: Sequence[tuple[str, int]] = (),
     at: Options | None = None,
 ) -> str:
     """What to type for the same plan: the same options, and the same clock.
@@ -91,14 +92,14 @@ def plan_command(
     Args:
         plan: any plan; of a preview, the command makes a preview.
         keep: where originals stay instead, as ``--keep`` takes it.
-        only: the one partition (topic, number) to plan instead of all.
+        only: the partitions (topic, number) to plan instead of all.
         at: where the work is done: of these options, the engine, the scratch folder and the reserve count.
     """
     options = options_of(plan)
     if keep is not None:
         options = replace(options, keep=keep)
-    if only is not None:
-        options = replace(options, topics=(), partitions=(only,))
+    if only:
+        options = replace(options, topics=(), partitions=tuple(only))
     preview = ("--preview",) if isinstance(plan.preview, Preview) else ()
     clock = ("--now", str(options.now_ms))
     words = (*preview, *options.as_plan_words(), *clock, *(at.as_place_words() if at is not None else ()))

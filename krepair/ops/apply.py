@@ -40,10 +40,10 @@ from krepair.journal.status import ChangeState, staged_groups, status_in
 from krepair.journal.unrecorded import check_nothing_kept
 from krepair.logdir.config import load_settings
 from krepair.logdir.lock import Lock, hold_lock
-from krepair.logdir.space import read_space
+from krepair.logdir.space import Space, read_space
 from krepair.logdir.view import read_partition
-from krepair.ops.fit import copies_shortage, need_of_all, next_command, shortage, why_reserve_does_not_do
-from krepair.ops.next_start.start_space import needed_at_most
+from krepair.ops.fit import copies_shortage, shortage
+from krepair.ops.need import need_of_all
 from krepair.ops.order import active_segments, damage_met, lowest_changes
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult, next_of
 from krepair.ops.target import (
@@ -63,6 +63,7 @@ from krepair.ops.target import (
     view_of,
     why_left_alone,
 )
+from krepair.ops.way_out import way_out, why_reserve_does_not_do
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.engine import Engine
@@ -123,7 +124,7 @@ def apply(
             writes,
             guards,
             scratch,
-            use_reserved=options.use_reserved,
+            options,
         )
         report = run.report(targets)
         close_copies(copies, folders)
@@ -158,6 +159,12 @@ def _guards(
     )
 
 
+def _next(results: Sequence[ChangeResult]) -> str:
+    """What to type where no failure says it: a disk that was full is the one that the same apply may find otherwise."""
+    full = any(result.exit_code == ExitCode.UNWRITABLE for result in results)
+    return "krepair apply PLAN" if full else "krepair verify PLAN"
+
+
 def _waits(staging: Staging, change: Change) -> bool:
     """Whether a change is staged only when the changes before it are done: a group whose room those make; the root."""
     return is_root(staging.plan) or (is_freed_by_apply(change) and action_of(change).by_itself(change))
@@ -175,15 +182,14 @@ class _Apply:
         disk: Disk,
         guards: Guards,
         scratch: Scratch,
-        *,
-        use_reserved: bool = False,
+        options: Options,
     ) -> None:
         self.plan = plan
         self.engine = engine
         self.disk = disk
         self.scratch = scratch
         self.guards = guards
-        self.use_reserved = use_reserved
+        self.options = options
         self.states: dict[str, dict[str, ChangeState]] = {}
         self.finished: dict[str, set[str]] = {}
         self.staged: dict[str, set[str]] = {}
@@ -215,7 +221,7 @@ class _Apply:
             uncleanable_partitions=self.plan.uncleanable_partitions + len(failed_bytes),
             uncleanable_bytes=self.plan.uncleanable_bytes + sum(failed_bytes),
             interrupted=interrupted,
-            next_command="krepair apply PLAN" if interrupted else next_of(results, "krepair verify PLAN"),
+            next_command="krepair apply PLAN" if interrupted else next_of(results, _next(results)),
         )
 
     def _carry_out(self, targets: Sequence[PartitionPlan], results: list[ChangeResult]) -> None:
@@ -379,29 +385,30 @@ class _Apply:
     # -- space
 
     def _check_total_space(self, stagings: Sequence[Staging]) -> None:
-        space = read_space(self.plan.log_dir, self.disk.tree, use_reserved=self.use_reserved)
+        space = read_space(self.plan.log_dir, self.disk.tree, use_reserved=self.options.use_reserved)
         if space.mounted_read_only:
             raise RefusedError(f"{self.plan.log_dir}: the file system is mounted read-only")
         left = [_left(staging) for staging in stagings if staging.changes]
         copies = copies_shortage(self.plan, left)
         if copies:
             raise RefusedError(copies)
-        short = shortage(self.plan, left, space)
-        if short:
-            raise RefusedError(short, next_command=next_command(self.plan, left, space))
-        if self.use_reserved:
-            self._check_reserve(left)
+        short = shortage(self.plan, left, space, self.options)
+        if short is not None:
+            raise RefusedError(short.text, next_command=short.command)
+        if self.options.use_reserved:
+            self._check_reserve(left, space)
 
-    def _check_reserve(self, left: Sequence[PartitionPlan]) -> None:
+    def _check_reserve(self, left: Sequence[PartitionPlan], space: Space) -> None:
         """What is reserved is really given, and enough of it is left for a broker that may not take it."""
         need = need_of_all(self.plan, left).bytes
         if not can_take(self.plan.log_dir, need, self.disk.tree):
             raise RefusedError(
                 f"{self.plan.log_dir}: the file system does not give the {need} bytes that are needed"
             )
-        short = why_reserve_does_not_do(self.plan, left, needed_at_most(self.work.view))
+        short = why_reserve_does_not_do(self.plan, left)
         if short:
-            raise RefusedError(short)
+            way = way_out(self.plan, left, space, self.options)
+            raise RefusedError(f"{short}; {way.text}", next_command=way.command)
 
     # -- commit
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import UnsetType
 
@@ -37,6 +37,7 @@ from krepair.plan.ticket import (
 from krepair.plan.view import Section, Table, View, bytes_text, expected_text, time_text
 from krepair.rules.reasons import REASONS, Reason
 
+NEXT = "Next"
 _FEW_PARTITIONS = 5
 _MOST_ROWS = 200
 _NO_BOUND_MS = 2**63 - 1
@@ -74,7 +75,7 @@ def plan_view(plan: Plan, plan_path: str = "PLAN") -> View:
         _commit_and_undo(plan),
         settings_section(plan),
         notes_section(plan),
-        _next(plan, plan_path),
+        next_section(plan, plan_path),
     )
     what = "preview" if isinstance(plan.preview, Preview) else "plan"
     return View(
@@ -321,18 +322,32 @@ def _ways_back(plan: Plan, name: str) -> tuple[str, ...]:
     )
 
 
-def _next(plan: Plan, plan_path: str) -> Section:
+def next_section(plan: Plan, plan_path: str, place: Sequence[str] = ()) -> Section:
+    """The commands that follow a plan.
+
+    Args:
+        plan: any plan.
+        plan_path: path of its file.
+        place: words of ``apply`` for where the work is done, such as ``--use-reserved``.
+    """
     if not _changes_of(plan):
-        return Section(title="Next")
+        return Section(title=NEXT)
     name = shlex.quote(plan_path)
     if isinstance(plan.preview, Preview):
         return Section(
-            title="Next",
+            title=NEXT,
             lines=("With the broker stopped:",),
             commands=(from_command(plan_path), "krepair apply PLAN"),
         )
+    apply = shlex.join(("krepair", "apply", plan_path, *place))
     return Section(
-        title="Next",
+        title=NEXT,
         lines=("With the broker stopped, as a user who may write the log directory:",),
-        commands=(f"krepair apply {name}", f"krepair verify {name}", *_ways_back(plan, name)),
+        commands=(apply, f"krepair verify {name}", *_ways_back(plan, name)),
     )
+
+
+def with_next(view: View, section: Section) -> View:
+    """The page of a plan with other commands at its end."""
+    sections = (section if one.title == NEXT else one for one in view.sections)
+    return View(title=view.title, sections=tuple(sections))

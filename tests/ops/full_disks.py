@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 BLOCK = 4096
+SMALLEST_XFS = 300 << 20
+"""Bytes; mkfs.xfs makes no smaller one."""
 IN_CI = os.environ.get("CI") == "true"
 
 
@@ -27,7 +29,7 @@ def file_system(kind: str, folder: Path, size: int, reserved_percent: int = 0) -
     """A new file system, mounted.
 
     Args:
-        kind: ``ext4`` (in a file) or ``tmpfs``.
+        kind: ``ext4`` or ``xfs`` (in a file), or ``tmpfs``.
         folder: for the file and the mount point.
         size: bytes.
         reserved_percent: of ext4: what only root may take.
@@ -39,11 +41,13 @@ def file_system(kind: str, folder: Path, size: int, reserved_percent: int = 0) -
     if kind == "tmpfs":
         command = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=755", "none", str(mount)]
     else:
-        if shutil.which("mkfs.ext4") is None:
-            not_here("mkfs.ext4 is not installed")
+        if shutil.which(f"mkfs.{kind}") is None:
+            not_here(f"mkfs.{kind} is not installed")
         with image.open("wb") as file:
-            file.truncate(size)
+            file.truncate(max(size, SMALLEST_XFS) if kind == "xfs" else size)
         make = ["mkfs.ext4", "-q", "-b", str(BLOCK), "-m", str(reserved_percent), "-N", "12000", str(image)]
+        if kind == "xfs":
+            make = ["mkfs.xfs", "-q", str(image)]
         subprocess.run(make, check=True, capture_output=True)
         command = ["mount", "-o", "loop", str(image), str(mount)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

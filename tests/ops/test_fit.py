@@ -14,9 +14,12 @@ from krepair.errors import ExitCode, RefusedError
 from krepair.logdir.space import Space
 from krepair.ops import apply as apply_module
 from krepair.ops import fit
+from krepair.ops import way_out as way_out_module
 from krepair.ops.apply import apply
+from krepair.ops.need import Need, need_of_all, need_of_part
 from krepair.ops.preview import make_preview
 from krepair.ops.target import targets_of
+from krepair.ops.way_out import way_out
 from krepair.options import Engine, Options
 from krepair.plan.diff import diff_plans
 from krepair.plan.figures import on_top_of_all
@@ -36,14 +39,14 @@ def space(free_bytes: int, free_inodes: int = -1) -> Space:
     return Space(free_bytes=free_bytes, free_inodes=free_inodes, block_bytes=4096, mounted_read_only=False)
 
 
-def needs(plan: Plan) -> tuple[fit.Need, list[fit.Need]]:
+def needs(plan: Plan) -> tuple[Need, list[Need]]:
     targets = targets_of(plan)
-    return fit.need_of_all(plan, targets), [fit.need_of_all(plan, [target]) for target in targets]
+    return need_of_all(plan, targets), [need_of_part(plan, [target]) for target in targets]
 
 
 def test_the_need_is_the_peak_that_the_plan_says(bloat: Scene) -> None:
     plan = bloat.plan()
-    assert fit.need_of_all(plan, targets_of(plan)).bytes == plan.peak_extra_bytes
+    assert need_of_all(plan, targets_of(plan)).bytes == plan.peak_extra_bytes
 
 
 def test_a_plan_that_fits_says_so_last(bloat: Scene) -> None:
@@ -55,7 +58,7 @@ def test_a_plan_that_fits_says_so_last(bloat: Scene) -> None:
         assert line.count(figure[:-2]) == 1
 
 
-def freeing_needs(bloat: Scene) -> tuple[fit.Need, list[fit.Need]]:
+def freeing_needs(bloat: Scene) -> tuple[Need, list[Need]]:
     """As ``needs``, of the plan that frees what it verified."""
     return needs(bloat.plan(keep="until-verified"))
 
@@ -98,15 +101,34 @@ def test_a_plan_of_which_no_group_fits_says_how_many_bytes_are_missing_and_what_
     plan = bloat.plan()
     _, parts = freeing_needs(bloat)
     free = min(part.bytes for part in parts) - 10_000
-    assert "at least 10000 more bytes" in fit.way_out(plan, targets_of(plan), space(free))
-    assert "knows of nothing here that can go" in fit.way_out(plan, targets_of(plan), space(free))
+    way = way_out(plan, targets_of(plan), space(free))
+    assert "at least 10,000 (9.8 KiB) more bytes" in way.text
+    assert "knows of nothing here that can go" in way.text
+    assert way.command == f"krepair check {bloat.path}"
     (Path(bloat.path) / "__consumer_offsets-0" / f"{0:020d}.log.deleted").write_bytes(b"x" * 5000)
+    left = way_out(plan, targets_of(plan), space(free))
+    assert (
+        "5,000 (4.9 KiB) bytes of files that brokers left behind, 1 in number (KR701; krepair plan"
+        in left.text
+    )
+    assert left.command == f"krepair plan {bloat.path} --fix leftovers --keep until-verified --out PLAN"
     earlier = bloat.plan(partitions=(("__consumer_offsets", 1),))
     assert bloat.apply(earlier).exit_code == ExitCode.DONE
-    text = fit.way_out(plan, targets_of(plan), space(free))
-    assert f"krepair purge {bloat.path} --plan-id {earlier.plan_id}" in text
-    assert "5000 bytes in 1 files that brokers left behind (KR701; krepair plan" in text
-    assert fit.next_command(plan, targets_of(plan), space(free)).startswith("krepair purge ")
+    way = way_out(plan, targets_of(plan), space(free))
+    assert way.command == f"krepair purge {bloat.path} --plan-id {earlier.plan_id}"
+    assert way.command in way.text
+
+
+@pytest.mark.parametrize("user", [0, 4242])
+def test_only_root_is_told_of_the_bytes_that_are_reserved_for_root(
+    bloat: Scene, monkeypatch: pytest.MonkeyPatch, user: int
+) -> None:
+    plan = bloat.plan()
+    whole = freeing_needs(bloat)[0]
+    monkeypatch.setattr(way_out_module.os, "geteuid", lambda: user)
+    monkeypatch.setattr(way_out_module, "read_space", lambda *_, **__: space(whole.bytes))
+    way = way_out(plan, targets_of(plan), space(0))
+    assert ("--use-reserved" in way.text, " --use-reserved " in way.command) == (user == 0, user == 0)
 
 
 TOPIC: dict[str, object] = {"topics": ("__consumer_offsets",)}
@@ -216,4 +238,4 @@ def test_the_files_that_apply_makes_are_no_more_than_was_said(bloat: Scene) -> N
     before = len(list(Path(bloat.path).rglob("*")))
     bloat.apply(plan)
     made = len(list(Path(bloat.path).rglob("*"))) - before
-    assert made <= fit.need_of_all(plan, targets_of(plan)).files
+    assert made <= need_of_all(plan, targets_of(plan)).files

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -13,7 +15,7 @@ import pytest
 
 from krepair.errors import ExitCode
 from krepair.ops import apply as apply_module
-from krepair.ops import fit
+from krepair.ops.need import Need, need_of_all, need_of_part
 from krepair.ops.plan import make_plan
 from krepair.ops.target import targets_of
 from krepair.options import Options
@@ -74,10 +76,10 @@ class Host:
             keep=keep,
         )
 
-    def need(self, keep: str) -> fit.Need:
+    def need(self, keep: str) -> Need:
         """What a plan needs."""
         plan = make_plan(str(self.path), self.options(keep))
-        return fit.need_of_all(plan, targets_of(plan))
+        return need_of_all(plan, targets_of(plan))
 
     def type(self, *words: str) -> tuple[int, str]:
         """Run the command, with a home and a temporary folder on the full disk; its exit code and what it said."""
@@ -155,6 +157,78 @@ def test_a_full_disk_is_reclaimed_in_the_room_of_one_group(
         assert list(host.path.glob("*/krepair~*")) == []
 
 
+def follow(host: Host, said: str, most: int = 4) -> list[str]:
+    """Type nothing but what krepair names, until the plan of all changes nothing; the commands.
+
+    Args:
+        said: what the plan of all said, which did not fit.
+        most: rounds of a plan and an apply.
+    """
+    typed = []
+    for number in range(most):
+        if "It does NOT fit" in said:
+            command = commands_in(said)[0]
+            assert commands_in(said)[-1] == command, said
+            words = shlex.split(command)[1:]
+            words[words.index("PLAN")] = f"{number}.krplan"
+            code, said = host.type(*words)
+            typed.append(command)
+            assert (code, "It does NOT fit" in said) == (ExitCode.FOUND, False), said
+        apply = next(command for command in commands_in(said) if command.startswith("krepair apply "))
+        code, done = host.type(*shlex.split(apply)[1:], "--engine", "inline")
+        typed.append(apply)
+        assert code == ExitCode.DONE, done
+        code, said = host.type("plan", *host.words(), "--keep", "until-verified", "--out", "rest.krplan")
+        if code == ExitCode.DONE:
+            return typed
+    raise AssertionError(typed)
+
+
+def commands_in(said: str) -> list[str]:
+    return re.findall(r"^  (krepair .*?)(?: +#.*)?$", said, re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_in_the_room_of_the_smallest_part_what_krepair_names_leads_out(open_dir: Path, kind: str) -> None:
+    with file_system(kind, open_dir, 64 * MIB) as mount:
+        work = open_dir / "work"
+        work.mkdir()
+        host = Host(mount, work, 6, None)
+        plan = make_plan(str(host.path), host.options("until-verified"))
+        smallest = min(need_of_part(plan, [target]).bytes for target in targets_of(plan))
+        assert smallest < need_of_all(plan, targets_of(plan)).bytes
+        fill(mount, smallest + 8 * BLOCK + (MIB if kind == "xfs" else 0))  # see ``krepair.logdir.space``
+        code, said = host.type("plan", *host.words(), "--out", "a.krplan")
+        assert (code, "parts fit one at a time" in said) == (ExitCode.FOUND, True), said
+        code, refused = host.type("apply", "a.krplan", "--engine", "inline")
+        assert code == ExitCode.REFUSED, refused
+        assert f"next: {commands_in(said)[0]}" in refused.replace(" --engine inline", "")
+        follow(host, said)
+        assert list(host.path.glob("*/krepair~*")) == []
+
+
+@pytest.mark.slow
+def test_with_nothing_free_root_is_told_of_the_reserve_and_what_krepair_names_leads_out(
+    open_dir: Path,
+) -> None:
+    with file_system("ext4", open_dir, 40 * MIB, reserved_percent=1) as mount:
+        work = open_dir / "work"
+        work.mkdir()
+        host = Host(mount, work, 5, None)
+        for place in [host.path, *host.path.rglob("*")]:
+            os.chown(place, *BROKER)
+        fill(mount, 0)
+        assert free_of(mount) == 0
+        for keep in ("inplace", "until-verified"):
+            code, said = host.type("plan", *host.words(), "--keep", keep, "--out", "a.krplan")
+            assert (code, "It does NOT fit" in said) == (ExitCode.FOUND, True), said
+            assert " --use-reserved " in commands_in(said)[0]
+        typed = follow(host, said)
+        assert all(" --use-reserved" in command for command in typed[:2]), typed
+        assert free_of(mount) > MIB
+
+
 @pytest.mark.slow
 def test_without_room_for_one_group_the_refusal_says_what_is_missing_and_nothing_is_changed(
     open_dir: Path,
@@ -171,7 +245,7 @@ def test_without_room_for_one_group_the_refusal_says_what_is_missing_and_nothing
         code, said = host.type("apply", "a.krplan", "--engine", "inline")
         assert code == ExitCode.REFUSED, said
         assert "more bytes have to be free" in said
-        assert f"{MIB} bytes in 1 files that brokers left behind (KR701" in said
+        assert "1,048,576 (1.0 MiB) bytes of files that brokers left behind, 1 in number (KR701" in said
         assert free_of(mount) == before
 
 

@@ -1,0 +1,93 @@
+"""The room that apply needs on top while it changes files, with the copy of the plan that it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from krepair.logdir.space import Space
+from krepair.ops.target import is_root
+from krepair.plan.actions.table import action_of
+from krepair.plan.figures import PRIVATE_FOLDER_BYTES, on_top_of_all, plan_copy_bytes
+from krepair.plan.keep import is_freed_by_apply
+from krepair.plan.model import Change, FreeWhenVerified, PartitionPlan, Plan
+
+FILES_OF_A_TARGET: Final = 12
+"""Folders, journals, fence files and the copy of the plan in one private sub-folder."""
+
+
+class Need(NamedTuple):
+    """What is needed on top while changes are applied.
+
+    Attributes:
+        bytes: at the peak.
+        files: new files and folders; a kept original is one more name of a file that is there.
+    """
+
+    bytes: int
+    files: int
+
+    def fits(self, space: Space) -> bool:
+        """Whether there is room for it."""
+        return self.bytes <= space.free_bytes and (space.free_inodes < 0 or self.files <= space.free_inodes)
+
+
+def need_of_all(plan: Plan, targets: Iterable[PartitionPlan]) -> Need:
+    """What several targets of a plan need, one after the other as apply takes them, with the copy of the plan."""
+    changing = [target for target in targets if target.changes]
+    if not changing:
+        return Need(0, 0)
+    # The root is changed in two parts, around the partitions.
+    root = on_top_of_all(target for target in changing if is_root(target)).peak
+    partitions = on_top_of_all(target for target in changing if not is_root(target)).peak
+    return Need(
+        plan_copy_bytes(plan) + root + partitions, sum(map(_files_of, changing)) + _files_of_a_group(changing)
+    )
+
+
+def need_of_part(plan: Plan, targets: Sequence[PartitionPlan]) -> Need:
+    """What a plan of these targets alone would need: apply keeps a copy of that plan, and not of the whole one."""
+    return need_of_all(part_of(plan, targets), targets)
+
+
+def part_of(plan: Plan, targets: Sequence[PartitionPlan]) -> Plan:
+    """About what a plan of these targets alone would be; it is as long as that one, or longer."""
+    topics = {"", *(target.topic for target in targets)}
+    settings = {topic: rows for topic, rows in plan.policy.settings.items() if topic in topics}
+    return replace(
+        plan,
+        partitions=tuple(target for target in targets if not is_root(target)),
+        policy=replace(plan.policy, settings=settings),
+    )
+
+
+def bytes_that_stay(plan: Plan, targets: Sequence[PartitionPlan]) -> int:
+    """Bytes on top when apply has ended; negative if it has freed more than it took.
+
+    Where apply has freed all originals, it removes its journals and the copy of the plan, too.
+    """
+    changes = [change for target in targets for change in target.changes]
+    stays = on_top_of_all(targets).after
+    if all(isinstance(change.undo, FreeWhenVerified) for change in changes):
+        return stays - PRIVATE_FOLDER_BYTES * sum(bool(target.changes) for target in targets)
+    return stays + plan_copy_bytes(plan)
+
+
+def is_let_go(change: Change) -> bool:
+    """Whether apply stages a change by itself, and frees its originals before it stages the next one."""
+    return is_freed_by_apply(change) and action_of(change).by_itself(change)
+
+
+def _files_of(target: PartitionPlan) -> int:
+    """Files that stay until the end."""
+    staying = [change for change in target.changes if not is_let_go(change)]
+    # A cut log keeps its cut bytes in a file of their own.
+    return FILES_OF_A_TARGET + sum(len(action_of(change).touches(change).makes) + 1 for change in staying)
+
+
+def _files_of_a_group(targets: Iterable[PartitionPlan]) -> int:
+    """Files of the one group that is staged: the files that it replaces are gone before the next one."""
+    groups = [change for target in targets for change in target.changes if is_let_go(change)]
+    return max((len(action_of(change).touches(change).makes) + 1 for change in groups), default=0)
