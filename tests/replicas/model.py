@@ -1,18 +1,18 @@
 """A cluster by code: one partition, its replicas, and all that brokers do to them, step by step and by chance.
 
-Each replica has three logs: what it holds now, what it once received (its producer state comes from there), and a shadow:
-what its offsets held before anybody cleaned. What the shadow would serve is right; a replica that would serve anything else
-as leader has diverged. So the model needs no rule of comparison to know which clusters are healthy.
+Each replica has three logs: what it holds now, what it once received (its producer state comes from there), and a
+shadow: what its offsets held before anybody cleaned. What the shadow would serve is right; a replica that would serve
+anything else as leader has diverged. So the model needs no rule of comparison to know which clusters are healthy.
 
-Elections, truncation by epoch, fetching of cleaned logs, cleaning by time, rolling, flushing, retention and checkpoints are
-as in 2.2.1 to 4.3.1; what the model leaves out is said where it is left out. One seed gives one cluster.
+Elections, truncation by epoch, fetching of cleaned logs, cleaning by time, rolling, flushing, retention and checkpoints
+are as in 2.2.1 to 4.3.1; what the model leaves out is said where it is left out. One seed gives one cluster.
 """
 
 from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from tests.builders import NOW_MS, Replay
@@ -268,13 +268,15 @@ def clean(replica: Replica, kind: Kind, now_ms: int, merge: Callable[[], bool]) 
             size = grown - size
         kept += left
     replica.aborted = [
-        one
-        for one in replica.aborted
-        if one[2] >= bound or any(e.pid == one[0] and e.txn and e.data and one[1] <= e.base <= one[2] for e in replica.entries)
-    ]  # fmt: skip
+        one for one in replica.aborted if one[2] >= bound or _has_data(replica.entries, *one[:3])
+    ]
     replica.entries = kept
     replica.rolls = rolls
     replica.cleaned = bound
+
+
+def _has_data(entries: list[Entry], pid: int, first: int, last: int) -> bool:
+    return any(one.pid == pid and one.txn and one.data and first <= one.base <= last for one in entries)
 
 
 def _cleaned(
@@ -557,8 +559,7 @@ class Cluster:
         for entry in missing[:at_most]:
             follower.append(entry, self.now_ms)
         if at_most is None or at_most >= len(missing):
-            if follower.end < leader.end:  # the leader's last offsets are gone from its log
-                follower.end = leader.end
+            follower.end = leader.end  # its last offsets may be gone from its log
         had = follower.shadow[-1].last + 1 if follower.shadow else 0
         follower.shadow += [one for one in leader.shadow if one.base >= had and one.last < follower.end]
         follower.raise_start(min(leader.start, follower.end))
@@ -809,7 +810,7 @@ class Cluster:
 
     @property
     def healthy(self) -> bool:
-        """Nobody serves anything wrong, now or after it has caught up, and nobody has other records than another one."""
+        """Nobody serves anything wrong, now or after it has caught up, and nobody has other records than another."""
         return not self.diverged() and not self.forks() and not self.will_diverge()
 
 
