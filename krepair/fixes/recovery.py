@@ -457,7 +457,8 @@ def _see_epochs(ground: Ground, one: Range, segments: Sequence[SegmentFacts]) ->
         return
     data, wrong = read_epochs_file(partition)
     recorded = epochs.read_recorded(data)
-    log = epochs_of_log(segments, one.floor, compacted=one.survey.settings.compacts)
+    log_start = max(one.floor, ground.view.log_start.offsets.get(one.key, 0))
+    log = epochs_of_log(segments, log_start, compacted=one.survey.settings.compacts)
     zero = writes_epoch_zero(ground.version)
     merged = epochs.merge_epochs(recorded, log, ground.version)
     contradicted = [each.text for each in merged.decisions if each.reason in _CONTRADICTIONS]
@@ -514,8 +515,7 @@ def _see_snapshots(ground: Ground, ranges: Sequence[Range]) -> None:
         partition = one.survey.partition
         facts = (*one.survey.segments_after, *one.part.segments_after)
         target = target_of(ground.view, partition, place_of(ground.view, partition), facts, one.all_changes)
-        usable = [each for each in target.snapshots if not one.floor < each.offset <= one.log_end]
-        targets.append(target._replace(snapshots=tuple(usable)))
+        targets.append(target.recovered(one.floor, one.log_end))
     found = see_snapshots(targets, rules, ground.engine, clean=False, always=True)
     for one, seen in zip(ranges, found, strict=True):
         if seen is None or seen.left or seen.data is None or seen.log_end != one.log_end:

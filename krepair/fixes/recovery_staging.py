@@ -131,7 +131,7 @@ def _stage_one(work: Work, staging: Staging, change: Change) -> None:
             put_staged(work, staging, change.name, _epochs_again(work, staging, change, floor), like)
         elif is_snapshot(change.name):
             work.all_facts(staging, floor)
-            stage_snapshot(work, staging, change, newest_at=floor)
+            stage_snapshot(work, staging, change, recovered_from=floor)
 
 
 def _epochs_again(work: Work, staging: Staging, change: ReplaceFile, floor: int) -> bytes:

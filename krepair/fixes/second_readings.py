@@ -229,8 +229,8 @@ def epochs_job(applied: Applied, change: ReplaceFile, since: int = 0) -> Job:
     return VERIFY_EPOCHS, item
 
 
-def snapshot_job(applied: Applied, change: ReplaceFile, newest_at: int = INT64_MAX) -> Job:
-    """A producer snapshot, held against the logs, and the snapshots up to an offset that it was built on."""
+def snapshot_job(applied: Applied, change: ReplaceFile, recovered_from: int = INT64_MAX) -> Job:
+    """A producer snapshot, held against the logs, and the snapshots that it was built on; see ``SnapshotItem``."""
     from krepair.pipeline.readings.snapshots import SnapshotItem
 
     version = version_of(applied.plan.policy.broker_version)
@@ -238,7 +238,7 @@ def snapshot_job(applied: Applied, change: ReplaceFile, newest_at: int = INT64_M
     for file in applied.part.files:
         name = parse_file_name(file.name)
         usable = name.kind is FileKind.SNAPSHOT and not name.state
-        if usable and name.base_offset is not None and name.base_offset <= newest_at:
+        if usable and name.base_offset is not None and name.base_offset <= recovered_from:
             here = f"{applied.place.path}/{file.name}"
             taken = file.name == change.name or not applied.tree.is_there(here)
             earlier.append((name.base_offset, applied.kept(file.name) if taken else here))
@@ -251,6 +251,7 @@ def snapshot_job(applied: Applied, change: ReplaceFile, newest_at: int = INT64_M
         logs=logs,
         logs_are_whole=whole,
         log_start=applied.log_start,
+        recovered_from=recovered_from,
         version=version or (),
         now_ms=applied.plan.policy.now_ms,
         expiry_ms=expiry_of(

@@ -34,6 +34,7 @@ from krepair.rules.snapshots import (
     StateRules,
     expiry_of,
     judge_files,
+    replayed_from,
 )
 
 SNAPSHOT_AT_MOST_BYTES = 1 << 30
@@ -51,6 +52,8 @@ class Target(NamedTuple):
         snapshots: its snapshots, without those that go with a segment.
         known: facts of segments that were scanned already, by base offset.
         log_start: what ``log-start-offset-checkpoint`` says, -1 if nothing.
+        recovered_from: base offset of the first segment that the next start recovers, as far as the state of the
+            producers is to be what that start makes of it.
     """
 
     partition: Partition
@@ -59,6 +62,15 @@ class Target(NamedTuple):
     snapshots: tuple[Snapshot, ...]
     known: Mapping[int, SegmentFacts]
     log_start: int
+    recovered_from: int = INT64_MAX
+
+    def recovered(self, since: int, log_end: int = -1) -> Target:
+        """As a recovery from that segment on sees it: it builds on no snapshot above its base offset.
+
+        Snapshots past the log end stay in sight: they have to go.
+        """
+        usable = (one for one in self.snapshots if one.offset <= since or 0 <= log_end < one.offset)
+        return self._replace(snapshots=tuple(usable), recovered_from=since)
 
 
 def target_of(
@@ -187,7 +199,8 @@ class _Look:
         self.seen = self.seen._replace(files=files, judged=judged)
         if left or not (always or judged.wrong or (clean and not files)):
             return
-        self.start = log_start if judged.base is None else max(judged.base.offset, log_start)
+        newest = -1 if judged.base is None else judged.base.offset
+        self.start = replayed_from(self.bases, log_start, newest, self.target.recovered_from)
         ends = [*self.bases[1:], INT64_MAX]
         self.needed = tuple(base for base, end in zip(self.bases, ends, strict=True) if end > self.start)
 

@@ -18,7 +18,6 @@ from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.formats import producer_snapshot
 from krepair.formats.filenames import FileKind, parse_file_name
-from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import why
 from krepair.logdir.values import Partition
@@ -119,14 +118,16 @@ class Snapshots(Fix):
 SNAPSHOTS = Snapshots()
 
 
-def stage_snapshot(work: Work, staging: Staging, change: ReplaceFile, newest_at: int = INT64_MAX) -> None:
+def stage_snapshot(
+    work: Work, staging: Staging, change: ReplaceFile, recovered_from: int | None = None
+) -> None:
     """Work the producers at the log end out anew, and stage them.
 
     Args:
         work: what it is made with.
         staging: of the partition.
         change: the snapshot.
-        newest_at: no snapshot of a greater offset is built on.
+        recovered_from: base offset of the first segment that the next start would recover; None: it recovers none.
 
     Raises:
         StalePlanError: they are not those of the plan.
@@ -140,7 +141,8 @@ def stage_snapshot(work: Work, staging: Staging, change: ReplaceFile, newest_at:
         staging.facts.values(),
         staging.plan.changes,
     )
-    target = target._replace(snapshots=tuple(one for one in target.snapshots if one.offset <= newest_at))
+    if recovered_from is not None:
+        target = target.recovered(recovered_from)
     rules = state_rules(
         policy.broker_version,
         policy.now_ms,

@@ -147,6 +147,27 @@ def judge_files(
     return JudgedFiles(tuple(wrong), base, base is not None and base.offset == log_end)
 
 
+def replayed_from(bases: Sequence[int], log_start: int, newest: int, recovered_from: int) -> int:
+    """Offset of the first batch that tells a start of a producer.
+
+    A start replays from the newest snapshot above the log start, or else from the log start. But a segment that it
+    recovers it reads whole, with the batches below the log start; and it has no snapshot at the base offset of the
+    segment that holds the log start. So the producers of those batches stay known, until the segment is deleted.
+
+    Args:
+        bases: base offsets of the segments, ascending.
+        log_start: the log start offset, in the log.
+        newest: offset of the newest snapshot that a broker would load, -1 if there is none.
+        recovered_from: base offset of the first segment that the start recovers; of a start that recovers none, any
+            offset past the log.
+
+    Source: ``Log.recoverSegment``, ``Log.rebuildProducerState`` (2.2.1, 2.8.2), ``LogLoader.recoverSegment``,
+    ``UnifiedLog.rebuildProducerState``, ``LogSegment.recover`` (3.9.2, 4.3.1).
+    """
+    holder = max((base for base in bases if base <= log_start), default=log_start)
+    return holder if recovered_from <= holder else max(newest, log_start)
+
+
 def lost_with_strays(files: Sequence[SnapshotFile], bases: Sequence[int]) -> tuple[int, ...]:
     """Offsets of the snapshots that a broker since 2.8 removes before it loads one.
 

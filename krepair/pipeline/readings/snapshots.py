@@ -63,6 +63,8 @@ class SnapshotItem(Struct, frozen=True, kw_only=True):
         logs: of the segments that the file was made of, ascending, at least one.
         logs_are_whole: whether these logs are as they were then. If not, only the file's own bytes are read.
         log_start: what ``log-start-offset-checkpoint`` says of the partition, -1 if nothing.
+        recovered_from: base offset of the first segment that a start would have recovered. It would have read that and
+            all later ones whole, whatever the log start.
         version: of the broker that will start, empty if not known.
         now_ms: the plan's clock.
         expiry_ms: after how long without a batch that broker forgets a producer.
@@ -77,6 +79,7 @@ class SnapshotItem(Struct, frozen=True, kw_only=True):
     version: tuple[int, ...]
     now_ms: int
     expiry_ms: int
+    recovered_from: int = 2**63 - 1
     logs_are_whole: bool = True
 
     @property
@@ -103,7 +106,7 @@ def _read(item: SnapshotItem, tree: Tree) -> Reading:
     base, missing = _newest(item, start, log_end, tree)
     if missing or not item.logs_are_whole:
         return Reading()  # what the file was made of is not there any more
-    replay = _Replay(item, start if base is None else max(base[0], start))
+    replay = _Replay(item, _begin(item, start, base))
     replay.load(ProducerSnapshot(()) if base is None else base[1], start)
     read, end = 0, first
     for part in parts_of(_needed(item.logs, replay.start), tree, check_crc=True):
@@ -117,6 +120,14 @@ def _read(item: SnapshotItem, tree: Tree) -> Reading:
     problems = [] if end == log_end else [f"the log ends at offset {end}"]
     problems += _differences(found, replay.entries())
     return Reading(problems=tuple(problems), bytes=read)
+
+
+def _begin(item: SnapshotItem, start: int, base: tuple[int, ProducerSnapshot] | None) -> int:
+    """The offset from which batches tell of producers."""
+    begun = [log.base_offset for log in item.logs if log.base_offset <= start]
+    if begun and item.recovered_from <= begun[-1]:
+        return begun[-1]
+    return start if base is None else max(base[0], start)
 
 
 def _needed(logs: tuple[LogFile, ...], start: int) -> list[LogFile]:
