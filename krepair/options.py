@@ -58,6 +58,10 @@ class Options:
         scratch: directory for what does not fit into memory, or empty.
         roll: of ``plan --fix recovery``: whether log ends get an empty segment.
         use_reserved: of ``plan`` and ``apply``: what ext4 reserves for root counts as free.
+        replicas: other brokers, each ``ID=LOGDIR,LOGDIR`` or ``ID=FACTS``; see ``krepair.ops.sides``.
+        cluster: path of what the cluster says of its partitions (see ``krepair.logdir.cluster``), or empty.
+        cluster_as_of: when ``--describe`` was run, epoch milliseconds; -1 if it was not said.
+        cluster_configs: files that say whether unclean leader election is off; see ``krepair.logdir.unclean``.
         originals: of ``verify PLAN``: also hold what apply made against the kept originals, byte for byte.
     """
 
@@ -82,6 +86,10 @@ class Options:
     accepted_losses: tuple[str, ...] = ()
     roll: bool = True
     use_reserved: bool = False
+    replicas: tuple[str, ...] = ()
+    cluster: str = ""
+    cluster_as_of: int = -1
+    cluster_configs: tuple[str, ...] = ()
 
     def as_words(self) -> tuple[str, ...]:
         """What was typed to choose partitions and say how the broker is configured, as words of a command line."""
@@ -110,7 +118,11 @@ class Options:
             ("--delete-horizon", self.delete_horizon, _DEFAULT.delete_horizon),
             ("--keep", self.keep, _DEFAULT.keep),
             ("--assume-high-watermark", self.assume_high_watermark, ""),
+            ("--cluster", self.cluster, ""),
+            ("--cluster-as-of", str(self.cluster_as_of), "-1"),
         )
+        words += [word for side in self.replicas for word in ("--replicas", side)]
+        words += [word for path in self.cluster_configs for word in ("--cluster-config", path)]
         words += [word for option, value, default in named if value != default for word in (option, value)]
         return (*words, *self.as_words())
 

@@ -21,6 +21,8 @@ def apply(
             help="Refuse a plan of another digest; at least 32 of its 64 hex digits, from the front.",
         ),
     ] = "",
+    cluster: shared.ClusterOption = "",
+    cluster_as_of: shared.ClusterAsOfOption = None,
     scratch: shared.ScratchOption = "",
     use_reserved: shared.UseReservedOption = False,
     engine: shared.EngineOption = "auto",
@@ -33,7 +35,14 @@ def apply(
 
     Example: krepair apply offsets.krplan --expect 5c2e8d0a41f7b96380de12c4a97b3f65
     """
-    options = shared.common_options(engine=engine, master=master, scratch=scratch, use_reserved=use_reserved)
+    options = shared.common_options(
+        engine=engine,
+        master=master,
+        scratch=scratch,
+        use_reserved=use_reserved,
+        cluster=cluster,
+        as_of=cluster_as_of,
+    )
     from krepair.ops import apply as ops
 
     carry_out(plan, ops.apply, options, json=json, quiet=quiet, metrics=metrics, expect=expect)

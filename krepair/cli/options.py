@@ -127,6 +127,40 @@ AssumeOption = Annotated[
         help="Plan partitions without a recorded high watermark as if the log end were it.",
     ),
 ]
+ReplicasOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--replicas",
+        metavar="ID=LOGDIR[,LOGDIR]|ID=FACTS",
+        help="Another broker's log directories, stopped, or its facts file; may be repeated.",
+    ),
+]
+ClusterOption = Annotated[
+    str,
+    typer.Option(
+        "--cluster",
+        metavar="FILE",
+        help="What the cluster says of its partitions: the output of kafka-topics.sh --bootstrap-server ... "
+        "--describe, or a copy of the active controller's __cluster_metadata-0.",
+    ),
+]
+ClusterAsOfOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster-as-of",
+        metavar="TIME",
+        help="With --fix refetch: when that --describe was run against the running cluster.",
+    ),
+]
+ClusterConfigOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cluster-config",
+        metavar="FILE",
+        help="With --fix refetch: server.properties of the brokers and controllers, or kafka-configs.sh --describe "
+        "--all of them: they say whether unclean leader election is off; may be repeated.",
+    ),
+]
 LogDirArgument = Annotated[
     str, typer.Argument(metavar="LOGDIR", help="A log directory of the stopped broker.")
 ]
@@ -166,6 +200,7 @@ def common_options(
     partitions: list[str] | None = None,
     engine: str = "auto",
     master: str = "",
+    as_of: str | None = None,
     **more: Any,
 ) -> Options:
     """What was typed, as typed values; ``more`` holds fields of ``Options`` that only one verb has.
@@ -175,6 +210,8 @@ def common_options(
     """
     if now is not None:
         more["now_ms"] = parsing.parse_time_ms(now, "--now")
+    if as_of is not None:
+        more["cluster_as_of"] = parsing.parse_time_ms(as_of, "--cluster-as-of")
     if broker_version and not _VERSION.fullmatch(broker_version):
         raise UsageError(f"--broker-version {broker_version!r}: expected a version, as 2.2.1")
     return Options(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from krepair.durable.scratch import Scratch
+from krepair.errors import UsageError
 from krepair.fixes.survey import Sights, Survey
 from krepair.formats.broker_version import version_of
 from krepair.logdir.config import Settings
@@ -14,9 +15,22 @@ from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
+from krepair.rules.refetch import RefetchProof
 
 Version = tuple[int, int, int] | None
+Prove = Callable[[LogDir, Options, Sequence[Partition]], Mapping[str, RefetchProof]]
+"""Gives what is known of partitions whose replica shall be emptied, by folder."""
 DIRECTORY_ID_SINCE: Final = "3.7.0"
+
+
+def no_proof(view: LogDir, options: Options, partitions: Sequence[Partition]) -> Mapping[str, RefetchProof]:
+    """Where nothing can be proven.
+
+    Raises:
+        UsageError: always.
+    """
+    del view, options, partitions
+    raise UsageError("--fix refetch needs a stopped broker: make the plan without --preview")
 
 
 @dataclass(eq=False)
@@ -32,6 +46,7 @@ class Ground:
         beside_broker: whether a broker may be running: then active segments are read as far as they are written.
         surveys: folder -> survey, of every partition that any look came to.
         root: what was seen in the root.
+        prove: gives what is known of partitions whose replica shall be emptied.
     """
 
     view: LogDir
@@ -42,6 +57,7 @@ class Ground:
     beside_broker: bool = False
     surveys: dict[str, Survey] = field(default_factory=dict)
     root: Sights = field(default_factory=Sights)
+    prove: Prove = no_proof
 
     def survey(self, partition: Partition) -> Survey:
         """The survey of a partition. Every caller gets the same one."""

@@ -30,6 +30,7 @@ from krepair.options import Options
 from krepair.pipeline.jobs import MAKE_MENDED
 from krepair.plan.model import Change, KeepOriginal, MendLog, NewCompanion, RemovedRange, SetAside
 from krepair.rules.model import LeftAlone
+from krepair.rules.refetch import REFETCHED
 
 if TYPE_CHECKING:
     from krepair.pipeline.damage import MendedItem, MendedResult
@@ -109,7 +110,7 @@ class Tail(Fix):
 
     def owns(self, change: Change) -> bool:
         """A log without its damage, and segments behind a cut."""
-        return isinstance(change, MendLog | SetAside)
+        return isinstance(change, MendLog) or (isinstance(change, SetAside) and change.rule != REFETCHED)
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Make the logs without their damage again; nothing is staged for a segment that is set aside."""

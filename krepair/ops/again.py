@@ -7,6 +7,9 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
+from msgspec import UNSET
+
+from krepair.ops.sides import parse_sides
 from krepair.options import Options
 from krepair.plan.model import Asked, Plan, Preview
 
@@ -21,6 +24,10 @@ def asked_of(options: Options) -> Asked:
         settings=options.settings,
         include_active=options.include_active,
         no_roll=not options.roll,
+        replicas=tuple(one.text for one in parse_sides(options.replicas)) if options.replicas else UNSET,
+        cluster=os.path.abspath(options.cluster) if options.cluster else UNSET,
+        cluster_as_of=options.cluster_as_of if options.cluster_as_of >= 0 else UNSET,
+        cluster_configs=tuple(map(os.path.abspath, options.cluster_configs)) or UNSET,
     )
 
 
@@ -48,6 +55,10 @@ def options_of(plan: Plan) -> Options:
         accepted_losses=policy.accepted_losses,
         include_active=asked.include_active,
         roll=not asked.no_roll,
+        replicas=asked.replicas or (),
+        cluster=asked.cluster or "",
+        cluster_as_of=-1 if asked.cluster_as_of is UNSET else asked.cluster_as_of,
+        cluster_configs=asked.cluster_configs or (),
     )
 
 

@@ -45,6 +45,7 @@ from krepair.logdir.view import read_partition
 from krepair.ops.fit import copies_shortage, shortage
 from krepair.ops.need import need_of_all
 from krepair.ops.order import active_segments, damage_met, lowest_changes
+from krepair.ops.proof import check_again
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult, next_of
 from krepair.ops.target import (
     check_ground,
@@ -89,13 +90,15 @@ def apply(
 
     Args:
         plan: as read from its file.
-        options: only ``engine``, ``master`` and ``use_reserved`` count; everything else is the plan's.
+        options: only ``engine``, ``master``, ``use_reserved``, ``cluster`` and ``cluster_as_of`` count; everything else
+            is the plan's.
         progress: told of bytes.
         disk: what writes; a test may wrap it.
 
     Raises:
         LockedError: a broker is using the directory.
-        RefusedError: the review objects, there is no space, or the directory cannot be written.
+        RefusedError: the review objects, there is no space, the directory cannot be written, or a replica must not be
+            emptied (any more).
         StalePlanError: the plan is for another host or directory.
         UnwritableError: what an earlier run left could not be written out.
     """
@@ -112,6 +115,7 @@ def apply(
         checked_copies(copies, told_of(folders), whole=False)
         check_keep(plan.policy.keep, plan.log_dir)
         lock = stack.enter_context(hold_lock(plan.log_dir, writes))
+        check_again(plan, options, view_of(plan))
         safe_points = stack.enter_context(signals_wait(SafePoints()))
         engine = choose_engine(options.engine, options.master, _bytes_to_read(targets), progress)
         stack.callback(engine.close)

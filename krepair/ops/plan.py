@@ -26,6 +26,7 @@ from krepair.ops.findings.kept import kept_text
 from krepair.ops.findings.trouble import mtimes_look_copied
 from krepair.ops.kept import kept_originals
 from krepair.ops.order import commit_of
+from krepair.ops.proof import prove
 from krepair.ops.target import check_keep
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
@@ -82,7 +83,7 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
     )
     scratch = Scratch(options.scratch, (view.path,))
     try:
-        ground = Ground(view, settings, options, engine, scratch)
+        ground = Ground(view, settings, options, engine, scratch, prove=prove)
         proposals = look_and_propose(ground, fixes, partitions)
         return plan_of(ground, fixes, proposals)
     finally:

@@ -11,7 +11,13 @@ from msgspec import UNSET
 
 from krepair import __version__
 from krepair.formats.broker_version import version_of
-from krepair.plan.actions.action import ANOTHER_REPLICA, EVERY_REPLICA, LAGGING_REPLICA, LATE_READERS
+from krepair.plan.actions.action import (
+    ANOTHER_REPLICA,
+    EVERY_REPLICA,
+    FETCHED_ANEW,
+    LAGGING_REPLICA,
+    LATE_READERS,
+)
 from krepair.plan.effects import trusted_after
 from krepair.plan.facts import setting
 from krepair.plan.figures import expected_seconds, plan_peak_bytes, risks_of, with_figures
@@ -145,9 +151,18 @@ _UNTIL_VERIFIED: Final = Risk(
 
 _ANOTHER_REPLICA: Final = Risk(
     code=ANOTHER_REPLICA,
-    text="If another replica of the partition is in sync, it has the records that are lost here. Then it is better to "
-    "move this partition folder away and let the broker fetch the partition again. A replica from which records were "
-    "cut differs from the other replicas from there on.",
+    text="If another replica of the partition is in sync, it has the records that are lost here. Then let the broker "
+    "fetch the partition again: krepair plan --fix refetch sets this replica aside, and only where the cluster proves "
+    "that nobody needs it. Do not delete or move the folder by hand: if this broker is alone in the ISR, that empties "
+    "every replica. A replica from which records were cut differs from the other replicas from there on.",
+)
+
+_FETCHED_ANEW: Final = Risk(
+    code=FETCHED_ANEW,
+    text="A whole replica is set aside. Until its broker has fetched the partition again, there is one copy fewer. "
+    "Start the broker while the leader runs, and wait until it is in the ISR before you empty another replica. A "
+    "power cut within the first minutes after the start, before the broker has written its recovery points again, may "
+    "leave it with a torn log: then do it once more. What is set aside takes room until krepair purge.",
 )
 
 
@@ -198,7 +213,8 @@ def _risks(
     told = [(partition, risks_of(partition)) for partition in partitions]
     changing = [partition for partition, codes in told if EVERY_REPLICA in codes]
     kept = _of_keeping(policy.keep, partitions, with_root=with_root)
-    of_losses = (_ANOTHER_REPLICA,) if any(ANOTHER_REPLICA in codes for _, codes in told) else ()
+    of_asides = ((ANOTHER_REPLICA, _ANOTHER_REPLICA), (FETCHED_ANEW, _FETCHED_ANEW))
+    of_losses = tuple(risk for code, risk in of_asides if any(code in codes for _, codes in told))
     if not changing:
         return (*of_losses, *kept)
     risks = [
@@ -209,9 +225,10 @@ def _risks(
         ),
         Risk(
             code=LAGGING_REPLICA,
-            text="A replica that was further behind than delete.retention.ms before this apply must be rebuilt: delete "
-            "its folder and let it fetch the partition again. It may have fetched an emptied batch without its marker, "
-            "and then it would keep a transaction that never ends.",
+            text="A replica that was further behind than delete.retention.ms before this apply must be fetched anew: on "
+            "its broker, krepair plan --fix refetch sets it aside, with a proof that nobody needs it. Do not delete its "
+            "folder by hand. It may have fetched an emptied batch without its marker, and then it would keep a "
+            "transaction that never ends.",
         ),
     ]
     if any(LATE_READERS in codes for _, codes in told):

@@ -19,6 +19,7 @@ from krepair.rules.outcome import (
     SourceSegment,
     TombstoneHorizon,
 )
+from krepair.rules.refetch import RefetchProof
 
 __all__ = [
     "FORMAT_VERSION",
@@ -41,6 +42,7 @@ __all__ = [
     "Policy",
     "Preview",
     "ReasonTally",
+    "RefetchProof",
     "RemovedRange",
     "ReplaceFile",
     "RewriteSegments",
@@ -460,6 +462,7 @@ class PartitionPlan(Struct, frozen=True, kw_only=True):
         uncleanable_bytes: bytes that cannot be cleaned (KIP-346), 0 unless left alone for damage.
         notes: lines for the reviewer.
         compaction: result of key compaction; absent if ``compact`` did not decide on the partition.
+        proof: why its replica may be emptied; absent if it is not. ``apply`` needs the same again, and fresh.
     """
 
     topic: str
@@ -487,6 +490,7 @@ class PartitionPlan(Struct, frozen=True, kw_only=True):
     uncleanable_bytes: int = 0
     notes: tuple[str, ...] = ()
     compaction: KeyCompaction | UnsetType = UNSET
+    proof: RefetchProof | UnsetType = UNSET
 
 
 class RootPlan(Struct, frozen=True, kw_only=True):
@@ -549,6 +553,10 @@ class Asked(Struct, frozen=True, kw_only=True):
         settings: (key, value) from ``--set``.
         include_active: whether ``--include-active`` was given.
         no_roll: whether ``--no-roll`` was given.
+        replicas: values of ``--replicas``, with absolute paths; absent if there are none, as all that follows.
+        cluster: absolute path from ``--cluster``.
+        cluster_as_of: epoch milliseconds from ``--cluster-as-of``.
+        cluster_configs: absolute paths from ``--cluster-config``.
     """
 
     topics: tuple[str, ...] = ()
@@ -558,6 +566,10 @@ class Asked(Struct, frozen=True, kw_only=True):
     settings: tuple[tuple[str, str], ...] = ()
     include_active: bool = False
     no_roll: bool = False
+    replicas: tuple[str, ...] | UnsetType = UNSET
+    cluster: str | UnsetType = UNSET
+    cluster_as_of: int | UnsetType = UNSET
+    cluster_configs: tuple[str, ...] | UnsetType = UNSET
 
 
 class Preview(Struct, frozen=True, kw_only=True):

@@ -7,14 +7,26 @@ first, so that no state has a gap.
 
 from __future__ import annotations
 
+from typing import Final
+
 from krepair.errors import StalePlanError
 from krepair.journal.actions.action import Action, Found, Ground, KeptFile
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import unchanged
-from krepair.journal.record import AsideIntent, Order
+from krepair.journal.record import AsideIntent, Journal, Order
 from krepair.journal.traces import digests_of, original_of
 from krepair.logdir.fingerprint import digest_content
 from krepair.plan.model import SetAside
+
+_BACK: Final = frozenset({"undone", "rolled back"})
+
+
+def has_segments_out(journal: Journal) -> bool:
+    """Whether a journal tells of a segment that was taken out and is not back."""
+    return any(
+        isinstance(intent, AsideIntent) and journal.states.get(change_id) not in _BACK
+        for change_id, intent in journal.intents.items()
+    )
 
 
 class SetSegmentsAside(Action[SetAside, AsideIntent]):

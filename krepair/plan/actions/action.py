@@ -22,6 +22,7 @@ EVERY_REPLICA: Final = "every-replica"
 LAGGING_REPLICA: Final = "lagging-replica"
 LATE_READERS: Final = "late-readers"
 ANOTHER_REPLICA: Final = "another-replica"
+FETCHED_ANEW: Final = "fetched-anew"
 
 ChangeT_contra = TypeVar("ChangeT_contra", contravariant=True)
 

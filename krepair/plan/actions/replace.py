@@ -10,7 +10,7 @@ from krepair.checks.catalogue import RULES
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.plan.actions.action import REMOVAL_BYTES, ROUNDING_BYTES, Action, Space, Touched, Trimmed, Work
 from krepair.plan.actions.listing import FILES
-from krepair.plan.facts import HEX_32, SNAPSHOT_NAME, PartitionFacts
+from krepair.plan.facts import HEX_32, LOG_NAME, SNAPSHOT_NAME, PartitionFacts
 from krepair.plan.model import FileFingerprint, ReplaceFile
 from krepair.plan.objection import Objection, is_plain_name
 
@@ -19,6 +19,7 @@ _BASE: Final = re.compile(r"([0-9]{20})\.")
 _LEFT_BEHIND: Final = (".cleaned", ".deleted")
 _SWAP: Final = ".swap"
 _RECOVERY: Final = "recovery"
+_REFETCH: Final = "refetch"
 _LOG: Final = ".log"
 _EMPTY_CHECKPOINT: Final = b"0\n0\n"
 
@@ -137,6 +138,9 @@ def _removal(facts: PartitionFacts, change: ReplaceFile, fix: str, size: int) ->
 def _may_go(files: Mapping[str, FileFingerprint], name: str, fix: str) -> bool:
     if fix in {"snapshots", _RECOVERY}:
         return SNAPSHOT_NAME.fullmatch(name) is not None
+    if fix == _REFETCH:  # the review of the segments looks at the proof
+        known = name == LEADER_EPOCH_CHECKPOINT or SNAPSHOT_NAME.fullmatch(name) or _INDEX.fullmatch(name)
+        return bool(known) and any(LOG_NAME.fullmatch(other) for other in files)
     if fix != "leftovers":
         return False
     if name.endswith(_LEFT_BEHIND):

@@ -1,0 +1,286 @@
+"""A wrong replica is set aside with a proof, stopped at every call, taken back; without a proof nothing is touched."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from krepair.errors import ExitCode, KrepairError, RefusedError, UsageError
+from krepair.ops import proof as proof_module
+from krepair.ops.apply import apply
+from krepair.ops.judged import Judgement
+from krepair.ops.plan import make_plan
+from krepair.ops.purge import purge
+from krepair.ops.undo import undo
+from krepair.ops.verify import verify_plan
+from krepair.options import Engine, Options
+from krepair.plan.model import Plan, ReplaceFile, SetAside
+from tests import builders
+from tests.durable.disks import FILE_CHANGING, SimulatedCrash, StoppingDisk
+from tests.journal.scene import UnsyncedDisk
+from tests.ops.scene import tree
+
+HOUR_MS = 3_600_000
+TEXT = (
+    "Topic: t\tPartitionCount: 2\tReplicationFactor: 3\tConfigs: \n"
+    "\tTopic: t\tPartition: 0\tLeader: 1\tReplicas: 1,2,3\tIsr: 1,2\n"
+    "\tTopic: t\tPartition: 1\tLeader: 1\tReplicas: 1,2,3\tIsr: 1,2,3\n"
+)
+ISR_OF_ALL = TEXT.replace("Isr: 1,2\n", "Isr: 1,2,3\n", 1)
+RIGHT = Judgement(right=(1, 2), wrong=True, verdict="tombstone-missed on 3")
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What compare would say."""
+
+    def judge(*_: object) -> Mapping[tuple[str, int], Judgement]:
+        return {("t", number): RIGHT for number in (0, 1)}
+
+    monkeypatch.setattr(proof_module, "judge", judge)
+
+
+def log_dir(root: Path, *, segments: int = 3, old: bool = True) -> Path:
+    made = builders.LogDir(root)
+    for number in (0, 1):
+        partition = made.partition("t", number)
+        for place in range(segments):
+            partition.segment(builders.data(place * 10, [builders.Record(b"k", b"v")]))
+    made.write(clean_stop=True)
+    (root / "meta.properties").write_text("version=0\nbroker.id=3\ncluster.id=c\n")
+    if old:
+        past = time.time_ns() - HOUR_MS * 1_000_000
+        for path in root.rglob("*"):
+            os.utime(path, ns=(past, past))
+    return root
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def options(tmp_path: Path, **changed: object) -> Options:
+    (tmp_path / "b1").mkdir(exist_ok=True)
+    if not (tmp_path / "b1" / "meta.properties").exists():
+        builders.LogDir(tmp_path / "b1").write()
+    given: dict[str, object] = {
+        "fixes": ("refetch",),
+        "partitions": (("t", 0),),
+        "engine": Engine.INLINE,
+        "replicas": (f"1={tmp_path / 'b1'}",),
+        "cluster": write(tmp_path / "described", TEXT),
+        "cluster_as_of": now_ms(),
+        "cluster_configs": (write(tmp_path / "server.properties", "broker.id=1\n"),),
+        "now_ms": now_ms(),
+        "broker_version": "2.8.2",
+    }
+    return Options(**{**given, **changed})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def scene(tmp_path: Path, judged: None) -> tuple[Path, Options, Plan]:
+    root, chosen = log_dir(tmp_path / "b3"), options(tmp_path)
+    return root, chosen, make_plan(str(root), chosen)
+
+
+def test_the_folder_is_left_empty_but_for_what_is_kept_and_everything_comes_back(
+    scene: tuple[Path, Options, Plan],
+) -> None:
+    root, chosen, plan = scene
+    before = tree(root, private=False)
+    assert apply(plan, chosen).exit_code is ExitCode.DONE
+    assert {path.name for path in (root / "t-0").iterdir()} == {f"krepair~{plan.plan_id}"}
+    assert verify_plan(plan, chosen).exit_code is ExitCode.DONE
+    assert {path: row for path, row in tree(root, private=False).items() if not path.startswith("t-0")} == {
+        path: row for path, row in before.items() if not path.startswith("t-0")
+    } | {path: row for path, row in tree(root, private=False).items() if path == ".lock"}
+    assert undo(plan, chosen).exit_code is ExitCode.DONE
+    after = tree(root, private=False)
+    after.pop(".lock", None)
+    before.pop(".lock", None)
+    assert after == before
+
+
+def test_partition_metadata_stays_where_a_kraft_broker_needs_it(tmp_path: Path, judged: None) -> None:
+    root = log_dir(tmp_path / "b3")
+    (root / "t-0" / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+    past = time.time() - 3600
+    os.utime(root / "t-0" / "partition.metadata", (past, past))
+    chosen = options(tmp_path)
+    plan = make_plan(str(root), chosen)
+    assert apply(plan, chosen).exit_code is ExitCode.DONE
+    assert {path.name for path in (root / "t-0").iterdir()} == {
+        "partition.metadata",
+        f"krepair~{plan.plan_id}",
+    }
+
+
+def test_the_newest_segment_goes_first_and_the_epochs_last(scene: tuple[Path, Options, Plan]) -> None:
+    _, _, plan = scene
+    changes = next(one for one in plan.partitions if one.folder == "t-0").changes
+    bases = [change.base_offset for change in changes if isinstance(change, SetAside)]
+    assert bases == sorted(bases, reverse=True)
+    last = changes[-1]
+    assert isinstance(last, ReplaceFile)
+    assert last.name == "leader-epoch-checkpoint"
+
+
+def test_undo_refuses_once_the_broker_has_fetched(scene: tuple[Path, Options, Plan]) -> None:
+    root, chosen, plan = scene
+    apply(plan, chosen)
+    for name in (f"{0:020d}.log", "leader-epoch-checkpoint"):
+        (root / "t-0" / name).write_bytes(b"new")
+    there = tree(root, private=False)
+    report = undo(plan, chosen)
+    assert report.exit_code is ExitCode.STALE_PLAN
+    assert tree(root, private=False) == there
+
+
+def test_stopped_at_any_call_it_goes_on_or_back(tmp_path: Path, judged: None) -> None:
+    stops = 1
+    while True:
+        root = log_dir(tmp_path / f"b3-{stops}", segments=2)
+        chosen = options(tmp_path)
+        plan = make_plan(str(root), chosen)
+        before = tree(root, private=False)
+        try:
+            apply(plan, chosen, disk=StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING))
+        except SimulatedCrash:
+            names = {path.name for path in (root / "t-0").glob("*.log")}
+            assert names in ({f"{0:020d}.log", f"{10:020d}.log"}, {f"{0:020d}.log"}, set())
+            if stops % 2:
+                assert apply(plan, chosen).exit_code is ExitCode.DONE
+                assert not [*(root / "t-0").glob("*.log")]
+            undo(plan, chosen)
+            after = tree(root, private=False)
+            after.pop(".lock", None)
+            before.pop(".lock", None)
+            assert after == before, stops
+            stops += 7
+            continue
+        break
+    assert stops > 20
+
+
+def test_purge_frees_what_was_kept(scene: tuple[Path, Options, Plan]) -> None:
+    root, chosen, plan = scene
+    apply(plan, chosen)
+    assert purge(plan, chosen).exit_code is ExitCode.DONE
+    assert [*(root / "t-0").iterdir()] == []
+
+
+class TestRefused:
+    def refused(self, root: Path, chosen: Options) -> str:
+        there = tree(root)
+        with pytest.raises(RefusedError) as caught:
+            make_plan(str(root), chosen)
+        assert tree(root) == there
+        assert "kafka-transactions.sh --abort" in caught.value.message
+        return caught.value.message
+
+    def test_in_the_isr(self, tmp_path: Path, judged: None) -> None:
+        chosen = options(tmp_path, cluster=write(tmp_path / "d", ISR_OF_ALL))
+        assert "is in the ISR" in self.refused(log_dir(tmp_path / "b3"), chosen)
+
+    def test_alone_in_the_isr(self, tmp_path: Path, judged: None) -> None:
+        text = TEXT.replace(
+            "Leader: 1\tReplicas: 1,2,3\tIsr: 1,2\n", "Leader: none\tReplicas: 1,2,3\tIsr: 3\n", 1
+        )
+        chosen = options(tmp_path, cluster=write(tmp_path / "d", text))
+        told = self.refused(log_dir(tmp_path / "b3"), chosen)
+        assert "is in the ISR (3)" in told
+        assert "no leader" in told
+
+    def test_one_of_two_partitions_refuses_both(self, tmp_path: Path, judged: None) -> None:
+        chosen = options(tmp_path, partitions=(("t", 0), ("t", 1)))
+        assert self.refused(log_dir(tmp_path / "b3"), chosen).startswith("t-1:")
+
+    def test_proof_from_before_the_stop(self, tmp_path: Path, judged: None) -> None:
+        told = self.refused(
+            log_dir(tmp_path / "b3", old=False), options(tmp_path, cluster_as_of=now_ms() - HOUR_MS)
+        )
+        assert "not later than this broker's last write" in told
+
+    def test_not_listed(self, tmp_path: Path, judged: None) -> None:
+        chosen = options(tmp_path, cluster=write(tmp_path / "d", TEXT.replace("t\t", "u\t")))
+        assert "does not list it" in self.refused(log_dir(tmp_path / "b3"), chosen)
+
+    def test_2_2_does_not_print_reassignments(self, tmp_path: Path, judged: None) -> None:
+        old = TEXT.replace(
+            "Topic: t\tPartitionCount: 2\tReplicationFactor: 3\tConfigs: ",
+            "Topic:t\tPartitionCount:2\tReplicationFactor:3\tConfigs:",
+        )
+        chosen = options(tmp_path, cluster=write(tmp_path / "d", old))
+        assert "whether a reassignment" in self.refused(log_dir(tmp_path / "b3"), chosen)
+
+    def test_unclean_election_on_or_not_known(self, tmp_path: Path, judged: None) -> None:
+        root = log_dir(tmp_path / "b3")
+        assert "--cluster-config" in self.refused(root, options(tmp_path, cluster_configs=()))
+        on = write(tmp_path / "on", "broker.id=2\nunclean.leader.election.enable=true\n")
+        off = write(tmp_path / "off", "broker.id=1\n")
+        assert "is on" in self.refused(root, options(tmp_path, cluster_configs=(off, on)))
+
+    def test_compare_does_not_speak_for_it(self, tmp_path: Path) -> None:
+        assert "does not call this replica wrong" in self.refused(log_dir(tmp_path / "b3"), options(tmp_path))
+
+    def test_a_second_replica_set_aside(self, tmp_path: Path, judged: None) -> None:
+        other = log_dir(tmp_path / "b1")
+        chosen = options(tmp_path, replicas=(f"2={log_dir(tmp_path / 'b2')}",))
+        plan = make_plan(str(other), chosen)
+        apply(plan, chosen)
+        both = options(tmp_path, replicas=(f"1={other}",))
+        assert "one replica at a time" in self.refused(log_dir(tmp_path / "b3"), both)
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            {"replicas": ()},
+            {"cluster": ""},
+            {"partitions": ()},
+            {"cluster_as_of": -1},
+            {"keep": "until-verified"},
+        ],
+    )
+    def test_what_is_not_typed_is_asked_for(
+        self, tmp_path: Path, judged: None, changed: dict[str, object]
+    ) -> None:
+        with pytest.raises(UsageError):
+            make_plan(str(log_dir(tmp_path / "b3")), options(tmp_path, **changed))
+
+
+class TestApplyNeedsItAgain:
+    @pytest.mark.parametrize(
+        ("changed", "says"),
+        [
+            ({"cluster": ""}, "at most 10 minutes old"),
+            ({"cluster_as_of": now_ms() - 700_000}, "s old"),
+            ({"cluster": ISR_OF_ALL}, "is in the ISR"),
+        ],
+    )
+    def test_without_it_or_if_it_changed_nothing_is_touched(
+        self, scene: tuple[Path, Options, Plan], tmp_path: Path, changed: dict[str, object], says: str
+    ) -> None:
+        root, _, plan = scene
+        if "Topic" in str(changed.get("cluster", "")):
+            changed = {"cluster": write(tmp_path / "fresh", ISR_OF_ALL)}
+        there = tree(root, private=False)
+        with pytest.raises(KrepairError, match=says):
+            apply(plan, options(tmp_path, **changed))
+        found = tree(root, private=False)
+        assert {**found, ".lock": None} == {**there, ".lock": None}
+
+    def test_a_new_leader_that_compare_calls_right_will_do(
+        self, scene: tuple[Path, Options, Plan], tmp_path: Path
+    ) -> None:
+        _, _, plan = scene
+        fresh = write(tmp_path / "fresh", TEXT.replace("Leader: 1", "Leader: 2", 1))
+        assert apply(plan, options(tmp_path, cluster=fresh)).exit_code is ExitCode.DONE
