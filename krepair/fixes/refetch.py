@@ -110,7 +110,8 @@ class Refetch(Fix):
 
     def owns(self, change: Change) -> bool:
         """What it proposed."""
-        return isinstance(change, SetAside | ReplaceFile) and change.rule == REFETCHED
+        removed = isinstance(change, ReplaceFile) and change.method == "remove"
+        return (removed or isinstance(change, SetAside)) and change.rule == REFETCHED
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """A removal needs no bytes, only the folder that keeps the originals."""

@@ -225,9 +225,9 @@ def _risks(
         ),
         Risk(
             code=LAGGING_REPLICA,
-            text="A replica that was further behind than delete.retention.ms before this apply must be fetched anew: on "
-            "its broker, krepair plan --fix refetch sets it aside, with a proof that nobody needs it. Do not delete its "
-            "folder by hand. It may have fetched an emptied batch without its marker, and then it would keep a "
+            text="A replica that was further behind than delete.retention.ms before this apply must be fetched anew: "
+            "krepair plan --fix refetch on its broker sets it aside, with a proof that nobody needs it. Do not delete "
+            "its folder by hand. It may have fetched an emptied batch without its marker, and then it would keep a "
             "transaction that never ends.",
         ),
     ]
