@@ -110,8 +110,9 @@ class Refetch(Fix):
 
     def owns(self, change: Change) -> bool:
         """What it proposed."""
-        removed = isinstance(change, ReplaceFile) and change.method == "remove"
-        return (removed or isinstance(change, SetAside)) and change.rule == REFETCHED
+        if not isinstance(change, SetAside | ReplaceFile) or change.rule != REFETCHED:
+            return False
+        return isinstance(change, SetAside) or change.method == "remove"
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """A removal needs no bytes, only the folder that keeps the originals."""
