@@ -23,6 +23,7 @@ def apply(
     ] = "",
     cluster: shared.ClusterOption = "",
     cluster_as_of: shared.ClusterAsOfOption = None,
+    cluster_config: shared.ClusterConfigOption = None,
     scratch: shared.ScratchOption = "",
     use_reserved: shared.UseReservedOption = False,
     engine: shared.EngineOption = "auto",
@@ -41,6 +42,7 @@ def apply(
         scratch=scratch,
         use_reserved=use_reserved,
         cluster=cluster,
+        cluster_configs=tuple(cluster_config or ()),
         as_of=cluster_as_of,
     )
     from krepair.ops import apply as ops

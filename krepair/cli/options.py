@@ -158,7 +158,8 @@ ClusterConfigOption = Annotated[
         "--cluster-config",
         metavar="FILE",
         help="With --fix refetch: server.properties of the brokers and controllers, or kafka-configs.sh --describe "
-        "--all of them: they say whether unclean leader election is off; may be repeated.",
+        "--all of them: they say whether unclean leader election is off. For 2.2 and 2.3 also the content of "
+        "/admin/reassign_partitions in ZooKeeper; may be repeated.",
     ),
 ]
 LogDirArgument = Annotated[

@@ -200,7 +200,7 @@ class _Reader:
                     raise _NoProofError(
                         f"{name}: position {position}: the snapshot ends inside of this batch"
                     )
-                if expected > start:
+                if expected > start or header.is_control:  # a snapshot does not hold who was active
                     self._read_batch(name, position, header, buf)
         if expected < start:
             raise _NoProofError(f"the log ends at offset {expected}, before the end {start} of the snapshot")
@@ -211,7 +211,7 @@ class _Reader:
                 self._control(name, position, record)
             else:
                 self._take(name, position, record)
-        self.result.end_offset = header.last_offset + 1
+        self.result.end_offset = max(self.result.end_offset, header.last_offset + 1)
         self.result.as_of_ms = max(self.result.as_of_ms, header.max_timestamp)
 
     def _batches(self, name: str) -> Iterator[tuple[int, BatchHeader, Bytes]]:

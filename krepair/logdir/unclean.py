@@ -14,15 +14,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 from krepair.errors import UsageError
-from krepair.formats.damage import shown
 from krepair.logdir.cluster import ClusterView
 from krepair.logdir.config_files import read_server_properties
-from krepair.logdir.reading import why
+from krepair.logdir.reassignments import is_of_reassignments, read_text
 
 Unclean = Literal["off", "on", "unknown"]
 
 KEY: Final = "unclean.leader.election.enable"
-_MAX_BYTES: Final = 16 << 20
 _ALL: Final = re.compile(r"All configs for (broker|topic) (\S+) are:")
 _ANY: Final = re.compile(r"(?:All |Dynamic |Default )?[Cc]onfigs for ")
 _LINE: Final = re.compile(rf"\s+{re.escape(KEY)}=(\S+)(?:\s.*)?")
@@ -46,7 +44,7 @@ def unclean_of(topic: str, view: ClusterView, files: Sequence[str]) -> Said:
     Raises:
         UsageError: a file could not be read, or says nothing of brokers or of this topic.
     """
-    said = [_of_cluster(topic, view), *(read_unclean(path, topic) for path in files)]
+    said = [_of_cluster(topic, view), *(_of_file(path, topic) for path in files)]
     for unclean in ("on", "off"):
         found = next((one for one in said if one.unclean == unclean), None)
         if found is not None:
@@ -69,18 +67,10 @@ def _of_cluster(topic: str, view: ClusterView) -> Said:
     return Said("unknown", "")
 
 
-def read_unclean(path: str, topic: str) -> Said:
-    """What one file says.
-
-    Raises:
-        UsageError: it could not be read, or says nothing of brokers or of this topic.
-    """
-    try:
-        with open(path, "rb") as file:
-            text = file.read(_MAX_BYTES).decode("utf-8", "replace")
-    except (OSError, ValueError) as error:
-        reason = why(error) if isinstance(error, OSError) else str(error)
-        raise UsageError(f"--cluster-config {shown(path)}: could not be read: {reason}") from error
+def _of_file(path: str, topic: str) -> Said:
+    text = read_text(path)
+    if is_of_reassignments(text):
+        return Said("unknown", "")
     if _ANY.match(text.lstrip()):
         return _of_describe(path, text, topic)
     return _of_properties(path, {key: line.value for key, line in read_server_properties(path).items()})

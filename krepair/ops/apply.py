@@ -90,7 +90,7 @@ def apply(
 
     Args:
         plan: as read from its file.
-        options: only ``engine``, ``master``, ``use_reserved``, ``cluster`` and ``cluster_as_of`` count; everything else
+        options: only ``engine``, ``master``, ``use_reserved`` and those of ``--cluster...`` count; everything else
             is the plan's.
         progress: told of bytes.
         disk: what writes; a test may wrap it.

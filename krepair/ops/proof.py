@@ -21,6 +21,7 @@ from krepair.journal.actions.aside import has_segments_out
 from krepair.journal.record import Journal
 from krepair.logdir.cluster import ClusterView, read_cluster_file
 from krepair.logdir.reading import read_whole
+from krepair.logdir.reassignments import is_of_reassignments, moving_partitions, read_text
 from krepair.logdir.unclean import Said, unclean_of
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
@@ -113,7 +114,7 @@ def check_again(plan: Plan, options: Options, view: LogDir) -> None:
         broker_id=_broker_id(view),
         cluster=cluster,
         as_of_ms=_time_of(cluster, options),
-        configs=(),
+        configs=options.cluster_configs,
         broker_version=plan.policy.broker_version,
     )
     now_ms = time.time_ns() // 1_000_000
@@ -195,7 +196,7 @@ def _proof(known: Known, partition: Partition, stopped_ms: int = -1) -> RefetchP
         kraft=is_kraft(known.view),
         may_have_elr=_may_have_elr(known),
         leader=one.leader,
-        moving=one.moving,
+        moving=_is_moving(known, name) if one.moving is None else one.moving,
         unclean=said.unclean,
         unclean_from=said.where,
         own_log=_is_own(known),
@@ -205,6 +206,13 @@ def _proof(known: Known, partition: Partition, stopped_ms: int = -1) -> RefetchP
         verdict=judgement.verdict,
         wrong=judgement.wrong,
     )
+
+
+def _is_moving(known: Known, name: Name) -> bool | None:
+    """Of a cluster whose tools do not print it: what ZooKeeper says, where a file holds that; else None."""
+    texts = ((path, read_text(path)) for path in known.configs)
+    found = [name in moving_partitions(path, text) for path, text in texts if is_of_reassignments(text)]
+    return any(found) if found else None
 
 
 def last_write_ms(view: LogDir) -> int:

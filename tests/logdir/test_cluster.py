@@ -47,7 +47,10 @@ class TestRealClusters:
     @pytest.mark.parametrize("name", PAIRS)
     def test_the_metadata_log_says_what_a_broker_says(self, name: str) -> None:
         log, text = read_cluster_file(str(LOGS / name)), read_cluster_file(str(text_of(name)))
-        assert rows(log) == rows(text)
+        said, known = rows(text), rows(log)
+        if name.startswith("3.3"):  # its tool has no columns of the ELR
+            known = {key: (*row[:3], None, None, *row[5:]) for key, row in known.items()}
+        assert known == said
         assert (log.source, text.source) == ("metadata-log", "describe")
         assert log.as_of_ms is not None
         assert text.as_of_ms is None
@@ -74,6 +77,48 @@ class TestRealClusters:
         for path in (tmp_path, tmp_path / "__cluster_metadata-0"):
             view = read_cluster_file(str(path))
             assert (view.cluster_id, view.node_id) == ("abc", 100)
+
+
+class TestSnapshots:
+    @pytest.fixture(params=["3.3.2", "4.3.1"])
+    def copy(self, request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+        shutil.copytree(LOGS / f"{request.param}-snapshots", tmp_path / "copy")
+        return tmp_path / "copy"
+
+    def test_the_log_alone_says_what_the_snapshot_and_the_rest_of_the_log_say(self, copy: Path) -> None:
+        with_snapshot = read_cluster_file(str(copy))
+        for snapshot in copy.glob("*.checkpoint"):
+            snapshot.unlink()
+        alone = read_cluster_file(str(copy))
+        assert rows(alone) == rows(with_snapshot)
+        assert alone.topic_configs == with_snapshot.topic_configs
+        assert (alone.as_of_ms, alone.end_offset) == (with_snapshot.as_of_ms, with_snapshot.end_offset)
+        assert alone.brokers == with_snapshot.brokers
+
+    def test_a_log_that_begins_at_the_snapshot_needs_nothing_before_it(self, copy: Path) -> None:
+        whole = read_cluster_file(str(copy))
+        (snapshot,) = copy.glob("*.checkpoint")
+        end, (log,) = int(snapshot.name[:20]), copy.glob("*.log")
+        data = log.read_bytes()
+        placed = [one for one in batches(data) if isinstance(one, PlacedBatch)]
+        start = next(one for one in placed if one.header.base_offset == end)
+        (copy / f"{end:020d}.log").write_bytes(data[start.position :])
+        log.unlink()
+        found = read_cluster_file(str(copy))
+        assert rows(found) == rows(whole)
+        assert found.brokers == whole.brokers
+
+    def test_a_snapshot_that_is_cut_or_changed_is_no_proof(self, copy: Path) -> None:
+        (snapshot,) = copy.glob("*.checkpoint")
+        data = snapshot.read_bytes()
+        placed = [one.position for one in batches(data) if isinstance(one, PlacedBatch)]
+        for cut in (*placed, len(data) - 1):
+            snapshot.write_bytes(data[:cut])
+            with pytest.raises(RefusedError, match="no proof"):
+                read_cluster_file(str(copy))
+        snapshot.write_bytes(data[:80] + bytes([data[80] ^ 1]) + data[81:])
+        with pytest.raises(RefusedError, match="no proof"):
+            read_cluster_file(str(copy))
 
 
 class TestNoProof:

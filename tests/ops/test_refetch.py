@@ -214,13 +214,24 @@ class TestRefused:
         chosen = options(tmp_path, cluster=write(tmp_path / "d", TEXT.replace("t\t", "u\t")))
         assert "does not list it" in self.refused(log_dir(tmp_path / "b3"), chosen)
 
-    def test_2_2_does_not_print_reassignments(self, tmp_path: Path, judged: None) -> None:
+    def test_2_2_does_not_print_reassignments_but_zookeeper_says_them(
+        self, tmp_path: Path, judged: None
+    ) -> None:
+        root, chosen = log_dir(tmp_path / "b3"), options(tmp_path)
         old = TEXT.replace(
             "Topic: t\tPartitionCount: 2\tReplicationFactor: 3\tConfigs: ",
             "Topic:t\tPartitionCount:2\tReplicationFactor:3\tConfigs:",
         )
-        chosen = options(tmp_path, cluster=write(tmp_path / "d", old))
-        assert "whether a reassignment" in self.refused(log_dir(tmp_path / "b3"), chosen)
+        text = write(tmp_path / "d", old)
+        assert "whether a reassignment" in self.refused(root, options(tmp_path, cluster=text))
+        moving = write(
+            tmp_path / "m", '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1]}]}'
+        )
+        both = options(tmp_path, cluster=text, cluster_configs=(*chosen.cluster_configs, moving))
+        assert "reassignment is under way" in self.refused(root, both)
+        none = write(tmp_path / "n", "Node does not exist: /admin/reassign_partitions\n")
+        still = options(tmp_path, cluster=text, cluster_configs=(*chosen.cluster_configs, none))
+        assert apply(make_plan(str(root), still), still).exit_code is ExitCode.DONE
 
     def test_unclean_election_on_or_not_known(self, tmp_path: Path, judged: None) -> None:
         root = log_dir(tmp_path / "b3")
