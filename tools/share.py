@@ -161,7 +161,10 @@ def _paragraphs(text: str) -> Iterator[str]:
     for number, paragraph in enumerate(text.split("\n\n")):
         if number:
             yield ".PP"
-        yield _roff(" ".join(paragraph.split()))
+        if paragraph.startswith("\b"):  # its lines stay as they are
+            yield from (".nf", *map(_roff, paragraph.splitlines()[1:]), ".fi")
+        else:
+            yield _roff(" ".join(paragraph.split()))
 
 
 def _tag(word: Word) -> str:

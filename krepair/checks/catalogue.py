@@ -11,7 +11,7 @@ from typing import Final
 from krepair.checks.catalogue_transactions import TRANSACTIONS
 from krepair.checks.rule import FIRST_VERSION, NOTHING_CHANGED, Finding, Rule, Severity
 
-__all__ = ["CATALOGUE", "FIRST_VERSION", "RULES", "Finding", "Rule", "Severity", "counts"]
+__all__ = ["CATALOGUE", "FIRST_VERSION", "RULES", "Finding", "Rule", "Severity", "counts", "severity_of"]
 
 _INDEXES = (
     Rule(
@@ -668,6 +668,11 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
 RULES: Final[dict[str, Rule]] = {rule.code: rule for rule in CATALOGUE}
 
 
+def severity_of(finding: Finding) -> Severity:
+    """How bad this case is: what the finding itself says, else the severity of its rule."""
+    return finding.severity or RULES[finding.rule].severity
+
+
 def counts(finding: Finding) -> bool:
     """Whether the finding makes ``check`` exit with 2. All findings do, except those of severity information."""
-    return RULES[finding.rule].severity is not Severity.INFORMATION
+    return severity_of(finding) is not Severity.INFORMATION

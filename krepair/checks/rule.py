@@ -71,6 +71,13 @@ class Finding(Struct, frozen=True, kw_only=True):
         position: byte in the file, -1 if the finding is about the whole file.
         evidence: one line: what is there, and what was expected.
         bytes: bytes that are wasted, damaged or at risk; 0 if a number of bytes means nothing here.
+        severity: of this case, where it is not that of the rule; what ``check`` prints always has it.
+        fix: name for ``--fix`` that mends this case, or ``none``; empty until ``check`` says it.
+        command: what to type for it, one line, or empty.
+        first_offset: the first offset that is damaged or lost, -1 if it is not known or means nothing here.
+        last_offset: the last one, -1 likewise.
+        records_lost: records that the way out costs, -1 if it is not known or there is none.
+        bytes_lost: bytes of logs that it costs, -1 likewise.
     """
 
     rule: str
@@ -79,3 +86,10 @@ class Finding(Struct, frozen=True, kw_only=True):
     position: int = -1
     evidence: str = ""
     bytes: int = 0
+    severity: Severity | None = None
+    fix: str = ""
+    command: str = ""
+    first_offset: int = -1
+    last_offset: int = -1
+    records_lost: int = -1
+    bytes_lost: int = -1

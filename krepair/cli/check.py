@@ -33,8 +33,15 @@ def check(
         bool, typer.Option("--deep", help="Also decompress all compressed content (KR307); costs CPU time.")
     ] = False,
     every: Annotated[
-        bool, typer.Option("--all", help="Also one line for each partition that is as it should be.")
+        bool, typer.Option("--all", help="Each finding, each partition and each line of the forecast.")
     ] = False,
+    more: Annotated[
+        bool, typer.Option("--more", help="On a terminal: a page of at most 60 lines, as in a file.")
+    ] = False,
+    rule: Annotated[
+        str,
+        typer.Option("--rule", metavar="KRnnn", help="Each finding of this rule, and what to type for it."),
+    ] = "",
     engine: shared.EngineOption = "auto",
     master: shared.MasterOption = "",
     metrics: shared.MetricsOption = "",
@@ -46,10 +53,11 @@ def check(
 ) -> None:
     """Find what is wrong. Writes nothing; exits with 2 when there are findings.
 
-    Partitions that are as they should be are summed up by topic.
+    The answer is summed up by rule. Each finding is shown with --rule, --topic, --partition or --all.
 
     Example: krepair check /var/lib/kafka --config /etc/kafka/server.properties
     """
+    code = shared.parse_rule(rule)
     options = shared.common_options(
         config=config,
         topic_config=topic_config,
@@ -62,7 +70,8 @@ def check(
         master=master,
         deep=deep,
     )
-    from krepair.cli.views.check import check_view
+    from krepair.cli.views.check import Asked, check_view
+    from krepair.cli.views.text import terminal_width
     from krepair.ops import check as ops
     from krepair.ops.asked import log_dirs_asked_for
 
@@ -78,7 +87,16 @@ def check(
             "check",
             report,
             report.exit_code,
-            lambda: check_view(report, every=every),
+            lambda: check_view(
+                report,
+                Asked(
+                    width=terminal_width(),
+                    more=more,
+                    every=every,
+                    rule=code,
+                    rows=bool(options.topics or options.partitions),
+                ),
+            ),
             as_json=json,
             quiet=quiet,
         )

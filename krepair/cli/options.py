@@ -190,6 +190,20 @@ def parse_engine(text: str) -> Engine:
         raise UsageError(f"--engine {text!r}: expected one of {', '.join(Engine)}") from None
 
 
+def parse_rule(text: str) -> str:
+    """Read ``--rule``.
+
+    Raises:
+        UsageError: there is no such rule.
+    """
+    from krepair.checks.catalogue import RULES
+
+    code = text.upper()
+    if code and code not in RULES:
+        raise UsageError(f"--rule {text!r}: there is no such rule", next_command="krepair explain")
+    return code
+
+
 def common_options(
     *,
     config: str | None = None,

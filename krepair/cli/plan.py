@@ -87,8 +87,22 @@ def plan(
 ) -> None:
     """Write down every change for review. Touches nothing; exits with 2 when there is something to do.
 
+    Names for --fix:
+
+    \b
+    markers      removes transaction markers and emptied batches that nobody needs (the default)
+    compact      keeps the last record of each key, where the cleaner stands still
+    tail         cuts torn tails; other damage in logs only with --accept-data-loss
+    index        mends .index, .timeindex and .txnindex files
+    epochs       mends leader-epoch-checkpoint
+    snapshots    removes wrong producer snapshots, and makes one at the log end
+    leftovers    finishes swaps, and removes what a broker's start deletes
+    checkpoints  mends the four offset checkpoints of the log directory
+    recovery     does the work of the next start before it, after an unclean stop
+    refetch      sets a wrong replica aside, so that its broker fetches it anew
+
     Example: krepair plan /var/lib/kafka --topic __consumer_offsets --out offsets.krplan
-    """
+    """  # noqa: D301
     if from_preview:
         _refuse_other_options(ctx)
         _plan_from(

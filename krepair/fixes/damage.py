@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -322,7 +323,21 @@ def damage_findings(log_dir: LogDir, survey: Survey) -> Iterator[Finding]:
             position=one.range.start,
             evidence=f"{one.range.text}; {_where(one)}; {prices(one)}",
             bytes=one.range.bytes,
+            command=_command(log_dir, one),
+            first_offset=one.excised.first,
+            last_offset=one.excised.last,
+            records_lost=0 if one.torn else one.excised.records,
+            bytes_lost=0 if one.torn else one.excised.bytes,
         )
+
+
+def _command(log_dir: LogDir, one: Damaged) -> str:
+    """What mends it with the least loss; empty where no way out is offered."""
+    if not one.torn and not one.consent:
+        return ""
+    words = ["krepair", "plan", log_dir.path, "--fix", "tail"]
+    words += [] if one.torn else ["--accept-data-loss", one.consent]
+    return shlex.join([*words, "--out", "PLAN"])
 
 
 def _unmapped_finding(survey: Survey, facts: SegmentFacts, why: str) -> Finding:

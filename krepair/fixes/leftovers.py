@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal
 
-from krepair.checks.catalogue import Finding
+from krepair.checks.catalogue import Finding, Severity
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import RefusedError
 from krepair.fixes.fix import Fix, Proposal, Purpose
@@ -351,7 +351,14 @@ def leftover_findings(survey: Survey) -> Iterator[Finding]:
                 file=leftover.file.name,
                 evidence=_evidence(survey, leftover),
                 bytes=leftover.file.size,
+                severity=_severity(survey, leftover),
             )
+
+
+def _severity(survey: Survey, leftover: Leftover) -> Severity | None:
+    """Of what every start deletes, nothing can be lost; a swap beside it is another matter."""
+    swaps = any(one.kind == "swap" for one in survey.partition.leftovers)
+    return Severity.CONFUSING if leftover.kind in {"deleted", "cleaned"} and not swaps else None
 
 
 def _evidence(survey: Survey, leftover: Leftover) -> str:

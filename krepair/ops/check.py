@@ -18,6 +18,7 @@ from krepair.logdir.log_dirs import log_dirs_left_out
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
 from krepair.ops.asked import check_named
+from krepair.ops.by_rule import by_rule, told
 from krepair.ops.findings.identity import read_metadata
 from krepair.ops.findings.seen import Seen
 from krepair.ops.findings.table import all_findings
@@ -48,16 +49,17 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
         reports = tuple(_check_one(ground, views) for ground in grounds)
     finally:
         engine.close()
-    best_ways = {
-        ground.view.path: {fix.name: fix.best_way(list(ground.surveys.values())) for fix in FIXES}
-        for ground in grounds
-    }
+    best_ways = {ground.view.path: _best_ways(ground) for ground in grounds}
     return CheckReport(
         log_dirs=reports,
         engine=engine.why,
         next_command=_next_command(reports, best_ways),
         left_out=log_dirs_left_out([view.path for view in views], options.config),
     )
+
+
+def _best_ways(ground: Ground) -> dict[str, str]:
+    return {fix.name: fix.best_way(list(ground.surveys.values())) for fix in FIXES}
 
 
 def _next_command(reports: Sequence[LogDirReport], best_ways: Mapping[str, dict[str, str]]) -> str:
@@ -68,8 +70,8 @@ def _next_command(reports: Sequence[LogDirReport], best_ways: Mapping[str, dict[
         if fixes:
             chosen = "" if fixes == "markers" else f" --fix {fixes}"  # what is planned without --fix
             return f"krepair plan {shlex.quote(report.log_dir)}{chosen} --out PLAN"
-    told = sorted({finding.rule for report in reports for finding in report.findings})
-    return f"krepair explain {told[0]}" if told else ""
+    codes = sorted({finding.rule for report in reports for finding in report.findings})
+    return f"krepair explain {codes[0]}" if codes else ""
 
 
 def look_at_everything(ground: Ground) -> tuple[list[Survey], RootFacts]:
@@ -100,11 +102,13 @@ def _check_one(ground: Ground, views: Sequence[LogDir]) -> LogDirReport:
     )
     lefts = [(survey, left_alone(survey)) for survey in surveys]
     uncleanable = [survey for survey, left in lefts if left is not None and left.damaged]
+    findings = told(view.path, list(all_findings(seen)), _best_ways(ground))
     return LogDirReport(
         log_dir=view.path,
         cluster_id=view.cluster_id,
         broker_id=view.broker_id,
-        findings=tuple(all_findings(seen)),
+        findings=findings,
+        rules=by_rule(findings),
         partitions=tuple(_summary(survey) for survey in surveys),
         forecast=lines,
         uncleanable_partitions=len(uncleanable),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from krepair.checks.catalogue import RULES
 from krepair.checks.rule import Finding, Severity
+from krepair.ops.by_rule import by_rule
 from krepair.ops.reports import LogDirReport, PartitionSummary
 from krepair.plan.actions.fate import Content, Run
 from krepair.plan.pictures import MOST_BARS, BeforeAfter, IndexTail, longest_tails, most_first
@@ -117,23 +117,18 @@ def check_pictures(report: LogDirReport) -> CheckPictures:
 
 
 def _rules(findings: Iterable[Finding]) -> list[RuleCount]:
-    by_rule: defaultdict[str, list[Finding]] = defaultdict(list)
-    for finding in findings:
-        by_rule[finding.rule].append(finding)
-    worst_first = {severity: place for place, severity in enumerate(Severity)}
-    counts = [
+    return [
         RuleCount(
-            code=code,
-            severity=RULES[code].severity,
-            title=RULES[code].title,
-            fix=RULES[code].fix,
-            findings=len(found),
-            partitions=len({finding.partition for finding in found if finding.partition}),
-            bytes=sum(finding.bytes for finding in found),
+            code=row.rule,
+            severity=row.severity,
+            title=row.title,
+            fix=row.fix,
+            findings=row.findings,
+            partitions=len(row.partitions),
+            bytes=row.bytes,
         )
-        for code, found in by_rule.items()
+        for row in by_rule(findings)
     ]
-    return sorted(counts, key=lambda count: (worst_first[count.severity], count.code))
 
 
 def _makeups(report: LogDirReport) -> tuple[Makeup, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from krepair.logdir.space import Space, read_space
 from krepair.ops.need import need_of_all
+from krepair.ops.not_mended import not_mended
 from krepair.ops.show import show_view
 from krepair.ops.target import targets_of
 from krepair.ops.way_out import Way, still_short_after, way_out, why_reserve_does_not_do
@@ -66,6 +67,9 @@ def planned_view(plan: Plan, path: str, options: Options | None = None) -> View:
         RefusedError: ``--use-reserved``, and it is not known what is reserved.
     """
     page, targets = show_view(plan, path), targets_of(plan)
+    beside = not_mended(plan)
+    if not beside.empty:
+        page = View(title=page.title, sections=(beside, *page.sections))
     if not targets:
         return page
     reserved = options is not None and options.use_reserved

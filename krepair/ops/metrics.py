@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from krepair.checks.catalogue import RULES
+from krepair.checks.catalogue import severity_of
 from krepair.durable.disk import Disk
 from krepair.ops import output_file
 from krepair.ops.output_file import OutputKind
@@ -104,13 +104,17 @@ def families(report: Any, ended: Ended) -> list[Family]:
 
 def _of_check(report: CheckReport) -> list[Family]:
     dirs = report.log_dirs
-    counts = Counter((report.log_dir, finding.rule) for report in dirs for finding in report.findings)
+    counts = Counter(
+        (report.log_dir, finding.rule, severity_of(finding).value)
+        for report in dirs
+        for finding in report.findings
+    )
     findings = tuple(
         (
-            {"verb": "check", "log_directory": log_dir, "rule": rule, "severity": RULES[rule].severity.value},
+            {"verb": "check", "log_directory": log_dir, "rule": rule, "severity": severity},
             count,
         )
-        for (log_dir, rule), count in sorted(counts.items())
+        for (log_dir, rule, severity), count in sorted(counts.items())
     )
     reclaimable = [
         (report.log_dir, sum(finding.bytes for finding in report.findings if finding.rule == _RECLAIMABLE))

@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from krepair.checks.catalogue import Finding, counts
+from krepair.checks.catalogue import Finding, Severity, counts
 from krepair.errors import ExitCode
 
 Expected = Literal["start", "recover", "truncate", "delete", "refuse", "unknown"]
@@ -118,6 +118,30 @@ class KeptReport(Struct, frozen=True, kw_only=True):
     next_command: str = ""
 
 
+class RuleSummary(Struct, frozen=True, kw_only=True):
+    """What was found of one rule, as far as it is equally bad.
+
+    Attributes:
+        rule: ``KRnnn``.
+        severity: how bad it is here.
+        title: of the rule.
+        fix: name for ``--fix`` that mends it, or ``none``.
+        findings: how many.
+        partitions: folders, that with most bytes first.
+        bytes: that the findings are about.
+        command: what to type, where it is the same for all of them; else empty.
+    """
+
+    rule: str
+    severity: Severity
+    title: str
+    fix: str
+    findings: int
+    partitions: tuple[str, ...] = ()
+    bytes: int = 0
+    command: str = ""
+
+
 class LogDirReport(Struct, frozen=True, kw_only=True):
     """One log directory as ``check`` saw it.
 
@@ -126,6 +150,7 @@ class LogDirReport(Struct, frozen=True, kw_only=True):
         cluster_id: from ``meta.properties``, may be empty.
         broker_id: from ``meta.properties``, may be empty.
         findings: by partition, then rule, then file and position.
+        rules: the same summed up by rule, the worst first.
         partitions: what each is made of, by topic and number.
         forecast: what the next start would do, by topic and number.
         uncleanable_partitions: KIP-346's count.
@@ -141,6 +166,7 @@ class LogDirReport(Struct, frozen=True, kw_only=True):
     cluster_id: str = ""
     broker_id: str = ""
     findings: tuple[Finding, ...] = ()
+    rules: tuple[RuleSummary, ...] = ()
     partitions: tuple[PartitionSummary, ...] = ()
     forecast: tuple[ForecastLine, ...] = ()
     uncleanable_partitions: int = 0

@@ -20,7 +20,7 @@ def markdown(view: View) -> str:
 
 
 def _section(section: Section) -> list[str]:
-    parts = [f"## {_text(section.title)}"]
+    parts = [f"## {_text(section.title)}"] if section.title else []
     if len(section.lines) == 1:
         parts.append(_text(section.lines[0]))
     elif section.lines:

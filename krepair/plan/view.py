@@ -34,7 +34,7 @@ class Section:
     """One part of a page. Empty parts are not drawn.
 
     Attributes:
-        title: heading.
+        title: heading; empty: it goes on from the part above.
         lines: paragraphs, one line each.
         table: or None.
         commands: to type, one line each.
@@ -82,6 +82,26 @@ def bytes_text(count: int) -> str:
         power += 1
     sign = "-" if count < 0 else ""
     return f"{exact} ({sign}{size:.1f} {_UNITS[power - 1]})"
+
+
+def size_text(count: int) -> str:
+    """A number of bytes in a large unit, for a line that is read at a glance: ``1.2 MiB``, ``61 bytes``."""
+    if abs(count) < 1024:
+        return f"{count} byte{'' if abs(count) == 1 else 's'}"
+    return bytes_text(count).partition("(")[2].rstrip(")")
+
+
+def count_text(count: int, one: str, many: str = "") -> str:
+    """A number of things: ``1 partition``, ``2 partitions``, ``no partition``.
+
+    Args:
+        count: how many.
+        one: the word for one of them.
+        many: the word for several; by default with an s.
+    """
+    if count == 0:
+        return f"no {one}"
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def expected_text(seconds: float) -> str:

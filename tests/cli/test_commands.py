@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import shlex
 
+from typer.testing import CliRunner
+
 from krepair.cli.commands import filled
+from krepair.cli.main import app
+from krepair.fixes.table import FIXES
 from krepair.options import Options
 
 TYPED = Options(
@@ -52,3 +56,9 @@ def test_check_gets_what_it_takes_and_nothing_of_a_plan() -> None:
 def test_where_nothing_was_typed_the_command_stays_as_it_is() -> None:
     for command in ("krepair plan /l --out PLAN", "krepair check /l", "krepair purge /l"):
         assert filled(command, typed=Options()) == command
+
+
+def test_the_help_of_plan_has_one_line_for_each_fix() -> None:
+    lines = [line.split() for line in CliRunner().invoke(app, ["plan", "--help"]).output.splitlines()]
+    first = {line[0] for line in lines if len(line) > 2}
+    assert {fix.name for fix in FIXES} <= first

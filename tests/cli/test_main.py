@@ -131,16 +131,18 @@ def test_findings_end_with_2_and_are_shown_with_place_and_forecast(fakes: Fakes)
     fakes.set("check", FULL)
     result = run("check", "/data")
     assert result.exit_code == 2
-    for words in (
-        "KR302",
-        "00.log at 7",
-        "CRC 1, expected 2",
-        "truncate",
-        "Uncleanable (KIP-346): 1",
-        "20.0 MiB",
-        "45%",
-    ):
+    for words in ("KR302", "t-1", "truncate", "Uncleanable (KIP-346): 1", "20.0 MiB"):
         assert words in result.stdout, words
+    result = run("check", "/data", "--all")
+    for words in ("KR302", "00.log at 7", "CRC 1, expected 2", "truncate", "45%"):
+        assert words in result.stdout, words
+
+
+def test_a_rule_that_is_not_known_is_wrong_use(fakes: Fakes):
+    fakes.set("check", FULL)
+    result = run("check", "/data", "--rule", "KR999")
+    assert (result.exit_code, "next: krepair explain" in result.stderr) == (64, True)
+    assert "CRC 1, expected 2" in run("check", "/data", "--rule", "kr302").stdout
 
 
 def test_quiet_prints_nothing_and_keeps_the_exit_code(fakes: Fakes):
@@ -168,7 +170,7 @@ def test_names_that_are_not_utf8_pass_through_text_and_json(fakes: Fakes):
     assert json.loads(run("check", "/d", "--json").stdout)["report"]["log_dirs"][0]["findings"][0][
         "file"
     ] == ("x\\udcff\x1b[2J\n")
-    assert "x\\udcff\\x1b[2J\\n" in run("check", "/d").stdout
+    assert "x\\udcff\\x1b[2J\\n" in run("check", "/d", "--all").stdout
 
 
 def test_options_come_to_the_verb_typed(fakes: Fakes):

@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from krepair.checks.catalogue import Finding
-from krepair.cli.views.check import check_view
+from krepair.checks.catalogue import CATALOGUE, Finding
+from krepair.cli.views.check import Asked, check_view
 from krepair.cli.views.reports import apply_view
-from krepair.cli.views.text import plain
+from krepair.cli.views.text import on_screen, plain
+from krepair.cli.views.verdict import verdict
 from krepair.errors import ExitCode
 from krepair.ops.reports import (
     ApplyReport,
@@ -81,36 +83,69 @@ def many(findings: tuple[Finding, ...] = ()) -> CheckReport:
     return CheckReport(log_dirs=(log_dir,))
 
 
-def test_two_thousand_partitions_are_one_line_for_each_topic_and_for_each_that_is_not_as_it_should_be() -> (
-    None
-):
-    finding = Finding(rule="KR302", partition="b-3", file="x.log", position=7, evidence="CRC")
-    page = plain(check_view(many((finding,))))
-    assert len(page.splitlines()) < 40
-    lines = [line.split() for line in page.splitlines()]
-    assert ["a", "999", "2,997", "999,000", "999", "0"] in [line[:6] for line in lines]
-    assert ["b", "999", "2,997", "999,000", "999", "0"] in [line[:6] for line in lines]
-    assert [line[0] for line in lines if line and line[0].startswith(("a-", "b-"))] == [
-        "a-7",
-        "b-3",
-        "a-7",
-        "b-3",
-    ]
-    assert page.index("KR302") < page.index("a-7")
+MANY_RULES = tuple(
+    Finding(rule=rule.code, partition=f"a-{number}", evidence="e", bytes=number)
+    for rule in CATALOGUE
+    for number in range(100)
+)
 
 
-def test_what_is_only_information_and_the_same_of_many_is_a_few_lines() -> None:
+@pytest.mark.parametrize(
+    "findings", [(), MANY_RULES[:100], MANY_RULES], ids=["nothing", "one rule", "all rules"]
+)
+def test_of_two_thousand_partitions_a_screen_has_22_lines_and_a_page_60(
+    findings: tuple[Finding, ...],
+) -> None:
+    report = replace(many(findings), next_command="krepair plan /data --out PLAN", engine="inline: small")
+    screen = on_screen(check_view(report, Asked(width=80)), 80).splitlines()
+    assert len(screen) <= 22
+    assert max(map(len, screen)) <= 80
+    assert screen[-1] == "  krepair plan /data --out PLAN"
+    assert len(plain(check_view(report)).splitlines()) <= 60
+    assert len(on_screen(check_view(report, Asked(width=80, more=True)), 80).splitlines()) <= 60
+
+
+def test_the_verdict_has_at_most_five_lines_of_a_terminal() -> None:
+    report = replace(many(MANY_RULES), left_out=("/data2", "/data3"))
+    (one,) = report.log_dirs
+    report = replace(
+        report,
+        log_dirs=(
+            replace(
+                one,
+                uncleanable_partitions=2,
+                uncleanable_bytes=9,
+                start_needs_bytes=20_971_520,
+                free_bytes=0,
+                log_dir="/" + "x" * 90,
+            ),
+        ),
+    )
+    lines = verdict(report)
+    assert len(lines) == 5
+    assert max(map(len, lines)) <= 80
+
+
+def test_what_is_to_be_typed_is_whole_and_on_a_line_of_its_own() -> None:
+    command = "krepair plan /data --fix tail=excise --accept-data-loss KR302:b-3:" + "7" * 60 + " --out PLAN"
+    finding = Finding(
+        rule="KR302", partition="b-3", file="x.log", position=7, evidence="CRC", command=command
+    )
+    for asked in (Asked(width=80, rule="KR302"), Asked(width=80, rows=True)):
+        assert f"  {command}" in on_screen(check_view(many((finding,)), asked), 80).splitlines()
+
+
+def test_a_rule_that_is_asked_for_lists_each_of_its_findings_and_no_other_one() -> None:
     told = tuple(Finding(rule="KR311", partition=f"a-{n}", evidence="offsets") for n in range(500))
     worse = tuple(Finding(rule="KR302", partition=f"b-{n}", file="x.log", evidence="CRC") for n in range(9))
-    page = plain(check_view(many((*told, *worse))))
-    assert page.count("\nKR311") == 6
-    assert "495 more of this kind; --all lists each" in page
-    assert page.count("\nKR302") == 9
-    assert plain(check_view(many(told), every=True)).count("\nKR311") == 500
+    page = plain(check_view(many((*told, *worse)), Asked(rule="KR302")))
+    assert page.count("\nKR302  data loss  b-") == 9
+    assert "KR311" not in page
+    assert plain(check_view(many(told), Asked(every=True))).count("\nKR311") == 501
 
 
 def test_all_lists_every_partition() -> None:
-    page = plain(check_view(many(), every=True))
+    page = plain(check_view(many(), Asked(every=True)))
     assert page.count("\na-") == page.count("\nb-") == 2000
     assert "by topic" not in page
 

@@ -1,37 +1,190 @@
-"""Page of ``krepair check``: findings first, then totals, then what is not as it should be; the rest is summed up."""
+"""Page of ``krepair check``: a verdict, the findings by rule, the forecast summed up; each row only when asked for."""
 
 from __future__ import annotations
 
-from collections import Counter
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from krepair.checks.catalogue import CATALOGUE, RULES, Finding, Severity, counts
+from krepair.checks.catalogue import CATALOGUE, Finding, severity_of
 from krepair.checks.rule import CHECK
 from krepair.cli.views.reports import end_of_page, place_text
-from krepair.formats.filenames import parse_folder_name
-from krepair.ops.reports import CheckReport, ForecastLine, LogDirReport, PartitionSummary
-from krepair.plan.view import Section, Table, View, bytes_text, share_bar
+from krepair.cli.views.verdict import rules_of, verdict
+from krepair.ops.by_rule import fix_of
+from krepair.ops.reports import CheckReport, ForecastLine, LogDirReport, PartitionSummary, RuleSummary
+from krepair.plan.view import Section, Table, View, bytes_text, count_text, share_bar, size_text
 
-_INFORMATION_AT_MOST: Final = 5
-_PARTITION_COLUMNS: Final = ("segments", ".log bytes", "markers", "emptied", "share of both")
+_PARTITION_COLUMNS: Final = ("segments", ".log bytes", "markers", "emptied", "markers and emptied")
+_SCREEN_ROWS: Final = 9
+"""Lines of the table by rule on a terminal of 24 lines, without its heading."""
+_PAGE_ROWS: Final = 22
+"""The same in a page of at most 60 lines."""
+_WORST: Final = 5
+_PAGE_WIDTH: Final = 120
+_PLACES: Final = 9
+"""Columns that a number of bytes takes."""
 
 
-def check_view(report: CheckReport, *, every: bool = False) -> View:
-    """What ``check`` found: findings, what partitions are made of, the forecast.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """How much of a report is wanted.
+
+    Attributes:
+        width: columns of the terminal; 0: it goes into a file.
+        more: also what does not fit a screen.
+        every: each row.
+        rule: each finding of this rule, or empty.
+        rows: each finding: partitions were named.
+    """
+
+    width: int = 0
+    more: bool = False
+    every: bool = False
+    rule: str = ""
+    rows: bool = False
+
+    @property
+    def screen(self) -> bool:
+        """Whether it has to fit a screen."""
+        return bool(self.width) and not self.more
+
+
+def check_view(report: CheckReport, asked: Asked | None = None) -> View:
+    """What ``check`` found.
+
+    On a terminal the verdict and the next command come last, where the eye is; in a file they come first.
 
     Args:
         report: what was found.
-        every: one line for each partition, instead of sums of those that are as they should be.
+        asked: how much of it is wanted; by default the page for a file.
     """
-    sections: list[Section] = []
-    if report.left_out:
-        sections.append(Section(title="Not looked at", lines=(_left_out_text(report.left_out),)))
-    for log_dir in report.log_dirs:
-        sections += _log_dir(log_dir, every=every)
-    sections.append(Section(title="Not looked for", lines=tuple(_not_looked_for())))
-    sections += end_of_page(report.engine, report.next_command)
+    asked = asked or Asked()
+    sections = list(_sections(report, asked))
     return View(title="krepair check", sections=tuple(sections))
+
+
+def _sections(report: CheckReport, asked: Asked) -> Iterator[Section]:
+    told = Section(title="Verdict", lines=verdict(report))
+    rules = [rule for rule in rules_of(report) if not asked.rule or rule.rule == asked.rule]
+    if not asked.screen:
+        yield told
+    yield _by_rule(report, rules, asked)
+    if asked.every:
+        for log_dir in report.log_dirs:
+            yield from _log_dir(log_dir)
+    elif asked.rule or asked.rows:
+        yield from _rows(report, asked)
+    if asked.screen:
+        yield Section(title=told.title, lines=told.lines, commands=_next(report))
+        return
+    yield _forecast_summed(report.log_dirs)
+    yield from _about_the_run(report)
+
+
+def _next(report: CheckReport) -> tuple[str, ...]:
+    return (report.next_command,) if report.next_command else ()
+
+
+def _about_the_run(report: CheckReport) -> Iterator[Section]:
+    if report.left_out:
+        yield Section(title="Not looked at", lines=(_left_out_text(report.left_out),))
+    yield Section(title="Not looked for", lines=tuple(_not_looked_for()))
+    yield from end_of_page(report.engine, report.next_command)
+
+
+# -- by rule
+
+
+def _by_rule(report: CheckReport, rules: Sequence[RuleSummary], asked: Asked) -> Section:
+    dirs = report.log_dirs
+    where = dirs[0].log_dir if len(dirs) == 1 else count_text(len(dirs), "log directory", "log directories")
+    partitions = count_text(sum(len(one.partitions) for one in dirs), "partition")
+    title = f"{partitions}, {size_text(sum(one.scanned_bytes for one in dirs))} read, in {where}"
+    return Section(title=title, lines=tuple(_rule_lines(rules, asked)))
+
+
+def _rule_lines(rules: Sequence[RuleSummary], asked: Asked) -> Iterator[str]:
+    if not rules:
+        return
+    most = _SCREEN_ROWS if asked.screen else _PAGE_ROWS
+    width = asked.width or _PAGE_WIDTH
+    shown = rules if len(rules) <= most else rules[: most - 1]
+    with_names = most - len(shown) if len(shown) == len(rules) else 0
+    yield f"{'rule':5}  {'how bad':11}  {'partitions':>10}  {'bytes':>{_PLACES}}  what"
+    for place, rule in enumerate(shown):
+        size = size_text(rule.bytes) if rule.bytes else "-"
+        head = f"{rule.rule:5}  {rule.severity.value:11}  {len(rule.partitions):>10,}  {size:>{_PLACES}}  "
+        yield head + textwrap.shorten(rule.title, max(width - len(head), 20), placeholder=" ...")
+        if place < with_names and rule.partitions:
+            yield _worst_line(rule.partitions, width)
+    rest = rules[len(shown) :]
+    if rest:
+        codes = ", ".join(rule.rule for rule in rest)
+        text = f"and {count_text(len(rest), 'more row', 'more rows')} (--more): {codes}"
+        yield textwrap.shorten(text, width, placeholder=" ...")
+
+
+def _worst_line(names: Sequence[str], width: int) -> str:
+    """The worst partitions by name; a name is never cut."""
+    taken: list[str] = []
+    for name in names[:_WORST]:
+        line = f"       {', '.join([*taken, name])}{_and_more(len(names) - len(taken) - 1)}"
+        if taken and len(line) > width:
+            break
+        taken.append(name)
+    return f"       {', '.join(taken)}{_and_more(len(names) - len(taken))}"
+
+
+def _and_more(count: int) -> str:
+    return f" and {count:,} more" if count > 0 else ""
+
+
+def _forecast_summed(dirs: Sequence[LogDirReport]) -> Section:
+    sums: dict[str, list[ForecastLine]] = {}
+    for one in dirs:
+        for line in one.forecast:
+            sums.setdefault(line.expected, []).append(line)
+    rows = tuple(
+        (
+            expected,
+            f"{len(lines):,}",
+            f"{sum(line.bytes_read for line in lines):,}",
+            textwrap.shorten(lines[0].text, 60, placeholder=" ...")
+            if len(lines) == 1
+            else lines[0].partition + ", ...",
+        )
+        for expected, lines in sums.items()
+    )
+    return Section(
+        title="What the next start would do (--all lists each partition)",
+        table=Table(
+            columns=("expected", "partitions", "bytes to read", "which, why"),
+            rows=rows,
+            right=frozenset({1, 2}),
+        ),
+    )
+
+
+# -- each row
+
+
+def _rows(report: CheckReport, asked: Asked) -> Iterator[Section]:
+    """Each finding with its command on a line of its own."""
+    for log_dir in report.log_dirs:
+        seen: set[str] = set()
+        for finding in log_dir.findings:
+            if asked.rule and finding.rule != asked.rule:
+                continue
+            place = place_text(finding.file, finding.position)
+            name = finding.partition or log_dir.log_dir
+            head = (
+                f"{finding.rule}  {severity_of(finding).value}  {name}{'' if place == '-' else f'/{place}'}"
+            )
+            # The same command for many is typed once.
+            new = finding.command if finding.command not in seen else ""
+            seen.add(finding.command)
+            yield Section(title="", lines=(head, finding.evidence), commands=(new,) if new else ())
 
 
 def _left_out_text(paths: Iterable[str]) -> str:
@@ -49,111 +202,61 @@ def _not_looked_for() -> Iterator[str]:
     yield f"Only looked for when asked: {', '.join(asked)}"
 
 
-def _log_dir(report: LogDirReport, *, every: bool) -> list[Section]:
+def _log_dir(report: LogDirReport) -> Iterator[Section]:
     name = report.log_dir
-    troubled = {finding.partition for finding in report.findings if counts(finding)}
-    troubled |= {line.partition for line in report.forecast if line.expected != "start"}
-    shown = [one for one in report.partitions if every or one.partition in troubled]
-    summed = [] if every else [one for one in report.partitions if one.partition not in troubled]
     lines = [
-        f"{len(report.partitions):,} partitions, {bytes_text(report.scanned_bytes)} of .log read.",
-        f"{len(report.findings):,} findings." if report.findings else "Nothing found.",
+        f"{count_text(len(report.partitions), 'partition')}, {bytes_text(report.scanned_bytes)} of .log read.",
+        f"{count_text(len(report.findings), 'finding')}.",
     ]
-    if report.uncleanable_partitions:
-        lines.append(
-            f"Uncleanable (KIP-346): {report.uncleanable_partitions} partitions, "
-            f"{bytes_text(report.uncleanable_bytes)}."
-        )
     if report.start_needs_bytes >= 0:
         lines.append(_space_text(report))
-    return [
-        Section(
-            title=f"Findings in {name}",
-            lines=tuple(lines),
-            table=Table(
-                columns=("rule", "severity", "partition", "file", "evidence", "fix"),
-                rows=tuple(_findings(report.findings, every=every)),
-            ),
+    yield Section(
+        title=f"Findings in {name}",
+        lines=tuple(lines),
+        table=Table(
+            columns=("rule", "severity", "partition", "file", "evidence", "fix"),
+            rows=tuple(map(_finding, report.findings)),
         ),
-        Section(
-            title=f"Partitions in {name}",
-            table=Table(
-                columns=("partition", *_PARTITION_COLUMNS),
-                rows=tuple((one.partition, *_made_of([one])) for one in shown),
-                right=frozenset({1, 2, 3, 4}),
-            ),
+    )
+    yield Section(
+        title=f"Partitions in {name}",
+        table=Table(
+            columns=("partition", *_PARTITION_COLUMNS),
+            rows=tuple((one.partition, *_made_of(one)) for one in report.partitions),
+            right=frozenset({1, 2, 3, 4}),
         ),
-        Section(
-            title=f"Partitions as they should be in {name}, by topic (--all lists each)",
-            table=Table(
-                columns=("topic", "partitions", *_PARTITION_COLUMNS),
-                rows=tuple(_by_topic(summed)),
-                right=frozenset({1, 2, 3, 4, 5}),
+    )
+    yield Section(
+        title=f"What the next start would do in {name}",
+        table=Table(
+            columns=("partition", "expected", "why", "bytes to read"),
+            rows=tuple(
+                (line.partition, line.expected, line.text, f"{line.bytes_read:,}") for line in report.forecast
             ),
+            right=frozenset({3}),
         ),
-        Section(
-            title=f"What the next start would do in {name}",
-            table=Table(
-                columns=("partition", "expected", "why", "bytes to read"),
-                rows=tuple(_forecast(report.forecast, troubled, every=every)),
-                right=frozenset({3}),
-            ),
-        ),
-    ]
-
-
-def _findings(findings: Sequence[Finding], *, every: bool) -> Iterator[tuple[str, ...]]:
-    """A line for each; of what is only information, and the same of many, a few and how many more there are."""
-    seen: Counter[str] = Counter()
-    for finding in findings:
-        rule = RULES[finding.rule]
-        seen[finding.rule] += 1
-        if every or counts(finding) or seen[finding.rule] <= _INFORMATION_AT_MOST:
-            place = place_text(finding.file, finding.position)
-            severity = rule.severity.value
-            yield finding.rule, severity, finding.partition or ".", place, finding.evidence, rule.fix
-    for code, count in seen.items():
-        rule = RULES[code]
-        if not every and rule.severity is Severity.INFORMATION and count > _INFORMATION_AT_MOST:
-            more = f"{count - _INFORMATION_AT_MOST:,} more of this kind; --all lists each"
-            yield code, rule.severity.value, "...", "-", more, rule.fix
-
-
-def _made_of(partitions: list[PartitionSummary]) -> tuple[str, ...]:
-    log_bytes = sum(one.log_bytes for one in partitions)
-    without_records = sum(one.marker_bytes + one.emptied_bytes for one in partitions)
-    return (
-        f"{sum(one.segments for one in partitions):,}",
-        f"{log_bytes:,}",
-        f"{sum(one.markers for one in partitions):,}",
-        f"{sum(one.emptied for one in partitions):,}",
-        share_bar(without_records, log_bytes),
     )
 
 
-def _by_topic(partitions: Iterable[PartitionSummary]) -> Iterator[tuple[str, ...]]:
-    topics: dict[str, list[PartitionSummary]] = {}
-    for one in partitions:
-        topics.setdefault(_topic(one.partition), []).append(one)
-    for topic, members in topics.items():
-        yield topic, f"{len(members):,}", *_made_of(members)
+def _finding(finding: Finding) -> tuple[str, ...]:
+    return (
+        finding.rule,
+        severity_of(finding).value,
+        finding.partition or "-",
+        place_text(finding.file, finding.position),
+        finding.evidence,
+        fix_of(finding),
+    )
 
 
-def _forecast(lines: Iterable[ForecastLine], troubled: set[str], *, every: bool) -> Iterator[tuple[str, ...]]:
-    """Each partition that is not as it should be; one line for all others of a topic of which the same is said."""
-    alike: dict[tuple[str, str, str], list[ForecastLine]] = {}
-    for line in lines:
-        if every or line.partition in troubled:
-            yield line.partition, line.expected, line.text, f"{line.bytes_read:,}"
-        else:
-            alike.setdefault((_topic(line.partition), line.expected, line.text), []).append(line)
-    for (topic, expected, text), members in alike.items():
-        count = f"{len(members):,} partitions" if len(members) > 1 else "1 partition"
-        yield f"{topic}: {count}", expected, text, f"{sum(line.bytes_read for line in members):,}"
-
-
-def _topic(folder: str) -> str:
-    return parse_folder_name(folder).topic or folder
+def _made_of(one: PartitionSummary) -> tuple[str, ...]:
+    return (
+        f"{one.segments:,}",
+        f"{one.log_bytes:,}",
+        f"{one.markers:,}",
+        f"{one.emptied:,}",
+        share_bar(one.marker_bytes + one.emptied_bytes, one.log_bytes),
+    )
 
 
 def _space_text(report: LogDirReport) -> str:

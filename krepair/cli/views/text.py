@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -16,13 +18,30 @@ _WORDS = 14
 """Columns that words may be squeezed into."""
 
 
+def terminal_width() -> int:
+    """Columns of the terminal that standard output is, 0 if it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+
+
 def print_view(view: View) -> None:
     """Put a page on standard output."""
     if sys.stdout.isatty():
-        _print_rich(view)
+        from rich.console import Console
+
+        # Text takes what it is given: names of topics and files are never read as markup.
+        _print_rich(view, Console(highlight=False))
     else:
         sys.stdout.write(_encodable(plain(view)))
     sys.stdout.flush()
+
+
+def on_screen(view: View, width: int) -> str:
+    """The page as a terminal of so many columns shows it, without its colours."""
+    from rich.console import Console
+
+    shown = io.StringIO()
+    _print_rich(view, Console(file=shown, width=width, highlight=False))
+    return "\n".join(line.rstrip() for line in shown.getvalue().splitlines()) + "\n"
 
 
 def _encodable(text: str) -> str:
@@ -38,7 +57,7 @@ def plain(view: View) -> str:
 
 
 def _plain_section(section: Section) -> str:
-    lines = [visible(section.title), "-" * len(visible(section.title))]
+    lines = [visible(section.title), "-" * len(visible(section.title))] if section.title else []
     lines += [visible(line) for line in section.lines]
     if section.table is not None and section.table.rows:
         lines += _plain_table(section.table)
@@ -62,18 +81,16 @@ def _plain_row(row: tuple[str, ...], widths: list[int], right: frozenset[int]) -
     return _GAP.join(cells).rstrip()
 
 
-def _print_rich(view: View) -> None:
-    from rich.console import Console
+def _print_rich(view: View, console: Console) -> None:
     from rich.text import Text
 
-    # Text takes what it is given: names of topics and files are never read as markup.
-    console = Console(highlight=False)
     console.print(Text(visible(view.title), style="bold"))
     for section in view.sections:
         if section.empty:
             continue
         console.print()
-        console.print(Text(visible(section.title), style="bold cyan"))
+        if section.title:
+            console.print(Text(visible(section.title), style="bold cyan"))
         for line in section.lines:
             console.print(Text(visible(line)))
         if section.table is not None and section.table.rows:
@@ -86,11 +103,10 @@ def _print_rich(view: View) -> None:
 
 
 def _drawn(table: Table) -> RichTable:
-    from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(table.columns))
+    drawn = RichTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=any(table.columns))
     for place, column in enumerate(table.columns):
         narrow = place in table.right or place == 0
         drawn.add_column(

@@ -7,7 +7,7 @@ import pwd
 import shlex
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from krepair.checks.catalogue import Finding
@@ -104,7 +104,22 @@ def ownership_findings(view: LogDir, nodes: Iterable[Node]) -> Iterator[Finding]
             partition=first.partition,
             file=first.name,
             evidence=said_of(view, first, (uid, gid), lacks(first, uid, gid), more),
+            command=_for_all(view, found, (uid, gid)),
         )
+
+
+def _for_all(view: LogDir, alike: Sequence[Node], usual: tuple[int, int]) -> str:
+    """What gives all of them to the usual owner: one name, or the folder with all that is in it."""
+    first = alike[0]
+    path = _path(view, first)
+    if len(alike) == 1 or (first.uid, first.gid) == usual:
+        return _command(path, first, usual, lacks(first, *usual)) if len(alike) == 1 else ""
+    folder = "/".join(part for part in (view.path, first.partition) if part)
+    return f"chown -R {_user(usual[0])}:{_group(usual[1])} {shlex.quote(folder)}"
+
+
+def _path(view: LogDir, node: Node) -> str:
+    return "/".join(part for part in (view.path, node.partition, node.name) if part)
 
 
 def said_of(view: LogDir, node: Node, usual: tuple[int, int], missing: str, more: str = "") -> str:
@@ -117,7 +132,7 @@ def said_of(view: LogDir, node: Node, usual: tuple[int, int], missing: str, more
         missing: what that user may not do with it, as ``lacks`` says.
         more: words after its name, for others that are alike.
     """
-    where = "/".join(part for part in (view.path, node.partition, node.name) if part)
+    where = _path(view, node)
     return (
         f"{node.name or node.partition or 'the log directory'}{more}: {_user(node.uid)}:{_group(node.gid)} "
         f"{node.mode:04o}; most files are of {_user(usual[0])}:{_group(usual[1])}, who has no {_words(missing)}; "

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from krepair.checks.catalogue import Finding
+from msgspec.structs import replace
+
+from krepair.checks.catalogue import Finding, Severity
 from krepair.fixes.index import deletion_findings
 from krepair.fixes.leftovers import freed_at_start
 from krepair.fixes.survey import Survey
@@ -66,7 +68,9 @@ def _freed(seen: Seen) -> Iterator[Finding]:
     deleted = [folder for folder in seen.view.marked if folder.role == "delete"]
     freed = freed_at_start(seen.surveys, deleted)
     if freed is not None:
-        yield freed
+        # It matters where the start has no room: a broker has to come up before it can delete.
+        short = 0 <= seen.space.free_bytes < seen.space.needs_bytes
+        yield freed if short else replace(freed, severity=Severity.INFORMATION)
 
 
 def _transactions(seen: Seen) -> Iterator[Finding]:

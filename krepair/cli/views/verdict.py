@@ -1,0 +1,90 @@
+"""What ``check`` found in at most five lines: what is worst, what it costs, what the next start does and how long."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from krepair.checks.catalogue import Severity
+from krepair.checks.recovery_time import recovery_text
+from krepair.ops.by_rule import by_rule
+from krepair.ops.reports import CheckReport, Expected, LogDirReport, RuleSummary
+from krepair.plan.view import count_text, size_text
+
+_DOES: Final[dict[Expected, str]] = {
+    "refuse": "keep the broker from starting",
+    "delete": "lose segments",
+    "truncate": "are cut",
+    "recover": "are read and recovered",
+    "unknown": "cannot be foretold",
+    "start": "just start",
+}
+_DOES_ONE: Final[dict[Expected, str]] = {
+    "refuse": "keeps the broker from starting",
+    "delete": "loses segments",
+    "truncate": "is cut",
+    "recover": "is read and recovered",
+    "unknown": "cannot be foretold",
+    "start": "just starts",
+}
+
+
+def rules_of(report: CheckReport) -> tuple[RuleSummary, ...]:
+    """All log directories together."""
+    return by_rule(finding for one in report.log_dirs for finding in one.findings)
+
+
+def verdict(report: CheckReport) -> tuple[str, ...]:
+    """At most five lines, none longer than a line of a terminal."""
+    rules = rules_of(report)
+    lines = [_worst(rules), *_next_start(report.log_dirs), *_uncleanable(report.log_dirs)]
+    if report.left_out:
+        many = count_text(len(report.left_out), "log directory", "log directories")
+        lines.append(f"Not looked at: {many} of the configuration, see --more.")
+    return tuple(lines)
+
+
+def _worst(rules: Sequence[RuleSummary]) -> str:
+    if not rules:
+        return "Nothing found."
+    worst = rules[0]
+    if worst.severity is Severity.INFORMATION:
+        return f"Nothing to mend; {count_text(sum(rule.findings for rule in rules), 'remark')}."
+    alike = [rule for rule in rules if rule.severity is worst.severity]
+    codes = ", ".join(rule.rule for rule in alike[:3]) + (" and more" if len(alike) > 3 else "")
+    folders = {name for rule in alike for name in rule.partitions}
+    where = f" in {count_text(len(folders), 'partition')}" if folders else ""
+    size = sum(rule.bytes for rule in alike)
+    return f"Worst: {worst.severity.value}, {codes}{where}{f', {size_text(size)}' if size else ''}."
+
+
+def _next_start(dirs: Sequence[LogDirReport]) -> Iterator[str]:
+    lines = [line for one in dirs for line in one.forecast]
+    counts = Counter(line.expected for line in lines)
+    if not lines:
+        return
+    told = [
+        f"{count_text(counts[expected], 'partition')} {_DOES_ONE[expected] if counts[expected] == 1 else does}"
+        for expected, does in _DOES.items()
+        if counts[expected]
+    ]
+    yield f"Next start: {told[0]}{f', {told[1]}' if len(told) > 1 else ''}{', ...' if len(told) > 2 else '.'}"
+    read = sum(line.bytes_read for line in lines)
+    takes = (
+        f"It reads {size_text(read)}, {recovery_text(sum(line.seconds for line in lines))}"
+        if read
+        else "It reads no logs"
+    )
+    known = [one for one in dirs if one.start_needs_bytes >= 0]
+    needs = sum(one.start_needs_bytes for one in known)
+    free = min((one.free_bytes for one in known), default=-1)
+    space = f"; it needs {size_text(needs)} of disk" if known else ""
+    yield f"{takes}{space}{f', {size_text(free)} free' if free >= 0 else ''}."
+
+
+def _uncleanable(dirs: Sequence[LogDirReport]) -> Iterator[str]:
+    count = sum(one.uncleanable_partitions for one in dirs)
+    if count:
+        size = sum(one.uncleanable_bytes for one in dirs)
+        yield f"Uncleanable (KIP-346): {count_text(count, 'partition')}, {size_text(size)}."

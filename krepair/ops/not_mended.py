@@ -1,0 +1,50 @@
+"""What a plan met, or can see without reading, and does not mend: other fixes have to be named for it."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Final
+
+from krepair.errors import KrepairError
+from krepair.fixes.leftovers import LEFTOVERS
+from krepair.fixes.table import asked
+from krepair.logdir.view import read_log_dir
+from krepair.plan.facts import fix_names
+from krepair.plan.model import Plan
+from krepair.plan.view import Section, count_text
+
+_MOST: Final = 3
+
+
+def not_mended(plan: Plan) -> Section:
+    """What is damaged and stays so, with the commands; and that ``check`` looks for more, where nothing is planned."""
+    name = shlex.quote(plan.log_dir)
+    damaged = [partition for partition in plan.partitions if partition.uncleanable_bytes]
+    names = ", ".join(fix.name for fix in asked(plan.policy.fixes))
+    lines, commands = [], []
+    if damaged:
+        many = count_text(len(damaged), "damaged partition")
+        lines.append(f"{many} would stay damaged: {damaged[0].folder}: {damaged[0].why}.")
+        commands += [partition.next_command.replace("LOGDIR", name) for partition in damaged]
+    swaps = 0 if LEFTOVERS.name in fix_names(plan.policy) else _swaps(plan.log_dir)
+    if swaps:
+        lines.append(f"{count_text(swaps, 'file')} of an unfinished swap (KR601, data loss) would stay.")
+        commands.append(f"krepair plan {name} --fix leftovers --out PLAN")
+    nothing = plan.root is None and not any(partition.changes for partition in plan.partitions)
+    if nothing or lines:
+        lines.append(
+            f"This plan only looks for what --fix {names} mends. krepair check looks for all the rest."
+        )
+        commands.append(f"krepair check {name}")
+    kept = [command for command in dict.fromkeys(commands) if command]
+    if len(kept) > _MOST:
+        lines.append("Each partition is below, with its command.")
+    return Section(title="What this plan does not mend", lines=tuple(lines), commands=tuple(kept[:_MOST]))
+
+
+def _swaps(log_dir: str) -> int:
+    try:
+        view = read_log_dir(log_dir)
+    except KrepairError:
+        return 0
+    return sum(one.kind == "swap" for partition in view.partitions for one in partition.leftovers)
