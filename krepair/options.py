@@ -62,6 +62,9 @@ class Options:
         cluster: path of what the cluster says of its partitions (see ``krepair.logdir.cluster``), or empty.
         cluster_as_of: when ``--describe`` was run, epoch milliseconds; -1 if it was not said.
         cluster_configs: files that say whether unclean leader election is off; see ``krepair.logdir.unclean``.
+        only_replica: of ``plan``: topics of which there is no other replica; ``*`` means all.
+        as_broker: of ``plan``: whether markers and tombstones go by time alone.
+        alone: of ``plan``: ``(topic, number)`` of which markers and tombstones go whatever their time.
         originals: of ``verify PLAN``: also hold what apply made against the kept originals, byte for byte.
     """
 
@@ -90,6 +93,9 @@ class Options:
     cluster: str = ""
     cluster_as_of: int = -1
     cluster_configs: tuple[str, ...] = ()
+    only_replica: tuple[str, ...] = ()
+    as_broker: bool = False
+    alone: tuple[tuple[str, int], ...] = ()
 
     def as_words(self) -> tuple[str, ...]:
         """What was typed to choose partitions and say how the broker is configured, as words of a command line."""
@@ -111,6 +117,7 @@ class Options:
             ("--include-active", self.include_active),
             ("--no-roll", not self.roll),
             ("--no-merge", not self.merge),
+            ("--as-broker", self.as_broker),
         )
         words += [flag for flag, is_given in flags if is_given]
         words += [word for loss in self.accepted_losses for word in ("--accept-data-loss", loss)]
@@ -124,6 +131,9 @@ class Options:
         words += [word for side in self.replicas for word in ("--replicas", side)]
         words += [word for path in self.cluster_configs for word in ("--cluster-config", path)]
         words += [word for option, value, default in named if value != default for word in (option, value)]
+        if self.only_replica != _DEFAULT.only_replica:
+            words += [word for topic in self.only_replica for word in ("--only-replica", topic)]
+        words += [word for topic, number in self.alone for word in ("--alone", f"{topic}-{number}")]
         return (*words, *self.as_words())
 
     def as_place_words(self) -> tuple[str, ...]:
@@ -202,7 +212,7 @@ def parse_delete_horizon(text: str) -> str:
         raise UsageError(f"{error.message}, or one of {', '.join(HORIZON_NAMES)}") from None
 
 
-def parse_partition(text: str) -> tuple[str, int]:
+def parse_partition(text: str, option: str = "--partition") -> tuple[str, int]:
     """Read ``TOPIC-N``; a topic may have dashes itself, so the last dash counts.
 
     Raises:
@@ -213,7 +223,7 @@ def parse_partition(text: str) -> tuple[str, int]:
         dash and topic and number.isascii() and number.isdigit() and len(number) <= len(str(_MAX_PARTITION))
     )
     if not good or int(number) > _MAX_PARTITION:
-        raise UsageError(f"--partition {text!r}: expected TOPIC-N, as __consumer_offsets-7")
+        raise UsageError(f"{option} {text!r}: expected TOPIC-N, as __consumer_offsets-7")
     return topic, int(number)
 
 

@@ -13,16 +13,48 @@ import sys
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import settings
 
+from krepair import options
 from krepair.durable import tree
 from tests.fixture_dirs import unpack
 from tests.lab import jars
 from tests.lab.judge import Judge
 
 PROBE = "2.2.1"
+
+EVERY_TOPIC = ("*",)
+"""Nearly all tests are about one log directory, often against real cleaners: they plan it as the only replica."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let the options say that there is no other replica, where a test does not say anything of other replicas.
+
+    A test with the mark ``replicas`` gets the defaults of the product.
+    """
+    del config
+    plan_as_only_replica(EVERY_TOPIC)
+
+
+def plan_as_only_replica(topics: tuple[str, ...]) -> None:
+    """Set the default of ``only_replica``."""
+    defaults = cast("dict[str, object]", options.Options.__init__.__kwdefaults__)
+    defaults["only_replica"] = topics
+    object.__setattr__(options._DEFAULT, "only_replica", topics)
+
+
+@pytest.fixture(autouse=True)
+def _replicas(request: pytest.FixtureRequest) -> Iterator[None]:
+    marked = request.node.get_closest_marker("replicas") is not None
+    if marked:
+        plan_as_only_replica(())
+    yield
+    if marked:
+        plan_as_only_replica(EVERY_TOPIC)
+
 
 # A busy machine must not fail a property: whole tests have a time limit, single examples none.
 settings.register_profile("krepair", deadline=None, print_blob=True)

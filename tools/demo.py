@@ -60,6 +60,8 @@ class Demo:
         self.unpack()
         before = self.log_bytes()
         about = ["--topic-config", str(self.topics), "--topic", TOPIC, "--now", NOW]
+        # this directory is of a single broker
+        alone = ["--only-replica", "*"]
 
         title(
             "1. What is wrong?",
@@ -75,9 +77,10 @@ class Demo:
             f"settings are in {self.topics}: this broker ran with delete.retention.ms=1000, so that markers "
             "may go early; without the file krepair takes Kafka's default of one day and says so. --now is "
             "an hour after the broker stopped: producers expire by the clock, and so you see the README's "
-            "figures. Exit code 2 means: there is something to do.",
+            "figures. --only-replica says that no other broker has these partitions; without it markers "
+            "stay, since another replica may need them. Exit code 2 means: there is something to do.",
         )
-        self.krepair("plan", str(self.log_dir), *about, "--out", str(self.plan), expected=FOUND)
+        self.krepair("plan", str(self.log_dir), *about, *alone, "--out", str(self.plan), expected=FOUND)
 
         title(
             "3. For the change ticket",
@@ -106,7 +109,7 @@ class Demo:
         self.show_bytes(before, self.log_bytes())
 
         title("7. Is anything left to do?", "The same plan again: nothing, exit code 0.")
-        self.krepair("plan", str(self.log_dir), *about, expected=DONE)
+        self.krepair("plan", str(self.log_dir), *about, *alone, expected=DONE)
 
         title(
             "8. And now?",

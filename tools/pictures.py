@@ -53,7 +53,7 @@ def plan_of(fixture: str, **options: object) -> Plan:
             if hasattr(tarfile, "data_filter"):  # Debian 12's Python 3.11.2 has none yet
                 archive.extraction_filter = tarfile.data_filter
             archive.extractall(folder)
-        asked = Options(engine=Engine.INLINE, now_ms=NOW_MS, **options)  # type: ignore[arg-type]
+        asked = Options(engine=Engine.INLINE, now_ms=NOW_MS, only_replica=("*",), **options)  # type: ignore[arg-type]
         return make_plan(str(Path(folder) / "logs"), asked)
 
 

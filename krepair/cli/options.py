@@ -141,7 +141,8 @@ ClusterOption = Annotated[
         "--cluster",
         metavar="FILE",
         help="What the cluster says of its partitions: the output of kafka-topics.sh --bootstrap-server ... "
-        "--describe, or a copy of the active controller's __cluster_metadata-0.",
+        "--describe, or a copy of the active controller's __cluster_metadata-0. Where all other replicas are in sync "
+        "without this one, markers and tombstones older than delete.retention.ms may go.",
     ),
 ]
 ClusterAsOfOption = Annotated[
@@ -164,6 +165,31 @@ ClusterConfigOption = Annotated[
 ]
 LogDirArgument = Annotated[
     str, typer.Argument(metavar="LOGDIR", help="A log directory of the stopped broker.")
+]
+OnlyReplicaOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only-replica",
+        metavar="TOPIC|*",
+        help="There is no other replica of this topic (* for all): markers and tombstones may go; may be repeated.",
+    ),
+]
+AsBrokerOption = Annotated[
+    bool,
+    typer.Option(
+        "--as-broker",
+        help="Consent: markers and tombstones older than delete.retention.ms go, as a broker's cleaner would remove "
+        "them, whatever other replicas still hold.",
+    ),
+]
+AloneOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--alone",
+        metavar="TOPIC-PARTITION",
+        help="Consent for one partition: markers and tombstones go whatever other replicas hold, since these will be "
+        "deleted and fetched anew from this one; may be repeated.",
+    ),
 ]
 PlanOrLogDirArgument = Annotated[
     str,

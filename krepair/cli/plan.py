@@ -70,6 +70,9 @@ def plan(
     keep: shared.KeepOption = "inplace",
     no_merge: shared.NoMergeOption = False,
     assume_high_watermark: shared.AssumeOption = "",
+    only_replica: shared.OnlyReplicaOption = None,
+    as_broker: shared.AsBrokerOption = False,
+    alone: shared.AloneOption = None,
     config: shared.ConfigOption = None,
     topic_config: shared.TopicConfigOption = None,
     setting: shared.SetOption = None,
@@ -145,6 +148,9 @@ def plan(
         include_active=include_active,
         roll=not no_roll,
         accepted_losses=tuple(sorted({parsing.parse_accepted_loss(text) for text in accept_data_loss or ()})),
+        as_broker=as_broker,
+        alone=tuple(sorted({parsing.parse_partition(text, "--alone") for text in alone or ()})),
+        **({} if only_replica is None else {"only_replica": tuple(sorted(set(only_replica)))}),
     )
     with MetricsOf(metrics, "plan", log_dirs) as run:
         if out is not None:

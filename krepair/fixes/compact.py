@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from krepair.checks.catalogue import Finding
 from krepair.fixes.compact_seen import COMPACT_SEEN, SeenKeys, loses_records
 from krepair.fixes.dead_cleaner import cleaner_stands_still, segments_behind_the_cleaner
+from krepair.fixes.evidence import evidence_of, with_bytes
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import cannot_compact
 from krepair.fixes.ground import Ground, place_of
@@ -23,6 +24,7 @@ from krepair.pipeline.compaction.items import SCRATCH_NEEDED
 from krepair.pipeline.items import ScanResult
 from krepair.pipeline.jobs import FIND_KEYS, SCAN, TAKE_CENSUS
 from krepair.plan.model import Change, KeyCompaction, RewriteSegments
+from krepair.rules.evidence import Evidence
 from krepair.rules.model import GroupDecision, LeftAlone, PartitionDecision
 from krepair.rules.own_policy import not_asked_for
 
@@ -89,7 +91,6 @@ class Compact(Fix):
 
     def propose(self, ground: Ground, survey: Survey) -> Proposal:
         """Each group of segments that changes."""
-        del ground
         seen = survey.seen(COMPACT_SEEN)
         if seen is None:
             return Proposal()
@@ -105,7 +106,7 @@ class Compact(Fix):
         return Proposal(
             changes=changes,
             notes=notes_of(seen.compaction.decision),
-            fields=_fields(seen),
+            fields={**_fields(seen), "evidence": _evidence(ground, survey, seen.compaction)},
         )
 
     def owns(self, change: Change) -> bool:
@@ -280,6 +281,12 @@ def _fields(seen: SeenKeys) -> dict[str, Any]:
         groups=census.groups,
     )
     return fields
+
+
+def _evidence(ground: Ground, survey: Survey, compaction: Compaction) -> Evidence:
+    before = sum(source.file_bytes for source in compaction.sources.values())
+    found = evidence_of(ground, survey.partition)
+    return with_bytes(found, compaction.decision, compaction.horizons, before)
 
 
 def _bytes_after(decision: PartitionDecision) -> int:

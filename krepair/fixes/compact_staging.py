@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import astuple, dataclass, field
+from typing import Final, NamedTuple
 
 import numpy as np
 from msgspec import UnsetType
@@ -48,7 +48,9 @@ from krepair.pipeline.wire import decode_summary
 from krepair.plan.model import FileFingerprint, KeyCompaction, MendLog, PartitionPlan, RewriteSegments
 from krepair.rules.compaction import compacted_facts, secret_of
 from krepair.rules.markers import stage_inputs
-from krepair.rules.model import LeftAlone, SegmentFacts
+from krepair.rules.model import LeftAlone, MarkerPolicy, SegmentFacts
+
+_NEVER_MS: Final = -(2**63)
 
 
 class Originals(NamedTuple):
@@ -294,7 +296,7 @@ def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
         with one.staging.taking_problems():
             facts = [one.facts[base] for base in one.logs]
             policy = policy_now(work, one.staging, facts, _plan_anew(work))
-            inputs.append((one, CompactionInput(one.place, tuple(facts), policy, _secret(one), one.keys)))
+            inputs.append((one, _input(one, facts, policy)))
     if not inputs:
         return
     prepared = prepare(work.engine, [found for _, found in inputs], work.scratch.path)
@@ -302,6 +304,18 @@ def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
         one.prepared = known
         with one.staging.taking_problems():
             _check_prepared(work, one, known)
+
+
+def _input(one: _Partition, facts: Sequence[SegmentFacts], policy: MarkerPolicy) -> CompactionInput:
+    forced = _forced(one.staging.plan, one.originals)
+    return CompactionInput(
+        one.place,
+        tuple(facts),
+        policy,
+        _secret(one),
+        one.keys,
+        {base: offset for base, offset in forced.items() if offset >= 0},
+    )
 
 
 def _secret(one: _Partition) -> bytes:
@@ -432,11 +446,14 @@ def _recheck(work: Work, one: _Partition) -> None:
     for group in groups_of(one.staging):
         for source in group.sources:
             now = found.get(source.base_offset)
-            planned = (source.carried_open, source.keep_positions, source.protected, source.drop_unstamped)
-            if (
-                now is None
-                or (now.carried_open, now.keep_positions, now.protected, now.drop_unstamped) != planned
-            ):
+            planned = (
+                source.carried_open,
+                source.keep_positions,
+                source.protected,
+                source.drop_unstamped,
+                source.keeps,
+            )
+            if now is None or astuple(now) != planned:
                 raise StalePlanError(
                     f"{plan.folder}/{source.base_offset:020d}.log: the decisions made anew are not the plan's",
                     next_command=_plan_anew(work),
@@ -529,7 +546,7 @@ def partition_to_prove(
             base_offset=base_offset,
             path=f"{place.stem(base_offset)}.log",
             size=file.size,
-            horizon_passed=file.mtime_ns // 1_000_000 <= plan.horizon_ms,
+            horizon_passed=not plan.keeps_all and file.mtime_ns // 1_000_000 <= plan.horizon_ms,
             forced=forced.get(base_offset, -1),
         )
 
@@ -546,7 +563,8 @@ def partition_to_prove(
         place=place,
         groups=tuple(groups),
         logs=tuple((f"{place.stem(base)}.log", ends.get(base, file.size)) for base, file in logs.items()),
-        now_ms=work.plan.policy.now_ms,
+        # where tombstones stay, no stamp is past
+        now_ms=_NEVER_MS if plan.keeps_all else work.plan.policy.now_ms,
     )
 
 

@@ -10,6 +10,7 @@ from krepair.durable.scratch import Scratch
 from krepair.errors import UsageError
 from krepair.fixes.survey import Sights, Survey
 from krepair.formats.broker_version import version_of
+from krepair.logdir.cluster import ClusterView
 from krepair.logdir.config import Settings
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
@@ -47,6 +48,8 @@ class Ground:
         surveys: folder -> survey, of every partition that any look came to.
         root: what was seen in the root.
         prove: gives what is known of partitions whose replica shall be emptied.
+        cluster: what ``--cluster`` names, None if nothing.
+        own_metadata: the metadata log beside the partitions, None if there is none that can be read.
     """
 
     view: LogDir
@@ -58,6 +61,8 @@ class Ground:
     surveys: dict[str, Survey] = field(default_factory=dict)
     root: Sights = field(default_factory=Sights)
     prove: Prove = no_proof
+    cluster: ClusterView | None = None
+    own_metadata: ClusterView | None = None
 
     def survey(self, partition: Partition) -> Survey:
         """The survey of a partition. Every caller gets the same one."""

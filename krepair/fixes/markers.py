@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
 from krepair.fixes.compact_seen import COMPACT_SEEN, decided_by_key, loses_records
+from krepair.fixes.evidence import evidence_of, with_bytes
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import cannot_compact
 from krepair.fixes.ground import Ground, recorded
@@ -29,6 +30,8 @@ from krepair.plan.model import (
     SourceSegment,
     Span,
 )
+from krepair.rules import span as spans
+from krepair.rules.evidence import NONE, latest_horizon_ms
 from krepair.rules.grouping import index_bytes_at_most
 from krepair.rules.markers import decide
 from krepair.rules.model import (
@@ -104,7 +107,6 @@ class Markers(Fix):
 
     def propose(self, ground: Ground, survey: Survey) -> Proposal:
         """Each group of segments that changes."""
-        del ground
         seen = survey.seen(MARKERS_SEEN)
         if seen is None:
             return Proposal()
@@ -112,7 +114,7 @@ class Markers(Fix):
             assert seen.left is not None
             note = f"its markers are left alone ({seen.left.code}): {seen.left.why}"
             return Proposal(left=seen.left, left_note=note)
-        return _proposal(survey, seen.decision)
+        return _proposal(ground, survey, seen.decision)
 
     def owns(self, change: Change) -> bool:
         """Segments that are written anew without markers and emptied batches, and with all their records."""
@@ -234,6 +236,7 @@ def marker_policy(ground: Ground, survey: Survey) -> MarkerPolicy:
     high_watermark = survey.high_watermark
     if options.assume_high_watermark == "log-end":
         high_watermark = max(high_watermark, log_end)
+    kind = evidence_of(ground, survey.partition).kind
     return MarkerPolicy(
         now_ms=options.now_ms,
         horizon=options.delete_horizon,
@@ -249,6 +252,9 @@ def marker_policy(ground: Ground, survey: Survey) -> MarkerPolicy:
         merge=options.merge,
         snapshot_offset=snapshot_offset,
         snapshot=snapshot,
+        keeps_all=kind == NONE,
+        latest_horizon_ms=latest_horizon_ms(kind, options.now_ms, topic.delete_retention_ms),
+        mixed_epochs=kind in ("only-replica", "alone"),
     )
 
 
@@ -273,11 +279,16 @@ def bloat_findings(survey: Survey) -> Iterator[Finding]:
         rule="KR101",
         partition=survey.partition.folder,
         evidence=(
-            f"{markers} markers and {emptied} emptied batches; {before - now} of {before} bytes can go by the "
-            f"chosen horizon, {most} in all"
+            f"{markers} markers and {emptied} emptied batches; {before - now} of {before} bytes can go "
+            f"{_by_what(decision)}, {most} in all"
         ),
         bytes=most,
     )
+
+
+def _by_what(decision: PartitionDecision) -> str:
+    keeps_all = any(choice.chosen and choice.name == spans.NONE for choice in decision.horizons)
+    return "whatever other replicas hold" if keeps_all else "by the chosen horizon"
 
 
 def sum_tallies(segments: Sequence[SegmentFacts]) -> c.Tallies:
@@ -291,11 +302,12 @@ def sum_tallies(segments: Sequence[SegmentFacts]) -> c.Tallies:
 # -- plan
 
 
-def _proposal(survey: Survey, decision: PartitionDecision) -> Proposal:
+def _proposal(ground: Ground, survey: Survey, decision: PartitionDecision) -> Proposal:
+    evidence = with_bytes(evidence_of(ground, survey.partition), decision)
     return Proposal(
         changes=tuple(rewrite_of(survey, group) for group in decision.groups if group.changes),
         notes=notes_of(decision),
-        fields=fields_of(decision),
+        fields={**fields_of(decision), "evidence": evidence},
     )
 
 

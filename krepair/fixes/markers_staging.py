@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 from krepair.durable.attributes import read_attributes
@@ -178,8 +179,9 @@ def _recheck(work: Work, staging: Staging) -> None:
                 source.keep_positions,
                 source.protected,
                 source.drop_unstamped,
+                source.keeps,
             )
-            if (now.carried_open, now.keep_positions, now.protected, now.drop_unstamped) != planned:
+            if astuple(now) != planned:
                 raise StalePlanError(
                     f"{staging.plan.folder}/{source.base_offset:020d}.log: the decisions made anew are not the plan's",
                     next_command=anew,
@@ -235,6 +237,7 @@ def _policy(work: Work, staging: Staging, facts: Sequence[SegmentFacts]) -> Mark
         merge=policy.merge,
         snapshot_offset=snapshot_offset,
         snapshot=snapshot,
+        keeps_all=staging.plan.keeps_all,
     )
 
 

@@ -16,7 +16,8 @@ import numpy as np
 
 from krepair.formats import batch_v2, message_set
 from krepair.kernels.jit import inlined, kernel
-from krepair.kernels.words import be16, be32, be64, byte_at, le64, product_high, product_low
+from krepair.kernels.key_points import fingerprint
+from krepair.kernels.words import be16, be32, be64, byte_at, le64
 
 _H = {name: batch_v2.HEADER.place(name) for name in batch_v2.HEADER.names}
 HEADER: Final = batch_v2.HEADER_SIZE
@@ -65,9 +66,13 @@ TEXTS: Final = {
     ABORTED_STAYS: "a record of an aborted transaction is in the result",
 }
 
-# columns of a row: two hashes, last source offset + 1, whether it may go, result offset + 1, bits (1 twice, 2 in use)
+# columns of a row: two hashes, last source offset + 1, see below, result offset + 1, bits (1 twice, 2 in use)
 ROW_WORDS: Final = 6
-R_LAST, R_MAY_GO, R_RESULT, R_TWICE = 2, 3, 4, 5
+R_LAST, R_GOES, R_RESULT, R_TWICE = 2, 3, 4, 5
+# ``R_GOES``: its lowest bit is whether the last record may go; the others are the lowest offset + 1 of a record of the
+# key that stays elsewhere: as the last of its group, or in another replica; 0 if there is none
+_MAY_GO: Final = np.uint64(1)
+_BELOW: Final = np.uint64(2**64 - 2)
 
 # scalars of the state
 C_SOURCE: Final = 0  # place in the window of the source
@@ -104,7 +109,8 @@ B_TIME: Final = 1
 B_ABORTED: Final = 2
 B_TOMBSTONES_GO: Final = 3
 B_MODE: Final = 4
-BATCH_FACTS: Final = 5
+B_ELSEWHERE: Final = 5
+BATCH_FACTS: Final = 6
 ALL_GONE: Final = 0
 COMPARE: Final = 1
 SAME: Final = 2  # the result's batch has the same bytes
@@ -114,47 +120,10 @@ I_NOW_MS: Final = 0
 I_HORIZON: Final = 1  # whether tombstones without a stamp may go
 I_FORCED: Final = 2
 I_RANGES_KNOWN: Final = 3
-CHECK_INPUTS: Final = 4
-
-_P = np.uint64((1 << 61) - 1)
-_61, _3, _56 = np.uint64(61), np.uint64(3), np.uint64(56)
-_7_BYTES = np.uint64((1 << 56) - 1)
-
-
-@inlined
-def _step(sum_so_far: Any, point: Any, chunk: Any) -> Any:
-    """The next sum, which is below 2^61 + 2 and not yet below 2^61 - 1: so may be the one before."""
-    low = product_low(sum_so_far, point)
-    high = product_high(sum_so_far, point)
-    total = (low & _P) + ((low >> _61) | (high << _3)) + chunk
-    return (total & _P) + (total >> _61)
-
-
-@kernel
-def fingerprint(buf: Any, start: Any, size: Any, point_1: Any, point_2: Any) -> Any:
-    """Two hashes (uint64) of a key: a polynomial with the key's bytes as coefficients, seven by seven, at two points.
-
-    The size of the key is the last coefficient, so that the last bytes of the key are multiplied too. Otherwise keys
-    that count upwards would take slots side by side in a table. 8 bytes behind the key are read; their values do not
-    matter.
-    """
-    place = np.int64(start)
-    left = np.int64(size)
-    first = le64(buf, place) & _7_BYTES
-    if left < 7:
-        first &= (np.uint64(1) << np.uint64(8 * left)) - np.uint64(1)
-    second = first
-    while left > 7:
-        place += 7
-        left -= 7
-        chunk = le64(buf, place) & _7_BYTES
-        if left < 7:
-            chunk &= (np.uint64(1) << np.uint64(8 * left)) - np.uint64(1)
-        first = _step(first, point_1, chunk)
-        second = _step(second, point_2, chunk)
-    last = np.uint64(size) + np.uint64(1)
-    first, second = _step(first, point_1, last), _step(second, point_2, last)
-    return first - _P if first >= _P else first, second - _P if second >= _P else second
+I_ELSEWHERE: Final = (
+    4  # whether the source is a log of another replica: its records only hold tombstones back
+)
+CHECK_INPUTS: Final = 5
 
 
 @inlined
@@ -176,7 +145,16 @@ def _seen(table: Any, slot: Any, offset: Any, may_go: Any) -> None:
     """Enter a committed record of the source."""
     if table[slot, R_LAST] < np.uint64(offset + 1):
         table[slot, R_LAST] = np.uint64(offset + 1)
-        table[slot, R_MAY_GO] = np.uint64(1 if may_go else 0)
+        table[slot, R_GOES] = (table[slot, R_GOES] & _BELOW) | np.uint64(1 if may_go else 0)
+
+
+@inlined
+def _stays_elsewhere(table: Any, slot: Any, offset: Any) -> None:
+    """Enter a record that holds tombstones of its key above it back."""
+    number = np.uint64(offset + 1)
+    below = table[slot, R_GOES] >> np.uint64(1)
+    if below == 0 or number < below:
+        table[slot, R_GOES] = (number << np.uint64(1)) | (table[slot, R_GOES] & _MAY_GO)
 
 
 @inlined
@@ -192,7 +170,9 @@ def join_rows(rows: Any, table: Any, state: Any) -> None:
     for number in range(rows.shape[0]):
         slot = _row(table, rows[number, 0], rows[number, 1], state)
         if rows[number, R_LAST] != 0:
-            _seen(table, slot, np.int64(rows[number, R_LAST]) - 1, rows[number, R_MAY_GO] != 0)
+            _seen(table, slot, np.int64(rows[number, R_LAST]) - 1, rows[number, R_GOES] & _MAY_GO != 0)
+        if rows[number, R_GOES] & _BELOW != 0:
+            _stays_elsewhere(table, slot, np.int64(rows[number, R_GOES] >> np.uint64(1)) - 1)
         if rows[number, R_RESULT] != 0:
             _in_result(table, slot, np.int64(rows[number, R_RESULT]) - 1)
         table[slot, R_TWICE] |= rows[number, R_TWICE] & np.uint64(1)
@@ -200,21 +180,29 @@ def join_rows(rows: Any, table: Any, state: Any) -> None:
 
 @kernel
 def judge_rows(table: Any) -> Any:
-    """Find a key for which the result is wrong: (offset, what is wrong), or (-1, 0) if there is none.
+    """Find a key for which the result is wrong: (offset, what is wrong, keys), or (-1, 0, keys) if there is none.
 
     1: its last record is missing and may not go. 2: the result has another record of it, or two. 3: not in the source.
+    4: its last record, a tombstone, is missing, but an older record of the key stays, here or in another replica.
     """
+    keys = np.int64(0)
     for slot in range(table.shape[0]):
         if table[slot, 5] & np.uint64(2) == 0:
             continue
         last, result = np.int64(table[slot, R_LAST]) - 1, np.int64(table[slot, R_RESULT]) - 1
+        if last < 0 and result < 0:
+            continue
+        keys += 1
         if last < 0:
-            return result, 3
+            return result, 3, keys
         if table[slot, R_TWICE] & np.uint64(1) != 0 or (result >= 0 and result != last):
-            return last, 2
-        if result < 0 and table[slot, R_MAY_GO] == 0:
-            return last, 1
-    return np.int64(-1), 0
+            return last, 2, keys
+        if result < 0 and table[slot, R_GOES] & _MAY_GO == 0:
+            return last, 1, keys
+        below = np.int64(table[slot, R_GOES] >> np.uint64(1)) - 1
+        if result < 0 and 0 <= below < last:
+            return last, 4, keys
+    return np.int64(-1), 0, keys
 
 
 @kernel
@@ -349,7 +337,11 @@ def check_records(  # noqa: PLR0911
         if kept:
             state[C_KEPT] += 1
             state[C_MAX_TIME] = max(state[C_MAX_TIME], batch[B_TIME] + state[C_KEY + 4])
-        if batch[B_ABORTED] != 0:
+        if batch[B_ELSEWHERE] != 0:
+            if batch[B_ABORTED] == 0 and state[C_KEY + 1] >= 0:
+                first, second = fingerprint(source, state[C_KEY], state[C_KEY + 1], points[0], points[1])
+                _stays_elsewhere(table, _row(table, first, second, state), offset)
+        elif batch[B_ABORTED] != 0:
             if kept:
                 return ABORTED_STAYS
         elif state[C_KEY + 1] < 0:
@@ -375,7 +367,8 @@ def check_records(  # noqa: PLR0911
 def _forced(table: Any, slot: Any, offset: Any) -> None:
     """Enter a record that stays as the last of its group. If it is also the last of its key, the key is in order."""
     if table[slot, R_LAST] == np.uint64(offset + 1):
-        table[slot, R_MAY_GO] = np.uint64(1)
+        table[slot, R_GOES] |= _MAY_GO
+    _stays_elsewhere(table, slot, offset)
 
 
 @kernel
@@ -429,7 +422,11 @@ def check_messages(
             state[C_KEPT] += 1
             if front == _V1_SIZE:
                 state[C_MAX_TIME] = max(state[C_MAX_TIME], be64(source, place + _OLD_TIME))
-        if key_size < 0:
+        if batch[B_ELSEWHERE] != 0:
+            if key_size >= 0:
+                first, second = fingerprint(source, place + front + 4, key_size, points[0], points[1])
+                _stays_elsewhere(table, _row(table, first, second, state), offset)
+        elif key_size < 0:
             if not kept:
                 return KEYLESS_GONE
         else:
@@ -485,6 +482,7 @@ def batch_facts(head: Any, place: Any, ranges: Any, inputs: Any, facts: Any) -> 
         facts[B_ABORTED] = 1
     goes = facts[B_TIME] <= inputs[I_NOW_MS] if attributes & STAMP != 0 else inputs[I_HORIZON] != 0
     facts[B_TOMBSTONES_GO] = 1 if goes else 0
+    facts[B_ELSEWHERE] = inputs[I_ELSEWHERE]
 
 
 @kernel
@@ -579,7 +577,7 @@ def check_window(  # noqa: PLR0911
             same = there and be64(result, at) == base
             if there and be64(result, at) < base:
                 return NOT_IN_SOURCE
-            facts[B_TOMBSTONES_GO] = inputs[I_HORIZON]
+            facts[B_TOMBSTONES_GO], facts[B_ELSEWHERE] = inputs[I_HORIZON], inputs[I_ELSEWHERE]
             none = np.int64(0)
             found = check_messages(
                 source[place:], size, none, result[at:], result_size if same else none, none, facts, inputs[I_FORCED],

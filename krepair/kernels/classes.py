@@ -23,7 +23,8 @@ EMPTIED_PRODUCER: Final = 8
 EMPTIED_MARKER: Final = 9
 LAST_EMPTIED_NOW: Final = 10
 EMPTIED_LAST: Final = 11
-CLASS_COUNT: Final = 12
+MARKER_HELD: Final = 12
+CLASS_COUNT: Final = 13
 
 # columns of a tally
 T_BATCHES: Final = 0
@@ -139,6 +140,7 @@ P_LAST_DATA_DELTA: Final = 31
 P_PLAIN_EPOCH: Final = 32  # a marker of this epoch changes only counts; NO_PLAIN_EPOCH: none
 P_PLAIN_MARKERS: Final = 33  # such markers, not yet counted in P_MARKERS and P_FREE_MARKERS
 P_LAST_DATA_TIMESTAMP: Final = 34  # timestamp of the last data batch of the current epoch, -1 none
+P_SPANS_EPOCHS: Final = 35  # first batch that goes on with a transaction under another epoch, -1 none
 ROW_SIZE: Final = 40
 
 NO_PLAIN_EPOCH: Final = -(1 << 62)

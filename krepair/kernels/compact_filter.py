@@ -84,7 +84,8 @@ N_NOW_MS: Final = 0
 N_DROP_UNSTAMPED: Final = 1  # whether tombstones without a stamp may go
 N_FORCED: Final = 2  # offset of a record that stays in any case, -1 for none
 N_KEYLESS: Final = 3  # whether there may be records without key
-INPUT_SIZE: Final = 4
+N_DROP_STAMPED: Final = 4  # whether tombstones whose stamp is past may go
+INPUT_SIZE: Final = 5
 
 # tallies
 T_RECORDS: Final = 0  # data records that were read
@@ -102,7 +103,11 @@ T_REWRITTEN: Final = 11  # batches that lost some records, v0 and v1 wrappers to
 T_EMPTIED: Final = 12  # batches that lost all records
 T_OLD_GONE: Final = 13  # v0 and v1 messages, or wrappers, that are gone
 T_FORCED: Final = 14  # records that stay only because each is the last of its group
-TALLY_COUNT: Final = 15
+T_STAMP_PAST_BYTES: Final = 15
+T_HELD: Final = (
+    16  # tombstones, last of their key, that stay because an older record of the key is left somewhere
+)
+TALLY_COUNT: Final = 17
 
 # words of a header as they are read, the first byte lowest
 _LOW_HALF = np.uint64(0xFFFFFFFF)
@@ -189,6 +194,13 @@ def first_not_below(stays: Any, offset: Any) -> Any:
 
 
 @inlined
+def is_among(sorted_offsets: Any, offset: Any) -> Any:
+    """Whether an offset is one of int64[N], ascending."""
+    place = first_not_below(sorted_offsets, offset)
+    return place < sorted_offsets.shape[0] and sorted_offsets[place] == offset
+
+
+@inlined
 def _is_winner(offset: Any, stays: Any, state: Any) -> Any:
     cursor = state[F_CURSOR]
     if cursor > 0 and stays[cursor - 1] >= offset:  # v0 stores absolute offsets, which may go back
@@ -201,7 +213,15 @@ def _is_winner(offset: Any, stays: Any, state: Any) -> Any:
 
 @inlined
 def _record_stays(
-    offset: Any, size: Any, fields: Any, stamp: Any, stays: Any, inputs: Any, state: Any, tallies: Any
+    offset: Any,
+    size: Any,
+    fields: Any,
+    stamp: Any,
+    stays: Any,
+    held: Any,
+    inputs: Any,
+    state: Any,
+    tallies: Any,
 ) -> Any:
     tallies[T_RECORDS] += 1
     keeps = False
@@ -217,9 +237,13 @@ def _record_stays(
                 keeps = inputs[N_DROP_UNSTAMPED] == 0
             elif stamp == STAMP_PAST:
                 tallies[T_STAMP_PAST] += 1
-                keeps = False
+                tallies[T_STAMP_PAST_BYTES] += size
+                keeps = inputs[N_DROP_STAMPED] == 0
             else:
                 tallies[T_STAMP_TO_COME] += 1
+            if not keeps and is_among(held, offset):
+                keeps = True
+                tallies[T_HELD] += 1
             if keeps or offset == inputs[N_FORCED]:
                 tallies[T_TOMBSTONES_KEPT] += 1
             else:
@@ -251,6 +275,7 @@ def filter_records(
     left: Any,
     header: Any,
     stays: Any,
+    held: Any,
     inputs: Any,
     state: Any,
     tallies: Any,
@@ -265,6 +290,7 @@ def filter_records(
         left: how many records the batch still has.
         header: uint8[61], the header of the batch.
         stays: int64[N] offsets of the last record of each key, ascending.
+        held: int64[H] offsets of tombstones that stay whatever their time, ascending.
         inputs: int64[INPUT_SIZE].
         state: int64[FILTER_STATE]; ``F_LAST_OFFSET`` is the base offset - 1 at first.
         tallies: int64[TALLY_COUNT].
@@ -285,6 +311,7 @@ def filter_records(
         be64(header, BASE_TIMESTAMP),
         stamp,
         stays,
+        held,
         inputs,
         state,
         tallies,
@@ -304,6 +331,7 @@ def _filter(
     base_timestamp: Any,
     stamp: Any,
     stays: Any,
+    held: Any,
     inputs: Any,
     state: Any,
     tallies: Any,
@@ -323,7 +351,7 @@ def _filter(
             status = BAD_ORDER
             break
         state[F_LAST_OFFSET] = offset
-        if _record_stays(offset, after - at, fields, stamp, stays, inputs, state, tallies):
+        if _record_stays(offset, after - at, fields, stamp, stays, held, inputs, state, tallies):
             state[F_KEPT] += 1
             state[F_MAX_TIMESTAMP] = max(state[F_MAX_TIMESTAMP], base_timestamp + fields[F_TIMESTAMP])
             state[F_OUT] = copied(buf, at, after, out, state[F_OUT])
@@ -339,6 +367,7 @@ def filter_messages(
     end: Any,
     base: Any,
     stays: Any,
+    held: Any,
     inputs: Any,
     state: Any,
     tallies: Any,
@@ -352,6 +381,7 @@ def filter_messages(
         end: bytes of the buffer that are valid.
         base: added to stored offsets.
         stays: int64[N] offsets of the last record of each key, ascending.
+        held: int64[H] offsets of tombstones that stay whatever their time, ascending.
         inputs: int64[INPUT_SIZE].
         state: int64[FILTER_STATE].
         tallies: int64[TALLY_COUNT].
@@ -370,7 +400,7 @@ def filter_messages(
             status = BAD_RECORD
             break
         offset = base + fields[F_OFFSET]
-        if _record_stays(offset, after - at, fields, UNSTAMPED, stays, inputs, state, tallies):
+        if _record_stays(offset, after - at, fields, UNSTAMPED, stays, held, inputs, state, tallies):
             state[F_KEPT] += 1
             state[F_KEPT_LAST] = fields[F_OFFSET]
             state[F_MAX_TIMESTAMP] = max(state[F_MAX_TIMESTAMP], fields[F_TIMESTAMP])
@@ -430,6 +460,7 @@ def filter_window(
     file_size: Any,
     aborted: Any,
     stays: Any,
+    held: Any,
     inputs: Any,
     state: Any,
     tallies: Any,
@@ -444,6 +475,7 @@ def filter_window(
         file_size: where the log ends.
         aborted: int64[N, 3] (producer id, first offset, offset of the marker), ascending by the first two.
         stays: int64[N] offsets of the last record of each key, ascending.
+        held: int64[H] offsets of tombstones that stay whatever their time, ascending.
         inputs: int64[INPUT_SIZE].
         state: int64[FILTER_STATE].
         tallies: int64[TALLY_COUNT].
@@ -480,7 +512,7 @@ def filter_window(
             if read_message(buf, place, end, fields) != end:
                 status = BAD_RECORD
                 break
-            if _record_stays(base_offset, size, fields, UNSTAMPED, stays, inputs, state, tallies):
+            if _record_stays(base_offset, size, fields, UNSTAMPED, stays, held, inputs, state, tallies):
                 state[F_OUT] = copied(buf, place, end, out, to)
             else:
                 tallies[T_OLD_GONE] += 1
@@ -518,6 +550,7 @@ def filter_window(
             base_timestamp,
             stamp_of(attributes, base_timestamp, inputs[N_NOW_MS]),
             stays,
+            held,
             inputs,
             state,
             tallies,

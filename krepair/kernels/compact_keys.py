@@ -77,11 +77,15 @@ K_LAST_OFFSET: Final = 7  # offset of the last record read of the current batch;
 K_BATCH_LAST: Final = 8  # highest offset that the current batch may hold
 K_PACKED: Final = 9  # compressed batches of the window that are left for later
 K_ABORTED_UNKNOWN: Final = 10  # whether the work ends at a batch of data of a transaction
-FIELDS: Final = 11  # fields of the current record
+K_LOWEST: Final = 11  # whether rows hold the lowest offset of each key, see ``LARGEST``
+FIELDS: Final = 12  # fields of the current record
 STATE_SIZE: Final = FIELDS + FIELD_COUNT
 
 # columns of a row: two halves of the hash, and the offset + 1 (0: a free slot)
 ROW_WORDS: Final = 3
+
+LARGEST: Final = 2**63 - 1
+"""Rows of lowest offsets hold ``LARGEST`` minus the offset: the greatest number of a key is its lowest offset."""
 
 
 @inlined
@@ -107,7 +111,7 @@ def _take(buf: Any, offset: Any, fields: Any, secret: Any, table: Any, state: An
         if fields[F_VALUE_SIZE] < 0:
             state[K_TOMBSTONES] += 1
         first, second = key_hash(buf, fields[F_KEY], fields[F_KEY_SIZE], secret[0], secret[1])
-        _put(table, first, second, offset, state)
+        _put(table, first, second, LARGEST - offset if state[K_LOWEST] != 0 else offset, state)
 
 
 @kernel
@@ -388,6 +392,36 @@ def merge_rows(rows: Any, table: Any, state: Any) -> None:
     """
     for number in range(rows.shape[0]):
         _put(table, rows[number, 0], rows[number, 1], np.int64(rows[number, 2] - np.uint64(1)), state)
+
+
+@kernel
+def held_offsets(table: Any, others: Any, out: Any) -> Any:
+    """The last offset of each key of which somebody else holds an older record.
+
+    Args:
+        table: uint64[2**k, ROW_WORDS] of last offsets.
+        others: uint64[2**j, ROW_WORDS] of lowest offsets, see ``LARGEST``; at least one slot is free.
+        out: int64[N], out: has room for all rows of ``table``.
+
+    Returns:
+        Number of offsets in ``out``, in no order.
+    """
+    mask = np.uint64(others.shape[0] - 1)
+    count = np.int64(0)
+    for slot in range(table.shape[0]):
+        if table[slot, 2] == 0:
+            continue
+        first, second = table[slot, 0], table[slot, 1]
+        at = first & mask
+        while others[at, 2] != 0 and (others[at, 0] != first or others[at, 1] != second):
+            at = (at + np.uint64(1)) & mask
+        if others[at, 2] == 0:
+            continue
+        last = np.int64(table[slot, 2] - np.uint64(1))
+        if LARGEST - np.int64(others[at, 2] - np.uint64(1)) < last:
+            out[count] = last
+            count += 1
+    return count
 
 
 @kernel

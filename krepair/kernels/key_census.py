@@ -14,6 +14,7 @@ import numpy as np
 
 from krepair.formats import batch_v2
 from krepair.kernels import dump_rows as r
+from krepair.kernels.compact_filter import is_among
 from krepair.kernels.compact_records import (
     F_KEY,
     F_KEY_SIZE,
@@ -77,6 +78,7 @@ TABLES_FULL: Final = 2
 N_NOW_MS: Final = 0
 N_DROP_UNSTAMPED: Final = 1
 N_FORCED: Final = 2
+N_DROP_STAMPED: Final = 3
 
 _SKIPPED: Final = batch_v2.CONTROL
 _TRANSACTIONAL: Final = batch_v2.TRANSACTIONAL
@@ -190,8 +192,8 @@ def _count(
 
 @kernel
 def count_window(
-    buf: Any, filled: int, stays: Any, aborted: Any, inputs: Any, kinds: Any, groups: Any, slots: Any, arena: Any,
-    state: Any,
+    buf: Any, filled: int, stays: Any, held: Any, aborted: Any, inputs: Any, kinds: Any, groups: Any, slots: Any,
+    arena: Any, state: Any,
 ) -> Any:  # fmt: skip
     """Count the records of uncompressed v2 batches that lie whole in a window. Their checksums were checked before.
 
@@ -199,6 +201,7 @@ def count_window(
         buf: uint8[W + SLACK].
         filled: bytes of it that are valid.
         stays: see ``count_keys``.
+        held: see ``count_keys``.
         aborted: see ``count_keys``.
         inputs: see ``count_keys``.
         kinds: see ``count_keys``.
@@ -240,7 +243,7 @@ def count_window(
             )
             past = inputs[N_DROP_UNSTAMPED] != 0
             if attributes & _STAMPED != 0:
-                past = be64(buf, place + BASE_TIMESTAMP) <= inputs[N_NOW_MS]
+                past = inputs[N_DROP_STAMPED] != 0 and be64(buf, place + BASE_TIMESTAMP) <= inputs[N_NOW_MS]
             at, cursor = place + HEADER, np.int64(state[S_RECORD])
             for _ in range(count):
                 # the loop above has just read the fields of the only record
@@ -250,8 +253,8 @@ def count_window(
                     cursor += 1
                 _count(
                     buf, fields[F_KEY], fields[F_KEY_SIZE], fields[F_VALUE_SIZE], after - at, offset,
-                    cursor < stays.shape[0] and stays[cursor] == offset, gone, past, inputs, kinds, groups, slots,
-                    arena, state,
+                    cursor < stays.shape[0] and stays[cursor] == offset, gone, past and not is_among(held, offset),
+                    inputs, kinds, groups, slots, arena, state,
                 )  # fmt: skip
                 at = after
             state[S_RECORD] = cursor
@@ -266,6 +269,7 @@ def count_keys(
     counts: Any,
     records: Any,
     stays: Any,
+    held: Any,
     aborted: Any,
     inputs: Any,
     kinds: Any,
@@ -282,8 +286,9 @@ def count_keys(
         counts: int64[B], records of each batch.
         records: int64[N, RECORD_COLUMNS].
         stays: int64[M], ascending offsets of the last record of each key.
+        held: int64[H], ascending offsets of tombstones that stay whatever their time.
         aborted: int64[A, 3], see ``is_aborted``.
-        inputs: int64[3], by ``N_*``.
+        inputs: int64[4], by ``N_*``.
         kinds: int64[KINDS, KIND_COLUMNS], counted up.
         groups: int64[G, GROUP_COLUMNS], counted up.
         slots: int32[S], a power of two, -1 where free: rows of ``groups``.
@@ -311,7 +316,7 @@ def count_keys(
             )
             past = inputs[N_DROP_UNSTAMPED] != 0
             if batch[r.B_MAGIC] >= 2 and attributes & _STAMPED != 0:
-                past = batch[r.B_BASE_TIMESTAMP] <= inputs[N_NOW_MS]
+                past = inputs[N_DROP_STAMPED] != 0 and batch[r.B_BASE_TIMESTAMP] <= inputs[N_NOW_MS]
             for place in range(first, after):
                 record = records[place]
                 size = record[r.R_SIZE]
@@ -321,8 +326,8 @@ def count_keys(
                 at = np.searchsorted(stays, offset)
                 last = at < stays.shape[0] and stays[at] == offset
                 _count(
-                    buf, record[r.R_KEY], record[r.R_KEY_SIZE], record[r.R_VALUE_SIZE], size, offset, last, gone, past,
-                    inputs, kinds, groups, slots, arena, state,
+                    buf, record[r.R_KEY], record[r.R_KEY_SIZE], record[r.R_VALUE_SIZE], size, offset, last, gone,
+                    past and not is_among(held, offset), inputs, kinds, groups, slots, arena, state,
                 )  # fmt: skip
         state[S_RECORD] = after
         state[S_BATCH] += 1

@@ -70,6 +70,7 @@ class ScanInputs:
         carried: sorted ids of producers whose open transaction has a kept batch in an earlier segment.
         keep_positions: sorted positions of emptied batches that stay.
         protected: int64[N, 2], sorted pairs (producer id, epoch) whose markers stay.
+        held: sorted offsets of markers that stay for other replicas.
         last_position: position of the batch that stays because it is the last one, -1 none.
         start_position: position of the first batch to scan; the bytes before it count as valid.
     """
@@ -83,6 +84,7 @@ class ScanInputs:
     carried: Int64s = field(default_factory=no_ids)
     keep_positions: Int64s = field(default_factory=no_ids)
     protected: Int64s = field(default_factory=no_pairs)
+    held: Int64s = field(default_factory=no_ids)
     last_position: int = -1
     start_position: int = 0
 
@@ -307,7 +309,8 @@ def _scan_filled(window: Bytes, filled: int, state: Int64s, array: Int64s, table
     while True:
         status = kernel.scan_window(
             window, filled, state, array, tables.rows, tables.slots, tallies, inputs.entries, entry_flags,
-            inputs.carried, inputs.keep_positions, inputs.protected, tables.epochs, starts, batch_classes,
+            inputs.carried, inputs.keep_positions, inputs.protected, inputs.held,
+            tables.epochs, starts, batch_classes,
         )  # fmt: skip
         if status == c.TABLE_FULL:
             tables.grow_rows()

@@ -240,6 +240,13 @@ def _enter_epoch(rows: Any, row: int, epoch: int) -> None:
 @inlined
 def _data_batch(rows: Any, row: int, epoch: int, base_offset: int, last_offset: int, position: int, timestamp: int,
                 transactional: bool, emptied: bool, stays: bool, last_sequence: int) -> None:  # fmt: skip
+    if (
+        transactional
+        and rows[row, c.P_OPEN_FIRST] >= 0
+        and rows[row, c.P_EPOCH] != epoch
+        and rows[row, c.P_SPANS_EPOCHS] < 0
+    ):
+        rows[row, c.P_SPANS_EPOCHS] = base_offset
     _enter_epoch(rows, row, epoch)
     rows[row, c.P_LAST_DATA_OFFSET] = last_offset
     rows[row, c.P_LAST_DATA_DELTA] = last_offset - base_offset
@@ -323,8 +330,8 @@ def _damage(state: Any, kind: int, found: int) -> int:
 
 @kernel
 def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots: Any, tallies: Any, entries: Any,
-                entry_flags: Any, carried: Any, keep_positions: Any, protected: Any, epochs: Any, starts: Any,
-                batch_classes: Any) -> int:  # fmt: skip
+                entry_flags: Any, carried: Any, keep_positions: Any, protected: Any, held: Any, epochs: Any,
+                starts: Any, batch_classes: Any) -> int:  # fmt: skip
     """Scan the batches that lie whole in ``buf[state[S_PLACE]:filled]``.
 
     Args:
@@ -340,6 +347,7 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
         carried: int64[C], sorted ids of producers whose open transaction has a kept batch in an earlier segment.
         keep_positions: int64[K], sorted positions of emptied batches that stay.
         protected: int64[N, 2], sorted pairs (producer id, epoch) whose markers stay.
+        held: int64[H], sorted offsets of markers that stay for other replicas.
         epochs: int64[M, 3], out: (leader epoch, base offset, last offset before), where the leader epoch rises.
         starts: int32[B], out when staging: place in the window of each batch.
         batch_classes: uint8[B], out when staging: class of each batch.
@@ -378,7 +386,13 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
         plain_end = min(filled, last_position - origin + PLAIN_SIZE - 1)
     plain_limit = min(high_watermark, segment_base + INT32_MAX + 1)  # such offsets are looked at one by one
     status = c.NEED_BYTES
+    next_held = np.int64(0)
     while True:
+        while next_held < held.shape[0] and held[next_held] <= previous_offset:
+            next_held += 1
+        plain_below = plain_limit
+        if next_held < held.shape[0]:
+            plain_below = min(plain_limit, held[next_held])
         # The short way. Most bloat consists of markers in the layout that brokers write, of producers without an open
         # transaction. A marker goes this way only if it passes every test of the long way below.
         next_abort = entries[next_entry, 1] if next_entry < entries.shape[0] else INT64_MAX
@@ -397,7 +411,7 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
                 break
             base_offset = be64(buf, place)
             producer_id = be64(buf, place + PRODUCER_ID)
-            if base_offset <= previous_offset or base_offset >= plain_limit or producer_id < 0:
+            if base_offset <= previous_offset or base_offset >= plain_below or producer_id < 0:
                 break
             if byte_at(buf, place + _PLAIN_TYPE) == ABORT and next_abort <= base_offset:
                 break
@@ -571,6 +585,8 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
             free_class = _marker_class(
                 rows, row, epoch, attributes & DELETE_HORIZON != 0, be64(buf, place + BASE_TIMESTAMP), now_ms
             )
+            if next_held < held.shape[0] and held[next_held] == base_offset:
+                free_class = c.MARKER_HELD
             batch_class = _end_marker(rows, row, control_type == ABORT, base_offset, position, size, entry, free_class,
                                       state, high_watermark, entry_flags)  # fmt: skip
             free = rows[row, c.P_FREE_MARKERS]

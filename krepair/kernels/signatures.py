@@ -92,8 +92,8 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
             _ROWS,
         ),
     ),
-    ("check_compacted.fingerprint", (_BYTES, _LONG, _LONG, _WORD, _WORD)),
-    ("check_compacted.fingerprint", (_FIXED_BYTES, _LONG, _LONG, _WORD, _WORD)),
+    ("key_points.fingerprint", (_BYTES, _LONG, _LONG, _WORD, _WORD)),
+    ("key_points.fingerprint", (_FIXED_BYTES, _LONG, _LONG, _WORD, _WORD)),
     ("check_compacted.header_is_right", (_BYTES, _LONG, _BYTES, _LONG, _LONG)),
     ("check_compacted.header_is_right", (_FIXED_BYTES, _LONG, _FIXED_BYTES, _LONG, _LONG)),
     ("check_compacted.join_rows", (_FIXED_WORD_ROWS, _WORD_ROWS, _LONGS)),
@@ -101,15 +101,15 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("check_compacted.judge_rows", (_WORD_ROWS,)),
     (
         "compact_filter.filter_messages",
-        (_FIXED_BYTES, _LONG, _LONG, _LONG, _LONGS, _LONGS, _LONGS, _LONGS, _BYTES),
+        (_FIXED_BYTES, _LONG, _LONG, _LONG, _LONGS, _LONGS, _LONGS, _LONGS, _LONGS, _BYTES),
     ),
     (
         "compact_filter.filter_records",
-        (_BYTES, _LONG, _LONG, _LONG, _FIXED_BYTES, _LONGS, _LONGS, _LONGS, _LONGS, _BYTES),
+        (_BYTES, _LONG, _LONG, _LONG, _FIXED_BYTES, _LONGS, _LONGS, _LONGS, _LONGS, _LONGS, _BYTES),
     ),
     (
         "compact_filter.filter_window",
-        (_BYTES, _LONG, _LONG, _LONG, _FIXED_ROWS, _LONGS, _LONGS, _LONGS, _LONGS, _BYTES),
+        (_BYTES, _LONG, _LONG, _LONG, _FIXED_ROWS, _LONGS, _LONGS, _LONGS, _LONGS, _LONGS, _BYTES),
     ),
     ("compact_filter.write_rewritten", (_BYTES, _LONG, _LONG, _LONG, _LONG, _LONG)),
     (
@@ -118,6 +118,7 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ),
     ("compact_headers.note_headers", (_BYTES, _LONG, _BYTES)),
     ("compact_keys.drain_by_bucket", (_WORD_ROWS, _WORD, _LONGS, _WORD_ROWS)),
+    ("compact_keys.held_offsets", (_WORD_ROWS, _WORD_ROWS, _LONGS)),
     (
         "compact_keys.keys_of_messages",
         (_FIXED_BYTES, _LONG, _LONG, _LONG, _LONG, _FIXED_WORDS, _WORD_ROWS, _LONGS),
@@ -161,11 +162,11 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("header_walk.header_window", (_BYTES, _LONG, _LONG, _LONG, _LONGS, _ROWS)),
     (
         "key_census.count_keys",
-        (_BYTES, _ROWS, _LONGS, _ROWS, _LONGS, _ROWS, _LONGS, _ROWS, _ROWS, _INTS, _BYTES, _LONGS),
+        (_BYTES, _ROWS, _LONGS, _ROWS, _LONGS, _LONGS, _ROWS, _LONGS, _ROWS, _ROWS, _INTS, _BYTES, _LONGS),
     ),
     (
         "key_census.count_window",
-        (_BYTES, _LONG, _LONGS, _ROWS, _LONGS, _ROWS, _ROWS, _INTS, _BYTES, _LONGS),
+        (_BYTES, _LONG, _LONGS, _LONGS, _ROWS, _LONGS, _ROWS, _ROWS, _INTS, _BYTES, _LONGS),
     ),
     ("key_census.group_row", (_BYTES, _LONG, _LONG, _ROWS, _INTS, _BYTES, _LONGS)),
     ("legacy.legacy_window", (_BYTES, _LONG, _LONGS, _LONGS, _ROWS, _INTS, _BYTES)),
@@ -198,6 +199,7 @@ SIGNATURES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
             _LONGS,
             _LONGS,
             _ROWS,
+            _LONGS,
             _ROWS,
             _INTS,
             _BYTES,

@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from krepair.ops.sides import parse_sides
 from krepair.options import Options
-from krepair.plan.model import Asked, Plan, Preview
+from krepair.plan.model import Asked, Others, Plan, Preview
 
 
 def asked_of(options: Options) -> Asked:
@@ -39,6 +39,7 @@ def options_of(plan: Plan) -> Options:
     """
     policy = plan.policy
     asked = plan.asked if isinstance(plan.asked, Asked) else Asked()
+    others = policy.others if isinstance(policy.others, Others) else Others()
     return Options(
         config=asked.config or None,
         topic_config=asked.topic_config or None,
@@ -59,7 +60,16 @@ def options_of(plan: Plan) -> Options:
         cluster=asked.cluster or "",
         cluster_as_of=-1 if asked.cluster_as_of is UNSET else asked.cluster_as_of,
         cluster_configs=asked.cluster_configs or (),
+        only_replica=others.only_replica,
+        as_broker=others.as_broker,
+        alone=others.alone,
     )
+
+
+def evidence_command(plan: Plan) -> str:
+    """What to type for the same plan with what the running brokers say, with the clock of that day."""
+    words = options_of(plan).as_plan_words()
+    return shlex.join(("krepair", "plan", plan.log_dir, *words, "--cluster", "cluster.txt", "--out", "PLAN"))
 
 
 def second_plan_command(log_dir: str, options: Options, fix: str, only: tuple[str, int]) -> str:

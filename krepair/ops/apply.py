@@ -42,6 +42,7 @@ from krepair.logdir.config import load_settings
 from krepair.logdir.lock import Lock, hold_lock
 from krepair.logdir.space import Space, read_space
 from krepair.logdir.view import read_partition
+from krepair.ops.again import plan_command
 from krepair.ops.fit import copies_shortage, shortage
 from krepair.ops.need import need_of_all
 from krepair.ops.order import active_segments, damage_met, lowest_changes
@@ -69,14 +70,16 @@ from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.progress import Progress
+from krepair.plan.actions.action import EVERY_REPLICA
 from krepair.plan.actions.table import action_of
 from krepair.plan.figures import (
     freed_at_apply,
     peak_bytes,
+    risks_of,
     sizes_by_name,
 )
 from krepair.plan.keep import INPLACE, is_freed_by_apply
-from krepair.plan.model import Change, FreeWhenVerified, PartitionPlan, Plan
+from krepair.plan.model import Change, FreeWhenVerified, Others, PartitionPlan, Plan
 
 # A partition that is healthy and whose apply failed for another reason (space, a stale plan) can be cleaned.
 _UNCLEANABLE = {ExitCode.UNREADABLE, ExitCode.VERIFY_FAILED}
@@ -234,6 +237,7 @@ class _Apply:
         Where originals stay in place, all is staged before the first one: that is one job. Where apply frees them, only
         what the next group needs is.
         """
+        self._refuse_earlier(targets)
         self.guards.settle([journal_folder(self.disk, self.plan, target) for target in targets])
         able = [target for target in sorted(targets, key=is_root) if self._finish(target, results)]
         view = view_of(self.plan)
@@ -258,6 +262,29 @@ class _Apply:
             for staging in one_round:
                 results.extend(self._commit(staging))
         self._drop_journals(targets, results)
+
+    def _refuse_earlier(self, targets: Sequence[PartitionPlan]) -> None:
+        """Refuse a plan that did not ask for other replicas, unless it is begun: then it is best carried out.
+
+        Raises:
+            StalePlanError: it is of an earlier version of krepair, and nothing of it was applied.
+        """
+        if isinstance(self.plan.policy.others, Others) or not any(
+            EVERY_REPLICA in risks_of(target) for target in targets
+        ):
+            return
+        for target in targets:
+            folder = journal_folder(self.disk, self.plan, target)
+            if self.disk.tree.is_folder(folder.private):
+                return
+            states = status_in(folder, target) if self.disk.tree.is_folder(folder.holder) else {}
+            if any(state in _FINISHED for state in states.values()):
+                return
+        raise StalePlanError(
+            f"plan {self.plan.plan_id} is of krepair {self.plan.tool_version}, which did not ask what other replicas "
+            "still need: markers or tombstones could go that one of them needs. Nothing was changed; make it again",
+            next_command=plan_command(self.plan),
+        )
 
     def _stage_ahead(self, stagings: Sequence[Staging]) -> None:
         """Everything of these targets that is staged before any of it is committed."""

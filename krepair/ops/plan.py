@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from krepair.durable.scratch import Scratch
 from krepair.errors import LockedError, NotALogDirError
 from krepair.fixes.dead_cleaner import cleaner_stands_still
+from krepair.fixes.evidence import others_of, read_clusters
 from krepair.fixes.fix import Fix, Proposal, RootFix, named_or_all
 from krepair.fixes.gates import NEVER_TOUCHED
 from krepair.fixes.ground import Ground
@@ -37,6 +38,7 @@ from krepair.plan.effects import changes_logs
 from krepair.plan.model import (
     ChangeLines,
     FileFingerprint,
+    Others,
     PartitionPlan,
     Plan,
     Policy,
@@ -78,12 +80,14 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
     check_keep(options.keep, view.path)
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     partitions = partitions_named(view, options)
+    clusters = read_clusters(options, view)
     engine = choose_engine(
         options.engine, options.master, bytes_to_read(fixes, partitions, options), progress
     )
     scratch = Scratch(options.scratch, (view.path,))
     try:
         ground = Ground(view, settings, options, engine, scratch, prove=prove)
+        ground.cluster, ground.own_metadata = clusters
         proposals = look_and_propose(ground, fixes, partitions)
         return plan_of(ground, fixes, proposals)
     finally:
@@ -164,7 +168,7 @@ def plan_of(ground: Ground, fixes: Sequence[Fix], proposals: Mapping[str, Propos
     root = _root_plan(ground, fixes, partitions)
     return build_plan(
         facts_of_dir(view),
-        policy_of(surveys, ground.settings, options),
+        policy_of(surveys, ground.settings, options, others_of(ground)),
         partitions,
         commit_of(ground, partitions, with_root=root is not None),
         copied_mtimes=[
@@ -240,8 +244,8 @@ def keeper_of(view: LogDir, changing: Sequence[str] = ()) -> str:
 # -- the policy
 
 
-def policy_of(surveys: Sequence[Survey], settings: Settings, options: Options) -> Policy:
-    """The policy as the plan records it, with each setting's source."""
+def policy_of(surveys: Sequence[Survey], settings: Settings, options: Options, others: Others) -> Policy:
+    """The policy as the plan records it, with each setting's source, and what was said of other replicas."""
     topics = {survey.partition.topic: survey.settings for survey in surveys}
     recorded = {
         topic: tuple(setting for setting in values.settings if setting.key in _TOPIC_KEYS_USED)
@@ -259,6 +263,7 @@ def policy_of(surveys: Sequence[Survey], settings: Settings, options: Options) -
         assume_high_watermark=options.assume_high_watermark,
         settings=recorded,
         accepted_losses=options.accepted_losses,
+        others=others,
     )
 
 

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from krepair.durable.scratch import Scratch
 from krepair.errors import StalePlanError, UnreadableError, UsageError
 from krepair.fixes.dead_cleaner import cleaner_stands_still
+from krepair.fixes.evidence import Clusters, others_of, read_clusters
 from krepair.fixes.fix import Fix
 from krepair.fixes.ground import Ground
 from krepair.fixes.survey import Survey, log_end_of
@@ -49,7 +50,7 @@ from krepair.pipeline.progress import Progress
 from krepair.plan.build import build_plan
 from krepair.plan.diff import PlanDiff, diff_plans
 from krepair.plan.effects import names_removed
-from krepair.plan.model import Commit, PartitionPlan, Plan, Preview
+from krepair.plan.model import Commit, Others, PartitionPlan, Plan, Preview
 
 TRIES: Final = 4
 """How often a partition that changes under the reader is read, before it is left alone."""
@@ -97,19 +98,20 @@ def make_preview(log_dir: str, options: Options, progress: Progress | None = Non
     view = _listed(log_dir)
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     partitions = partitions_named(view, options)
+    clusters = read_clusters(options, view)
     engine = choose_engine(
         options.engine, options.master, bytes_to_read(fixes, partitions, options), progress
     )
     scratch = Scratch(options.scratch, (view.path,))
     try:
-        reading = _Reading(settings, options, fixes, engine, scratch)
+        reading = _Reading(settings, options, fixes, engine, scratch, clusters)
         reading.read(view, [partition.folder for partition in partitions])
     finally:
         engine.close()
         scratch.close()
     return build_plan(
         facts_of_dir(view),
-        policy_of(list(reading.surveys.values()), settings, options),
+        policy_of(list(reading.surveys.values()), settings, options, reading.others),
         list(reading.done.values()),
         _NOT_KNOWN,
         copied_mtimes=reading.copied_mtimes,
@@ -159,6 +161,8 @@ class _Reading:
     fixes: Sequence[Fix]
     engine: Engine
     scratch: Scratch
+    clusters: Clusters = (None, None)
+    others: Others = field(default_factory=Others)
     done: dict[str, PartitionPlan] = field(default_factory=dict)
     surveys: dict[str, Survey] = field(default_factory=dict)
     copied_mtimes: list[str] = field(default_factory=list)
@@ -190,6 +194,8 @@ class _Reading:
     def _look(self, view: LogDir, before: Mapping[str, Partition]) -> tuple[Ground, Mapping[str, Proposals]]:
         steady = view._replace(partitions=tuple(without_deleted(one) for one in view.partitions))
         ground = Ground(steady, self.settings, self.options, self.engine, self.scratch, beside_broker=True)
+        ground.cluster, ground.own_metadata = self.clusters
+        self.others = others_of(ground)
         partitions = [one for one in steady.partitions if one.folder in before]
         return ground, look_and_propose(ground, self.fixes, partitions)
 

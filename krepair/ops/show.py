@@ -6,6 +6,7 @@ from typing import Final
 
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import UsageError
+from krepair.ops.again import evidence_command
 from krepair.plan import planfile
 from krepair.plan.model import Plan
 from krepair.plan.render import plan_view, to_json, to_markdown
@@ -37,7 +38,7 @@ def show_text(plan: Plan, output_format: str, path: str) -> str:
         UsageError: another format.
     """
     if output_format == "md":
-        return to_markdown(plan, path)
+        return to_markdown(plan, path, evidence_command(plan))
     if output_format == "json":
         return to_json(plan)
     raise UsageError(f"--format {output_format!r}: the formats are {', '.join(FORMATS)}")
@@ -45,7 +46,7 @@ def show_text(plan: Plan, output_format: str, path: str) -> str:
 
 def show_view(plan: Plan, path: str) -> View:
     """The plan as a page, and what the review says against it."""
-    page = plan_view(plan, path)
+    page = plan_view(plan, path, evidence_command(plan))
     objections = review(plan)
     if not objections:
         return page

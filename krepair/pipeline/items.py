@@ -67,6 +67,7 @@ class ScanItem(Struct, frozen=True, kw_only=True):
         now_ms: the clock for stamped markers.
         high_watermark: see ``ScanInputs``.
         protected: sorted (producer id, epoch) whose markers stay.
+        held_markers: int64[H], ascending offsets of markers that stay for other replicas.
         check_crc: whether every CRC is checked.
         from_offset: only the batch that holds this offset and those after it are scanned; -1: all.
         without: ranges of bytes that are passed over as if they were not there, ascending.
@@ -78,6 +79,7 @@ class ScanItem(Struct, frozen=True, kw_only=True):
     now_ms: int
     high_watermark: int
     protected: tuple[tuple[int, int], ...] = ()
+    held_markers: bytes = b""
     check_crc: bool = True
     from_offset: int = -1
     without: tuple[tuple[int, int], ...] = ()

@@ -64,6 +64,7 @@ def scan_once(
                 check_crc=item.check_crc,
                 entries=entry_pairs(entries),
                 protected=pairs(item.protected),
+                held=np.frombuffer(item.held_markers, np.int64).copy(),
                 start_position=_position_of(item, read_into, size),
             )
             summary = scan_segment(inputs, read_into, on_window=on_window, window_bytes=window_bytes)

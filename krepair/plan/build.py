@@ -25,6 +25,7 @@ from krepair.plan.keep import INPLACE, UNTIL_VERIFIED, with_undo
 from krepair.plan.model import (
     Asked,
     Commit,
+    Evidence,
     PartitionPlan,
     Plan,
     Policy,
@@ -33,6 +34,7 @@ from krepair.plan.model import (
     RootPlan,
 )
 from krepair.plan.planfile import printable, seal
+from krepair.rules.evidence import BY_TIME
 
 _BLOAT_FIXED_IN: Final = (2, 2, 1)
 
@@ -174,6 +176,19 @@ _LATE_READERS: Final = (
 )
 
 
+_IN_SYNC: Final = Risk(
+    code="in-sync-only",
+    text="Where markers and tombstones go because all other replicas are in sync, two risks remain. A broker that is "
+    "killed may lose its unflushed tail and read on from this one. A new replica may copy one part of the log from "
+    "another replica, and the other part from this one after a change of leader. --replicas rules both out.",
+)
+
+_UNCLEAN_ELECTION: Final = Risk(
+    code="unclean-election",
+    text="If another replica was elected leader in an unclean way while this broker was down, records on which this "
+    "plan rests may not be in the log of the new leader. Then undo this plan before you start this broker.",
+)
+
 _STILL_UNCLEAN: Final = Risk(
     code="still-unclean",
     text="The stop stays unclean. Leader election, in-sync replicas and catching up are as after a crash. Only the "
@@ -239,6 +254,10 @@ def _risks(
     forced = _forced(policy, changing)
     if forced:
         risks.append(Risk(code="horizon-forced", text=forced))
+    if any(partition.keeps_all for partition in changing):
+        risks.append(_UNCLEAN_ELECTION)
+    if any(isinstance(one.evidence, Evidence) and one.evidence.kind == "in-sync" for one in changing):
+        risks.append(_IN_SYNC)
     folders = {partition.folder for partition in changing}
     copied = sorted(folders.intersection(copied_mtimes))
     if copied:
@@ -302,7 +321,8 @@ def _forced(policy: Policy, changing: Sequence[PartitionPlan]) -> str:
     late = sorted(
         partition.folder
         for partition in changing
-        if int(policy.horizon) > policy.now_ms - _retention_ms(policy, partition.topic)
+        if _may_be_later(partition)
+        and int(policy.horizon) > policy.now_ms - _retention_ms(policy, partition.topic)
     )
     if not late:
         return ""
@@ -310,6 +330,12 @@ def _forced(policy: Policy, changing: Sequence[PartitionPlan]) -> str:
         f"The delete horizon is later than now minus delete.retention.ms in {_list(late)}. Consumers and replicas that "
         "are behind have less time to read the end of a transaction than the topic's settings promise."
     )
+
+
+def _may_be_later(partition: PartitionPlan) -> bool:
+    """Whether the horizon of a partition may be later than now minus ``delete.retention.ms``."""
+    evidence = partition.evidence
+    return not isinstance(evidence, Evidence) or not (evidence.keeps_all or evidence.kind in BY_TIME)
 
 
 def _retention_ms(policy: Policy, topic: str) -> int:

@@ -11,6 +11,7 @@ from typing import Literal
 from msgspec import UNSET, Struct, UnsetType, field
 
 from krepair.logdir.config import Setting
+from krepair.rules.evidence import Evidence
 from krepair.rules.outcome import (
     CompactedSource,
     HorizonChoice,
@@ -27,6 +28,7 @@ __all__ = [
     "Commit",
     "CompactedSource",
     "CompleteSwap",
+    "Evidence",
     "FileFingerprint",
     "FreeWhenVerified",
     "HorizonChoice",
@@ -37,6 +39,7 @@ __all__ = [
     "NewCompanion",
     "NewFile",
     "NotReversible",
+    "Others",
     "PartitionPlan",
     "Plan",
     "Policy",
@@ -60,6 +63,28 @@ __all__ = [
 FORMAT_VERSION = "1.0"
 
 
+class Others(Struct, frozen=True, kw_only=True):
+    """What was said of the other replicas, see ``docs/replicas.md``.
+
+    Attributes:
+        cluster: absolute path from ``--cluster``, or empty.
+        cluster_digest: of what was read of it, 32 hex digits, or empty.
+        cluster_source: what it is: ``describe``, ``describe-zookeeper``, ``metadata-log``, or empty.
+        own_metadata: digest of the ``__cluster_metadata-0`` beside the partitions, where it was read, or empty.
+        only_replica: values of ``--only-replica``, sorted.
+        as_broker: whether ``--as-broker`` was given.
+        alone: (topic, number) from ``--alone``, sorted.
+    """
+
+    cluster: str = ""
+    cluster_digest: str = ""
+    cluster_source: str = ""
+    own_metadata: str = ""
+    only_replica: tuple[str, ...] = ()
+    as_broker: bool = False
+    alone: tuple[tuple[str, int], ...] = ()
+
+
 class Policy(Struct, frozen=True, kw_only=True):
     """All inputs of the decisions that do not come from the partition's own files.
 
@@ -75,6 +100,7 @@ class Policy(Struct, frozen=True, kw_only=True):
         assume_high_watermark: ``log-end`` or empty.
         settings: topic name -> settings used; ``""`` holds broker-wide ones.
         accepted_losses: values of ``--accept-data-loss``, sorted.
+        others: what was said of the other replicas; absent in plans of versions that did not ask.
     """
 
     rules: str
@@ -87,6 +113,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     assume_high_watermark: str
     settings: dict[str, tuple[Setting, ...]]
     accepted_losses: tuple[str, ...] = ()
+    others: Others | UnsetType = UNSET
 
 
 class FileFingerprint(Struct, frozen=True, kw_only=True):
@@ -463,6 +490,8 @@ class PartitionPlan(Struct, frozen=True, kw_only=True):
         notes: lines for the reviewer.
         compaction: result of key compaction; absent if ``compact`` did not decide on the partition.
         proof: why its replica may be emptied; absent if it is not. ``apply`` needs the same again, and fresh.
+        evidence: what is known of the other replicas; absent if nothing was decided on markers or keys, and in plans of
+            versions that did not ask.
     """
 
     topic: str
@@ -491,6 +520,12 @@ class PartitionPlan(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     compaction: KeyCompaction | UnsetType = UNSET
     proof: RefetchProof | UnsetType = UNSET
+    evidence: Evidence | UnsetType = UNSET
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether markers and tombstones stay whatever their time, for other replicas."""
+        return not isinstance(self.evidence, UnsetType) and self.evidence.keeps_all
 
 
 class RootPlan(Struct, frozen=True, kw_only=True):

@@ -52,6 +52,7 @@ OBJECTIONS: Final[dict[str, str]] = {
     "RV30": "a log may not be cut, or a segment not be set aside, in this way; or two changes touch one file",
     "RV31": "no broker would complete the swap in this way",
     "RV32": "records would go by key in a way that key compaction never takes them",
+    "RV33": "markers or tombstones would go without the evidence or consent that allows it",
 }
 """Code -> what is wrong."""
 

@@ -34,6 +34,7 @@ _MARKERS_KEPT: Final = frozenset(
         Reason.MARKER_HORIZON.value,
         Reason.MARKER_STAMP.value,
         Reason.MARKER_EPOCH.value,
+        Reason.MARKER_HELD.value,
     }
 )
 _MARKERS_GONE: Final = frozenset({Reason.MARKER.value, Reason.MARKER_STAMP_PAST.value})

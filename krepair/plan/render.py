@@ -22,6 +22,7 @@ from krepair.plan.model import (
     Preview,
 )
 from krepair.plan.planfile import dumps
+from krepair.plan.replicas_view import replicas_sections
 from krepair.plan.ticket import (
     keep_lines,
     keep_text,
@@ -49,20 +50,22 @@ def to_json(plan: Plan) -> str:
     return dumps(plan).decode()
 
 
-def to_markdown(plan: Plan, plan_path: str = "PLAN") -> str:
+def to_markdown(plan: Plan, plan_path: str = "PLAN", again: str = "") -> str:
     """A page for a change ticket.
 
     Args:
         plan: any plan.
         plan_path: path of its file, for the commands.
+        again: command that makes the plan again with what the other brokers say, or empty.
     """
-    return markdown(plan_view(plan, plan_path))
+    return markdown(plan_view(plan, plan_path, again))
 
 
-def plan_view(plan: Plan, plan_path: str = "PLAN") -> View:
-    """The page of a plan. If the plan changes nothing, the page begins with that."""
+def plan_view(plan: Plan, plan_path: str = "PLAN", again: str = "") -> View:
+    """The page of a plan. If the plan changes nothing, the page says so in its first lines; see ``to_markdown``."""
     sections = (
         _preview(plan, plan_path),
+        *replicas_sections(plan, again),
         _summary(plan),
         _what_happens(plan),
         *_listings(plan),

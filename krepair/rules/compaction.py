@@ -26,7 +26,7 @@ from krepair.rules.model import (
     SpanDecision,
 )
 from krepair.rules.outcome import TombstoneHorizon
-from krepair.rules.producers import all_ids, disagreement, needs_of, states_by_broker, states_by_scan
+from krepair.rules.producers import all_ids, needs_of, states_by_broker, states_by_scan, undecidable
 
 LARGEST_LOG_BYTES = 2**31 - 1
 TOO_LARGE = "compacted-too-large"
@@ -81,7 +81,7 @@ def bound_of(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> Bound | 
         if policy.snapshot_offset >= 0
         else scan
     )
-    problem = disagreement(scan, broker, policy.now_ms, policy.producer_expiry_ms)
+    problem = undecidable(scan, broker, policy)
     if problem is not None:
         return problem
     span = spans.decide_span(segments, scan, broker, policy)
@@ -92,7 +92,9 @@ def bound_of(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> Bound | 
     return Bound(
         span=span,
         protected=tuple((int(pid), int(epoch)) for pid, epoch in needs.markers),
-        drop_unstamped=tuple(segment.mtime_ms <= horizon_ms for segment in segments[: span.segments]),
+        drop_unstamped=tuple(
+            not policy.keeps_all and segment.mtime_ms <= horizon_ms for segment in segments[: span.segments]
+        ),
         transactions=any((segment.summary.rows[:, c.P_MARKERS] > 0).any() for segment in segments),
     )
 
@@ -163,6 +165,8 @@ class RecordTally:
         unstamped_bytes: bytes of these, uncompressed.
         stamp_past: tombstones that are the last of their key and whose stamp is past.
         stamp_to_come: tombstones that are the last of their key and whose stamp is still to come.
+        stamp_past_bytes: bytes of those whose stamp is past, uncompressed.
+        held: tombstones that would go by their time, and stay because an older record of their key stays somewhere.
         rewritten: batches that lose some of their records.
         emptied: batches that lose all of their records.
         old_gone: messages of v0 and v1, plain or wrappers, that go completely.
@@ -180,6 +184,8 @@ class RecordTally:
     unstamped_bytes: int = 0
     stamp_past: int = 0
     stamp_to_come: int = 0
+    stamp_past_bytes: int = 0
+    held: int = 0
     rewritten: int = 0
     emptied: int = 0
     old_gone: int = 0
@@ -210,6 +216,8 @@ def tally_of(tallies: Int64s) -> RecordTally:
         unstamped_bytes=int(tallies[f.T_UNSTAMPED_BYTES]),
         stamp_past=int(tallies[f.T_STAMP_PAST]),
         stamp_to_come=int(tallies[f.T_STAMP_TO_COME]),
+        stamp_past_bytes=int(tallies[f.T_STAMP_PAST_BYTES]),
+        held=int(tallies[f.T_HELD]),
         rewritten=int(tallies[f.T_REWRITTEN]),
         emptied=int(tallies[f.T_EMPTIED]),
         old_gone=int(tallies[f.T_OLD_GONE]),
@@ -235,9 +243,16 @@ def tombstone_horizons(
     for name, horizon_ms, chosen in spans.horizon_choices(segments, span, policy):
         dropped = dropped_bytes = kept = 0
         for segment, tally in zip(segments, tallies, strict=False):
-            passed = segment.mtime_ms <= horizon_ms
-            dropped += tally.stamp_past + (tally.unstamped if passed else 0)
-            dropped_bytes += tally.unstamped_bytes if passed else 0
-            kept += tally.stamp_to_come + (0 if passed else tally.unstamped)
+            passed, stamped = segment.mtime_ms <= horizon_ms, name != spans.NONE
+            passed = passed and stamped
+            dropped += (tally.stamp_past if stamped else 0) + (tally.unstamped if passed else 0)
+            dropped_bytes += (tally.stamp_past_bytes if stamped else 0) + (
+                tally.unstamped_bytes if passed else 0
+            )
+            kept += (
+                tally.stamp_to_come
+                + (0 if stamped else tally.stamp_past)
+                + (0 if passed else tally.unstamped)
+            )
         found.append(TombstoneHorizon(name, min(horizon_ms, 2**63 - 1), dropped, dropped_bytes, kept, chosen))
     return tuple(found)

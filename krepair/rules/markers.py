@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import UNSET
 
 from krepair.formats.batch_v2 import HEADER_SIZE
 from krepair.kernels import classes as c
@@ -36,10 +37,10 @@ from krepair.rules.producers import (
     ProducerNeeds,
     ProducerStates,
     all_ids,
-    disagreement,
     needs_of,
     states_by_broker,
     states_by_scan,
+    undecidable,
 )
 from krepair.rules.reasons import REASONS, Reason, Verdict
 
@@ -57,6 +58,7 @@ REASON_OF_CLASS: dict[int, Reason] = {
     c.EMPTIED_MARKER: Reason.EMPTIED_MARKER,
     c.LAST_EMPTIED_NOW: Reason.LAST_EMPTIED_NOW,
     c.EMPTIED_LAST: Reason.EMPTIED_LAST,
+    c.MARKER_HELD: Reason.MARKER_HELD,
 }
 _Bools = np.ndarray[Any, np.dtype[np.bool_]]
 _NOWHERE = -2  # no batch has this position; -1 already means none
@@ -67,19 +69,46 @@ _MARKER_CLASSES = (
     c.MARKER_STAMP_PAST,
     c.MARKER_EPOCH,
     c.CONTROL_OTHER,
+    c.MARKER_HELD,
 )
 
 
-def reason_of(batch_class: int, *, drop_unstamped: bool) -> Reason:
-    """The reason for a class. For markers without a stamp it depends on whether the horizon is past."""
+def reason_of(batch_class: int, *, drop_unstamped: bool, keeps_all: bool = False) -> Reason:
+    """The reason for a class. For markers without a stamp it depends on whether the horizon is past.
+
+    Args:
+        batch_class: of ``kernels.classes``.
+        drop_unstamped: whether the delete horizon is past for markers without a stamp.
+        keeps_all: whether markers stay whatever their time.
+    """
+    if keeps_all and batch_class in (c.MARKER_UNSTAMPED, c.MARKER_STAMP_PAST):
+        return Reason.MARKER_HELD
     if batch_class == c.MARKER_UNSTAMPED:
         return Reason.MARKER if drop_unstamped else Reason.MARKER_HORIZON
     return REASON_OF_CLASS[batch_class]
 
 
-def stays(batch_class: int, *, drop_unstamped: bool) -> bool:
+def stays(batch_class: int, *, drop_unstamped: bool, keeps_all: bool = False) -> bool:
     """Whether a batch of this class stays in the new log, emptied or not."""
-    return REASONS[reason_of(batch_class, drop_unstamped=drop_unstamped)].verdict is not Verdict.DROP
+    reason = reason_of(batch_class, drop_unstamped=drop_unstamped, keeps_all=keeps_all)
+    return REASONS[reason].verdict is not Verdict.DROP
+
+
+class _Times(NamedTuple):
+    """What time decides of the markers of one segment, see ``reason_of``."""
+
+    drop_unstamped: bool
+    keeps_all: bool
+
+    @classmethod
+    def of(cls, facts: SegmentFacts, horizon_ms: int, *, keeps_all: bool) -> _Times:
+        return cls(not keeps_all and facts.mtime_ms <= horizon_ms, keeps_all)
+
+    def reason(self, batch_class: int) -> Reason:
+        return reason_of(batch_class, drop_unstamped=self.drop_unstamped, keeps_all=self.keeps_all)
+
+    def stays(self, batch_class: int) -> bool:
+        return stays(batch_class, drop_unstamped=self.drop_unstamped, keeps_all=self.keeps_all)
 
 
 @dataclass
@@ -123,7 +152,7 @@ def decide(
     if problem is not None:
         return problem
     ids, scan, broker = _states(segments, policy)
-    problem = disagreement(scan, broker, policy.now_ms, policy.producer_expiry_ms)
+    problem = undecidable(scan, broker, policy)
     if problem is not None:
         return problem
     span = spans.decide_span(segments, scan, broker, policy)
@@ -310,10 +339,10 @@ def _index_disagreement(corrected: Sequence[_Corrected]) -> LeftAlone | None:
     return None
 
 
-def _kept_bytes(tallies: Int64s, *, drop_unstamped: bool) -> int:
+def _kept_bytes(tallies: Int64s, times: _Times) -> int:
     total = 0
     for batch_class in range(c.CLASS_COUNT):
-        if stays(batch_class, drop_unstamped=drop_unstamped):
+        if times.stays(batch_class):
             size = int(tallies[batch_class, c.T_BYTES])
             total += (
                 HEADER_SIZE * int(tallies[batch_class, c.T_BATCHES])
@@ -329,10 +358,10 @@ def _horizon_result(
     after = 0
     dropped = 0
     for one in corrected:
-        passed = one.facts.mtime_ms <= horizon_ms
-        after += _kept_bytes(one.tallies, drop_unstamped=passed)
-        dropped += int(one.tallies[c.MARKER_STAMP_PAST, c.T_BATCHES])
-        dropped += int(one.tallies[c.MARKER_UNSTAMPED, c.T_BATCHES]) if passed else 0
+        times = _Times.of(one.facts, horizon_ms, keeps_all=name == spans.NONE)
+        after += _kept_bytes(one.tallies, times)
+        for batch_class in (c.MARKER_UNSTAMPED, c.MARKER_STAMP_PAST):
+            dropped += 0 if times.stays(batch_class) else int(one.tallies[batch_class, c.T_BATCHES])
     return HorizonChoice(
         name=name,
         horizon_ms=min(horizon_ms, INT64_MAX),
@@ -351,10 +380,14 @@ def _outcomes(
         (outcomes, groups, emptied data batches that have to stay as the last of a group). If there are any of the last
         kind, all decisions must be made again with them, because their markers stay too.
     """
+    times = {
+        one.facts.base_offset: _Times.of(one.facts, horizon_ms, keeps_all=policy.keeps_all)
+        for one in corrected
+    }
     filled = [one for one in corrected if one.facts.summary.batches]
     if filled:
-        _keep_last(filled[-1], drop_unstamped=filled[-1].facts.mtime_ms <= horizon_ms)
-    outcomes = [_outcome(one, drop_unstamped=one.facts.mtime_ms <= horizon_ms) for one in corrected]
+        _keep_last(filled[-1], times[filled[-1].facts.base_offset])
+    outcomes = [_outcome(one, times[one.facts.base_offset], policy) for one in corrected]
     last_offsets = {one.facts.base_offset: one.facts.summary.last_offset for one in corrected}
     groups = group(outcomes, last_offsets, policy)
     by_base = {one.facts.base_offset: one for one in corrected}
@@ -367,8 +400,8 @@ def _outcomes(
         if last.facts.summary.last_class == c.EMPTIED and _ends_with_producer_data(last):
             last_data[last.facts.base_offset] = last.facts.summary.last_position
         else:
-            _keep_last(last, drop_unstamped=last.facts.mtime_ms <= horizon_ms)
-    outcomes = [_outcome(one, drop_unstamped=one.facts.mtime_ms <= horizon_ms) for one in corrected]
+            _keep_last(last, times[last.facts.base_offset])
+    outcomes = [_outcome(one, times[one.facts.base_offset], policy) for one in corrected]
     return tuple(outcomes), tuple(_same_groups(groups, outcomes)), last_data
 
 
@@ -385,10 +418,10 @@ def _same_groups(groups: Sequence[GroupDecision], outcomes: Sequence[SourceSegme
     ]
 
 
-def _keep_last(one: _Corrected, *, drop_unstamped: bool) -> None:
+def _keep_last(one: _Corrected, times: _Times) -> None:
     summary = one.facts.summary
     batch_class = _class_of_last(one)
-    if stays(batch_class, drop_unstamped=drop_unstamped):
+    if times.stays(batch_class):
         return
     now = c.EMPTIED_LAST if batch_class in (c.EMPTIED, c.EMPTIED_MARKER) else c.LAST_EMPTIED_NOW
     one.move(summary.last_position, summary.last_size, batch_class, now)
@@ -412,7 +445,7 @@ def _class_of_last(one: _Corrected) -> int:
     return summary.last_class
 
 
-def _outcome(one: _Corrected, *, drop_unstamped: bool) -> SourceSegment:
+def _outcome(one: _Corrected, times: _Times, policy: MarkerPolicy) -> SourceSegment:
     summary = one.facts.summary
     kept_batches = kept_markers = 0
     tallies: dict[Reason, tuple[int, int]] = {}
@@ -420,17 +453,17 @@ def _outcome(one: _Corrected, *, drop_unstamped: bool) -> SourceSegment:
         batches = int(one.tallies[batch_class, c.T_BATCHES])
         if batches == 0:
             continue
-        reason = reason_of(batch_class, drop_unstamped=drop_unstamped)
+        reason = times.reason(batch_class)
         before = tallies.get(reason, (0, 0))
         tallies[reason] = (before[0] + batches, before[1] + int(one.tallies[batch_class, c.T_BYTES]))
-        if stays(batch_class, drop_unstamped=drop_unstamped):
+        if times.stays(batch_class):
             kept_batches += batches
             kept_markers += batches if batch_class in _MARKER_CLASSES else 0
     return SourceSegment(
         base_offset=one.facts.base_offset,
         log_bytes=summary.file_size,
         batches=summary.batches,
-        kept_bytes=_kept_bytes(one.tallies, drop_unstamped=drop_unstamped),
+        kept_bytes=_kept_bytes(one.tallies, times),
         kept_batches=kept_batches,
         kept_records=int(one.tallies[c.RECORDS, c.T_RECORDS]),
         kept_markers=kept_markers,
@@ -439,14 +472,22 @@ def _outcome(one: _Corrected, *, drop_unstamped: bool) -> SourceSegment:
             for reason in Reason
             if reason in tallies
         ),
-        drop_unstamped=drop_unstamped,
+        drop_unstamped=times.drop_unstamped,
         carried_open=one.carried_open,
         keep_positions=one.keep_positions,
         protected=one.protected,
         last_position=one.last_position,
         decisions=f"{one.decisions & (2**64 - 1):016x}",
         aborted_kept=tuple(np.flatnonzero(one.entry_flags == c.ENTRY_DATA).tolist()),
+        keeps_all=times.keeps_all,
+        held_markers=held_between(policy, one.facts.base_offset, summary.last_offset + 1) or UNSET,
     )
+
+
+def held_between(policy: MarkerPolicy, first: int, after: int) -> tuple[int, ...]:
+    """The markers that stay for other replicas with offsets from ``first`` up to before ``after``."""
+    start, end = np.searchsorted(policy.held_markers, [first, after])
+    return tuple(policy.held_markers[start:end].tolist())
 
 
 @dataclass(frozen=True)
@@ -457,6 +498,7 @@ class StageInputs:
     keep_positions: tuple[int, ...]
     protected: tuple[tuple[int, int], ...]
     drop_unstamped: bool
+    keeps_all: bool = False
 
 
 def stage_inputs(
@@ -480,7 +522,10 @@ def stage_inputs(
     )
     return {
         one.facts.base_offset: StageInputs(
-            one.carried_open, one.keep_positions, one.protected, one.facts.mtime_ms <= horizon_ms
+            one.carried_open,
+            one.keep_positions,
+            one.protected,
+            *_Times.of(one.facts, horizon_ms, keeps_all=policy.keeps_all),
         )
         for one in _correct(segments[: span.segments], ids, needs, last_data)
     }
@@ -489,7 +534,7 @@ def stage_inputs(
 def why_undecided(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> LeftAlone | None:
     """Why krepair would leave the partition alone as it is now; None if it would not."""
     _, scan, broker = _states(segments, policy)
-    return disagreement(scan, broker, policy.now_ms, policy.producer_expiry_ms)
+    return undecidable(scan, broker, policy)
 
 
 def limit_now(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> str:

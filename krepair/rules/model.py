@@ -68,6 +68,11 @@ class MarkerPolicy:
         merge: whether neighbouring segments are merged.
         snapshot_offset: offset of the newest valid producer snapshot, -1 if none.
         snapshot: producers of that snapshot.
+        keeps_all: whether markers and tombstones stay whatever their time, since nothing is known of other replicas.
+        latest_horizon_ms: the delete horizon is never later than this.
+        mixed_epochs: whether a partition with a transaction that has batches of two producer epochs may change.
+        held_markers: int64[H], ascending offsets of markers that stay, since another replica has a batch of their
+            transaction.
     """
 
     now_ms: int
@@ -84,6 +89,10 @@ class MarkerPolicy:
     merge: bool = True
     snapshot_offset: int = -1
     snapshot: tuple[ProducerSnapshotState, ...] = ()
+    keeps_all: bool = False
+    latest_horizon_ms: int = 2**63 - 1
+    mixed_epochs: bool = True
+    held_markers: Int64s = field(default_factory=lambda: np.empty(0, np.int64), compare=False)
 
 
 @dataclass(frozen=True)

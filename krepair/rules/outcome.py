@@ -75,6 +75,10 @@ class SourceSegment(Struct, frozen=True, kw_only=True):
         decisions: digest of the class of every batch, 16 hex digits.
         aborted_kept: ascending indexes of the entries of its ``.txnindex`` that stay.
         compacted: what key compaction removes; absent if only markers and emptied batches go.
+        keeps_all: whether markers and tombstones stay whatever their time, for other replicas; absent in plans of
+            versions that did not ask for other replicas.
+        held_markers: ascending offsets of the markers that stay because another replica has a batch of their
+            transaction; absent if there are none.
     """
 
     base_offset: int
@@ -93,6 +97,18 @@ class SourceSegment(Struct, frozen=True, kw_only=True):
     decisions: str
     aborted_kept: tuple[int, ...]
     compacted: CompactedSource | UnsetType = UNSET
+    keeps_all: bool | UnsetType = UNSET
+    held_markers: tuple[int, ...] | UnsetType = UNSET
+
+    @property
+    def keeps(self) -> bool:
+        """Whether markers and tombstones stay whatever their time."""
+        return self.keeps_all is True
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """Offsets of markers that stay because another replica has a batch of their transaction."""
+        return () if isinstance(self.held_markers, UnsetType) else self.held_markers
 
     @property
     def by_key(self) -> CompactedSource | None:
@@ -115,7 +131,7 @@ class HorizonChoice(Struct, frozen=True, kw_only=True):
     """The result of one choice of the delete horizon. It is only for the reader; apply does not use it.
 
     Attributes:
-        name: ``next-pass``, ``newest``, ``TIME`` or ``unlimited``.
+        name: ``none`` (markers and tombstones stay), ``next-pass``, ``newest``, ``TIME`` or ``unlimited``.
         horizon_ms: epoch milliseconds. In segments with this or an earlier mtime, markers may be removed.
         log_bytes_after: bytes of ``.log`` that would be left in the span.
         markers_dropped: number of markers that would be removed.
@@ -136,7 +152,7 @@ class TombstoneHorizon(Struct, frozen=True):
         name: see ``HorizonChoice``.
         horizon_ms: epoch milliseconds.
         dropped: number of tombstones that would be removed.
-        dropped_bytes: uncompressed bytes of those without a stamp.
+        dropped_bytes: uncompressed bytes of these.
         kept: number of tombstones that would stay.
         chosen: whether the plan uses it.
     """

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from krepair.kernels import classes as c
-from krepair.rules.model import Int64s, LeftAlone, ProducerSnapshotState, SegmentFacts
+from krepair.rules.model import Int64s, LeftAlone, MarkerPolicy, ProducerSnapshotState, SegmentFacts
 
 INT64_MAX = 2**63 - 1
 _NO_EPOCH = -1
@@ -35,6 +35,7 @@ class ProducerStates:
         open_first: int64[N], first offset of the open transaction, -1 none.
         known: bool[N], whether anything is known of the producer.
         min_unreplicated: lowest first offset of a transaction whose marker is not below the high watermark.
+        mixed_epochs: lowest offset of a batch that goes on with a transaction under another producer epoch.
     """
 
     ids: Int64s
@@ -44,6 +45,7 @@ class ProducerStates:
     open_first: Int64s
     known: np.ndarray[Any, np.dtype[np.bool_]]
     min_unreplicated: int = INT64_MAX
+    mixed_epochs: int = INT64_MAX
 
     @classmethod
     def empty(cls, ids: Int64s) -> ProducerStates:
@@ -75,6 +77,7 @@ class ProducerStates:
         leads = rows[:, c.P_MARKERS] > 0
         self._note_unreplicated(rows, at, leads, high_watermark)
         self.min_unreplicated = min(self.min_unreplicated, segment.summary.min_unreplicated)
+        self._note_mixed_epochs(rows, at, leads)
         same_epoch = (rows[:, c.P_EPOCHS_MIXED] == 0) & (self.epoch[at] == rows[:, c.P_EPOCH])
         has_data = rows[:, c.P_LAST_DATA_OFFSET] >= 0
         seen = rows[:, c.P_EPOCH] != _NO_EPOCH  # a row of only emptied control batches tells nothing
@@ -96,6 +99,15 @@ class ProducerStates:
         )
         first = np.where(carried >= 0, carried, inside)
         self.min_unreplicated = min(self.min_unreplicated, int(first.min()))
+
+    def _note_mixed_epochs(self, rows: Int64s, at: Int64s, leads: Any) -> None:
+        """A transaction whose batches have two epochs: a marker between them is missing in this log."""
+        inside = rows[:, c.P_SPANS_EPOCHS]
+        first = np.where(leads, rows[:, c.P_LEAD_FIRST], rows[:, c.P_OPEN_FIRST])
+        goes_on = (self.open_first[at] >= 0) & (first >= 0) & (self.epoch[at] != rows[:, c.P_FIRST_EPOCH])
+        for offsets in (inside[inside >= 0], first[goes_on]):
+            if len(offsets):
+                self.mixed_epochs = min(self.mixed_epochs, int(offsets.min()))
 
     def active(self, now_ms: int, expiry_ms: int) -> Any:
         """bool[N]: whether a producer has an open transaction, or has written within the expiry time."""
@@ -216,3 +228,21 @@ def disagreement(
         f"{broker.last_data[place]}, but the log has data of it at offset {scan.last_data[place]}",
         "krepair check LOGDIR",
     )
+
+
+def undecidable(scan: ProducerStates, broker: ProducerStates, policy: MarkerPolicy) -> LeftAlone | None:
+    """Why nothing may be decided on a partition, or None.
+
+    The newest snapshot is wrong; or a transaction has batches of two producer epochs. A producer gets a new epoch only
+    after its transaction has ended, so the marker that ended the first part is missing here, and another replica may
+    say otherwise what became of it.
+    """
+    problem = disagreement(scan, broker, policy.now_ms, policy.producer_expiry_ms)
+    if problem is None and scan.mixed_epochs != INT64_MAX and not policy.mixed_epochs:
+        return LeftAlone(
+            "mixed-epochs",
+            f"the batch at offset {scan.mixed_epochs} goes on with a transaction under another producer epoch: the "
+            "marker between them is missing here, and other replicas may read these records otherwise",
+            "krepair compare BROKER=LOGDIR BROKER=LOGDIR",
+        )
+    return problem

@@ -30,6 +30,7 @@ class Reason(StrEnum):
     CONTROL_OTHER = "K06"
     EMPTIED_PRODUCER = "K07"
     EMPTIED_LAST = "K08"
+    MARKER_HELD = "K09"
     LAST_EMPTIED_NOW = "E01"
     EMPTIED = "D01"
     EMPTIED_MARKER = "D02"
@@ -83,6 +84,12 @@ REASONS: dict[Reason, ReasonText] = {
     ),
     Reason.EMPTIED_LAST: ReasonText(
         Verdict.KEEP, "emptied batch that is the last of the span or of its new segment", "KAFKA-17076"
+    ),
+    Reason.MARKER_HELD: ReasonText(
+        Verdict.KEEP,
+        "marker without data here that stays whole for other replicas: one of them has, or may have, a batch of its "
+        "transaction",
+        "docs/replicas.md",
     ),
     Reason.LAST_EMPTIED_NOW: ReasonText(
         Verdict.EMPTY,

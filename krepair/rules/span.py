@@ -69,6 +69,10 @@ def _cut(segments: Sequence[SegmentFacts], offset: int, limit: str, text: str) -
     return SpanDecision(segments[0].base_offset, end, count, limit, text)
 
 
+NONE = "none"
+"""The choice with which markers and tombstones stay, since nothing is known of other replicas."""
+
+
 def horizon_choices(
     segments: Sequence[SegmentFacts], span: SpanDecision, policy: MarkerPolicy
 ) -> list[tuple[str, int, bool]]:
@@ -76,13 +80,17 @@ def horizon_choices(
     in_span = segments[: span.segments]
     filled = [segment for segment in in_span if segment.summary.batches] or list(in_span)
     newest = filled[-1].mtime_ms - policy.delete_retention_ms if filled else 0
+    # a segment may be dated in the future
+    newest = min(newest, policy.now_ms - policy.delete_retention_ms)
     below = [segment for segment in segments if segment.base_offset < policy.first_dirty_offset]
     next_pass = below[-1].mtime_ms - policy.delete_retention_ms if below and not policy.stamps else 0
-    choices = [("next-pass", next_pass), ("newest", newest)]
+    next_pass = min(next_pass, policy.now_ms - policy.delete_retention_ms)
+    choices = [(NONE, 0), ("next-pass", next_pass), ("newest", newest)]
     if policy.horizon not in {"next-pass", "newest"}:
-        choices.append(("TIME", int(policy.horizon)))
+        choices.append(("TIME", min(int(policy.horizon), policy.latest_horizon_ms)))
     choices.append(("unlimited", INT64_MAX))
     wanted = policy.horizon if policy.horizon in {"next-pass", "newest"} else "TIME"
+    wanted = NONE if policy.keeps_all else wanted
     return [(name, max(horizon, 0), name == wanted) for name, horizon in choices]
 
 

@@ -40,6 +40,8 @@ TOPICS = {
 PROPS = {"log.cleaner.backoff.ms": 100, "log.segment.delete.delay.ms": 300}
 OPTIONS = (
     *(
+        "--only-replica",
+        "*",
         "--set",
         "cleanup.policy=compact",
         "--set",

@@ -101,7 +101,20 @@ def test_every_verb_works_and_compiles_nothing(room: Path, warmed: Path) -> None
         if name == FIXTURES[0]:
             runs += [
                 (("transactions", log_dir, "-q"), {0, 2, 10}),
-                (("plan", log_dir, "--fix", "markers,index,snapshots", "--out", plan, "-q"), {0, 2}),
+                (
+                    (
+                        "plan",
+                        log_dir,
+                        "--fix",
+                        "markers,index,snapshots",
+                        "--only-replica",
+                        "*",
+                        "--out",
+                        plan,
+                        "-q",
+                    ),
+                    {0, 2},
+                ),
                 (("apply", plan, "-q"), {0}),
                 (("verify", plan, "-q"), {0, 2}),
                 (("undo", plan, "-q"), {0}),
@@ -163,7 +176,17 @@ def test_warm_compiles_all_that_the_verbs_call(tmp_path: Path) -> None:
             ["check", str(log_dir), "--deep", "-q"],
             ["dump", folder, "--json", "--decode", "none"],
             ["groups", str(log_dir), "-q"],
-            ["plan", str(log_dir), "--fix", "markers,index,snapshots", "--out", plan, "-q"],
+            [
+                "plan",
+                str(log_dir),
+                "--fix",
+                "markers,index,snapshots",
+                "--only-replica",
+                "*",
+                "--out",
+                plan,
+                "-q",
+            ],
             ["apply", plan, "-q"],
             ["verify", str(log_dir), "-q"],
         ]
@@ -194,7 +217,8 @@ def compact_runs(root: Path) -> list[list[str]]:
         ]
         runs += [["spill"]] if spill else []
         runs += [
-            ["plan", str(log_dir), "--fix", "compact", "--topic-config", config, "--out", plan, "--scratch", scratch,
+            ["plan", str(log_dir), "--fix", "compact", "--only-replica", "*",
+             "--topic-config", config, "--out", plan, "--scratch", scratch,
              *words],
             ["apply", plan, "--scratch", scratch, "--engine", "inline", "-q"],
             ["verify", plan, "--originals", "--scratch", scratch, "--engine", "inline", "-q"],

@@ -112,7 +112,9 @@ def compacted(
         logs = {
             facts.base_offset: (folder / f"{facts.base_offset:020d}.log").read_bytes() for facts in segments
         }
-        again = prepare(engine, [CompactionInput(place_of(folder), segments, policy, secret)], scratch)[0]
+        forced = {base: one.forced for base, one in outcome.sources.items() if one.forced >= 0}
+        anew = CompactionInput(place_of(folder), segments, policy, secret, forced=forced)
+        again = prepare(engine, [anew], scratch)[0]
         for group in outcome.decision.groups:
             if group.sources[0].base_offset not in outcome.changed:
                 continue

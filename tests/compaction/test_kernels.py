@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from krepair.kernels.check_compacted import fingerprint
 from krepair.kernels.compact_records import SLACK, key_hash
+from krepair.kernels.key_points import fingerprint
 
 MASK = 2**64 - 1
 KEY = bytes(range(16))

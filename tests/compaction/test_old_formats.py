@@ -167,3 +167,49 @@ def test_a_wrapper_whose_messages_are_of_another_format_leaves_the_partition_alo
     assert isinstance(ours.compaction, LeftAlone)
     assert (ours.compaction.code, ours.compaction.damaged) == ("compacted-content", True)
     assert "00000000000000000000.log, position 0" in ours.compaction.why
+
+
+def other(offset: int) -> Batch:
+    """A message of v1 of another key."""
+    raw = raw_message(offset, b"value", magic=1, timestamp=NOW_MS, key=b"other")
+    return replace(plain(offset), raw=raw)
+
+
+def test_a_tombstone_stays_above_a_value_that_stays_only_as_the_last_of_its_group(tmp_path: Path) -> None:
+    """Without merging, the first segment keeps its only message; without its tombstone the value would be back."""
+    partition = LogDir(tmp_path).partition("t")
+    for batches in ([plain(0)], [plain(1, None), other(2)], [data(3, 1)]):
+        partition.segment(*batches)
+    folder = partition.write(snapshots=False)
+    ours = compacted(folder, replace(policy(partition.log_end), merge=False))
+    results = written(ours.logs, folder, folder / "krepair~results")
+    assert ours.logs[0] == plain(0).raw
+    assert ours.logs[1] == plain(1, None).raw + other(2).raw
+    assert (ours.done.total.forced, ours.done.total.held, ours.done.total.tombstones_dropped) == (1, 1, 0)
+    assert proven(folder, ours, results).why == ""
+
+
+def test_a_result_without_the_tombstone_of_a_value_that_stays_is_refused(tmp_path: Path) -> None:
+    partition = LogDir(tmp_path).partition("t")
+    for batches in ([plain(0)], [plain(1, None), other(2)], [data(3, 1)]):
+        partition.segment(*batches)
+    folder = partition.write(snapshots=False)
+    ours = compacted(folder, replace(policy(partition.log_end), merge=False))
+    results = written({**ours.logs, 1: other(2).raw}, folder, folder / "krepair~results")
+    why = proven(folder, ours, results).why
+    assert "the tombstone at offset 1 is gone, but an older record of its key stays" in why
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_old_value_stays_without_the_tombstone_above_it(seed: int, tmp_path: Path) -> None:
+    """Of each key: if a value stays, so does the last record of the key."""
+    folder, log_end = partition_of(seed, tmp_path)
+    ours = compacted(folder, replace(policy(log_end), merge=seed % 4 == 0))
+    end = ours.done.decision.span.end_offset
+    before: dict[object, object] = {}
+    for one in records(below(folder, end)):
+        before[one[6]] = one[4]
+    left: dict[object, set[object]] = {}
+    for one in records(b"".join(log for base, log in ours.logs.items() if base < end)):
+        left.setdefault(one[6], set()).add(one[4])
+    assert all(before[key] in offsets for key, offsets in left.items())

@@ -20,6 +20,8 @@ WORDS = (
         "4000000000000",
         "--set",
         "cleanup.policy=compact",
+        "--only-replica",
+        "*",
     ),
     *("--set", "index.interval.bytes=100"),
 )

@@ -65,7 +65,8 @@ class Host:
     def words(self) -> list[str]:
         """What chooses, of ``plan``."""
         settings = [word for key, value in self.settings.items() for word in ("--set", f"{key}={value}")]
-        return [str(self.path), "--topic", "__consumer_offsets", "--now", str(self.now_ms), *settings]
+        chosen = ["--topic", "__consumer_offsets", "--only-replica", "*"]
+        return [str(self.path), *chosen, "--now", str(self.now_ms), *settings]
 
     def options(self, keep: str) -> Options:
         """The same as a value."""

@@ -17,6 +17,7 @@ VERDICTS = {
     "K06": "keep",
     "K07": "keep",
     "K08": "keep",
+    "K09": "keep",
     "E01": "empty",
     "D01": "drop",
     "D02": "drop",
@@ -32,6 +33,7 @@ BY_NAME = {
     "CONTROL_OTHER": "K06",
     "EMPTIED_PRODUCER": "K07",
     "EMPTIED_LAST": "K08",
+    "MARKER_HELD": "K09",
     "LAST_EMPTIED_NOW": "E01",
     "EMPTIED": "D01",
     "EMPTIED_MARKER": "D02",
@@ -57,6 +59,18 @@ def test_a_batch_stays_by_the_verdict_of_its_reason(batch_class: int) -> None:
         kept = REASONS[reason].verdict is not Verdict.DROP
         assert stays(batch_class, drop_unstamped=passed) == kept
     assert stays(c.LAST_EMPTIED_NOW, drop_unstamped=True)
+
+
+@pytest.mark.parametrize("batch_class", range(c.CLASS_COUNT))
+def test_where_other_replicas_are_not_known_every_marker_stays_and_only_emptied_batches_go(
+    batch_class: int,
+) -> None:
+    reason = reason_of(batch_class, drop_unstamped=False, keeps_all=True)
+    assert stays(batch_class, drop_unstamped=False, keeps_all=True) == (
+        batch_class not in (c.EMPTIED, c.EMPTIED_MARKER)
+    )
+    if batch_class in (c.MARKER_UNSTAMPED, c.MARKER_STAMP_PAST):
+        assert reason is Reason.MARKER_HELD
 
 
 def test_only_an_unstamped_marker_waits_for_the_horizon() -> None:

@@ -102,6 +102,7 @@ OF_AGES = [facts(0, mtime_ms=100), facts(10, mtime_ms=200), facts(20, mtime_ms=3
 def test_horizon_is_the_age_of_the_last_segment_of_the_span_or_of_the_last_one_cleaned(horizon: str) -> None:
     policy = replace(POLICY, horizon=horizon, delete_retention_ms=60, first_dirty_offset=20)
     assert choices(OF_AGES, policy) == {
+        "none": (0, False),
         "next-pass": (140, horizon == "next-pass"),
         "newest": (240, horizon == "newest"),
         "unlimited": (INT64_MAX, False),
@@ -111,6 +112,7 @@ def test_horizon_is_the_age_of_the_last_segment_of_the_span_or_of_the_last_one_c
 def test_a_time_is_a_choice_of_its_own() -> None:
     policy = replace(POLICY, horizon="150")
     assert choices(OF_AGES, policy) == {
+        "none": (0, False),
         "next-pass": (0, False),
         "newest": (300, False),
         "TIME": (150, True),

@@ -194,7 +194,16 @@ class Bench:
         return seconds_of(planning, *rest, good=(0, 2))
 
     def _plan(self, log_dir: Path) -> list[str]:
-        words = ["plan", str(log_dir), "--now", str(NOW_MS), "--delete-horizon", str(FAR_MS)]
+        words = [
+            "plan",
+            str(log_dir),
+            "--now",
+            str(NOW_MS),
+            "--delete-horizon",
+            str(FAR_MS),
+            "--only-replica",
+            "*",
+        ]
         return [str(KREPAIR), *words, "--engine", "inline", "--quiet"]
 
     def _plan_file(self) -> Path:

@@ -153,7 +153,13 @@ def options_for(kind: Kind, beside: Path) -> Options:
     """``--fix compact``, by the topic's own configuration; that is written to ``beside``."""
     config = {kind.topic: {key: str(value) for key, value in SETTINGS.items()}}
     beside.write_text(json.dumps(config))
-    return Options(engine=Engine.INLINE, now_ms=NOW_MS, fixes=("compact",), topic_config=str(beside))
+    return Options(
+        engine=Engine.INLINE,
+        now_ms=NOW_MS,
+        fixes=("compact",),
+        topic_config=str(beside),
+        only_replica=("*",),
+    )
 
 
 def bytes_read() -> int:

@@ -82,7 +82,9 @@ def times_by_task(log_dir: str) -> dict[str, float]:
                 return
             yield result
 
-    options = Options(now_ms=NOW_MS, delete_horizon=str(FAR_MS), engine=EngineName.INLINE)
+    options = Options(
+        now_ms=NOW_MS, delete_horizon=str(FAR_MS), engine=EngineName.INLINE, only_replica=("*",)
+    )
     with mock.patch.object(engine.InlineEngine, "run", run):
         apply(make_plan(log_dir, options), options)
     return seconds
@@ -90,7 +92,9 @@ def times_by_task(log_dir: str) -> dict[str, float]:
 
 def verbs(log_dir: str) -> None:
     """Plan, apply and verify in this process, as the three commands do one after the other."""
-    options = Options(now_ms=NOW_MS, delete_horizon=str(FAR_MS), engine=EngineName.INLINE)
+    options = Options(
+        now_ms=NOW_MS, delete_horizon=str(FAR_MS), engine=EngineName.INLINE, only_replica=("*",)
+    )
     plan = make_plan(log_dir, options)
     apply(plan, options)
     verify_plan(plan, options)

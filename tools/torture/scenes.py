@@ -337,6 +337,7 @@ def _options(fixes: str, **given: object) -> Options:
         "fixes": tuple(sorted(fixes.split(","))),
         "settings": _COMPACT,
         "delete_horizon": FAR,
+        "only_replica": ("*",),
     }
     return Options(**(values | given))  # type: ignore[arg-type]
 

@@ -72,22 +72,21 @@ class _Tables:
         self.slots: Any = np.full(_FIRST_GROUPS * _SLOTS_A_ROW, -1, np.int32)
         self.arena: Any = np.zeros(_FIRST_ARENA, np.uint8)
 
-    def take(
-        self, buf: Any, batches: Any, counts: Any, records: Any, stays: Any, aborted: Any, inputs: Any
-    ) -> None:
+    def take(self, buf: Any, batches: Any, counts: Any, records: Any, known: _Decided) -> None:
         """Count the records of some batches."""
         self.state[[n.S_BATCH, n.S_RECORD]] = 0
         while not n.count_keys(
-            buf, batches, counts, records, stays, aborted, inputs,
+            buf, batches, counts, records, known.stays, known.held, known.aborted, known.inputs,
             self.kinds, self.groups, self.slots, self.arena, self.state,
         ):  # fmt: skip
             self._grow()
 
-    def take_window(self, window: Any, filled: int, stays: Any, aborted: Any, inputs: Any) -> int:
+    def take_window(self, window: Any, filled: int, known: _Decided) -> int:
         """Count the batches of a window from ``S_BATCH`` on; see ``count_window``."""
         while True:
             status = n.count_window(
-                window, filled, stays, aborted, inputs, self.kinds, self.groups, self.slots, self.arena, self.state
+                window, filled, known.stays, known.held, known.aborted, known.inputs, self.kinds, self.groups,
+                self.slots, self.arena, self.state,
             )  # fmt: skip
             if status != n.TABLES_FULL:
                 return int(status)
@@ -157,6 +156,7 @@ class _Decided:
     """What is known of the records of one segment; see ``count_keys``."""
 
     stays: Any
+    held: Any
     aborted: Any
     inputs: Any
 
@@ -164,8 +164,9 @@ class _Decided:
 def _decided(item: CompactItem) -> _Decided:
     return _Decided(
         stays=offsets_between(item.stays, item.base_offset, item.next_base),
+        held=offsets_between(item.held, item.base_offset, item.next_base),
         aborted=np.array(ranges_of(item.aborted)),
-        inputs=np.array([item.now_ms, item.drop_unstamped, item.forced], np.int64),
+        inputs=np.array([item.now_ms, item.drop_unstamped, item.forced, not item.keeps_all], np.int64),
     )
 
 
@@ -180,7 +181,7 @@ def _front(read_into: ReadInto, size: int, known: _Decided, tables: _Tables) -> 
         while filled < wanted and (got := read_into(view[filled:wanted], position + filled)):
             filled += got
         tables.state[n.S_BATCH] = 0
-        status = tables.take_window(window, filled, known.stays, known.aborted, known.inputs)
+        status = tables.take_window(window, filled, known)
         position += int(tables.state[n.S_BATCH])
         if status == n.OTHER or tables.state[n.S_BATCH] == 0:
             break
@@ -208,8 +209,7 @@ class _CensusWalk(RecordWalk):
         self._known = known
 
     def _record_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
-        known = self._known
-        self._tables.take(np.asarray(buf), rows, counts, records, known.stays, known.aborted, known.inputs)
+        self._tables.take(np.asarray(buf), rows, counts, records, self._known)
         yield from ()
 
 

@@ -232,7 +232,9 @@ class _Group:
         self.table: Rows = np.zeros((_FIRST_ROWS, v.ROW_WORDS), np.uint64)
         self.state: Int64s = np.zeros(v.CHECK_STATE, np.int64)
         self.facts: Int64s = np.zeros(v.BATCH_FACTS, np.int64)
-        self.inputs: Int64s = np.array([self.item.now_ms, 0, -1, self.item.ranges_known], np.int64)
+        self.inputs: Int64s = np.array(
+            [self.item.now_ms, 0, -1, self.item.ranges_known, self.item.elsewhere], np.int64
+        )
         self.packed: Int64s = np.zeros((_PACKED_ROWS, v.PACKED_COLUMNS), np.int64)
         self.unpacked, self.unpacked_kept = _Unpacked(), _Unpacked()
         self.rows: list[CheckedRows] = []
@@ -428,6 +430,7 @@ class _Group:
         new, new_base = _opened(other, where) if other else (b"", 0)
         self._open_room(len(data) // message_set.HEADER_V0.size)
         self.facts[v.B_TOMBSTONES_GO] = self.inputs[v.I_HORIZON]
+        self.facts[v.B_ELSEWHERE] = self.inputs[v.I_ELSEWHERE]
         self.state[v.C_MAX_TIME] = -1
         before = int(self.state[v.C_KEPT])
         status = v.check_messages(
@@ -569,14 +572,15 @@ def check_join(item: CheckJoinItem) -> CheckJoinResult:
             v.join_rows(_part_of(rows, item.first, item.after), table, state)
     except OSError as error:
         return CheckJoinResult(failure="disk", why=f"{error.filename}: {why(error)}")
-    offset, wrong = v.judge_rows(table)
+    offset, wrong, keys = v.judge_rows(table)
     texts = (
         "",
         f"the last record of a key, at offset {offset}, is gone, and it is no tombstone that may go",
         f"of the key whose last record is at offset {offset} the result has another one",
         f"the record at offset {offset} has a key that no committed record of the source has",
+        f"the tombstone at offset {offset} is gone, but an older record of its key stays",
     )
-    return CheckJoinResult(failure="verify" if wrong else "", why=texts[wrong], keys=int(state[v.C_ROWS]))
+    return CheckJoinResult(failure="verify" if wrong else "", why=texts[wrong], keys=int(keys))
 
 
 def _part_of(rows: CheckedRows, first: int, after: int) -> Rows:

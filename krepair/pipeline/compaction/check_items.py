@@ -69,6 +69,7 @@ class CheckItem(Struct, frozen=True, kw_only=True):
         now_ms: the clock for stamps.
         ranges: see ``AbortsResult``.
         ranges_known: whether they were looked for; if not, a batch of a transaction ends the work at once.
+        elsewhere: the sources are logs of another replica: their records only hold tombstones back.
         points: 16 bytes, drawn for this verification.
         rows_inline: the result holds at most so many rows.
         scratch: path of the scratch folder, empty if there is none.
@@ -83,6 +84,7 @@ class CheckItem(Struct, frozen=True, kw_only=True):
     rows_inline: int
     scratch: str
     ranges_known: bool = True
+    elsewhere: bool = False
 
     @property
     def bytes_to_read(self) -> int:

@@ -142,6 +142,9 @@ class JoinItem(Struct, frozen=True, kw_only=True):
         rows: how many there are in them.
         offsets_inline: the result holds at most so many offsets; more go to the scratch folder.
         scratch: path of the scratch folder, empty if there is none.
+        elsewhere: rows of records that stay, here or in other replicas: of each key the lowest offset, see
+            ``compact_keys.LARGEST``.
+        elsewhere_rows: how many of them there are in these buckets.
     """
 
     place: Place
@@ -151,6 +154,8 @@ class JoinItem(Struct, frozen=True, kw_only=True):
     rows: int
     offsets_inline: int
     scratch: str
+    elsewhere: tuple[RowFile, ...] = ()
+    elsewhere_rows: int = 0
 
     @property
     def bytes_to_read(self) -> int:
@@ -176,10 +181,12 @@ class JoinResult(Result, frozen=True, kw_only=True):
     Attributes:
         offsets: of them.
         keys: how many.
+        held: of those keys of which an older record stays elsewhere.
     """
 
     offsets: OffsetFile = OffsetFile()
     keys: int = 0
+    held: OffsetFile = OffsetFile()
 
 
 class CompactItem(Struct, frozen=True, kw_only=True):
@@ -199,6 +206,9 @@ class CompactItem(Struct, frozen=True, kw_only=True):
         forced: offset of a record that stays whatever it is, -1 none.
         keyless: whether there are records without a key.
         headers: see ``KeysResult``; batches of which nothing stays are not read then.
+        keeps_all: whether markers and tombstones stay whatever their time.
+        held: offsets of tombstones that stay whatever their time, of this segment or of more.
+        held_markers: int64[H], ascending offsets of markers that stay for other replicas.
     """
 
     place: Place
@@ -214,6 +224,9 @@ class CompactItem(Struct, frozen=True, kw_only=True):
     forced: int = -1
     keyless: bool = True
     headers: bytes = b""
+    keeps_all: bool = False
+    held: tuple[OffsetFile, ...] = ()
+    held_markers: bytes = b""
 
     @property
     def bytes_to_read(self) -> int:

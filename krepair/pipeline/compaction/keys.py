@@ -27,6 +27,7 @@ from krepair.pipeline.compaction.content import (
     wrapper_content,
 )
 from krepair.pipeline.compaction.headers import HeaderNotes
+from krepair.pipeline.compaction.items import ROW_BYTES, RowFile
 
 WINDOW_BYTES: Final = 1 << 20
 TABLE_ROWS: Final = 1 << 22
@@ -79,6 +80,7 @@ class KeyWalk:
         table_rows: size of the largest table, a power of two.
         notes: takes the headers.
         aborted_known: whether ``aborted`` was looked for.
+        lowest: whether the rows hold the lowest offset of each key, see ``kernels.compact_keys.LARGEST``.
     """
 
     read_into: ReadInto
@@ -89,6 +91,7 @@ class KeyWalk:
     table_rows: int = TABLE_ROWS
     notes: HeaderNotes = field(default_factory=lambda: HeaderNotes(0))
     aborted_known: bool = True
+    lowest: bool = False
     _state: Int64s = field(default_factory=lambda: np.zeros(k.STATE_SIZE, np.int64))
     _buffer: ContentBuffer = field(default_factory=ContentBuffer)
 
@@ -119,6 +122,7 @@ class KeyWalk:
         self._packed: Int64s = np.zeros((_PACKED_ROWS, k.PACKED_COLUMNS), np.int64)
         self._unpacked = UnpackedBytes(_UNPACKED_BYTES)
         self._state[k.K_ABORTED_UNKNOWN] = not self.aborted_known
+        self._state[k.K_LOWEST] = self.lowest
         self._position = 0
 
     def take(self, window: Bytes, end: int) -> None:
@@ -334,3 +338,35 @@ def whole_batch(
     if done < size:
         raise ContentError(position, f"a message of {size} bytes was expected, found {done} to the end")
     return bytes(raw)
+
+
+def starts_of(file: RowFile) -> Int64s:
+    """Rows of a table before each bucket: int64[BUCKETS + 1].
+
+    Raises:
+        OSError: its file cannot be read.
+    """
+    if not file.path:
+        return np.frombuffer(file.data, np.int64, BUCKETS + 1)
+    with open(file.path, "rb") as opened:
+        return np.fromfile(opened, np.int64, BUCKETS + 1)
+
+
+def rows_of(file: RowFile, first: int, after: int) -> Rows:
+    """The rows of some buckets.
+
+    Raises:
+        OSError: its file cannot be read.
+    """
+    front = 8 * (BUCKETS + 1)
+    starts = starts_of(file)
+    if not file.path:
+        rows: Rows = np.frombuffer(file.data, np.uint64, offset=front).reshape(-1, k.ROW_WORDS)
+        return rows[starts[first] : starts[after]]
+    with open(file.path, "rb") as opened:
+        opened.seek(front + int(starts[first]) * ROW_BYTES)
+        count = int(starts[after] - starts[first])
+        rows = np.fromfile(opened, np.uint64, count * k.ROW_WORDS).reshape(-1, k.ROW_WORDS)
+    if len(rows) != count:
+        raise OSError(f"{file.path}: {count} rows were expected, found {len(rows)}")
+    return rows

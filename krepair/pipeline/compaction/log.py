@@ -63,6 +63,8 @@ class Stay:
         drop_unstamped: whether tombstones without a stamp may go.
         forced: offset of a record that stays whatever it is, -1 none.
         keyless: whether there may be records without a key; they stay.
+        drop_stamped: whether tombstones whose stamp is past may go.
+        held: int64[H] of tombstones that stay whatever their time, ascending.
     """
 
     offsets: Int64s
@@ -71,6 +73,8 @@ class Stay:
     drop_unstamped: bool
     forced: int = -1
     keyless: bool = True
+    drop_stamped: bool = True
+    held: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 @dataclass
@@ -112,6 +116,7 @@ class CompactedLog:
         self._inputs[f.N_DROP_UNSTAMPED] = stay.drop_unstamped
         self._inputs[f.N_FORCED] = stay.forced
         self._inputs[f.N_KEYLESS] = stay.keyless
+        self._inputs[f.N_DROP_STAMPED] = stay.drop_stamped
         self._state: Int64s = np.zeros(f.FILTER_STATE, np.int64)
         self._window: Bytes = np.empty(WINDOW_BYTES, np.uint8)
         self._out: Bytes = np.empty(WINDOW_BYTES, np.uint8)
@@ -191,7 +196,7 @@ class CompactedLog:
             state[f.F_OUT] = 0
             status = f.filter_window(
                 self._window, filled, position, self._file_size, self._stay.aborted, self._stay.offsets,
-                self._inputs, state, self.tallies, self._out,
+                self._stay.held, self._inputs, state, self.tallies, self._out,
             )  # fmt: skip
             if status in (k.BAD_RECORD, k.BAD_ORDER, k.BAD_CRC, k.NO_BATCH):
                 self._refuse(status, position)
@@ -298,7 +303,7 @@ class CompactedLog:
         self._content[:end] = np.frombuffer(content, np.uint8)
         status, read, after = f.filter_records(
             self._content, 0, end, header.record_count, np.frombuffer(raw, np.uint8), self._stay.offsets,
-            self._inputs, state, self.tallies, self._kept,
+            self._stay.held, self._inputs, state, self.tallies, self._kept,
         )  # fmt: skip
         left = header.record_count - read
         if status != k.NEED_BYTES:
@@ -373,8 +378,8 @@ class CompactedLog:
                 self._out = np.empty(len(buffer), np.uint8)
             state[f.F_OUT] = 0
             status, read, after = f.filter_records(
-                buffer, 0, end, left, head, self._stay.offsets, self._inputs, state, tallies, self._out
-            )
+                buffer, 0, end, left, head, self._stay.offsets, self._stay.held, self._inputs, state, tallies, self._out
+            )  # fmt: skip
             if state[f.F_OUT]:
                 give(packer.add(self._out[: state[f.F_OUT]].data))
             return status, read, after
@@ -403,8 +408,8 @@ class CompactedLog:
         state[f.F_OUT] = 0
         out: Bytes = np.empty(len(data), np.uint8)
         status, read = f.filter_messages(
-            np.frombuffer(data, np.uint8), 0, len(data), base, self._stay.offsets, self._inputs, state,
-            self.tallies, out,
+            np.frombuffer(data, np.uint8), 0, len(data), base, self._stay.offsets, self._stay.held, self._inputs,
+            state, self.tallies, out,
         )  # fmt: skip
         if status != k.NEED_BYTES:
             raise ContentError(position, record_problem(status))

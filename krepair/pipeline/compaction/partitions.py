@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from krepair.formats import txn_index
+from krepair.kernels import compact_keys as k
 from krepair.kernels.scan import Int64s
 from krepair.pipeline.compaction.headers import header_bytes_of
 from krepair.pipeline.compaction.items import (
@@ -23,6 +24,7 @@ from krepair.pipeline.compaction.items import (
     CompactStageItem,
     FindAbortedItem,
     JoinItem,
+    JoinResult,
     KeysItem,
     KeysResult,
     OffsetFile,
@@ -31,7 +33,7 @@ from krepair.pipeline.compaction.items import (
     ranges_of,
     touching,
 )
-from krepair.pipeline.compaction.keys import BUCKETS
+from krepair.pipeline.compaction.keys import BUCKET_SHIFT, BUCKETS, Rows, rows_of, starts_of
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import COMPACT, FIND_ABORTED, FIND_KEYS, JOIN_KEYS
@@ -68,6 +70,9 @@ class CompactionInput:
         policy: inputs that do not come from the log.
         secret: 16 bytes, see ``rules.compaction.secret_of``.
         keys: base offset -> keys that were found with this secret when the segment was scanned.
+        forced: base offset -> record that a plan keeps only as the last of its group.
+        elsewhere: rows of the records that other replicas hold, hashed with this secret: of each key the lowest offset,
+            see ``kernels.compact_keys.LARGEST``.
     """
 
     place: Place
@@ -75,6 +80,8 @@ class CompactionInput:
     policy: MarkerPolicy
     secret: bytes
     keys: Mapping[int, KeysResult] = field(default_factory=dict)
+    forced: Mapping[int, int] = field(default_factory=dict)
+    elsewhere: tuple[RowFile, ...] = ()
 
 
 @dataclass
@@ -86,20 +93,26 @@ class Prepared:
         bound: up to where, and what follows from the whole partition.
         aborted: int64[N, 3] of aborted transactions.
         stays: offsets of the last record of each key.
+        held: those of them of whose key an older record stays: here, or in another replica. A tombstone there stays.
+        found: base offset -> keys of the segment.
         keys: how many distinct keys there are.
         keyless: base offset -> records without a key.
         headers: base offset -> headers of its batches, where they were noted.
         problem: why it is left alone, None if it is not.
+        scratch: path of the scratch folder, empty if there is none.
     """
 
     partition: CompactionInput
     bound: Bound | None = None
     aborted: Int64s = field(default_factory=lambda: _NO_RANGES)
     stays: tuple[OffsetFile, ...] = ()
+    held: tuple[OffsetFile, ...] = ()
+    found: dict[int, KeysResult] = field(default_factory=dict)
     keys: int = 0
     keyless: dict[int, int] = field(default_factory=dict)
     headers: dict[int, bytes] = field(default_factory=dict)
     problem: LeftAlone | None = None
+    scratch: str = ""
 
     @property
     def span(self) -> tuple[SegmentFacts, ...]:
@@ -158,8 +171,10 @@ def prepare(engine: Engine, partitions: Sequence[CompactionInput], scratch: str)
             if partition.bound and partition.bound.transactions and partition.span
         ],
     )
-    found = _find_keys(engine, [partition for partition in prepared if partition.problem is None], scratch)
-    _join(engine, [(each, results) for each, results in found if each.problem is None], scratch)
+    _find_keys(engine, [partition for partition in prepared if partition.problem is None], scratch)
+    for each in prepared:
+        each.scratch = scratch
+    _join(engine, [(each, each.partition.forced) for each in prepared if each.problem is None])
     return prepared
 
 
@@ -183,18 +198,15 @@ def rows_inline_of(segments: int) -> int:
     return max(_INLINE_BYTES // ROW_BYTES // max(segments, 1), _ROWS_INLINE_AT_LEAST)
 
 
-def _find_keys(
-    engine: Engine, prepared: Sequence[Prepared], scratch: str
-) -> list[tuple[Prepared, list[KeysResult]]]:
+def _find_keys(engine: Engine, prepared: Sequence[Prepared], scratch: str) -> None:
     every = [(partition, facts) for partition in prepared for facts in partition.span]
     rows_inline = rows_inline_of(len(every))
-    found: dict[int, list[KeysResult]] = {}
 
     def take(each: Prepared, base_offset: int, result: KeysResult) -> None:
         each.problem = each.problem or _problem(result, log_name(base_offset), each)
         each.keyless[base_offset] = result.keyless
         each.headers[base_offset] = result.headers
-        found.setdefault(id(each), []).append(result)
+        each.found[base_offset] = result
 
     work = []
     for each, facts in every:
@@ -219,39 +231,59 @@ def _find_keys(
     ]
     for index, result in engine.run(FIND_KEYS, items):
         take(work[index][0], work[index][1].base_offset, result)
-    return [(partition, found.get(id(partition), [])) for partition in prepared]
 
 
-def _join(engine: Engine, work: Sequence[tuple[Prepared, list[KeysResult]]], scratch: str) -> None:
+def _join(engine: Engine, work: Sequence[tuple[Prepared, Mapping[int, int]]]) -> None:
+    """Join the keys of partitions; with each the records that stay as the last of a group, by base offset."""
     items: list[JoinItem] = []
     owners: list[Prepared] = []
-    parts: dict[int, OffsetFile] = {}
-    for each, results in work:
-        each.stays = ()
-        for item in _join_items(each, results, scratch):
+    parts: dict[int, JoinResult] = {}
+    for each, forced in work:
+        each.stays, each.held, each.keys = (), (), 0
+        for item in _join_items(each, (*each.partition.elsewhere, *_forced_rows(each, forced))):
             items.append(item)
             owners.append(each)
     for index, result in engine.run(JOIN_KEYS, items):
         each = owners[index]
         each.problem = each.problem or _problem(result, "", each)
         each.keys += result.keys
-        parts[index] = result.offsets
+        parts[index] = result
     for index in sorted(parts):
-        owners[index].stays += (parts[index],)
+        owners[index].stays += (parts[index].offsets,)
+        owners[index].held += (parts[index].held,)
 
 
-def _join_items(each: Prepared, results: Sequence[KeysResult], scratch: str) -> Iterator[JoinItem]:
-    counts = np.zeros(BUCKETS, np.int64)
+def _forced_rows(each: Prepared, forced: Mapping[int, int]) -> Iterator[RowFile]:
+    """The keys of records that stay as the last of a group: a tombstone of such a key above them has to stay too."""
+    for base_offset, offset in forced.items():
+        for file in each.found[base_offset].files if base_offset in each.found else ():
+            rows = rows_of(file, 0, BUCKETS)
+            rows = rows[rows[:, 2] == np.uint64(offset + 1)].copy()
+            if len(rows):
+                rows[:, 2] = np.uint64(k.LARGEST - offset + 1)
+                yield RowFile(data=_starts_of(rows).tobytes() + rows.tobytes())
+
+
+def _starts_of(rows: Rows) -> Int64s:
+    counts = np.bincount((rows[:, 0] >> BUCKET_SHIFT).astype(np.int64), minlength=BUCKETS)
+    return np.append(0, np.cumsum(counts)).astype(np.int64)
+
+
+def _join_items(each: Prepared, elsewhere: Sequence[RowFile]) -> Iterator[JoinItem]:
+    mine, others = np.zeros(BUCKETS, np.int64), np.zeros(BUCKETS, np.int64)
     files: list[RowFile] = []
-    for result in results:
-        counts += np.frombuffer(result.buckets, np.int64)
+    for result in each.found.values():
+        mine += np.frombuffer(result.buckets, np.int64)
         files += result.files
+    for file in elsewhere:
+        others += np.diff(starts_of(file))
+    counts = np.where(mine > 0, mine + others, 0)  # a key that is not here has no tombstone here
     before = np.append(0, np.cumsum(counts))
     first = 0
     while first < BUCKETS:
         after = int(np.searchsorted(before, before[first] + _JOIN_ROWS, side="right")) - 1
         after = min(max(after, first + 1), BUCKETS)
-        rows = int(before[after] - before[first])
+        rows = int(mine[first:after].sum())
         if rows:
             yield JoinItem(
                 place=each.partition.place,
@@ -260,7 +292,9 @@ def _join_items(each: Prepared, results: Sequence[KeysResult], scratch: str) -> 
                 after_bucket=after,
                 rows=rows,
                 offsets_inline=_INLINE_BYTES // 8 // 64,
-                scratch=scratch,
+                scratch=each.scratch,
+                elsewhere=tuple(_part(file, first, after) for file in elsewhere),
+                elsewhere_rows=int(others[first:after].sum()),
             )
         first = after
 
@@ -310,7 +344,15 @@ def compact_item(each: Prepared, number: int, forced: int = -1) -> CompactItem:
         forced=forced,
         keyless=each.keyless.get(facts.base_offset, 1) > 0,
         headers=each.headers.get(facts.base_offset, b""),
+        keeps_all=policy.keeps_all,
+        held=tuple(_between(file, facts.base_offset, next_base) for file in each.held),
+        held_markers=_held_markers(policy, facts.base_offset, next_base),
     )
+
+
+def _held_markers(policy: MarkerPolicy, first: int, after: int) -> bytes:
+    start, end = np.searchsorted(policy.held_markers, [first, after])
+    return policy.held_markers[start:end].tobytes()
 
 
 def _between(file: OffsetFile, first: int, after: int) -> OffsetFile:
@@ -348,9 +390,20 @@ def decide_compaction(engine: Engine, prepared: Sequence[Prepared]) -> list[Comp
         for one in work:
             if one.outcome is None and not one.to_read:
                 _decide(one)
-        if not any(one.to_read for one in work):
+        forced_now = [one for one in work if one.outcome is None and one.to_read]
+        _hold_tombstones(engine, forced_now)
+        if not forced_now:
             break
     return [one.outcome for one in work if one.outcome is not None]
+
+
+def _hold_tombstones(engine: Engine, work: Sequence[_Deciding]) -> None:
+    """Find the tombstones that stay because of records that now stay; if there are any, all is read again."""
+    before = [one.prepared.held for one in work]
+    _join(engine, [(one.prepared, one.forced) for one in work])
+    for one, held in zip(work, before, strict=True):
+        if one.prepared.held != held:
+            one.to_read = list(range(len(one.prepared.span)))
 
 
 def _read(engine: Engine, work: Sequence[_Deciding]) -> None:

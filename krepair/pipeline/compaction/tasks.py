@@ -33,7 +33,6 @@ from krepair.logdir.reading import opened_for_reading, why
 from krepair.pipeline.compaction.content import ContentError
 from krepair.pipeline.compaction.headers import HeaderNotes
 from krepair.pipeline.compaction.items import (
-    ROW_BYTES,
     SCRATCH_NEEDED,
     AbortedResult,
     CompactItem,
@@ -48,7 +47,15 @@ from krepair.pipeline.compaction.items import (
     RowFile,
     ranges_of,
 )
-from krepair.pipeline.compaction.keys import BUCKETS, TABLE_ROWS, KeyCounts, KeyWalk, Rows, TransactionError
+from krepair.pipeline.compaction.keys import (
+    BUCKETS,
+    TABLE_ROWS,
+    KeyCounts,
+    KeyWalk,
+    Rows,
+    TransactionError,
+    rows_of,
+)
 from krepair.pipeline.compaction.log import CompactedLog, Stay
 from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import FailureKind, ScanResult
@@ -182,44 +189,43 @@ def _where(error: OSError, name: str) -> str:
     return f"{error.filename or name}: {why(error)}"
 
 
-def _rows_of(file: RowFile, first: int, after: int) -> Rows:
-    """The rows of some buckets."""
-    front = 8 * (BUCKETS + 1)
-    if not file.path:
-        starts: Int64s = np.frombuffer(file.data, np.int64, BUCKETS + 1)
-        rows: Rows = np.frombuffer(file.data, np.uint64, offset=front).reshape(-1, k.ROW_WORDS)
-        return rows[starts[first] : starts[after]]
-    with open(file.path, "rb") as opened:
-        starts = np.fromfile(opened, np.int64, BUCKETS + 1)
-        opened.seek(front + int(starts[first]) * ROW_BYTES)
-        count = int(starts[after] - starts[first])
-        rows = np.fromfile(opened, np.uint64, count * k.ROW_WORDS).reshape(-1, k.ROW_WORDS)
-    if len(rows) != count:
-        raise OSError(f"{file.path}: {count} rows were expected, found {len(rows)}")
-    return rows
-
-
 def join_keys(item: JoinItem) -> JoinResult:
     """Of each key of some buckets the last offset of all segments."""
+    try:
+        table = _joined(item, item.files, item.rows)
+        offsets: Int64s = table[table[:, 2] != 0, 2].astype(np.int64) - 1
+        offsets.sort()
+        held: Int64s = np.empty(len(offsets) if item.elsewhere else 0, np.int64)
+        if item.elsewhere:
+            others = _joined(item, item.elsewhere, item.elsewhere_rows)
+            held = np.sort(held[: k.held_offsets(table, others, held)])
+        kept = _offset_file(item, "stays", offsets)
+        return JoinResult(offsets=kept, keys=len(offsets), held=_offset_file(item, "held", held))
+    except _NoScratchError:
+        return JoinResult(failure="disk", why=f"{item.place.folder}: {SCRATCH_NEEDED}")
+    except OSError as error:
+        return JoinResult(failure="disk", why=_where(error, item.scratch))
+
+
+def _joined(item: JoinItem, files: Sequence[RowFile], rows: int) -> Rows:
+    """The rows of some buckets in one table: of each hash the greatest number."""
     size = 1 << 10
-    while size < 2 * item.rows:
+    while size < 2 * rows:
         size *= 2
     table: Rows = np.zeros((size, k.ROW_WORDS), np.uint64)
     state = np.zeros(k.STATE_SIZE, np.int64)
-    try:
-        for file in item.files:
-            k.merge_rows(_rows_of(file, item.first_bucket, item.after_bucket), table, state)
-        offsets: Int64s = table[table[:, 2] != 0, 2].astype(np.int64) - 1
-        offsets.sort()
-        if len(offsets) <= item.offsets_inline:
-            file_of = OffsetFile(data=offsets.tobytes())
-        elif item.scratch:
-            file_of = OffsetFile(path=write_scratch(item.scratch, f"stays-{item.first_bucket}", (offsets,)))
-        else:
-            return JoinResult(failure="disk", why=f"{item.place.folder}: {SCRATCH_NEEDED}")
-    except OSError as error:
-        return JoinResult(failure="disk", why=_where(error, item.scratch))
-    return JoinResult(offsets=file_of, keys=len(offsets))
+    for file in files:
+        k.merge_rows(rows_of(file, item.first_bucket, item.after_bucket), table, state)
+    return table
+
+
+def _offset_file(item: JoinItem, name: str, offsets: Int64s) -> OffsetFile:
+    """Offsets in memory, or in the scratch folder."""
+    if len(offsets) <= item.offsets_inline:
+        return OffsetFile(data=offsets.tobytes())
+    if not item.scratch:
+        raise _NoScratchError
+    return OffsetFile(path=write_scratch(item.scratch, f"{name}-{item.first_bucket}", (offsets,)))
 
 
 def offsets_between(files: Sequence[OffsetFile], first: int, after: int) -> Int64s:
@@ -267,6 +273,8 @@ def _compacted(item: CompactItem, staged: CompactStageItem | None) -> CompactRes
             drop_unstamped=item.drop_unstamped,
             forced=item.forced,
             keyless=item.keyless,
+            drop_stamped=not item.keeps_all,
+            held=offsets_between(item.held, item.base_offset, item.next_base),
         )
         with opened_for_reading(f"{item.place.stem(item.base_offset)}.log", tree) as descriptor:
             log = CompactedLog(read_into_from(descriptor), item.size, stay, item.headers)
@@ -280,6 +288,7 @@ def _compacted(item: CompactItem, staged: CompactStageItem | None) -> CompactRes
                     check_crc=False,
                     entries=entry_pairs(entries),
                     protected=pairs(item.protected),
+                    held=np.frombuffer(item.held_markers, np.int64).copy(),
                     carried=np.array(staged.carried_open if staged else (), np.int64),
                     keep_positions=np.array(staged.keep_positions if staged else (), np.int64),
                     last_position=staged.last_position if staged else -1,
@@ -337,7 +346,10 @@ class _Written:
         self._disk = disk
         self._read = 0
         self._stays = np.array(
-            [batch_stays(number, drop_unstamped=item.drop_unstamped) for number in range(CLASS_COUNT)]
+            [
+                batch_stays(number, drop_unstamped=item.drop_unstamped, keeps_all=item.compact.keeps_all)
+                for number in range(CLASS_COUNT)
+            ]
         )
         self._held: list[bytes] = []
         self._holds = 0

@@ -46,7 +46,10 @@ class KeptBytes:
         self._disk = disk
         self._read = 0
         self._stays = np.array(
-            [stays(number, drop_unstamped=source.drop_unstamped) for number in range(CLASS_COUNT)]
+            [
+                stays(number, drop_unstamped=source.drop_unstamped, keeps_all=source.keeps)
+                for number in range(CLASS_COUNT)
+            ]
         )
         self._last_position = source.last_position
         self._held: Bytes = np.empty(_AT_ONCE_BYTES + WINDOW_BYTES, np.uint8)

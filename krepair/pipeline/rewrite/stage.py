@@ -45,6 +45,7 @@ def stage(item: StageItem) -> ScanResult:
             carried=np.array(source.carried_open, np.int64),
             keep_positions=np.array(source.keep_positions, np.int64),
             protected=pairs(source.protected),
+            held=np.array(source.held, np.int64),
             last_position=source.last_position,
         )
         path = f"{item.place.path}/{log_name(source.base_offset)}"

@@ -30,6 +30,7 @@ CONTENT_OF: Final = {
     Reason.MARKER_HORIZON.value: Content.MARKERS,
     Reason.MARKER_STAMP.value: Content.MARKERS,
     Reason.MARKER_EPOCH.value: Content.MARKERS,
+    Reason.MARKER_HELD.value: Content.MARKERS,
     Reason.EMPTIED_PRODUCER.value: Content.EMPTIED,
     Reason.EMPTIED_LAST.value: Content.EMPTIED,
     Reason.LAST_EMPTIED_NOW.value: Content.MARKERS,

@@ -56,7 +56,9 @@ def keys_of_source(facts: PartitionFacts, source: SourceSegment, where: str) -> 
     if keys.forced != -1:
         yield from _forced(facts, source, keys, where)
     log = facts.files.get(segment_name(source.base_offset, ".log"))
-    if log is not None and source.drop_unstamped != (log.mtime_ns // 1_000_000 <= facts.partition.horizon_ms):
+    if log is not None and source.drop_unstamped != (
+        not source.keeps and log.mtime_ns // 1_000_000 <= facts.partition.horizon_ms
+    ):
         yield Objection("RV26", where, "whether its delete horizon has passed does not follow from its time")
 
 

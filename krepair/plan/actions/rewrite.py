@@ -20,6 +20,7 @@ from krepair.plan.actions.action import (
     Touched,
     Work,
 )
+from krepair.plan.actions.evidence_review import evidence_of_partition
 from krepair.plan.actions.fate import CONTENT_OF, Content, Fate, Run, before_keys_go, summed
 from krepair.plan.actions.key_review import key_sums, keys_of_source
 from krepair.plan.facts import (
@@ -49,6 +50,7 @@ _MARKERS_KEPT: Final = (
     Reason.MARKER_HORIZON,
     Reason.MARKER_STAMP,
     Reason.MARKER_EPOCH,
+    Reason.MARKER_HELD,
 )
 
 
@@ -58,6 +60,7 @@ _STAYS: Final = (
     Reason.MARKER_HORIZON.value,
     Reason.MARKER_STAMP.value,
     Reason.MARKER_EPOCH.value,
+    Reason.MARKER_HELD.value,
     Reason.CONTROL_OTHER.value,
 )
 """Reasons whose batches keep their size."""
@@ -139,6 +142,7 @@ class Rewrite(Action[RewriteSegments]):
         if "compact" not in policies:
             yield Objection("RV14", where, f"{topic} is not compacted (cleanup.policy)")
         yield from _asked_for(facts, changes)
+        yield from evidence_of_partition(facts, changes)
         yield from _order(facts, changes)
         yield from _span(facts, changes)
 

@@ -1,0 +1,169 @@
+"""Finds what is known of the other replicas of a partition, from the options and what they name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from krepair.errors import KrepairError, RefusedError
+from krepair.fixes.ground import Ground
+from krepair.logdir.cluster import METADATA_FOLDER, Assignment, ClusterView, read_cluster_file
+from krepair.logdir.replica import replica_state
+from krepair.logdir.values import LogDir, Partition
+from krepair.options import Options
+from krepair.plan.model import Others
+from krepair.rules import span as spans
+from krepair.rules.evidence import Evidence, why_not_in_sync
+from krepair.rules.model import PartitionDecision
+from krepair.rules.outcome import TombstoneHorizon
+
+EVERY_TOPIC = "*"
+
+
+Clusters = tuple[ClusterView | None, ClusterView | None]
+"""What ``--cluster`` names, and the metadata log beside the partitions."""
+
+
+def read_clusters(options: Options, view: LogDir) -> Clusters:
+    """Read what is known of the cluster.
+
+    Args:
+        options: as typed.
+        view: the log directory.
+
+    Raises:
+        UsageError: ``--cluster`` names no file.
+        RefusedError: what it names is damaged, or of another cluster.
+        UnreadableError: it could not be read.
+    """
+    given = read_cluster_file(options.cluster) if options.cluster else None
+    if given is not None and given.cluster_id and view.cluster_id and given.cluster_id != view.cluster_id:
+        raise RefusedError(
+            f"--cluster {options.cluster} is of cluster {given.cluster_id}, {view.path} is of cluster {view.cluster_id}"
+        )
+    own = f"{view.path}/{METADATA_FOLDER}"
+    try:
+        beside = read_cluster_file(own) if os.path.isdir(own) else None
+    except KrepairError:
+        beside = None  # it proves nothing, and nothing was asked of it
+    return given, beside
+
+
+def others_of(ground: Ground) -> Others:
+    """What was said of other replicas, as a plan records it."""
+    options, cluster, own = ground.options, ground.cluster, ground.own_metadata
+    return Others(
+        cluster="" if cluster is None else os.path.abspath(options.cluster),
+        cluster_digest="" if cluster is None else cluster.digest,
+        cluster_source="" if cluster is None else cluster.source,
+        own_metadata="" if own is None else own.digest,
+        only_replica=options.only_replica,
+        as_broker=options.as_broker,
+        alone=options.alone,
+    )
+
+
+def evidence_of(ground: Ground, partition: Partition) -> Evidence:
+    """What is known of the other replicas of one partition. The strongest kind counts."""
+    if (partition.topic, partition.number) in ground.options.alone:
+        name = f"{partition.topic}-{partition.number}"
+        return Evidence(kind="alone", why=f"--alone {name}: all other replicas are said to be fetched anew")
+    return _of_an_only_one(ground, partition) or _of_the_cluster(ground, partition)
+
+
+def _line(ground: Ground, partition: Partition) -> Assignment | None:
+    """What ``--cluster`` says of the partition."""
+    cluster = ground.cluster
+    return None if cluster is None else cluster.partitions.get((partition.topic, partition.number))
+
+
+def _of_an_only_one(ground: Ground, partition: Partition) -> Evidence | None:
+    """Evidence that there is no other replica, or that this was said although there is one; None if neither."""
+    options, line = ground.options, _line(ground, partition)
+    said = next((one for one in (partition.topic, EVERY_TOPIC) if one in options.only_replica), "")
+    if said and line is not None and len(line.replicas) > 1:
+        brokers = ", ".join(map(str, line.replicas))
+        return Evidence(
+            kind="none", why=f"--only-replica {said}, but {options.cluster} has replicas {brokers}"
+        )
+    if said:
+        return Evidence(kind="only-replica", why=f"--only-replica {said}: there is said to be no other one")
+    if _is_only_one(ground, (partition.topic, partition.number)):
+        why = f"{METADATA_FOLDER} beside it has this broker as its only replica"
+        return Evidence(kind="only-replica", why=why)
+    return None
+
+
+def _of_the_cluster(ground: Ground, partition: Partition) -> Evidence:
+    """Evidence from what the running brokers say, or by consent."""
+    line, why = _line(ground, partition), "nothing is said of other replicas"
+    if ground.cluster is not None:
+        why = _why_not_in_sync(ground, partition, line)
+        if not why and line is not None:
+            return Evidence(kind="in-sync", why=_in_sync_text(ground, partition, line))
+    if ground.options.as_broker:
+        return Evidence(kind="as-broker", why="--as-broker: by time alone, as a broker's cleaner would")
+    return Evidence(kind="none", why=why)
+
+
+def _is_only_one(ground: Ground, key: tuple[str, int]) -> bool:
+    line = None if ground.own_metadata is None else ground.own_metadata.partitions.get(key)
+    return line is not None and list(line.replicas) == [_broker_id(ground)] and not line.moving
+
+
+def _broker_id(ground: Ground) -> int:
+    text = ground.view.broker_id
+    return int(text) if text.isascii() and text.isdigit() else -1
+
+
+def _why_not_in_sync(ground: Ground, partition: Partition, line: Assignment | None) -> str:
+    """Why what ``--cluster`` names does not show that all others are in sync without this broker; empty if it does."""
+    assert ground.cluster is not None
+    if ground.cluster.source != "describe":
+        return f"{ground.options.cluster} was not written by a running broker"
+    topic_id = replica_state(ground.view, partition).topic_id
+    return why_not_in_sync(_broker_id(ground), topic_id, line)
+
+
+def _in_sync_text(ground: Ground, partition: Partition, line: Assignment) -> str:
+    checked = line.topic_id and replica_state(ground.view, partition).topic_id
+    text = f"replicas {', '.join(map(str, line.isr))} are in sync without this one"
+    if not checked:
+        text += "; no topic id shows that it is of this cluster: that is your word"
+    if ground.cluster is not None and not ground.cluster.source_is_certain:
+        text += "; that a broker answered, and not ZooKeeper, is your word too"
+    return text
+
+
+def with_bytes(
+    evidence: Evidence,
+    decision: PartitionDecision,
+    tombstones: Iterable[TombstoneHorizon] = (),
+    file_bytes: int = -1,
+) -> Evidence:
+    """Evidence with the bytes of the three parts.
+
+    Args:
+        evidence: of the partition.
+        decision: on its markers.
+        tombstones: what each horizon would do to tombstones.
+        file_bytes: bytes of the logs of the span, where records go by key; -1 where none do.
+    """
+    after = {choice.name: choice.log_bytes_after for choice in decision.horizons}
+    chosen = next((choice.name for choice in decision.horizons if choice.chosen), spans.NONE)
+    goes = {choice.name: choice.dropped_bytes for choice in tombstones}
+    before = file_bytes if file_bytes >= 0 else sum(one.log_bytes for one in decision.outcomes)
+    of_keys = goes.get(chosen, 0)
+    return replace(
+        evidence,
+        always_bytes=max(before - after[spans.NONE] - of_keys, 0),
+        by_time_bytes=_more(after, goes, spans.NONE, "newest"),
+        later_bytes=_more(after, goes, "newest", "unlimited"),
+    )
+
+
+def _more(after: Mapping[str, int], goes: Mapping[str, int], less: str, more: str) -> int:
+    """Bytes that one choice of the horizon removes more than another."""
+    return max(after[less] - after[more] + goes.get(more, 0) - goes.get(less, 0), 0)

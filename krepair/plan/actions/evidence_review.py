@@ -1,0 +1,78 @@
+"""Reviews what a plan removes against what it says of other replicas: an edited plan must not remove more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from msgspec import UnsetType
+
+from krepair.plan.facts import PartitionFacts, setting
+from krepair.plan.model import Evidence, Others, RewriteSegments, SourceSegment
+from krepair.plan.objection import Objection
+from krepair.rules.evidence import BY_TIME, latest_horizon_ms
+from krepair.rules.reasons import Reason
+
+_GONE: Final = frozenset({Reason.MARKER.value, Reason.MARKER_STAMP_PAST.value, Reason.LAST_EMPTIED_NOW.value})
+"""Reasons with which a marker goes, or is emptied, which is the same for a follower."""
+_HORIZON_NAMES: Final = frozenset({"newest", "next-pass"})
+
+
+def evidence_of_partition(facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Iterator[Objection]:
+    """All objections to removals that the evidence does not allow. Plans of earlier versions have no evidence."""
+    others, evidence, where = facts.policy.others, facts.partition.evidence, facts.partition.folder
+    sources = [source for change in changes for source in change.sources]
+    if isinstance(others, UnsetType):
+        if not isinstance(evidence, UnsetType) or any(
+            not isinstance(source.keeps_all, UnsetType) for source in sources
+        ):
+            yield Objection("RV33", where, "the plan does not say what was asked of other replicas")
+        return
+    if isinstance(evidence, UnsetType):
+        yield Objection("RV33", where, "segments are rewritten, but nothing is said of other replicas")
+        return
+    why = _why_not_asked(others, evidence, facts.partition.topic, facts.partition.partition)
+    if why:
+        yield Objection("RV33", where, f"its evidence is {evidence.kind!r}, but {why}")
+    for source in sources:
+        yield from _source(source, evidence, f"{where}/{source.base_offset:020d}")
+    latest = latest_horizon_ms(evidence.kind, facts.policy.now_ms, _retention_ms(facts))
+    by_time = evidence.kind in BY_TIME or facts.policy.horizon in _HORIZON_NAMES
+    if by_time:
+        latest = min(latest, facts.policy.now_ms - _retention_ms(facts))
+    if not evidence.keeps_all and facts.partition.horizon_ms > max(latest, 0):
+        text = f"the delete horizon {facts.partition.horizon_ms} is later than {evidence.kind!r} allows: {latest}"
+        yield Objection("RV33", where, text)
+
+
+def _source(source: SourceSegment, evidence: Evidence, where: str) -> Iterator[Objection]:
+    if source.keeps != evidence.keeps_all or isinstance(source.keeps_all, UnsetType):
+        yield Objection("RV33", where, f"keeps_all does not fit the evidence {evidence.kind!r}")
+    if not evidence.keeps_all:
+        return
+    markers = sum(tally.batches for tally in source.reasons if tally.reason in _GONE)
+    tombstones = 0 if source.by_key is None else source.by_key.tombstones
+    if markers or tombstones or source.drop_unstamped:
+        text = (
+            f"{markers} markers and {tombstones} tombstones would go, but nothing is known of other replicas"
+        )
+        yield Objection("RV33", where, text)
+
+
+def _why_not_asked(others: Others, evidence: Evidence, topic: str, number: int) -> str:
+    """Why the options of the plan cannot have given this evidence, or empty."""
+    given = {
+        "none": True,
+        "in-sync": bool(others.cluster_digest) and others.cluster_source == "describe",
+        "only-replica": topic in others.only_replica
+        or "*" in others.only_replica
+        or bool(others.own_metadata),
+        "as-broker": others.as_broker,
+        "alone": (topic, number) in others.alone,
+    }
+    return "" if given.get(evidence.kind, False) else "no option of the plan says so"
+
+
+def _retention_ms(facts: PartitionFacts) -> int:
+    text = setting(facts.policy, facts.partition.topic, "delete.retention.ms")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 2**63 - 1

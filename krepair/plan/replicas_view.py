@@ -1,0 +1,119 @@
+"""The first lines of a plan's page: what other replicas decide, which consents were given, and what more could go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from krepair.plan.model import Evidence, Others, PartitionPlan, Plan
+from krepair.plan.view import Section, Table, bytes_text
+from krepair.rules.evidence import WAYS
+
+DESCRIBE: Final = "kafka-topics.sh --bootstrap-server HOST:PORT --describe > cluster.txt"
+_WHAT: Final = {
+    "none": "markers and tombstones stay whole",
+    "replicas": "what no other replica needs goes",
+    "in-sync": "by time, all other replicas are in sync without this one",
+    "only-replica": "consent: no other replica",
+    "as-broker": "consent: by time alone",
+    "alone": "consent: all other replicas will be fetched anew",
+}
+_AS_BROKER: Final = (
+    "Consent --as-broker: markers and tombstones go by time alone. A replica that was away for longer than "
+    "delete.retention.ms and comes back may serve deleted values again, and read_committed readers may stand still."
+)
+_ONLY_REPLICA: Final = (
+    "Consent --only-replica: nobody can check here that there is no other replica. If there is one, it may serve "
+    "deleted values again after this plan, and read_committed readers may stand still at it."
+)
+_ALONE: Final = (
+    "Consent --alone: before another replica of such a partition may lead, its folder has to be fetched anew from this "
+    "one."
+)
+_ASSUMED: Final = (
+    "Consent --assume-high-watermark: what is removed rests on records that may not be on other replicas. If this "
+    "broker loses them after its start, the older records are gone."
+)
+
+
+def replicas_sections(plan: Plan, again: str) -> Iterator[Section]:
+    """What other replicas decide; nothing where nothing was decided on markers or keys.
+
+    Args:
+        plan: any plan.
+        again: command that makes the plan again with what the other brokers say; it may be empty.
+    """
+    known = [(one, one.evidence) for one in plan.partitions if isinstance(one.evidence, Evidence)]
+    left_out = sum(evidence.by_time_bytes for _, evidence in known if evidence.keeps_all)
+    lines = [*_consents(plan, known), *_found(known)] if known else []
+    if left_out:
+        lines.append(
+            f"{bytes_text(left_out)} bytes more would go with evidence that no other replica needs them. After this "
+            "broker has stopped, ask the running brokers, and make the plan again:"
+        )
+    commands = (DESCRIBE, again) if left_out and again else ()
+    yield Section(
+        title="What other replicas decide",
+        lines=tuple(lines),
+        table=_parts(plan, known) if known else None,
+        commands=commands,
+    )
+    ways = tuple((way.option, way.when, way.goes, way.rests) for way in WAYS)
+    yield Section(
+        title="Options that let markers and tombstones go, in the order in which to try them",
+        table=Table(columns=("option", "when", "what may go", "it rests on"), rows=ways if left_out else ()),
+    )
+
+
+def _consents(plan: Plan, known: Sequence[tuple[PartitionPlan, Evidence]]) -> Iterator[str]:
+    kinds = {evidence.kind for _, evidence in known}
+    others = plan.policy.others if isinstance(plan.policy.others, Others) else Others()
+    if plan.policy.assume_high_watermark:
+        yield _ASSUMED
+    if "as-broker" in kinds:
+        yield _AS_BROKER
+    if "only-replica" in kinds and others.only_replica:
+        yield _ONLY_REPLICA
+    if "alone" in kinds:
+        yield _ALONE
+
+
+def _found(known: Sequence[tuple[PartitionPlan, Evidence]]) -> Iterator[str]:
+    """How many partitions there are of each kind, and why there is no evidence."""
+    for kind, count in sorted(Counter(evidence.kind for _, evidence in known).items()):
+        yield f"{count:,} partitions: {_WHAT[kind]} ({kind})."
+    reasons = Counter(evidence.why for _, evidence in known if evidence.keeps_all)
+    for why, count in reasons.most_common(3):
+        yield f"{count:,} of them have no evidence: {why}."
+
+
+def _parts(plan: Plan, known: Sequence[tuple[PartitionPlan, Evidence]]) -> Table:
+    later = plan.policy.horizon.isdigit()
+    by_time = [(evidence, not evidence.keeps_all) for _, evidence in known]
+    any_time = [
+        (evidence, later and evidence.kind in ("only-replica", "alone", "replicas")) for _, evidence in known
+    ]
+
+    def row(name: str, sizes: Sequence[tuple[int, bool]]) -> tuple[str, str, str]:
+        return (
+            name,
+            bytes_text(sum(size for size, goes in sizes if goes)),
+            bytes_text(sum(size for size, goes in sizes if not goes)),
+        )
+
+    rows = (
+        row(
+            "superseded and aborted records, emptied batches",
+            [(evidence.always_bytes, True) for _, evidence in known],
+        ),
+        row(
+            "markers and tombstones up to the horizon newest",
+            [(evidence.by_time_bytes, goes) for evidence, goes in by_time],
+        ),
+        row(
+            "markers and tombstones up to a later horizon, at most",
+            [(evidence.later_bytes, goes) for evidence, goes in any_time],
+        ),
+    )
+    return Table(columns=("part", "bytes in this plan", "bytes left out"), rows=rows, right=frozenset({1, 2}))

@@ -1,0 +1,145 @@
+"""What is known of the other replicas of a partition, and what may go from this one because of it.
+
+Kafka brings a returning replica up to date by offsets and epochs alone. So a tombstone or a marker may go from one
+replica only if no other one can still come to hold the older value, or the data of the transaction, without it. A log
+directory does not tell that. ``docs/replicas.md`` says how replicas come to disagree, and what each kind of evidence
+rests on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from krepair.logdir.cluster import Assignment
+
+
+Kind = Literal["none", "in-sync", "only-replica", "as-broker", "alone", "replicas"]
+
+NONE: Final = "none"
+BY_TIME: Final[frozenset[Kind]] = frozenset({"in-sync", "as-broker"})
+"""With these nothing goes that is younger than ``delete.retention.ms``."""
+CONSENTS: Final[frozenset[Kind]] = frozenset({"only-replica", "as-broker", "alone"})
+"""Nobody can check these: a person says so."""
+
+_ANY_TIME_MS: Final = 2**63 - 1
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """Why markers and tombstones of one partition may go, or why they stay.
+
+    Attributes:
+        kind: ``none`` (they stay), ``replicas`` (the logs of all other replicas were read), ``in-sync`` (all other
+            replicas are in sync without this one, by time), ``only-replica`` (there is no other one), ``as-broker`` (by
+            time alone, by consent), ``alone`` (any time, by consent).
+        why: one line for the reviewer.
+        always_bytes: bytes of superseded and aborted records and of emptied batches, which may go without evidence
+            (reader only).
+        by_time_bytes: bytes of markers and tombstones up to the horizon ``newest`` (reader only).
+        later_bytes: bytes of markers and tombstones that only a later horizon would remove (reader only).
+    """
+
+    kind: Kind
+    why: str
+    always_bytes: int = 0
+    by_time_bytes: int = 0
+    later_bytes: int = 0
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether markers and tombstones stay whatever their time."""
+        return self.kind == NONE
+
+
+class Way(NamedTuple):
+    """One of the options that let markers and tombstones go.
+
+    Attributes:
+        option: as it is typed.
+        when: when it is the right one.
+        goes: what may go then.
+        rests: what it rests on.
+    """
+
+    option: str
+    when: str
+    goes: str
+    rests: str
+
+
+WAYS: Final = (
+    Way(
+        "--cluster FILE",
+        "The other brokers run. Type kafka-topics.sh --bootstrap-server HOST:PORT --describe > FILE after this broker "
+        "has stopped.",
+        "markers and tombstones older than delete.retention.ms",
+        "all other replicas are in sync without this one",
+    ),
+    Way(
+        "--replicas ID=DIR|FACTS, with --cluster FILE",
+        "The log directories of the other brokers can be read, or krepair facts was run on their hosts.",
+        "exactly what no other replica needs, at any horizon",
+        "the logs of all assigned replicas",
+    ),
+    Way(
+        "--only-replica TOPIC",
+        "The topic has replication factor 1, or there is only this broker (TOPIC is then *).",
+        "markers and tombstones, at any horizon",
+        "your word that there is no other replica",
+    ),
+    Way(
+        "--as-broker",
+        "You accept what Kafka accepts: a replica away for longer than delete.retention.ms may come to disagree.",
+        "markers and tombstones older than delete.retention.ms",
+        "your consent",
+    ),
+    Way(
+        "--alone TOPIC-PARTITION",
+        "All other replicas of this partition will be deleted and fetched anew from this one.",
+        "markers and tombstones, at any horizon",
+        "your consent",
+    ),
+)
+"""The options that let markers and tombstones go, in the order in which to try them."""
+
+
+def latest_horizon_ms(kind: Kind, now_ms: int, delete_retention_ms: int) -> int:
+    """The latest delete horizon that a kind of evidence allows, in epoch milliseconds; 0 for ``none``."""
+    if kind == NONE:
+        return 0
+    return now_ms - delete_retention_ms if kind in BY_TIME else _ANY_TIME_MS
+
+
+def why_not_in_sync(broker_id: int, topic_id: str, line: Assignment | None) -> str:
+    """Why a line of ``kafka-topics.sh --describe`` does not show that all others are in sync without this broker.
+
+    It has to be written after this broker had stopped: then this broker is a replica and is not in sync any more.
+
+    Args:
+        broker_id: of this broker, -1 if it is not known.
+        topic_id: of the partition folder, empty if it is not known.
+        line: of the partition, None if there is none.
+
+    Returns:
+        The reason, or empty.
+    """
+    if line is None:
+        return "the output of --describe does not list it"
+    if broker_id < 0:
+        return "meta.properties does not say which broker this is"
+    others = [broker for broker in line.replicas if broker != broker_id]
+    behind = [broker for broker in others if broker not in line.isr]
+    why = ""
+    if broker_id not in line.replicas:
+        why = f"broker {broker_id} is not among its replicas"
+    elif line.topic_id and topic_id and line.topic_id != topic_id:
+        why = f"its topic id is {topic_id}, the output of --describe has {line.topic_id}"
+    elif broker_id in line.isr:
+        why = f"broker {broker_id} is still in sync there: the output was written before this broker had stopped"
+    elif line.leader not in others or line.leader not in line.isr:
+        why = "no other replica that is in sync leads it"
+    elif behind:
+        why = f"replica {', '.join(map(str, behind))} is not in sync"
+    return why

@@ -1,0 +1,447 @@
+"""What a plan removes with and without evidence about other replicas: markers and tombstones stay whole without it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import struct
+from dataclasses import dataclass
+from dataclasses import replace as changed_line
+from pathlib import Path
+
+import crc32c
+import pytest
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from krepair.errors import ExitCode, StalePlanError, UsageError
+from krepair.logdir.cluster import Assignment
+from krepair.ops.show import show_view
+from krepair.options import Options, parse_partition
+from krepair.plan.markdown import markdown
+from krepair.plan.model import Evidence, PartitionPlan, Plan, RewriteSegments
+from krepair.plan.planfile import seal
+from krepair.plan.review import review
+from krepair.rules.evidence import why_not_in_sync
+from tests.builders import NOW_MS, Batch, LogDir, Record, abort, commit, data, emptied
+from tests.compaction.directories import Verbs, groups_of, keys_of, logs, options
+from tests.old_messages import plain, raw_message
+
+pytestmark = pytest.mark.replicas
+OLD = NOW_MS - 30 * 86_400_000
+EXPIRED = (("producer.id.expiration.ms", "1"), ("transactional.id.expiration.ms", "1"))
+
+
+def old_record(offset: int, key: str, value: bytes | None) -> Batch:
+    """A message of v1."""
+    raw = raw_message(offset, value, magic=1, timestamp=OLD, key=key.encode())
+    return replace_batch(plain(offset), raw)
+
+
+def replace_batch(batch: Batch, raw: bytes) -> Batch:
+    """The same batch with other bytes."""
+    return Batch(raw, *[getattr(batch, name) for name in list(batch.__dataclass_fields__)[1:]])
+
+
+def record(offset: int, key: str, value: bytes | None, *, magic: int, stamped: bool) -> Batch:
+    """One record of its own batch; a tombstone may have a stamp that is past."""
+    if magic == 1:
+        return old_record(offset, key, value)
+    made = data(offset, [Record(key.encode(), value)], timestamp=OLD)
+    if value is None and stamped:
+        raw = bytearray(made.raw)
+        attributes = struct.unpack_from(">h", raw, 21)[0] | 0x40
+        struct.pack_into(">h", raw, 21, attributes)
+        struct.pack_into(">I", raw, 17, crc32c.crc32c(bytes(raw[21:])))
+        made = replace_batch(made, bytes(raw))
+    return made
+
+
+def directory(root: Path, *, magic: int = 2, stamped: bool = False, mtime_ms: int = OLD) -> Path:
+    """Values and a tombstone above one; a committed, an aborted and an empty transaction; their producers are gone."""
+    horizon = {"delete_horizon": OLD} if stamped else {}
+    log_dir = LogDir(root / "logs")
+    partition = log_dir.partition("t", index_interval_bytes=200)
+    partition.segment(
+        record(0, "a", b"1", magic=magic, stamped=stamped),
+        record(1, "gone", b"1", magic=magic, stamped=stamped),
+        mtime_ms=mtime_ms,
+    )
+    middle = [
+        record(2, "a", b"2", magic=magic, stamped=stamped),
+        record(3, "gone", None, magic=magic, stamped=stamped),
+    ]
+    if magic == 2:
+        middle += [
+            data(4, [Record(b"b", b"1")], pid=7, txn=True, timestamp=OLD),
+            commit(5, pid=7, timestamp=OLD, **horizon),
+            data(6, [Record(b"x", b"aborted")], pid=8, txn=True, timestamp=OLD),
+            abort(7, pid=8, timestamp=OLD, **horizon),
+            emptied(8, pid=9, timestamp=OLD),
+            commit(9, pid=9, timestamp=OLD, **horizon),
+        ]
+    middle += [
+        record(10, "b", b"2", magic=magic, stamped=False),
+        record(11, "end", b"1", magic=magic, stamped=False),
+    ]
+    partition.segment(*middle, mtime_ms=mtime_ms)
+    partition.segment(record(12, "late", b"1", magic=magic, stamped=False), mtime_ms=NOW_MS - 1000)
+    partition.segment(data(13, [Record(b"active", b"1")]))
+    log_dir.write()
+    return root / "logs"
+
+
+SAID: dict[str, dict[str, object]] = {
+    "none": {},
+    "only-replica": {"only_replica": ("t",)},
+    "as-broker": {"as_broker": True},
+    "alone": {"alone": (("t", 0),)},
+}
+
+
+def given(root: Path, kind: str, **more: object) -> Options:
+    common: dict[str, object] = {
+        "delete_horizon": "newest",
+        "assume_high_watermark": "",
+        "settings_given": EXPIRED,
+    }
+    return options(root, **(common | SAID[kind] | more))
+
+
+def watermark(log_dir: Path, offset: int = 14) -> None:
+    (log_dir / "replication-offset-checkpoint").write_text(f"0\n1\nt 0 {offset}\n")
+
+
+def part(plan: Plan) -> PartitionPlan:
+    return plan.partitions[0]
+
+
+@dataclass(frozen=True)
+class Left:
+    """What is in a partition: offsets of whole markers and of all batches of v2, and how many tombstones there are."""
+
+    markers: tuple[int, ...]
+    tombstones: int
+    batches: tuple[int, ...]
+
+
+def left_in(folder: Path) -> Left:
+    markers, batches, tombstones = [], [], 0
+    for log in logs(folder).values():
+        place = 0
+        while place < len(log):
+            base, length = struct.unpack_from(">qi", log, place)
+            raw = log[place : place + 12 + length]
+            if raw[16] == 2:
+                attributes, count = struct.unpack_from(">h", raw, 21)[0], struct.unpack_from(">i", raw, 57)[0]
+                batches.append(base)
+                if attributes & 0x20 and count:
+                    markers.append(base)
+            tombstones += b"gone\x01\x00" in raw or b"gone\xff\xff\xff\xff" in raw
+            place += len(raw)
+    return Left(tuple(markers), tombstones, tuple(batches))
+
+
+PRODUCT = list(itertools.product(SAID, ("markers", "compact"), (2, 1), (False, True), (True, False)))
+
+
+@pytest.mark.parametrize(("kind", "fix", "magic", "stamped", "merge"), PRODUCT)
+def test_markers_and_tombstones_go_only_with_evidence(
+    kind: str, fix: str, magic: int, stamped: bool, merge: bool, tmp_path: Path
+) -> None:
+    log_dir = directory(tmp_path, magic=magic, stamped=stamped)
+    watermark(log_dir)
+    verbs = Verbs(log_dir, given(tmp_path, kind, fixes=(fix,), merge=merge))
+    before = left_in(log_dir / "t-0")
+    plan = verbs.plan()
+    assert review(plan) == []
+    if part(plan).changes:
+        assert verbs.apply(plan).exit_code is ExitCode.DONE
+        assert verbs.verify(plan).problems == ()
+    after = left_in(log_dir / "t-0")
+    if kind == "none":
+        assert (after.markers, after.tombstones) == (before.markers, before.tombstones)
+    else:
+        free = {5, 7, 9} if fix == "compact" else {9}
+        assert set(before.markers) - set(after.markers) == (free if magic == 2 else set())
+        # of v1, the value of the first group stays as its last message: so does its tombstone
+        stays = fix == "markers" or (magic == 1 and not merge)
+        assert after.tombstones == (1 if stays else 0)
+    assert 8 not in after.batches
+    if fix == "compact":
+        assert not {0, 4, 6} & set(after.batches)
+    evidence = part(plan).evidence
+    assert isinstance(evidence, Evidence)
+    assert evidence.kind == kind
+    again = verbs.plan()
+    assert part(again).changes == ()
+
+
+def test_the_last_marker_of_the_span_stays_whole_without_evidence(tmp_path: Path) -> None:
+    log_dir = LogDir(tmp_path / "logs")
+    partition = log_dir.partition("t", index_interval_bytes=200)
+    partition.segment(emptied(0, pid=7, timestamp=OLD), commit(1, pid=7, timestamp=OLD), mtime_ms=OLD)
+    partition.segment(data(2))
+    log_dir.write()
+    watermark(tmp_path / "logs", 3)
+    verbs = Verbs(tmp_path / "logs", given(tmp_path, "none", fixes=("markers",)))
+    plan = verbs.plan()
+    assert [tally.reason for tally in groups_of(part(plan))[0].sources[0].reasons] == ["K09", "D01"]
+    assert verbs.apply(plan).exit_code is ExitCode.DONE
+    assert logs(tmp_path / "logs" / "t-0")[0] == commit(1, pid=7, timestamp=OLD).raw
+
+
+@pytest.mark.parametrize("kind", ["only-replica", "as-broker", "alone"])
+def test_a_segment_dated_in_the_future_does_not_move_the_horizon(kind: str, tmp_path: Path) -> None:
+    """One segment dated 2030: markers younger than ``delete.retention.ms`` stay."""
+    log_dir = directory(tmp_path, mtime_ms=NOW_MS - 1000)
+    watermark(log_dir)
+    for path in (log_dir / "t-0").glob("*12.log"):
+        os.utime(path, (1_900_000_000, 1_900_000_000))
+    plan = Verbs(log_dir, given(tmp_path, kind)).plan()
+    assert part(plan).horizon_ms == NOW_MS - 86_400_000
+    assert keys_of(part(plan)).tombstones_dropped == 0
+    assert left_in(log_dir / "t-0").markers == (5, 7, 9)
+
+
+@pytest.mark.parametrize("kind", ["as-broker", "only-replica", "alone"])
+def test_a_later_horizon_needs_more_than_as_broker(kind: str, tmp_path: Path) -> None:
+    log_dir = directory(tmp_path)
+    watermark(log_dir)
+    plan = Verbs(log_dir, given(tmp_path, kind, delete_horizon=str(NOW_MS + 10**9))).plan()
+    latest = NOW_MS - 86_400_000 if kind == "as-broker" else NOW_MS + 10**9
+    assert part(plan).horizon_ms == latest
+    assert review(plan) == []
+
+
+def test_a_transaction_of_two_epochs_leaves_the_partition_alone_but_for_an_only_replica(
+    tmp_path: Path,
+) -> None:
+    log_dir = LogDir(tmp_path / "logs")
+    partition = log_dir.partition("t", index_interval_bytes=200)
+    partition.segment(data(0, 1, pid=7, epoch=1, txn=True, timestamp=OLD), data(1, 1), mtime_ms=OLD)
+    partition.segment(
+        data(2, 1, pid=7, epoch=2, txn=True, timestamp=OLD), abort(3, pid=7, epoch=2), mtime_ms=OLD
+    )
+    partition.segment(data(4))
+    log_dir.write()
+    watermark(tmp_path / "logs", 5)
+    for kind, fix in itertools.product(SAID, ("markers", "compact")):
+        found = part(Verbs(tmp_path / "logs", given(tmp_path, kind, fixes=(fix,))).plan())
+        assert (found.code == "mixed-epochs") == (kind in ("none", "as-broker")), (kind, fix, found.code)
+        if found.code:
+            assert "the batch at offset 2 goes on with a transaction" in found.why
+
+
+def test_a_transaction_of_two_epochs_inside_one_segment_is_seen_too(tmp_path: Path) -> None:
+    log_dir = LogDir(tmp_path / "logs")
+    partition = log_dir.partition("t", index_interval_bytes=200)
+    batches = [
+        data(0, 1, pid=7, epoch=1, txn=True),
+        data(1, 1, pid=7, epoch=2, txn=True),
+        abort(2, pid=7, epoch=2),
+    ]
+    partition.segment(*batches, mtime_ms=OLD)
+    partition.segment(data(3))
+    log_dir.write()
+    watermark(tmp_path / "logs", 4)
+    assert part(Verbs(tmp_path / "logs", given(tmp_path, "none")).plan()).code == "mixed-epochs"
+
+
+# -- the page
+
+
+def test_first_lines_say_what_is_left_out_and_what_to_type(tmp_path: Path) -> None:
+    log_dir = directory(tmp_path)
+    watermark(log_dir)
+    plan = Verbs(log_dir, given(tmp_path, "none")).plan()
+    page = show_view(plan, "P")
+    first = page.sections[0]
+    assert first.title == "What other replicas decide"
+    assert first.table is not None
+    evidence = part(plan).evidence
+    assert isinstance(evidence, Evidence)
+    assert min(evidence.always_bytes, evidence.by_time_bytes) > 0
+    assert [row[1:] for row in first.table.rows] == [
+        (f"{evidence.always_bytes}", "0"),
+        ("0", f"{evidence.by_time_bytes}"),
+        ("0", f"{evidence.later_bytes}"),
+    ]
+    assert first.commands[0].startswith("kafka-topics.sh --bootstrap-server")
+    assert first.commands[1].endswith("--cluster cluster.txt --out PLAN")
+    text = markdown(page)
+    assert "--alone" in text
+    assert not any("--alone" in command for one in page.sections for command in one.commands)
+    assert "unclean-election" in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("as-broker", "Consent --as-broker"),
+        ("alone", "Consent --alone"),
+        ("only-replica", "Consent --only-replica"),
+    ],
+)
+def test_a_consent_stands_in_the_first_lines(kind: str, words: str, tmp_path: Path) -> None:
+    log_dir = directory(tmp_path)
+    watermark(log_dir)
+    page = show_view(Verbs(log_dir, given(tmp_path, kind)).plan(), "P")
+    assert page.sections[0].lines[0].startswith(words)
+
+
+def test_an_assumed_high_watermark_is_a_consent_in_the_first_lines(tmp_path: Path) -> None:
+    log_dir = directory(tmp_path)
+    page = show_view(Verbs(log_dir, given(tmp_path, "none", assume_high_watermark="log-end")).plan(), "P")
+    assert page.sections[0].lines[0].startswith("Consent --assume-high-watermark")
+
+
+# -- the review
+
+
+def sealed(plan: Plan, change: PartitionPlan, **policy: object) -> Plan:
+    return seal(replace(plan, partitions=(change,), policy=replace(plan.policy, **policy)))
+
+
+def with_sources(found: PartitionPlan, **fields: object) -> PartitionPlan:
+    changes = tuple(
+        replace(change, sources=tuple(replace(source, **fields) for source in change.sources))
+        if isinstance(change, RewriteSegments)
+        else change
+        for change in found.changes
+    )
+    return replace(found, changes=changes)
+
+
+def codes(plan: Plan) -> set[str]:
+    return {objection.code for objection in review(plan)}
+
+
+def test_review_objects_to_a_plan_that_was_edited_to_remove_more(tmp_path: Path) -> None:
+    log_dir = directory(tmp_path)
+    watermark(log_dir)
+    plan = Verbs(log_dir, given(tmp_path, "only-replica")).plan()
+    found = part(plan)
+    evidence = found.evidence
+    assert isinstance(evidence, Evidence)
+    none = replace(evidence, kind="none")
+    others = plan.policy.others
+    assert isinstance(others, Struct)
+    edited = {
+        "evidence taken away": sealed(plan, replace(found, evidence=UNSET)),
+        "evidence none, but all goes": sealed(plan, replace(found, evidence=none)),
+        "evidence none, sources edited too": sealed(
+            plan, with_sources(replace(found, evidence=none), keeps_all=True)
+        ),
+        "nobody said that": sealed(plan, found, others=replace(others, only_replica=("other",))),
+        "another kind": sealed(plan, replace(found, evidence=replace(evidence, kind="as-broker"))),
+        "in sync without a file": sealed(plan, replace(found, evidence=replace(evidence, kind="in-sync"))),
+        "alone without the consent": sealed(plan, replace(found, evidence=replace(evidence, kind="alone"))),
+        "a later horizon": sealed(plan, replace(found, horizon_ms=NOW_MS)),
+        "no question at all": sealed(plan, found, others=UNSET),
+    }
+    for name, crafted in edited.items():
+        assert "RV33" in codes(crafted), name
+    assert codes(sealed(plan, found)) == set()
+
+
+def test_a_plan_of_a_version_that_did_not_ask_is_refused_before_it_is_begun_and_continued_after(
+    tmp_path: Path,
+) -> None:
+    log_dir = directory(tmp_path)
+    watermark(log_dir)
+    verbs = Verbs(log_dir, given(tmp_path, "only-replica"))
+    plan = verbs.plan()
+    bare = with_sources(replace(part(plan), evidence=UNSET), keeps_all=UNSET)
+    old = sealed(plan, bare, others=UNSET)
+    assert review(old) == []
+    with pytest.raises(StalePlanError, match="did not ask what other replicas"):
+        verbs.apply(old)
+    assert left_in(log_dir / "t-0").markers == (5, 7, 9)
+
+
+# -- the evidence of --describe
+
+
+LINE = Assignment(
+    topic_id="x" * 22, replicas=(1, 2, 3), isr=(2, 3), elr=None, last_known_elr=None, leader=2, leader_epoch=-1,
+    adding=(), removing=(), moving=None,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("broker", "topic_id", "changed", "why"),
+    [
+        (1, "x" * 22, {}, ""),
+        (1, "", {}, ""),
+        (1, "x" * 22, {"topic_id": ""}, ""),
+        (1, "y" * 22, {}, "topic id"),
+        (-1, "", {}, "meta.properties"),
+        (4, "", {}, "not among its replicas"),
+        (1, "", {"isr": (1, 2, 3)}, "still in sync"),
+        (1, "", {"isr": (2,)}, "replica 3 is not in sync"),
+        (1, "", {"leader": -1}, "no other replica"),
+        (1, "", {"leader": 1}, "no other replica"),
+        (1, "", {"leader": 3, "isr": (2,)}, "no other replica"),
+        (1, "", {"replicas": (1,), "isr": (), "leader": -1}, "no other replica"),
+        (1, "", {"replicas": (1, 2, 3, 4)}, "replica 4 is not in sync"),
+    ],
+)
+def test_a_line_of_describe_is_evidence_only_if_all_others_are_in_sync_without_this_broker(
+    broker: int, topic_id: str, changed: dict[str, object], why: str
+) -> None:
+    found = why_not_in_sync(broker, topic_id, changed_line(LINE, **changed))
+    assert why in found
+    assert bool(found) == bool(why)
+
+
+def test_a_partition_that_describe_does_not_list_has_no_evidence() -> None:
+    assert "does not list it" in why_not_in_sync(1, "", None)
+
+
+DESCRIBED = """Topic: t\tTopicId: AAAAAAAAAAAAAAAAAAAAAA\tPartitionCount: 1\tReplicationFactor: 3\tConfigs: a=1
+\tTopic: t\tPartition: 0\tLeader: 2\tReplicas: {replicas}\tIsr: {isr}
+"""
+
+
+@pytest.mark.parametrize(
+    ("isr", "replicas", "kind"),
+    [
+        ("2,3", "1,2,3", "in-sync"),
+        ("1,2,3", "1,2,3", "none"),
+        ("2", "1,2,3", "none"),
+        ("2,3", "4,2,3", "none"),
+    ],
+)
+def test_what_the_running_brokers_print_lets_markers_and_tombstones_go_by_time(
+    isr: str, replicas: str, kind: str, tmp_path: Path
+) -> None:
+    log_dir = directory(tmp_path)
+    watermark(log_dir)
+    (log_dir / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=c\n")
+    file = tmp_path / "cluster.txt"
+    file.write_text(DESCRIBED.format(isr=isr, replicas=replicas))
+    verbs = Verbs(log_dir, given(tmp_path, "none", cluster=str(file)))
+    plan = verbs.plan()
+    assert review(plan) == []
+    evidence = part(plan).evidence
+    assert isinstance(evidence, Evidence)
+    assert evidence.kind == kind, evidence.why
+    assert verbs.apply(plan).exit_code is ExitCode.DONE
+    assert left_in(log_dir / "t-0").markers == (() if kind == "in-sync" else (5, 7, 9))
+
+
+def test_an_only_replica_that_describe_contradicts_keeps_everything(tmp_path: Path) -> None:
+    log_dir = directory(tmp_path)
+    watermark(log_dir)
+    file = tmp_path / "cluster.txt"
+    file.write_text(DESCRIBED.format(isr="1,2,3", replicas="1,2,3"))
+    evidence = part(Verbs(log_dir, given(tmp_path, "only-replica", cluster=str(file))).plan()).evidence
+    assert isinstance(evidence, Evidence)
+    assert evidence.kind == "none"
+    assert "has replicas 1, 2, 3" in evidence.why
+
+
+def test_a_partition_that_is_typed_wrong_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--alone 't'"):
+        parse_partition("t", "--alone")
