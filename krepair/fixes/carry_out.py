@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from krepair.durable import medium
 from krepair.fixes.fix import Fix
@@ -12,6 +13,21 @@ from krepair.fixes.table import FIXES, owner_of
 
 def stage_all(work: Work, stagings: Sequence[Staging]) -> None:
     """Make the bytes of all changes again, verified and synced; a partition's problem is put into its staging."""
+    with work.engine.writing(work.view.path, partial(_private_folder, stagings)):
+        _stage_all(work, stagings)
+
+
+def _private_folder(stagings: Sequence[Staging]) -> str:
+    """Makes krepair's own sub-folder of a partition; gives its path, empty if it could be made in none."""
+    for staging in stagings:
+        if staging.problem is None:
+            with staging.taking_problems():
+                staging.folder.make_private_folders()
+                return staging.folder.private
+    return ""
+
+
+def _stage_all(work: Work, stagings: Sequence[Staging]) -> None:
     work.together = _worth_one_barrier(work, stagings)
     for fix in FIXES:
         able = [staging for staging in stagings if staging.problem is None]

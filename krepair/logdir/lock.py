@@ -154,6 +154,29 @@ def is_locked(log_dir: str) -> Holder | None:
         raise _not_opened(path, error) from error
 
 
+def holder_of_file(path: str, tree: Tree) -> Holder | None:
+    """The holder of a lock on the whole of one file, None if nobody holds one or the file is not there.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    return _holder_by_path(path, tree)
+
+
+@contextlib.contextmanager
+def locked_file(path: str, tree: Tree) -> Iterator[None]:
+    """Hold a lock of the broker's kind on one file while the body runs.
+
+    Raises:
+        LockedError: another process holds it.
+        RefusedError: the file system cannot lock it.
+        OSError: it cannot be opened.
+    """
+    with tree.opened(path, os.O_RDWR) as descriptor:
+        _lock_descriptor(path, descriptor)
+        yield
+
+
 def _take(path: str, disk: Disk) -> Lock:
     # If krepair made the file but could not lock it, the file stays: a broker may hold it already, and can use it.
     created = False

@@ -28,10 +28,10 @@ class WorkItem(Protocol):
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """Where an item's files are; a worker on another host refuses it.
+    """Where an item's files are. A worker that does not see the same directory refuses it, see ``sight``.
 
     Attributes:
-        host: host name.
+        host: the driver's host name, for people.
         log_dir: absolute path.
         log_dir_inode: inode of the log directory.
         folder: partition folder.

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -18,12 +19,31 @@ from tests.lab.broker import free_port
 DEPLOY = "org.apache.spark.deploy"
 
 
-class Cluster:
-    """A master and ``workers`` workers for the length of a ``with`` block; ``url`` is its address."""
+def _within(host: str, command: str) -> list[str]:
+    """Words that run a program as on a host of this name, after a command that changes only what it sees."""
+    script = f'hostname {host} && {command or ":"} && exec "$@"'
+    return ["unshare", "--uts", "--mount", "--propagation", "private", "sh", "-c", script, "sh"]
 
-    def __init__(self, work_dir: Path, workers: int = 2) -> None:
+
+def why_no_hosts() -> str:
+    """Why no worker can have a host name and mounts of its own here, or empty."""
+    tried = subprocess.run(
+        ["unshare", "--uts", "--mount", "true"], capture_output=True, text=True, check=False, timeout=30
+    )
+    return tried.stderr.strip() if tried.returncode else ""
+
+
+class Cluster:
+    """A master and ``workers`` workers for the length of a ``with`` block; ``url`` is its address.
+
+    ``hosts``: shell commands by host name. Each worker then has a host name and mounts of its own, and runs its command
+    there before it starts (root, and a kernel with UTS and mount namespaces).
+    """
+
+    def __init__(self, work_dir: Path, workers: int = 2, hosts: dict[str, str] | None = None) -> None:
         self.work_dir = work_dir
-        self.workers = workers
+        self.hosts = hosts or {}
+        self.workers = len(self.hosts) or workers
         self.port = free_port()
         self.url = f"spark://127.0.0.1:{self.port}"
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -37,7 +57,12 @@ class Cluster:
             for number in range(self.workers):
                 options = ["--cores", 1, "--memory", "1g", "--host", "127.0.0.1", "--webui-port", free_port()]
                 self._start(
-                    "worker.Worker", *options, "--work-dir", self.work_dir / f"work-{number}", self.url
+                    "worker.Worker",
+                    *options,
+                    "--work-dir",
+                    self.work_dir / f"work-{number}",
+                    self.url,
+                    within=_within(*list(self.hosts.items())[number]) if self.hosts else [],
                 )
             self._wait(r"Registering worker", self.workers)
         except BaseException:
@@ -50,7 +75,7 @@ class Cluster:
     ) -> None:
         self.close()
 
-    def _start(self, main: str, *words: object) -> None:
+    def _start(self, main: str, *words: object, within: Sequence[str] = ()) -> None:
         home = os.path.dirname(pyspark.__file__)
         conf = self.work_dir / "conf"
         conf.mkdir(exist_ok=True)  # none: Spark's own logging, which tells when a daemon is ready
@@ -61,7 +86,7 @@ class Cluster:
             "SPARK_DAEMON_MEMORY": "256m",
             "PYSPARK_PYTHON": sys.executable,
         }
-        argv = [os.path.join(home, "bin", "spark-class"), f"{DEPLOY}.{main}", *map(str, words)]
+        argv = [*within, os.path.join(home, "bin", "spark-class"), f"{DEPLOY}.{main}", *map(str, words)]
         with self.log_path.open("ab") as log:
             # a session of its own, so that executors end with their worker
             self._processes.append(

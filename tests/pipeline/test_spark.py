@@ -97,7 +97,7 @@ def test_task_that_fails_is_a_value_and_the_others_give_their_results(tmp_path: 
     one = scene(tmp_path)
     items = scan_items(one, HUGE)
     (one.path / HUGE / f"{items[3].base_offset:020d}.log").unlink()
-    items[5] = replace(items[5], place=replace(items[5].place, host="elsewhere"))
+    items[5] = replace(items[5], place=replace(items[5].place, log_dir_inode=1))
     engine = SparkEngine("local[2]", "test")
     try:
         found = dict(engine.run(SCAN, items))

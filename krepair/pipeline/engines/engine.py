@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from krepair.pipeline.jobs import Item, Result, Task
 from krepair.pipeline.place import kept_open
@@ -38,6 +39,17 @@ class Engine(ABC):
     @abstractmethod
     def _results(self, task: Task[Item, Result], items: Sequence[Item]) -> Iterator[tuple[int, Result]]:
         """As ``run``, of at least one item; nobody is told."""
+
+    def writing(self, log_dir: str, make_folder: Callable[[], str]) -> AbstractContextManager[None]:
+        """Make sure that whoever works elsewhere shares the directory and its locks while the body runs.
+
+        Args:
+            log_dir: absolute path of the log directory, whose lock is held.
+            make_folder: makes krepair's own sub-folder of one partition, if it is needed, and gives its absolute path;
+                empty if there is none to write into.
+        """
+        del log_dir, make_folder
+        return nullcontext()
 
     @abstractmethod
     def close(self) -> None:

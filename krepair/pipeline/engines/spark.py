@@ -9,13 +9,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import random
+import re
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -24,32 +26,25 @@ from pyspark.sql import SparkSession
 from krepair.errors import RefusedError
 from krepair.pipeline.engines.bundles import bundled
 from krepair.pipeline.engines.engine import Engine
+from krepair.pipeline.engines.rounds import Rounds
+from krepair.pipeline.engines.worker import RESULT_SCHEMA, Proof, map_items
 from krepair.pipeline.engines.worker_watch import WHAT_TO_DO, WorkerWatch
-from krepair.pipeline.jobs import Item, Result, Task, run_encoded
-from krepair.pipeline.place import kept_open
+from krepair.pipeline.greeting import Greeting, greeter
+from krepair.pipeline.items import WorkItem
+from krepair.pipeline.jobs import Item, Result, Task
 from krepair.pipeline.progress import Progress
+from krepair.pipeline.sight import sights_of
 
-ITEM_SCHEMA = "bundle long, task string, items binary"
-RESULT_SCHEMA = "index long, result binary"
-_RESULT_ARROW = pa.schema([("index", pa.int64()), ("result", pa.binary())])
 _WAVE: Final = 128
 _WAVES_AT_ONCE: Final = 3
 _LOOK_EVERY_S: Final = 1.0
 _REACHING_SAID_AFTER_S: Final = 20.0
 _LEAST_FREE_BYTES: Final = 64 << 20
 _TEMPORARY_FOLDERS: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 -- Spark makes private folders in it
+_PYTHON_ERROR: Final = re.compile(r"[A-Za-z_.]*(Error|Exception): \S")
 _LOG: Final = logging.getLogger("krepair.spark")
 
-Bundle = tuple[int, str, bytearray]
-
-
-def map_items(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run the items of Arrow batches; what ``mapInArrow`` calls in a worker."""
-    for row in (row for batch in batches for row in batch.to_pylist()):
-        with kept_open():
-            for index, item in msgspec.msgpack.decode(row["items"], type=list[tuple[int, bytes]]):
-                result = run_encoded(row["task"], item)
-                yield pa.RecordBatch.from_pylist([{"index": index, "result": result}], schema=_RESULT_ARROW)
+ITEM_ARROW: Final = pa.schema([("task", pa.string()), ("items", pa.binary()), ("proof", pa.binary())])
 
 
 def start_session(master: str) -> SparkSession:
@@ -72,6 +67,8 @@ def start_session(master: str) -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
         .config("spark.sql.adaptive.enabled", "false")
+        # The rows of a wave are shared out one to a task when they are sent, so that nothing has to be exchanged.
+        .config("spark.sql.leafNodeDefaultParallelism", str(_WAVE))
         .config("spark.log.level", "ERROR")
         .config("spark.driver.maxResultSize", "2g")
         .config("spark.sql.warehouse.dir", os.path.join(folder_with_room(), "krepair-warehouse"))
@@ -117,45 +114,114 @@ class SparkEngine(Engine):
     def __init__(self, master: str, why: str, progress: Progress | None = None) -> None:
         super().__init__(f"{why}, master {master}", progress)
         self.master = master
+        self._is_local = master.startswith("local")
+        self._greeting: Greeting | None = None
         with _said_after(_REACHING_SAID_AFTER_S, said_of_a_slow_start(master)):
             self.session = start_session(master)
         if self.session.conf.get("spark.speculation", "false") == "true":
             raise RefusedError("spark.speculation is on; krepair wants it off")
 
     def _results(self, task: Task[Item, Result], items: Sequence[Item]) -> Iterator[tuple[int, Result]]:
-        """Yield results as they come. Several waves are under way at once, so that none waits for another's last task.
+        """Yield results as they come. Items that a worker does not take, since it sees other files, go to another one.
 
         Raises:
-            RefusedError: no worker is there for a long time, or Spark gave up.
+            RefusedError: no worker is there for a long time, none sees what this host sees, or Spark gave up.
         """
-        bundles = self._bundles(task, items)
+        rounds = Rounds(self.master)
+        places: Sequence[int] = range(len(items))
+        while places:
+            left: list[int] = []
+            why: dict[str, str] = {}
+            for row in self._round(task, items, places, rounds.patience_s):
+                if row.result is None:
+                    left.append(row.place)
+                    why[row.host] = row.why
+                else:
+                    yield row.place, msgspec.msgpack.decode(row.result, type=task.result)
+            rounds.ended(len(places), left, why)
+            places = sorted(left)
+
+    @contextlib.contextmanager
+    def writing(self, log_dir: str, make_folder: Callable[[], str]) -> Iterator[None]:
+        """While the body runs, workers on other hosts write only after both sides have seen each other's files."""
+        folder = "" if self._is_local else make_folder()
+        if not folder:
+            yield
+            return
+        with greeter(log_dir, folder) as greeting:
+            self._greeting = greeting
+            try:
+                yield
+            finally:
+                self._greeting = None
+
+    def _round(
+        self, task: Task[Item, Result], items: Sequence[Item], places: Sequence[int], patience_s: float
+    ) -> Iterator[_Row]:
+        """Several waves are under way at once, so that none waits for another's last task."""
+        bundles = self._bundles(items, places)
         waves = iter([bundles[first : first + _WAVE] for first in range(0, len(bundles), _WAVE)])
         watch = WorkerWatch(self.master, self._executors, _LOG.warning)
+
+        def submitted(wave: Sequence[Sequence[int]]) -> Future[list[_Row]]:
+            return threads.submit(self._wave, self._table(task, items, wave, patience_s))
+
         with ThreadPoolExecutor(_WAVES_AT_ONCE, thread_name_prefix="krepair-wave") as threads:
-            under_way = {threads.submit(self._wave, wave) for wave in islice(waves, _WAVES_AT_ONCE)}
+            under_way = {submitted(wave) for wave in islice(waves, _WAVES_AT_ONCE)}
             try:
                 while under_way:
                     done, under_way = wait(under_way, _LOOK_EVERY_S, FIRST_COMPLETED)
                     watch.look()
                     for wave in islice(waves, len(done)):
-                        under_way.add(threads.submit(self._wave, wave))
+                        under_way.add(submitted(wave))
                     for finished in done:
-                        yield from _decoded(task, finished)
+                        yield from _rows(finished)
             except BaseException:
                 self._cancel()
                 raise
 
-    def _bundles(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Bundle]:
-        shared = bundled([item.bytes_to_read for item in items], self._parallelism())
-        return [
-            (number, task.name, bytearray(msgspec.msgpack.encode([(n, _encoded(items[n])) for n in members])))
-            for number, members in enumerate(shared)
-        ]
+    def _bundles(self, items: Sequence[Item], places: Sequence[int]) -> list[list[int]]:
+        """Which items share a task, the largest bundles first, so that no large one is left alone at the end."""
+        sizes = [items[place].bytes_to_read for place in places]
+        shared = bundled(sizes, self._parallelism())
+        shared.sort(key=lambda members: -sum(sizes[member] for member in members))
+        return [[places[member] for member in members] for members in shared]
 
-    def _wave(self, bundles: list[Bundle]) -> list[tuple[int, bytes]]:
-        frame = self.session.createDataFrame(bundles, ITEM_SCHEMA).repartition(len(bundles))
-        rows = frame.mapInArrow(map_items, RESULT_SCHEMA).select("index", "result").collect()
-        return [(int(row["index"]), bytes(row["result"])) for row in rows]
+    def _table(
+        self,
+        task: Task[Item, Result],
+        items: Sequence[Item],
+        wave: Sequence[Sequence[int]],
+        patience_s: float,
+    ) -> pa.Table:
+        """One row a bundle. A wave is encoded when it is sent, so that the driver holds few of them."""
+        rows = []
+        for places in wave:
+            encoded = msgspec.msgpack.encode(
+                [(place, msgspec.msgpack.encode(items[place])) for place in places]
+            )
+            proof = self._proof([items[place] for place in places], patience_s)
+            rows.append({"task": task.name, "items": encoded, "proof": msgspec.msgpack.encode(proof)})
+        return pa.Table.from_pylist(rows, schema=ITEM_ARROW)
+
+    def _proof(self, items: Sequence[WorkItem], patience_s: float) -> Proof:
+        if self._is_local:
+            return Proof()
+        sights = sights_of(items, random.Random())  # noqa: S311 - any files will do
+        return Proof(sights=tuple(sights), greeting=self._greeting, patience_s=patience_s)
+
+    def _wave(self, table: pa.Table) -> list[_Row]:
+        frame = self.session.createDataFrame(table)
+        rows = frame.mapInArrow(map_items, RESULT_SCHEMA).collect()
+        return [
+            _Row(
+                int(row["index"]),
+                None if row["result"] is None else bytes(row["result"]),
+                row["host"],
+                row["why"],
+            )
+            for row in rows
+        ]
 
     def _parallelism(self) -> int:
         with contextlib.suppress(Exception):  # Spark Connect does not tell
@@ -180,21 +246,37 @@ class SparkEngine(Engine):
         self.session.stop()
 
 
-def _encoded(item: Any) -> bytes:
-    return msgspec.msgpack.encode(item)
+class _Row(NamedTuple):
+    """What came back of one item.
+
+    Attributes:
+        place: of the item.
+        result: encoded; None where the worker did not take it.
+        host: the worker's host name.
+        why: what that worker sees differently, or empty.
+    """
+
+    place: int
+    result: bytes | None
+    host: str
+    why: str
 
 
-def _decoded(task: Task[Item, Result], wave: Future[list[tuple[int, bytes]]]) -> Iterator[tuple[int, Result]]:
+def _rows(wave: Future[list[_Row]]) -> list[_Row]:
     try:
-        rows = wave.result()
+        return wave.result()
     except Exception as error:
-        first_line = str(error).strip().partition("\n")[0]
         raise RefusedError(
-            f"Spark gave up: {first_line}; what was staged stays out of the way, and nothing was replaced",
+            f"Spark gave up: {_reason(error)}; what was staged stays out of the way, and nothing was replaced",
             next_command="krepair ... --engine inline",
         ) from error
-    for index, result in rows:
-        yield index, msgspec.msgpack.decode(result, type=task.result)
+
+
+def _reason(error: Exception) -> str:
+    """The line of a Spark error that names the cause: the last error of a worker's traceback, else the first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines if _PYTHON_ERROR.match(line)]
+    return causes[-1] if causes else lines[0] if lines else type(error).__name__
 
 
 @contextlib.contextmanager

@@ -1,0 +1,79 @@
+"""What runs in a Spark worker: bundles of items in, Arrow rows of results out."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from msgspec import Struct
+
+from krepair.pipeline.greeting import Greeting, why_not_greeted
+from krepair.pipeline.jobs import run_encoded
+from krepair.pipeline.place import kept_open
+from krepair.pipeline.sight import Sight, why_changed, why_not_here
+
+RESULT_SCHEMA: Final = "index long, result binary, host string, why string"
+_ARROW: Final = pa.schema(
+    [("index", pa.int64()), ("result", pa.binary()), ("host", pa.string()), ("why", pa.string())]
+)
+
+
+class Proof(Struct, frozen=True, kw_only=True):
+    """What a worker has to see before it takes the items of a bundle. Empty on a master of this host alone.
+
+    Attributes:
+        sights: of all log directories of the items.
+        greeting: where items write; else None.
+        patience_s: a worker that sees something else waits so long before it says so, so that those who see the
+            directory take more of the bundles.
+    """
+
+    sights: tuple[Sight, ...] = ()
+    greeting: Greeting | None = None
+    patience_s: float = 0.0
+
+
+def map_items(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run the items of Arrow batches; what ``mapInArrow`` calls in a worker.
+
+    A row without a result says why this worker does not do the item: it goes to another one.
+    """
+    for row in (row for batch in batches for row in batch.to_pylist()):
+        items = msgspec.msgpack.decode(row["items"], type=list[tuple[int, bytes]])
+        proof = msgspec.msgpack.decode(row["proof"], type=Proof)
+        if not proof.sights:
+            yield from _results(row["task"], items)
+            continue
+        wrong = _why_not(proof)
+        if wrong:
+            time.sleep(proof.patience_s)
+        else:
+            found = list(_results(row["task"], items))
+            wrong = _first(why_changed(sight) for sight in proof.sights)
+        yield from (_row(index, None, wrong) for index, _ in items) if wrong else found
+
+
+def _why_not(proof: Proof) -> str:
+    wrong = _first(why_not_here(sight) for sight in proof.sights)
+    if not wrong and proof.greeting is not None:
+        wrong = why_not_greeted(proof.greeting)
+    return wrong
+
+
+def _first(texts: Iterable[str]) -> str:
+    return next((text for text in texts if text), "")
+
+
+def _results(task: str, items: list[tuple[int, bytes]]) -> Iterator[pa.RecordBatch]:
+    with kept_open():
+        for index, item in items:
+            yield _row(index, run_encoded(task, item), "")
+
+
+def _row(index: int, result: bytes | None, why: str) -> pa.RecordBatch:
+    row: dict[str, Any] = {"index": index, "result": result, "host": socket.gethostname(), "why": why}
+    return pa.RecordBatch.from_pylist([row], schema=_ARROW)

@@ -1,0 +1,209 @@
+"""What a worker has to see before it takes an item, and what both sides do before it writes. Without Spark."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from krepair.durable.real_disk import RealDisk
+from krepair.errors import RefusedError
+from krepair.kernels.scan import INT64_MAX
+from krepair.logdir import lock
+from krepair.pipeline import greeting as greetings
+from krepair.pipeline.engines.rounds import Rounds
+from krepair.pipeline.greeting import Greeter, why_not_greeted
+from krepair.pipeline.items import Place, ScanItem
+from krepair.pipeline.sight import Sight, sights_of, why_changed, why_not_here
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    """Two partitions with a file each."""
+    root = tmp_path / "log"
+    for folder in ("t-0", "t-1"):
+        (root / folder).mkdir(parents=True)
+        (root / folder / f"{0:020d}.log").write_bytes(os.urandom(9000))
+    (root / "meta.properties").write_text("version=0\nbroker.id=1\n")
+    return root
+
+
+def items(root: Path) -> list[ScanItem]:
+    return [
+        ScanItem(
+            place=Place(
+                host="driver", log_dir=str(root), log_dir_inode=root.stat().st_ino, folder=f"t-{number}"
+            ),
+            base_offset=0,
+            size=9000,
+            now_ms=0,
+            high_watermark=INT64_MAX,
+        )
+        for number in (0, 1)
+    ]
+
+
+def sight(root: Path) -> Sight:
+    (found,) = sights_of(items(root), random.Random(1))
+    return found
+
+
+def test_the_same_directory_is_seen_and_nothing_differs(log_dir: Path) -> None:
+    assert why_not_here(sight(log_dir)) == ""
+    assert len(sight(log_dir).folders) == 2
+
+
+def _other_content(root: Path) -> None:
+    path = root / "t-0" / f"{0:020d}.log"
+    times = path.stat()
+    path.write_bytes(bytes(9000))
+    (root / "t-1" / f"{0:020d}.log").write_bytes(bytes(9000))
+    for folder in ("t-0", "t-1"):
+        os.utime(root / folder / f"{0:020d}.log", ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def _other_time(root: Path) -> None:
+    os.utime(root / "t-1" / f"{0:020d}.log", ns=(0, 0))
+
+
+def _other_size(root: Path) -> None:
+    os.truncate(root / "t-1" / f"{0:020d}.log", 10)
+
+
+def _other_name(root: Path) -> None:
+    (root / "t-0" / f"{7:020d}.log").touch()
+
+
+def _other_meta(root: Path) -> None:
+    (root / "meta.properties").write_text("version=0\nbroker.id=2\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_other_content, "other bytes than on"),
+        (_other_time, "t-1 has other files, sizes or times"),
+        (_other_size, "t-1 has other files, sizes or times"),
+        (_other_name, "t-0 has other files, sizes or times"),
+        (_other_meta, "meta.properties is another one"),
+    ],
+)
+def test_what_differs_is_named(log_dir: Path, change: object, said: str) -> None:
+    seen = sight(log_dir)
+    mtimes = {path: path.stat().st_mtime_ns for path in log_dir.rglob("*.log")}
+    change(log_dir)  # type: ignore[operator]
+    if change is _other_content:
+        for path, mtime in mtimes.items():
+            os.utime(path, ns=(mtime, mtime))
+    assert said in why_not_here(seen)
+
+
+def test_a_copy_under_the_same_path_has_another_inode(log_dir: Path) -> None:
+    seen = sight(log_dir)
+    shutil.copytree(log_dir, log_dir.with_name("copy"))
+    log_dir.rename(log_dir.with_name("away"))
+    log_dir.with_name("copy").rename(log_dir)
+    assert "has inode" in why_not_here(seen)
+
+
+def test_a_directory_that_is_not_there_is_said_with_its_path(log_dir: Path) -> None:
+    seen = sight(log_dir)
+    shutil.rmtree(log_dir)
+    assert str(log_dir) in why_not_here(seen)
+
+
+def test_another_krepair_or_python_is_said_with_both_versions(log_dir: Path) -> None:
+    seen = replace(sight(log_dir), versions="krepair 0.0.9, Python 3.9")
+    assert "the driver krepair 0.0.9, Python 3.9" in why_not_here(seen)
+
+
+def test_a_file_that_grows_while_it_is_read_is_a_change(log_dir: Path) -> None:
+    seen = sight(log_dir)
+    assert why_changed(seen) == ""
+    with open(log_dir / "t-0" / f"{0:020d}.log", "ab") as file:
+        file.write(b"more")
+    assert "t-0" in why_changed(seen)
+
+
+def test_krepairs_own_folder_may_fill_while_workers_stage(log_dir: Path) -> None:
+    seen = sight(log_dir)
+    (log_dir / "t-0" / "krepair~0123" / "stage").mkdir(parents=True)
+    (log_dir / "t-0" / "krepair~0123" / "stage" / "x").touch()
+    assert why_changed(seen) == ""
+
+
+def test_a_scratch_folder_that_is_not_shared_is_said(log_dir: Path, tmp_path: Path) -> None:
+    seen = replace(sight(log_dir), scratch=(str(tmp_path / "nowhere"), 5))
+    assert "--scratch has to name storage that all share" in why_not_here(seen)
+
+
+# -- before a worker writes
+
+
+@pytest.fixture
+def private(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(greetings, "_greeted", set())
+    path = log_dir / "t-0" / "krepair~0123"
+    path.mkdir()
+    return path
+
+
+def test_worker_is_greeted_where_both_see_files_and_locks_and_nothing_is_left(
+    log_dir: Path, private: Path
+) -> None:
+    with lock.hold_lock(str(log_dir), RealDisk()), Greeter(str(log_dir), str(private)) as greeter:
+        assert why_not_greeted(greeter.greeting) == ""
+    assert list(private.iterdir()) == []
+
+
+def test_worker_that_does_not_see_the_nonce_writes_nothing(log_dir: Path, private: Path) -> None:
+    with lock.hold_lock(str(log_dir), RealDisk()), Greeter(str(log_dir), str(private)) as greeter:
+        (private / f"hosts~{greeter.greeting.nonce}").unlink()
+        assert "does not see what" in why_not_greeted(greeter.greeting)
+        assert list(private.iterdir()) == []
+
+
+def test_worker_to_which_the_lock_looks_free_writes_nothing(log_dir: Path, private: Path) -> None:
+    with Greeter(str(log_dir), str(private)) as greeter:
+        said = why_not_greeted(greeter.greeting)
+    assert "looks free here" in said
+    assert "nolock" in said
+
+
+def test_worker_whose_lock_the_driver_does_not_see_is_told_so(
+    log_dir: Path, private: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(greetings, "holder_of_file", lambda path, tree: None)
+    with lock.hold_lock(str(log_dir), RealDisk()), Greeter(str(log_dir), str(private)) as greeter:
+        assert "a lock that it holds is not seen on" in why_not_greeted(greeter.greeting)
+
+
+def test_worker_whose_answer_does_not_arrive_gives_up(
+    log_dir: Path, private: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Greeter, "_reply", lambda self, token: None)
+    with lock.hold_lock(str(log_dir), RealDisk()), Greeter(str(log_dir), str(private)) as greeter:
+        assert "does not reach" in why_not_greeted(greeter.greeting, waits_s=0.3)
+
+
+# -- rounds
+
+
+def test_items_are_given_out_again_while_somebody_takes_some() -> None:
+    rounds = Rounds("spark://m:7077")
+    for left in (5, 4, 4, 4, 3):
+        rounds.ended(left + (left != 4), range(left), {"host-2": "x"})
+
+
+def test_three_rounds_in_vain_are_refused_with_host_and_difference() -> None:
+    rounds = Rounds("spark://m:7077")
+    why = {f"host-{number}": "/log has inode 1, on d it has 2" for number in range(5)}
+    rounds.ended(3, range(3), why)
+    assert rounds.patience_s < 1
+    rounds.ended(3, range(3), why)
+    with pytest.raises(RefusedError, match=r"host host-0: /log has inode 1.*; and 2 more hosts; nothing was"):
+        rounds.ended(3, range(3), why)
