@@ -1,4 +1,4 @@
-"""Spark workers with host names and mounts of their own: who sees the directory works on it, the others take nothing."""
+"""Spark workers with host names and mounts of their own: who does not see the directory takes no item."""
 
 from __future__ import annotations
 

@@ -195,8 +195,8 @@ def test_worker_whose_answer_does_not_arrive_gives_up(
 
 def test_items_are_given_out_again_while_somebody_takes_some() -> None:
     rounds = Rounds("spark://m:7077")
-    for left in (5, 4, 4, 4, 3):
-        rounds.ended(left + (left != 4), range(left), {"host-2": "x"})
+    for given_out, left in ((6, 5), (5, 5), (5, 5), (5, 4), (4, 4), (4, 4), (4, 0)):
+        rounds.ended(given_out, range(left), {"host-2": "x"})
 
 
 def test_three_rounds_in_vain_are_refused_with_host_and_difference() -> None:
