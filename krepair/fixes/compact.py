@@ -21,6 +21,7 @@ from krepair.fixes.survey import Survey
 from krepair.logdir.config import OFFSETS_TOPIC, TopicSettings
 from krepair.logdir.values import Partition
 from krepair.pipeline.compaction.items import SCRATCH_NEEDED
+from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.items import ScanResult
 from krepair.pipeline.jobs import FIND_KEYS, SCAN, TAKE_CENSUS
 from krepair.plan.model import Change, KeyCompaction, RewriteSegments
@@ -40,6 +41,7 @@ class Compact(Fix):
     """Segments are written anew with the last record of each key."""
 
     name = "compact"
+    work = WorkKind.KEYS
     after = ("leftovers",)
     previews = True
     mends = frozenset({"KR108"})

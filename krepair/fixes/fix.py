@@ -19,6 +19,7 @@ from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Survey
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
+from krepair.pipeline.engines.costs import WorkKind
 from krepair.plan.model import Change, ChangeLines, ReplaceFile
 from krepair.rules.model import LeftAlone
 
@@ -59,6 +60,7 @@ class Fix(ABC):
         level: whether it mends files of partitions or of the root.
         after: names of the fixes whose changes it has to know.
         mends: rules of the findings that it answers.
+        work: what it does with the logs that it reads whole: what that costs decides on the engine.
         previews: whether ``plan --preview`` may run it beside a running broker: it decides from closed segments, and
             reads logs through ``krepair.fixes.logs``.
     """
@@ -69,6 +71,7 @@ class Fix(ABC):
     after: ClassVar[tuple[str, ...]] = ()
     mends: ClassVar[frozenset[str]] = frozenset()
     previews: ClassVar[bool] = False
+    work: ClassVar[WorkKind] = WorkKind.READ
 
     def way(self, asked: Collection[str]) -> str:
         """How it was asked for: a word of ``ways``, ``""`` if it has none; see ``is_asked``."""

@@ -37,6 +37,7 @@ from krepair.logdir.log_dirs import log_dirs_left_out
 from krepair.logdir.reading import why as why_unreadable
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
+from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.jobs import INSPECT_TXN
 from krepair.plan.effects import bases_touched, changes_logs
 from krepair.plan.model import (
@@ -92,6 +93,7 @@ class Recovery(Fix):
     """After an unclean stop: the work of the next start is done before it, and the recovery points are raised."""
 
     name = "recovery"
+    work = WorkKind.RECOVER
     after = ("leftovers", "markers", "tail", "epochs", "snapshots", "index")
     mends = frozenset({RECOVERED, "KR804"})
 

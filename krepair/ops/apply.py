@@ -6,6 +6,7 @@ import contextlib
 import shlex
 from collections.abc import Mapping, Sequence
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from krepair.durable.disk import Disk
@@ -68,6 +69,7 @@ from krepair.ops.target import (
 from krepair.ops.way_out import way_out, why_reserve_does_not_do
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
+from krepair.pipeline.engines.costs import Load, WorkKind
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.progress import Progress
 from krepair.plan.actions.action import EVERY_REPLICA
@@ -120,7 +122,7 @@ def apply(
         lock = stack.enter_context(hold_lock(plan.log_dir, writes))
         check_again(plan, options, view_of(plan))
         safe_points = stack.enter_context(signals_wait(SafePoints()))
-        engine = choose_engine(options.engine, options.master, _bytes_to_read(targets), progress)
+        engine = choose_engine(options.engine, options.master, _work_of(targets), progress)
         stack.callback(engine.close)
         scratch = Scratch(options.scratch, (plan.log_dir,))
         stack.callback(scratch.close)
@@ -177,8 +179,13 @@ def _waits(staging: Staging, change: Change) -> bool:
     return is_root(staging.plan) or (is_freed_by_apply(change) and action_of(change).by_itself(change))
 
 
-def _bytes_to_read(targets: Sequence[PartitionPlan]) -> int:
-    return sum(action_of(change).work(change).stage for target in targets for change in target.changes)
+def _work_of(targets: Sequence[PartitionPlan]) -> Load:
+    """Bytes that are staged, by what that costs."""
+    work = dict.fromkeys(WorkKind, 0)
+    for target in targets:
+        kind = WorkKind.READ if target.compaction is UNSET else WorkKind.KEYS
+        work[kind] += sum(action_of(change).work(change).stage for change in target.changes)
+    return work
 
 
 class _Apply:

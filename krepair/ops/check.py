@@ -29,6 +29,7 @@ from krepair.ops.next_start.start_space import start_space
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
+from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.progress import Progress
 
 
@@ -43,7 +44,7 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
     views = [read_log_dir(path) for path in log_dirs]
     check_named(views, options)
     sizes = (segment.log.size for view in views for one in view.partitions for segment in one.segments)
-    engine = choose_engine(options.engine, options.master, sum(sizes), progress)
+    engine = choose_engine(options.engine, options.master, {WorkKind.READ: sum(sizes)}, progress)
     try:
         grounds = [Ground(view, settings, options, engine) for view in views]
         reports = tuple(_check_one(ground, views) for ground in grounds)

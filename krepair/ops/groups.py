@@ -27,6 +27,7 @@ from krepair.options import Options
 from krepair.pipeline.coordinators.group_model import Group, Member
 from krepair.pipeline.coordinators.groups import GroupsItem
 from krepair.pipeline.engines.choice import choose_engine
+from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.jobs import READ_GROUPS
 from krepair.pipeline.progress import Progress
 
@@ -90,7 +91,7 @@ def groups(
     chosen = partitions_of(view, TOPIC, options.wants)
     items = [_item(view, partition, wanted) for partition in chosen]
     total = sum(item.bytes_to_read for item in items)
-    engine = choose_engine(options.engine, options.master, total, progress)
+    engine = choose_engine(options.engine, options.master, {WorkKind.RECORDS: total}, progress)
     try:
         results = read_partitions(engine, READ_GROUPS, items, "groups")
     finally:

@@ -31,6 +31,7 @@ from krepair.ops.proof import prove
 from krepair.ops.target import check_keep
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
+from krepair.pipeline.engines.costs import SECONDS_PER_GB, Load, WorkKind
 from krepair.pipeline.progress import Progress
 from krepair.plan.actions.table import action_of
 from krepair.plan.build import LogDirFacts, build_plan
@@ -81,9 +82,7 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     partitions = partitions_named(view, options)
     clusters = read_clusters(options, view)
-    engine = choose_engine(
-        options.engine, options.master, bytes_to_read(fixes, partitions, options), progress
-    )
+    engine = choose_engine(options.engine, options.master, work_of(fixes, partitions, options), progress)
     scratch = Scratch(options.scratch, (view.path,))
     try:
         ground = Ground(view, settings, options, engine, scratch, prove=prove)
@@ -120,14 +119,16 @@ def partitions_named(view: LogDir, options: Options) -> list[Partition]:
     return chosen
 
 
-def bytes_to_read(fixes: Sequence[Fix], partitions: Sequence[Partition], options: Options) -> int:
-    """Bytes of the logs that the fixes have to read whole."""
-    return sum(
-        segment.log.size
-        for partition in partitions
-        if any(fix.reads_whole(partition, fix.way(options.fixes)) for fix in fixes)
-        for segment in partition.segments
-    )
+def work_of(fixes: Sequence[Fix], partitions: Sequence[Partition], options: Options) -> Load:
+    """Bytes of the logs that the fixes have to read whole, by the dearest work that a fix does with them."""
+    work = dict.fromkeys(WorkKind, 0)
+    for partition in partitions:
+        kinds = {fix.work for fix in fixes if fix.reads_whole(partition, fix.way(options.fixes))}
+        if kinds:
+            work[max(kinds, key=SECONDS_PER_GB.__getitem__)] += sum(
+                segment.log.size for segment in partition.segments
+            )
+    return work
 
 
 def look_and_propose(

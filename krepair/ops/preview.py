@@ -35,13 +35,13 @@ from krepair.ops.again import asked_of, options_of
 from krepair.ops.findings.trouble import mtimes_look_copied
 from krepair.ops.plan import (
     Proposals,
-    bytes_to_read,
     facts_of_dir,
     look_and_propose,
     make_plan,
     partition_plan,
     partitions_named,
     policy_of,
+    work_of,
 )
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
@@ -99,9 +99,7 @@ def make_preview(log_dir: str, options: Options, progress: Progress | None = Non
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     partitions = partitions_named(view, options)
     clusters = read_clusters(options, view)
-    engine = choose_engine(
-        options.engine, options.master, bytes_to_read(fixes, partitions, options), progress
-    )
+    engine = choose_engine(options.engine, options.master, work_of(fixes, partitions, options), progress)
     scratch = Scratch(options.scratch, (view.path,))
     try:
         reading = _Reading(settings, options, fixes, engine, scratch, clusters)

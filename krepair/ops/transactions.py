@@ -54,6 +54,7 @@ from krepair.options import Options
 from krepair.pipeline.coordinators.transaction_book import TransactionState
 from krepair.pipeline.coordinators.transactions import TransactionsItem, TransactionsResult
 from krepair.pipeline.engines.choice import choose_engine
+from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.jobs import READ_TRANSACTIONS
 from krepair.pipeline.progress import Progress
@@ -272,7 +273,9 @@ def _look(view: LogDir, settings: Settings, options: Options, progress: Progress
         for partition in view.partitions
         if partition.topic == TOPIC or options.wants(partition.topic, partition.number)
     ]
-    engine = choose_engine(options.engine, options.master, sum(map(log_bytes, partitions)), progress)
+    engine = choose_engine(
+        options.engine, options.master, {WorkKind.READ: sum(map(log_bytes, partitions))}, progress
+    )
     try:
         ground = Ground(view, settings, options, engine)
         surveys = ground.survey_all(partitions)

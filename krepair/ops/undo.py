@@ -35,6 +35,7 @@ from krepair.ops.target import (
 )
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
+from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.effects import trusted_after
 from krepair.plan.figures import sizes_by_name
@@ -103,7 +104,9 @@ def _undo_all(
     """What became of each partition and of the root, and whether it was interrupted."""
     targets = undo_order(plan)
     kept = [(target, journal_folder(disk, plan, target)) for target in targets]
-    engine = choose_engine(options.engine, options.master, bytes_of_kept_logs(kept), progress)
+    engine = choose_engine(
+        options.engine, options.master, {WorkKind.READ: bytes_of_kept_logs(kept)}, progress
+    )
     try:
         bad = bad_copies(plan, kept, engine)
     finally:

@@ -23,6 +23,7 @@ from krepair.ops.reports import Problem, VerifyReport, next_in
 from krepair.ops.target import check_target, disk_of, is_root, journal_folder, listed, targets_of, view_of
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
+from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.items import VerifyItem
 from krepair.pipeline.jobs import VERIFY
 from krepair.pipeline.progress import Progress
@@ -58,7 +59,7 @@ def verify_log_dir(path: str, options: Options, progress: Progress | None = None
         for item in _segment_items(view, partition, settings.topic(partition.topic).index_interval_bytes)
     ]
     total = sum(item.bytes_to_read for item in items)
-    engine = choose_engine(options.engine, options.master, total, progress)
+    engine = choose_engine(options.engine, options.master, {WorkKind.READ: total}, progress)
     problems = [
         Problem(partition=partition.folder, file="", position=-1, text=partition.unreadable)
         for partition in partitions
@@ -142,7 +143,7 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
     targets = targets_of(plan)
     check_owners(change for target in targets for change in target.changes)
     total = sum(action_of(change).work(change).verify for target in targets for change in target.changes)
-    engine = choose_engine(options.engine, options.master, total, progress)
+    engine = choose_engine(options.engine, options.master, {WorkKind.READ: total}, progress)
     scratch = Scratch(options.scratch, (plan.log_dir,))
     try:
         with disk_of(plan) as disk:

@@ -12,7 +12,8 @@ import pytest
 
 from krepair.errors import RefusedError
 from krepair.pipeline.engines import java
-from krepair.pipeline.engines.choice import SPARK_FROM_BYTES, choose_engine
+from krepair.pipeline.engines.choice import choose_engine
+from krepair.pipeline.engines.costs import WorkKind
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +24,9 @@ def bare_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("KREPAIR_JAVA", "")
     monkeypatch.setattr(java, "packaged_java", lambda: "")
     return tmp_path
+
+
+MUCH = {WorkKind.KEYS: 10**12}
 
 
 def fake_java(path: Path, said: str) -> Path:
@@ -83,14 +87,14 @@ def test_an_old_java_alone_is_named(bare_host: Path) -> None:
 
 def test_without_java_spark_is_refused_and_auto_works_here(bare_host: Path) -> None:
     with pytest.raises(RefusedError, match=r"there is no java on the path.*krepair\[java\]") as error:
-        choose_engine("spark", "", 0)
+        choose_engine("spark", "", {})
     assert error.value.next_command == "krepair ... --engine inline"
-    assert choose_engine("auto", "", 2 * SPARK_FROM_BYTES).why == "inline: there is no java on the path"
+    assert choose_engine("auto", "", MUCH).why == "inline: there is no java on the path"
 
 
 def test_with_an_old_java_auto_works_here_and_says_why(bare_host: Path) -> None:
     fake_java(bare_host / "bin" / "java", 'version "1.8.0"')
-    assert "is Java 8" in choose_engine("auto", "", 2 * SPARK_FROM_BYTES).why
+    assert "is Java 8" in choose_engine("auto", "", MUCH).why
 
 
 def test_an_installation_without_spark_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,8 +102,8 @@ def test_an_installation_without_spark_says_so(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "pyspark", None)
     monkeypatch.setattr(java.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(RefusedError, match="this installation is without Spark"):
-        choose_engine("spark", "", 0)
-    assert choose_engine("auto", "", 2 * SPARK_FROM_BYTES).why == "inline: this installation is without Spark"
+        choose_engine("spark", "", {})
+    assert choose_engine("auto", "", MUCH).why == "inline: this installation is without Spark"
 
 
 def test_the_wrapper_drops_one_word_and_passes_the_others_as_they_are(bare_host: Path) -> None:

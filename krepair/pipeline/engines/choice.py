@@ -1,23 +1,23 @@
-"""Which engine a verb takes: ``auto`` takes Spark when there is enough to read to repay its start, and says why."""
+"""Which engine a verb takes: ``auto`` takes Spark where that is sooner done, its start included, and says why."""
 
 from __future__ import annotations
 
 from krepair.errors import KrepairError, RefusedError
+from krepair.pipeline.engines import costs
+from krepair.pipeline.engines.costs import Load
 from krepair.pipeline.engines.engine import Engine, InlineEngine
 from krepair.pipeline.engines.java import prepare_java, why_no_spark
 from krepair.pipeline.progress import Progress
 
-SPARK_FROM_BYTES = 20 * 10**9
 
-
-def choose_engine(wanted: str, master: str, total_bytes: int, progress: Progress | None = None) -> Engine:
+def choose_engine(wanted: str, master: str, work: Load, progress: Progress | None = None) -> Engine:
     """Make the engine for a job.
 
     Args:
         wanted: ``auto``, ``spark`` or ``inline``.
         master: Spark master URL, empty for all cores of this host.
-        total_bytes: what the items of the verb read: of a first job that reads everything the sum of
-            ``WorkItem.bytes_to_read``, before there are items the bytes of the logs that they will be made of.
+        work: bytes of logs that the verb reads, by what is done with them. Before there are items these are the logs
+            that items will be made of.
         progress: see ``Engine``.
 
     Raises:
@@ -25,10 +25,9 @@ def choose_engine(wanted: str, master: str, total_bytes: int, progress: Progress
     """
     if wanted == "inline":
         return InlineEngine("inline: --engine inline", progress)
-    reason = why_no_spark()
-    if wanted == "spark" or (
-        wanted == "auto" and (master or (total_bytes >= SPARK_FROM_BYTES and not reason))
-    ):
+    reason, cores = why_no_spark(), costs.cores_here()
+    pays = costs.spark_pays(work, cores)
+    if wanted == "spark" or (wanted == "auto" and (master or (pays and not reason))):
         reason = reason or prepare_java()
         if reason and wanted == "auto" and not master:
             return InlineEngine(f"inline: {reason}", progress)
@@ -38,17 +37,10 @@ def choose_engine(wanted: str, master: str, total_bytes: int, progress: Progress
                 next_command="krepair ... --engine inline",
             )
         asked = "--engine spark" if wanted == "spark" else "--master" if master else ""
-        return _start_spark(master, f"spark: {asked or _gigabytes(total_bytes) + ' to read'}", progress)
+        return _start_spark(master, f"spark: {asked or costs.said(work, cores)}", progress)
     if reason:
         return InlineEngine(f"inline: {reason}", progress)
-    return InlineEngine(
-        f"inline: {_gigabytes(total_bytes)} to read, Spark starts at {_gigabytes(SPARK_FROM_BYTES)}",
-        progress,
-    )
-
-
-def _gigabytes(count: int) -> str:
-    return f"{count / 1e9:.3g} GB"
+    return InlineEngine(f"inline: {costs.said(work, cores)}", progress)
 
 
 def _start_spark(master: str, reason: str, progress: Progress | None) -> Engine:
