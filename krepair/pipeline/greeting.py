@@ -35,8 +35,8 @@ WAITS_S: Final = 90.0
 _LOOK_EVERY_S: Final = 0.1
 _AT_MOST: Final = 4096
 
-_greeted: set[str] = set()
-"""Nonces that this worker process has answered, and was told yes."""
+_answers: dict[str, str] = {}
+"""Nonce -> why this worker process may not write, empty if it may: nothing is asked twice."""
 
 
 class Greeting(Struct, frozen=True, kw_only=True):
@@ -126,16 +126,15 @@ def why_not_greeted(greeting: Greeting, waits_s: float = WAITS_S) -> str:
     Returns:
         Why this worker may not write, one sentence; empty if it may.
     """
-    if greeting.nonce in _greeted:
-        return ""
+    if greeting.nonce in _answers:
+        return _answers[greeting.nonce]
     try:
         with Tree(greeting.log_dir) as tree:
             wrong = _greet(greeting, tree, waits_s)
     except (OSError, KrepairError) as error:
         text = why(error) if isinstance(error, OSError) else error.message
         wrong = f"{getattr(error, 'filename', None) or greeting.folder}: {text}"
-    if not wrong:
-        _greeted.add(greeting.nonce)
+    _answers[greeting.nonce] = wrong
     return wrong
 
 

@@ -146,7 +146,7 @@ def test_a_scratch_folder_that_is_not_shared_is_said(log_dir: Path, tmp_path: Pa
 
 @pytest.fixture
 def private(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(greetings, "_greeted", set())
+    monkeypatch.setattr(greetings, "_answers", {})
     path = log_dir / "t-0" / "krepair~0123"
     path.mkdir()
     return path
@@ -196,14 +196,22 @@ def test_worker_whose_answer_does_not_arrive_gives_up(
 def test_items_are_given_out_again_while_somebody_takes_some() -> None:
     rounds = Rounds("spark://m:7077")
     for given_out, left in ((6, 5), (5, 5), (5, 5), (5, 4), (4, 4), (4, 4), (4, 0)):
-        rounds.ended(given_out, range(left), {"host-2": "x"})
+        rounds.ended(given_out, range(left), {"host-2": "x"}, 3)
 
 
-def test_three_rounds_in_vain_are_refused_with_host_and_difference() -> None:
+def test_one_blind_worker_that_is_asked_again_and_again_is_not_taken_for_all() -> None:
+    rounds = Rounds("spark://m:7077")
+    for _ in range(11):
+        rounds.ended(1, range(1), {"host-2": "x"}, 3)
+    rounds.ended(1, range(0), {}, 3)
+
+
+@pytest.mark.parametrize(("workers", "asked"), [(5, 3), (7, 12), (-1, 12)])
+def test_rounds_in_vain_are_refused_with_host_and_difference(workers: int, asked: int) -> None:
     rounds = Rounds("spark://m:7077")
     why = {f"host-{number}": "/log has inode 1, on d it has 2" for number in range(5)}
-    rounds.ended(3, range(3), why)
+    for _ in range(asked - 1):
+        rounds.ended(3, range(3), why, workers)
     assert rounds.patience_s < 1
-    rounds.ended(3, range(3), why)
     with pytest.raises(RefusedError, match=r"host host-0: /log has inode 1.*; and 2 more hosts; nothing was"):
-        rounds.ended(3, range(3), why)
+        rounds.ended(3, range(3), why, workers)

@@ -7,6 +7,8 @@ import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
@@ -15,7 +17,8 @@ from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.view import read_log_dir
 from krepair.options import Engine
 from krepair.pipeline.engines.engine import InlineEngine
-from krepair.pipeline.engines.spark import SparkEngine
+from krepair.pipeline.engines.spark import ITEM_ARROW, SparkEngine
+from krepair.pipeline.engines.worker import Proof
 from krepair.pipeline.items import ScanItem
 from krepair.pipeline.jobs import SCAN
 from krepair.plan import planfile
@@ -91,6 +94,25 @@ def test_standalone_cluster_gives_the_plan_and_the_result_of_inline_byte_for_byt
 ) -> None:
     assert_same_as_inline(tmp_path, cluster.url, TV2)
     assert cluster.executors() >= 2
+
+
+def test_a_wave_of_bundles_is_one_task_each_and_nothing_is_exchanged(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    engine = SparkEngine("local[2]", "test")
+    try:
+        rows = [
+            {"task": "scan", "items": msgspec.msgpack.encode([]), "proof": msgspec.msgpack.encode(Proof())}
+        ]
+        frame = engine.frame(pa.Table.from_pylist(rows * 100, schema=ITEM_ARROW))
+        frame.explain()
+        assert frame.rdd.getNumPartitions() == 100
+        assert frame.collect() == []
+    finally:
+        engine.close()
+    plan = capsys.readouterr().out
+    assert "LocalTableScan" in plan
+    assert "Exchange" not in plan
 
 
 def test_task_that_fails_is_a_value_and_the_others_give_their_results(tmp_path: Path) -> None:

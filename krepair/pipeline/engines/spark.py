@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from krepair.errors import RefusedError
 from krepair.pipeline.engines.bundles import bundled
@@ -138,7 +138,7 @@ class SparkEngine(Engine):
                     why[row.host] = row.why
                 else:
                     yield row.place, msgspec.msgpack.decode(row.result, type=task.result)
-            rounds.ended(len(places), left, why)
+            rounds.ended(len(places), left, why, self._executors())
             places = sorted(left)
 
     @contextlib.contextmanager
@@ -210,9 +210,12 @@ class SparkEngine(Engine):
         sights = sights_of(items, random.Random())  # noqa: S311 - any files will do
         return Proof(sights=tuple(sights), greeting=self._greeting, patience_s=patience_s)
 
+    def frame(self, table: pa.Table) -> DataFrame:
+        """Results of the bundles of a wave, one bundle a task: nothing is exchanged between tasks."""
+        return self.session.createDataFrame(table).mapInArrow(map_items, RESULT_SCHEMA)
+
     def _wave(self, table: pa.Table) -> list[_Row]:
-        frame = self.session.createDataFrame(table)
-        rows = frame.mapInArrow(map_items, RESULT_SCHEMA).collect()
+        rows = self.frame(table).collect()
         return [
             _Row(
                 int(row["index"]),
