@@ -18,7 +18,7 @@ from krepair.logdir.view import read_log_dir
 from krepair.options import Engine
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.engines.spark import ITEM_ARROW, SparkEngine
-from krepair.pipeline.engines.worker import Proof
+from krepair.pipeline.engines.spark_worker import Proof
 from krepair.pipeline.items import ScanItem
 from krepair.pipeline.jobs import SCAN
 from krepair.plan import planfile

@@ -27,7 +27,7 @@ from krepair.errors import RefusedError
 from krepair.pipeline.engines.bundles import bundled
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.engines.rounds import Rounds
-from krepair.pipeline.engines.worker import RESULT_SCHEMA, Proof, map_items
+from krepair.pipeline.engines.spark_worker import RESULT_SCHEMA, Proof, map_items
 from krepair.pipeline.engines.worker_watch import WHAT_TO_DO, WorkerWatch
 from krepair.pipeline.greeting import Greeting, greeter
 from krepair.pipeline.items import WorkItem
