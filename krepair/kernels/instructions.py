@@ -17,7 +17,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from krepair.kernels.machine import inlined
+from krepair.kernels.machine import inlined_by_numba
 
 _POLYNOMIAL = 0x82F63B78
 
@@ -250,7 +250,7 @@ def _crc_byte_arm(_typing: Any, crc: Any, byte: Any) -> Any:
     return types.uint64(types.uint64, types.uint8), codegen
 
 
-@inlined
+@inlined_by_numba
 def crc32c_table(crc: int, array: Any, start: int, end: int) -> Any:
     """As ``crc32c_update``, but by table: for CPUs without the instruction, and for the tests."""
     state = np.uint64(crc) ^ np.uint64(0xFFFFFFFF)
@@ -265,7 +265,7 @@ if HARDWARE_CRC:
         (_crc_word_sse, _crc_byte_sse) if HARDWARE_CRC == "sse4.2" else (_crc_word_arm, _crc_byte_arm)
     )
 
-    @inlined
+    @inlined_by_numba
     def crc32c_of_57(array: Any, start: int) -> Any:
         """CRC-32C of 57 bytes: what the CRC of a 78-byte marker covers."""
         state = _crc_word(np.uint64(0xFFFFFFFF), le64(array, start))
@@ -278,7 +278,7 @@ if HARDWARE_CRC:
         state = _crc_byte(state, byte_at(array, start + 56))
         return np.int64((state & np.uint64(0xFFFFFFFF)) ^ np.uint64(0xFFFFFFFF))
 
-    @inlined
+    @inlined_by_numba
     def _past_zeros(table: Any, state: Any) -> Any:
         """The state after the number of zero bytes for which the table was made."""
         return np.uint64(
@@ -288,7 +288,7 @@ if HARDWARE_CRC:
             ^ table[3, (state >> np.uint64(24)) & np.uint64(0xFF)]
         )
 
-    @inlined
+    @inlined_by_numba
     def _crc_of_three(state: Any, array: Any, place: Any, size: Any, zeros: Any) -> Any:
         """The state after three pieces of equal size, which are computed side by side."""
         first, second, third = state, np.uint64(0), np.uint64(0)
@@ -300,7 +300,7 @@ if HARDWARE_CRC:
             at += 8
         return _past_zeros(zeros, _past_zeros(zeros, first) ^ second) ^ third
 
-    @inlined
+    @inlined_by_numba
     def crc32c_update(crc: int, array: Any, start: int, end: int) -> Any:
         """CRC-32C of ``array[start:end]`` continuing from ``crc`` (0 at first)."""
         state = np.uint64(crc) ^ np.uint64(0xFFFFFFFF)
@@ -322,7 +322,7 @@ if HARDWARE_CRC:
 else:
     crc32c_update = crc32c_table
 
-    @inlined
+    @inlined_by_numba
     def crc32c_of_57(array: Any, start: int) -> Any:
         """CRC-32C of 57 bytes: what the CRC of a 78-byte marker covers."""
         return crc32c_table(0, array, start, start + 57)

@@ -20,6 +20,7 @@ import numba
 from numba.core import config
 from numba.core.serialize import dumps
 
+from krepair.kernels import waiting
 from krepair.kernels.cache import CodeCache, digest_of, file_name
 from krepair.kernels.made_of import made_of
 
@@ -49,6 +50,8 @@ _FEATURES: Final = (
 )
 
 _OPTIONS: Final = {"nogil": True, "error_model": "numpy", "_nrt": False}
+_BY_LLVM: Final = {"forceinline": True}
+_BY_NUMBA: Final = {"inline": "always"}
 
 CACHE: Final = CodeCache(
     digest_of(
@@ -56,7 +59,7 @@ CACHE: Final = CodeCache(
         numba.__version__,
         llvmlite.__version__,
         f"{platform.system()} {platform.machine()} {PROCESSORS} {_FEATURES}",
-        f"{config.OPT} {config.BOUNDSCHECK} {config.DISABLE_JIT} {_OPTIONS}",
+        f"{config.OPT} {config.BOUNDSCHECK} {config.DISABLE_JIT} {_OPTIONS} {_BY_LLVM} {_BY_NUMBA}",
     )
 )
 
@@ -81,6 +84,7 @@ class _FunctionCache:
         """The compiled function for a signature, or None."""
         payload = CACHE.load(self.file_name(signature))
         if payload is None:
+            waiting.compiling()
             return None
         # numba's own cache would first load all of numba's type definitions, which machine code does not need.
         # Unpickling is safe here, because only files of this user or of root are loaded; see ``cache``.
@@ -109,8 +113,13 @@ def kernel(function: FunctionType) -> Any:
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """A dispatcher for a function whose code is inlined into the kernels that call it."""
-    return numba.njit(**_OPTIONS, inline="always")(function)
+    """A dispatcher for a function whose code LLVM puts into the kernels that call it."""
+    return numba.njit(**_OPTIONS, **_BY_LLVM)(function)
+
+
+def inlined_by_numba(function: Callable[..., Any]) -> Any:
+    """A dispatcher for a function whose code numba itself puts into its callers, before it works out the types."""
+    return numba.njit(**_OPTIONS, **_BY_NUMBA)(function)
 
 
 def saved_as(kernel: Any, signature: Any) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 
 from krepair.formats import batch_v2
 from krepair.kernels import classes as c
-from krepair.kernels.jit import inlined, kernel
+from krepair.kernels.jit import inlined_by_numba, kernel
 from krepair.kernels.words import (
     be16,
     be32,
@@ -85,7 +85,7 @@ _KP = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xBF58476D1CE4E5B9)
 
 
-@inlined
+@inlined_by_numba
 def mix(value: Any) -> Any:
     """Spread every bit of a 64-bit word over all others (splitmix finaliser)."""
     value = np.uint64(value)
@@ -93,7 +93,7 @@ def mix(value: Any) -> Any:
     return value ^ (value >> np.uint64(29))
 
 
-@inlined
+@inlined_by_numba
 def decision_word(position: int, batch_class: int) -> Any:
     """The number that one batch adds to the digest of decisions.
 
@@ -105,14 +105,14 @@ def decision_word(position: int, batch_class: int) -> Any:
     return mix(np.uint64(position * 16 + batch_class) * _KP)
 
 
-@inlined
+@inlined_by_numba
 def _chained(digest: Any, value: Any, multiplier: Any) -> Any:
     """The next value of one lane of the digest of headers. It depends on the order of the headers, so on positions."""
     digest = digest ^ value
     return ((digest << np.uint64(29)) | (digest >> np.uint64(35))) * multiplier
 
 
-@inlined
+@inlined_by_numba
 def _plain_again(rows: Any, row: int) -> None:
     """Note whether the next marker with the row's epoch would change only counts."""
     plain = (
@@ -126,7 +126,7 @@ def _plain_again(rows: Any, row: int) -> None:
     rows[row, c.P_PLAIN_EPOCH] = rows[row, c.P_EPOCH] if plain else c.NO_PLAIN_EPOCH
 
 
-@inlined
+@inlined_by_numba
 def _count_plain(rows: Any, row: int) -> None:
     """Add the plain markers to the counts of a row, before the counts are read."""
     plain = rows[row, c.P_PLAIN_MARKERS]
@@ -135,7 +135,7 @@ def _count_plain(rows: Any, row: int) -> None:
     rows[row, c.P_PLAIN_MARKERS] = 0
 
 
-@inlined
+@inlined_by_numba
 def _control_type(buf: Any, place: int, end: int) -> int:
     """Control type of the first record of a control batch: ABORT, COMMIT, OTHER, or MALFORMED if it cannot be read."""
     for skipped in range(4):  # record length, (attributes,) timestamp delta, offset delta, key length
@@ -152,13 +152,13 @@ def _control_type(buf: Any, place: int, end: int) -> int:
     return kind if kind in (ABORT, COMMIT) else OTHER
 
 
-@inlined
+@inlined_by_numba
 def _coordinator_epoch(buf: Any, end: int) -> Any:
     """Coordinator epoch of an end-transaction marker: the four bytes before the record's header count (0)."""
     return be32(buf, end - 5)
 
 
-@inlined
+@inlined_by_numba
 def _find(sorted_ids: Any, wanted: int) -> int:
     low, high = 0, sorted_ids.shape[0]
     while low < high:
@@ -170,7 +170,7 @@ def _find(sorted_ids: Any, wanted: int) -> int:
     return low if low < sorted_ids.shape[0] and sorted_ids[low] == wanted else -1
 
 
-@inlined
+@inlined_by_numba
 def _find_pair(sorted_pairs: Any, wanted: int) -> int:
     low, high = 0, sorted_pairs.shape[0]
     while low < high:
@@ -182,7 +182,7 @@ def _find_pair(sorted_pairs: Any, wanted: int) -> int:
     return low if low < sorted_pairs.shape[0] and sorted_pairs[low, 0] == wanted else -1
 
 
-@inlined
+@inlined_by_numba
 def _slot_shift(mask: int) -> Any:
     """Number of bits by which a product is shifted, so that its highest bits are the number of a slot."""
     shift = 64
@@ -192,7 +192,7 @@ def _slot_shift(mask: int) -> Any:
     return np.uint64(shift)
 
 
-@inlined
+@inlined_by_numba
 def _row_of(producer_id: int, slots: Any, rows: Any, state: Any, carried: Any, protected: Any) -> Any:
     """Index of a producer's row; a new producer gets a new row. -1 when the table is full."""
     mask = slots.shape[0] - 1
@@ -220,7 +220,7 @@ def _row_of(producer_id: int, slots: Any, rows: Any, state: Any, carried: Any, p
     return row
 
 
-@inlined
+@inlined_by_numba
 def _enter_epoch(rows: Any, row: int, epoch: int) -> None:
     """Set a producer's epoch; a new one clears its last data (ProducerStateEntry.maybeUpdateEpoch, 2.2.1)."""
     if rows[row, c.P_FIRST_EPOCH] == -1 and rows[row, c.P_EPOCH] == -1:
@@ -237,7 +237,7 @@ def _enter_epoch(rows: Any, row: int, epoch: int) -> None:
         rows[row, c.P_FREE_MARKERS] = 0
 
 
-@inlined
+@inlined_by_numba
 def _data_batch(rows: Any, row: int, epoch: int, base_offset: int, last_offset: int, position: int, timestamp: int,
                 transactional: bool, emptied: bool, stays: bool, last_sequence: int) -> None:  # fmt: skip
     if (
@@ -265,7 +265,7 @@ def _data_batch(rows: Any, row: int, epoch: int, base_offset: int, last_offset: 
             rows[row, c.P_OPEN_KEPT_NOW] = 1
 
 
-@inlined
+@inlined_by_numba
 def _marker_class(rows: Any, row: int, epoch: int, stamped: bool, stamp: int, now_ms: int) -> int:
     """Class of a marker whose transaction has no data left."""
     if rows[row, c.P_PROTECTED_EPOCH] == epoch:
@@ -275,7 +275,7 @@ def _marker_class(rows: Any, row: int, epoch: int, stamped: bool, stamp: int, no
     return c.MARKER_UNSTAMPED
 
 
-@inlined
+@inlined_by_numba
 def _end_marker(rows: Any, row: int, abort: bool, offset: int, position: int, size: int, entry: int, free_class: int,
                 state: Any, high_watermark: int, entry_flags: Any) -> int:  # fmt: skip
     """Enter an abort or commit marker, which ends the producer's transaction; gives its class."""
@@ -315,13 +315,13 @@ def _end_marker(rows: Any, row: int, abort: bool, offset: int, position: int, si
     return batch_class
 
 
-@inlined
+@inlined_by_numba
 def _length_word(length: int, leader_epoch: int) -> Any:
     """Batch length and leader epoch as the word that ``le64`` reads at their place in a batch."""
     return swapped((np.uint64(length) << np.uint64(32)) | (np.uint64(leader_epoch) & np.uint64(0xFFFFFFFF)))
 
 
-@inlined
+@inlined_by_numba
 def _damage(state: Any, kind: int, found: int) -> int:
     state[c.S_DAMAGE] = kind
     state[c.S_DAMAGE_FOUND] = found

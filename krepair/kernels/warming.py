@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import multiprocessing
 import os
-from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any, Final
 
 from numba.core.sigutils import normalize_signature
 
+from krepair.kernels import waiting
 from krepair.kernels.jit import KERNELS
 from krepair.kernels.machine import CACHE, PROCESSORS, saved_as
 from krepair.kernels.signatures import SIGNATURES
+from krepair.kernels.waiting import Told
 
 _READ_ONLY: Final = "read-only "
 
@@ -47,29 +50,67 @@ def _type_of(spelled: str) -> Any:
     return found if kind == spelled else found.copy(readonly=True)
 
 
-def warm(path: str, told: Callable[[], None]) -> Warmed:
-    """Put machine code of every kernel into a folder that all users may read.
+def warm(path: str, told: Told) -> Warmed:
+    """Put machine code of every kernel into a folder that all users may read, in as many processes as there are cores.
 
     Args:
         path: path of the folder.
-        told: called after each kernel.
+        told: called after each module with kernels that were compiled.
 
     Raises:
         OSError: the folder cannot be made, or somebody else may write there too.
     """
     folder = CACHE.keep_for_everybody(path)
-    compiled = payload_bytes = 0
-    for name, spelled in SIGNATURES:
-        importlib.import_module(f"krepair.kernels.{name.partition('.')[0]}")
-        signature = types_of(spelled)
-        machine = KERNELS[name].machine()
-        file = saved_as(machine, signature)
-        payload = CACHE.load(file)
-        if payload is None:
-            machine.compile(signature)
-            compiled += 1
-        else:
-            CACHE.save(file, payload)
-        payload_bytes += os.stat(os.path.join(folder, file)).st_size
-        told()
-    return Warmed(folder, len(SIGNATURES), compiled, payload_bytes, PROCESSORS)
+    missing = [(name, spelled) for name, spelled in SIGNATURES if not _kept(name, spelled)]
+    _compile_all(missing, told)
+    payload_bytes = sum(os.stat(os.path.join(folder, _file(*row))).st_size for row in SIGNATURES)
+    return Warmed(folder, len(SIGNATURES), len(missing), payload_bytes, PROCESSORS)
+
+
+def _machine(name: str) -> Any:
+    importlib.import_module(f"krepair.kernels.{name.partition('.')[0]}")
+    return KERNELS[name].machine()
+
+
+def _file(name: str, spelled: tuple[str, ...]) -> str:
+    return saved_as(_machine(name), types_of(spelled))
+
+
+def _kept(name: str, spelled: tuple[str, ...]) -> bool:
+    """Whether some cache has this kernel; then it is put into the folder too."""
+    file = _file(name, spelled)
+    payload = CACHE.load(file)
+    if payload is not None:
+        CACHE.save(file, payload)
+    return payload is not None
+
+
+def _compile_all(missing: list[tuple[str, tuple[str, ...]]], told: Told) -> None:
+    """Compile kernels, those of one module in one process, since they call the same functions."""
+    by_module: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
+    for name, spelled in missing:
+        by_module.setdefault(name.partition(".")[0], []).append((name, spelled))
+    jobs = sorted(by_module.values(), key=_size, reverse=True)
+    if not jobs:
+        return
+    told(0, len(missing))
+    # Children are forked, since they need all that is loaded by now. No thread runs yet.
+    with ProcessPoolExecutor(
+        min(len(jobs), len(os.sched_getaffinity(0))), multiprocessing.get_context("fork")
+    ) as processes:
+        done = 0
+        for future in as_completed([processes.submit(_compile, job) for job in jobs]):
+            done += future.result()
+            told(done, len(missing))
+
+
+def _size(rows: list[tuple[str, tuple[str, ...]]]) -> int:
+    """About what it costs to compile kernels: the longest job has to begin first."""
+    return sum(len(KERNELS[name].py_func.__code__.co_code) for name, _ in rows)
+
+
+def _compile(rows: list[tuple[str, tuple[str, ...]]]) -> int:
+    waiting.tell(None)  # the parent tells
+    for name, spelled in rows:
+        _machine(name).compile(types_of(spelled))
+    return len(rows)

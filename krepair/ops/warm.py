@@ -8,7 +8,7 @@ import msgspec
 
 from krepair.errors import RefusedError
 from krepair.kernels.cache import INSTALLED_FOLDER, user_folders
-from krepair.pipeline.progress import Progress
+from krepair.kernels.waiting import Told
 from krepair.plan.view import Section, Table, View, bytes_text
 
 _NEXT = "krepair warm --into DIR, and KREPAIR_CACHE_DIR=DIR when krepair is used"
@@ -32,19 +32,17 @@ class WarmReport(msgspec.Struct, frozen=True, kw_only=True):
     processors: str
 
 
-def warm(into: str, progress: Progress) -> WarmReport:
+def warm(into: str, told: Told | None) -> WarmReport:
     """Compile all kernels.
 
     Args:
         into: folder for them; empty for the installation's own, or this user's where that cannot be written.
-        progress: told of each kernel.
+        told: who is told how far it is.
 
     Raises:
         RefusedError: the folder cannot be made, or somebody else may write there too.
     """
-    # Late: it loads the compiler.
-    from krepair.kernels import warming
-    from krepair.kernels.signatures import SIGNATURES
+    from krepair.kernels import warming  # late: it loads the compiler
 
     if into:
         folder = os.path.abspath(into)
@@ -52,15 +50,12 @@ def warm(into: str, progress: Progress) -> WarmReport:
         folder = INSTALLED_FOLDER
     else:
         folder = user_folders()[0]
-    progress.start("compile", len(SIGNATURES))
     try:
-        made = warming.warm(folder, lambda: progress.advance(1))
+        made = warming.warm(folder, told or (lambda _done, _total: None))
     except OSError as error:
         raise RefusedError(
             f"{folder}: compiled kernels cannot be kept here: {error.strerror or error}", next_command=_NEXT
         ) from error
-    finally:
-        progress.finish()
     return WarmReport(
         folder=made.folder,
         kernels=made.kernels,
