@@ -19,9 +19,10 @@ from krepair.fixes.second_readings import Applied, Job, gone_job
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
-from krepair.logdir.values import FileRef, Partition
+from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.options import Options
 from krepair.plan.model import Change, KeepOriginal, ReplaceFile, SetAside
+from krepair.plan.view import time_text
 from krepair.rules.refetch import REFETCHED, RefetchProof, why_not
 
 PROVEN: Sight[RefetchProof] = Sight("proof that the replica may be emptied")
@@ -87,7 +88,7 @@ class Refetch(Fix):
         proofs = ground.prove(ground.view, ground.options, partitions)
         for survey in surveys:
             proof = proofs.get(survey.partition.folder)
-            reasons = _reasons(survey, proof, ground.options.now_ms)
+            reasons = [*_being_moved(ground.view, survey), *_reasons(survey, proof, ground.options.now_ms)]
             if reasons or proof is None:
                 raise RefusedError(
                     f"{survey.partition.folder}: must not be fetched anew: {'; '.join(reasons)}. {_LIVE}",
@@ -101,10 +102,9 @@ class Refetch(Fix):
         proof = survey.seen(PROVEN)
         if proof is None:
             return Proposal()
-        leader = f"broker {proof.leader} leads, in sync: {', '.join(map(str, proof.isr))}; {proof.verdict}"
         return Proposal(
             changes=tuple(_changes(survey.partition)),
-            notes=(f"set aside as a whole, to be fetched anew: {leader}",),
+            notes=tuple(_notes(proof)),
             fields={"proof": proof},
         )
 
@@ -131,6 +131,13 @@ class Refetch(Fix):
 REFETCH = Refetch()
 
 
+def _being_moved(view: LogDir, survey: Survey) -> Iterator[str]:
+    name = (survey.partition.topic, survey.partition.number)
+    for marked in view.marked:
+        if marked.role == "future" and (marked.topic, marked.number) == name:
+            yield f"{marked.folder}: the broker is moving it to another log directory, from this folder"
+
+
 def _reasons(survey: Survey, proof: RefetchProof | None, now_ms: int) -> list[str]:
     untouched = why_untouched(survey.partition, survey.settings)
     reasons = [untouched] if untouched else []
@@ -146,6 +153,19 @@ def _reasons(survey: Survey, proof: RefetchProof | None, now_ms: int) -> list[st
     if proof is None:
         return [*reasons, "the cluster does not list it in the file that --cluster names"]
     return [*reasons, *why_not(proof, now_ms)]
+
+
+def _notes(proof: RefetchProof) -> Iterator[str]:
+    """What the reviewer has to know of the proof."""
+    isr = ", ".join(map(str, proof.isr))
+    yield f"set aside as a whole, to be fetched anew: broker {proof.leader} leads, in sync are {isr}"
+    yield f"proof: {proof.source} as of {time_text(proof.as_of_ms)}, digest {proof.digest}; {proof.unclean_from}"
+    if not proof.source_is_certain:
+        yield (
+            "this text does not tell who answered: whoever typed --cluster-as-of vouches that it is of "
+            "kafka-topics.sh --bootstrap-server, not of --zookeeper"
+        )
+    yield f"compare: {proof.verdict}"
 
 
 def _changes(partition: Partition) -> Iterator[Change]:

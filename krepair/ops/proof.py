@@ -121,7 +121,7 @@ def check_again(plan: Plan, options: Options, view: LogDir) -> None:
     partitions = {partition.folder: partition for partition in view.partitions}
     for folder, before in proven:
         partition = partitions.get(folder)
-        fresh = None if partition is None else _proof(known, partition, stopped_ms=before.stopped_ms)
+        fresh = None if partition is None else _proof(known, partition)
         if fresh is None:
             raise StalePlanError(f"{folder}: is not here, or not in {cluster.path}, any more")
         fresh = _with_what_was_known(fresh, before)
@@ -175,7 +175,7 @@ def _broker_id(view: LogDir) -> int:
     return int(view.broker_id)
 
 
-def _proof(known: Known, partition: Partition, stopped_ms: int = -1) -> RefetchProof | None:
+def _proof(known: Known, partition: Partition) -> RefetchProof | None:
     name = (partition.topic, partition.number)
     one = known.cluster.partitions.get(name)
     if one is None:
@@ -185,9 +185,10 @@ def _proof(known: Known, partition: Partition, stopped_ms: int = -1) -> RefetchP
     return RefetchProof(
         broker_id=known.broker_id,
         source=known.cluster.source,
+        source_is_certain=known.cluster.source_is_certain,
         digest=known.cluster.digest,
         as_of_ms=known.as_of_ms,
-        stopped_ms=stopped_ms if stopped_ms >= 0 else last_write_ms(known.view),
+        stopped_ms=last_write_ms(known.view),
         topic_id=one.topic_id,
         own_topic_id=_topic_id(partition),
         replicas=one.replicas,

@@ -32,6 +32,7 @@ class RefetchProof(Struct, frozen=True, kw_only=True):
     Attributes:
         broker_id: this broker.
         source: of the state of the cluster; see ``krepair.logdir.cluster``.
+        source_is_certain: whether the text tells that a broker answered; else a person vouches for it.
         digest: of the file that holds it: 32 hex digits.
         as_of_ms: time of that state, epoch milliseconds.
         stopped_ms: this broker's last write to a checkpoint, segment or other file of the log directory.
@@ -70,6 +71,7 @@ class RefetchProof(Struct, frozen=True, kw_only=True):
     moving: bool | None
     unclean: Unclean
     unclean_from: str
+    source_is_certain: bool = True
     own_log: bool = False
     outdated: str = ""
     aside: tuple[int, ...] = ()

@@ -14,6 +14,7 @@ from krepair.ops import proof as proof_module
 from krepair.ops.apply import apply
 from krepair.ops.judged import Judgement
 from krepair.ops.plan import make_plan
+from krepair.ops.preview import make_preview
 from krepair.ops.purge import purge
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
@@ -122,6 +123,14 @@ def test_partition_metadata_stays_where_a_kraft_broker_needs_it(tmp_path: Path, 
         "partition.metadata",
         f"krepair~{plan.plan_id}",
     }
+
+
+def test_the_reviewer_reads_what_the_proof_is(scene: tuple[Path, Options, Plan]) -> None:
+    _, _, plan = scene
+    notes = " ".join(next(one for one in plan.partitions if one.folder == "t-0").notes)
+    assert "broker 1 leads, in sync are 1, 2" in notes
+    assert "vouches that it is of kafka-topics.sh --bootstrap-server" in notes
+    assert "tombstone-missed on 3" in notes
 
 
 def test_the_newest_segment_goes_first_and_the_epochs_last(scene: tuple[Path, Options, Plan]) -> None:
@@ -250,6 +259,15 @@ class TestRefused:
         apply(plan, chosen)
         both = options(tmp_path, replicas=(f"1={other}",))
         assert "one replica at a time" in self.refused(log_dir(tmp_path / "b3"), both)
+
+    def test_the_broker_is_moving_it_to_another_log_directory(self, tmp_path: Path, judged: None) -> None:
+        root = log_dir(tmp_path / "b3")
+        (root / f"t-0.{'a' * 32}-future").mkdir()
+        assert "moving it to another log directory" in self.refused(root, options(tmp_path))
+
+    def test_beside_a_running_broker(self, tmp_path: Path, judged: None) -> None:
+        with pytest.raises(UsageError, match="--preview with --fix refetch"):
+            make_preview(str(log_dir(tmp_path / "b3")), options(tmp_path))
 
     @pytest.mark.parametrize(
         "changed",
