@@ -135,7 +135,7 @@ def _being_moved(view: LogDir, survey: Survey) -> Iterator[str]:
     name = (survey.partition.topic, survey.partition.number)
     for marked in view.marked:
         if marked.role == "future" and (marked.topic, marked.number) == name:
-            yield f"{marked.folder}: the broker is moving it to another log directory, from this folder"
+            yield f"{marked.folder}: the broker moves it to another log directory and reads it here"
 
 
 def _reasons(survey: Survey, proof: RefetchProof | None, now_ms: int) -> list[str]:

@@ -263,7 +263,7 @@ class TestRefused:
     def test_the_broker_is_moving_it_to_another_log_directory(self, tmp_path: Path, judged: None) -> None:
         root = log_dir(tmp_path / "b3")
         (root / f"t-0.{'a' * 32}-future").mkdir()
-        assert "moving it to another log directory" in self.refused(root, options(tmp_path))
+        assert "moves it to another log directory" in self.refused(root, options(tmp_path))
 
     def test_beside_a_running_broker(self, tmp_path: Path, judged: None) -> None:
         with pytest.raises(UsageError, match="--preview with --fix refetch"):
