@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from krepair.checks.catalogue_replicas import REPLICAS
 from krepair.checks.catalogue_transactions import TRANSACTIONS
 from krepair.checks.rule import FIRST_VERSION, NOTHING_CHANGED, Finding, Rule, Severity
 
@@ -659,6 +660,7 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
     *_CHECKPOINTS,
     *_SNAPSHOTS,
     *_FOLDERS,
+    *REPLICAS,
     *_REPLICAS,
     *_SPACE,
     *_FORECAST,

@@ -43,7 +43,9 @@ class ErrorBody(Struct, frozen=True, kw_only=True):
 
 def reports() -> dict[str, tuple[Any, ...]]:
     """Verb -> types of what is under ``report``; of ``dump``, which prints one object a line, the lines."""
+    from krepair.ops.compare import CompareReport
     from krepair.ops.explain import ObjectionRow, ReasonRow, RuleRow
+    from krepair.ops.facts import FactsReport
     from krepair.ops.groups import GroupsReport
     from krepair.ops.preview import PlannedFrom
     from krepair.ops.reports import ApplyReport, CheckReport, KeptReport, VerifyReport
@@ -63,6 +65,8 @@ def reports() -> dict[str, tuple[Any, ...]]:
         "undo": (ApplyReport, KeptReport),
         "purge": (ApplyReport, KeptReport),
         "groups": (GroupsReport,),
+        "compare": (CompareReport,),
+        "facts": (FactsReport,),
         "transactions": (TransactionsReport,),
         "explain": (row, tuple[row, ...]),
         "dump": (Line,),

@@ -30,6 +30,8 @@ VERBS: Final = (
     "dump",
     "groups",
     "transactions",
+    "compare",
+    "facts",
     "explain",
     "warm",
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from krepair.errors import RefusedError
 
 if TYPE_CHECKING:
+    from krepair.ops.compare import CompareReport
     from krepair.ops.reports import CheckReport
 
 
@@ -30,7 +31,7 @@ class PageFile:
 
             self._target = output_file.check_place(PAGE, path, log_dirs)
 
-    def write(self, report: CheckReport) -> None:
+    def write(self, report: CheckReport | CompareReport) -> None:
         """Write it whole, or leave what was there.
 
         Raises:
@@ -38,11 +39,13 @@ class PageFile:
         """
         if not self._target:
             return
-        from krepair.cli.views.page import PAGE, check_page
+        from krepair.cli.views.page import PAGE, check_page, compare_page
         from krepair.ops import output_file
+        from krepair.ops.reports import CheckReport
 
+        text = check_page(report) if isinstance(report, CheckReport) else compare_page(report)
         try:
-            output_file.write(PAGE, self._target, check_page(report).encode())
+            output_file.write(PAGE, self._target, text.encode())
         except OSError as problem:
             raise RefusedError(
                 f"{self._path}: cannot write the page: {problem.strerror or problem}"

@@ -13,9 +13,11 @@ from typing import Any, Final, NamedTuple
 from krepair.checks.catalogue import severity_of
 from krepair.durable.disk import Disk
 from krepair.ops import output_file
+from krepair.ops.compare import CompareReport
 from krepair.ops.output_file import OutputKind
 from krepair.ops.reports import ApplyReport, CheckReport, VerifyReport
 from krepair.plan.model import Plan
+from krepair.rules.replicas.model import VERDICTS
 
 SUFFIX: Final = ".prom"
 _FIRST_LINE: Final = b"# Written by krepair"
@@ -69,7 +71,7 @@ def families(report: Any, ended: Ended) -> list[Family]:
     """What is told of a run.
 
     Args:
-        report: of ``check``, ``plan``, ``apply`` or ``verify``; None if the run failed before there was one.
+        report: of ``check``, ``compare``, ``plan``, ``apply`` or ``verify``; None if the run failed before.
         ended: how it ended.
     """
     run = {"verb": ended.verb}
@@ -96,6 +98,8 @@ def families(report: Any, ended: Ended) -> list[Family]:
         )
         rows = ((report.log_dir, report.bytes_freed),)
         found.append(_per_dir("krepair_reclaimed_bytes", "Bytes that the last run freed.", rows, report.verb))
+    elif isinstance(report, CompareReport):
+        found += _of_compare(report)
     elif isinstance(report, VerifyReport):
         rows = ((report.target, len(report.problems)),)
         found.append(_per_dir("krepair_problems", "What verify found wrong.", rows, "verify"))
@@ -127,6 +131,24 @@ def _of_check(report: CheckReport) -> list[Family]:
         ),
         Family("krepair_findings", "Findings by rule and severity.", findings),
         _per_dir("krepair_reclaimable_bytes", "Bytes that can be freed.", reclaimable, "check"),
+    ]
+
+
+def _of_compare(report: CompareReport) -> list[Family]:
+    verdicts = tuple(({"verb": "compare", "verdict": name}, report.counts.get(name, 0)) for name in VERDICTS)
+    kinds = Counter(
+        (found.rule, found.kind, broker)
+        for one in report.partitions
+        for found in one.disagreements
+        for broker in found.brokers
+    )
+    wrong = tuple(
+        ({"verb": "compare", "rule": rule, "kind": kind, "broker": str(broker)}, count)
+        for (rule, kind, broker), count in sorted(kinds.items())
+    )
+    return [
+        Family("krepair_replica_verdicts", "Partitions by verdict.", verdicts),
+        Family("krepair_replica_disagreements", "Partitions by what is wrong, and on which broker.", wrong),
     ]
 
 

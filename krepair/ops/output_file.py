@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +16,7 @@ from krepair.errors import RefusedError, UsageError
 
 _MODE: Final = 0o644
 """Others read it: the node exporter, a browser."""
+_WRITE_BYTES: Final = 4 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,12 +89,23 @@ def _replaceable(kind: OutputKind, target: str) -> bool:
 
 
 def write(kind: OutputKind, target: str, data: bytes, disk: Disk | None = None) -> None:
+    """Write a file so that readers see the old one or the new one, whole; see ``write_streamed``."""
+    write_streamed(kind, target, lambda put: put(data), disk)
+
+
+Put = Callable[[bytes], None]
+"""Takes the next bytes of a file."""
+
+
+def write_streamed(
+    kind: OutputKind, target: str, fill: Callable[[Put], None], disk: Disk | None = None
+) -> None:
     """Write a file so that readers see the old one or the new one, whole.
 
     Args:
         kind: of file.
         target: from ``check_place``.
-        data: what is to be in it.
+        fill: gives its bytes, piece by piece, to what it is called with.
         disk: does it.
 
     Raises:
@@ -105,7 +117,7 @@ def write(kind: OutputKind, target: str, data: bytes, disk: Disk | None = None) 
     try:
         if disk.tree.is_there(temporary):
             disk.unlink(temporary)
-        disk.create(temporary, data)
+        _filled(disk, temporary, fill)
         made = os.stat(temporary)
         disk.set_attributes(temporary, Attributes(made.st_uid, made.st_gid, _MODE, made.st_mtime_ns, {}))
         if not _replaceable(kind, target):  # since the run began, as a plan of this run may have come there
@@ -118,3 +130,27 @@ def write(kind: OutputKind, target: str, data: bytes, disk: Disk | None = None) 
         with suppress(OSError):
             disk.unlink(temporary)
         raise
+
+
+def _filled(disk: Disk, path: str, fill: Callable[[Put], None]) -> None:
+    """A new file with all pieces; small ones are written together."""
+    waiting = bytearray()
+    begun = False
+
+    def flush() -> None:
+        nonlocal begun
+        if begun:
+            disk.append(path, bytes(waiting))
+        else:
+            disk.create(path, bytes(waiting))
+        begun = True
+        waiting.clear()
+
+    def put(piece: bytes) -> None:
+        waiting.extend(piece)
+        if len(waiting) >= _WRITE_BYTES:
+            flush()
+
+    fill(put)
+    if waiting or not begun:
+        flush()

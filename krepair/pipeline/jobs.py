@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from krepair.pipeline.readings.snapshots import SnapshotItem
     from krepair.pipeline.recover import MadeResult, MakeItem
     from krepair.pipeline.rehearse import RehearseItem, RehearseResult
+    from krepair.pipeline.replicas.find_keys import FindItem, FindResult
+    from krepair.pipeline.replicas.items import HeadersResult, ReplicaItem, RowsResult
     from krepair.pipeline.rewrite.compare import OriginalsItem, OriginalsResult
     from krepair.pipeline.swaps import StageSwapItem, SwapItem, SwapOutcome, SwapResult, VerifySwapItem
     from krepair.pipeline.two_logs import TwoLogsItem, TwoLogsResult
@@ -164,6 +166,15 @@ FIND_ABORT_RANGES: Task[AbortsItem, AbortsResult] = Task(
 CHECK_KEYS: Task[CheckItem, CheckResult] = Task("check keys", "compaction.check:check_group", "prove")
 CHECK_JOIN: Task[CheckJoinItem, CheckJoinResult] = Task("check join", "compaction.check:check_join", "prove")
 TAKE_CENSUS: Task[CensusItem, CensusResult] = Task("take census", "compaction.census:take_census", "groups")
+READ_REPLICA_HEADERS: Task[ReplicaItem, HeadersResult] = Task(
+    "read replica headers", "replicas.headers:read_headers", "headers"
+)
+READ_REPLICA_RECORDS: Task[ReplicaItem, RowsResult] = Task(
+    "read replica records", "replicas.records:read_records", "records"
+)
+FIND_REPLICA_KEYS: Task[FindItem, FindResult] = Task(
+    "find replica keys", "replicas.find_keys:find_keys", "keys"
+)
 
 TASKS: dict[str, Task[Any, Any]] = {
     task.name: task for task in tuple(globals().values()) if isinstance(task, Task)

@@ -29,6 +29,8 @@ VERBS = (
         "dump",
         "groups",
         "transactions",
+        "compare",
+        "facts",
         "explain",
     ],
 )

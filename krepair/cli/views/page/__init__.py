@@ -14,8 +14,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from krepair.cli.views.check import check_view
+from krepair.cli.views.compare import compare_view
 from krepair.cli.views.page import drawing
 from krepair.ops.check_pictures import check_pictures
+from krepair.ops.compare import CompareReport
+from krepair.ops.compare_pictures import compare_pictures
 from krepair.ops.output_file import OutputKind
 from krepair.ops.reports import CheckReport, LogDirReport
 from krepair.plan.actions.fate import Content
@@ -80,6 +83,17 @@ def check_page(report: CheckReport) -> str:
         report=report,
         view=check_view(report),
         log_dirs=[_log_dir(one) for one in report.log_dirs],
+    )
+
+
+def compare_page(report: CompareReport) -> str:
+    """The page of what ``compare`` found."""
+    return _render(
+        "compare.html",
+        report=report,
+        view=compare_view(report),
+        pictures=compare_pictures(report),
+        tiles=[Tile(name, f"{count:,}", "partitions") for name, count in report.counts.items()],
     )
 
 

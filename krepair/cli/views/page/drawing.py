@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from krepair.ops.compare_pictures import ReplicaBar
 from krepair.plan.actions.fate import Content, Run
 from krepair.plan.pictures import BeforeAfter, Cell, IndexTail, MarkerAges, Space
 from krepair.plan.view import bytes_text, time_text
@@ -61,6 +62,19 @@ class SpaceDrawing(NamedTuple):
 def bar(part: int, whole: int, kind: str) -> list[Box]:
     """One bar whose length is a share of ``whole``."""
     return [Box(0.0, 0.0, _width(part, whole), 1.0, kind, bytes_text(part))] if part > 0 else []
+
+
+def replica(bar_of: ReplicaBar, low: int, high: int) -> list[Box]:
+    """One replica on a scale of offsets: what is as the others have it, then what is wrong or in doubt."""
+    whole = max(high - low, 1)
+    edge = bar_of.end if bar_of.wrong_from < 0 else min(bar_of.wrong_from, bar_of.end)
+    boxes = []
+    for kind, first, after in (("after", bar_of.start, edge), ("damaged", edge, bar_of.end)):
+        if first < after:
+            left = WIDTH * (first - low) / whole
+            width = max(WIDTH * (after - first) / whole, _TINY)
+            boxes.append(Box(left, 0.0, width, 1.0, kind, f"{first:,} to {after:,}"))
+    return boxes
 
 
 def scale(rows: Sequence[BeforeAfter], row: BeforeAfter) -> int:

@@ -1,0 +1,207 @@
+"""Pages of ``krepair compare`` and ``krepair facts``: sums first, then what is wrong, then one line each if asked."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from krepair.cli.views.reports import end_of_page
+from krepair.ops.compare import CompareReport, SideSummary
+from krepair.ops.facts import FactsReport
+from krepair.plan.markdown import markdown
+from krepair.plan.view import Section, Table, View, bytes_text, time_text
+from krepair.rules.replicas import model as m
+
+_BAD: Final = frozenset({m.DIVERGED, m.DAMAGED, m.MISSING, m.CANNOT_TELL})
+_PARTITIONS_SHOWN: Final = 40
+_BEHIND_SHOWN: Final = 10
+_KEYS_SHOWN: Final = 6
+_WAY_BACK: Final = (
+    "Do not move or delete a folder by hand. If its broker is alone in the ISR, everything is gone on all replicas.",
+    "krepair plan --fix refetch sets a wrong replica aside, so that its broker fetches the partition again.",
+    "It needs proof, taken after this broker stopped, that a right replica leads. Without the proof it refuses.",
+)
+_WORDS: Final = {
+    m.DIVERGED: "replicas serve different records by who leads",
+    m.DAMAGED: "a replica has damaged or torn batches",
+    m.MISSING: "a replica could not be read",
+    m.CANNOT_TELL: "they differ, and it cannot be told which is right",
+    m.IS_BEHIND: "a replica ends earlier and fetches the rest",
+    m.HARMLESS: "they differ as healthy replicas do",
+    m.EQUAL: "the same records",
+    m.BYTE_EQUAL: "the same batches in the same segments",
+    m.ALONE: "on one of these brokers only, so nothing was compared",
+}
+
+
+def compare_view(report: CompareReport, *, every: bool = False) -> View:
+    """What ``compare`` found.
+
+    Args:
+        report: what was found.
+        every: one line for each partition.
+    """
+    bad = [one for one in report.partitions if one.verdict in _BAD]
+    behind = [one for one in report.partitions if one.verdict == m.IS_BEHIND]
+    sections = [
+        Section(
+            title="Sides",
+            table=Table(
+                columns=("broker", "from", "host", "read at", "partitions"),
+                rows=tuple(map(_side, report.sides)),
+                right=frozenset({0, 4}),
+            ),
+        ),
+        Section(
+            title="Verdicts",
+            table=Table(
+                columns=("verdict", "partitions", "what it means"),
+                rows=tuple((name, f"{count:,}", _WORDS[name]) for name, count in report.counts.items()),
+                right=frozenset({1}),
+            ),
+        ),
+    ]
+    shown = report.partitions if every else (*bad[:_PARTITIONS_SHOWN], *behind[:_BEHIND_SHOWN])
+    left_out = 0 if every else len(bad) + len(behind) - len(shown)
+    sections.append(_matrix(shown, [side.broker for side in report.sides], left_out))
+    for one in bad if every else bad[:_PARTITIONS_SHOWN]:
+        sections.append(_partition(one))
+    sections += _harmless(report.partitions)
+    sections.append(_marked(report))
+    sections.append(_where_to_go(bad))
+    sections += end_of_page(report.engine, report.next_command)
+    return View(title="krepair compare", sections=tuple(sections))
+
+
+def print_markdown(view: View) -> None:
+    """The page as Markdown on standard output."""
+    sys.stdout.buffer.write(markdown(view).encode())
+    sys.stdout.buffer.flush()
+
+
+def _side(side: SideSummary) -> tuple[str, ...]:
+    origin = side.facts or ", ".join(side.log_dirs)
+    if side.not_read:
+        origin += f" (not read: {', '.join(side.not_read)})"
+    return str(side.broker), origin, side.host, time_text(side.taken_ms), f"{side.partitions:,}"
+
+
+def _matrix(partitions: Sequence[m.PartitionVerdict], brokers: Sequence[int], left_out: int) -> Section:
+    """Partitions down, brokers across: the state of each replica and where it ends."""
+    lines = (f"{left_out:,} more are not shown here; --all or --json has them.",) if left_out else ()
+    return Section(
+        title="Partitions and brokers",
+        lines=lines,
+        table=Table(
+            columns=("partition", "verdict", *(f"broker {broker}" for broker in brokers)),
+            rows=tuple((one.name, one.verdict, *_cells(one, brokers)) for one in partitions),
+        ),
+    )
+
+
+def _cells(one: m.PartitionVerdict, brokers: Sequence[int]) -> Iterator[str]:
+    columns = {column.broker: column for column in one.replicas}
+    for broker in brokers:
+        column = columns.get(broker)
+        yield "-" if column is None else f"{column.state}, {column.log_start:,} to {column.log_end:,}"
+
+
+def _partition(one: m.PartitionVerdict) -> Section:
+    """One partition that is not as it should be."""
+    right = (
+        f"Right in all that was compared: broker {_brokers(one.right)}."
+        if one.right
+        else "None of these replicas can be called right by itself."
+    )
+    lines = [f"{one.verdict}. {right}"]
+    for found in one.disagreements:
+        at = f" from offset {found.offset:,}" if found.offset >= 0 else ""
+        tell = f" What would tell: {found.would_tell}." if found.would_tell else ""
+        lines.append(f"{found.rule} {found.kind}{at}: {found.text}.{tell}")
+    return Section(
+        title=one.name,
+        lines=tuple(lines),
+        table=Table(
+            columns=("rule", "offset", "key", "has it", "lacks it", "as leader it would serve"),
+            rows=tuple(_keys(one)),
+            right=frozenset({1}),
+        ),
+        commands=(one.next_command,) if one.next_command else (),
+    )
+
+
+def _keys(one: m.PartitionVerdict) -> Iterator[tuple[str, ...]]:
+    for found in one.disagreements:
+        for line in found.keys[:_KEYS_SHOWN]:
+            served = "; ".join(f"{each.broker}: {_served(each)}" for each in line.served) or "-"
+            have, lack = _brokers(line.have) or "-", _brokers(line.lack) or "-"
+            yield found.rule, f"{line.offset:,}", line.key, have, lack, served
+        if found.keys and found.count > _KEYS_SHOWN:
+            yield found.rule, "...", f"{found.count - min(found.count, _KEYS_SHOWN):,} more", "", "", ""
+
+
+def _served(each: m.ServedKey) -> str:
+    if each.offset < 0:
+        return "nothing"
+    if each.tombstone:
+        return "deleted"
+    return f"{each.value!r} (offset {each.offset:,})" if each.value else f"the record at {each.offset:,}"
+
+
+def _brokers(brokers: Iterable[int]) -> str:
+    return ", ".join(map(str, brokers))
+
+
+def _harmless(partitions: Iterable[m.PartitionVerdict]) -> list[Section]:
+    """What differs without harm, summed up by name."""
+    counts: dict[str, int] = defaultdict(int)
+    for one in partitions:
+        for name in one.harmless:
+            counts[name.partition(" ")[0]] += 1
+    rows = tuple((name, f"{count:,}") for name, count in sorted(counts.items()))
+    table = Table(columns=("what differs", "partitions"), rows=rows, right=frozenset({1}))
+    return [Section(title="What differs and does no harm (KR666)", table=table)]
+
+
+def _marked(report: CompareReport) -> Section:
+    rows = tuple((str(one.broker), one.folder, one.kind, one.log_dir) for one in report.marked)
+    return Section(
+        title="Folders that a broker has marked, listed and not compared",
+        table=Table(columns=("broker", "folder", "kind", "log directory"), rows=rows),
+    )
+
+
+def _where_to_go(bad: Sequence[m.PartitionVerdict]) -> Section:
+    """The way back, where there is a right replica; it is never a folder that is moved by hand."""
+    if not any(one.verdict == m.DIVERGED and one.right for one in bad):
+        return Section(title="The way back")
+    return Section(
+        title="The way back",
+        lines=_WAY_BACK,
+    )
+
+
+def facts_view(report: FactsReport) -> View:
+    """What ``facts`` wrote."""
+    share = report.file_bytes / report.log_bytes if report.log_bytes else 0.0
+    lines = [
+        f"{report.partitions:,} replicas, {bytes_text(report.log_bytes)} of .log read.",
+        f"{report.path}: {bytes_text(report.file_bytes)}, {share:.2%} of that.",
+        f"SHA-256 {report.digest}",
+        "The file holds hashes, offsets and numbers, no key and no value.",
+        "A digest proves no sender: take the file from its host in a way that you trust.",
+    ]
+    if report.not_read:
+        lines.append(
+            f"Not read: {', '.join(report.not_read)}. Of replicas that are not found nothing is known."
+        )
+    return View(
+        title="krepair facts",
+        sections=(
+            Section(title=f"Facts of broker {report.broker_id or 'unknown'}", lines=tuple(lines)),
+            Section(title="Could not be read", lines=report.failed),
+            *end_of_page(report.engine, report.next_command),
+        ),
+    )

@@ -1,0 +1,335 @@
+"""``krepair compare``: holds the replicas of partitions against each other, and says who is right. Writes nothing."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from krepair.durable.scratch import Scratch
+from krepair.errors import ExitCode
+from krepair.formats.coordinator_record import RecordTable
+from krepair.logdir.config import Settings, load_settings
+from krepair.logdir.replica import CURRENT
+from krepair.ops.dump import DECODERS
+from krepair.ops.side_reading import OpenSide, SideReplica, check_one_cluster, open_sides, read_all_headers
+from krepair.ops.sides import Side
+from krepair.options import Options
+from krepair.pipeline.dump.record import AUTO, named_bytes
+from krepair.pipeline.dump.style import json_of
+from krepair.pipeline.engines.choice import choose_engine
+from krepair.pipeline.engines.costs import WorkKind
+from krepair.pipeline.engines.engine import Engine
+from krepair.pipeline.jobs import FIND_REPLICA_KEYS
+from krepair.pipeline.progress import Progress, SilentProgress
+from krepair.pipeline.replicas.contents import GroupWork, RowSource, contents_of
+from krepair.pipeline.replicas.find_keys import FindItem, FoundKey
+from krepair.rules.replicas import model as m
+from krepair.rules.replicas.judge import Group, groups_of, verdict_of
+from krepair.rules.replicas.transactions import last_stable_offset
+
+INTERNAL_COMPACTED: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+_AT_ONCE: Final = 64
+"""Partitions whose records are read in one job."""
+_KEYS_SHOWN: Final = 20
+_DECODERS: Final = {table.topic: table for table in DECODERS.values()}
+
+
+class SideSummary(Struct, frozen=True, kw_only=True):
+    """One side of a comparison.
+
+    Attributes:
+        broker: as typed.
+        broker_id: as its directories say, may be empty.
+        cluster_id: may be empty.
+        host: on which it was read.
+        taken_ms: when its reading began.
+        log_dirs: paths of its log directories that were read.
+        not_read: paths of those that were not.
+        facts: path of the facts file, or empty.
+        digest: of the facts file, or empty.
+        partitions: current partition folders.
+    """
+
+    broker: int
+    broker_id: str
+    cluster_id: str
+    host: str
+    taken_ms: int
+    log_dirs: tuple[str, ...]
+    not_read: tuple[str, ...] = ()
+    facts: str = ""
+    digest: str = ""
+    partitions: int = 0
+
+
+class MarkedFolder(Struct, frozen=True, kw_only=True):
+    """A folder that a broker has marked, which is listed and not compared.
+
+    Attributes:
+        broker: whose.
+        folder: its name.
+        kind: ``future``, ``stray`` or ``delete``.
+        log_dir: where it is.
+    """
+
+    broker: int
+    folder: str
+    kind: str
+    log_dir: str
+
+
+class CompareReport(Struct, frozen=True, kw_only=True):
+    """What ``compare`` found.
+
+    Attributes:
+        sides: by broker.
+        counts: verdict -> how many partitions.
+        partitions: the verdict on each, by topic and number.
+        marked: folders that a broker has marked.
+        bytes_read: of ``.log`` in directories.
+        keys_compared: whether records of any partition were read.
+        engine: which engine was used, and why, one line.
+        next_command: what to type next, or empty.
+    """
+
+    sides: tuple[SideSummary, ...]
+    counts: dict[str, int]
+    partitions: tuple[m.PartitionVerdict, ...]
+    marked: tuple[MarkedFolder, ...] = ()
+    bytes_read: int = 0
+    keys_compared: bool = False
+    engine: str = ""
+    next_command: str = ""
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """FOUND before UNREADABLE before PERSON_DECIDES."""
+        if self.counts.get(m.DIVERGED) or self.counts.get(m.DAMAGED):
+            return ExitCode.FOUND
+        if self.counts.get(m.MISSING):
+            return ExitCode.UNREADABLE
+        return ExitCode.PERSON_DECIDES if self.counts.get(m.CANNOT_TELL) else ExitCode.DONE
+
+
+def compare(sides: Sequence[Side], options: Options, progress: Progress | None = None) -> CompareReport:
+    """Compare the replicas of all partitions that two sides have.
+
+    Args:
+        sides: at least two, see ``krepair.ops.sides.parse_sides``.
+        options: partitions, engine, settings, scratch.
+        progress: told how far it is.
+
+    Raises:
+        NotALogDirError: a path is none, or a partition that was named is in none of them.
+        RefusedError: a side is of another cluster or broker, or a facts file of an unknown version.
+        UnreadableError: a facts file or a log directory cannot be read.
+    """
+    settings = load_settings(options.config, options.topic_config, dict(options.settings))
+    progress = progress or SilentProgress()
+    opened = open_sides(sides, options)
+    check_one_cluster(opened)
+    total = sum(one.log_bytes for side in opened for one in side.state.partitions if not side.facts)
+    engine = choose_engine(options.engine, options.master, {WorkKind.RECORDS: total}, progress)
+    scratch = Scratch(options.scratch, [path for side in sides for path in side.log_dirs])
+    try:
+        comparison = Comparison(opened, settings, options, engine, scratch)
+        verdicts = tuple(comparison.verdicts())
+    finally:
+        scratch.close()
+        engine.close()
+        for side in opened:
+            side.close()
+    counts = Counter(one.verdict for one in verdicts)
+    return CompareReport(
+        sides=tuple(_summary(side) for side in opened),
+        counts={name: counts[name] for name in m.VERDICTS if counts[name]},
+        partitions=verdicts,
+        marked=tuple(_marked(opened)),
+        bytes_read=total,
+        keys_compared=any(one.records_read for one in verdicts),
+        engine=engine.why,
+        next_command=next((one.next_command for one in verdicts if one.next_command), ""),
+    )
+
+
+def _summary(side: OpenSide) -> SideSummary:
+    state = side.state
+    return SideSummary(
+        broker=side.broker,
+        broker_id=state.broker_id,
+        cluster_id=state.cluster_id,
+        host=state.host,
+        taken_ms=state.taken_ms,
+        log_dirs=tuple(one.path for one in state.directories if one.was_read),
+        not_read=tuple(one.path for one in state.directories if not one.was_read),
+        facts=side.typed.facts,
+        digest=side.digest,
+        partitions=sum(1 for one in state.partitions if one.kind == CURRENT),
+    )
+
+
+def _marked(opened: Iterable[OpenSide]) -> Iterator[MarkedFolder]:
+    for side in opened:
+        for one in side.state.partitions:
+            if one.kind != CURRENT:
+                yield MarkedFolder(broker=side.broker, folder=one.folder, kind=one.kind, log_dir=one.log_dir)
+
+
+class Comparison:
+    """Compares open sides, partition by partition. Other verbs may ask for single ones.
+
+    Args:
+        opened: the sides.
+        settings: of brokers and topics; which topics are compacted is taken from it where it says.
+        options: which partitions are wanted.
+        engine: runs the tasks.
+        scratch: for rows that do not fit into memory.
+    """
+
+    def __init__(
+        self,
+        opened: Sequence[OpenSide],
+        settings: Settings,
+        options: Options,
+        engine: Engine,
+        scratch: Scratch,
+    ) -> None:
+        self._sides, self._settings, self._options = opened, settings, options
+        self._engine, self._scratch = engine, scratch
+
+    def verdicts(self) -> Iterator[m.PartitionVerdict]:
+        """The verdict on every wanted partition, by topic and number."""
+        found: dict[tuple[str, int], list[SideReplica]] = {}
+        for replica in read_all_headers(self._engine, self._sides, self._options.wants):
+            found.setdefault((replica.state.topic, replica.state.partition), []).append(replica)
+        for replicas in found.values():
+            replicas.sort(key=lambda one: one.replica.broker)
+        names = sorted(found)
+        for first in range(0, len(names), _AT_ONCE):
+            some = names[first : first + _AT_ONCE]
+            yield from self._some([(name, found[name]) for name in some])
+
+    def _some(
+        self, partitions: Sequence[tuple[tuple[str, int], list[SideReplica]]]
+    ) -> Iterator[m.PartitionVerdict]:
+        """The verdicts on a few partitions, whose records are read in one job."""
+        groups = [groups_of([one.replica for one in replicas]) for _, replicas in partitions]
+        work = [
+            GroupWork(
+                group=group,
+                sources=tuple(_source(replicas, group)),
+                compacted=self._is_compacted(topic, group),
+            )
+            for ((topic, _), replicas), of_partition in zip(partitions, groups, strict=True)
+            for group in of_partition
+            if group.differing
+        ]
+        contents = contents_of(self._engine, work, self._scratch)
+        by_group = {id(one.group): content for one, content in zip(work, contents, strict=True)}
+        for ((topic, number), replicas), of_partition in zip(partitions, groups, strict=True):
+            content = [by_group.get(id(group)) for group in of_partition]
+            verdict = verdict_of(topic, number, [one.replica for one in replicas], of_partition, content)
+            verdict = self._with_keys(verdict, replicas)
+            yield replace(verdict, next_command=self._next_command(verdict))
+
+    def _is_compacted(self, topic: str, group: Group) -> bool:
+        settings = self._settings.topic(topic)
+        if settings.policy_is_known:
+            return settings.compacts
+        return topic in INTERNAL_COMPACTED or any(one.state.cleaner_position >= 0 for one in group.replicas)
+
+    # -- keys as a person knows them ---------------------------------------------------------------
+    def _with_keys(self, verdict: m.PartitionVerdict, replicas: Sequence[SideReplica]) -> m.PartitionVerdict:
+        """The verdict with the keys themselves in the place of their hashes, and what each replica would serve."""
+        wanted = {line.key for one in verdict.disagreements for line in one.keys[:_KEYS_SHOWN]}
+        if not wanted:
+            return verdict
+        hashes = tuple(sorted((int(key[:16], 16), int(key[16:], 16)) for key in wanted))
+        sources = [one for one in replicas if one.item is not None and not one.replica.failure]
+        items = [find_item(one, hashes) for one in sources]
+        served: dict[str, dict[int, FoundKey]] = {key: {} for key in wanted}
+        for index, result in self._engine.run(FIND_REPLICA_KEYS, items):
+            for found in result.found:
+                key = f"{found.first:016x}{found.second:016x}"
+                served[key][sources[index].replica.broker] = found
+        table = _DECODERS.get(verdict.topic)
+        brokers = [one.replica.broker for one in sources]
+        return replace(
+            verdict,
+            disagreements=tuple(
+                replace(
+                    one,
+                    keys=tuple(_named(line, served.get(line.key, {}), brokers, table) for line in one.keys),
+                )
+                for one in verdict.disagreements
+            ),
+        )
+
+    def _next_command(self, verdict: m.PartitionVerdict) -> str:
+        """What to type next about one partition."""
+        bad = [one for one in verdict.disagreements if m.VERDICT_OF[one.kind] != m.IS_BEHIND]
+        if not bad:
+            return ""
+        damaged = next((one for one in bad if one.kind in {m.CORRUPT, m.TORN}), None)
+        side = next(
+            (one for one in self._sides if damaged is not None and one.broker in damaged.brokers), None
+        )
+        if side is not None and side.typed.log_dirs:
+            paths = shlex.join(side.typed.log_dirs)
+            return f"krepair check {paths} --partition {shlex.quote(verdict.name)}"
+        return f"krepair explain {bad[0].rule}"
+
+
+def find_item(one: SideReplica, hashes: tuple[tuple[int, int], ...]) -> FindItem:
+    """The item that finds keys in a replica of a directory."""
+    assert one.item is not None
+    replica = one.replica
+    return FindItem(
+        replica=one.item,
+        hashes=hashes,
+        log_start=replica.state.log_start,
+        last_stable_offset=last_stable_offset(replica.transactions, replica.end),
+    )
+
+
+def _source(replicas: Sequence[SideReplica], group: Group) -> Iterator[RowSource]:
+    """Where the rows of each replica of a group come from, in the order of the group."""
+    by_replica = {id(one.replica): one.source for one in replicas}
+    return (by_replica[id(one)] for one in group.replicas)
+
+
+def key_text(data: bytes | None, table: RecordTable | None, value: bytes | None = None) -> str:
+    """A key as ``krepair dump`` shows it, one line."""
+    if table is not None and data is not None:
+        decoded = table.decode(data, value)
+        if decoded.key:
+            return json_of(decoded.key).decode()
+    return " ".join(
+        str(shown) if name == "key" else f"{name.removeprefix('key_')} {shown}"
+        for name, shown in named_bytes("key", data, AUTO).items()
+    )
+
+
+def _named(
+    line: m.KeyLine, found: dict[int, FoundKey], brokers: Sequence[int], table: RecordTable | None
+) -> m.KeyLine:
+    known = next(iter(found.values()), None)
+    # a facts file holds neither keys nor values
+    served = [m.ServedKey(broker=broker, offset=line.offset) for broker in line.have if broker not in brokers]
+    if known is None:
+        return replace(line, key=f"hash {line.key}", served=tuple(served))
+    for broker in brokers:
+        one = found.get(broker)
+        if one is None or one.offset < 0:
+            served.append(m.ServedKey(broker=broker))
+            continue
+        value = "" if one.value is None else key_text(one.value, None)
+        if one.value is not None and one.value_size > len(one.value):
+            value += f"... ({one.value_size:,} bytes)"
+        served.append(m.ServedKey(broker=broker, offset=one.offset, tombstone=one.value is None, value=value))
+    return replace(line, key=key_text(known.key, table), served=tuple(served))

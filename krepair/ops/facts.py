@@ -1,0 +1,193 @@
+"""``krepair facts``: what another host has to know of a broker's replicas to compare them, as one small file."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+import krepair
+from krepair.durable.scratch import Scratch, make_scratch, remove_scratch
+from krepair.errors import ExitCode, RefusedError, UnreadableError
+from krepair.formats.facts_file import MAGIC, FactsHeader, FactsWriter
+from krepair.logdir.replica import CURRENT
+from krepair.ops import output_file
+from krepair.ops.output_file import OutputKind, Put
+from krepair.ops.side_reading import FactsMore, OpenSide, SideReplica, open_directories, read_all_headers
+from krepair.ops.sides import Side
+from krepair.options import Options
+from krepair.pipeline.engines.choice import choose_engine
+from krepair.pipeline.engines.costs import WorkKind
+from krepair.pipeline.engines.engine import Engine
+from krepair.pipeline.jobs import READ_REPLICA_RECORDS
+from krepair.pipeline.progress import Progress, SilentProgress
+from krepair.pipeline.replicas.facts import PURPOSE, write_headers, write_rows
+
+FACTS: Final = OutputKind(option="--out", what="facts", first=MAGIC)
+_AT_ONCE: Final = 8
+_ROWS_INLINE: Final = 1 << 16
+
+
+class FactsReport(Struct, frozen=True, kw_only=True):
+    """What ``facts`` wrote.
+
+    Attributes:
+        path: absolute path of the file.
+        digest: SHA-256 of its content, hex digits.
+        broker_id: of ``meta.properties``, may be empty.
+        cluster_id: likewise.
+        host: of this run.
+        taken_ms: when the reading began, epoch milliseconds.
+        partitions: replicas that are in the file.
+        log_bytes: of ``.log`` that were read.
+        file_bytes: bytes of the file.
+        not_read: log directories of the broker's configuration that were not given.
+        failed: replicas that could not be read, and why.
+        engine: which engine was used, and why, one line.
+        next_command: what to type next.
+    """
+
+    path: str
+    digest: str
+    broker_id: str
+    cluster_id: str
+    host: str
+    taken_ms: int
+    partitions: int
+    log_bytes: int
+    file_bytes: int
+    not_read: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    engine: str = ""
+    next_command: str = ""
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """UNREADABLE where a replica could not be read."""
+        return ExitCode.UNREADABLE if self.failed else ExitCode.DONE
+
+
+def facts(
+    log_dirs: Sequence[str], out: str, options: Options, progress: Progress | None = None
+) -> FactsReport:
+    """Write the facts of one broker.
+
+    Args:
+        log_dirs: its log directories.
+        out: where the file goes; a facts file that is there is replaced.
+        options: partitions, engine, scratch.
+        progress: told how far it is.
+
+    Raises:
+        NotALogDirError: a path is none.
+        RefusedError: ``out`` is in a log directory, or another file is there.
+        UnreadableError: a log cannot be read.
+    """
+    target = output_file.check_place(FACTS, out, log_dirs)
+    side = open_directories(
+        Side(broker_id=0, log_dirs=tuple(os.path.abspath(path) for path in log_dirs)), options
+    )
+    total = sum(one.log_bytes for one in side.state.partitions if one.kind == CURRENT)
+    engine = choose_engine(
+        options.engine, options.master, {WorkKind.RECORDS: total}, progress or SilentProgress()
+    )
+    work = _Work(side, engine, Scratch(options.scratch, log_dirs))
+    try:
+        digest = ""
+
+        def fill(put: Put) -> None:
+            nonlocal digest
+            digest = work.write(put, options)
+
+        try:
+            output_file.write_streamed(FACTS, target, fill)
+        except OSError as error:
+            raise RefusedError(f"{out}: cannot write the facts: {error.strerror or error}") from None
+    finally:
+        work.scratch.close()
+        engine.close()
+    state = side.state
+    return FactsReport(
+        path=target,
+        digest=digest,
+        broker_id=state.broker_id,
+        cluster_id=state.cluster_id,
+        host=state.host,
+        taken_ms=state.taken_ms,
+        partitions=work.written,
+        log_bytes=total,
+        file_bytes=os.path.getsize(target),
+        not_read=tuple(one.path for one in state.directories if not one.was_read),
+        failed=tuple(work.failed),
+        engine=engine.why,
+        next_command=f"krepair compare ID=LOGDIR {state.broker_id or 'ID'}={shlex.quote(target)}",
+    )
+
+
+class _Work:
+    """Reads the replicas of one side, a few at a time, and writes what they come to."""
+
+    def __init__(self, side: OpenSide, engine: Engine, scratch: Scratch) -> None:
+        self.side, self.engine, self.scratch = side, engine, scratch
+        self.written = 0
+        self.failed: list[str] = []
+
+    def write(self, put: Put, options: Options) -> str:
+        """Write the file; its digest."""
+        places = {(one.folder, one.log_dir): number for number, one in enumerate(self.side.state.partitions)}
+        writer = FactsWriter(put, self._header(options))
+        replicas = sorted(
+            read_all_headers(self.engine, [self.side], options.wants), key=lambda one: one.state.folder
+        )
+        for first in range(0, len(replicas), _AT_ONCE):
+            self._some(writer, replicas[first : first + _AT_ONCE], places)
+        return writer.finish()
+
+    def _header(self, options: Options) -> FactsHeader:
+        return FactsHeader(
+            tool_version=krepair.__version__,
+            made_ms=options.now_ms,
+            purpose=PURPOSE,
+            broker=msgspec.Raw(msgspec.json.encode(self.side.state)),
+            more=msgspec.Raw(msgspec.json.encode(FactsMore(secret=self.side.secret.hex()))),
+        )
+
+    def _some(
+        self, writer: FactsWriter, replicas: Sequence[SideReplica], places: dict[tuple[str, str], int]
+    ) -> None:
+        good = list(self._readable(replicas))
+        with_scratch = any(one.headers.log_bytes > _ROWS_INLINE for one in good)
+        folder = self._folder() if with_scratch else ""
+        items = [
+            replace(one.item, scratch=folder, rows_inline=_ROWS_INLINE if folder else 2**62)
+            for one in good
+            if one.item is not None
+        ]
+        try:
+            for index, rows in self.engine.run(READ_REPLICA_RECORDS, items):
+                if rows.failure:
+                    raise UnreadableError(rows.why)
+                number = places[good[index].state.folder, good[index].state.log_dir]
+                write_headers(writer, number, good[index].headers)
+                write_rows(writer, number, rows)
+                self.written += 1
+        finally:
+            if folder:
+                remove_scratch(folder)
+
+    def _readable(self, replicas: Sequence[SideReplica]) -> Iterator[SideReplica]:
+        for one in replicas:
+            if one.replica.failure:
+                self.failed.append(f"{one.state.folder}: {one.replica.failure}")
+            else:
+                yield one
+
+    def _folder(self) -> str:
+        """A folder for the rows of a few replicas; empty if there is no place for one."""
+        parent = self.scratch.path
+        return make_scratch(parent, (), asked=True) if parent else ""

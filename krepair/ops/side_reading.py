@@ -1,0 +1,332 @@
+"""Reads the sides of a comparison: log directories, at rest or of a running broker, and facts files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from krepair.errors import RefusedError, UnreadableError
+from krepair.formats.facts_file import FactsDamagedError, FactsReader, FactsVersionError
+from krepair.logdir.log_dirs import configured_log_dirs
+from krepair.logdir.reading import why
+from krepair.logdir.replica import CURRENT, BrokerState, ReplicaState, read_broker
+from krepair.logdir.values import LogDir, Partition
+from krepair.logdir.view import read_log_dir, read_partition
+from krepair.ops.asked import check_named
+from krepair.ops.sides import Side
+from krepair.options import Options
+from krepair.pipeline.engines.engine import Engine
+from krepair.pipeline.items import Place
+from krepair.pipeline.jobs import READ_REPLICA_HEADERS
+from krepair.pipeline.replicas.contents import RowSource
+from krepair.pipeline.replicas.facts import opened_facts, read_headers_of, table
+from krepair.pipeline.replicas.items import HeadersResult, ReplicaItem
+from krepair.rules.replicas.judge import Damage, Replica
+from krepair.rules.replicas.transactions import TRANSACTION_COLUMNS
+
+_SECRET_BYTES: Final = 16
+_TRIES: Final = 3
+
+_NOTHING: Final = HeadersResult()
+
+Wants = Callable[[str, int], bool]
+
+
+class FactsMore(msgspec.Struct, frozen=True, kw_only=True):
+    """What the header of a facts file says besides.
+
+    Attributes:
+        secret: key of its hashes, hex digits.
+    """
+
+    secret: str
+
+
+@dataclass
+class OpenSide:
+    """One side, ready to be read.
+
+    Attributes:
+        typed: as it was typed.
+        state: of its broker.
+        secret: 16 bytes, the key of the hashes.
+        views: its log directories by path; empty of a facts file.
+        reader: of its facts file, or None.
+        digest: of its facts file, or empty.
+    """
+
+    typed: Side
+    state: BrokerState
+    secret: bytes
+    views: dict[str, LogDir] = field(default_factory=dict)
+    reader: FactsReader | None = None
+    digest: str = ""
+    _closing: AbstractContextManager[Any] | None = None
+
+    @property
+    def broker(self) -> int:
+        """As typed."""
+        return self.typed.broker_id
+
+    @property
+    def facts(self) -> str:
+        """Path of the facts file, or empty."""
+        return self.typed.facts
+
+    def close(self) -> None:
+        """Close the facts file."""
+        if self._closing is not None:
+            self._closing.__exit__(None, None, None)
+            self._closing = None
+
+
+@dataclass(frozen=True)
+class SideReplica:
+    """One replica that was read.
+
+    Attributes:
+        replica: what its headers came to.
+        source: where its rows come from.
+        headers: as they were read; empty where they could not be.
+    """
+
+    replica: Replica
+    source: RowSource
+    headers: HeadersResult = _NOTHING
+
+    @property
+    def state(self) -> ReplicaState:
+        """Of its folder."""
+        return self.replica.state
+
+    @property
+    def item(self) -> ReplicaItem | None:
+        """Reads its records, None if it is in a facts file."""
+        return self.source.item
+
+
+def secret_of(cluster_id: str) -> bytes:
+    """The key of the hashes of a cluster: the same everywhere, so that facts that were taken apart can be joined."""
+    return hashlib.blake2b(b"krepair compare\0" + cluster_id.encode(), digest_size=_SECRET_BYTES).digest()
+
+
+def open_sides(sides: Sequence[Side], options: Options) -> list[OpenSide]:
+    """List the directories and open the facts files of all sides.
+
+    Raises:
+        NotALogDirError: a path is none; or a partition that was named is on no side.
+        RefusedError: a facts file has an unknown version.
+        UnreadableError: a facts file cannot be read or is damaged.
+    """
+    opened: list[OpenSide] = []
+    try:
+        for side in sides:
+            opened.append(_open_facts(side) if side.facts else open_directories(side, options))
+        if all(side.views for side in opened):
+            check_named([view for side in opened for view in side.views.values()], options)
+    except BaseException:
+        for one in opened:
+            one.close()
+        raise
+    return opened
+
+
+def open_directories(side: Side, options: Options) -> OpenSide:
+    """List the log directories of one broker."""
+    views = [read_log_dir(path) for path in side.log_dirs]
+    known = configured_log_dirs(options.config)
+    paths = {view.path for view in views}
+    # a configuration speaks of this broker only if it names one of the directories
+    state = read_broker(views, options.now_ms, known if paths & set(known) else ())
+    clusters = {view.cluster_id for view in views if view.cluster_id}
+    if len(clusters) > 1:
+        raise RefusedError(f"{side.text}: log directories of several clusters: {', '.join(sorted(clusters))}")
+    return OpenSide(side, state, secret_of(state.cluster_id), {view.path: view for view in views})
+
+
+def _open_facts(side: Side) -> OpenSide:
+    opening = opened_facts(side.facts)
+    try:
+        reader = opening.__enter__()
+    except FactsVersionError as error:
+        raise RefusedError(
+            f"{side.facts}: {error}",
+            next_command="krepair facts LOGDIR... --out FILE, with this version of krepair on its host",
+        ) from None
+    except FactsDamagedError as error:
+        raise UnreadableError(
+            f"{side.facts}: {error}", next_command="krepair facts LOGDIR... --out FILE, once more on its host"
+        ) from None
+    except OSError as error:
+        raise UnreadableError(f"{side.facts}: {why(error)}") from None
+    try:
+        state = msgspec.json.decode(reader.header.broker, type=BrokerState)
+        more = msgspec.json.decode(reader.header.more, type=FactsMore)
+        secret = bytes.fromhex(more.secret)
+    except (msgspec.MsgspecError, ValueError) as error:
+        opening.__exit__(None, None, None)
+        raise UnreadableError(f"{side.facts}: its header cannot be read: {error}") from None
+    return OpenSide(side, state, secret, reader=reader, digest=reader.digest, _closing=opening)
+
+
+def check_one_cluster(opened: Sequence[OpenSide]) -> None:
+    """Check that all sides are of one cluster, and each of the broker that was typed.
+
+    Raises:
+        RefusedError: one is not.
+    """
+    clusters = {side.state.cluster_id: side for side in opened if side.state.cluster_id}
+    if len(clusters) > 1:
+        each = ", ".join(f"{side.typed.text} of cluster {name}" for name, side in sorted(clusters.items()))
+        raise RefusedError(f"the sides are of several clusters: {each}")
+    for side in opened:
+        if side.state.broker_id not in {"", str(side.broker)}:
+            raise RefusedError(
+                f"{side.typed.text}: meta.properties says that this is broker {side.state.broker_id}"
+            )
+    if len({side.secret for side in opened}) > 1:
+        raise RefusedError(
+            "the facts were taken under other keys of hashes: the cluster id was known on one side only",
+            next_command="krepair facts LOGDIR... --out FILE with all log directories of the broker",
+        )
+
+
+def read_all_headers(engine: Engine, opened: Sequence[OpenSide], wants: Wants) -> Iterator[SideReplica]:
+    """Read the headers of every current replica of all sides; of facts files they are read already."""
+    pending: list[tuple[OpenSide, ReplicaState, ReplicaItem]] = []
+    for side in opened:
+        doubled = _doubled(side)
+        for index, state in enumerate(side.state.partitions):
+            if state.kind != CURRENT or not wants(state.topic, state.partition):
+                continue
+            if side.reader is not None:
+                yield _of_facts(side, state, index)
+            elif state.name in doubled:
+                yield SideReplica(
+                    _failed(side.broker, state, "it is in two log directories of this broker"), RowSource()
+                )
+            elif _folder(side, state).unreadable:
+                yield SideReplica(_failed(side.broker, state, _folder(side, state).unreadable), RowSource())
+            else:
+                pending.append((side, state, item_of(side, state, _folder(side, state))))
+    for index, result in engine.run(READ_REPLICA_HEADERS, [item for _, _, item in pending]):
+        yield _settled(engine, *pending[index], result)
+
+
+def _doubled(side: OpenSide) -> set[str]:
+    names = [one.name for one in side.state.partitions if one.kind == CURRENT]
+    return {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
+
+
+def _folder(side: OpenSide, state: ReplicaState) -> Partition:
+    view = side.views[state.log_dir]
+    return next(one for one in view.partitions if one.folder == state.folder)
+
+
+def item_of(side: OpenSide, state: ReplicaState, partition: Partition) -> ReplicaItem:
+    """The item that reads one replica in its directory."""
+    view = side.views[state.log_dir]
+    place = Place(host=view.host, log_dir=view.path, log_dir_inode=view.inode, folder=partition.folder)
+    return ReplicaItem(
+        place=place,
+        segments=tuple((segment.base_offset, segment.log.size) for segment in partition.segments),
+        secret=side.secret,
+    )
+
+
+def _settled(
+    engine: Engine, side: OpenSide, state: ReplicaState, item: ReplicaItem, result: HeadersResult
+) -> SideReplica:
+    """A replica that did not change while it was read; of a running broker only what cannot change any more."""
+    before = _folder(side, state)
+    limited = False
+    for _ in range(_TRIES):
+        try:
+            after = read_partition(side.views[state.log_dir], state.folder)
+        except OSError as error:
+            return SideReplica(_failed(side.broker, state, why(error)), RowSource())
+        if _files(before, item) == _files(after, item) and (limited or _files(before) == _files(after)):
+            replica = replica_of(side.broker, state, result, limited=limited)
+            source = RowSource(replace(item, transactions=result.transactions))
+            return SideReplica(replica, source, result)
+        # The broker runs: only closed segments that are committed and flushed are at rest.
+        limited, before = True, after
+        item, bound = _at_rest(item_of(side, state, after), state)
+        if not item.segments:
+            break
+        (result,) = (found for _, found in engine.run(READ_REPLICA_HEADERS, [item]))
+        result = replace(result, log_end=min(max(result.log_end, bound), bound))
+    text = "its broker is running, and its segments changed each time they were read"
+    return SideReplica(_failed(side.broker, state, text, at_rest=False), RowSource())
+
+
+def _files(partition: Partition, item: ReplicaItem | None = None) -> list[tuple[str, int, int]]:
+    """Name, inode and size of the logs; of an item only of its segments."""
+    wanted = None if item is None else {base for base, _ in item.segments}
+    return [
+        (one.log.name, one.log.inode, one.log.size)
+        for one in partition.segments
+        if wanted is None or one.base_offset in wanted
+    ]
+
+
+def _at_rest(item: ReplicaItem, state: ReplicaState) -> tuple[ReplicaItem, int]:
+    """(the item with the segments that lie whole below high watermark and recovery point, where they end)."""
+    bound = min(state.high_watermark, state.recovery_point)
+    ends = [base for base, _ in item.segments[1:]]
+    kept = sum(1 for end in ends if end <= bound)
+    return replace(item, segments=item.segments[:kept]), ends[kept - 1] if kept else 0
+
+
+def _failed(broker: int, state: ReplicaState, text: str, *, at_rest: bool = True) -> Replica:
+    empty = replica_of(broker, state, HeadersResult(log_end=state.log_start), limited=False)
+    return Replica(
+        **{name: getattr(empty, name) for name in Replica.__dataclass_fields__}
+        | {"failure": text, "at_rest": at_rest}
+    )
+
+
+def replica_of(
+    broker: int, state: ReplicaState, result: HeadersResult, *, limited: bool, from_facts: bool = False
+) -> Replica:
+    """A replica as the judge wants it.
+
+    Args:
+        broker: as typed.
+        state: of its folder.
+        result: what its headers came to.
+        limited: whether only a part of a running broker's log was read.
+        from_facts: whether it is from a facts file.
+    """
+    if result.failure:
+        return _failed(broker, state, result.why)
+    return Replica(
+        broker=broker,
+        state=replace(state, log_end=result.log_end),
+        ranges=table(result.ranges, 4).view("uint64"),
+        epochs=table(result.epochs, 3),
+        epoch_file=table(result.epoch_file, 2),
+        transactions=table(result.transactions, TRANSACTION_COLUMNS),
+        index_aborts=table(result.index_aborts, 3),
+        borders=table(result.borders, 2),
+        highest_hole=result.highest_hole,
+        damages=tuple(Damage(one.first, one.last, one.tail, one.text) for one in result.damages),
+        limited=limited,
+        from_facts=from_facts,
+    )
+
+
+def _of_facts(side: OpenSide, state: ReplicaState, index: int) -> SideReplica:
+    assert side.reader is not None
+    headers = read_headers_of(side.reader, index)
+    if headers is None:
+        text = "the facts file has nothing of its log"
+        return SideReplica(_failed(side.broker, state, text), RowSource())
+    replica = replica_of(side.broker, state, headers, limited=False, from_facts=True)
+    return SideReplica(replica, RowSource(facts=side.facts, index=index))

@@ -1,0 +1,1 @@
+"""Replicas of partitions held against each other: one reading per replica, and the join."""

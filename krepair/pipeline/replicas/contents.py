@@ -1,0 +1,115 @@
+"""Reads the records of replicas where their headers differ, and joins them: inline here, with Spark by its shuffle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from krepair.durable.scratch import Scratch
+from krepair.errors import RefusedError, UnreadableError
+from krepair.pipeline.engines.engine import Engine
+from krepair.pipeline.jobs import READ_REPLICA_RECORDS
+from krepair.pipeline.replicas.facts import opened_facts, read_rows
+from krepair.pipeline.replicas.items import ReplicaItem, RowsResult
+from krepair.pipeline.replicas.join import join
+from krepair.rules.replicas.judge import Content, Group
+
+_SMALL_BYTES: Final = 4 << 20
+_WITHOUT_SCRATCH_BYTES: Final = 256 << 20
+_ALL_ROWS: Final = 2**62
+_ROWS_INLINE: Final = 1 << 16
+
+
+@dataclass(frozen=True)
+class RowSource:
+    """Where the rows of one replica come from: its directory, or a facts file.
+
+    Attributes:
+        item: reads it in its directory, None if it is in a facts file or cannot be read.
+        facts: path of the facts file, or empty.
+        index: its number in the facts file.
+    """
+
+    item: ReplicaItem | None = None
+    facts: str = ""
+    index: int = -1
+
+
+@dataclass(frozen=True)
+class GroupWork:
+    """One group whose records are to be compared.
+
+    Attributes:
+        group: the replicas.
+        sources: of each where its rows come from.
+        compacted: whether its topic is compacted.
+    """
+
+    group: Group
+    sources: tuple[RowSource, ...]
+    compacted: bool
+
+
+def contents_of(engine: Engine, work: Sequence[GroupWork], scratch: Scratch) -> list[Content]:
+    """What the records of each group came to, in order.
+
+    Raises:
+        RefusedError: the rows need a scratch folder, and there is none.
+        UnreadableError: a log that could be read before cannot be read now.
+    """
+    if not work:
+        return []
+    folder, rows_inline = _room(work, scratch)
+    places: list[tuple[int, int]] = []
+    items: list[ReplicaItem] = []
+    rows: list[list[RowsResult]] = [[RowsResult()] * len(one.sources) for one in work]
+    for number, one in enumerate(work):
+        lowest, highest = one.group.span
+        for column, (source, replica) in enumerate(zip(one.sources, one.group.replicas, strict=True)):
+            if not replica.says:
+                continue
+            if source.facts:
+                with opened_facts(source.facts) as reader:
+                    rows[number][column] = read_rows(reader, source.index, folder, rows_inline)
+            elif source.item is not None:
+                item = replace(source.item, scratch=folder, rows_inline=rows_inline)
+                if not one.compacted:
+                    item = replace(item, lowest=lowest, highest=highest)
+                places.append((number, column))
+                items.append(item)
+    for index, result in engine.run(READ_REPLICA_RECORDS, items):
+        if result.failure:
+            raise UnreadableError(result.why)
+        number, column = places[index]
+        rows[number][column] = result
+    return [
+        join(
+            one.group,
+            [found.keys for found in rows[number]],
+            [found.records for found in rows[number]],
+            compacted=one.compacted,
+        )
+        for number, one in enumerate(work)
+    ]
+
+
+def _room(work: Sequence[GroupWork], scratch: Scratch) -> tuple[str, int]:
+    """(scratch folder, rows that stay in memory)."""
+    total = sum(
+        source.item.bytes_to_read for one in work for source in one.sources if source.item is not None
+    )
+    in_files = any(source.facts for one in work for source in one.sources)
+    if total <= _SMALL_BYTES and not in_files:
+        return "", _ALL_ROWS
+    folder = scratch.path
+    if folder:
+        return folder, _ROWS_INLINE
+    if total > _WITHOUT_SCRATCH_BYTES:
+        raise RefusedError(
+            "the temporary folder is on the file system of a log directory, and its space is not taken unasked",
+            next_command="krepair compare ... --scratch DIR, on another file system where there is one",
+        )
+    return "", _ALL_ROWS

@@ -1,0 +1,121 @@
+"""What of a replica stands in a facts file: its headers, its keys and its records, each a section."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from krepair.durable.scratch import write_scratch
+from krepair.formats.facts_file import FactsReader, FactsWriter
+from krepair.pipeline.replicas.items import HeadersResult, RowsResult, Run
+from krepair.pipeline.replicas.join import rows_of
+from krepair.rules.replicas.keys import KEY_COLUMNS, Words
+from krepair.rules.replicas.transactions import Int64s
+
+PURPOSE: Final = "replicas"
+_RECORD_COLUMNS: Final = 2
+_PIECE_ROWS: Final = 1 << 16
+
+
+@contextmanager
+def opened_facts(path: str) -> Iterator[FactsReader]:
+    """Open a facts file.
+
+    Raises:
+        OSError: it cannot be read.
+        FactsDamagedError: see ``FactsReader``.
+        FactsVersionError: see ``FactsReader``.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield FactsReader(_reading(descriptor), os.fstat(descriptor).st_size)
+    finally:
+        os.close(descriptor)
+
+
+def _reading(descriptor: int) -> Callable[[int, int], bytes]:
+    def read_at(position: int, size: int) -> bytes:
+        return os.pread(descriptor, size, position)
+
+    return read_at
+
+
+def write_headers(writer: FactsWriter, index: int, headers: HeadersResult) -> None:
+    """Write what the headers of the replica with a number came to."""
+    writer.section(f"headers/{index}", [msgspec.msgpack.encode(headers)])
+
+
+def read_headers_of(reader: FactsReader, index: int) -> HeadersResult | None:
+    """What the headers of a replica came to; None if the file has nothing of it."""
+    data = b"".join(reader.blocks(f"headers/{index}"))
+    return msgspec.msgpack.decode(data, type=HeadersResult) if data else None
+
+
+def write_rows(writer: FactsWriter, index: int, rows: RowsResult) -> None:
+    """Write the rows of a replica, column after column, so that they pack well."""
+    for number, run in enumerate(rows.keys):
+        writer.section(f"keys/{index}/{number}", _by_columns(rows_of(run, KEY_COLUMNS)))
+    for number, run in enumerate(rows.records):
+        writer.section(f"records/{index}/{number}", _by_columns(rows_of(run, _RECORD_COLUMNS)))
+
+
+def _by_columns(rows: Words) -> Iterator[bytes]:
+    """Pieces of rows; the first column as differences."""
+    for first in range(0, len(rows), _PIECE_ROWS):
+        piece = np.array(rows[first : first + _PIECE_ROWS])
+        piece[1:, 0] = np.diff(piece[:, 0])
+        yield np.ascontiguousarray(piece.T).tobytes()
+
+
+def _of_columns(data: bytes, columns: int) -> Words:
+    piece: Words = np.frombuffer(data, np.uint64).reshape(columns, -1).T.copy()
+    piece[:, 0] = np.cumsum(piece[:, 0], dtype=np.uint64)
+    return piece
+
+
+def read_rows(reader: FactsReader, index: int, scratch: str, rows_inline: int) -> RowsResult:
+    """The rows of a replica; large runs go to scratch files.
+
+    Args:
+        reader: of the facts file.
+        index: number of the replica.
+        scratch: folder for them.
+        rows_inline: runs of so many rows stay in memory.
+    """
+    found: dict[str, list[Run]] = {"keys": [], "records": []}
+    for name, columns in (("keys", KEY_COLUMNS), ("records", _RECORD_COLUMNS)):
+        while f"{name}/{index}/{len(found[name])}" in reader.sections:
+            section = f"{name}/{index}/{len(found[name])}"
+            found[name].append(_run(reader, section, columns, scratch, rows_inline))
+    return RowsResult(keys=tuple(found["keys"]), records=tuple(found["records"]))
+
+
+def _run(reader: FactsReader, section: str, columns: int, scratch: str, rows_inline: int) -> Run:
+    rows = reader.sections[section].bytes // (8 * columns)
+    pieces = _pieces(reader, section, columns)
+    if rows <= rows_inline:
+        return Run(rows=rows, data=b"".join(piece.tobytes() for piece in pieces))
+    return Run(rows=rows, path=write_scratch(scratch, "facts", pieces))
+
+
+def _pieces(reader: FactsReader, section: str, columns: int) -> Iterator[Words]:
+    """A piece may lie in several blocks, since blocks are cut by bytes."""
+    waiting = b""
+    size = _PIECE_ROWS * 8 * columns
+    for block in reader.blocks(section):
+        waiting += block
+        while len(waiting) >= size:
+            yield _of_columns(waiting[:size], columns)
+            waiting = waiting[size:]
+    if waiting:
+        yield _of_columns(waiting, columns)
+
+
+def table(data: bytes, columns: int) -> Int64s:
+    """int64[N, columns] of a table of a result."""
+    return np.frombuffer(data, np.int64).reshape(-1, columns)

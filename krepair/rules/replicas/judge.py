@@ -1,0 +1,556 @@
+"""Judges the replicas of one partition, in two steps: by their headers, then by records where the headers differ. Pure.
+
+Source: docs/comparing rules; the behaviour of brokers 3.9.2 and 4.3.1 with planted divergences.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, permutations
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from krepair.logdir.replica import ReplicaState
+from krepair.rules.replicas import model as m
+from krepair.rules.replicas.epochs import Fork, find_fork
+from krepair.rules.replicas.keys import KeyFinding, Standing, Words
+from krepair.rules.replicas.pairs import Ledger, TransactionFinding, judge_transactions, longer_aborts
+from krepair.rules.replicas.transactions import Int64s, last_stable_offset
+
+RANGE_BITS: Final = 12
+"""A range of offsets whose batches are summed up has 4096 of them."""
+_NO_FORK: Final = 2**63 - 1
+_AGREEING: Final = 2
+
+
+class Damage(NamedTuple):
+    """A damaged part: first offset that it may hold, last (-1: to the end), whether it is the tail, and what it is."""
+
+    first: int
+    last: int
+    tail: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One replica that was read.
+
+    Attributes:
+        broker: broker id.
+        state: of its folder, with the log end.
+        ranges: uint64[N, 4] (number of the range, batches, sum, other sum), ascending.
+        epochs: int64[N, 3] (epoch, first base offset, last offset).
+        epoch_file: int64[N, 2] (epoch, start offset).
+        transactions: int64[N, TRANSACTION_COLUMNS].
+        index_aborts: int64[N, 3].
+        borders: int64[N, 2] (offset after a segment's last batch, base offset of the next segment).
+        highest_hole: highest offset without a record, -1 none.
+        damages: what is damaged.
+        failure: why it could not be read, or empty; then nothing else counts.
+        at_rest: whether it did not change while it was read.
+        limited: whether it is only the part of a running broker's log that cannot change any more.
+        from_facts: whether it was read from a facts file.
+    """
+
+    broker: int
+    state: ReplicaState
+    ranges: Words
+    epochs: Int64s
+    epoch_file: Int64s
+    transactions: Int64s
+    index_aborts: Int64s
+    borders: Int64s
+    highest_hole: int = -1
+    damages: tuple[Damage, ...] = ()
+    failure: str = ""
+    at_rest: bool = True
+    limited: bool = False
+    from_facts: bool = False
+
+    @property
+    def cut_by_recovery(self) -> int:
+        """First offset that the next start cuts, -1 none: damage above the recovery point after an unclean stop."""
+        if self.state.clean_stop:
+            return -1
+        firsts = [one.first for one in self.damages if one.first >= max(self.state.recovery_point, 0)]
+        return min(firsts, default=-1)
+
+    @property
+    def end(self) -> int:
+        """Log end offset as the next start leaves it."""
+        cut = self.cut_by_recovery
+        tails = [one.first for one in self.damages if one.tail]
+        return min([self.state.log_end, *([cut] if cut >= 0 else []), *tails])
+
+    @property
+    def corrupt(self) -> tuple[Damage, ...]:
+        """Damage that no start mends."""
+        cut = self.cut_by_recovery
+        return tuple(one for one in self.damages if cut < 0 or one.first < cut)
+
+    @property
+    def says(self) -> bool:
+        """Whether its content counts against others."""
+        return not self.failure and all(one.tail for one in self.corrupt)
+
+
+@dataclass
+class Group:
+    """The replicas of one partition that have one topic id.
+
+    Attributes:
+        replicas: by broker.
+        forks: (place, place) in ``replicas``, the lower first -> where their histories part.
+        differing: numbers of ranges in which any two differ, ascending.
+    """
+
+    replicas: list[Replica]
+    forks: dict[tuple[int, int], Fork] = field(default_factory=dict)
+    differing: list[int] = field(default_factory=list)
+
+    def fork_of(self, one: int, other: int) -> int:
+        """Offset from which two are not compared."""
+        fork = self.forks.get((min(one, other), max(one, other)))
+        return _NO_FORK if fork is None else fork.offset
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """(lowest, highest) offset of the ranges that differ."""
+        return self.differing[0] << RANGE_BITS, ((self.differing[-1] + 1) << RANGE_BITS) - 1
+
+    def standings(self) -> list[Standing]:
+        """What counts of each when keys are judged."""
+        return [
+            Standing(
+                broker=one.broker,
+                start=one.state.log_start,
+                end=one.end,
+                cleaner=one.state.cleaner_position,
+                highest_hole=one.highest_hole,
+                gaps=tuple((first, after) for first, after in one.borders.tolist() if first < after),
+                says=one.says,
+            )
+            for one in self.replicas
+        ]
+
+
+class RecordDifference(NamedTuple):
+    """Two replicas of a group in offsets that they both cover.
+
+    Attributes:
+        one: place in the group.
+        other: place in the group.
+        differing: offsets at which both have a record, and another one.
+        first_differing: the lowest, -1 none.
+        missing: offsets that the first has and the other lacks.
+        first_missing: the lowest, -1 none.
+    """
+
+    one: int
+    other: int
+    differing: int = 0
+    first_differing: int = -1
+    missing: int = 0
+    first_missing: int = -1
+
+
+@dataclass(frozen=True)
+class Content:
+    """What the records of a group came to.
+
+    Attributes:
+        keys: what is wrong by key.
+        records: pairs in which records differ or are missing.
+    """
+
+    keys: tuple[KeyFinding, ...] = ()
+    records: tuple[RecordDifference, ...] = ()
+
+
+def groups_of(replicas: Sequence[Replica]) -> list[Group]:
+    """Replicas that may be compared: those of one topic id. One without an id belongs to the only id there is."""
+    known = {one.state.topic_id for one in replicas if one.state.topic_id}
+    by_id: dict[str, list[Replica]] = defaultdict(list)
+    for one in replicas:
+        by_id[one.state.topic_id or (next(iter(known)) if len(known) == 1 else "")].append(one)
+    groups = [Group(sorted(found, key=lambda one: one.broker)) for found in by_id.values()]
+    for group in groups:
+        _look_at(group)
+    return groups
+
+
+def _look_at(group: Group) -> None:
+    """Find forks and ranges that differ."""
+    differing: set[int] = set()
+    for (a, one), (b, other) in combinations(enumerate(group.replicas), 2):
+        if one.failure or other.failure:
+            continue
+        fork = find_fork(one.epochs, one.epoch_file, other.epochs, other.epoch_file)
+        if fork is not None:
+            group.forks[a, b] = fork
+        if one.says and other.says:
+            differing |= _differing_ranges(one, other, group.fork_of(a, b))
+    group.differing = sorted(differing)
+
+
+def _differing_ranges(one: Replica, other: Replica, fork: int) -> set[int]:
+    """Numbers of ranges in which two replicas may differ, as far as both cover them."""
+    low, high = max(one.state.log_start, other.state.log_start), min(one.end, other.end, fork)
+    if low >= high:
+        return set()
+    tables = []
+    for replica in (one, other):
+        numbers = replica.ranges[:, 0].astype(np.int64)
+        inside = (numbers >= low >> RANGE_BITS) & (numbers <= (high - 1) >> RANGE_BITS)
+        tables.append({int(row[0]): tuple(row[1:].tolist()) for row in replica.ranges[inside]})
+    return {number for number in {*tables[0], *tables[1]} if tables[0].get(number) != tables[1].get(number)}
+
+
+def facts_of_header(group: Group) -> Iterator[m.Disagreement]:
+    """What is wrong in a group by headers alone."""
+    for one in group.replicas:
+        yield from _alone(one)
+    for (a, b), fork in group.forks.items():
+        yield _of_fork(group.replicas[a], group.replicas[b], fork)
+    for a, b in permutations(range(len(group.replicas)), 2):
+        one, other = group.replicas[a], group.replicas[b]
+        if one.says and other.says:
+            for found in judge_transactions(_ledger(one), _ledger(other), group.fork_of(a, b)):
+                yield _of_transaction(one, found)
+    for a, one in enumerate(group.replicas):
+        others = [
+            (_ledger(other), group.fork_of(a, b))
+            for b, other in enumerate(group.replicas)
+            if b != a and other.says
+        ]
+        if one.says:
+            for found in longer_aborts(_ledger(one), others):
+                yield _of_transaction(one, found)
+    yield from _behind(group)
+
+
+def _of_transaction(one: Replica, found: TransactionFinding) -> m.Disagreement:
+    return m.Disagreement(
+        kind=found.kind,
+        rule=m.RULE_OF[found.kind],
+        brokers=(one.broker,),
+        offset=found.offset,
+        text=found.text,
+    )
+
+
+def _alone(one: Replica) -> Iterator[m.Disagreement]:
+    """What is wrong with one replica, whatever the others have."""
+    state = one.state
+    if one.failure:
+        kind = m.UNREADABLE if one.at_rest else m.NOT_AT_REST
+        yield _of(kind, one, -1, one.failure)
+        return
+    for damage in one.corrupt:
+        yield _of(m.TORN if damage.tail else m.CORRUPT, one, damage.first, damage.text)
+    if one.limited:
+        return
+    clean_cut = state.clean_stop and state.high_watermark > one.end
+    if clean_cut or state.recovery_point > one.end:
+        name, number = (
+            ("high watermark", state.high_watermark)
+            if clean_cut
+            else ("recovery point", state.recovery_point)
+        )
+        yield _of(
+            m.CUT,
+            one,
+            one.end,
+            f"the log ends at {one.end}, below its recorded {name} {number}: records that were committed are gone",
+        )
+
+
+def _of(kind: str, one: Replica, offset: int, text: str) -> m.Disagreement:
+    return m.Disagreement(
+        kind=kind,
+        rule=m.RULE_OF[kind],
+        brokers=(one.broker,),
+        offset=offset,
+        text=f"broker {one.broker}: {text}",
+    )
+
+
+def _of_fork(one: Replica, other: Replica, fork: Fork) -> m.Disagreement:
+    behind, ahead = (one, other) if fork.first_is_behind else (other, one)
+    text = (
+        f"from {fork.offset} on broker {behind.broker} has batches of leader epoch {fork.epoch} where broker "
+        f"{ahead.broker} has epoch {fork.later} or later"
+    )
+    watermark = behind.state.high_watermark
+    if fork.offset < watermark:
+        return m.Disagreement(
+            kind=m.FORK,
+            rule=m.RULE_OF[m.FORK],
+            brokers=tuple(sorted((one.broker, other.broker))),
+            offset=fork.offset,
+            text=f"{text}; broker {behind.broker} had them committed (its high watermark is {watermark}): "
+            "two histories, neither is right by itself",
+        )
+    if behind.state.clean_stop and watermark >= 0:
+        return _of(
+            m.BEHIND,
+            behind,
+            fork.offset,
+            f"{text}; they are above its high watermark {watermark}, and it truncates them when it starts",
+        )
+    return m.Disagreement(
+        kind=m.FORK_UNSURE,
+        rule=m.RULE_OF[m.FORK_UNSURE],
+        brokers=tuple(sorted((one.broker, other.broker))),
+        offset=fork.offset,
+        text=f"{text}; they are above the high watermark that broker {behind.broker} has recorded "
+        f"({watermark}), but it was not stopped cleanly, and the record may be some seconds old",
+        would_tell="the producer's log: whether records from this offset on were acknowledged",
+    )
+
+
+def _ledger(one: Replica) -> Ledger:
+    return Ledger(
+        one.broker,
+        one.state.log_start,
+        one.end,
+        one.state.cleaner_position,
+        one.transactions,
+        one.index_aborts,
+    )
+
+
+def _behind(group: Group) -> Iterator[m.Disagreement]:
+    """Replicas that end before others: they fetch what they lack."""
+    read = [one for one in group.replicas if not one.failure]
+    top = max((one.end for one in read), default=0)
+    for one in read:
+        if one.limited:
+            continue
+        cut = one.cut_by_recovery
+        if cut >= 0:
+            text = f"the start after its unclean stop cuts the log at {cut}, and it fetches the rest again"
+            yield _of(m.BEHIND, one, cut, text)
+        elif one.end < top:
+            lost = one.state.high_watermark > one.end and not one.state.clean_stop
+            more = (
+                f"; its high watermark was {one.state.high_watermark}: the unclean stop cost its end"
+                if lost
+                else ""
+            )
+            yield _of(m.BEHIND, one, one.end, f"ends at {one.end}, another replica at {top}{more}")
+
+
+def verdict_of(
+    topic: str,
+    partition: int,
+    replicas: Sequence[Replica],
+    groups: Sequence[Group],
+    contents: Sequence[Content | None],
+) -> m.PartitionVerdict:
+    """The verdict on a partition.
+
+    Args:
+        topic: its name.
+        partition: its number.
+        replicas: all of them.
+        groups: from ``groups_of``.
+        contents: of each group what its records came to, None if they did not have to be read.
+    """
+    found = list(_topic_ids(replicas))
+    for group, content in zip(groups, contents, strict=True):
+        found += facts_of_header(group)
+        if content is not None:
+            found += _of_content(group, content)
+    disagreements = _summed(found)
+    worst = min((m.VERDICTS.index(m.VERDICT_OF[one.kind]) for one in disagreements), default=-1)
+    harmless = tuple(sorted({name for group in groups for name in _harmless(group)}))
+    if worst >= 0:
+        verdict = m.VERDICTS[worst]
+    elif len(replicas) == 1:
+        verdict = m.ALONE
+    elif any(group.differing for group in groups) or harmless:
+        verdict = m.HARMLESS
+    else:
+        verdict = m.BYTE_EQUAL
+    blamed = {broker for one in disagreements for broker in one.brokers}
+    right = tuple(one.broker for one in replicas if one.broker not in blamed)
+    if len(replicas) == 1 or verdict == m.CANNOT_TELL:
+        right = ()
+    return m.PartitionVerdict(
+        topic=topic,
+        partition=partition,
+        verdict=verdict,
+        disagreements=tuple(_with_right(one, right) for one in disagreements),
+        harmless=harmless,
+        right=right,
+        replicas=tuple(_column(one, disagreements) for one in replicas),
+        records_read=any(content is not None for content in contents),
+    )
+
+
+def _with_right(one: m.Disagreement, right: tuple[int, ...]) -> m.Disagreement:
+    if one.kind in {m.FORK, m.FORK_UNSURE, m.TOPIC_ID, m.UNKNOWN_LOSS, m.BEHIND, m.UNREADABLE, m.NOT_AT_REST}:
+        right = ()
+    return m.Disagreement(
+        kind=one.kind,
+        rule=one.rule,
+        brokers=one.brokers,
+        right=right,
+        offset=one.offset,
+        count=one.count,
+        text=one.text,
+        would_tell=one.would_tell,
+        keys=one.keys,
+    )
+
+
+def _topic_ids(replicas: Sequence[Replica]) -> Iterator[m.Disagreement]:
+    ids = sorted({one.state.topic_id for one in replicas if one.state.topic_id})
+    if len(ids) > 1:
+        each = ", ".join(f"broker {one.broker} {one.state.topic_id or 'none'}" for one in replicas)
+        yield m.Disagreement(
+            kind=m.TOPIC_ID,
+            rule=m.RULE_OF[m.TOPIC_ID],
+            brokers=tuple(one.broker for one in replicas),
+            offset=-1,
+            text=f"topic ids: {each}: the topic was deleted and created again; only the cluster's metadata says which "
+            "is current, and replicas of different ids are not compared",
+        )
+
+
+_KEY_TEXTS: Final = {
+    m.TOMBSTONE_MISSED: "has {count} whose tombstone it never got, while another replica removed them: as leader it "
+    "serves deleted keys again",
+    m.TOMBSTONE_OR_ABORT_MISSED: "serves {count} that another replica cleaned away without a later record: a tombstone "
+    "or an ABORT never came here",
+    m.ABORTED_TO_COMMITTED: "counts records of {count} as committed that another replica removed as aborted",
+    m.LOST: "lacks the last record of {count}, in offsets that it has never cleaned or whose file is gone",
+    m.UNKNOWN_LOSS: "lacks the last record of {count}: it may have lost them, or the others missed their tombstones",
+}
+
+
+def _of_content(group: Group, content: Content) -> Iterator[m.Disagreement]:
+    for finding in content.keys:
+        number = f"{finding.count:,} key{'s' if finding.count > 1 else ''}"
+        yield m.Disagreement(
+            kind=finding.kind,
+            rule=m.RULE_OF[finding.kind],
+            brokers=(finding.broker,),
+            offset=finding.first,
+            count=finding.count,
+            text=f"broker {finding.broker} {_KEY_TEXTS[finding.kind].format(count=number)}",
+            would_tell="a third replica, or a backup of this one" if finding.kind == m.UNKNOWN_LOSS else "",
+            keys=tuple(
+                m.KeyLine(offset=offset, key=f"{first:016x}{second:016x}", have=have, lack=lack)
+                for first, second, offset, have, lack in finding.examples
+            ),
+        )
+    for pair in content.records:
+        one, other = group.replicas[pair.one], group.replicas[pair.other]
+        if pair.differing:
+            odd = _odd_one(content.records, pair, len(group.replicas))
+            yield m.Disagreement(
+                kind=m.RECORD_DIFFERS,
+                rule=m.RULE_OF[m.RECORD_DIFFERS],
+                brokers=tuple(sorted((one.broker, other.broker)))
+                if odd < 0
+                else (group.replicas[odd].broker,),
+                offset=pair.first_differing,
+                count=pair.differing,
+                text=f"brokers {one.broker} and {other.broker} have other records at the same "
+                f"{pair.differing:,} offset{'s' if pair.differing > 1 else ''} and leader epoch",
+            )
+        if pair.missing:
+            yield m.Disagreement(
+                kind=m.LOST,
+                rule=m.RULE_OF[m.LOST],
+                brokers=(other.broker,),
+                offset=pair.first_missing,
+                count=pair.missing,
+                text=f"broker {other.broker} lacks {pair.missing:,} record{'s' if pair.missing > 1 else ''} "
+                f"that broker {one.broker} has, where nothing was ever cleaned",
+            )
+
+
+def _odd_one(records: Sequence[RecordDifference], pair: RecordDifference, replicas: int) -> int:
+    """The place of the replica that alone has other records than all others, at the same first offset; -1 none."""
+    same = [
+        {one.one, one.other}
+        for one in records
+        if one.differing and one.first_differing == pair.first_differing
+    ]
+    for place in (pair.one, pair.other):
+        if len(same) >= _AGREEING and all(place in pair_of for pair_of in same) and replicas > _AGREEING:
+            return place
+    return -1
+
+
+def _summed(found: Iterable[m.Disagreement]) -> list[m.Disagreement]:
+    """One of each kind and brokers: the one with the lowest offset, and the sum."""
+    by_kind: dict[tuple[str, tuple[int, ...]], list[m.Disagreement]] = defaultdict(list)
+    for one in found:
+        by_kind[one.kind, one.brokers].append(one)
+    order = {kind: number for number, kind in enumerate(m.RULE_OF)}
+    summed = []
+    for (kind, brokers), parts in sorted(by_kind.items(), key=lambda item: (order[item[0][0]], item[0][1])):
+        first = min(parts, key=lambda one: (one.offset, -len(one.keys)))
+        keys = next((one.keys for one in parts if one.keys), ())
+        keys_or_many = bool(keys) or any(one.count > 1 for one in parts)
+        summed.append(
+            m.Disagreement(
+                kind=kind,
+                rule=first.rule,
+                brokers=brokers,
+                right=tuple(sorted({broker for one in parts for broker in one.right})),
+                offset=first.offset,
+                count=max(one.count for one in parts) if keys_or_many else len({one.offset for one in parts}),
+                text=first.text,
+                would_tell=first.would_tell,
+                keys=keys,
+            )
+        )
+    return summed
+
+
+def _harmless(group: Group) -> Iterator[str]:
+    """Names of what differs between healthy replicas, too."""
+    read = [one for one in group.replicas if not one.failure]
+    if len(read) < 2:
+        return
+    if len({one.state.segments for one in read}) > 1:
+        yield "segments"
+    starts = {one.state.log_start for one in read}
+    for one in read:
+        if one.limited:
+            yield f"running (broker {one.broker} was compared up to {one.end}, where its segments at rest end)"
+    if len(starts) > 1:
+        late = ", ".join(str(one.broker) for one in read if one.state.log_start == min(starts))
+        yield f"log-start (broker {late} begins earlier, at {min(starts)}, and still serves what others have deleted)"
+    if len({one.epoch_file.tobytes() for one in read}) > 1:
+        yield "epoch-file"
+    if group.differing:
+        yield "cleaned-further"
+
+
+def _column(one: Replica, disagreements: Sequence[m.Disagreement]) -> m.ReplicaColumn:
+    verdicts = [m.VERDICT_OF[found.kind] for found in disagreements if one.broker in found.brokers]
+    worst = min(verdicts, key=m.VERDICTS.index, default="")
+    state = one.state
+    return m.ReplicaColumn(
+        broker=one.broker,
+        log_start=state.log_start,
+        log_end=one.end,
+        last_stable_offset=last_stable_offset(one.transactions, one.end),
+        high_watermark=state.high_watermark,
+        cleaner_position=state.cleaner_position,
+        clean_stop=state.clean_stop,
+        log_bytes=state.log_bytes,
+        segments=len(state.segments),
+        state={"": "as it should be", m.DIVERGED: "wrong"}.get(worst, worst),
+        from_facts=one.from_facts,
+    )

@@ -1,0 +1,285 @@
+"""Judges keys of a compacted partition by the last committed record that each replica has of them. Pure, row by row.
+
+The last committed record is enough: a record with a later committed one of its key on the same replica says nothing,
+since whoever lacks it may have cleaned it because of the later one.
+
+Source: section 4 of the rules in docs/compare.md; Cleaner.shouldRetainRecord (2.2.1, 3.9.2, 4.3.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from msgspec import Struct
+
+from krepair.rules.replicas.model import (
+    ABORTED_TO_COMMITTED,
+    LOST,
+    TOMBSTONE_MISSED,
+    TOMBSTONE_OR_ABORT_MISSED,
+    UNKNOWN_LOSS,
+)
+
+Words = np.ndarray[Any, np.dtype[np.uint64]]
+Int64s = np.ndarray[Any, np.dtype[np.int64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+
+# columns of a row
+K_FIRST, K_SECOND, K_OFFSET, K_DIGEST, K_BITS = range(5)
+KEY_COLUMNS: Final = 5
+
+# bits of K_BITS
+B_TOMBSTONE: Final = 2
+B_COMMITTED: Final = 4
+B_TWO_EPOCHS: Final = 8
+B_OPEN: Final = 16
+B_ABORTED: Final = 32
+B_OTHER: Final = B_OPEN | B_ABORTED
+"""The row is not of the last committed record, but of the last one that is open or aborted."""
+
+MOST_EXAMPLES: Final = 20
+
+
+class Standing(Struct, frozen=True, kw_only=True):
+    """What counts of one replica when keys are judged.
+
+    Attributes:
+        broker: broker id.
+        start: log start offset.
+        end: log end offset.
+        cleaner: first offset that is not clean, -1 none.
+        highest_hole: highest offset without a record, -1 none. Above it nothing was ever removed here.
+        gaps: (offset, offset after it) between a segment's last batch and the next segment; a lost file leaves one.
+        says: whether it counts: a damaged replica does not.
+    """
+
+    broker: int
+    start: int
+    end: int
+    cleaner: int = -1
+    highest_hole: int = -1
+    gaps: tuple[tuple[int, int], ...] = ()
+    says: bool = True
+
+
+class KeyFinding(Struct, frozen=True, kw_only=True):
+    """One kind of disagreement on one replica.
+
+    Attributes:
+        kind: of the disagreement.
+        broker: whose replica is wrong, or in doubt.
+        count: how many keys.
+        first: lowest offset.
+        examples: (first half of the hash, second half, offset, brokers that have the record, brokers that lack it), of
+            the lowest offsets.
+    """
+
+    kind: str
+    broker: int
+    count: int
+    first: int
+    examples: tuple[tuple[int, int, int, tuple[int, ...], tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True)
+class KeyTable:
+    """Keys of all replicas side by side.
+
+    Attributes:
+        hashes: uint64[N, 2].
+        offsets: int64[N, R], of the last committed record, -1 none.
+        digests: uint64[N, R].
+        bits: uint64[N, R].
+        opens: int64[N, R], offset of the last record that is open, -1 none.
+        aborts: int64[N, R], offset of the last record that is aborted, -1 none.
+    """
+
+    hashes: Words
+    offsets: Int64s
+    digests: Words
+    bits: Words
+    opens: Int64s
+    aborts: Int64s
+
+
+def joined(runs: Sequence[Words]) -> KeyTable:
+    """Put the rows of all replicas side by side.
+
+    Args:
+        runs: of each replica uint64[N, KEY_COLUMNS]; of rows of one key and class the greatest offset counts.
+    """
+    hashes = np.concatenate([rows[:, :2] for rows in runs])
+    unique, places = _unique_pairs(hashes)
+    shape = (len(unique), len(runs))
+    offsets, opens, aborts = (np.full(shape, -1, np.int64) for _ in range(3))
+    digests, bits = np.zeros(shape, np.uint64), np.zeros(shape, np.uint64)
+    begin = 0
+    for column, rows in enumerate(runs):
+        where = places[begin : begin + len(rows)]
+        begin += len(rows)
+        # of several rows of a key the last assignment counts, so the greatest offset comes last
+        order = np.argsort(rows[:, K_OFFSET], kind="stable")
+        rows, where = rows[order], where[order]
+        is_open, is_aborted = (rows[:, K_BITS] & np.uint64(bit) != 0 for bit in (B_OPEN, B_ABORTED))
+        committed = ~(is_open | is_aborted)
+        offsets[where[committed], column] = rows[committed, K_OFFSET].astype(np.int64)
+        digests[where[committed], column] = rows[committed, K_DIGEST]
+        bits[where[committed], column] = rows[committed, K_BITS]
+        opens[where[is_open], column] = rows[is_open, K_OFFSET].astype(np.int64)
+        aborts[where[is_aborted], column] = rows[is_aborted, K_OFFSET].astype(np.int64)
+    return KeyTable(unique, offsets, digests, bits, opens, aborts)
+
+
+def _unique_pairs(hashes: Words) -> tuple[Words, Int64s]:
+    """(the different rows, of each row its place in them)."""
+    order = np.lexsort((hashes[:, 1], hashes[:, 0]))
+    ordered = hashes[order]
+    new = np.ones(len(ordered), bool)
+    new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    places = np.empty(len(hashes), np.int64)
+    places[order] = np.cumsum(new) - 1
+    return ordered[new], places
+
+
+def judge_keys(
+    table: KeyTable, standings: Sequence[Standing], forks: dict[tuple[int, int], int]
+) -> list[KeyFinding]:
+    """Judge all keys of a table.
+
+    Args:
+        table: the keys, one column for each replica.
+        standings: of the replicas, in the order of the columns.
+        forks: (column, column), the lower first -> first offset of two histories; nothing from there on is judged.
+    """
+    if not len(table.offsets):
+        return []
+    judge = _Judge(table, standings, forks)
+    found: dict[tuple[str, int], Flags] = {}
+    for column in range(len(standings)):
+        for other in range(len(standings)):
+            if column != other and standings[column].says and standings[other].says:
+                for kind, wrong, rows in judge.pair(column, other):
+                    if rows.any():
+                        known = found.get((kind, wrong))
+                        found[kind, wrong] = rows if known is None else known | rows
+    return [judge.finding(kind, wrong, rows) for (kind, wrong), rows in sorted(found.items())]
+
+
+class _Judge:
+    """Judges pairs of replicas: what one has and the other lacks."""
+
+    def __init__(
+        self, table: KeyTable, standings: Sequence[Standing], forks: dict[tuple[int, int], int]
+    ) -> None:
+        self._table, self._standings, self._forks = table, standings, forks
+
+    def _lacks(self, offsets: Int64s, column: int) -> Flags:
+        """Whether a replica covers these offsets, and has neither the record nor a later committed one of the key."""
+        standing, table = self._standings[column], self._table
+        covered = (offsets >= standing.start) & (offsets < standing.end) & standing.says
+        pending = (table.aborts[:, column] == offsets) | (table.opens[:, column] >= offsets)
+        found: Flags = covered & (table.offsets[:, column] < offsets) & ~pending
+        return found
+
+    def pair(self, r: int, s: int) -> Iterator[tuple[str, int, Flags]]:
+        """Yield (kind, column of the replica that is wrong, rows)."""
+        table, has, lacks = self._table, self._standings[r], self._standings[s]
+        o, x = table.offsets[:, r], table.offsets[:, s]
+        low, high = max(has.start, lacks.start), min(has.end, lacks.end)
+        high = min(high, self._forks.get((min(r, s), max(r, s)), high))
+        within = (o >= low) & (o < high)
+        missing = within & self._lacks(o, s)
+        if not missing.any():
+            return
+        bits = table.bits[:, r]
+        tombstone, committed = (bits & np.uint64(B_TOMBSTONE) != 0), (bits & np.uint64(B_COMMITTED) != 0)
+        older = x >= 0
+        lackers = np.stack([self._lacks(o, column) for column in range(len(self._standings))])
+        alone = lackers.sum(axis=0) == 1
+        cleaned_elsewhere = np.zeros(len(o), bool)
+        for column, standing in enumerate(self._standings):
+            if column != s:
+                cleaned_elsewhere |= lackers[column] & (o < standing.cleaner)
+        between = _in_gaps(o, lacks.gaps)
+        # Nothing behind the record is missing, up to where the other ends: no tombstone and no marker can be.
+        complete = (has.highest_hole < o) & (has.end >= lacks.end)
+        value = missing & ~tombstone
+        others = sum(1 for column in self._standings if column.says) - 1
+        unclean = (o >= max(lacks.cleaner, 0)) & ~cleaned_elsewhere
+        lost = value & (complete | (unclean & alone & (between | (others > 1))))
+        unsure = value & ~lost & alone & (between | unclean)
+        lost_tombstone = missing & tombstone & older & unclean & alone & (lacks.cleaner >= 0)
+        yield LOST, s, lost | lost_tombstone
+        yield TOMBSTONE_MISSED, s, missing & tombstone & older & ~lost_tombstone
+        value &= ~lost
+        aborted = committed & (older | (bits & np.uint64(B_TWO_EPOCHS) != 0))
+        yield (
+            ABORTED_TO_COMMITTED,
+            r,
+            value & aborted & ~(unsure & ~older & (bits & np.uint64(B_TWO_EPOCHS) == 0)),
+        )
+        value &= ~aborted
+        yield UNKNOWN_LOSS, s, value & (unsure | older)
+        value &= ~(unsure | older)
+        yield TOMBSTONE_OR_ABORT_MISSED, r, value & committed
+        yield TOMBSTONE_MISSED, r, value & ~committed
+
+    def finding(self, kind: str, column: int, rows: Flags) -> KeyFinding:
+        """What rows of one kind come to."""
+        table = self._table
+        # the offset at which the replicas part: the greatest that one of them has
+        offsets = np.where(rows, table.offsets.max(axis=1), np.iinfo(np.int64).max)
+        first = np.argsort(offsets, kind="stable")[: min(int(rows.sum()), MOST_EXAMPLES)]
+        examples = []
+        for row in first.tolist():
+            offset = int(offsets[row])
+            wanted = np.full(len(table.offsets), offset)
+            have = tuple(
+                one.broker for place, one in enumerate(self._standings) if table.offsets[row, place] == offset
+            )
+            lack = tuple(
+                one.broker
+                for place, one in enumerate(self._standings)
+                if one.broker not in have and bool(self._lacks(wanted, place)[row])
+            )
+            examples.append((int(table.hashes[row, 0]), int(table.hashes[row, 1]), offset, have, lack))
+        return KeyFinding(
+            kind=kind,
+            broker=self._standings[column].broker,
+            count=int(rows.sum()),
+            first=int(offsets.min()),
+            examples=tuple(examples),
+        )
+
+
+def _in_gaps(offsets: Int64s, gaps: Sequence[tuple[int, int]]) -> Flags:
+    """Whether offsets lie in gaps, which ascend."""
+    if not gaps:
+        return np.zeros(len(offsets), bool)
+    edges = np.array(gaps, np.int64)
+    place = np.searchsorted(edges[:, 0], offsets, "right") - 1
+    found: Flags = (place >= 0) & (offsets < edges[np.maximum(place, 0), 1])
+    return found
+
+
+def merged(findings: Sequence[KeyFinding]) -> list[KeyFinding]:
+    """Sum up the findings of parts of the keys: of one kind and broker one."""
+    by_kind: dict[tuple[str, int], list[KeyFinding]] = {}
+    for finding in findings:
+        by_kind.setdefault((finding.kind, finding.broker), []).append(finding)
+    found = []
+    for (kind, broker), parts in sorted(by_kind.items()):
+        examples = sorted((one for part in parts for one in part.examples), key=lambda one: (one[2], one))
+        found.append(
+            KeyFinding(
+                kind=kind,
+                broker=broker,
+                count=sum(part.count for part in parts),
+                first=min(part.first for part in parts),
+                examples=tuple(examples[:MOST_EXAMPLES]),
+            )
+        )
+    return found

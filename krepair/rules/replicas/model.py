@@ -1,0 +1,209 @@
+"""The words of a comparison: kinds of disagreement, verdicts, and what is said of each partition."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+# what two replicas may disagree in
+TOMBSTONE_MISSED: Final = "tombstone-missed"
+ABORTED_TO_COMMITTED: Final = "aborted-to-committed"
+COMMITTED_TO_ABORTED: Final = "committed-to-aborted"
+TOMBSTONE_OR_ABORT_MISSED: Final = "tombstone-or-abort-missed"
+MARKER_MISSED: Final = "marker-missed"
+STUCK: Final = "stuck"
+FORK: Final = "fork"
+RECORD_DIFFERS: Final = "record-differs"
+LOST: Final = "lost"
+CUT: Final = "cut"
+TOPIC_ID: Final = "topic-id"
+CORRUPT: Final = "corrupt"
+TORN: Final = "torn-tail"
+FORK_UNSURE: Final = "fork-uncommitted"
+UNKNOWN_LOSS: Final = "missing-or-deleted"
+UNREADABLE: Final = "unreadable"
+NOT_AT_REST: Final = "not-at-rest"
+BEHIND: Final = "behind"
+
+# verdicts, the worst first
+DIVERGED: Final = "diverged"
+DAMAGED: Final = "damaged"
+MISSING: Final = "missing"
+CANNOT_TELL: Final = "cannot tell"
+IS_BEHIND: Final = "behind"
+HARMLESS: Final = "harmless"
+EQUAL: Final = "equal"
+BYTE_EQUAL: Final = "byte-equal"
+ALONE: Final = "alone"
+VERDICTS: Final = (DIVERGED, DAMAGED, MISSING, CANNOT_TELL, IS_BEHIND, HARMLESS, EQUAL, BYTE_EQUAL, ALONE)
+
+RULE_OF: Final = {
+    TOMBSTONE_MISSED: "KR650",
+    ABORTED_TO_COMMITTED: "KR651",
+    COMMITTED_TO_ABORTED: "KR652",
+    TOMBSTONE_OR_ABORT_MISSED: "KR653",
+    STUCK: "KR654",
+    FORK: "KR655",
+    RECORD_DIFFERS: "KR656",
+    LOST: "KR657",
+    CUT: "KR658",
+    TOPIC_ID: "KR659",
+    CORRUPT: "KR660",
+    TORN: "KR661",
+    FORK_UNSURE: "KR662",
+    UNKNOWN_LOSS: "KR662",
+    MARKER_MISSED: "KR663",
+    UNREADABLE: "KR664",
+    NOT_AT_REST: "KR664",
+    BEHIND: "KR665",
+}
+"""Kind of disagreement -> its row in the catalogue. What is harmless has KR666."""
+HARMLESS_RULE: Final = "KR666"
+
+VERDICT_OF: Final = {
+    **dict.fromkeys(
+        (
+            TOMBSTONE_MISSED,
+            ABORTED_TO_COMMITTED,
+            COMMITTED_TO_ABORTED,
+            TOMBSTONE_OR_ABORT_MISSED,
+            MARKER_MISSED,
+            STUCK,
+            FORK,
+            RECORD_DIFFERS,
+            LOST,
+            CUT,
+            TOPIC_ID,
+        ),
+        DIVERGED,
+    ),
+    CORRUPT: DAMAGED,
+    TORN: DAMAGED,
+    FORK_UNSURE: CANNOT_TELL,
+    UNKNOWN_LOSS: CANNOT_TELL,
+    UNREADABLE: MISSING,
+    NOT_AT_REST: MISSING,
+    BEHIND: IS_BEHIND,
+}
+
+
+class ServedKey(Struct, frozen=True, kw_only=True):
+    """What one replica would serve of a key as leader, to a ``read_committed`` reader.
+
+    Attributes:
+        broker: whose replica.
+        offset: of the last committed record below its last stable offset; -1 if it has none.
+        tombstone: whether that record deletes the key.
+        value: the value as ``krepair dump`` shows it, cut; empty if it cannot be shown (a facts file holds no values).
+    """
+
+    broker: int
+    offset: int = -1
+    tombstone: bool = False
+    value: str = ""
+
+
+class KeyLine(Struct, frozen=True, kw_only=True):
+    """One key on which replicas disagree.
+
+    Attributes:
+        offset: of the record that one has and another lacks.
+        key: as ``krepair dump`` shows it; of facts files only its hash.
+        have: brokers that have the record.
+        lack: brokers that have neither it nor a later one.
+        served: what each would serve.
+    """
+
+    offset: int
+    key: str
+    have: tuple[int, ...] = ()
+    lack: tuple[int, ...] = ()
+    served: tuple[ServedKey, ...] = ()
+
+
+class Disagreement(Struct, frozen=True, kw_only=True):
+    """One thing in which replicas of a partition are not as they should be.
+
+    Attributes:
+        kind: what it is.
+        rule: ``KRnnn``.
+        brokers: whose replicas are wrong; of a fork and of what cannot be told, those that disagree.
+        right: brokers whose replicas are right about it, as far as that can be said; empty if none is by itself.
+        offset: first offset, -1 if it has none.
+        count: how many records or keys, at least 1.
+        text: what is there and what it means, one line.
+        would_tell: of what cannot be told: what would tell; else empty.
+        keys: the first of them.
+    """
+
+    kind: str
+    rule: str
+    brokers: tuple[int, ...]
+    offset: int
+    text: str
+    right: tuple[int, ...] = ()
+    count: int = 1
+    would_tell: str = ""
+    keys: tuple[KeyLine, ...] = ()
+
+
+class ReplicaColumn(Struct, frozen=True, kw_only=True):
+    """One replica of a partition.
+
+    Attributes:
+        broker: whose.
+        log_start: offset.
+        log_end: offset.
+        last_stable_offset: to which a ``read_committed`` reader gets.
+        high_watermark: recorded, -1 none.
+        cleaner_position: -1 none.
+        clean_stop: whether its broker was cleanly stopped.
+        log_bytes: of all ``.log``.
+        segments: how many.
+        state: in a word: ``as it should be``, a verdict, or ``wrong``.
+        from_facts: whether it was read from a facts file.
+    """
+
+    broker: int
+    log_start: int
+    log_end: int
+    last_stable_offset: int
+    high_watermark: int
+    cleaner_position: int
+    clean_stop: bool
+    log_bytes: int
+    segments: int
+    state: str = ""
+    from_facts: bool = False
+
+
+class PartitionVerdict(Struct, frozen=True, kw_only=True):
+    """What is said of one partition.
+
+    Attributes:
+        topic: its name.
+        partition: its number.
+        verdict: the worst that is found; see ``VERDICTS``.
+        disagreements: what is wrong, behind or cannot be told.
+        harmless: names of what differs and does no harm.
+        right: brokers whose replicas are right in everything that was compared.
+        replicas: what each holds, by broker.
+        records_read: whether records were compared, not only batches.
+        next_command: what to type next, or empty.
+    """
+
+    topic: str
+    partition: int
+    verdict: str
+    disagreements: tuple[Disagreement, ...] = ()
+    harmless: tuple[str, ...] = ()
+    right: tuple[int, ...] = ()
+    replicas: tuple[ReplicaColumn, ...] = ()
+    records_read: bool = False
+    next_command: str = ""
+
+    @property
+    def name(self) -> str:
+        """``topic-partition``."""
+        return f"{self.topic}-{self.partition}"

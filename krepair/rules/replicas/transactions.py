@@ -1,0 +1,131 @@
+"""Transactions of one replica as rows, made of its headers alone, and what they say of records. Pure.
+
+A transaction reaches from the first batch of data behind a marker of its producer to the next marker. An emptied batch
+of data counts, because it opens a transaction; an emptied marker does not, because no broker looks at it.
+
+Source: ProducerAppendInfo.append, appendDataBatch, appendEndTxnMarker (2.2.1, 3.9.2, 4.3.1).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+Int64s = np.ndarray[Any, np.dtype[np.int64]]
+
+# columns of an event
+E_PRODUCER, E_OFFSET, E_KIND, E_EPOCH = range(4)
+EVENT_COLUMNS: Final = 4
+DATA: Final = -2
+ABORT: Final = 0
+COMMIT: Final = 1
+
+# columns of a transaction
+T_PRODUCER, T_FIRST, T_LAST, T_MARKER, T_KIND, T_EPOCHS = range(6)
+TRANSACTION_COLUMNS: Final = 6
+NONE: Final = -1
+"""In T_FIRST and T_LAST: no batch of data is left. In T_MARKER: there is no marker."""
+
+# what becomes of a record
+PLAIN: Final = 0
+COMMITTED: Final = 1
+COMMITTED_TWO_EPOCHS: Final = 2
+ABORTED: Final = 3
+OPEN: Final = 4
+
+
+def no_rows(columns: int) -> Int64s:
+    """int64[0, columns]."""
+    return np.empty((0, columns), np.int64)
+
+
+def transactions_of(events: Int64s) -> Int64s:
+    """Join events to transactions.
+
+    Args:
+        events: int64[N, EVENT_COLUMNS] (producer id, offset, ``DATA`` or kind of marker, producer epoch), in any order.
+
+    Returns:
+        int64[M, TRANSACTION_COLUMNS]: producer id, base offset of the first batch of data, of the last, offset of the
+        marker, its kind, whether the data has more than one producer epoch; ascending by producer and offset.
+    """
+    if not len(events):
+        return no_rows(TRANSACTION_COLUMNS)
+    events = events[np.lexsort((events[:, E_OFFSET], events[:, E_PRODUCER]))]
+    marker = events[:, E_KIND] != DATA
+    begins = np.ones(len(events), bool)
+    begins[1:] = (events[1:, E_PRODUCER] != events[:-1, E_PRODUCER]) | marker[:-1]
+    starts = np.flatnonzero(begins)
+    ends = np.append(starts[1:], len(events)) - 1
+    rows = np.full((len(starts), TRANSACTION_COLUMNS), NONE, np.int64)
+    rows[:, T_PRODUCER] = events[starts, E_PRODUCER]
+    has_data = ~marker[starts]
+    closed = marker[ends]
+    last_data = np.where(closed, ends - 1, ends)
+    rows[has_data, T_FIRST] = events[starts[has_data], E_OFFSET]
+    rows[has_data, T_LAST] = events[last_data[has_data], E_OFFSET]
+    rows[closed, T_MARKER] = events[ends[closed], E_OFFSET]
+    rows[closed, T_KIND] = events[ends[closed], E_KIND]
+    low = np.where(marker, np.iinfo(np.int64).max, events[:, E_EPOCH])
+    high = np.where(marker, np.iinfo(np.int64).min, events[:, E_EPOCH])
+    differs = np.minimum.reduceat(low, starts) != np.maximum.reduceat(high, starts)
+    rows[:, T_EPOCHS] = differs & has_data
+    return rows
+
+
+def open_transactions(transactions: Int64s) -> Int64s:
+    """Those with data and without a marker."""
+    found: Int64s = transactions[(transactions[:, T_FIRST] != NONE) & (transactions[:, T_MARKER] == NONE)]
+    return found
+
+
+def last_stable_offset(transactions: Int64s, log_end: int) -> int:
+    """First offset of the first open transaction, else the log end."""
+    found = open_transactions(transactions)
+    return int(found[:, T_FIRST].min()) if len(found) else log_end
+
+
+class Fates:
+    """Says of transactional batches of one replica what becomes of their records.
+
+    Args:
+        transactions: int64[N, TRANSACTION_COLUMNS].
+    """
+
+    def __init__(self, transactions: Int64s) -> None:
+        rows = transactions[transactions[:, T_FIRST] != NONE]
+        self._producers, ranks = np.unique(rows[:, T_PRODUCER], return_inverse=True)
+        order = np.lexsort((rows[:, T_FIRST], ranks))
+        rows = rows[order]
+        self._first_row = np.searchsorted(rows[:, T_PRODUCER], self._producers)
+        self._firsts = rows[:, T_FIRST]
+        self._counts = np.diff(np.append(self._first_row, len(rows)))
+        self._fate = np.where(
+            rows[:, T_MARKER] == NONE,
+            OPEN,
+            np.where(
+                rows[:, T_KIND] == ABORT,
+                ABORTED,
+                np.where(rows[:, T_EPOCHS] != 0, COMMITTED_TWO_EPOCHS, COMMITTED),
+            ),
+        )
+
+    def of(self, producers: Int64s, offsets: Int64s) -> Int64s:
+        """Fates of batches of data of transactions.
+
+        Args:
+            producers: int64[N].
+            offsets: int64[N], base offsets.
+        """
+        fates = np.full(len(producers), OPEN, np.int64)
+        if not len(self._producers):
+            return fates
+        ranks = np.minimum(np.searchsorted(self._producers, producers), len(self._producers) - 1)
+        for rank in np.unique(ranks).tolist():
+            of_it = ranks == rank
+            begin, count = int(self._first_row[rank]), int(self._counts[rank])
+            places = np.searchsorted(self._firsts[begin : begin + count], offsets[of_it], "right") - 1
+            fates[of_it] = self._fate[begin + np.maximum(places, 0)]
+        fates[self._producers[ranks] != producers] = OPEN
+        return fates

@@ -1,0 +1,242 @@
+"""Real clusters get their verdicts, healthy ones made by code give no alarm, and planted divergences are found."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from krepair.durable.scratch import Scratch
+from krepair.errors import ExitCode
+from krepair.logdir.config import load_settings
+from krepair.ops.compare import CompareReport, Comparison, compare, find_item
+from krepair.ops.facts import facts
+from krepair.ops.side_reading import open_sides, read_all_headers
+from krepair.ops.sides import parse_sides
+from krepair.options import Engine, Options
+from krepair.pipeline.engines.engine import InlineEngine
+from krepair.pipeline.replicas.find_keys import find_keys
+from krepair.rules.replicas import model as m
+from krepair.rules.replicas.transactions import last_stable_offset
+from tests.replicas.directories import PLANTED, SETTINGS, written
+from tests.replicas.model import Cluster, healthy_clusters
+from tests.replicas.real_clusters import NAMES, compared, sides_of, unpack_cluster
+
+FINE = {m.BYTE_EQUAL, m.EQUAL, m.HARMLESS, m.IS_BEHIND}
+EXPECTED = {
+    "tomb": (m.DIVERGED, m.TOMBSTONE_MISSED, (3,)),
+    "abrt": (m.DIVERGED, m.ABORTED_TO_COMMITTED, (3,)),
+    "comm": (m.DIVERGED, m.COMMITTED_TO_ABORTED, (3,)),
+    "stuck": (m.DIVERGED, m.STUCK, (3,)),
+    "behind": (m.IS_BEHIND, m.BEHIND, (3,)),
+    "dele": (m.IS_BEHIND, m.BEHIND, (3,)),
+    "tid": (m.DIVERGED, m.TOPIC_ID, (1, 2, 3)),
+    "uncl": (m.DIVERGED, m.FORK, (1, 2)),
+    "cutmid": (m.DIVERGED, m.CUT, None),
+    "cutbatch": (m.DIVERGED, m.CUT, None),
+    "flip": (m.DAMAGED, m.CORRUPT, None),
+}
+MORE = int(os.environ.get("KREPAIR_REPLICA_HISTORIES", "0"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_real_cluster_gets_its_verdict(name: str, tmp_path: Path) -> None:
+    unpack_cluster(name, tmp_path)
+    report = compared(tmp_path)
+    scenario = name.split("-", 2)[2]
+    verdict, kind, brokers = EXPECTED.get(scenario, ("", "", None))
+    if not verdict:
+        assert {one.verdict for one in report.partitions} <= FINE
+        assert report.exit_code is ExitCode.DONE
+        return
+    [partition] = report.partitions
+    found = {one.kind: one for one in partition.disagreements}
+    assert partition.verdict == verdict
+    assert kind in found
+    if brokers is not None:
+        assert found[kind].brokers == brokers
+    assert report.exit_code is (ExitCode.DONE if verdict == m.IS_BEHIND else ExitCode.FOUND)
+
+
+@pytest.mark.parametrize(("scenario", "kind"), [("future", "future"), ("stray", "stray")])
+def test_marked_folders_are_listed(scenario: str, kind: str, tmp_path: Path) -> None:
+    unpack_cluster(f"open-3.9.2-{scenario}", tmp_path)
+    [marked] = compared(tmp_path).marked
+    assert marked.kind == kind
+
+
+def test_a_missed_tombstone_names_keys_what_each_serves_and_who_is_right(tmp_path: Path) -> None:
+    unpack_cluster("open-3.9.2-tomb", tmp_path)
+    [partition] = compared(tmp_path).partitions
+    [found] = partition.disagreements
+    assert (found.offset, found.count, found.right, partition.right) == (7, 3, (1, 2), (1, 2))
+    assert next((line.key, line.have, line.lack) for line in found.keys) == ("t64195", (3,), (1, 2))
+    served = {one.broker: (one.offset, one.value) for one in found.keys[0].served}
+    assert served == {1: (-1, ""), 2: (-1, ""), 3: (7, "live-t64195")}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_each_would_serve_is_what_a_real_broker_served(name: str, tmp_path: Path) -> None:
+    manifest = unpack_cluster(name, tmp_path)
+    opened = open_sides(parse_sides(sides_of(tmp_path)), Options())
+    asked = 0
+    for one in read_all_headers(InlineEngine("test"), opened, lambda topic, number: True):
+        told = (manifest.get("served_alone", {}).get(f"b{one.replica.broker}") or {}).get(one.state.topic)
+        table = told and (told.get("read_committed", {}).get("map") or told.get("read_committed_map"))
+        if table is None or one.replica.damages:
+            continue
+        asked += 1
+        stable = last_stable_offset(one.replica.transactions, one.replica.end)
+        assert (told["start"], told["hw"], told["lso"]) == (one.state.log_start, one.replica.end, stable)
+        mine = {
+            _text(found.key): _shortened(found.value, found.value_size)
+            for found in find_keys(find_item(one, ())).found
+            if found.value is not None
+        }
+        assert mine == {key: value for key, value in table.items() if value is not None}
+    assert asked or "killed" in name or manifest.get("scenario") in {"flip", "future", "stray", "healthy"}
+
+
+def _text(key: bytes | None) -> str:
+    return "None" if key is None else key.decode()
+
+
+def _shortened(value: bytes | None, size: int) -> str:
+    text = (value or b"").decode()
+    return text if size < 60 else f"{text[:24]}..({size})"
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if name.startswith("open-4") and "killed" not in name]
+)
+def test_a_facts_file_gives_the_verdict_of_its_directory(name: str, tmp_path: Path) -> None:
+    unpack_cluster(name, tmp_path)
+    direct = compared(tmp_path)
+    for broker in (1, 3):
+        path = str(tmp_path / f"b{broker}.facts")
+        facts([f"{tmp_path}/b{broker}"], path, Options(engine=Engine.INLINE))
+        sides = [f"{broker}={path}" if side.startswith(f"{broker}=") else side for side in sides_of(tmp_path)]
+        report = compare(parse_sides(sides), Options(engine=Engine.INLINE))
+        assert _gist(report) == _gist(direct)
+
+
+def _gist(report: CompareReport) -> list[object]:
+    """All but the texts of keys and values, which a facts file does not hold."""
+    return [
+        (
+            one.name,
+            one.verdict,
+            one.harmless,
+            one.right,
+            [
+                (
+                    found.kind,
+                    found.brokers,
+                    found.offset,
+                    found.count,
+                    [(line.offset, line.have, line.lack) for line in found.keys],
+                )
+                for found in one.disagreements
+            ],
+        )
+        for one in report.partitions
+    ]
+
+
+# -- clusters made by code ----------------------------------------------------------------------------
+
+
+def begins_inside_a_batch(cluster: Cluster) -> bool:
+    """Whether a replica was begun anew at an offset inside of a batch without that batch. A broker begins with it."""
+    for replica in cluster.replicas.values():
+        first = replica.entries[0].base if replica.entries else replica.start
+        for other in cluster.replicas.values():
+            if any(one.base < replica.start <= one.last < first for one in other.entries):
+                return True
+    return False
+
+
+def healthy(count: int, first: int, **fixed: object) -> Iterator[Cluster]:
+    for cluster in healthy_clusters(count, first, **fixed):
+        if not begins_inside_a_batch(cluster):
+            cluster.stop_all()
+            yield cluster
+
+
+def compared_cluster(cluster: Cluster, root: Path) -> m.PartitionVerdict:
+    policy = "compact" if cluster.kind.compacted else "delete"
+    sides = [f"{broker}={path}" for broker, path in written(cluster, root).items()]
+    options = Options(engine=Engine.INLINE, settings=tuple((SETTINGS | {"cleanup.policy": policy}).items()))
+    [verdict] = compare(parse_sides(sides), options).partitions
+    return verdict
+
+
+def test_healthy_clusters_give_no_alarm(tmp_path: Path) -> None:
+    verdicts: Counter[str] = Counter()
+    for number, cluster in enumerate(healthy(60 + MORE, first=0)):
+        verdict = compared_cluster(cluster, tmp_path / str(number))
+        assert verdict.verdict in FINE, (cluster.kind, verdict)
+        verdicts[verdict.verdict] += 1
+    assert {m.IS_BEHIND, m.HARMLESS} <= set(verdicts)
+
+
+@pytest.mark.parametrize("kind", ["cut", "fork", "record-differs"])
+def test_planted_divergences_are_found_by_kind(kind: str, tmp_path: Path) -> None:
+    done = 0
+    for number, cluster in enumerate(healthy(20 + MORE // 10, first=300, magic=2)):
+        found = PLANTED[kind](cluster, random.Random(number))
+        if found is None or found[1] < max(one.start for one in cluster.replicas.values()):
+            continue
+        if kind == "record-differs" and found[1] >= sorted(one.end for one in cluster.replicas.values())[-2]:
+            continue  # nobody else has got there
+        verdict = compared_cluster(cluster, tmp_path / str(number))
+        kinds = {one.kind for one in verdict.disagreements if found[0] in one.brokers}
+        assert verdict.verdict == m.DIVERGED, verdict
+        assert kind in kinds or kinds & {m.FORK, m.RECORD_DIFFERS}, verdict
+        done += 1
+    assert done >= 5
+
+
+def test_a_lost_segment_is_lost_or_cannot_be_told_and_nobody_else_is_blamed(tmp_path: Path) -> None:
+    verdicts: Counter[str] = Counter()
+    for number, cluster in enumerate(healthy(40 + MORE // 5, first=700, magic=2)):
+        root = tmp_path / str(number)
+        paths = written(cluster, root)
+        broker = sorted(paths)[number % len(paths)]
+        logs = sorted(paths[broker].glob("*-0/*.log"))
+        if len(logs) < 3:
+            continue
+        before = compared_sides(cluster, paths)
+        for file in logs[1].parent.glob(f"{logs[1].stem}.*"):
+            file.unlink()
+        after = compared_sides(cluster, paths)
+        assert before.verdict in FINE
+        bad = [one for one in after.disagreements if m.VERDICT_OF[one.kind] in {m.DIVERGED, m.CANNOT_TELL}]
+        for one in bad:
+            assert broker in one.brokers, (cluster.kind, broker, logs[1].name, after)
+        verdicts[after.verdict] += 1
+    assert verdicts[m.DIVERGED] >= 5, verdicts
+
+
+def compared_sides(cluster: Cluster, paths: dict[int, Path]) -> m.PartitionVerdict:
+    policy = "compact" if cluster.kind.compacted else "delete"
+    options = Options(engine=Engine.INLINE, settings=tuple((SETTINGS | {"cleanup.policy": policy}).items()))
+    [verdict] = compare(
+        parse_sides([f"{number}={path}" for number, path in paths.items()]), options
+    ).partitions
+    return verdict
+
+
+def test_one_partition_can_be_asked_for_by_other_verbs(tmp_path: Path) -> None:
+    unpack_cluster("open-3.9.2-tomb", tmp_path)
+    options = Options(engine=Engine.INLINE)
+    opened = open_sides(parse_sides(sides_of(tmp_path)), options)
+    comparison = Comparison(
+        opened, load_settings(None, None, {}), options, InlineEngine("test"), Scratch("", ())
+    )
+    [verdict] = comparison.verdicts()
+    assert verdict.right == (1, 2)
