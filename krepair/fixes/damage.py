@@ -304,7 +304,7 @@ def recovered_bases(survey: Survey, point: int) -> list[int]:
 
 
 def damage_findings(log_dir: LogDir, survey: Survey) -> Iterator[Finding]:
-    """Every damaged range with the price of survey way out."""
+    """Every damaged range with the price of each way out."""
     folder = survey.partition.folder
     why = unmapped(survey) if maps_of(survey) else ""
     for base_offset, found in sorted(maps_of(survey).items()):

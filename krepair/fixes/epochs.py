@@ -236,7 +236,7 @@ def _summary(seen: SeenEpochs) -> str:
 
 
 def epoch_changes(survey: Survey) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:
-    """The checkpoint to replace, if it has to be, and what the reviewer must know of survey entry."""
+    """The checkpoint to replace, if it has to be, and what the reviewer must know of each entry."""
     seen = survey.seen(EPOCHS_SEEN)
     if seen is None:
         return (), ()

@@ -199,7 +199,7 @@ def snapshot_findings(survey: Survey) -> Iterator[Finding]:
             partition=folder,
             file=strays[0].name,
             evidence=f"{len(strays)} snapshots below the last two segments are named after no segment: {shown}; a "
-            "broker leaves one at survey clean stop and survey recovery, and removes it later",
+            "broker leaves one at each clean stop and each recovery, and removes it later",
             bytes=sum(file.size for file in strays),
         )
     if seen.forgets:

@@ -174,7 +174,7 @@ def outcome_for(survey: Survey, version: Version) -> Rehearsed | None:
 
 
 def cut_segments(survey: Survey, outcome: Rehearsed) -> tuple[dict[int, int], tuple[int, ...]]:
-    """What a start takes away: base offset -> bytes that stay of survey cut log, and the segments that go whole."""
+    """What a start takes away: base offset -> bytes that stay of each cut log, and the segments that go whole."""
     left = dict(outcome.sizes)
     before = {segment.base_offset: segment.log.size for segment in survey.partition.segments}
     total_new = sum(size for base, size in left.items() if base not in before)
