@@ -30,7 +30,7 @@ class ExitCode(IntEnum):
 
 
 EXIT_CODE_MEANING: dict[ExitCode, str] = {
-    ExitCode.DONE: "nothing to do, or everything done and verified",
+    ExitCode.DONE: "done, or nothing to do",
     ExitCode.BUG: "an error of krepair itself; please report it",
     ExitCode.FOUND: "findings, damage or changes exist (check, plan, verify, dump, groups, transactions, diff)",
     ExitCode.PARTLY: "applied partly; the directory is consistent and apply can continue",

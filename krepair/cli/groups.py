@@ -27,7 +27,9 @@ def groups(
     json: shared.JsonOption = False,
     quiet: shared.QuietOption = False,
 ) -> None:
-    """Say what __consumer_offsets holds: groups, members, subscriptions, commits. Writes nothing; KR609 is a 2.
+    """Say what __consumer_offsets holds: groups, members, subscriptions, commits.
+
+    Writes nothing; exits with 2 if a group is stuck (KR609).
 
     Example: krepair groups /var/lib/kafka --group orders-app
     """

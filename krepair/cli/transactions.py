@@ -32,7 +32,9 @@ def transactions(
     json: shared.JsonOption = False,
     quiet: shared.QuietOption = False,
 ) -> None:
-    """Say what __transaction_state and the logs hold of transactions. Writes nothing; one that never ends is a 2.
+    """Say what __transaction_state and the logs hold of transactions.
+
+    Writes nothing; exits with 2 if one never ends (KR103).
 
     Example: krepair transactions /var/lib/kafka --broker-version 3.9.2
     """

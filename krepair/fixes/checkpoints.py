@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from krepair.checks.catalogue import Finding
+from krepair.checks.words import count_text
 from krepair.errors import StalePlanError
 from krepair.fixes.files import not_as_planned, put_staged
 from krepair.fixes.fix import Proposal, Purpose, RootFix
@@ -266,7 +267,7 @@ def checkpoint_findings(view: LogDir, seen: Sequence[SeenCheckpoint]) -> Iterato
             yield Finding(
                 rule=kind.rule,
                 file=kind.name,
-                evidence=f"{count} lines that say nothing true: {shown}",
+                evidence=f"{count_text(count, 'line')} that cannot be true: {shown}",
             )
     for file in view.temporary:
         yield Finding(

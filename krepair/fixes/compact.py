@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
+from krepair.checks.words import count_text
 from krepair.fixes.compact_seen import COMPACT_SEEN, SeenKeys, loses_records
 from krepair.fixes.dead_cleaner import cleaner_stands_still, segments_behind_the_cleaner
 from krepair.fixes.evidence import evidence_of, with_bytes
@@ -86,7 +87,8 @@ class Compact(Fix):
                 rule="KR108",
                 partition=partition.folder,
                 evidence=(
-                    f"{len(behind)} segments of {size} bytes wait; krepair plan --fix compact says how much goes"
+                    f"{count_text(len(behind), 'segment')} of {size} bytes wait, and at most so much can go; "
+                    "krepair plan --fix compact says how much"
                 ),
                 bytes=size,
             )

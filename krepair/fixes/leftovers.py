@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal
 
 from krepair.checks.catalogue import Finding, Severity
+from krepair.checks.words import count_text
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import RefusedError
 from krepair.fixes.fix import Fix, Proposal, Purpose
@@ -426,5 +427,7 @@ def freed_at_start(surveys: Iterable[Survey], deleted_folders: Iterable[Partitio
     total = sum(size for _, size in counts.values())
     if not total:
         return None
-    parts = ", ".join(f"{count} files {what} of {size} bytes" for what, (count, size) in counts.items())
+    parts = ", ".join(
+        f"{count_text(count, 'file')} {what} of {size} bytes" for what, (count, size) in counts.items()
+    )
     return Finding(rule="KR701", evidence=f"{total} bytes: {parts}", bytes=total)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
+from krepair.checks.words import count_text
 from krepair.fixes.compact_seen import COMPACT_SEEN, decided_by_key, loses_records
 from krepair.fixes.evidence import evidence_of, with_bytes
 from krepair.fixes.fix import Fix, Proposal, Purpose
@@ -279,8 +280,8 @@ def bloat_findings(survey: Survey) -> Iterator[Finding]:
         rule="KR101",
         partition=survey.partition.folder,
         evidence=(
-            f"{markers} markers and {emptied} emptied batches; {before - now} of {before} bytes can go "
-            f"{_by_what(decision)}, {most} in all"
+            f"{count_text(markers, 'marker')} and {count_text(emptied, 'emptied batch', 'emptied batches')}; "
+            f"{before - now} of {before} bytes can go {_by_what(decision)}, {most} in all"
         ),
         bytes=most,
     )
@@ -313,7 +314,7 @@ def _proposal(ground: Ground, survey: Survey, decision: PartitionDecision) -> Pr
 
 def notes_of(decision: PartitionDecision) -> tuple[str, ...]:
     """Lines for the reviewer."""
-    return (*decision.notes, f"{decision.active_producers} active producers at the log end")
+    return (*decision.notes, f"{count_text(decision.active_producers, 'active producer')} at the log end")
 
 
 def fields_of(decision: PartitionDecision) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def explain(code: str) -> View:
     if wanted in RULES:
         return _rule(RULES[wanted])
     if wanted in OBJECTIONS:
-        return _page(f"{wanted}: objection of the review", (("it objects to", OBJECTIONS[wanted]),))
+        return _page(f"{wanted}: objection of the review", (("what is wrong", OBJECTIONS[wanted]),))
     text = REASONS[Reason(wanted)]
     cells = (("what happens to the batch", text.verdict.value), ("why", text.text), ("source", text.source))
     return _page(f"{wanted}: reason in a plan", cells)
@@ -92,7 +92,7 @@ class ObjectionRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="obj
 
     Attributes:
         code: ``RVnn``.
-        text: what it objects to.
+        text: what is wrong with the plan.
     """
 
     code: str
@@ -140,7 +140,7 @@ def explain_all() -> View:
             Section(title="Reasons in a plan", table=Table(columns=("code", "batch", "why"), rows=reasons)),
             Section(
                 title="Objections of the review",
-                table=Table(columns=("code", "it objects to"), rows=tuple(OBJECTIONS.items())),
+                table=Table(columns=("code", "what is wrong with the plan"), rows=tuple(OBJECTIONS.items())),
             ),
             Section(title="Exit codes", table=Table(columns=("code", "name", "meaning"), rows=codes)),
         ),

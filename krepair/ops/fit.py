@@ -20,7 +20,7 @@ from krepair.plan.facts import sizes_by_name
 from krepair.plan.keep import copies_in, is_copied
 from krepair.plan.model import PartitionPlan, Plan
 from krepair.plan.render import NEXT, next_section, with_next
-from krepair.plan.view import Section, View, bytes_text
+from krepair.plan.view import Section, View, bytes_text, count_text
 
 
 def shortage(
@@ -33,7 +33,8 @@ def shortage(
     if need.bytes > space.free_bytes:
         what = f"{bytes_text(need.bytes)} bytes on top while it is applied, {bytes_text(space.free_bytes)} are free"
     else:
-        what = f"{need.files:,} new files while it is applied, the file system has room for {space.free_inodes:,}"
+        files = count_text(need.files, "new file")
+        what = f"{files} while it is applied, the file system has room for {space.free_inodes:,}"
     way = way_out(plan, targets, space, at)
     return Way(f"{plan.log_dir}: the plan needs {what}; {way.text}", way.command)
 
@@ -94,11 +95,12 @@ def fit_section(
     """The observation as a section of a page, and whether apply would go on; see ``planned_view``."""
     need = need_of_all(plan, targets)
     reserved = options is not None and options.use_reserved
-    inodes = "" if space.free_inodes < 0 else f", and room for {space.free_inodes:,} files"
+    inodes = "" if space.free_inodes < 0 else f", and room for {count_text(space.free_inodes, 'file')}"
     whose = " for root" if reserved else ""
+    needed = f"{bytes_text(need.bytes)}, for {count_text(need.files, 'file')}"
     lines = [
         f"Bytes free{whose} now: {bytes_text(space.free_bytes)}{inodes}.",
-        f"Bytes needed on top while the plan is applied: {bytes_text(need.bytes)}, for {need.files:,} files.",
+        f"Bytes needed on top while the plan is applied: {needed}.",
     ]
     copies = copies_shortage(plan, targets)
     if copies:

@@ -18,6 +18,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from krepair.checks.words import count_text
 from krepair.durable.scratch import Scratch
 from krepair.errors import StalePlanError, UnreadableError, UsageError
 from krepair.fixes.dead_cleaner import cleaner_stands_still
@@ -233,7 +234,7 @@ def _notes(listed: Partition) -> tuple[str, ...]:
     if not deleted:
         return ()
     text = (
-        f"{deleted} files wait for the broker to delete them (.deleted); after a stop before that, "
+        f"{count_text(deleted, 'file')} (.deleted) will be deleted by the broker; after a stop before that, "
         "plan with --fix leftovers, too"
     )
     return (text,)

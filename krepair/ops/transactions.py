@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from krepair.checks.catalogue import Finding
+from krepair.checks.words import count_text
 from krepair.errors import ExitCode
 from krepair.fixes.ground import Ground, next_version, place_of, watermark_of
 from krepair.fixes.logs import read_logs
@@ -364,11 +365,15 @@ def _verdict(
     if one.bounds.at_most_ms <= judging.limit_ms:
         return (
             "goes on",
-            f"for at most {one.bounds.at_most_ms // 60_000} minutes, which its producer may need",
+            f"it is open for less than {_minutes(one.bounds.at_most_ms)}, and its producer may take that long",
         )
     state = _value_of(owners[0], one.producer_id) if len(owners) == 1 else None
     hangs, why = judge(one, state, judging.written, judging.limit_ms)
     return ("not known" if hangs is None else "hangs" if hangs else "goes on"), why
+
+
+def _minutes(milliseconds: int) -> str:
+    return count_text(milliseconds // 60_000 + 1, "minute")
 
 
 def _value_of(state: TransactionState, producer_id: int) -> TransactionValue | None:

@@ -35,14 +35,16 @@ from krepair.plan.ticket import (
     shortened,
     verify_seconds,
 )
-from krepair.plan.view import Section, Table, View, bytes_text, expected_text, time_text
+from krepair.plan.view import Section, Table, View, bytes_text, count_text, expected_text, time_text
 from krepair.rules.reasons import REASONS, Reason
 
 NEXT = "Next"
 _FEW_PARTITIONS = 5
 _MOST_ROWS = 200
 _NO_BOUND_MS = 2**63 - 1
-_WITHOUT_KEYS = "Where records go by key, batches and bytes are counted as they are without these records."
+_WITHOUT_KEYS = (
+    "Where records are removed by key, batches and bytes are counted as they are without these records."
+)
 
 
 def to_json(plan: Plan) -> str:
@@ -155,7 +157,7 @@ def _summary(plan: Plan) -> Section:
         rows.append(
             (
                 "uncleanable (KIP-346)",
-                f"{plan.uncleanable_partitions} partitions, {bytes_text(plan.uncleanable_bytes)}",
+                f"{count_text(plan.uncleanable_partitions, 'partition')}, {bytes_text(plan.uncleanable_bytes)}",
             )
         )
     rows.append(("digest", plan.digest))

@@ -7,6 +7,20 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from krepair.checks.recovery_time import duration_text
+from krepair.checks.words import count_text
+
+__all__ = [
+    "Section",
+    "Table",
+    "View",
+    "bytes_text",
+    "count_text",
+    "expected_text",
+    "share_bar",
+    "size_text",
+    "time_text",
+    "visible",
+]
 
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 _LAST_SECOND_MS: Final = 253_402_300_799_999
@@ -89,19 +103,6 @@ def size_text(count: int) -> str:
     if abs(count) < 1024:
         return f"{count} byte{'' if abs(count) == 1 else 's'}"
     return bytes_text(count).partition("(")[2].rstrip(")")
-
-
-def count_text(count: int, one: str, many: str = "") -> str:
-    """A number of things: ``1 partition``, ``2 partitions``, ``no partition``.
-
-    Args:
-        count: how many.
-        one: the word for one of them.
-        many: the word for several; by default with an s.
-    """
-    if count == 0:
-        return f"no {one}"
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def expected_text(seconds: float) -> str:

@@ -227,7 +227,5 @@ def test_closed_segment_of_a_delete_topic_that_is_gone_is_told_with_the_offsets_
             path.unlink()
         report = checked(log_dir, version, described=True)
         (finding,) = [each for each in report.findings if each.partition == name and each.rule == "KR310"]
-        expected = (
-            f"{bases[2] - bases[1]} offsets have no record: {bases[1]} to {bases[2] - 1} are in no segment; "
-        )
+        expected = f"{bases[2] - bases[1]} offsets without a record: {bases[1]} to {bases[2] - 1} are in no segment; "
         assert finding.evidence.startswith(expected)

@@ -84,7 +84,7 @@ def test_one_that_was_compacted_lacks_batches_and_is_not_another_log(pair: tuple
         (SideBySide(same=2, only_first=1, first_end=9, second_end=9), "they end alike; batches: 1 of"),
         (
             SideBySide(same=2, only_second=1, first_end=9, second_end=12, after_first=1),
-            "the one there goes on for 1 batches; batches: 1 of their common offsets are only there",
+            "the one there goes on for 1 batch; batches: 1 of their common offsets are only there",
         ),
     ],
 )

@@ -63,7 +63,7 @@ def test_lost_segment_of_a_topic_that_is_not_compacted_is_a_warning_with_the_ran
         each for each in check([str(log_dir)], options()).log_dirs[0].findings if each.rule in RULES
     ]
     assert finding.evidence == (
-        "20 offsets have no record: 10 to 29 are in no segment; the topic is not compacted (cleanup.policy=delete, "
+        "20 offsets without a record: 10 to 29 are in no segment; the topic is not compacted (cleanup.policy=delete, "
         "--set); usual causes: the topic was compacted once, an earlier --fix tail=excise removed them, or a log file "
         "was lost or moved away (here, or on the replica from which this one was copied)"
     )
@@ -79,7 +79,7 @@ def test_where_the_policy_is_not_known_it_is_said_and_is_no_warning(tmp_path: Pa
         if each.rule in RULES
     ]
     assert (finding.rule, counts(finding)) == ("KR311", False)
-    assert finding.evidence.startswith("10 offsets have no record: 10 to 19 are in no segment; ")
+    assert finding.evidence.startswith("10 offsets without a record: 10 to 19 are in no segment; ")
     assert "cleanup.policy is not known" in finding.evidence
 
 
@@ -122,7 +122,7 @@ def test_gap_inside_a_segment_is_counted_and_so_are_records_that_went_out_of_a_b
     log_dir = directory.write()
     ((_, evidence),) = found(log_dir)
     assert evidence == (
-        f"5 offsets have no record: 2 of those from 0 to 9 in {0:020d}.log; 3 of those from 10 to 14 in "
+        f"5 offsets without a record: 2 of those from 0 to 9 in {0:020d}.log; 3 of those from 10 to 14 in "
         f"{10:020d}.log; the topic is not compacted (cleanup.policy=delete, --set)"
     )
 
@@ -135,7 +135,7 @@ def test_segments_that_retention_or_a_deletion_of_records_took_from_the_start_ar
     assert found(log_dir) == []
     lose(log_dir, 20)
     assert [evidence.split(";")[0] for _, evidence in found(log_dir)] == [
-        "10 offsets have no record: 20 to 29 are in no segment"
+        "10 offsets without a record: 20 to 29 are in no segment"
     ]
 
 
@@ -143,7 +143,7 @@ def test_offsets_below_the_log_start_are_not_missed(tmp_path: Path) -> None:
     log_dir = made(tmp_path / "logs", log_starts={"t-0": 17})
     lose(log_dir, 10)
     assert [evidence.split(";")[0] for _, evidence in found(log_dir)] == [
-        "3 offsets have no record: 17 to 19 are in no segment"
+        "3 offsets without a record: 17 to 19 are in no segment"
     ]
 
 
@@ -182,7 +182,7 @@ def test_gap_of_our_own_excision_is_no_finding_until_what_is_kept_is_purged(tmp_
     assert found(log_dir) == []
     assert purge(plan, given).exit_code == ExitCode.DONE
     assert [evidence.split(";")[0] for _, evidence in found(log_dir)] == [
-        f"3 offsets have no record: 3 of those from 10 to 19 in {10:020d}.log"
+        f"3 offsets without a record: 3 of those from 10 to 19 in {10:020d}.log"
     ]
 
 
@@ -194,7 +194,7 @@ def test_what_our_kept_originals_explain_is_taken_out_of_a_larger_gap(tmp_path: 
     for base in (10, 20):
         lose(log_dir, base)
     assert [evidence.split(";")[0] for _, evidence in found(log_dir)] == [
-        "10 offsets have no record: 10 to 19 are in no segment"
+        "10 offsets without a record: 10 to 19 are in no segment"
     ]
 
 

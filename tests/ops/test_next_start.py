@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from krepair.checks.recovery_time import ASSUMED
+from krepair.checks.words import count_text
 from krepair.logdir.space import Space
 from krepair.ops.next_start import start_space
 from krepair.ops.reports import ForecastLine, LogDirReport
@@ -65,7 +66,7 @@ def test_unclean_stop_reads_the_segments_from_the_recovery_point_on(
     assert (line.expected, line.segments, line.bytes_read) == ("recover", read, size)
     assert evidence(report, "KR801") == [
         (
-            f"{len(read)} segments of 1 partitions, {size} bytes: a few seconds ({ASSUMED}); "
+            f"{count_text(len(read), 'segment')} of 1 partition, {size} bytes: a few seconds ({ASSUMED}); "
             f"longest: t-0 ({size} bytes)"
         )
     ]

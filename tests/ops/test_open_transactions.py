@@ -53,13 +53,13 @@ def test_records_that_look_new_do_not_hide_an_old_transaction(tmp_path: Path) ->
     partition.segment(data(1, timestamp=LAST), mtime_ms=LAST)
     log_dir = directory.write()
     text = (
-        "1 transactions without a marker when the broker last wrote: producer 7, epoch 3, open since offset 0 for at "
+        "1 transaction without a marker when the broker last wrote: producer 7, epoch 3, open since offset 0 for at "
         "least 21 minutes by the modification times of the logs"
     )
     assert said(log_dir) == [("KR103", text + ASK)]
     assert "abort" not in text + ASK
     unknown = (
-        "1 transactions of 1 partitions are open, but it is not known for how long: t-0 since offset 0 (producer 7); "
+        "1 transaction of 1 partition: open, but it is not known for how long: t-0 since offset 0 (producer 7); "
         "the times of their batches come from producers, and markers, file times and __transaction_state do not show "
         "it. Ask the running cluster: kafka-transactions.sh find-hanging"
     )

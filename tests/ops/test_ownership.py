@@ -50,7 +50,7 @@ def test_files_restored_as_root_are_one_finding_per_folder_with_the_command(tmp_
     assert (finding.rule, finding.partition, finding.file) == ("KR605", "t-0", "one.log")
     path = f"{view.path}/t-0/one.log"
     assert finding.evidence == (
-        f"one.log and 1 more files: root:root 0400; most files are of {KAFKA}:{GROUP}, who has no write and no read; "
+        f"one.log and 1 more file: root:root 0400; most files are of {KAFKA}:{GROUP}, who has no write and no read; "
         f"chown {KAFKA}:{GROUP} {path} && chmod u+w {path}"
     ).replace("no write and no read", "no read and no write")
 
@@ -76,4 +76,4 @@ def test_a_lock_and_a_checkpoint_of_root_are_named_where_a_broker_runs_as_anothe
     view = read_log_dir(str(root))
     (finding,) = ownership_findings(view, nodes_of(view))
     assert finding.file == ".lock"
-    assert "and 1 more files" in finding.evidence
+    assert "and 1 more file" in finding.evidence

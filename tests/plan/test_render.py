@@ -42,9 +42,9 @@ def test_markdown_has_all_that_a_change_ticket_needs():
         "| freed after purge | 1,478 (1.4 KiB) |",
         "| freed right after apply | -636: takes space until purge |",
         "| expected time of apply | less than a minute |",
-        "| uncleanable (KIP-346) | 1 partitions, 4,096 (4.0 KiB) |",
+        "| uncleanable (KIP-346) | 1 partition, 4,096 (4.0 KiB) |",
         "2 segments become 1.",
-        "1 producer snapshots of segments that are merged away are removed; never the newest.",
+        "1 producer snapshot of segments that are merged away: removed; never the newest.",
         "| damage | 00000000000000000000.log at 512: CRC 1, expected 2 |",
         "marker of a transaction that has no batch left, past the delete horizon",
         "Cleaner.shouldDiscardBatch (2.2.1)",
@@ -192,7 +192,7 @@ def test_a_file_that_goes_says_so_in_every_view():
     files = sorted([*partition().files, fingerprint(name, 7)], key=lambda file: file.name)
     plan = good_plan(partition(changes=(change,), files=tuple(files)), fixes=("leftovers",))
     page = plan_view(plan)
-    assert section(page, "What will happen").lines == ("1 files are removed; they are kept until purge.",)
+    assert section(page, "What will happen").lines == ("1 file is removed, and kept until purge.",)
     (row,) = section(page, "Files to replace or remove").table.rows
     assert row == (change.change_id, "KR601", "remove", "7", "gone", "left by a deletion")
     assert "gone" in to_markdown(plan)

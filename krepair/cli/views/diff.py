@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from krepair.checks.words import count_text
 from krepair.plan.diff import Difference, PartitionDiff, PlanDiff
 from krepair.plan.view import Section, Table, View
 
@@ -87,7 +88,7 @@ def diff_sections(found: PlanDiff, names: tuple[str, str]) -> tuple[Section, ...
         ),
         Section(
             title="Changes that differ",
-            lines=(f"{len(changes) - _MOST_ROWS:,} more rows are in krepair diff --json.",)
+            lines=(f"{count_text(len(changes) - _MOST_ROWS, 'more row')}: see krepair diff --json.",)
             if len(changes) > _MOST_ROWS
             else (),
             table=Table(columns=("change", *columns), rows=tuple(changes[:_MOST_ROWS])),
@@ -110,7 +111,8 @@ def _head(found: PlanDiff) -> Iterator[str]:
     if not other:
         yield "Both plans make the same changes in every partition."
     else:
-        yield f"Both plans make the same changes in {alike:,} of {alike + other:,} partitions; {_differ(other)}."
+        every = count_text(alike + other, "partition")
+        yield f"Both plans make the same changes in {alike:,} of {every}; {_differ(other)}."
     if found.same_decisions:
         yield f"Of the {alike:,}: {'; '.join(_alike(found))}."
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from krepair.checks.recovery_time import duration_text
-from krepair.errors import EXIT_CODE_MEANING
+from krepair.errors import EXIT_CODE_MEANING, ExitCode
 from krepair.ops.reports import (
     ApplyReport,
     ChangeResult,
@@ -11,7 +11,7 @@ from krepair.ops.reports import (
     KeptReport,
     VerifyReport,
 )
-from krepair.plan.view import Section, Table, View, bytes_text, time_text
+from krepair.plan.view import Section, Table, View, bytes_text, count_text, time_text
 
 _DONE_WORDS = {"apply": "applied", "undo": "taken back", "purge": "purged"}
 _DONE_OUTCOMES = {"apply": "committed", "undo": "undone", "purge": "purged"}
@@ -35,18 +35,18 @@ def apply_view(report: ApplyReport) -> View:
         for result in report.results
         if result.outcome in {"failed", "skipped"}
     )
-    lines = [f"{report.exit_code.name.lower()}: {EXIT_CODE_MEANING[report.exit_code]}."]
+    lines = [_ended(report)]
     if report.digest:
         lines.append(f"Digest of the plan: {report.digest}.")
     if report.results:
-        lines.append(f"Freed: {bytes_text(report.bytes_freed)}.")
+        lines.append(_freed_in_all(report.bytes_freed))
     elif report.interrupted:
         lines.append("It was stopped before the first change was begun.")
     else:
         lines.append("There was nothing to do.")
     if report.uncleanable_partitions:
         lines.append(
-            f"Uncleanable (KIP-346): {report.uncleanable_partitions} partitions, "
+            f"Uncleanable (KIP-346): {count_text(report.uncleanable_partitions, 'partition')}, "
             f"{bytes_text(report.uncleanable_bytes)}."
         )
     sections = (
@@ -68,6 +68,29 @@ def apply_view(report: ApplyReport) -> View:
         *end_of_page(report.engine, report.next_command),
     )
     return View(title=f"krepair {report.verb}", sections=sections)
+
+
+def _ended(report: ApplyReport) -> str:
+    """How it ended, in a sentence: what was done, and not what could have been."""
+    if report.exit_code is not ExitCode.DONE:
+        return f"{report.exit_code.name.lower()}: {EXIT_CODE_MEANING[report.exit_code]}."
+    done = sum(result.outcome == _DONE_OUTCOMES[report.verb] for result in report.results)
+    before = sum(result.outcome == "already" for result in report.results)
+    if not done:
+        return "Done: every change was made before." if before else "Done."
+    words = {
+        "apply": "made; every new file was read again before it replaced anything",
+        "undo": "taken back",
+        "purge": "purged; its originals are gone",
+    }
+    earlier = f", {count_text(before, 'change')} before" if before else ""
+    return f"Done: {count_text(done, 'change')} {words[report.verb]}{earlier}."
+
+
+def _freed_in_all(count: int) -> str:
+    if count < 0:
+        return f"It takes {bytes_text(-count)} bytes more now; purge frees the originals."
+    return f"Freed: {bytes_text(count)} bytes."
 
 
 def _told(report: ApplyReport) -> tuple[tuple[str, ...], ...]:
@@ -147,17 +170,18 @@ def _undo_words(plan: KeptPlan) -> str:
 def verify_view(report: VerifyReport) -> View:
     """What ``verify`` proved, and every problem."""
     rows = tuple(
-        (problem.partition or ".", place_text(problem.file, problem.position), problem.text)
+        (problem.partition or "log directory", place_text(problem.file, problem.position), problem.text)
         for problem in report.problems
     )
     what = f"plan {report.plan_id} in {report.target}" if report.plan_id else report.target
     read = (
-        f"Read {report.partitions:,} partitions, {report.segments:,} segments, {report.batches:,} batches, "
+        f"Read {count_text(report.partitions, 'partition')}, {count_text(report.segments, 'segment')}, "
+        f"{count_text(report.batches, 'batch', 'batches')}, "
         f"{bytes_text(report.bytes_read)}."
     )
     lines = (
         read,
-        "Everything is as it should be." if not rows else f"{len(rows)} problems.",
+        "Everything is as it should be." if not rows else f"{count_text(len(rows), 'problem')}.",
     )
     sections = (
         Section(

@@ -110,7 +110,7 @@ def _head(report: TransactionsReport) -> tuple[str, ...]:
     ]
     if not report.partitions:
         lines.append(
-            "There is no partition of __transaction_state here: what the coordinator knows is not known."
+            "There is no partition of __transaction_state here, so krepair cannot say what the coordinator knows."
         )
     if report.states:
         counts = ", ".join(f"{count} {state}" for state, count in report.states.items())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from krepair.checks.catalogue import Finding
 from krepair.checks.side_by_side import SideBySide
+from krepair.checks.words import count_text
 from krepair.fixes.ground import place_of
 from krepair.logdir.values import LogDir, Partition
 from krepair.pipeline.engines.engine import Engine
@@ -80,23 +81,26 @@ def _log(view: LogDir, partition: Partition) -> LogAt:
 def said(seen: SideBySide) -> str:
     """Which log is the beginning of which, in words; "here" is the first."""
     if seen.differ:
+        every = count_text(seen.same + seen.differ, "batch", "batches")
         return (
             f"they are not the same log: the batch that ends at {seen.first_difference} differs "
-            f"({seen.differ} of {seen.same + seen.differ} batches differ); compare with the other replicas to see "
-            "which one is right"
+            f"({seen.differ} of {every}); compare with the other replicas to see which one "
+            "is right"
         )
     if not seen.first_end or not seen.second_end:
         return f"the one {'here' if not seen.first_end else 'there'} holds no batch"
     lacks = _lacks(seen)
     if not seen.after_second and not seen.after_first:
         return (
-            f"both hold the same {seen.same} batches{lacks or ''}" if not lacks else f"they end alike{lacks}"
+            f"both hold the same {count_text(seen.same, 'batch', 'batches')}{lacks or ''}"
+            if not lacks
+            else f"they end alike{lacks}"
         )
     longer, shorter = ("here", "there") if seen.after_second else ("there", "here")
-    more = seen.after_second or seen.after_first
+    going = count_text(seen.after_second or seen.after_first, "batch", "batches")
     if lacks:
-        return f"the one {longer} goes on for {more} batches{lacks}"
-    return f"the one {shorter} is the beginning of the one {longer}, which goes on for {more} batches"
+        return f"the one {longer} goes on for {going}{lacks}"
+    return f"the one {shorter} is the beginning of the one {longer}, which goes on for {going}"
 
 
 def _lacks(seen: SideBySide) -> str:

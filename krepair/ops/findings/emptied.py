@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from krepair.checks.catalogue import Finding
+from krepair.checks.words import count_text
 from krepair.logdir.values import LogDir
 from krepair.ops.findings.ownership import Node, lacks, said_of, usual_owner
 from krepair.ops.next_start.refusal import Version
@@ -44,7 +45,7 @@ def emptied_findings(
         yield Finding(
             rule="KR804",
             evidence=(
-                f"the next start recovers {total} bytes of {len(recovered)} partitions and may write "
+                f"the next start recovers {total} bytes of {count_text(len(recovered), 'partition')} and may write "
                 f"{space.needs_bytes} bytes, {space.free_bytes} are free; {_MAY}; free the space before any start"
             ),
             bytes=total,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from krepair.checks.catalogue import Finding
 from krepair.checks.fetch_size import MOST_RESPONSE_BYTES, fetch_overflows
+from krepair.checks.words import count_text
 from krepair.fixes.survey import Survey
 
 
@@ -19,7 +20,8 @@ def fetch_findings(surveys: Sequence[Survey]) -> Iterator[Finding]:
         yield Finding(
             rule="KR309",
             evidence=(
-                f"topic {one.topic}: {one.partitions} partitions here and a batch of {one.largest_batch} bytes make "
+                f"topic {one.topic}: {count_text(one.partitions, 'partition')} here and a batch of "
+                f"{one.largest_batch} bytes make "
                 f"a response of up to {one.response_bytes} bytes, but at most {MOST_RESPONSE_BYTES} can be sent"
             ),
         )

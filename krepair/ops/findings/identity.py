@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from krepair.checks.catalogue import Finding
+from krepair.checks.words import count_text
 from krepair.formats import partition_metadata
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import META_PROPERTIES
@@ -50,7 +51,8 @@ def metadata_findings(view: LogDir, metadata: Metadata) -> Iterator[Finding]:
         if isinstance(said, Damage):
             text, position = f"expected {said.expected}, found {said.found or 'nothing'}", said.position
         elif said is None and metadata and not partition.unreadable:
-            text = f"missing, but {len(metadata)} other partitions here have one: a KRaft broker takes it for stray"
+            others = count_text(len(metadata), "other partition")
+            text = f"missing, but there is one in {others} here: a KRaft broker takes it for stray"
         elif said is not None and len(ids[partition.topic]) > 1:
             shown = ", ".join(f"{name} ({count})" for name, count in sorted(ids[partition.topic].items()))
             text = f"topic id {topic_id_text(said.topic_id)}; the partitions of {partition.topic} here say {shown}"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final, Literal
 
 from krepair.checks.catalogue import Finding
+from krepair.checks.words import count_text
 from krepair.logdir.values import LogDir, Partition
 from krepair.rules.leftovers import Version
 
@@ -21,7 +22,7 @@ def marked_findings(view: LogDir, version: Version) -> Iterator[Finding]:
         yield Finding(
             rule="KR604",
             file=partition.folder,
-            evidence=f"{len(files)} files of {size} bytes; {_fate(partition, version)}",
+            evidence=f"{count_text(len(files), 'file')} of {size} bytes; {_fate(partition, version)}",
             bytes=size,
         )
 

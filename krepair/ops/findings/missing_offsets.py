@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from krepair.checks.catalogue import Finding
+from krepair.checks.words import count_text
 from krepair.fixes.epochs import log_start_of
 from krepair.fixes.gates import NEVER_TOUCHED
 from krepair.fixes.markers import MARKER_CLASSES
@@ -161,12 +162,14 @@ def kept_bases(partition: Partition) -> set[int]:
 def _finding(rule: str, partition: Partition, gaps: Sequence[Gap], why: str) -> Finding:
     missing = sum(gap.missing for gap in gaps)
     shown = "; ".join(_shown(gap) for gap in gaps[:_SHOWN_AT_MOST])
-    more = f"; and {len(gaps) - _SHOWN_AT_MOST} more places" if len(gaps) > _SHOWN_AT_MOST else ""
+    more = (
+        f"; and {count_text(len(gaps) - _SHOWN_AT_MOST, 'more place')}" if len(gaps) > _SHOWN_AT_MOST else ""
+    )
     deleted = _deleted_inside(partition, gaps)
     return Finding(
         rule=rule,
         partition=partition.folder,
-        evidence=f"{missing} offsets have no record: {shown}{more}{deleted}; {why}",
+        evidence=f"{count_text(missing, 'offset')} without a record: {shown}{more}{deleted}; {why}",
     )
 
 

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from krepair.checks.catalogue import Finding
+from krepair.checks.words import count_text
 from krepair.fixes.survey import Survey
 from krepair.formats.transaction_state import IN_PROGRESS, TransactionValue
 from krepair.kernels.scan import INT64_MAX
@@ -166,7 +167,7 @@ def judge(
         Whether nobody will end it, None if that is not known; and how that is known.
     """
     least = one.bounds.at_least_ms
-    told = f"for at least {least // _MINUTE_MS} minutes {one.bounds.told_by}"
+    told = f"for at least {count_text(least // _MINUTE_MS, 'minute')} {one.bounds.told_by}"
     if state is None:
         return (True if least > limit_ms else None), told
     partition = one.survey.partition
@@ -175,7 +176,7 @@ def judge(
         overdue = state.start_ms >= 0 and age > state.timeout_ms + COORDINATOR_SLACK_MS
         return (
             overdue,
-            f"for {age // _MINUTE_MS} minutes by __transaction_state, of {state.timeout_ms} ms allowed",
+            f"for {count_text(age // _MINUTE_MS, 'minute')} by __transaction_state, of {state.timeout_ms} ms allowed",
         )
     # A coordinator notes a partition before its first batch is written; but the end of its log may not be here.
     if least > COORDINATOR_SLACK_MS:
@@ -205,7 +206,8 @@ def hanging_finding(some: Sequence[tuple[OpenTransaction, str]]) -> Finding:
         rule="KR103",
         partition=survey.partition.folder,
         evidence=(
-            f"{len(some)} transactions without a marker when the broker last wrote: {shown}; first ask the running "
+            f"{count_text(len(some), 'transaction')} without a marker when the broker last wrote: "
+            f"{shown}; first ask the running "
             "cluster: kafka-transactions.sh find-hanging, then describe"
         ),
         bytes=waiting_bytes(survey, first),
@@ -222,7 +224,9 @@ def _not_known(some: Sequence[OpenTransaction]) -> Finding:
     return Finding(
         rule="KR107",
         evidence=(
-            f"{len(some)} transactions of {folders} partitions are open, but it is not known for how long: "
+            f"{count_text(len(some), 'transaction')} of {count_text(folders, 'partition')}: open, "
+            f"but it is not known for "
+            "how long: "
             f"{shown}{more}; the times of their batches come from producers, and markers, file times and "
             "__transaction_state do not show it. Ask the running cluster: kafka-transactions.sh find-hanging"
         ),

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from krepair.checks.catalogue import Finding
+from krepair.checks.words import count_text
 from krepair.durable.tree import without_links
 from krepair.logdir.reading import status_of
 from krepair.logdir.values import LogDir
@@ -98,7 +99,7 @@ def ownership_findings(view: LogDir, nodes: Iterable[Node]) -> Iterator[Finding]
             alike.setdefault((node.partition, node.uid, node.gid, node.mode, missing), []).append(node)
     for found in alike.values():
         first = found[0]
-        more = f" and {len(found) - 1} more files" if len(found) > 1 else ""
+        more = f" and {count_text(len(found) - 1, 'more file')}" if len(found) > 1 else ""
         yield Finding(
             rule="KR605",
             partition=first.partition,

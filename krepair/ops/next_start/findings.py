@@ -8,6 +8,7 @@ from typing import Final
 from krepair.checks.catalogue import Finding
 from krepair.checks.recovery_time import ASSUMED, recovery_text
 from krepair.checks.retention import Deletions
+from krepair.checks.words import count_text
 from krepair.fixes.index import indexes_of
 from krepair.fixes.survey import Survey
 from krepair.logdir.values import LogDir
@@ -34,7 +35,8 @@ def recovery_findings(lines: Sequence[ForecastLine]) -> Iterator[Finding]:
     yield Finding(
         rule="KR801",
         evidence=(
-            f"{sum(len(line.segments) for line in read)} segments of {len(read)} partitions, {total} bytes: "
+            f"{count_text(sum(len(line.segments) for line in read), 'segment')} of "
+            f"{count_text(len(read), 'partition')}, {total} bytes: "
             f"{recovery_text(seconds)} ({ASSUMED}); longest: {named}"
         ),
         bytes=total,
@@ -72,7 +74,8 @@ def retention_findings(survey: Survey, going: Deletions, options: Options) -> It
         rule="KR702",
         partition=survey.partition.folder,
         evidence=(
-            f"{len(bases)} segments from {going.due[0]:020d} to {going.due[-1]:020d}, {size} bytes: their youngest "
+            f"{count_text(len(bases), 'segment')} "
+            f"from {going.due[0]:020d} to {going.due[-1]:020d}, {size} bytes: their youngest "
             f"record is of {youngest} ms, retention.ms={survey.settings.retention_ms}; the next start deletes them"
         ),
         bytes=size,

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from krepair.checks.recovery_time import recovery_seconds, recovery_text
 from krepair.checks.retention import Deletions
+from krepair.checks.words import count_text
 from krepair.fixes.checkpoints import SeenCheckpoint
 from krepair.fixes.damage import recovered_bases
 from krepair.fixes.leftovers import LEFTOVERS_SEEN, swap_forecast
@@ -100,7 +101,7 @@ def _emptied(line: ForecastLine, start: LineDecision) -> ForecastLine:
 def _with_deletions(line: ForecastLine, going: Deletions) -> ForecastLine:
     """The line of a partition of which retention deletes segments; a refusal or a cut log says more than that."""
     names = ", ".join(f"{base:020d}" for base in going.expected)
-    text = f"{line.text}; then retention deletes {len(going.expected)} segments: {names}"
+    text = f"{line.text}; then retention deletes {count_text(len(going.expected), 'segment')}: {names}"
     if going.too_early:
         text += f"; {len(going.too_early)} of them before their time"
     expected = "delete" if line.expected in {"start", "recover"} else line.expected
@@ -141,7 +142,7 @@ def _loaded(view: LogDir, survey: Survey, version: Version) -> ForecastLine:
         return _after_clean_stop(survey)
     point = view.recovery_point.offsets.get((partition.topic, partition.number), 0)
     bases = recovered_bases(survey, point)
-    said = f"not cleanly stopped: {len(bases)} segments from the recovery point {point} on are read"
+    said = f"not cleanly stopped: {count_text(len(bases), 'segment')} from the recovery point {point} on are read"
     return _recovered(survey, bases, said)
 
 
@@ -174,13 +175,12 @@ def _rehearsed(view: LogDir, survey: Survey, outcome: Rehearsed) -> ForecastLine
         line = ForecastLine(partition=survey.partition.folder, expected="start", text=_NOT_READ)
     elif view.clean_shutdown:
         reasons = "have no .index, or one that contradicts itself: these are read"
-        said = f"cleanly stopped, but {len(outcome.recovered)} segments {reasons}"
+        said = f"cleanly stopped, but {count_text(len(outcome.recovered), 'segment')} {reasons}"
         line = _recovered(survey, outcome.recovered, said)
     else:
         point = view.recovery_point.offsets.get((survey.partition.topic, survey.partition.number), 0)
-        said = (
-            f"not cleanly stopped: {len(outcome.recovered)} segments are read, the recovery point is {point}"
-        )
+        many = count_text(len(outcome.recovered), "segment")
+        said = f"not cleanly stopped: reads {many}, the recovery point is {point}"
         line = _recovered(survey, outcome.recovered, said)
     cut, gone = cut_segments(survey, outcome)
     text = outcome_text(survey, outcome)

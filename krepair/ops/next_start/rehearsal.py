@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from krepair.checks.index_findings import ENTRY_SIZES, LARGEST_INDEX_BYTES, TIME_INDEX
 from krepair.checks.rehearsal.behaviour import JUDGED_VERSIONS, VersionNumber, behaviour_of
+from krepair.checks.words import count_text
 from krepair.fixes.damage import broker_loss, maps_of, unmapped
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.index import indexes_of
@@ -209,7 +210,7 @@ def _cut_texts(survey: Survey, cut: dict[int, int], gone: tuple[int, ...]) -> It
     for base_offset, size in sorted(cut.items()):
         where = f"recovery cuts {base_offset:020d}.log at position {size}"
         if unmapped(survey) or base_offset not in maps_of(survey):
-            drops = f" and drops {len(gone)} later segments" if gone else ""
+            drops = f" and drops {count_text(len(gone), 'later segment')}" if gone else ""
             yield where + drops
             continue
         loss = broker_loss(survey, numbers[base_offset], size, alone=not gone)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from krepair.checks.catalogue import RULES
+from krepair.checks.words import count_text
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.plan.actions.action import REMOVAL_BYTES, ROUNDING_BYTES, Action, Space, Touched, Trimmed, Work
 from krepair.plan.actions.listing import FILES
@@ -81,9 +82,10 @@ class Replace(Action[ReplaceFile]):
         """How many files are replaced, and how many are removed."""
         removed = sum(change.method == "remove" for change in changes)
         if len(changes) > removed:
-            yield f"{len(changes) - removed} derived files (indexes, checkpoints, snapshots) are replaced."
+            yield f"{count_text(len(changes) - removed, 'derived file')} (indexes, checkpoints, snapshots) replaced."
         if removed:
-            yield f"{removed} files are removed; they are kept until purge."
+            verb = "is removed, and" if removed == 1 else "are removed, and"
+            yield f"{count_text(removed, 'file')} {verb} kept until purge."
 
     def file_bytes(self, change: ReplaceFile) -> tuple[int, int]:
         """No bytes where there is no file."""

@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from krepair.checks.words import count_text
 from krepair.plan.actions.action import (
     EVERY_REPLICA,
     LAGGING_REPLICA,
@@ -152,18 +153,22 @@ class Rewrite(Action[RewriteSegments]):
         by_key = [change for change in changes if _loses_records(change)]
         if plain:
             yield (
-                f"{_sources(plain)} segments become {len(plain)}. Batches with records are carried over byte for byte; "
-                "log start, log end and leader epochs stay."
+                f"{count_text(_sources(plain), 'segment')} become {len(plain)}. Batches with records are carried over "
+                "byte for byte; log start, log end and leader epochs stay."
             )
         if by_key:
             gone = sum(source.by_key.gone for change in by_key for source in change.sources if source.by_key)
             yield (
-                f"{_sources(by_key)} segments become {len(by_key)}. {gone:,} records go by key; every record that "
-                "stays is carried over byte for byte; log start, log end and leader epochs stay."
+                f"{count_text(_sources(by_key), 'segment')} become {len(by_key)}. {count_text(gone, 'record')} "
+                "of keys that have a newer record, or were deleted: removed. Every record that stays is carried over "
+                "byte for byte; log start, log end and leader epochs stay."
             )
         removed = sum(len(change.removes_snapshots) for change in changes)
         if removed:
-            yield f"{removed} producer snapshots of segments that are merged away are removed; never the newest."
+            yield (
+                f"{count_text(removed, 'producer snapshot')} of segments that are merged away: removed; never the "
+                "newest."
+            )
 
     def fate(self, change: RewriteSegments, sizes: Mapping[str, int]) -> Fate:
         """The contents by reason. Bytes of the new log beyond the batches that stay are headers of emptied batches."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from krepair.checks.catalogue import RULES
+from krepair.checks.words import count_text
 from krepair.plan.actions.action import ROUNDING_BYTES, Action, Space, Touched, Work
 from krepair.plan.actions.listing import ROLLS
 from krepair.plan.facts import PartitionFacts, segment_name
@@ -59,7 +60,7 @@ class Roll(Action[RollSegment]):
 
     def summary(self, changes: Sequence[RollSegment]) -> Iterator[str]:
         """How many."""
-        yield f"{len(changes)} partitions get an empty segment at their log end."
+        yield f"{count_text(len(changes), 'partition')}: an empty segment is added at the log end."
 
     def rows(self, change: RollSegment) -> Iterator[tuple[str, ...]]:
         """One row."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from krepair.checks.words import count_text
 from krepair.ops.compare_pictures import ReplicaBar
 from krepair.plan.actions.fate import Content, Run
 from krepair.plan.pictures import BeforeAfter, Cell, IndexTail, MarkerAges, Space
@@ -134,7 +135,7 @@ def age_bars(ages: MarkerAges) -> list[Box]:
         for kind, count in (("stay", item.kept), ("go", item.gone)):
             if count:
                 height = max(CHART_HEIGHT * count / highest, _TINY)
-                title = f"up to {until}: {count:,} markers {kind}"
+                title = f"up to {until}: {count_text(count, 'marker')} {kind}"
                 boxes.append(Box(place * step, base - height, step * 0.92, height, kind, title))
                 base -= height
     return boxes
@@ -151,7 +152,7 @@ def tail(item: IndexTail) -> list[Box]:
     """Entries and zeros of one time index, from its first byte to its last."""
     whole = item.entry_bytes + item.zero_bytes
     width = _width(item.entry_bytes, whole)
-    entries = Box(0.0, 0.0, width, 1.0, "entries", f"{item.entries:,} entries")
+    entries = Box(0.0, 0.0, width, 1.0, "entries", f"{count_text(item.entries, 'entry', 'entries')}")
     zeros = Box(width, 0.0, WIDTH - width, 1.0, "zeros", f"{bytes_text(item.zero_bytes)} of zeros")
     return [entries, zeros] if item.entry_bytes else [zeros]
 
@@ -185,4 +186,4 @@ def _width(part: int, whole: int) -> float:
 def _name(cell: Cell) -> str:
     if cell.segments == 1:
         return f"segment {cell.first_base:020d}"
-    return f"{cell.segments:,} segments from {cell.first_base:020d}"
+    return f"{count_text(cell.segments, 'segment')} from {cell.first_base:020d}"

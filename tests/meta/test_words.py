@@ -1,0 +1,62 @@
+"""Messages read right for one thing, for none and for many: no template puts a bare number before a plural."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2] / "krepair"
+THINGS = (
+    "partitions|segments|files|batches|records|changes|findings|problems|groups|plans|folders|topics|markers|"
+    "transactions|entries|lines|offsets|rows|minutes|seconds|brokers|messages|copies|logs|places"
+)
+BEFORE = re.compile(rf" (?:[a-z-]+ )?({THINGS})\b")
+# Where the number is two or more: the line is only there then.
+ALWAYS_MANY = frozenset({"{len(rows)} plans keep something", "{seen.producers} producers, "})
+PACKAGES = ("cli", "ops")
+
+
+def templates(path: Path) -> list[tuple[int, str]]:
+    """Line and text of every number that stands right before a plural."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.JoinedStr):
+            for value, after in zip(node.values, node.values[1:], strict=False):
+                if isinstance(value, ast.FormattedValue) and isinstance(after, ast.Constant):
+                    text = f"{{{ast.unparse(value.value)}}}{after.value}"
+                    if BEFORE.match(str(after.value)) and not is_of_many(text):
+                        found.append((node.lineno, text))
+    return found
+
+
+def is_of_many(text: str) -> bool:
+    return "count_text(" in text or any(text.startswith(known) for known in ALWAYS_MANY)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_no_message_puts_a_number_before_a_plural_without_looking_at_the_number(path: Path) -> None:
+    assert templates(path) == []
+
+
+FAILED_ALOUD = (
+    "everything done and verified",
+    "{gone:,} records go by key",
+    "that say nothing true",
+    "which its producer may need",
+    "what the coordinator knows is not known",
+    "by the chosen horizon",
+    "it objects to",
+    "share of both",
+)
+
+
+def test_no_sentence_that_was_read_aloud_and_failed_comes_back() -> None:
+    every = "\n".join(path.read_text() for path in ROOT.rglob("*.py"))
+    assert [words for words in FAILED_ALOUD if words in every] == []
