@@ -281,7 +281,7 @@ def bloat_findings(survey: Survey) -> Iterator[Finding]:
         partition=survey.partition.folder,
         evidence=(
             f"{count_text(markers, 'marker')} and {count_text(emptied, 'emptied batch', 'emptied batches')}; "
-            f"{before - now} of {before} bytes can go {_by_what(decision)}, {most} in all"
+            f"{before - now} of {before} bytes can go {_by_what(decision)}, {most} with the latest horizon"
         ),
         bytes=most,
     )
@@ -289,7 +289,7 @@ def bloat_findings(survey: Survey) -> Iterator[Finding]:
 
 def _by_what(decision: PartitionDecision) -> str:
     keeps_all = any(choice.chosen and choice.name == spans.NONE for choice in decision.horizons)
-    return "whatever other replicas hold" if keeps_all else "by the chosen horizon"
+    return "whatever other replicas hold" if keeps_all else "by --delete-horizon"
 
 
 def sum_tallies(segments: Sequence[SegmentFacts]) -> c.Tallies:
