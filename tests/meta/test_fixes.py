@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from itertools import product
 from typing import Final, Literal, get_args
 
 import pytest
@@ -98,12 +99,8 @@ def test_the_bytes_of_a_file_are_made_by_one_fix_alone(change: ReplaceFile, fix:
     assert owner_of(change).name == fix
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("rule", RULES)
-def test_no_file_has_two_owners_whatever_becomes_of_it_and_whatever_is_wrong(
-    rule: str, method: Method
-) -> None:
-    for name in (
+def test_no_file_has_two_owners_whatever_becomes_of_it_and_whatever_is_wrong() -> None:
+    names = (
         f"{0:020d}.index",
         f"{0:020d}.timeindex.swap",
         f"{0:020d}.txnindex",
@@ -113,9 +110,10 @@ def test_no_file_has_two_owners_whatever_becomes_of_it_and_whatever_is_wrong(
         "leader-epoch-checkpoint",
         "leader-epoch-checkpoint.tmp",
         *KIND_OF,
-    ):
+    )
+    for rule, method, name in product(RULES, METHODS, names):
         owners = [fix.name for fix in FIXES if fix.owns(replaced(name, method, rule))]
-        assert len(owners) <= 1, (name, owners)
+        assert len(owners) <= 1, (rule, method, name, owners)
 
 
 def test_a_change_that_no_fix_makes_or_two_would_make_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
