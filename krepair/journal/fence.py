@@ -168,6 +168,8 @@ class Fence:
         self._root_marker = f"{self._log_dir}/{CLEAN_SHUTDOWN}"
         self._points = f"{self.place}/{RECOVERY_POINT_CHECKPOINT}"
         self._marker = f"{self.place}/{CLEAN_SHUTDOWN}"
+        self.keeps_marker_away = False
+        """Whether a marker was not given back, because a broker may have been started since it was set aside."""
 
     def is_up(self) -> bool:
         """Whether a run, perhaps an interrupted one, has left anything of the fence.
@@ -185,7 +187,7 @@ class Fence:
             OSError: a call failed; ``lift`` gives everything back.
         """
         if self.is_up() and self._broker_started():
-            self._clear()
+            self._forget_marker()
         if self.is_up():
             self._make_durable(self.place)
         else:
@@ -251,11 +253,17 @@ class Fence:
         if not self.is_up():
             return False
         started = self._broker_started()
-        if not started:
+        if started:
+            self._forget_marker()
+        else:
             self._give_point_back()
             self._give_marker_back()
-        self._clear()
+            self._clear()
         return started
+
+    def _forget_marker(self) -> None:
+        self.keeps_marker_away = self.keeps_marker_away or self._tree.is_there(self._marker)
+        self._clear()
 
     def _broker_started(self) -> bool:
         seen = _read_seen(self._tree, self.place)
@@ -419,6 +427,27 @@ class Watch:
         for place, seen in watching:
             now = {name: _look(tree, f"{self._log_dir}/{name}") for name in names if name in seen}
             _write_seen(self._disk, place, seen | now)
+
+
+def move_seen(disk: Disk, log_dir: str, place: str) -> None:
+    """Gives what a fence has seen the inodes of a copy of the directory, where size and time are as they were.
+
+    A file that has lost its time stays as it was seen: then nobody knows whether a broker was started since.
+
+    Raises:
+        OSError: a file could not be looked at, or the list not be written.
+    """
+    seen = _read_seen(disk.tree, place)
+    if seen is None or seen == _DAMAGED:
+        return
+    now: Seen = {name: _look(disk.tree, f"{log_dir}/{name}") for name in seen}
+    same: Seen = {
+        name: here
+        for name, here in now.items()
+        if here is not None and (was := seen[name]) is not None and here[:2] == was[:2]
+    }
+    if seen | same != seen:
+        _write_seen(disk, place, seen | same)
 
 
 def standing_fences(tree: Tree, log_dir: str) -> list[str]:

@@ -14,7 +14,7 @@ from krepair.errors import (
 from krepair.journal.actions.table import action_for, action_of
 from krepair.journal.copies import Copies
 from krepair.journal.outcome import Committed, Failed, Outcome, Undone, failed
-from krepair.journal.record import CopiesKept, Done, Freed, Intent
+from krepair.journal.record import CopiesKept, Done, Freed, Here, Intent
 from krepair.journal.run import Run, in_batches
 from krepair.logdir.fingerprint import digest_content
 from krepair.plan.actions.table import action_of as plan_action
@@ -135,6 +135,11 @@ class Forward(Run):
             copies="" if copies is None else copies.place(folder),
         )
 
+    def _where(self) -> list[Here]:
+        """What the journal does not say yet of the directory in which its inodes hold."""
+        here = self.guards.here
+        return [] if here is None or here == self.journal.here else [here]
+
     def _where_copies_are(self) -> list[CopiesKept]:
         """What the journal does not say yet of the folder of the copies; nothing, if there are none."""
         known = self.guards.copies.record() if self.guards.copies is not None else None
@@ -251,7 +256,7 @@ class Forward(Run):
                 self._copy(batch, intents)
                 self.folder.sync_new()
                 copied = any(intent.change_id in self.copied for intent in intents)
-                self.append(*(self._where_copies_are() if copied else ()), *intents)
+                self.append(*self._where(), *(self._where_copies_are() if copied else ()), *intents)
         except (KrepairError, OSError) as error:
             # Nothing was announced, so nothing was done.
             first, *others = batch

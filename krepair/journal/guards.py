@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from krepair.durable import medium
@@ -11,6 +11,7 @@ from krepair.errors import KrepairError, LockLostError, UnwritableError
 from krepair.journal.copies import Copies
 from krepair.journal.fence import Watch
 from krepair.journal.folder import SYNCED_WHEN_OPENED, PartitionFolder
+from krepair.journal.record import Here
 from krepair.journal.safe_points import SafePoints
 from krepair.plan.model import Change
 
@@ -34,6 +35,8 @@ class Guards:
         begun: whether this run has changed anything yet.
         copies: where originals are copied to before they are freed; None: nowhere.
         settled: whether one barrier made all durable that earlier runs may have left unsynced, see ``settle``.
+        here: the log directory, for journals that do not say yet where their inodes hold.
+        not_given_back: folders whose fence went down as after a broker's start, see ``Fence.lift``.
         keep_plan: given a folder whose private sub-folders are there, puts the copy of the plan into it.
     """
 
@@ -44,6 +47,8 @@ class Guards:
     begun: bool = False
     copies: Copies | None = None
     settled: bool = False
+    here: Here | None = None
+    not_given_back: list[str] = field(default_factory=list)
     keep_plan: Callable[[PartitionFolder], None] = lambda folder: None
 
     def check(self, change: Change) -> None:

@@ -212,8 +212,9 @@ def _not_for(plan: Plan, place: Place) -> str:
     """Why a whole plan is not the one that is looked for, or empty."""
     if plan.plan_id != place.plan_id:
         return f"is a copy of plan {plan.plan_id}, plan {place.plan_id} was expected"
-    # A plan for another directory must not be carried out because it lies here.
-    if (plan.log_dir, plan.log_dir_inode) != (place.log_dir, place.inode):
+    # A plan for another directory must not be carried out because it lies here. Of a copy of the directory, which has
+    # another inode, the journals and what is kept have to prove that it is one.
+    if plan.log_dir != place.log_dir:
         return (
             f"is of a plan for {plan.log_dir} (inode {plan.log_dir_inode}), not for {place.log_dir} "
             f"(inode {place.inode})"

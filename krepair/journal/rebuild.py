@@ -23,6 +23,7 @@ from krepair.journal.record import (
     Done,
     Freed,
     Header,
+    Here,
     Intent,
     Journal,
     PurgeIntent,
@@ -175,7 +176,7 @@ def _still_known(folder: PartitionFolder) -> tuple[Mapping[str, Intent], Mapping
                     take(part)
             case Freed():
                 freed[record.change_id] = record
-            case Header() | UndoIntent() | Done() | PurgeIntent() | CopiesKept():
+            case Header() | UndoIntent() | Done() | PurgeIntent() | CopiesKept() | Here():
                 pass
             case _:
                 intents[record.change_id] = record

@@ -260,6 +260,34 @@ class CopiesKept(Struct, frozen=True, tag="copies", kw_only=True):
     identity: str
 
 
+class Here(Struct, frozen=True, tag="here", kw_only=True):
+    """Where the inodes of the records hold: in this directory, on this file system.
+
+    Journals of an earlier krepair have no such record: theirs hold where the plan was made.
+
+    Attributes:
+        host: its name.
+        log_dir: absolute path of the log directory.
+        file_system: what ``statvfs`` calls the identity of its file system, in hex digits.
+        inode: of the log directory.
+        cluster_id: from ``meta.properties``, may be empty.
+        broker_id: likewise.
+        directory_id: likewise.
+        plan_digest: of the plan, 64 hex digits; empty if there was no plan to read it from.
+        adopted: whether the inodes of the plan do not hold here: the directory is a copy of the one it was made of.
+    """
+
+    host: str
+    log_dir: str
+    file_system: str
+    inode: int
+    cluster_id: str
+    broker_id: str
+    directory_id: str
+    plan_digest: str
+    adopted: bool = False
+
+
 class PurgeIntent(Struct, frozen=True, tag="purge", kw_only=True):
     """The kept originals are about to be removed: from here on nothing can be undone.
 
@@ -271,7 +299,7 @@ class PurgeIntent(Struct, frozen=True, tag="purge", kw_only=True):
 
 
 Intent = ApplyIntent | ReplaceIntent | LogIntent | AsideIntent | SwapIntent | RollIntent
-Step = Intent | UndoIntent | Done | Freed | CopiesKept
+Step = Intent | UndoIntent | Done | Freed | CopiesKept | Here
 
 
 class Together(Struct, frozen=True, tag="together", kw_only=True):
@@ -411,6 +439,7 @@ class Journal:
         self._half_done: dict[str, None] = {}
         self.purging: PurgeIntent | None = None
         self.copies: CopiesKept | None = None
+        self.here: Here | None = None
         self._whole = b""
         self._torn = False
         self._read()
@@ -446,7 +475,7 @@ class Journal:
         """Whether krepair can have written a record behind those that were taken."""
         if self.purging is not None or isinstance(record, Header):
             return False
-        if isinstance(record, PurgeIntent | CopiesKept):
+        if isinstance(record, PurgeIntent | CopiesKept | Here):
             return True
         state = self.states.get(record.change_id)
         match record:
@@ -482,6 +511,8 @@ class Journal:
                 self.purging = record
             case CopiesKept():
                 self.copies = record
+            case Here():
+                self.here = record
             case Header():
                 pass
             case _:
@@ -563,6 +594,10 @@ class Journal:
             space.free_inodes != 0
             and space.free_bytes >= len(self._whole) + _SPARE_BLOCKS * space.block_bytes
         )
+
+    def records(self) -> list[Record]:
+        """All whole records behind the first one, in order."""
+        return decode_records(self._whole, self.path)[0][1:]
 
     def at_work(self) -> list[str]:
         """Ids of the changes that are done, half done or half undone: something is, or was, kept for them."""

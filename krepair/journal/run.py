@@ -13,7 +13,7 @@ from krepair.journal.fence import Fence, Point, Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
 from krepair.journal.outcome import Failed, Outcome, Skipped, Undone, failed
-from krepair.journal.record import CopiesKept, Done, Freed, Intent, Journal, Order, UndoIntent
+from krepair.journal.record import Done, Intent, Journal, Order, Step, UndoIntent
 from krepair.journal.unrecorded import check_all_recorded
 from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import Change, Commit, PartitionPlan
@@ -112,9 +112,11 @@ class Run:
                 why=f"the fence is still up, and a broker's start would recover this partition: {what.why}; "
                 "run the same command again",
             )
+        if self.fence.keeps_marker_away:
+            self.guards.not_given_back.append(self.folder.folder)
         return None
 
-    def append(self, *records: Intent | UndoIntent | Done | Freed | CopiesKept) -> None:
+    def append(self, *records: Step) -> None:
         """Writes to the journal."""
         self.guards.begun = True
         self.journal.append(*records)

@@ -15,8 +15,10 @@ from krepair.formats.filenames import FileState, parse_file_name
 from krepair.journal.actions.mend import CUT
 from krepair.journal.actions.table import action_of
 from krepair.journal.folder import PartitionFolder
+from krepair.journal.record import FileState as RecordedState
 from krepair.journal.record import Intent, Journal
 from krepair.journal.steps import CLEANED, SWAP
+from krepair.logdir.fingerprint import digest_content
 
 
 def check_nothing_kept(folder: PartitionFolder, journal: Journal) -> None:
@@ -117,10 +119,22 @@ def _kept_alone(folder: PartitionFolder, journal: Journal, known: Collection[str
     alone = []
     for name in _kept_names(folder):
         kept, here = folder.state(f"{keep}/{name}"), folder.state(name)
-        linked = kept is None or (here is not None and here.inode == kept.inode)
-        if not linked and _final(name) not in known and not _is_given_back(folder, journal, name):
+        if kept is None or (here is not None and _is_same(folder, f"{keep}/{name}", kept, name, here)):
+            continue
+        if _final(name) not in known and not _is_given_back(folder, journal, name):
             alone.append(name)
     return alone
+
+
+def _is_same(
+    folder: PartitionFolder, kept_at: str, kept: RecordedState, name: str, here: RecordedState
+) -> bool:
+    """Whether a kept file is the one in its place: a link of it, or what a copy of the directory made of a link."""
+    if kept.inode == here.inode:
+        return True
+    if (kept.size, kept.mtime_ns) != (here.size, here.mtime_ns):
+        return False
+    return digest_content(folder.at(kept_at), folder.tree) == digest_content(folder.at(name), folder.tree)
 
 
 def _is_given_back(folder: PartitionFolder, journal: Journal, name: str) -> bool:

@@ -53,23 +53,24 @@ def digest_content(path: str, tree: Tree | None = None) -> str:
     return digest.hexdigest()
 
 
-def digest_batches(path: str, base_offset: int, tree: Tree | None = None) -> str:
+def digest_batches(path: str, base_offset: int, tree: Tree | None = None, *, check_crc: bool = False) -> str:
     """Digest of the position and header of every batch of a ``.log``, as in a scan: 32 hex digits.
 
     A header holds the CRC of its batch. So two logs of equal size have the same digest only if all their headers and
-    stored CRCs are the same. The CRCs are not computed here: a changed byte behind a header is not noticed.
+    stored CRCs are the same. Where the CRCs are not computed, a changed byte behind a header is not noticed.
 
     Args:
         path: path of the ``.log``.
         base_offset: base offset of its segment.
         tree: the tree that holds the path; None for any place.
+        check_crc: whether the CRC of each batch is computed; the digest of a log with a wrong one is another.
 
     Raises:
         OSError: the file cannot be read, is a symlink, or is not a regular file.
     """
     with opened_for_reading(path, tree) as descriptor:
         inputs = ScanInputs(
-            base_offset=base_offset, file_size=os.fstat(descriptor).st_size, now_ms=0, check_crc=False
+            base_offset=base_offset, file_size=os.fstat(descriptor).st_size, now_ms=0, check_crc=check_crc
         )
         return scan_segment(inputs, lambda piece, at: os.preadv(descriptor, [piece], at)).headers
 

@@ -45,6 +45,7 @@ from krepair.logdir.space import Space, read_space
 from krepair.logdir.view import read_partition
 from krepair.ops.again import plan_command
 from krepair.ops.fit import copies_shortage, shortage
+from krepair.ops.moved import notes_of_fences, settle
 from krepair.ops.need import need_of_all
 from krepair.ops.order import active_segments, damage_met, lowest_changes
 from krepair.ops.proof import check_again
@@ -107,7 +108,8 @@ def apply(
         StalePlanError: the plan is for another host or directory.
         UnwritableError: what an earlier run left could not be written out.
     """
-    check_target(plan)
+    given, located = plan, check_target(plan)
+    plan = located.plan
     targets = targets_of(plan)
     if not targets:
         return ApplyReport(verb="apply", plan_id=plan.plan_id, log_dir=plan.log_dir, engine="nothing to do")
@@ -121,12 +123,17 @@ def apply(
         check_keep(plan.policy.keep, plan.log_dir)
         lock = stack.enter_context(hold_lock(plan.log_dir, writes))
         check_again(plan, options, view_of(plan))
+        settled = settle(located, writes, made_too=True, goes_on=True)
+        plan = settled.plan
+        targets = targets_of(plan)
         safe_points = stack.enter_context(signals_wait(SafePoints()))
         engine = choose_engine(options.engine, options.master, _work_of(targets), progress)
         stack.callback(engine.close)
         scratch = Scratch(options.scratch, (plan.log_dir,))
         stack.callback(scratch.close)
         guards = _guards(plan, writes, lock, safe_points, copies, use_reserved=options.use_reserved)
+        guards.keep_plan = PlanKeeper(writes, given).keep_in
+        guards.here = replace(located.here, adopted=settled.moved)
         run = _Apply(
             plan,
             engine,
@@ -137,7 +144,7 @@ def apply(
         )
         report = run.report(targets)
         close_copies(copies, folders)
-        return report
+        return replace(report, notes=(*settled.notes, *notes_of_fences(guards.not_given_back)))
 
 
 def _guards(
@@ -164,7 +171,6 @@ def _guards(
         check_space,
         Watch(disk, plan.log_dir),
         copies=copies,
-        keep_plan=PlanKeeper(disk, plan).keep_in,
     )
 
 

@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from msgspec.structs import replace
+
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
@@ -14,13 +16,14 @@ from krepair.errors import KrepairError, RefusedError
 from krepair.journal.copies import Copies
 from krepair.journal.copies_told import told_of
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.guards import HeldLock
 from krepair.logdir.lock import hold_lock, hold_own_lock
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
 from krepair.ops.kept import by_id_command, folder_of, load_kept, nothing_to_undo, place_of, private_of
+from krepair.ops.located import here_of
+from krepair.ops.moved import Part, settle, settle_parts
 from krepair.ops.purge import purge_folders
-from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult, next_of
+from krepair.ops.reports import ApplyReport, ChangeResult, next_of
 from krepair.ops.target import check_target, copies_of
 from krepair.ops.undo import undo
 from krepair.options import Options
@@ -51,7 +54,8 @@ def undo_by_id(
         with _disk_of(view, disk) as writes, hold_lock(view.path, writes) as lock:
             if nothing_to_undo(read_log_dir(log_dir), plan_id):
                 copies = _copies(view, plan_id, writes, disk)
-                results = _remove(view.path, plan_id, writes, lock, progress, "already", copies)
+                folders = _folders(read_log_dir(log_dir), plan_id, writes)
+                results = purge_folders(folders, lock, progress or SilentProgress(), "already", copies)
                 return _report("undo", view.path, plan_id, results)
     return undo(load_kept(log_dir, plan_id), options, progress, disk=disk)
 
@@ -86,9 +90,11 @@ def purge_by_id(
     view = read_log_dir(log_dir)
     place_of(view, plan_id)
     with _disk_of(view, disk) as writes, hold_own_lock(view.path, writes) as lock:
+        folders = _folders(read_log_dir(log_dir), plan_id, writes)
+        notes = _settle(view, plan_id, writes)
         copies = _copies(view, plan_id, writes, disk)
-        results = _remove(view.path, plan_id, writes, lock, progress, copies=copies)
-    return _report("purge", view.path, plan_id, results)
+        results = purge_folders(folders, lock, progress or SilentProgress(), copies=copies)
+    return replace(_report("purge", view.path, plan_id, results), notes=notes)
 
 
 def _copies(view: LogDir, plan_id: str, disk: Disk, given: Disk | None) -> Copies | None:
@@ -118,6 +124,18 @@ def _copies(view: LogDir, plan_id: str, disk: Disk, given: Disk | None) -> Copie
     return copies_of(plan, given)
 
 
+def _settle(view: LogDir, plan_id: str, disk: Disk) -> tuple[str, ...]:
+    """See ``krepair.ops.moved.settle``; the plan's copy says more of the bytes, where it can be used."""
+    try:
+        plan = load_kept(view.path, plan_id)
+        located = check_target(plan)
+    except KrepairError:
+        here = here_of(view.path, "")
+        parts = [Part(folder, None) for folder in _folders(view, plan_id, disk)]
+        return settle_parts(parts, here, is_plans=True, made_too=False)[1]
+    return settle(located, disk, made_too=False).notes
+
+
 def _folders(view: LogDir, plan_id: str, disk: Disk) -> list[PartitionFolder]:
     return [
         folder_of(disk, view.path, partition.folder, private)
@@ -133,20 +151,6 @@ def _disk_of(view: LogDir, given: Disk | None) -> Iterator[Disk]:
         return
     with Tree(view.path, view.inode) as tree:
         yield RealDisk(tree)
-
-
-def _remove(
-    log_dir: str,
-    plan_id: str,
-    disk: Disk,
-    lock: HeldLock,
-    progress: Progress | None,
-    outcome: ChangeOutcome = "purged",
-    copies: Copies | None = None,
-) -> list[ChangeResult]:
-    """Removes the private sub-folders of a plan, each unless its journal says that it may not go."""
-    folders = _folders(read_log_dir(log_dir), plan_id, disk)
-    return purge_folders(folders, lock, progress or SilentProgress(), outcome, copies)
 
 
 def _report(

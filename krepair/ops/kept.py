@@ -19,11 +19,13 @@ from krepair.errors import KrepairError, StalePlanError
 from krepair.formats.filenames import ROOT_SUFFIX, private_folder
 from krepair.journal.actions.table import action_of
 from krepair.journal.folder import PartitionFolder
+from krepair.journal.moved import bound, has_moved, rebind
 from krepair.journal.plan_copy import Place, find_copies, the_copy
-from krepair.journal.record import JOURNAL_NAME, Freed, Intent, Journal
+from krepair.journal.record import JOURNAL_NAME, Freed, Here, Intent, Journal
 from krepair.journal.root import RootFolder
 from krepair.logdir.values import LogDir, Partition, PrivateFolder
 from krepair.logdir.view import read_log_dir
+from krepair.ops.located import here_of
 from krepair.ops.reports import KeptPlan, KeptReport, KeptState, next_in
 from krepair.plan.model import Plan
 
@@ -117,9 +119,9 @@ def kept_originals(view: LogDir, now_ms: int) -> tuple[KeptPlan, ...]:
     """
     found: dict[str, list[_Found]] = {}
     with Tree(view.path, view.inode) as tree:
-        disk = RealDisk(tree)
+        disk, here = RealDisk(tree), here_of(view.path, "")
         for partition, private in private_of(view):
-            found.setdefault(private.plan_id, []).append(_look(disk, view, partition, private))
+            found.setdefault(private.plan_id, []).append(_look(disk, view, here, partition, private))
         plans = [_plan(tree, view, plan_id, folders, now_ms) for plan_id, folders in found.items()]
     return tuple(sorted(plans, key=lambda plan: (-plan.last_written_ms, plan.plan_id)))
 
@@ -127,8 +129,10 @@ def kept_originals(view: LogDir, now_ms: int) -> tuple[KeptPlan, ...]:
 def nothing_to_undo(view: LogDir, plan_id: str) -> bool:
     """Whether a plan has left nothing but files that are in nobody's way: it changed nothing, or is undone."""
     with Tree(view.path, view.inode) as tree:
-        disk = RealDisk(tree)
-        found = [_look(disk, view, partition, private) for partition, private in private_of(view, plan_id)]
+        disk, here = RealDisk(tree), here_of(view.path, "")
+        found = [
+            _look(disk, view, here, partition, private) for partition, private in private_of(view, plan_id)
+        ]
     return _state(found) in _NOTHING_TO_UNDO
 
 
@@ -195,11 +199,13 @@ def folder_of(disk: Disk, log_dir: str, partition: str, private: PrivateFolder) 
 # -- one private sub-folder
 
 
-def _look(disk: Disk, view: LogDir, partition: Partition, private: PrivateFolder) -> _Found:
+def _look(disk: Disk, view: LogDir, here: Here, partition: Partition, private: PrivateFolder) -> _Found:
     found = _Found(partition, private)
     try:
         folder = folder_of(disk, view.path, partition.folder, private)
         journal = Journal(disk, folder.private, private.plan_id, folder.folder)
+        if has_moved(folder, journal, here, is_plans=True):
+            bound(journal, rebind(folder, journal, None, made_too=False, read=False))
         written = disk.tree.status(f"{private.path}/{JOURNAL_NAME}")
         return found._replace(
             written_ms=-1 if written is None else written.st_mtime_ns // 1_000_000,

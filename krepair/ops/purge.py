@@ -22,6 +22,7 @@ from krepair.journal.purge import check_all_finished, purge_partition
 from krepair.journal.safe_points import SafePoints
 from krepair.logdir.lock import hold_own_lock
 from krepair.logdir.reading import why
+from krepair.ops.moved import settle
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult, next_of
 from krepair.ops.target import (
     check_target,
@@ -56,10 +57,12 @@ def purge(
         UnreadableError: something could not be looked at.
     """
     del options
-    check_target(plan)
+    located = check_target(plan)
+    plan = located.plan
     with disk_of(plan, disk) as writes, hold_own_lock(plan.log_dir, writes) as lock:
         folders = [journal_folder(writes, plan, target) for target in targets_of(plan)]
         _check_ground(folders)
+        settled = settle(located, writes, made_too=False)
         copies = copies_of(plan, disk)
         results = purge_folders(folders, lock, progress or SilentProgress(), copies=copies)
     return ApplyReport(
@@ -67,6 +70,7 @@ def purge(
         plan_id=plan.plan_id,
         log_dir=plan.log_dir,
         results=tuple(results),
+        notes=settled.notes,
         next_command=next_of(results, f"krepair verify {shlex.quote(plan.log_dir)}"),
     )
 

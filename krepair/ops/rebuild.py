@@ -56,7 +56,7 @@ def rebuild(
         StalePlanError: the plan is for another host or directory.
     """
     del options
-    check_target(plan)
+    plan = check_target(plan).plan
     progress = progress or SilentProgress()
     targets = targets_of(plan)
     results: list[ChangeResult] = []

@@ -237,6 +237,7 @@ class ApplyReport(Struct, frozen=True, kw_only=True):
         interrupted: whether it was stopped at a safe point.
         next_command: what to type next, or empty.
         digest: of the plan, all 64 hex digits; empty where the plan was not read.
+        notes: what has to be known besides, one sentence each: such as that the directory was moved.
     """
 
     verb: Literal["apply", "undo", "purge"]
@@ -249,6 +250,7 @@ class ApplyReport(Struct, frozen=True, kw_only=True):
     interrupted: bool = False
     next_command: str = ""
     digest: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> ExitCode:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import socket
 import stat
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -22,10 +21,13 @@ from krepair.journal.copies_told import CopiesTold, check_copies
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.permission import check_may_change, check_may_change_root
+from krepair.journal.plan_copy import private_folders
+from krepair.journal.record import Here
 from krepair.journal.root import ROOT, RootFolder, as_partition
-from krepair.logdir.reading import kind_of, status_of, why
+from krepair.logdir.reading import kind_of, why
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
+from krepair.ops.located import Located, check_broker, here_of
 from krepair.plan.figures import apply_order
 from krepair.plan.keep import copies_in
 from krepair.plan.model import PartitionPlan, Plan, Preview
@@ -34,8 +36,10 @@ from krepair.plan.review import review
 _SHOWN_OBJECTIONS: Final = 5
 
 
-def check_target(plan: Plan) -> None:
-    """Review the plan and see that it was made here.
+def check_target(plan: Plan) -> Located:
+    """Review the plan and see that it was made here, or of a directory of which this may be a copy.
+
+    Whether it really is the plan's directory, ``krepair.ops.moved.settle`` proves, under the lock.
 
     Raises:
         RefusedError: it is a preview; or the review objects; the first objections and all codes are named.
@@ -47,21 +51,37 @@ def check_target(plan: Plan) -> None:
             next_command="krepair plan --from PLAN --out PLAN",
         )
     _review(plan)
-    if plan.host != socket.gethostname():
-        raise StalePlanError(f"the plan is for host {plan.host}, this is {socket.gethostname()}")
     try:
-        found = status_of(plan.log_dir)
+        here = here_of(plan.log_dir, plan.digest)
     except OSError as error:
         raise StalePlanError(
             f"{plan.log_dir}: {error.strerror}; the plan is for a directory that is not here"
         ) from error
-    inode = found.st_ino
-    if inode != plan.log_dir_inode:
-        raise StalePlanError(
-            f"{plan.log_dir} is another directory than the one the plan was made of (inode {inode}, not "
-            f"{plan.log_dir_inode})",
-            next_command=f"krepair plan {shlex.quote(plan.log_dir)} --out PLAN",
-        )
+    is_plans = (here.host, here.inode) == (plan.host, plan.log_dir_inode)
+    if not is_plans and not _was_begun(plan):
+        raise _not_here(plan, here)
+    check_broker(here, plan.cluster_id, plan.broker_id, "", exact=not is_plans)
+    return Located(replace(plan, host=here.host, log_dir_inode=here.inode), here, is_plans)
+
+
+def _was_begun(plan: Plan) -> bool:
+    """Whether anything of the plan lies in the directory; what it is worth, its journals have to prove."""
+    with Tree(plan.log_dir) as tree:
+        for path in private_folders(plan):
+            with contextlib.suppress(OSError):  # behind a link, or not to be read: that proves nothing
+                if tree.is_there(path):
+                    return True
+    return False
+
+
+def _not_here(plan: Plan, here: Here) -> StalePlanError:
+    if here.host != plan.host:
+        return StalePlanError(f"the plan is for host {plan.host}, this is {here.host}")
+    return StalePlanError(
+        f"{plan.log_dir} is another directory than the one the plan was made of (inode {here.inode}, not "
+        f"{plan.log_dir_inode})",
+        next_command=f"krepair plan {shlex.quote(plan.log_dir)} --out PLAN",
+    )
 
 
 @contextlib.contextmanager

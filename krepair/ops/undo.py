@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from krepair.durable.disk import Disk
-from krepair.errors import ExitCode, InterruptedAtSafePointError, KrepairError, LockLostError
+from krepair.errors import ExitCode, InterruptedAtSafePointError, KrepairError, LockLostError, StalePlanError
 from krepair.journal.copies import Copies
 from krepair.journal.copies_told import told_of
 from krepair.journal.fence import Watch
@@ -19,6 +19,7 @@ from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.lock import hold_lock
 from krepair.ops.apply import failed_partition, freed_by, result_of
 from krepair.ops.kept_copies import BadCopies, bad_copies, bytes_of_kept_logs
+from krepair.ops.moved import Settled, notes_of_fences, settle
 from krepair.ops.reports import ApplyReport, ChangeResult, next_of
 from krepair.ops.target import (
     check_ground,
@@ -62,17 +63,20 @@ def undo(
         StalePlanError: the plan is for another host or directory.
         UnwritableError: what apply left could not be written out.
     """
-    check_target(plan)
+    located = check_target(plan)
+    plan = located.plan
     progress = progress or SilentProgress()
     with disk_of(plan, disk) as writes:
         check_ground(plan, writes)
         folders = [journal_folder(writes, plan, target) for target in undo_order(plan)]
         copies = _copies(copies_of(plan, disk), folders)
         with hold_lock(plan.log_dir, writes) as lock, signals_wait(SafePoints()) as safe_points:
+            settled = settle(located, writes, made_too=True)
+            plan = settled.plan
             guards = Guards(
                 lock, safe_points, lambda change: None, Watch(writes, plan.log_dir), copies=copies
             )
-            results, interrupted = _undo_all(plan, options, writes, guards, progress)
+            results, interrupted = _undo_all(settled, options, writes, guards, progress)
             close_copies(copies, folders)
     order = {partition.folder: number for number, partition in enumerate(plan.partitions)}
     return ApplyReport(
@@ -81,6 +85,7 @@ def undo(
         log_dir=plan.log_dir,
         results=tuple(sorted(results, key=lambda one: (order.get(one.partition, -1), one.change_id))),
         interrupted=interrupted,
+        notes=(*settled.notes, *notes_of_fences(guards.not_given_back)),
         next_command="krepair undo PLAN"
         if interrupted
         else next_of(results, f"krepair verify {shlex.quote(plan.log_dir)}"),
@@ -99,9 +104,10 @@ def _copies(copies: Copies | None, folders: Sequence[PartitionFolder]) -> Copies
 
 
 def _undo_all(
-    plan: Plan, options: Options, disk: Disk, guards: Guards, progress: Progress
+    settled: Settled, options: Options, disk: Disk, guards: Guards, progress: Progress
 ) -> tuple[list[ChangeResult], bool]:
     """What became of each partition and of the root, and whether it was interrupted."""
+    plan = settled.plan
     targets = undo_order(plan)
     kept = [(target, journal_folder(disk, plan, target)) for target in targets]
     engine = choose_engine(
@@ -111,6 +117,8 @@ def _undo_all(
         bad = bad_copies(plan, kept, engine)
     finally:
         engine.close()
+    for wrong in (why for changes in bad.values() for why in changes.values() if settled.moved):
+        raise StalePlanError(f"{wrong}; in a directory that was moved nothing is changed then")
     results: list[ChangeResult] = []
     guards.settle([folder for _, folder in kept])
     progress.start("undo", sum(target.log_bytes_before for target in targets))

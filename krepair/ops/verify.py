@@ -19,6 +19,7 @@ from krepair.logdir.config import load_settings
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.asked import check_named
+from krepair.ops.moved import settle
 from krepair.ops.reports import Problem, VerifyReport, next_in
 from krepair.ops.target import check_target, disk_of, is_root, journal_folder, listed, targets_of, view_of
 from krepair.options import Options
@@ -138,7 +139,9 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
         StalePlanError: the plan is for another host or directory.
         RefusedError: the review objects.
     """
-    check_target(plan)
+    located = check_target(plan)
+    with disk_of(located.plan) as disk:
+        plan = settle(located, disk, made_too=True, write=False, goes_on=True).plan
     view = view_of(plan)
     targets = targets_of(plan)
     check_owners(change for target in targets for change in target.changes)

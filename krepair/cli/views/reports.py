@@ -38,6 +38,7 @@ def apply_view(report: ApplyReport) -> View:
     lines = [_ended(report)]
     if report.digest:
         lines.append(f"Digest of the plan: {report.digest}.")
+    lines += report.notes
     if report.results:
         lines.append(_freed_in_all(report.bytes_freed))
     elif report.interrupted:
