@@ -9,59 +9,20 @@ step, with the inodes as they are, and says where they hold.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-from krepair.durable.tree import Tree
-from krepair.formats.castagnoli import crc32c
-from krepair.journal.actions.mend import CUT
+from krepair.journal.actions.table import action_of
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.record import (
-    ApplyIntent,
-    AsideIntent,
-    FileState,
-    Freed,
-    Here,
-    Intent,
-    Journal,
-    LogIntent,
-    Record,
-    ReplaceIntent,
-    RollIntent,
-    SwapIntent,
-    Together,
-    new_journal,
-)
+from krepair.journal.known_files import InPlace, KnownFile
+from krepair.journal.record import FileState, Here, Journal, Record, Together, new_journal
 from krepair.journal.steps import CLEANED, SWAP
-from krepair.logdir.fingerprint import digest_batches, digest_content, digest_file
-from krepair.plan.model import Change, CompleteSwap, FileFingerprint, MendLog, PartitionPlan, ReplaceFile
+from krepair.plan.model import PartitionPlan
 
-_LOG: Final = ".log"
-_CHUNK_BYTES: Final = 1 << 20
 _AT_WORK: Final = frozenset({"committing", "committed", "undoing"})
-
-Check = Callable[[str, Tree], bool]
-"""Whether the file at an absolute path of a tree holds the bytes that are known."""
-
-
-class _Known(NamedTuple):
-    """A file of an intent.
-
-    Attributes:
-        state: as it was recorded.
-        made: whether krepair made it; else it is an original.
-        check: of its bytes; None if nobody knows them.
-        must: whether it has to be there.
-    """
-
-    state: FileState
-    made: bool
-    check: Check | None
-    must: bool
 
 
 class Rebound(NamedTuple):
@@ -103,9 +64,9 @@ def _kept_states(journal: Journal) -> Iterator[FileState]:
     for change_id, state in journal.states.items():
         if state in _AT_WORK:
             intent = journal.intents[change_id]
-            copied = _copied_names(intent)
-            for one in _files(intent, None, {}, None):
-                if not one.made and one.state.name not in copied:
+            action = action_of(intent)
+            for one in action.known_files(intent, None, {}, {}):
+                if not one.made and one.state.name not in action.copied_names(intent):
                     yield one.state
 
 
@@ -117,11 +78,6 @@ def _is_other(folder: PartitionFolder, known: FileState) -> bool:
         and (found.size, found.mtime_ns) == (known.size, known.mtime_ns)
         and found.inode != known.inode
     )
-
-
-def _copied_names(intent: Intent) -> frozenset[str]:
-    group = intent.group if isinstance(intent, SwapIntent) else intent
-    return frozenset(group.copied) if isinstance(group, ApplyIntent) else frozenset()
 
 
 def rebind(
@@ -149,15 +105,16 @@ def rebind(
     planned = {} if partition is None else {file.name: file for file in partition.files}
     states: dict[FileState, FileState] = {}
     wrong: list[str] = []
-    cut: list[LogIntent] = []
+    in_place: list[InPlace] = []
     times_lost = False
     for change_id, state in journal.states.items():
         intent = journal.intents[change_id]
+        action = action_of(intent)
         must = state in _AT_WORK and journal.purging is None
-        freed = journal.freed.get(change_id) if state == "freed" else None
+        freed = journal.freed[change_id].made if state == "freed" else {}
         taken: set[str] = set()
         done = made_too and state in {"committed", "freed"} and journal.purging is None
-        for known in _files(intent, changes.get(change_id), planned, freed):
+        for known in action.known_files(intent, changes.get(change_id), planned, freed):
             path, found, problem = _look(folder, known if read else known._replace(check=None), taken)
             if found is not None:
                 taken |= {path} if known.made else set()
@@ -168,16 +125,19 @@ def rebind(
             # Where a change is half done, another file may still, or again, have the name of what it makes.
             if (done if known.made else must) and (problem or (known.must and (known.made or must))):
                 wrong.append(problem or f"{folder.at(folder.names.keep(known.state.name))}: is not there")
-        if isinstance(intent, LogIntent) and intent.replacement is None:
-            cut.append(intent)
-            lost = _cut_problem(folder, intent) if must and read else ""
-            wrong += [lost] if lost else []
-    for one in cut:
-        _bind_cut(folder, one, states, times_lost=times_lost)
+        same = action.in_place(folder, intent)
+        in_place += [] if same is None else [same]
+        wrong += [same.problem] if same is not None and same.problem and must and read else []
+    for one in in_place:
+        if one.here is not None:
+            mtime_ns = one.here.mtime_ns if times_lost else one.recorded.mtime_ns
+            states[one.recorded] = msgspec.structs.replace(
+                one.recorded, inode=one.here.inode, mtime_ns=mtime_ns
+            )
     return Rebound(states, tuple(wrong), times_lost)
 
 
-def _look(folder: PartitionFolder, known: _Known, taken: set[str]) -> tuple[str, FileState | None, str]:
+def _look(folder: PartitionFolder, known: KnownFile, taken: set[str]) -> tuple[str, FileState | None, str]:
     """Where a file is, as it is there; or what is wrong with the one that has its place."""
     state, problem = known.state, ""
     found = [(path, here) for path in _places(folder, known) if (here := folder.state(path)) is not None]
@@ -197,149 +157,11 @@ def _look(folder: PartitionFolder, known: _Known, taken: set[str]) -> tuple[str,
     return "", None, problem
 
 
-def _places(folder: PartitionFolder, known: _Known) -> tuple[str, ...]:
+def _places(folder: PartitionFolder, known: KnownFile) -> tuple[str, ...]:
     name, names = known.state.name, folder.names
     if known.made:
         return (names.stage(name), name + SWAP, name + CLEANED, names.out(name), name)
     return (name, names.keep(name), names.out(f"{name}.back"), names.out(name))
-
-
-def _bind_cut(
-    folder: PartitionFolder, intent: LogIntent, states: dict[FileState, FileState], *, times_lost: bool
-) -> None:
-    """A log that is cut in place stays the same file, whatever its size is."""
-    here = folder.state(intent.original.name)
-    if here is not None and intent.size_after <= here.size <= intent.original.size:
-        mtime_ns = here.mtime_ns if times_lost else intent.original.mtime_ns
-        states[intent.original] = msgspec.structs.replace(
-            intent.original, inode=here.inode, mtime_ns=mtime_ns
-        )
-
-
-def _cut_problem(folder: PartitionFolder, intent: LogIntent) -> str:
-    """What is wrong with the kept bytes of a log that has lost them, or empty."""
-    here, kept = folder.state(intent.original.name), folder.names.keep(intent.original.name + CUT)
-    if here is None or here.size != intent.size_after:
-        return ""
-    if folder.state(kept) is None:
-        return f"{folder.at(kept)}: is not there"
-    if digest_file(folder.at(kept), folder.tree) != intent.digest_removed:
-        return f"{folder.at(kept)}: its bytes are not those that were cut"
-    return ""
-
-
-# -- the files of an intent, and how their bytes are known
-
-
-def _files(
-    intent: Intent, change: Change | None, planned: Mapping[str, FileFingerprint], freed: Freed | None
-) -> list[_Known]:
-    """What krepair made comes first: an original is then not looked for where that is."""
-    match intent:
-        case ApplyIntent():
-            made = [
-                _made_of_group(intent, state, {} if freed is None else freed.made) for state in intent.merged
-            ]
-            originals, digests = list(intent.originals), intent.digests
-        case SwapIntent():
-            made = _made_of_swap(intent, change, planned)
-            originals, digests = list(intent.group.originals), intent.group.digests
-        case ReplaceIntent():
-            made = _made_of_replace(intent, change)
-            originals = [] if intent.original is None else [intent.original]
-            digests = {intent.name: intent.digest}
-        case LogIntent():
-            made = _made_of_log(intent, change)
-            originals = [one.original for one in intent.companions if one.original is not None]
-            originals += [] if intent.replacement is None else [intent.original]
-            digests = intent.digests
-        case AsideIntent():
-            made, originals, digests = [], list(intent.files), intent.digests
-        case RollIntent():
-            made = [_Known(state, True, None, True) for state in intent.files]
-            originals, digests = [], {}
-
-    def check(one: FileState) -> Check | None:
-        return _content_check(digests.get(one.name, "")) or _planned_check(planned.get(one.name))
-
-    return [*made, *(_Known(one, False, check(one), freed is None) for one in originals)]
-
-
-def _made_of_group(group: ApplyIntent, state: FileState, freed: Mapping[str, str]) -> _Known:
-    """A broker may make the indexes of a new segment anew; its log it only ever cuts."""
-    is_log = state.name.endswith(_LOG)
-    if state.name in freed:
-        return _Known(state, True, _content_check(freed[state.name]), is_log)
-    check = _parts_check(group.parts) if is_log else _file_check(group.made.get(state.name, ""))
-    return _Known(state, True, check, is_log)
-
-
-def _made_of_swap(
-    intent: SwapIntent, change: Change | None, planned: Mapping[str, FileFingerprint]
-) -> list[_Known]:
-    news = {new.name: new.digest for new in change.makes} if isinstance(change, CompleteSwap) else {}
-    log, *indexes = intent.group.merged
-    return [
-        _Known(log, True, _planned_check(planned.get(log.name + SWAP)), True),
-        *(_Known(one, True, _file_check(news.get(one.name, "")), False) for one in indexes),
-    ]
-
-
-def _made_of_replace(intent: ReplaceIntent, change: Change | None) -> list[_Known]:
-    digest = change.digest_after if isinstance(change, ReplaceFile) else ""
-    new = [] if intent.replacement is None else [_Known(intent.replacement, True, _file_check(digest), True)]
-    return new + ([] if intent.over is None else [_Known(intent.over, True, None, False)])
-
-
-def _made_of_log(intent: LogIntent, change: Change | None) -> list[_Known]:
-    mend = change if isinstance(change, MendLog) else None
-    news = {} if mend is None else {new.name: new.digest_after for new in mend.companions}
-    made = [
-        _Known(one.replacement, True, _file_check(news.get(one.replacement.name, "")), True)
-        for one in intent.companions
-    ]
-    if intent.replacement is not None:
-        digest = "" if mend is None else mend.digest_after
-        made.append(_Known(intent.replacement, True, _file_check(digest), True))
-    return made
-
-
-def _content_check(digest: str) -> Check | None:
-    return (lambda path, tree: digest_content(path, tree) == digest) if digest else None
-
-
-def _file_check(digest: str) -> Check | None:
-    return (lambda path, tree: digest_file(path, tree) == digest) if digest else None
-
-
-def _planned_check(planned: FileFingerprint | None) -> Check | None:
-    if planned is None or not planned.digest:
-        return None
-    name, digest = planned.name.removesuffix(SWAP), planned.digest
-    if not name.endswith(_LOG):
-        return _file_check(digest)
-    base_offset = int(name.partition(".")[0])
-    return lambda path, tree: digest_batches(path, base_offset, tree, check_crc=True) == digest
-
-
-def _parts_check(parts: tuple[tuple[int, int], ...]) -> Check | None:
-    return (lambda path, tree: _has_parts(path, tree, parts)) if parts else None
-
-
-def _has_parts(path: str, tree: Tree, parts: Iterable[tuple[int, int]]) -> bool:
-    with tree.opened(path) as descriptor:
-        position = 0
-        for size, expected in parts:
-            found, end = 0, position + size
-            while position < end:
-                piece = os.pread(descriptor, min(end - position, _CHUNK_BYTES), position)
-                if not piece:
-                    return False
-                found = crc32c(piece, found)
-                position += len(piece)
-            if size and found != expected:
-                return False
-    return True
 
 
 # -- the journal written anew

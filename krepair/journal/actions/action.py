@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from krepair.errors import KrepairError
 from krepair.journal.folder import PartitionFolder
+from krepair.journal.known_files import InPlace, KnownFile
 from krepair.journal.record import FileState, Order
 from krepair.plan.model import FileFingerprint, PartitionPlan
 
@@ -286,6 +287,33 @@ class Action(Protocol[ChangeT_contra, IntentT]):
     @abstractmethod
     def touches(self, intent: IntentT) -> tuple[str, ...]:
         """Names of the files that it changes in the partition folder."""
+
+    # -- in another directory
+
+    @abstractmethod
+    def known_files(
+        self,
+        intent: IntentT,
+        change: ChangeT_contra | None,
+        planned: Mapping[str, FileFingerprint],
+        freed: Mapping[str, str],
+    ) -> list[KnownFile]:
+        """Every file of an intent and how its bytes are known; what krepair made comes first.
+
+        Args:
+            intent: of the change.
+            change: of the plan; None if there is no plan.
+            planned: fingerprints of the plan by name, likewise.
+            freed: name -> digest of what was made, as it was read before the originals were freed.
+        """
+
+    def copied_names(self, intent: IntentT) -> frozenset[str]:
+        """Names of the originals that are kept as real copies, and so have an inode of their own."""
+        return frozenset()
+
+    def in_place(self, folder: PartitionFolder, intent: IntentT) -> InPlace | None:
+        """The file that the change makes another one in its place, if it does so."""
+        return None
 
     def staged(self, intent: IntentT) -> StagedGroup | None:
         """How the staged files are known that nobody knew when the plan was made; None if the plan knows all."""

@@ -7,16 +7,18 @@ first, so that no state has a gap.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from krepair.errors import StalePlanError
 from krepair.journal.actions.action import Action, Found, Ground, KeptFile
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import unchanged
+from krepair.journal.known_files import KnownFile, known_originals
 from krepair.journal.record import AsideIntent, Journal, Order
 from krepair.journal.traces import digests_of, original_of
 from krepair.logdir.fingerprint import digest_content
-from krepair.plan.model import SetAside
+from krepair.plan.model import FileFingerprint, SetAside
 
 _BACK: Final = frozenset({"undone", "rolled back"})
 
@@ -102,6 +104,16 @@ class SetSegmentsAside(Action[SetAside, AsideIntent]):
     def touches(self, intent: AsideIntent) -> tuple[str, ...]:
         """The files of the segment."""
         return tuple(state.name for state in intent.files)
+
+    def known_files(
+        self,
+        intent: AsideIntent,
+        change: SetAside | None,
+        planned: Mapping[str, FileFingerprint],
+        freed: Mapping[str, str],
+    ) -> list[KnownFile]:
+        """The files of the segment."""
+        return known_originals(intent.files, intent.digests, planned)
 
     def told_by(self, change: SetAside) -> tuple[str, ...]:
         """The files of the segment."""

@@ -127,6 +127,10 @@ class ChangeCheckpointLines(ReplaceFiles):
         """What is kept stays kept: the file as it was before any of the lines."""
         return replace(intent, original=earlier.original, digest=earlier.digest, over=earlier.replacement)
 
+    def digest_of(self, change: object) -> str:
+        """None: the other lines are those on the disk."""
+        return ""
+
     def told_by(self, change: ChangeLines) -> tuple[str, ...]:  # type: ignore[override]
         """The one file."""
         return (change.name,)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -25,10 +25,11 @@ from krepair.formats.filenames import FileState as NameState
 from krepair.journal.actions.action import Action, Found, Ground, KeptFile
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_no_pending_swap, staged_file, unchanged
+from krepair.journal.known_files import InPlace, KnownFile, file_check, known_originals
 from krepair.journal.record import CompanionStates, FileState, LogIntent, Order
 from krepair.journal.traces import digests_of, holds, made_of, nobody, original_of
 from krepair.logdir.fingerprint import DIGEST_BYTES, digest_content, digest_file
-from krepair.plan.model import MendLog
+from krepair.plan.model import FileFingerprint, MendLog
 
 _CHUNK_BYTES = 1 << 20
 _INDEX = ".index"
@@ -248,6 +249,43 @@ class MendLogs(Action[MendLog, LogIntent]):
     def touches(self, intent: LogIntent) -> tuple[str, ...]:
         """The log and its indexes."""
         return (intent.original.name, *(companion.replacement.name for companion in intent.companions))
+
+    def known_files(
+        self,
+        intent: LogIntent,
+        change: MendLog | None,
+        planned: Mapping[str, FileFingerprint],
+        freed: Mapping[str, str],
+    ) -> list[KnownFile]:
+        """The indexes, old and new, and a log that is replaced."""
+        news = {} if change is None else {new.name: new.digest_after for new in change.companions}
+        made = [
+            KnownFile(one.replacement, True, file_check(news.get(one.replacement.name, "")))
+            for one in intent.companions
+        ]
+        originals = [one.original for one in intent.companions if one.original is not None]
+        if intent.replacement is not None:
+            digest = "" if change is None else change.digest_after
+            made.append(KnownFile(intent.replacement, True, file_check(digest)))
+            originals.append(intent.original)
+        return [*made, *known_originals(originals, intent.digests, planned)]
+
+    def in_place(self, folder: PartitionFolder, intent: LogIntent) -> InPlace | None:
+        """A log that is cut stays the same file, whatever its size is; the cut bytes are kept."""
+        if intent.replacement is not None:
+            return None
+        here, kept = folder.state(intent.original.name), folder.names.keep(intent.original.name + CUT)
+        if here is None or not intent.size_after <= here.size <= intent.original.size:
+            return InPlace(intent.original, None, "")
+        problem = ""
+        if here.size == intent.size_after and folder.state(kept) is None:
+            problem = f"{folder.at(kept)}: is not there"
+        elif (
+            here.size == intent.size_after
+            and digest_file(folder.at(kept), folder.tree) != intent.digest_removed
+        ):
+            problem = f"{folder.at(kept)}: its bytes are not those that were cut"
+        return InPlace(intent.original, here, problem)
 
     def told_by(self, change: MendLog) -> tuple[str, ...]:
         """The log."""

@@ -12,7 +12,7 @@ of these states is right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -21,11 +21,12 @@ from krepair.formats.filenames import parse_file_name
 from krepair.journal.actions.action import Action, Came, Found, Ground, KeptFile
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh_file, check_no_pending_swap
+from krepair.journal.known_files import KnownFile, file_check, known_originals
 from krepair.journal.record import FileState, Order, ReplaceIntent
 from krepair.journal.traces import digests_of, holds, made_of, nobody, original_of
 from krepair.logdir.fingerprint import digest_content, digest_file
 from krepair.plan.keep import is_freed_by_apply
-from krepair.plan.model import ReplaceFile
+from krepair.plan.model import FileFingerprint, ReplaceFile
 
 
 class ReplaceFiles(Action[ReplaceFile, ReplaceIntent]):
@@ -193,6 +194,25 @@ class ReplaceFiles(Action[ReplaceFile, ReplaceIntent]):
     def touches(self, intent: ReplaceIntent) -> tuple[str, ...]:
         """Names of the files that it changes in the partition folder."""
         return (intent.name,)
+
+    def known_files(
+        self,
+        intent: ReplaceIntent,
+        change: ReplaceFile | None,
+        planned: Mapping[str, FileFingerprint],
+        freed: Mapping[str, str],
+    ) -> list[KnownFile]:
+        """The new file, the one before it, and the original."""
+        new, over = intent.replacement, intent.over
+        return [
+            *([] if new is None else [KnownFile(new, True, file_check(self.digest_of(change)))]),
+            *([] if over is None else [KnownFile(over, True, None, False)]),
+            *known_originals(self.originals(intent), {intent.name: intent.digest}, planned),
+        ]
+
+    def digest_of(self, change: ReplaceFile | None) -> str:
+        """Of the new file; empty if the plan has none."""
+        return "" if change is None else change.digest_after
 
     def told_by(self, change: ReplaceFile) -> tuple[str, ...]:
         """The one file."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -10,6 +10,7 @@ from krepair.errors import StalePlanError
 from krepair.journal.actions.action import Action, Found, Ground, KeptFile, StagedGroup
 from krepair.journal.folder import PartitionFolder, Whereabouts
 from krepair.journal.freshness import check_fresh, check_staged
+from krepair.journal.known_files import KnownFile, known_made_of_group, known_originals
 from krepair.journal.record import ApplyIntent, FileState, Order
 from krepair.journal.steps import (
     CLEANED,
@@ -25,7 +26,7 @@ from krepair.journal.steps import (
 )
 from krepair.journal.traces import digests_of, made_of, nobody, original_of
 from krepair.logdir.fingerprint import digest_batches, digest_content
-from krepair.plan.model import RewriteSegments
+from krepair.plan.model import FileFingerprint, RewriteSegments
 
 
 class RewriteGroups(Action[RewriteSegments, ApplyIntent]):
@@ -220,6 +221,23 @@ class RewriteGroups(Action[RewriteSegments, ApplyIntent]):
     def staged(self, intent: ApplyIntent) -> StagedGroup:
         """What each source gave, and the digests of the new indexes."""
         return StagedGroup(intent.parts, intent.made)
+
+    def known_files(
+        self,
+        intent: ApplyIntent,
+        change: RewriteSegments | None,
+        planned: Mapping[str, FileFingerprint],
+        freed: Mapping[str, str],
+    ) -> list[KnownFile]:
+        """The new segment and the originals."""
+        return [
+            *known_made_of_group(intent, freed),
+            *known_originals(intent.originals, intent.digests, planned),
+        ]
+
+    def copied_names(self, intent: ApplyIntent) -> frozenset[str]:
+        """Of damaged sources."""
+        return frozenset(intent.copied)
 
     def told_by(self, change: RewriteSegments) -> tuple[str, ...]:
         """The logs of its sources, that of the new segment first."""

@@ -6,12 +6,15 @@ back only while no file has a byte: a broker that was started has made the index
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from krepair.errors import RefusedError, StalePlanError
 from krepair.journal.actions.action import Action, Found, Ground, KeptFile
 from krepair.journal.folder import PartitionFolder
+from krepair.journal.known_files import KnownFile
 from krepair.journal.record import FileState, Order, RollIntent
 from krepair.journal.traces import made_of, nobody
-from krepair.plan.model import RollSegment
+from krepair.plan.model import FileFingerprint, RollSegment
 
 
 class RollSegments(Action[RollSegment, RollIntent]):
@@ -107,6 +110,16 @@ class RollSegments(Action[RollSegment, RollIntent]):
     def touches(self, intent: RollIntent) -> tuple[str, ...]:
         """Its files."""
         return tuple(state.name for state in intent.files)
+
+    def known_files(
+        self,
+        intent: RollIntent,
+        change: RollSegment | None,
+        planned: Mapping[str, FileFingerprint],
+        freed: Mapping[str, str],
+    ) -> list[KnownFile]:
+        """Its files, which are empty."""
+        return [KnownFile(state, True, None) for state in intent.files]
 
     def told_by(self, change: RollSegment) -> tuple[str, ...]:
         """Its files."""

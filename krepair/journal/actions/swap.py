@@ -19,6 +19,7 @@ from krepair.journal.actions.action import Action, Found, Ground, KeptFile
 from krepair.journal.actions.rewrite import check_group_undo, is_group_back, kept_of_group
 from krepair.journal.folder import PartitionFolder, Whereabouts
 from krepair.journal.freshness import check_staged_files, unchanged
+from krepair.journal.known_files import KnownFile, file_check, known_originals, planned_check
 from krepair.journal.record import ApplyIntent, FileState, Order, SwapIntent
 from krepair.journal.steps import (
     INDEX_EXTENSIONS,
@@ -214,6 +215,26 @@ class CompleteSwaps(Action[CompleteSwap, SwapIntent]):
             *(state.name for state in intent.group.originals),
             *(state.name for state in intent.group.merged),
         )
+
+    def known_files(
+        self,
+        intent: SwapIntent,
+        change: CompleteSwap | None,
+        planned: Mapping[str, FileFingerprint],
+        freed: Mapping[str, str],
+    ) -> list[KnownFile]:
+        """The segment, the new indexes and the originals."""
+        news = {} if change is None else {new.name: new.digest for new in change.makes}
+        log, *indexes = intent.group.merged
+        return [
+            KnownFile(log, True, planned_check(planned.get(log.name + SWAP))),
+            *(KnownFile(one, True, file_check(news.get(one.name, "")), False) for one in indexes),
+            *known_originals(intent.group.originals, intent.group.digests, planned),
+        ]
+
+    def copied_names(self, intent: SwapIntent) -> frozenset[str]:
+        """Of damaged segments."""
+        return frozenset(intent.group.copied)
 
     def told_by(self, change: CompleteSwap) -> tuple[str, ...]:
         """The ``.log.swap``, and every file that goes."""
