@@ -11,12 +11,13 @@ from krepair.checks.catalogue import Finding
 from krepair.checks.words import count_text
 from krepair.fixes.compact_seen import COMPACT_SEEN, SeenKeys, loses_records
 from krepair.fixes.dead_cleaner import cleaner_stands_still, segments_behind_the_cleaner
-from krepair.fixes.evidence import evidence_of, with_bytes
+from krepair.fixes.evidence import evidence_of, forget_logs, with_bytes
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import cannot_compact
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers import fields_of, notes_of, policy_or_left, rewrite_of
+from krepair.fixes.other_logs import NotKnownError, rows_elsewhere
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Survey
 from krepair.logdir.config import OFFSETS_TOPIC, TopicSettings
@@ -32,7 +33,7 @@ from krepair.rules.own_policy import not_asked_for
 
 if TYPE_CHECKING:
     from krepair.pipeline.compaction.census import CensusItem, CensusResult
-    from krepair.pipeline.compaction.items import KeysResult
+    from krepair.pipeline.compaction.items import KeysResult, RowFile
     from krepair.pipeline.compaction.partitions import Compaction, CompactionInput, Prepared
 
 _SCRATCH_COMMAND = "krepair plan LOGDIR --fix compact --scratch DIR --out PLAN"
@@ -45,6 +46,7 @@ class Compact(Fix):
     work = WorkKind.KEYS
     after = ("leftovers",)
     previews = True
+    asks_others = True
     mends = frozenset({"KR108"})
 
     def wants(self, ground: Ground, partition: Partition) -> bool:
@@ -201,8 +203,16 @@ def _input(ground: Ground, survey: Survey, keys: Mapping[int, KeysResult]) -> Co
     policy = policy_or_left(ground, survey)
     if isinstance(policy, LeftAlone):
         return policy
-    place = place_of(ground.view, survey.partition)
-    return CompactionInput(place, survey.segments, policy, _secret(survey.partition), keys)
+    place, secret = place_of(ground.view, survey.partition), _secret(survey.partition)
+    elsewhere: tuple[RowFile, ...] = ()
+    held = ground.others.get(survey.partition.folder)
+    if held is not None:
+        try:
+            elsewhere = rows_elsewhere(ground.engine, held.logs, secret, ground.scratch.path)
+        except NotKnownError as error:
+            forget_logs(ground, survey.partition, str(error))
+            return _input(ground, survey, keys)
+    return CompactionInput(place, survey.segments, policy, secret, keys, elsewhere=elsewhere)
 
 
 def _decide(ground: Ground, able: Sequence[tuple[Survey, CompactionInput]]) -> None:

@@ -19,11 +19,14 @@ from msgspec.structs import replace
 from krepair.errors import KrepairError, StalePlanError
 from krepair.fixes.logs import facts_at
 from krepair.fixes.markers_staging import (
+    check_held,
     finish_groups,
     groups_of,
+    logs_elsewhere,
     policy_now,
     verify_finished,
 )
+from krepair.fixes.other_logs import NotKnownError, rows_elsewhere
 from krepair.fixes.staging import Staging, Work, error_of
 from krepair.formats import txn_index
 from krepair.formats.batch_v2 import HEADER_SIZE
@@ -41,7 +44,7 @@ from krepair.pipeline.compaction.partitions import (
     rows_inline_of,
     stage_items,
 )
-from krepair.pipeline.compaction.proof import GroupToProve, PartitionToProve, prove
+from krepair.pipeline.compaction.proof import GroupToProve, LogElsewhere, PartitionToProve, prove
 from krepair.pipeline.items import Place, ScanItem, ScanResult
 from krepair.pipeline.jobs import COMPACT, FIND_KEYS, SCAN, STAGE_COMPACTED
 from krepair.pipeline.wire import decode_summary
@@ -295,8 +298,8 @@ def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
     for one in _able(partitions):
         with one.staging.taking_problems():
             facts = [one.facts[base] for base in one.logs]
-            policy = policy_now(work, one.staging, facts, _plan_anew(work))
-            inputs.append((one, _input(one, facts, policy)))
+            policy = policy_now(work, one.staging, facts, _plan_anew(work), one.place)
+            inputs.append((one, _input(work, one, facts, policy)))
     if not inputs:
         return
     prepared = prepare(work.engine, [found for _, found in inputs], work.scratch.path)
@@ -306,15 +309,23 @@ def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
             _check_prepared(work, one, known)
 
 
-def _input(one: _Partition, facts: Sequence[SegmentFacts], policy: MarkerPolicy) -> CompactionInput:
+def _input(
+    work: Work, one: _Partition, facts: Sequence[SegmentFacts], policy: MarkerPolicy
+) -> CompactionInput:
+    secret, logs = _secret(one), logs_elsewhere(work, one.staging)
+    try:
+        elsewhere = rows_elsewhere(work.engine, logs, secret, work.scratch.path)
+    except NotKnownError as error:
+        raise StalePlanError(f"{one.staging.plan.folder}: {error}") from error
     forced = _forced(one.staging.plan, one.originals)
     return CompactionInput(
         one.place,
         tuple(facts),
         policy,
-        _secret(one),
+        secret,
         one.keys,
         {base: offset for base, offset in forced.items() if offset >= 0},
+        elsewhere,
     )
 
 
@@ -443,6 +454,7 @@ def _recheck(work: Work, one: _Partition) -> None:
     plan = one.staging.plan
     facts = [one.compacted.get(base, one.facts[base]) for base in one.logs]
     found = stage_inputs(facts, one.prepared.partition.policy, _kept_last(plan, one.originals))
+    check_held(one.staging, facts, one.prepared.partition.policy, _plan_anew(work))
     for group in groups_of(one.staging):
         for source in group.sources:
             now = found.get(source.base_offset)
@@ -487,7 +499,11 @@ def _prove(work: Work, partitions: Sequence[_Partition]) -> None:
                 for group in one.groups
             }
             ends = {base: facts.summary.valid_bytes for base, facts in one.facts.items()}
-            to_prove.append((one, partition_to_prove(work, one.staging, one.originals, results, ends)))
+            proof = partition_to_prove(work, one.staging, one.originals, results, ends)
+            proof.elsewhere = tuple(
+                LogElsewhere(log.place, log.segments) for log in logs_elsewhere(work, one.staging)
+            )
+            to_prove.append((one, proof))
     prove(work.engine, [proof for _, proof in to_prove], work.scratch.path if to_prove else "")
     for one, proof in to_prove:
         problem = proof_problem(one.staging.plan, proof, whole=not one.originals.purged)

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from krepair.errors import KrepairError, RefusedError
-from krepair.fixes.ground import Ground
+from krepair.fixes.ground import Ground, HeldBack, place_of
+from krepair.fixes.other_logs import NotKnownError, held_markers, listed_logs
 from krepair.logdir.cluster import METADATA_FOLDER, Assignment, ClusterView, read_cluster_file
 from krepair.logdir.replica import replica_state
 from krepair.logdir.values import LogDir, Partition
@@ -59,6 +60,7 @@ def others_of(ground: Ground) -> Others:
         cluster_digest="" if cluster is None else cluster.digest,
         cluster_source="" if cluster is None else cluster.source,
         own_metadata="" if own is None else own.digest,
+        replicas=options.replicas,
         only_replica=options.only_replica,
         as_broker=options.as_broker,
         alone=options.alone,
@@ -66,7 +68,19 @@ def others_of(ground: Ground) -> Others:
 
 
 def evidence_of(ground: Ground, partition: Partition) -> Evidence:
-    """What is known of the other replicas of one partition. The strongest kind counts."""
+    """What is known of the other replicas of one partition. The strongest kind counts. It is found once."""
+    if partition.folder not in ground.evidence:
+        ground.evidence[partition.folder] = _found(ground, partition)
+    return ground.evidence[partition.folder]
+
+
+def forget_logs(ground: Ground, partition: Partition, why: str) -> None:
+    """The logs of the other replicas turned out to say nothing: everything stays."""
+    ground.others.pop(partition.folder, None)
+    ground.evidence[partition.folder] = Evidence(kind="none", why=why)
+
+
+def _found(ground: Ground, partition: Partition) -> Evidence:
     if (partition.topic, partition.number) in ground.options.alone:
         name = f"{partition.topic}-{partition.number}"
         return Evidence(kind="alone", why=f"--alone {name}: all other replicas are said to be fetched anew")
@@ -99,13 +113,36 @@ def _of_an_only_one(ground: Ground, partition: Partition) -> Evidence | None:
 def _of_the_cluster(ground: Ground, partition: Partition) -> Evidence:
     """Evidence from what the running brokers say, or by consent."""
     line, why = _line(ground, partition), "nothing is said of other replicas"
-    if ground.cluster is not None:
+    if ground.sides:
+        try:
+            return _of_their_logs(ground, partition, line)
+        except NotKnownError as error:
+            why = str(error)
+    elif ground.cluster is not None:
         why = _why_not_in_sync(ground, partition, line)
         if not why and line is not None:
             return Evidence(kind="in-sync", why=_in_sync_text(ground, partition, line))
     if ground.options.as_broker:
         return Evidence(kind="as-broker", why="--as-broker: by time alone, as a broker's cleaner would")
     return Evidence(kind="none", why=why)
+
+
+def _of_their_logs(ground: Ground, partition: Partition, line: Assignment | None) -> Evidence:
+    """Evidence from the logs of the other replicas.
+
+    Raises:
+        NotKnownError: one is missing, damaged, cut, or of another topic of the same name.
+    """
+    logs = listed_logs(ground, partition, line, _broker_id(ground))
+    closed = [(segment.base_offset, segment.log.size) for segment in partition.segments[:-1]]
+    markers = held_markers(ground.engine, place_of(ground.view, partition), closed, logs)
+    ground.others[partition.folder] = HeldBack(tuple(logs), markers)
+    brokers = ", ".join(str(one.log.broker_id) for one in logs) or "none"
+    return Evidence(
+        kind="replicas",
+        why=f"the logs of the other replicas were read: {brokers}",
+        logs=tuple(one.log for one in logs),
+    )
 
 
 def _is_only_one(ground: Ground, key: tuple[str, int]) -> bool:

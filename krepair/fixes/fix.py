@@ -63,6 +63,7 @@ class Fix(ABC):
         work: what it does with the logs that it reads whole: what that costs decides on the engine.
         previews: whether ``plan --preview`` may run it beside a running broker: it decides from closed segments, and
             reads logs through ``krepair.fixes.logs``.
+        asks_others: whether it decides by what other replicas hold.
     """
 
     name: ClassVar[str]
@@ -71,6 +72,7 @@ class Fix(ABC):
     after: ClassVar[tuple[str, ...]] = ()
     mends: ClassVar[frozenset[str]] = frozenset()
     previews: ClassVar[bool] = False
+    asks_others: ClassVar[bool] = False
     work: ClassVar[WorkKind] = WorkKind.READ
 
     def way(self, asked: Collection[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from krepair.durable.scratch import Scratch
 from krepair.errors import UsageError
@@ -16,6 +16,8 @@ from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
+from krepair.rules.evidence import Evidence
+from krepair.rules.model import Int64s
 from krepair.rules.refetch import RefetchProof
 
 Version = tuple[int, int, int] | None
@@ -34,6 +36,19 @@ def no_proof(view: LogDir, options: Options, partitions: Sequence[Partition]) ->
     raise UsageError("--fix refetch needs a stopped broker: make the plan without --preview")
 
 
+@dataclass(frozen=True, eq=False)
+class HeldBack:
+    """What the logs of other replicas hold back.
+
+    Attributes:
+        logs: of them; see ``krepair.fixes.other_logs``.
+        markers: int64[H], ascending offsets of markers that stay.
+    """
+
+    logs: tuple[Any, ...]
+    markers: Int64s
+
+
 @dataclass(eq=False)
 class Ground:
     """One log directory while it is looked at.
@@ -49,6 +64,9 @@ class Ground:
         root: what was seen in the root.
         prove: gives what is known of partitions whose replica shall be emptied.
         cluster: what ``--cluster`` names, None if nothing.
+        sides: broker -> its log directories, of ``--replicas``.
+        evidence: folder -> what is known of the other replicas, once it was asked for.
+        others: folder -> what other replicas hold back, where their logs were read.
         own_metadata: the metadata log beside the partitions, None if there is none that can be read.
     """
 
@@ -63,6 +81,9 @@ class Ground:
     prove: Prove = no_proof
     cluster: ClusterView | None = None
     own_metadata: ClusterView | None = None
+    sides: Mapping[int, tuple[LogDir, ...]] = field(default_factory=dict)
+    evidence: dict[str, Evidence] = field(default_factory=dict)
+    others: dict[str, HeldBack] = field(default_factory=dict)
 
     def survey(self, partition: Partition) -> Survey:
         """The survey of a partition. Every caller gets the same one."""

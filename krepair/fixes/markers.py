@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
@@ -34,7 +35,7 @@ from krepair.plan.model import (
 from krepair.rules import span as spans
 from krepair.rules.evidence import NONE, latest_horizon_ms
 from krepair.rules.grouping import index_bytes_at_most
-from krepair.rules.markers import decide
+from krepair.rules.markers import decide, held_between
 from krepair.rules.model import (
     GroupDecision,
     LeftAlone,
@@ -77,6 +78,7 @@ class Markers(Fix):
     after = ("leftovers", "compact")
     mends = frozenset({"KR101"})
     previews = True
+    asks_others = True
 
     def wants(self, ground: Ground, partition: Partition) -> bool:
         """Where nothing was named: every partition that the cleaner would compact."""
@@ -181,6 +183,9 @@ def _decide(ground: Ground, survey: Survey) -> SeenMarkers:
     policy = policy_or_left(ground, survey)
     if isinstance(policy, LeftAlone):
         return SeenMarkers(None, policy)
+    problem = _scan_held(ground, survey, policy)
+    if problem is not None:
+        return SeenMarkers(None, problem)
     outcome = decide(survey.segments, policy)
     if isinstance(outcome, NeedsRescan):
         outcome = _scan_again(ground, survey, policy, outcome)
@@ -189,10 +194,37 @@ def _decide(ground: Ground, survey: Survey) -> SeenMarkers:
     )
 
 
+def _scan_held(ground: Ground, survey: Survey, policy: MarkerPolicy) -> LeftAlone | None:
+    """Scan segments with markers that stay for other replicas again, now that these are known."""
+    bases = [base for base, _ in _with_held(survey, policy)]
+    nobody = NeedsRescan(np.empty((0, 2), np.int64), tuple(bases))
+    return _scanned(ground, survey, policy, nobody)
+
+
+def _with_held(survey: Survey, policy: MarkerPolicy) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """(base offset, markers that stay for other replicas) of the segments that have some."""
+    for facts in survey.segments:
+        held = held_between(policy, facts.base_offset, facts.summary.last_offset + 1)
+        if held:
+            yield facts.base_offset, held
+
+
 def _scan_again(
     ground: Ground, survey: Survey, policy: MarkerPolicy, needed: NeedsRescan
 ) -> PartitionDecision | LeftAlone:
     """Scan segments again, now that it is known whose markers stay."""
+    problem = _scanned(ground, survey, policy, needed)
+    if problem is not None:
+        return problem
+    outcome = decide(survey.segments, policy, needed.protected)
+    if isinstance(outcome, NeedsRescan):
+        why_left = "the partition changed while it was read"
+        return LeftAlone("changed", why_left, "krepair plan LOGDIR --out PLAN")
+    return outcome
+
+
+def _scanned(ground: Ground, survey: Survey, policy: MarkerPolicy, needed: NeedsRescan) -> LeftAlone | None:
+    """Scan some segments again; why that failed, or None."""
     assert survey.log is not None
     segments = {segment.base_offset: segment for segment in survey.partition.segments}
     items = [_protecting(ground, survey, policy, needed, base) for base in needed.base_offsets]
@@ -205,11 +237,7 @@ def _scan_again(
         again[base_offset] = facts_of(segments[base_offset], result)
     facts = tuple(again.get(one.base_offset, one) for one in survey.segments)
     survey.log = survey.log._replace(segments=facts)
-    outcome = decide(facts, policy, needed.protected)
-    if isinstance(outcome, NeedsRescan):
-        why_left = "the partition changed while it was read"
-        return LeftAlone("changed", why_left, "krepair plan LOGDIR --out PLAN")
-    return outcome
+    return None
 
 
 def _protecting(
@@ -220,6 +248,7 @@ def _protecting(
         scan_item(ground, survey, segment, check_crc=False),
         high_watermark=policy.high_watermark,
         protected=tuple((int(pid), int(epoch)) for pid, epoch in needed.protected),
+        held_markers=np.array(dict(_with_held(survey, policy)).get(base_offset, ()), np.int64).tobytes(),
     )
 
 
@@ -256,6 +285,9 @@ def marker_policy(ground: Ground, survey: Survey) -> MarkerPolicy:
         keeps_all=kind == NONE,
         latest_horizon_ms=latest_horizon_ms(kind, options.now_ms, topic.delete_retention_ms),
         mixed_epochs=kind in ("only-replica", "alone"),
+        held_markers=ground.others[survey.partition.folder].markers
+        if survey.partition.folder in ground.others
+        else np.empty(0, np.int64),
     )
 
 

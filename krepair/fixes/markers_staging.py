@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING
 
 from krepair.durable.attributes import read_attributes
 from krepair.errors import KrepairError, StalePlanError, UnreadableError
+from krepair.fixes.other_logs import ListedLog, NotKnownError, held_markers, logs_again
 from krepair.fixes.producers_at_end import newest_snapshot
 from krepair.fixes.staging import Staging, Work, error_of
 from krepair.journal.actions.action import StagedGroup
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh
-from krepair.pipeline.items import FinishItem, StageItem
+from krepair.pipeline.items import FinishItem, Place, StageItem
 from krepair.pipeline.jobs import COMPARE_ORIGINALS, FINISH, STAGE
 from krepair.plan.figures import setting
 from krepair.plan.model import RewriteSegments
-from krepair.rules.markers import limit_now, stage_inputs, why_undecided
-from krepair.rules.model import MarkerPolicy, SegmentFacts
+from krepair.rules.evidence import Evidence
+from krepair.rules.markers import held_between, limit_now, stage_inputs, why_undecided
+from krepair.rules.model import Int64s, MarkerPolicy, SegmentFacts
 
 if TYPE_CHECKING:
     from krepair.pipeline.rewrite.compare import OriginalsItem
@@ -163,8 +165,9 @@ def _recheck(work: Work, staging: Staging) -> None:
     """
     facts = work.all_facts(staging, with_txn_index=True)
     anew = f"krepair plan {shlex.quote(work.plan.log_dir)} --out PLAN"
-    policy = policy_now(work, staging, facts, anew)
+    policy = policy_now(work, staging, facts, anew, work.place(staging))
     found = stage_inputs(facts, policy, dict(staging.plan.kept_last))
+    check_held(staging, facts, policy, anew)
     for group in groups_of(staging):
         for source in group.sources:
             now = found.get(source.base_offset)
@@ -188,7 +191,46 @@ def _recheck(work: Work, staging: Staging) -> None:
                 )
 
 
-def policy_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], anew: str) -> MarkerPolicy:
+def check_held(staging: Staging, facts: Sequence[SegmentFacts], policy: MarkerPolicy, anew: str) -> None:
+    """The markers that stay for other replicas are those of the plan.
+
+    Raises:
+        StalePlanError: they are not.
+    """
+    ends = {one.base_offset: one.summary.last_offset + 1 for one in facts}
+    for group in groups_of(staging):
+        for source in group.sources:
+            end = ends.get(source.base_offset, source.base_offset)
+            if held_between(policy, source.base_offset, end) != source.held:
+                raise StalePlanError(
+                    f"{staging.plan.folder}/{source.base_offset:020d}.log: other markers than the plan has must stay "
+                    "for other replicas",
+                    next_command=anew,
+                )
+
+
+def logs_elsewhere(work: Work, staging: Staging) -> list[ListedLog]:
+    """The logs of other replicas on which a partition's part of the plan rests, as they are now.
+
+    Raises:
+        StalePlanError: one is not there, or has changed.
+    """
+    evidence = staging.plan.evidence
+    return logs_again(evidence.logs, work.view.host) if isinstance(evidence, Evidence) else []
+
+
+def _held_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], place: Place) -> Int64s:
+    logs = logs_elsewhere(work, staging)
+    segments = [(one.base_offset, one.summary.valid_bytes) for one in facts]
+    try:
+        return held_markers(work.engine, place, segments[:-1], logs)
+    except NotKnownError as error:
+        raise StalePlanError(f"{staging.plan.folder}: {error}") from error
+
+
+def policy_now(
+    work: Work, staging: Staging, facts: Sequence[SegmentFacts], anew: str, place: Place
+) -> MarkerPolicy:
     """The plan's inputs of compaction, with the high watermark and the producers as they are now.
 
     Raises:
@@ -200,7 +242,7 @@ def policy_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], anew
         if not work.plan.policy.assume_high_watermark:
             raise StalePlanError(f"{text}; the plan has {staging.plan.high_watermark}", next_command=anew)
     try:
-        policy = _policy(work, staging, facts)
+        policy = _policy(work, staging, facts, place)
     except OSError as error:
         raise UnreadableError(f"{staging.plan.folder}: {error}") from error
     minded = why_undecided(facts, policy)
@@ -209,7 +251,7 @@ def policy_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], anew
     return policy
 
 
-def _policy(work: Work, staging: Staging, facts: Sequence[SegmentFacts]) -> MarkerPolicy:
+def _policy(work: Work, staging: Staging, facts: Sequence[SegmentFacts], place: Place) -> MarkerPolicy:
     policy, topic = work.plan.policy, staging.plan.topic
     log_end = max(one.summary.last_offset + 1 for one in facts)
     snapshot_offset, snapshot = newest_snapshot(staging.listed.snapshots, log_end)
@@ -238,6 +280,7 @@ def _policy(work: Work, staging: Staging, facts: Sequence[SegmentFacts]) -> Mark
         snapshot_offset=snapshot_offset,
         snapshot=snapshot,
         keeps_all=staging.plan.keeps_all,
+        held_markers=_held_now(work, staging, facts, place),
     )
 
 

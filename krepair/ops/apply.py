@@ -10,8 +10,10 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from krepair.durable.disk import Disk
+from krepair.durable.real_disk import RealDisk
 from krepair.durable.room import can_take
 from krepair.durable.scratch import Scratch
+from krepair.durable.tree import Tree
 from krepair.durable.writeback import drop_from_cache
 from krepair.durable.writing_error import WritingError
 from krepair.errors import (
@@ -24,6 +26,7 @@ from krepair.errors import (
 )
 from krepair.fixes.carry_out import stage_all, verify_all
 from krepair.fixes.ground import Ground
+from krepair.fixes.other_logs import places_of
 from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.fixes.table import check_owners
 from krepair.journal.copies import Copies
@@ -82,7 +85,7 @@ from krepair.plan.figures import (
     sizes_by_name,
 )
 from krepair.plan.keep import INPLACE, is_freed_by_apply
-from krepair.plan.model import Change, FreeWhenVerified, Others, PartitionPlan, Plan
+from krepair.plan.model import Change, Evidence, FreeWhenVerified, Others, PartitionPlan, Plan
 
 # A partition that is healthy and whose apply failed for another reason (space, a stale plan) can be cleaned.
 _UNCLEANABLE = {ExitCode.UNREADABLE, ExitCode.VERIFY_FAILED}
@@ -122,6 +125,7 @@ def apply(
         checked_copies(copies, told_of(folders), whole=False)
         check_keep(plan.policy.keep, plan.log_dir)
         lock = stack.enter_context(hold_lock(plan.log_dir, writes))
+        _hold_others(plan, stack)
         check_again(plan, options, view_of(plan))
         settled = settle(located, writes, made_too=True, goes_on=True)
         plan = settled.plan
@@ -145,6 +149,29 @@ def apply(
         report = run.report(targets)
         close_copies(copies, folders)
         return replace(report, notes=(*settled.notes, *notes_of_fences(guards.not_given_back)))
+
+
+def _hold_others(plan: Plan, stack: contextlib.ExitStack) -> None:
+    """Hold the locks of the log directories of other brokers on which a plan rests, until the end of apply.
+
+    Raises:
+        StalePlanError: one is not there any more.
+        LockedError: one is in use.
+        RefusedError: one cannot be locked.
+    """
+    logs = [
+        log
+        for partition in plan.partitions
+        if partition.changes and isinstance(partition.evidence, Evidence)
+        for log in partition.evidence.logs
+    ]
+    for log_dir, inode in sorted(places_of(logs).items()):
+        if log_dir != plan.log_dir:
+            try:
+                tree = stack.enter_context(Tree(log_dir, inode))
+            except OSError as error:
+                raise StalePlanError(f"{log_dir}: {error.strerror}; the plan rests on its logs") from error
+            stack.enter_context(hold_lock(log_dir, RealDisk(tree)))
 
 
 def _guards(

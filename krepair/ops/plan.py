@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from krepair.durable.scratch import Scratch
-from krepair.errors import LockedError, NotALogDirError
+from krepair.errors import LockedError, NotALogDirError, RefusedError, UsageError
 from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.evidence import others_of, read_clusters
 from krepair.fixes.fix import Fix, Proposal, RootFix, named_or_all
@@ -28,6 +28,7 @@ from krepair.ops.findings.trouble import mtimes_look_copied
 from krepair.ops.kept import kept_originals
 from krepair.ops.order import commit_of
 from krepair.ops.proof import prove
+from krepair.ops.sides import parse_sides
 from krepair.ops.target import check_keep
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
@@ -82,16 +83,47 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     partitions = partitions_named(view, options)
     clusters = read_clusters(options, view)
+    sides = read_sides(fixes, options, view)
     engine = choose_engine(options.engine, options.master, work_of(fixes, partitions, options), progress)
     scratch = Scratch(options.scratch, (view.path,))
     try:
         ground = Ground(view, settings, options, engine, scratch, prove=prove)
         ground.cluster, ground.own_metadata = clusters
+        ground.sides = sides
         proposals = look_and_propose(ground, fixes, partitions)
         return plan_of(ground, fixes, proposals)
     finally:
         engine.close()
         scratch.close()
+
+
+def read_sides(fixes: Sequence[Fix], options: Options, view: LogDir) -> dict[int, tuple[LogDir, ...]]:
+    """The log directories of the other brokers, where records or markers may go from this one.
+
+    Raises:
+        UsageError: one cannot be read as a side, or says that it is of another broker.
+        LockedError: one is in use.
+        RefusedError: one is of another cluster.
+    """
+    if not any(fix.asks_others for fix in fixes):
+        return {}
+    found: dict[int, tuple[LogDir, ...]] = {}
+    for side in parse_sides(options.replicas, at_least=0):
+        views = tuple(map(read_log_dir, side.log_dirs))
+        for other in views:
+            if other.broker_id not in ("", str(side.broker_id)):
+                raise UsageError(
+                    f"--replicas {side.text}: {other.path} is of broker {other.broker_id}, not {side.broker_id}"
+                )
+            if other.cluster_id and view.cluster_id and other.cluster_id != view.cluster_id:
+                raise RefusedError(
+                    f"--replicas {side.text}: {other.path} is of cluster {other.cluster_id}, "
+                    f"{view.path} of {view.cluster_id}"
+                )
+            refuse_if_locked(other.path)
+        if views and str(side.broker_id) != view.broker_id:
+            found[side.broker_id] = views
+    return found
 
 
 def refuse_if_locked(path: str) -> None:

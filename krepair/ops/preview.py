@@ -42,6 +42,7 @@ from krepair.ops.plan import (
     partition_plan,
     partitions_named,
     policy_of,
+    read_sides,
     work_of,
 )
 from krepair.options import Options
@@ -100,10 +101,11 @@ def make_preview(log_dir: str, options: Options, progress: Progress | None = Non
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     partitions = partitions_named(view, options)
     clusters = read_clusters(options, view)
+    sides = read_sides(fixes, options, view)
     engine = choose_engine(options.engine, options.master, work_of(fixes, partitions, options), progress)
     scratch = Scratch(options.scratch, (view.path,))
     try:
-        reading = _Reading(settings, options, fixes, engine, scratch, clusters)
+        reading = _Reading(settings, options, fixes, engine, scratch, clusters, sides)
         reading.read(view, [partition.folder for partition in partitions])
     finally:
         engine.close()
@@ -161,6 +163,7 @@ class _Reading:
     engine: Engine
     scratch: Scratch
     clusters: Clusters = (None, None)
+    sides: Mapping[int, tuple[LogDir, ...]] = field(default_factory=dict)
     others: Others = field(default_factory=Others)
     done: dict[str, PartitionPlan] = field(default_factory=dict)
     surveys: dict[str, Survey] = field(default_factory=dict)
@@ -194,6 +197,7 @@ class _Reading:
         steady = view._replace(partitions=tuple(without_deleted(one) for one in view.partitions))
         ground = Ground(steady, self.settings, self.options, self.engine, self.scratch, beside_broker=True)
         ground.cluster, ground.own_metadata = self.clusters
+        ground.sides = self.sides
         self.others = others_of(ground)
         partitions = [one for one in steady.partitions if one.folder in before]
         return ground, look_and_propose(ground, self.fixes, partitions)

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from krepair.pipeline.recover import MadeResult, MakeItem
     from krepair.pipeline.rehearse import RehearseItem, RehearseResult
     from krepair.pipeline.replicas.find_keys import FindItem, FindResult
+    from krepair.pipeline.replicas.holdings import HeldItem, HeldResult, MarkersItem, MarkersResult
     from krepair.pipeline.replicas.items import HeadersResult, ReplicaItem, RowsResult
     from krepair.pipeline.rewrite.compare import OriginalsItem, OriginalsResult
     from krepair.pipeline.swaps import StageSwapItem, SwapItem, SwapOutcome, SwapResult, VerifySwapItem
@@ -165,6 +166,10 @@ FIND_ABORT_RANGES: Task[AbortsItem, AbortsResult] = Task(
 )
 CHECK_KEYS: Task[CheckItem, CheckResult] = Task("check keys", "compaction.check:check_group", "prove")
 CHECK_JOIN: Task[CheckJoinItem, CheckJoinResult] = Task("check join", "compaction.check:check_join", "prove")
+FIND_HELD: Task[HeldItem, HeldResult] = Task("find held", "replicas.holdings:find_held", "replicas")
+FIND_MARKERS_TO_KEEP: Task[MarkersItem, MarkersResult] = Task(
+    "find markers to keep", "replicas.holdings:find_markers_to_keep", "markers"
+)
 TAKE_CENSUS: Task[CensusItem, CensusResult] = Task("take census", "compaction.census:take_census", "groups")
 READ_REPLICA_HEADERS: Task[ReplicaItem, HeadersResult] = Task(
     "read replica headers", "replicas.headers:read_headers", "headers"

@@ -71,6 +71,7 @@ class Others(Struct, frozen=True, kw_only=True):
         cluster_digest: of what was read of it, 32 hex digits, or empty.
         cluster_source: what it is: ``describe``, ``describe-zookeeper``, ``metadata-log``, or empty.
         own_metadata: digest of the ``__cluster_metadata-0`` beside the partitions, where it was read, or empty.
+        replicas: values of ``--replicas``.
         only_replica: values of ``--only-replica``, sorted.
         as_broker: whether ``--as-broker`` was given.
         alone: (topic, number) from ``--alone``, sorted.
@@ -80,6 +81,7 @@ class Others(Struct, frozen=True, kw_only=True):
     cluster_digest: str = ""
     cluster_source: str = ""
     own_metadata: str = ""
+    replicas: tuple[str, ...] = ()
     only_replica: tuple[str, ...] = ()
     as_broker: bool = False
     alone: tuple[tuple[str, int], ...] = ()

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from krepair.plan.model import Evidence, Others, PartitionPlan, Plan
+from krepair.plan.model import Evidence, KeyCompaction, Others, PartitionPlan, Plan
 from krepair.plan.view import Section, Table, bytes_text
 from krepair.rules.evidence import WAYS
+from krepair.rules.reasons import Reason
 
 DESCRIBE: Final = "kafka-topics.sh --bootstrap-server HOST:PORT --describe > cluster.txt"
 _WHAT: Final = {
@@ -83,9 +84,29 @@ def _found(known: Sequence[tuple[PartitionPlan, Evidence]]) -> Iterator[str]:
     """How many partitions there are of each kind, and why there is no evidence."""
     for kind, count in sorted(Counter(evidence.kind for _, evidence in known).items()):
         yield f"{count:,} partitions: {_WHAT[kind]} ({kind})."
+    yield from _rounds([one for one, evidence in known if evidence.kind == "replicas"])
     reasons = Counter(evidence.why for _, evidence in known if evidence.keeps_all)
     for why, count in reasons.most_common(3):
         yield f"{count:,} of them have no evidence: {why}."
+
+
+def _rounds(partitions: Sequence[PartitionPlan]) -> Iterator[str]:
+    """Which round this is, where a cluster is done broker by broker, and what the next one will free."""
+    if not partitions:
+        return
+    held = [tally for one in partitions for tally in one.reasons if tally.reason == Reason.MARKER_HELD.value]
+    tombstones = sum(
+        one.compaction.tombstones_kept for one in partitions if isinstance(one.compaction, KeyCompaction)
+    )
+    if held or tombstones:
+        size = bytes_text(sum(tally.bytes for tally in held))
+        yield (
+            f"First round: {sum(tally.batches for tally in held):,} markers of {size} bytes and up to {tombstones:,} "
+            "tombstones stay, since another replica still holds older data, or their time has not come. Plan, apply, "
+            "verify and purge on the other brokers, one by one; then a second plan here frees what they let go."
+        )
+    else:
+        yield "Last round: other replicas hold nothing back."
 
 
 def _parts(plan: Plan, known: Sequence[tuple[PartitionPlan, Evidence]]) -> Table:

@@ -27,6 +27,24 @@ CONSENTS: Final[frozenset[Kind]] = frozenset({"only-replica", "as-broker", "alon
 _ANY_TIME_MS: Final = 2**63 - 1
 
 
+class OtherLog(Struct, frozen=True, kw_only=True):
+    """A log of another replica that was read.
+
+    Attributes:
+        broker_id: whose it is.
+        log_dir: absolute path of its log directory.
+        log_dir_inode: inode of that.
+        folder: partition folder in it.
+        digest: 32 hex digits over name, size, time and inode of all files in it.
+    """
+
+    broker_id: int
+    log_dir: str
+    log_dir_inode: int
+    folder: str
+    digest: str
+
+
 class Evidence(Struct, frozen=True, kw_only=True):
     """Why markers and tombstones of one partition may go, or why they stay.
 
@@ -35,6 +53,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
             replicas are in sync without this one, by time), ``only-replica`` (there is no other one), ``as-broker`` (by
             time alone, by consent), ``alone`` (any time, by consent).
         why: one line for the reviewer.
+        logs: of ``replicas``, the logs that were read; ``apply`` needs them again, unchanged.
         always_bytes: bytes of superseded and aborted records and of emptied batches, which may go without evidence
             (reader only).
         by_time_bytes: bytes of markers and tombstones up to the horizon ``newest`` (reader only).
@@ -43,6 +62,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
     kind: Kind
     why: str
+    logs: tuple[OtherLog, ...] = ()
     always_bytes: int = 0
     by_time_bytes: int = 0
     later_bytes: int = 0
@@ -78,8 +98,8 @@ WAYS: Final = (
         "all other replicas are in sync without this one",
     ),
     Way(
-        "--replicas ID=DIR|FACTS, with --cluster FILE",
-        "The log directories of the other brokers can be read, or krepair facts was run on their hosts.",
+        "--replicas ID=DIR, with --cluster FILE",
+        "The log directories of the other brokers can be read here, and these brokers are stopped.",
         "exactly what no other replica needs, at any horizon",
         "the logs of all assigned replicas",
     ),

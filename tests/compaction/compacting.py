@@ -24,7 +24,7 @@ from krepair.pipeline.compaction.partitions import (
     prepare,
     stage_items,
 )
-from krepair.pipeline.compaction.proof import GroupToProve, PartitionToProve, prove
+from krepair.pipeline.compaction.proof import GroupToProve, LogElsewhere, PartitionToProve, prove
 from krepair.pipeline.engines.engine import Engine, InlineEngine
 from krepair.pipeline.items import FinishItem, Place, ScanItem
 from krepair.pipeline.jobs import FINISH, SCAN, STAGE_COMPACTED
@@ -180,7 +180,13 @@ def staged(
 
 
 def proven(
-    folder: Path, found: Compacted, results: Path, *, engine: Engine | None = None, scratch: str = ""
+    folder: Path,
+    found: Compacted,
+    results: Path,
+    *,
+    engine: Engine | None = None,
+    scratch: str = "",
+    elsewhere: tuple[LogElsewhere, ...] = (),
 ) -> PartitionToProve:
     """Verify what was made of a folder, without the code that made it.
 
@@ -190,6 +196,7 @@ def proven(
         results: folder with the new logs.
         engine: where tasks run.
         scratch: folder for what does not fit into memory.
+        elsewhere: logs of other replicas.
     """
     done, bound = found.done, found.prepared.bound
     assert bound is not None
@@ -216,7 +223,8 @@ def proven(
         (str(folder / f"{facts.base_offset:020d}.log"), facts.summary.valid_bytes)
         for facts in found.prepared.partition.segments
     )
-    partition = PartitionToProve(place_of(folder), groups, logs, found.prepared.partition.policy.now_ms)
+    now_ms = found.prepared.partition.policy.now_ms
+    partition = PartitionToProve(place_of(folder), groups, logs, now_ms, elsewhere)
     prove(engine or InlineEngine("test"), [partition], scratch)
     return partition
 

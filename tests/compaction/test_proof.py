@@ -10,10 +10,11 @@ from pathlib import Path
 import crc32c
 import pytest
 
+from krepair.pipeline.compaction.proof import LogElsewhere
 from tests import naive
-from tests.builders import NOW_MS, LogDir, Record, abort, commit, data
+from tests.builders import NOW_MS, Batch, LogDir, Record, abort, commit, data
 from tests.compaction import twin
-from tests.compaction.compacting import Compacted, compacted, proven, written
+from tests.compaction.compacting import Compacted, compacted, place_of, proven, written
 from tests.compaction.trying import rules_of
 from tests.rules.scanned import Held, policy_of
 
@@ -172,3 +173,26 @@ def test_a_tombstone_whose_horizon_has_not_passed_must_be_there(done: Done) -> N
     assert bound is not None
     object.__setattr__(bound, "drop_unstamped", (False,) * len(bound.drop_unstamped))
     assert "at offset 5, is gone" in done.problem()
+
+
+@pytest.mark.parametrize(
+    ("older", "wrong"),
+    [
+        ((data(0, records("e")),), True),
+        ((data(0, records("a", "f")),), False),
+        ((data(5, records("e-")),), False),
+        ((data(0, records("e"), pid=9, txn=True), abort(1, pid=9)), False),
+        ((data(0, records("e"), pid=9, txn=True), commit(1, pid=9)), True),
+        ((data(0, records("e"), pid=9, txn=True),), True),
+    ],
+    ids=["a value", "other keys", "the tombstone itself", "aborted there", "committed there", "open there"],
+)
+def test_a_tombstone_that_another_replica_needs_may_not_be_gone(
+    done: Done, older: tuple[Batch, ...], wrong: bool, tmp_path: Path
+) -> None:
+    """The tombstone of e at offset 5 is gone in the result."""
+    other = LogDir(tmp_path / "other").partition("t").segment(*older, base_offset=0).write()
+    log = LogElsewhere(place_of(other), ((0, (other / f"{0:020d}.log").stat().st_size),))
+    found = proven(done.folder, done.ours, done.results, elsewhere=(log,))
+    assert ("the tombstone at offset 5 is gone" in found.why) is wrong, found.why
+    assert found.failure == ("verify" if wrong else "")

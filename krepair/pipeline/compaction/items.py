@@ -72,6 +72,7 @@ class KeysItem(Struct, frozen=True, kw_only=True):
         scan: a scan to be made in the same reading of the log, before any transaction is known. Of a segment with
             batches of transactions the keys are not found then.
         header_bytes: the result holds the headers of large batches, at most so many bytes of them.
+        lowest: whether rows hold the lowest offset of each key, see ``kernels.compact_keys.LARGEST``.
     """
 
     place: Place
@@ -83,6 +84,7 @@ class KeysItem(Struct, frozen=True, kw_only=True):
     scratch: str
     scan: ScanItem | None = None
     header_bytes: int = 0
+    lowest: bool = False
 
     @property
     def bytes_to_read(self) -> int:

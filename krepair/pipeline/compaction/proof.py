@@ -38,6 +38,24 @@ class GroupToProve:
     result: str
 
 
+@dataclass(frozen=True)
+class LogElsewhere:
+    """The log of another replica.
+
+    Attributes:
+        place: where.
+        segments: (base offset, bytes) of all segments, ascending; all of it are valid batches.
+    """
+
+    place: Place
+    segments: tuple[tuple[int, int], ...]
+
+    @property
+    def logs(self) -> tuple[tuple[str, int], ...]:
+        """(absolute path, bytes) of the segments."""
+        return tuple((f"{self.place.stem(base)}.log", size) for base, size in self.segments)
+
+
 @dataclass
 class PartitionToProve:
     """One partition: every group below the bound, since a key's last record may lie in any of them.
@@ -47,6 +65,7 @@ class PartitionToProve:
         groups: ascending.
         logs: (absolute path, bytes of valid batches) of all segments as they were, for their markers.
         now_ms: the clock for stamps.
+        elsewhere: logs of other replicas: their records hold tombstones back.
         failure: kind of failure, empty if all is right.
         why: file, position, what was expected.
         records: read of the sources.
@@ -58,6 +77,7 @@ class PartitionToProve:
     groups: tuple[GroupToProve, ...]
     logs: tuple[tuple[str, int], ...]
     now_ms: int
+    elsewhere: tuple[LogElsewhere, ...] = ()
     failure: FailureKind = ""
     why: str = ""
     records: int = 0
@@ -121,6 +141,7 @@ def prove(engine: Engine, partitions: Sequence[PartitionToProve], scratch: str) 
         engine, [partition for partition in partitions if any(one is partition for one, _ in asking)]
     )
     check([one for one in asking if not one[0].failure], ranges_known=True)
+    _read_elsewhere(engine, partitions, points, rows_inline, scratch)
     joins = [
         (partition, item)
         for partition in partitions
@@ -130,6 +151,44 @@ def prove(engine: Engine, partitions: Sequence[PartitionToProve], scratch: str) 
     for index, joined in engine.run(CHECK_JOIN, [item for _, item in joins]):
         joins[index][0].take(joined)
         joins[index][0].keys += joined.keys
+
+
+def _read_elsewhere(
+    engine: Engine, partitions: Sequence[PartitionToProve], points: bytes, rows_inline: int, scratch: str
+) -> None:
+    """Enter the committed records that other replicas hold; without markers none of theirs counts as aborted."""
+    logs = [
+        (partition, log) for partition in partitions if not partition.failure for log in partition.elsewhere
+    ]
+    ranges: dict[int, bytes] = {}
+    aborts = [AbortsItem(place=log.place, logs=log.logs) for _, log in logs]
+    for index, found in engine.run(FIND_ABORT_RANGES, aborts):
+        logs[index][0].take(found)
+        ranges[index] = found.ranges
+    work = [
+        (each, log, index, base, size)
+        for index, (each, log) in enumerate(logs)
+        if not each.failure
+        for base, size in log.segments
+    ]
+    items = [
+        CheckItem(
+            place=log.place,
+            sources=(CheckedSource(base_offset=base, path=path, size=size, horizon_passed=False),),
+            result=path,
+            now_ms=each.now_ms,
+            ranges=ranges[index],
+            points=points,
+            rows_inline=rows_inline,
+            scratch=scratch,
+            elsewhere=True,
+        )
+        for each, log, index, base, size in work
+        for path in (f"{log.place.stem(base)}.log",)
+    ]
+    for index, result in engine.run(CHECK_KEYS, items):
+        work[index][0].take(result)
+        work[index][0].rows += result.rows
 
 
 def _find_ranges(engine: Engine, partitions: Sequence[PartitionToProve]) -> None:

@@ -118,7 +118,7 @@ def find_keys(item: KeysItem) -> KeysResult:
         with opened_for_reading(f"{item.place.stem(item.base_offset)}.log", tree) as descriptor:
             walk = KeyWalk(
                 read_into_from(descriptor), item.size, ranges_of(item.aborted), secret, on_rows, TABLE_ROWS,
-                HeaderNotes(item.header_bytes), aborted_known=item.scan is None,
+                HeaderNotes(item.header_bytes), aborted_known=item.scan is None, lowest=item.lowest,
             )  # fmt: skip
             if item.scan is None:
                 counts: KeyCounts | None = walk.run()

@@ -64,6 +64,7 @@ def _why_not_asked(others: Others, evidence: Evidence, topic: str, number: int) 
     given = {
         "none": True,
         "in-sync": bool(others.cluster_digest) and others.cluster_source == "describe",
+        "replicas": bool(others.cluster_digest) and bool(others.replicas),
         "only-replica": topic in others.only_replica
         or "*" in others.only_replica
         or bool(others.own_metadata),
