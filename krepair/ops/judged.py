@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from krepair.logdir.values import LogDir
 from krepair.ops.sides import Side
 from krepair.options import Options
+from krepair.rules.replicas.model import DAMAGED, DIVERGED, FORK, VERDICT_OF, Disagreement, PartitionVerdict
+
+_POLICY: Final = "cleanup.policy"
+_WRONG: Final = frozenset({DIVERGED, DAMAGED})
 
 
 class Judgement(NamedTuple):
@@ -15,7 +21,7 @@ class Judgement(NamedTuple):
 
     Attributes:
         right: brokers whose replica is right.
-        wrong: whether the replica at hand is wrong.
+        wrong: whether the replica at hand is wrong, and another one right.
         verdict: kinds and brokers, in words.
     """
 
@@ -25,15 +31,65 @@ class Judgement(NamedTuple):
 
 
 def judge(
-    view: LogDir, sides: Sequence[Side], partitions: Iterable[tuple[str, int]], options: Options
+    view: LogDir,
+    broker_id: int,
+    sides: Sequence[Side],
+    partitions: Iterable[tuple[str, int]],
+    options: Options,
+    policies: Mapping[str, str],
 ) -> Mapping[tuple[str, int], Judgement]:
     """Compare the replicas of some partitions.
 
     Args:
-        view: the log directory at hand, of this broker.
+        view: the log directory at hand.
+        broker_id: whose it is.
         sides: the other brokers.
         partitions: topics and numbers.
-        options: engine and scratch folder count.
+        options: settings, engine and scratch folder count.
+        policies: ``cleanup.policy`` by topic, as the cluster says; what was typed goes before it.
+
+    Raises:
+        KrepairError: see ``krepair.ops.compare.compare``.
     """
-    del view, sides, partitions, options
-    return {}
+    from krepair.ops.compare import compare
+
+    mine = Side(broker_id=broker_id, log_dirs=(view.path,))
+    all_sides = sorted((mine, *sides), key=lambda side: side.broker_id)
+    found: dict[tuple[str, int], Judgement] = {}
+    for name in partitions:
+        report = compare(
+            all_sides, replace(_with_policy(options, policies.get(name[0], "")), partitions=(name,))
+        )
+        found |= {(one.topic, one.partition): _of(one, broker_id, view, sides) for one in report.partitions}
+    return found
+
+
+def _with_policy(options: Options, policy: str) -> Options:
+    """Whether a topic is compacted decides what a missing record means."""
+    typed = options.topic_config or any(key == _POLICY for key, _ in options.settings)
+    settings = options.settings if typed or not policy else (*options.settings, (_POLICY, policy))
+    return replace(options, topics=(), settings=settings)
+
+
+def _of(verdict: PartitionVerdict, broker_id: int, view: LogDir, sides: Sequence[Side]) -> Judgement:
+    mine = [one for one in verdict.disagreements if broker_id in one.brokers]
+    wrong = any(VERDICT_OF.get(one.kind) in _WRONG and one.right for one in mine)
+    words = [verdict.verdict, *_words(verdict.disagreements)]
+    if any(one.kind == FORK for one in mine):
+        words.append(_fork(f"{verdict.topic}-{verdict.partition}", view, sides))
+    return Judgement(right=verdict.right, wrong=wrong, verdict="; ".join(words))
+
+
+def _words(disagreements: Iterable[Disagreement]) -> Iterator[str]:
+    for one in disagreements:
+        who = ", ".join(map(str, one.brokers))
+        at = f" from offset {one.offset}" if one.offset >= 0 else ""
+        would = f" ({one.would_tell})" if one.would_tell else ""
+        yield f"{one.kind} on {who}{at}: {one.text}{would}"
+
+
+def _fork(folder: str, view: LogDir, sides: Sequence[Side]) -> str:
+    """Both sides, to be looked at: nobody is right by itself."""
+    paths = [view.path, *(path for side in sides for path in side.log_dirs)]
+    commands = " and ".join(f"krepair dump {shlex.quote(f'{path}/{folder}')} > FILE" for path in paths)
+    return f"a fork: nobody is right by itself; write both sides to files and decide by what is in them: {commands}"

@@ -85,7 +85,7 @@ def prove(view: LogDir, options: Options, partitions: Sequence[Partition]) -> di
         configs=options.cluster_configs,
         broker_version=options.broker_version,
         aside=_aside(sides, names),
-        judgements=judge(view, sides, names, options),
+        judgements=judge(view, _broker_id(view), sides, names, options, _policies(cluster)),
     )
     found = ((partition, _proof(known, partition)) for partition in partitions)
     return {partition.folder: proof for partition, proof in found if proof is not None}
@@ -146,6 +146,12 @@ def _with_what_was_known(fresh: RefetchProof, before: RefetchProof) -> RefetchPr
         wrong=before.wrong,
         verdict=before.verdict,
     )
+
+
+def _policies(cluster: ClusterView) -> dict[str, str]:
+    """What the cluster says of ``cleanup.policy``; Kafka's default is not said."""
+    key = "cleanup.policy"
+    return {topic: values[key] for topic, values in cluster.topic_configs.items() if key in values}
 
 
 def _cluster_of(options: Options) -> ClusterView:

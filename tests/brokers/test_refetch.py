@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import ExitCode, RefusedError
-from krepair.ops import proof as proof_module
 from krepair.ops.apply import apply
-from krepair.ops.judged import Judgement
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import Engine, Options
+from krepair.plan.model import RefetchProof
 from tests.lab.broker import Topic, wait_for
 from tests.lab.three import CONTROLLER, Three
 from tests.ops.scene import tree
@@ -33,15 +32,6 @@ CONFIG = {
     "min.cleanable.dirty.ratio": "0.001",
     "delete.retention.ms": "0",
 }
-WRONG = Judgement(right=(1, 2), wrong=True, verdict="tombstone-missed")
-
-
-@pytest.fixture(autouse=True)
-def judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    def judge(*_: object) -> Mapping[tuple[str, int], Judgement]:
-        return {(TOPIC, 0): WRONG, ("e", 0): WRONG}
-
-    monkeypatch.setattr(proof_module, "judge", judge)
 
 
 def holds(cluster: Three, node: int, data: bytes) -> bool:
@@ -83,7 +73,7 @@ class Proofs:
         return {"cluster": str(path), "cluster_as_of": time.time_ns() // 1_000_000}
 
     def options(
-        self, proof: Mapping[str, object], *, others: tuple[int, ...] = (1,), topic: str = TOPIC
+        self, proof: Mapping[str, object], *, others: tuple[int, ...] = (1, 2), topic: str = TOPIC
     ) -> Options:
         configs = [str(self.cluster.work / f"node-{node}.properties") for node in (1, 2, 3)]
         if self.cluster.version.startswith("2.2"):
@@ -127,6 +117,9 @@ def test_a_replica_that_missed_a_tombstone_serves_what_the_others_serve_once_it_
 
         options = proofs.options(proofs.take())
         plan = make_plan(str(root), options)
+        proof = plan.partitions[0].proof
+        assert isinstance(proof, RefetchProof)
+        assert "tombstone-missed on 3" in proof.verdict
         before = tree(root, private=False)
         assert apply(plan, options).exit_code is ExitCode.DONE
         assert undo(plan, options).exit_code is ExitCode.DONE

@@ -19,7 +19,7 @@ from krepair.ops.purge import purge
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import Engine, Options
-from krepair.plan.model import Plan, ReplaceFile, SetAside
+from krepair.plan.model import Plan, RefetchProof, ReplaceFile, SetAside
 from tests import builders
 from tests.durable.disks import FILE_CHANGING, SimulatedCrash, StoppingDisk
 from tests.journal.scene import UnsyncedDisk
@@ -45,14 +45,14 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof_module, "judge", judge)
 
 
-def log_dir(root: Path, *, segments: int = 3, old: bool = True) -> Path:
+def log_dir(root: Path, *, segments: int = 3, old: bool = True, broker: int = 3, **more: int) -> Path:
     made = builders.LogDir(root)
     for number in (0, 1):
         partition = made.partition("t", number)
         for place in range(segments):
-            partition.segment(builders.data(place * 10, [builders.Record(b"k", b"v")]))
+            partition.segment(builders.data(place * 10, [builders.Record(b"k%d" % place, b"v")], **more))
     made.write(clean_stop=True)
-    (root / "meta.properties").write_text("version=0\nbroker.id=3\ncluster.id=c\n")
+    (root / "meta.properties").write_text(f"version=0\nbroker.id={broker}\ncluster.id=c\n")
     if old:
         past = time.time_ns() - HOUR_MS * 1_000_000
         for path in root.rglob("*"):
@@ -70,9 +70,8 @@ def now_ms() -> int:
 
 
 def options(tmp_path: Path, **changed: object) -> Options:
-    (tmp_path / "b1").mkdir(exist_ok=True)
-    if not (tmp_path / "b1" / "meta.properties").exists():
-        builders.LogDir(tmp_path / "b1").write()
+    if not (tmp_path / "b1").exists():
+        log_dir(tmp_path / "b1", broker=1)
     given: dict[str, object] = {
         "fixes": ("refetch",),
         "partitions": (("t", 0),),
@@ -109,6 +108,20 @@ def test_the_folder_is_left_empty_but_for_what_is_kept_and_everything_comes_back
     after.pop(".lock", None)
     before.pop(".lock", None)
     assert after == before
+
+
+def test_a_damaged_replica_is_fetched_anew_from_one_that_compare_calls_right(tmp_path: Path) -> None:
+    root, chosen = log_dir(tmp_path / "b3"), options(tmp_path)
+    log = root / "t-0" / f"{10:020d}.log"
+    past = log.stat().st_mtime
+    log.write_bytes(log.read_bytes()[:-3] + b"abc")
+    os.utime(log, (past, past))
+    plan = make_plan(str(root), chosen)
+    assert apply(plan, chosen).exit_code is ExitCode.DONE
+    proof = next(one.proof for one in plan.partitions if one.folder == "t-0")
+    assert isinstance(proof, RefetchProof)
+    assert (proof.right, proof.wrong) == ((1,), True)
+    assert "corrupt on 3" in proof.verdict
 
 
 def test_partition_metadata_stays_where_a_kraft_broker_needs_it(tmp_path: Path, judged: None) -> None:
@@ -252,9 +265,16 @@ class TestRefused:
     def test_compare_does_not_speak_for_it(self, tmp_path: Path) -> None:
         assert "does not call this replica wrong" in self.refused(log_dir(tmp_path / "b3"), options(tmp_path))
 
+    def test_nobody_is_right_in_a_fork_and_both_sides_are_named(self, tmp_path: Path) -> None:
+        log_dir(tmp_path / "b1", broker=1, leader_epoch=7)
+        told = self.refused(log_dir(tmp_path / "b3", leader_epoch=5), options(tmp_path))
+        assert "a fork: nobody is right by itself" in told
+        for broker in ("b1", "b3"):
+            assert f"krepair dump {tmp_path / broker / 't-0'} > FILE" in told
+
     def test_a_second_replica_set_aside(self, tmp_path: Path, judged: None) -> None:
         other = log_dir(tmp_path / "b1")
-        chosen = options(tmp_path, replicas=(f"2={log_dir(tmp_path / 'b2')}",))
+        chosen = options(tmp_path, replicas=(f"2={log_dir(tmp_path / 'b2', broker=2)}",))
         plan = make_plan(str(other), chosen)
         apply(plan, chosen)
         both = options(tmp_path, replicas=(f"1={other}",))
