@@ -29,6 +29,19 @@ _MINUTE_MS = 60 * 1000
 _HOUR_MS = 60 * _MINUTE_MS
 _DAY_MS = 24 * _HOUR_MS
 _UNBOUNDED = -(2**63)
+_OF_EVERY_BROKER = frozenset(
+    {
+        "advertised.listeners",
+        "broker.id",
+        "controller.quorum.voters",
+        "listeners",
+        "log.dir",
+        "log.dirs",
+        "node.id",
+        "process.roles",
+        "zookeeper.connect",
+    }
+)
 _POLICIES = frozenset({"compact", "delete"})
 
 
@@ -284,9 +297,26 @@ def load_settings(
         UsageError: a file cannot be read or understood, or a broker would not accept a value. The message names file
             and line.
     """
-    server = {} if config_file is None else _server_settings(read_server_properties(config_file))
+    server = {} if config_file is None else _server_settings(_of_a_broker(config_file))
     topics = {} if topic_config_file is None else _topics_settings(read_topic_configs(topic_config_file))
     return Settings(server, topics, _override_settings(overrides))
+
+
+def _of_a_broker(config_file: str) -> dict[str, ConfigLine]:
+    """The lines of a ``server.properties``.
+
+    Raises:
+        UsageError: see ``read_server_properties``; or it has lines, but none of a broker.
+    """
+    lines = read_server_properties(config_file)
+    keys = (*_TOPIC_KEYS.values(), *_BROKER_KEYS.values())
+    known = _OF_EVERY_BROKER | {name.key for key in keys for name in key.synonyms} | set(_BROKER_KEYS)
+    if lines and not known & set(lines):
+        raise UsageError(
+            f"{config_file}: no key of a broker's configuration is in it, such as log.dirs or broker.id: expected "
+            "server.properties"
+        )
+    return lines
 
 
 def _server_settings(lines: dict[str, ConfigLine]) -> dict[str, Setting]:

@@ -210,18 +210,28 @@ class Dump:
             fields = {"file": target.shown, "kind": Word(target.kind), "size": size}
             if target.kind in _ORDER[:5]:
                 fields["base_offset"] = target.base_offset
-            yield self._style.line("file", fields)
-            if target.kind == "log":
-                yield from self._log(target, descriptor, size)
+            head = self._style.line("file", fields)
+            if self._grep is None:
+                yield head
+                head = b""
+            for line in self._lines(target, descriptor, size):
+                if head:
+                    yield head  # of files without a hit nothing is said
+                    head = b""
+                yield line
+
+    def _lines(self, target: Target, descriptor: int, size: int) -> Iterator[bytes | memoryview]:
+        if target.kind == "log":
+            yield from self._log(target, descriptor, size)
+            return
+        for line in self._other(target, descriptor, size):
+            if isinstance(line, Damage):
+                yield self._wanted.damage(line)
+            elif self._wanted.left > 0 and (self._grep is None or self._grep.search(line)):
+                self._wanted.left -= 1
+                yield line
+            if self._wanted.left <= 0:
                 return
-            for line in self._other(target, descriptor, size):
-                if isinstance(line, Damage):
-                    yield self._wanted.damage(line)
-                elif self._wanted.left > 0 and (self._grep is None or self._grep.search(line)):
-                    self._wanted.left -= 1
-                    yield line
-                if self._wanted.left <= 0:
-                    return
 
     def _log(self, target: Target, descriptor: int, size: int) -> Iterator[bytes | memoryview]:
         table = (

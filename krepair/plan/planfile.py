@@ -91,7 +91,8 @@ def loads(data: bytes, name: str) -> Plan:
         name: name of the file, for messages.
 
     Raises:
-        UsageError: it is too large, cut off, not JSON, not a plan, or of another major format version.
+        UsageError: it is too large, not JSON, not a plan, or of another major format version.
+        UnreadableError: it begins as a plan does, but is cut off or damaged.
         StalePlanError: it is a plan, but it was changed: a field is unknown, or the digest differs.
     """
     if len(data) > MAX_PLAN_BYTES:
@@ -167,7 +168,7 @@ def check_place(path: str, log_dir: str) -> str:
     if os.path.isdir(target):
         raise UsageError(f"{path}: is a folder; --out needs a file name")
     if is_there(target):
-        _check_replaceable(path, target)
+        _check_replaceable(path, target, log_dir)
     return target
 
 
@@ -199,7 +200,7 @@ def write_plan(path: str, plan: Plan, disk: Disk) -> None:
         raise kind(f"{path}: cannot write the plan: {_system_words(error)}") from None
 
 
-def _check_replaceable(path: str, target: str) -> None:
+def _check_replaceable(path: str, target: str, log_dir: str) -> None:
     """Raise ``RefusedError`` if the file must not be replaced: a typing error must not destroy a server.properties."""
     try:
         status = os.lstat(target)
@@ -212,9 +213,19 @@ def _check_replaceable(path: str, target: str) -> None:
         ) from None
     if older is not None:
         _check_not_applied(path, older)
+        _check_same_dir(path, older, log_dir)
     elif not small or status.st_size:
         raise RefusedError(
             f"{path}: exists and is not a plan; it is not overwritten", next_command=_ANOTHER_FILE
+        )
+
+
+def _check_same_dir(path: str, older: _Applied, log_dir: str) -> None:
+    """Raise ``RefusedError`` if the plan is of another log directory: somebody may have reviewed it."""
+    if os.path.realpath(older.log_dir) != os.path.realpath(log_dir):
+        raise RefusedError(
+            f"{path}: is plan {older.plan_id} of another log directory, {older.log_dir}; it is not overwritten",
+            next_command=_ANOTHER_FILE,
         )
 
 
@@ -282,6 +293,10 @@ def _check_outside(target: str, log_dir: str) -> None:
         )
 
 
+_BEGINS: Final = re.compile(rb'\s*\{\s*"broker_id"')
+"""The beginning of a plan, whose keys are sorted, and of a plan that was cut off or damaged."""
+
+
 def _read_head(data: bytes, name: str) -> _Head:
     if not data.strip():
         raise UsageError(f"{name}: empty, not a plan", next_command=_MAKE_ANEW)
@@ -290,9 +305,15 @@ def _read_head(data: bytes, name: str) -> _Head:
     except (msgspec.ValidationError, RecursionError):
         raise UsageError(f"{name}: JSON, but not a plan", next_command=_MAKE_ANEW) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        cut = data.lstrip().startswith(b"{") and not data.rstrip().endswith(b"}")
-        what = "cut off" if cut else f"not a plan (JSON expected): {_one_line(error)}"
-        raise UsageError(f"{name}: {what}; {len(data)} bytes", next_command=_MAKE_ANEW) from None
+        if _BEGINS.match(data):
+            raise UnreadableError(
+                f"{name}: a plan that was cut off or damaged: {_one_line(error)}; {len(data)} bytes",
+                next_command=_MAKE_ANEW,
+            ) from None
+        raise UsageError(
+            f"{name}: not a plan (JSON expected): {_one_line(error)}; {len(data)} bytes",
+            next_command=_MAKE_ANEW,
+        ) from None
 
 
 def _check_version(head: _Head, name: str) -> None:

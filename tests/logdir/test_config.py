@@ -336,3 +336,12 @@ class TestSet:
     def test_a_wrong_key_or_value_is_an_error(self, key: str, value: str, expected: str) -> None:
         with pytest.raises(UsageError, match=expected):
             load_settings(None, None, {key: value})
+
+
+def test_a_file_without_any_key_of_a_broker_is_no_server_properties(tmp_path: Path) -> None:
+    path = tmp_path / "producer.properties"
+    path.write_text("bootstrap.servers=localhost:9092\nacks=all\n")
+    with pytest.raises(UsageError, match="no key of a broker's configuration"):
+        load_settings(str(path), None, {})
+    path.write_text("broker.id=1\n")
+    load_settings(str(path), None, {})

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, KrepairError, RefusedError, StalePlanError, UnreadableError, UsageError
@@ -78,15 +79,16 @@ def test_a_file_that_is_no_plan_is_wrong_use(data: bytes, words: str):
 def test_every_cut_of_a_plan_is_told_as_cut_off_or_edited():
     data = dumps(good_plan())
     for size in range(2, len(data) - 2, 97):
-        with pytest.raises(UsageError, match=r"cut off|not a plan"):
+        with pytest.raises((UsageError, UnreadableError), match=r"cut off|not a plan") as caught:
             loads(data[:size], "p")
+        assert isinstance(caught.value, UnreadableError) == (size > 20)
 
 
 @pytest.mark.parametrize("junk", [b"\xff", b"\xc3", b"\xed\xa0\x80"])
 def test_bytes_that_are_no_text_are_told_wherever_they_are(junk: bytes):
     data = dumps(good_plan())
     for place in range(0, len(data), 13):
-        with pytest.raises((UsageError, StalePlanError)):
+        with pytest.raises((UsageError, UnreadableError, StalePlanError)):
             loads(data[:place] + junk + data[place + 1 :], "p")
 
 
@@ -127,7 +129,7 @@ def test_an_edited_plan_is_stale(change: object, words: str):
 def test_a_byte_that_is_no_utf8_in_any_text_is_damage_that_is_told():
     data = dumps(good_plan())
     for place in range(data.index(b'"broker_id": "') + 14, len(data), 97):
-        with pytest.raises((StalePlanError, UsageError), match=r"p\.plan: "):
+        with pytest.raises((StalePlanError, UnreadableError, UsageError), match=r"p\.plan: "):
             loads(data[:place] + b"\x80" + data[place + 1 :], "p.plan")
 
 
@@ -243,8 +245,9 @@ def test_a_plan_whose_private_folder_is_still_there_is_never_overwritten(
     assert refused.value.next_command == "krepair plan LOGDIR --out OTHER-PLAN"
     assert path.read_bytes() == before
     (log_dir / "t-0" / f"krepair~{plan.plan_id}{suffix}").rmdir()
-    write_plan(str(path), good_plan(), RealDisk())
-    assert read_plan(str(path)) == good_plan()
+    again = seal(msgspec.structs.replace(good_plan(), log_dir=str(log_dir)))
+    write_plan(str(path), again, RealDisk())
+    assert read_plan(str(path)) == again
 
 
 def test_a_plan_whose_directory_cannot_be_seen_is_not_overwritten(tmp_path: Path):
@@ -334,3 +337,14 @@ def test_names_that_are_not_utf8_are_spelled_out():
     assert plan.partitions[0].folder == printable(hostile) == "x\\udcff\n"
     assert loads(dumps(plan), "p") == plan
     assert digest_of(plan) == plan.digest
+
+
+def test_a_reviewed_plan_of_another_log_directory_is_not_overwritten(tmp_path: Path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    path, disk = str(tmp_path / "p.krplan"), RealDisk()
+    write_plan(path, seal(replace(good_plan(), log_dir=str(tmp_path / "a"))), disk)
+    write_plan(path, seal(replace(good_plan(), log_dir=str(tmp_path / "a"))), disk)
+    with pytest.raises(RefusedError, match="of another log directory"):
+        write_plan(path, seal(replace(good_plan(), log_dir=str(tmp_path / "b"))), disk)
+    assert read_plan(path).log_dir == str(tmp_path / "a")

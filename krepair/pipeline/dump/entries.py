@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -137,7 +137,7 @@ class EntryDump:
         *,
         pads: bool,
     ) -> Iterator[bytes | Damage]:
-        template = self.style.template(kind, columns)
+        write = self.style.row_writer(kind, columns)
         whole = min(size, MOST_BYTES) // layout.size * layout.size
         before = np.full((1, len(columns)), -(2**63), np.int64)
         position, zeros = 0, -1
@@ -157,7 +157,7 @@ class EntryDump:
                 zeros = -1
             now = values(entries[:used])
             bad = np.flatnonzero(wrong(now, np.vstack([before, now[:-1]]))) if used else np.empty(0, np.int64)
-            yield from self._rows(now, bad, template, offset_column, position, layout.size, expected)
+            yield from self._rows(now, bad, write, offset_column, position, layout.size, expected)
             if used:
                 before = now[-1:]
             if used < count and zeros < 0:
@@ -187,7 +187,7 @@ class EntryDump:
         self,
         now: Any,
         bad: Any,
-        template: bytes,
+        write: Callable[[Sequence[int]], bytes],
         offset_column: int,
         position: int,
         entry_size: int,
@@ -198,7 +198,7 @@ class EntryDump:
         for stop in (*bad.tolist(), len(now)):
             chosen = now[begin : stop + 1][wanted[begin : stop + 1]]
             for row in chosen.tolist():
-                yield template % tuple(row)
+                yield write(row)
             if stop < len(now):
                 found = ", ".join(str(value) for value in now[stop].tolist())
                 yield Damage(position + stop * entry_size, entry_size, expected, found)
@@ -220,7 +220,7 @@ class EntryDump:
         if version != producer_snapshot.VERSION or size > MOST_BYTES:
             return
         entry = producer_snapshot.ENTRY
-        template = self.style.template("producer", entry.names)
+        write = self.style.row_writer("producer", entry.names)
         there = min(max(count, 0), (size - producer_snapshot.HEADER_SIZE) // entry.size)
         step = _WINDOW_BYTES // entry.size
         for first in range(0, there, step):
@@ -230,7 +230,7 @@ class EntryDump:
                 producer_snapshot.HEADER_SIZE + first * entry.size,
             )
             for row in entry.view(data).tolist():
-                yield template % row
+                yield write(row)
 
 
 def text_file(style: Style, kind: str, name: str, data: bytes, size: int) -> Iterator[bytes | Damage]:

@@ -7,7 +7,7 @@ A line is a kind and fields; as JSON one object, for a person words. Neither can
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -90,14 +90,27 @@ class Style:
         words = [b" %b=%b" % (name.encode(), self._for_person(name, value)) for name, value in fields.items()]
         return b"".join((front, *words, b"\n"))
 
-    def template(self, kind: str, names: tuple[str, ...]) -> bytes:
-        """A line of numbers, to be filled with ``%``."""
+    def row_writer(self, kind: str, names: tuple[str, ...]) -> Callable[[Sequence[int]], bytes]:
+        """Makes lines of numbers of one kind; for a person times are ISO 8601."""
         if self.as_json:
-            return b'{"type":"%b",%b}\n' % (
+            template = b'{"type":"%b",%b}\n' % (
                 kind.encode(),
                 b",".join(b'"%b":%%d' % name.encode() for name in names),
             )
-        return b"%b %b\n" % (kind.encode(), b" ".join(b"%b=%%d" % name.encode() for name in names))
+            return lambda row: template % tuple(row)
+        words = b"%b %b\n" % (
+            kind.encode(),
+            b" ".join(b"%b=%b" % (name.encode(), b"%b" if name in TIMES else b"%d") for name in names),
+        )
+        times = [place for place, name in enumerate(names) if name in TIMES]
+
+        def written(row: Sequence[int]) -> bytes:
+            shown: list[int | bytes] = list(row)
+            for place in times:
+                shown[place] = time_text(row[place]).encode()
+            return words % tuple(shown)
+
+        return written
 
     def damage(self, found: Damage, rule: str = "") -> bytes:
         """The line of a damaged range."""
