@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from krepair.journal.actions.table import action_of
+from krepair.journal.actions.table import action_for, action_of
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.known_files import InPlace, KnownFile
 from krepair.journal.record import FileState, Here, Journal, Record, Together, new_journal
@@ -108,13 +108,14 @@ def rebind(
     in_place: list[InPlace] = []
     times_lost = False
     for change_id, state in journal.states.items():
-        intent = journal.intents[change_id]
-        action = action_of(intent)
+        intent, change = journal.intents[change_id], changes.get(change_id)
+        # Lines of a checkpoint have the intent of any replaced file, and no digest.
+        action = action_of(intent) if change is None else action_for(change)
         must = state in _AT_WORK and journal.purging is None
         freed = journal.freed[change_id].made if state == "freed" else {}
         taken: set[str] = set()
         done = made_too and state in {"committed", "freed"} and journal.purging is None
-        for known in action.known_files(intent, changes.get(change_id), planned, freed):
+        for known in action.known_files(intent, change, planned, freed):
             path, found, problem = _look(folder, known if read else known._replace(check=None), taken)
             if found is not None:
                 taken |= {path} if known.made else set()
