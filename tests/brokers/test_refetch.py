@@ -65,6 +65,9 @@ class Proofs:
 
     def take(self) -> dict[str, object]:
         self.count += 1
+        time.sleep(
+            1.5
+        )  # the controller writes something every half second: its last batch is then after the stop
         path = self.root / f"proof-{self.count}"
         if self.cluster.kraft:
             shutil.copytree(self.cluster.metadata_dir(CONTROLLER), path)
