@@ -91,7 +91,7 @@ class Scene:
     def run(self, verb: str, *more: str) -> Ran:
         """Run a verb on the directory or its plan."""
         words = {
-            "check": (str(self.log_dir), "--engine", "inline"),
+            "check": (str(self.log_dir), "--all", "--engine", "inline"),
             "plan": (str(self.log_dir), *small.WORDS, "--out", str(self.root / "again.plan")),
             "verify": (str(self.plan), "--originals", "--engine", "inline"),
             "apply": (str(self.plan), *(more or ("--engine", "inline"))),

@@ -42,7 +42,7 @@ def each_limited(log_dir: Path, plan: Path) -> tuple[dict[str, int], str]:
     before = picture(log_dir)
     where, inline = str(log_dir), ("--engine", "inline")
     verbs = [
-        ("check", where, *inline),
+        ("check", where, "--all", *inline),
         ("verify", where, *inline),
         ("plan", where, "--fix", ALL_FIXES, *inline, "--out", str(plan)),
         ("show", str(plan)),
