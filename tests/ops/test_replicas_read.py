@@ -12,12 +12,13 @@ import pytest
 
 from krepair.errors import ExitCode, KrepairError, LockedError, StalePlanError, UsageError
 from krepair.ops.apply import apply
+from krepair.ops.preview import make_preview, options_from, plan_from
 from krepair.ops.show import show_view
 from krepair.plan.model import Evidence, PartitionPlan, Plan
 from krepair.plan.review import review
 from krepair.rules.reasons import Reason
 from tests.builders import NOW_MS, Batch, LogDir, Record, abort, commit, data, emptied
-from tests.compaction.directories import Verbs, options
+from tests.compaction.directories import Verbs, keys_of, options
 from tests.ops.test_other_replicas import EXPIRED, OLD, left_in, watermark
 
 pytestmark = pytest.mark.replicas
@@ -408,3 +409,30 @@ def test_no_marker_goes_whose_transaction_another_replica_still_has(seed: int, t
             assert one.base_offset in batches
     held = {tally.reason for tally in part(plan).reasons}
     assert held <= {reason.value for reason in Reason}
+
+
+# -- a preview
+
+
+def test_the_real_plan_of_a_preview_asks_the_other_replicas_again_and_says_what_changed(
+    tmp_path: Path,
+) -> None:
+    """A replica was fetched anew meanwhile, with older records: what the preview let go stays now."""
+    broker(tmp_path, 1, cleaned())
+    broker(tmp_path, 2, cleaned())
+    run = verbs(tmp_path, "compact", f"2={tmp_path}/b2", replicas="1,2")
+    preview = make_preview(str(tmp_path / "b1"), run.given)
+    assert keys_of(part(preview)).tombstones_dropped == 1
+    shutil.rmtree(tmp_path / "b2")
+    broker(tmp_path, 2, whole())
+    made = plan_from(preview, options_from(preview, run.given))
+    assert keys_of(part(made.plan)).tombstones_dropped == 0
+    assert {tally.reason for tally in part(made.plan).reasons} >= {"K09"}
+    (changed,) = made.diff.partitions
+    assert not changed.decisions_same
+    assert any(one.what.startswith("evidence.logs") for one in changed.differences), changed.differences
+    shutil.rmtree(tmp_path / "b2")
+    gone = tmp_path / "b2"
+    gone.mkdir()
+    with pytest.raises(KrepairError):
+        plan_from(preview, options_from(preview, run.given))
