@@ -1,17 +1,30 @@
 """A folder for data that does not fit into memory. It is never in a log directory, and it is removed after the work.
 
+It is removed at the end, and when a signal ends krepair. What is left after a SIGKILL is removed by the next run that
+makes a folder beside it: the owner holds a lock, and a folder whose lock can be taken has no owner any more.
+
 It holds hashes and offsets, no bytes of records. Its files need no sync, because nothing depends on them later: the
 result of a compaction is verified without them.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import signal
+import stat
 import uuid
 from collections.abc import Iterable
-from typing import Any
+from types import FrameType
+from typing import Any, Final
 
 from krepair.errors import RefusedError
+
+_PREFIX: Final = "krepair-scratch-"
+_LOCK: Final = "owner.lock"
+_LOCK_FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+_ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 def make_scratch(parent: str, log_dirs: Iterable[str], *, asked: bool) -> str:
@@ -42,9 +55,37 @@ def make_scratch(parent: str, log_dirs: Iterable[str], *, asked: bool) -> str:
                 f"{parent} is on the file system of the log directory {log_dir}; its space is not taken unasked",
                 next_command="krepair ... --scratch DIR, on another file system where there is one",
             )
-    path = os.path.join(parent, f"krepair-scratch-{uuid.uuid4().hex}")
+    path = os.path.join(parent, f"{_PREFIX}{uuid.uuid4().hex}")
     os.mkdir(path, 0o700)
     return path
+
+
+def remove_ownerless(parent: str) -> None:
+    """Remove the scratch folders of this user in ``parent`` whose owner is gone; what cannot be removed stays.
+
+    A folder without a lock is left: it is another user's work, an older krepair's, or was made just now.
+    """
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(parent):
+            if entry.name.startswith(_PREFIX) and entry.is_dir(follow_symlinks=False):
+                with contextlib.suppress(OSError):
+                    _remove_if_ownerless(entry.path)
+
+
+def _remove_if_ownerless(path: str) -> None:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(folder).st_uid != os.geteuid():
+            return
+        lock = os.open(_LOCK, _LOCK_FLAGS, dir_fd=folder)
+        try:
+            if stat.S_ISREG(os.fstat(lock).st_mode):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove_scratch(path)
+        finally:
+            os.close(lock)
+    finally:
+        os.close(folder)
 
 
 class Scratch:
@@ -60,6 +101,8 @@ class Scratch:
         self._parent = parent
         self._log_dirs = tuple(log_dirs)
         self._path: str | None = None
+        self._lock = -1
+        self._handlers: dict[int, Any] = {}
 
     @property
     def path(self) -> str:
@@ -75,10 +118,10 @@ class Scratch:
     def _made(self) -> str:
         import tempfile
 
+        parent = os.path.realpath(self._parent or tempfile.gettempdir())
         try:
-            return make_scratch(
-                self._parent or tempfile.gettempdir(), self._log_dirs, asked=bool(self._parent)
-            )
+            path = make_scratch(parent, self._log_dirs, asked=bool(self._parent))
+            self._own(path)
         except OSError as error:
             if not self._parent:
                 return ""
@@ -90,12 +133,39 @@ class Scratch:
             if not self._parent:
                 return ""
             raise
+        remove_ownerless(parent)
+        return path
+
+    def _own(self, path: str) -> None:
+        """Hold the lock of a new folder, and see that it is removed when a signal ends this process."""
+        # It gets its name when it is held, so that nobody finds it without an owner.
+        self._lock = os.open(f"{path}/new-{_LOCK}", _LOCK_FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+        with contextlib.suppress(OSError):  # a file system without locks: what is left there stays
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.rename(f"{path}/new-{_LOCK}", f"{path}/{_LOCK}")
+
+        def end(number: int, frame: FrameType | None) -> None:
+            del frame
+            remove_scratch(path)
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+        with contextlib.suppress(ValueError):  # not the main thread: then the next run removes it
+            for number in _ENDING:
+                if signal.getsignal(number) == signal.SIG_DFL:
+                    self._handlers[number] = signal.signal(number, end)
 
     def close(self) -> None:
         """Remove the folder, if it was made."""
         if self._path:
             remove_scratch(self._path)
         self._path = None
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+        with contextlib.suppress(ValueError):
+            while self._handlers:
+                signal.signal(*self._handlers.popitem())
 
 
 def remove_scratch(path: str) -> None:

@@ -31,6 +31,7 @@ _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # Errors of a kernel, or of a sandbox, that does not have the call.
 _NO_OPENAT2 = frozenset({errno.ENOSYS, errno.EPERM, errno.E2BIG})
+_PIECE_BYTES = 1 << 16
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR})
 
 
@@ -212,12 +213,7 @@ class Tree:
         """
         try:
             with self.opened(path) as descriptor:
-                pieces = []
-                position = 0
-                while position < at_most and (piece := os.pread(descriptor, at_most - position, position)):
-                    pieces.append(piece)
-                    position += len(piece)
-                return b"".join(pieces)
+                return read_descriptor(descriptor, at_most)
         except OSError as error:
             if error.errno in _NOT_THERE:
                 return None
@@ -354,3 +350,23 @@ def _has_openat2() -> bool:
 def without_links() -> Tree:
     """The whole file system, for paths that may be anywhere. No component of such a path may be a link either."""
     return Tree("/")
+
+
+def read_descriptor(descriptor: int, at_most: int) -> bytes:
+    """The first bytes of an open file.
+
+    Memory for what is asked for is taken before anything is read, so not more is asked for than the file seems to have.
+
+    Raises:
+        OSError: a read error.
+    """
+    pieces = []
+    position, size = 0, os.fstat(descriptor).st_size
+    while position < at_most:
+        wanted = min(at_most - position, max(size - position, _PIECE_BYTES))
+        piece = os.pread(descriptor, wanted, position)
+        if not piece:
+            break
+        pieces.append(piece)
+        position += len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)

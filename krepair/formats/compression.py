@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from mmap import mmap
 from typing import Final, Protocol, overload
 
@@ -91,7 +91,7 @@ _CONTEXTS: Final = _Contexts()
 
 def chunks(
     codec: int, buf: Bytes | Stored, *, magic: int = 2, max_bytes: int = DEFAULT_MAX_BYTES
-) -> Iterator[bytes | Damage]:
+) -> Generator[bytes | Damage, None, None]:
     """Decompress piece by piece.
 
     Args:
@@ -110,7 +110,7 @@ def chunks(
         for piece in _stream(codec, whole, magic, max_bytes):
             produced += len(piece)
             if produced > max_bytes:
-                yield Damage(0, len(whole), f"at most {max_bytes} bytes decompressed", "more")
+                yield Damage(0, len(whole), at_most(max_bytes), "more")
                 return
             if piece:
                 yield piece
@@ -123,6 +123,11 @@ def chunks(
         EOFError,
     ) as error:
         yield Damage(0, len(whole), _expected(codec), shown(str(error)))
+
+
+def at_most(max_bytes: int) -> str:
+    """What ``chunks`` expects of a stream that gives more than its limit."""
+    return f"at most {max_bytes} bytes decompressed"
 
 
 def at_once(codec: int, stored: memoryview) -> bytes | None:

@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Iterator
 
-from krepair.durable.tree import Tree, without_links
+from krepair.durable.tree import Tree, read_descriptor, without_links
 from krepair.logdir.values import FileRef
 
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -97,12 +97,7 @@ def read_open(descriptor: int, at_most: int) -> bytes:
     Raises:
         OSError: a read error.
     """
-    pieces = []
-    position = 0
-    while position < at_most and (piece := os.pread(descriptor, at_most - position, position)):
-        pieces.append(piece)
-        position += len(piece)
-    return b"".join(pieces)
+    return read_descriptor(descriptor, at_most)
 
 
 def status_of(path: str, tree: Tree | None = None) -> os.stat_result:

@@ -135,7 +135,8 @@ def read_plan(path: str) -> Plan:
         if status.st_size > MAX_PLAN_BYTES:
             raise _too_large(path, status.st_size)
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            data = file.read(MAX_PLAN_BYTES + 1)
+            # What is asked for is taken from memory first, whether the file has it or not.
+            data = file.read(min(status.st_size, MAX_PLAN_BYTES) + 1)
     except OSError as error:
         raise UnreadableError(f"{path}: {_system_words(error)}") from None
     finally:

@@ -20,6 +20,7 @@ import numpy as np
 from krepair.durable.scratch import write_scratch
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, compression, message_set
+from krepair.formats.codec import Codec
 from krepair.formats.damage import Damage
 from krepair.kernels import check_compacted as v
 from krepair.kernels.check_aborted import abort_ranges, enter_producers
@@ -55,7 +56,10 @@ WINDOW_BYTES: Final = 1 << 20
 _SLACK: Final = 16
 _TABLE_ROWS: Final = 1 << 20
 _FIRST_ROWS: Final = 1 << 12
-_LARGEST_BYTES: Final = 128 << 20
+_LARGEST_RECORD_BYTES: Final = 72 << 20
+_LARGEST_ZSTD_RECORD_BYTES: Final = 40 << 20
+_LARGEST_MESSAGES_BYTES: Final = 32 << 20
+"""What is held of one record stays below 256 MB, twice, with the 128 MiB that a zstd stream may look back."""
 _PACKED_ROWS: Final = 1 << 12
 _UNPACKED_BYTES: Final = 1 << 20
 PARTS: Final = 256
@@ -141,7 +145,7 @@ class _Side:
         """Let the window begin at a place of it, or behind it."""
         held = max(self.filled - place, 0)
         if held and place:
-            self.window[:held] = self.window[place : self.filled].copy()
+            self.window.data[:held] = self.window.data[place : self.filled]
         self.position += place
         self.filled = _fill(self.read_into, self.window, held, self.position, self.size)
 
@@ -159,6 +163,7 @@ class _Content:
         self._pieces: Iterator[bytes | Damage] = iter(())
         self.buffer: Bytes = np.zeros((1 << 20) + _SLACK, np.uint8)[: 1 << 20]
         self.end = 0
+        self._most = _LARGEST_RECORD_BYTES
 
     def begin(self, side: _Side, place: int, header: batch_v2.BatchHeader) -> _Content:
         """Begin a batch at a place of a window."""
@@ -170,12 +175,14 @@ class _Content:
             stored = StoredBytes(side.read_into, side.position + first, start + size)
             self._pieces = compression.chunks(header.codec, stored)
         self.end = 0
+        zstd = header.codec == Codec.ZSTD
+        self._most = _LARGEST_ZSTD_RECORD_BYTES if zstd else _LARGEST_RECORD_BYTES
         return self
 
     def more(self, place: int) -> bool:
         """Forget what lies before a place and take the next piece; False if there is none."""
-        if self.end > place:
-            self.buffer[: self.end - place] = self.buffer[place : self.end].copy()
+        if self.end > place > 0:
+            self.buffer.data[: self.end - place] = self.buffer.data[place : self.end]
         self.end -= place
         piece = next(self._pieces, None)
         if piece is None:
@@ -183,10 +190,11 @@ class _Content:
         if isinstance(piece, Damage):
             raise _Wrong(f"{piece.expected} was expected, found {piece.found}")
         wanted = self.end + len(piece)
-        if wanted > _LARGEST_BYTES:
-            raise _Wrong(f"a record of more than {_LARGEST_BYTES} bytes")
+        if wanted > self._most:
+            raise _Wrong(f"a record of more than {self._most} bytes")
         if wanted > len(self.buffer):
-            larger: Bytes = np.zeros(2 * wanted + _SLACK, np.uint8)[: 2 * wanted]
+            # At once as large as it may get: what nothing is written into takes no memory.
+            larger: Bytes = np.zeros(self._most + _SLACK, np.uint8)[: self._most]
             larger[: self.end] = self.buffer[: self.end]
             self.buffer = larger
         self.buffer[self.end : wanted] = np.frombuffer(piece, np.uint8)
@@ -425,10 +433,9 @@ class _Group:
 
     def _wrapper(self, raw: bytes, other: bytes, where: str) -> None:
         """A v0 or v1 entry that does not fit a window, or wraps others."""
-        self._open_room(len(raw))
-        data, base = _opened(raw, where)
-        new, new_base = _opened(other, where) if other else (b"", 0)
-        self._open_room(len(data) // message_set.HEADER_V0.size)
+        data, base, count = _opened(raw, where)
+        new, new_base, _ = _opened(other, where) if other else (b"", 0, 0)
+        self._open_room(count)
         self.facts[v.B_TOMBSTONES_GO] = self.inputs[v.I_HORIZON]
         self.facts[v.B_ELSEWHERE] = self.inputs[v.I_ELSEWHERE]
         self.state[v.C_MAX_TIME] = -1
@@ -519,22 +526,22 @@ def _same(side: _Side, place: int, result: _Side, at: int, size: int) -> bool:
     return True
 
 
-def _opened(raw: bytes, where: str) -> tuple[bytes, int]:
-    """The messages of an entry of v0 or v1, and what is added to their stored offsets."""
+def _opened(raw: bytes, where: str) -> tuple[bytes, int, int]:
+    """The messages of an entry of v0 or v1, what is added to their stored offsets, and how many there are."""
     placed = next(message_set.messages(raw))
     if isinstance(placed, Damage):
         raise _Wrong(f"{where}: {placed.expected} was expected, found {placed.found}")
     message = placed.message
     if not message.is_wrapper:
-        return raw, 0
+        return raw, 0, 1
     data = compression.decompress(
-        message.codec, message.value or b"", magic=message.magic, max_bytes=_LARGEST_BYTES
+        message.codec, message.value or b"", magic=message.magic, max_bytes=_LARGEST_MESSAGES_BYTES
     )
-    inner = message_set.inner_messages(message, max_bytes=_LARGEST_BYTES)
+    inner = message_set.inner_messages(message, max_bytes=_LARGEST_MESSAGES_BYTES)
     if isinstance(data, Damage) or isinstance(inner, Damage):
         raise _Wrong(f"{where}: a wrapper that can be opened was expected")
     first = int.from_bytes(data[:8], "big", signed=True)
-    return data, inner[0].offset - first
+    return data, inner[0].offset - first, len(inner)
 
 
 def check_group(item: CheckItem) -> CheckResult:

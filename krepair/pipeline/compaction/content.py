@@ -1,25 +1,32 @@
 """What compaction reads of one batch that lies compressed, or is larger than a window: its records, buffer by buffer.
 
-Memory is one buffer, which grows to the largest record; with a record that passes ``LARGEST_RECORD_BYTES`` the log is
+Memory is one buffer, which takes the largest record. Everything that is held of one record, in any step, has to stay
+below 256 MB: the record, what is left of it, and what its codec looks back at. With a larger record the partition is
 left alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable, Generator, Iterator
 from typing import Final
 
 import numpy as np
 
 from krepair.formats import batch_v2, compression, message_set
+from krepair.formats.codec import Codec
 from krepair.formats.damage import Damage
 from krepair.kernels.compact_keys import BAD_CRC, BAD_ORDER, NEED_BYTES, last_stored_offset
 from krepair.kernels.compact_records import SLACK
 from krepair.kernels.scan import Bytes, ReadInto
 from krepair.pipeline.byte_stream import StoredBytes
 
-LARGEST_RECORD_BYTES: Final = 128 << 20
-LARGEST_WRAPPER_BYTES: Final = 128 << 20
+LARGEST_RECORD_BYTES: Final = 64 << 20
+LARGEST_ZSTD_RECORD_BYTES: Final = 32 << 20
+"""A zstd stream may look back 128 MiB."""
+LARGEST_MESSAGE_BYTES: Final = 32 << 20
+"""Of v0 and v1, a wrapper with all its messages; these are held whole, several times."""
+TOO_LARGE: Final = "compaction does not take larger ones"
 _FIRST_BYTES: Final = 1 << 20
 
 Take = Callable[[Bytes, int, int], tuple[int, int, int]]
@@ -41,18 +48,21 @@ class ContentBuffer:
     def __init__(self) -> None:
         self.bytes: Bytes = _with_slack(_FIRST_BYTES)
 
-    def read(self, pieces: Iterator[bytes | Damage], count: int, position: int, take: Take) -> None:
+    def read(
+        self, pieces: Generator[bytes | Damage, None, None], codec: int, count: int, position: int, take: Take
+    ) -> None:
         """Give all records of one v2 batch to ``take``, see ``reading``."""
-        for _ in self.reading(pieces, count, position, take):
+        for _ in self.reading(pieces, codec, count, position, take):
             pass
 
     def reading(
-        self, pieces: Iterator[bytes | Damage], count: int, position: int, take: Take
+        self, pieces: Generator[bytes | Damage, None, None], codec: int, count: int, position: int, take: Take
     ) -> Iterator[None]:
         """Give all records of one v2 batch to ``take``, and stop for the caller after each piece.
 
         Args:
             pieces: of the batch's records, uncompressed.
+            codec: that they came from.
             count: records that the header names.
             position: of the batch in the file.
             take: takes whole records at the front of the buffer.
@@ -60,6 +70,14 @@ class ContentBuffer:
         Raises:
             ContentError: the records cannot be read, or are not as many.
         """
+        with contextlib.closing(
+            pieces
+        ):  # what a codec looks back at goes with it, before the next batch is read
+            yield from self._reading(pieces, codec, count, position, take)
+
+    def _reading(
+        self, pieces: Iterator[bytes | Damage], codec: int, count: int, position: int, take: Take
+    ) -> Iterator[None]:
         left, end = count, 0
         for piece in pieces:
             if isinstance(piece, Damage):
@@ -74,19 +92,21 @@ class ContentBuffer:
                 left -= taken
                 if status != NEED_BYTES:
                     raise ContentError(position, record_problem(status))
-                self.bytes[: end - place] = self.bytes[place:end].copy()
+                if place:
+                    view = self.bytes.data
+                    view[: end - place] = view[place:end]
                 end -= place
                 if end == len(self.bytes):
-                    self._grow(position)
+                    self._grow(largest_record(codec), position)
                 yield
         if left or end:
             raise ContentError(position, wrong_count(count, left, end))
 
-    def _grow(self, position: int) -> None:
-        if len(self.bytes) >= LARGEST_RECORD_BYTES:
-            text = f"a record of more than {LARGEST_RECORD_BYTES} bytes; compaction does not take larger ones"
-            raise ContentError(position, text)
-        larger = _with_slack(len(self.bytes) * 4)
+    def _grow(self, most: int, position: int) -> None:
+        """To the largest record at once: memory that nothing is written into is not taken, and none is held twice."""
+        if len(self.bytes) >= most:
+            raise ContentError(position, too_large("record", most))
+        larger = _with_slack(most)
         larger[: len(self.bytes)] = self.bytes
         self.bytes = larger
 
@@ -129,6 +149,16 @@ def _with_slack(size: int) -> Bytes:
     return np.empty(size + SLACK, np.uint8)[:size]
 
 
+def largest_record(codec: int) -> int:
+    """Bytes of the largest record that is taken from batches of a codec."""
+    return LARGEST_ZSTD_RECORD_BYTES if codec == Codec.ZSTD else LARGEST_RECORD_BYTES
+
+
+def too_large(what: str, most: int) -> str:
+    """What is said of a record or message of more bytes than are taken."""
+    return f"a {what} of more than {most} bytes; {TOO_LARGE}"
+
+
 def wrong_count(count: int, left: int, end: int) -> str:
     """What is wrong with a batch of so many records, of which some are not there, or that has bytes behind them."""
     found = f"{count - left} and {end} bytes that are none" if end else f"{count - left}"
@@ -146,7 +176,7 @@ def record_problem(status: int) -> str:
 
 def content_of(
     codec: int, window: Bytes, place: int, size: int, filled: int, read_into: ReadInto, position: int
-) -> Iterator[bytes | Damage]:
+) -> Generator[bytes | Damage, None, None]:
     """The uncompressed records of a v2 batch, in pieces.
 
     Args:
@@ -185,7 +215,11 @@ def wrapper_content(raw: bytes, position: int) -> tuple[bytes, int, int]:
     value_size = _int32(raw, value_at) if value_at + 4 <= len(raw) else -1
     if key_size < -1 or value_size < 0 or value_at + 4 + value_size != len(raw):
         raise ContentError(position, "a run of messages in the wrapper was expected, found none")
-    data = compression.decompress(codec, raw[value_at + 4 :], magic=magic, max_bytes=LARGEST_WRAPPER_BYTES)
+    data = compression.decompress(
+        codec, memoryview(raw)[value_at + 4 :], magic=magic, max_bytes=LARGEST_MESSAGE_BYTES
+    )
+    if isinstance(data, Damage) and data.expected == compression.at_most(LARGEST_MESSAGE_BYTES):
+        raise ContentError(position, too_large("wrapper", LARGEST_MESSAGE_BYTES))
     if isinstance(data, Damage):
         raise ContentError(position, f"{data.expected} was expected, found {data.found}")
     last = int(last_stored_offset(np.frombuffer(data, np.uint8)))

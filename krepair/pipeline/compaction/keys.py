@@ -19,11 +19,13 @@ from krepair.kernels.compact_records import SLACK
 from krepair.kernels.lz4_frames import unpack_lz4
 from krepair.kernels.scan import Bytes, Int64s, ReadInto
 from krepair.pipeline.compaction.content import (
+    LARGEST_MESSAGE_BYTES,
     ContentBuffer,
     ContentError,
     UnpackedBytes,
     content_of,
     record_problem,
+    too_large,
     wrapper_content,
 )
 from krepair.pipeline.compaction.headers import HeaderNotes
@@ -273,9 +275,9 @@ class KeyWalk:
             def take(buffer: Bytes, end: int, left: int) -> tuple[int, int, int]:
                 return self._take(buffer, end, left, header.base_offset)
 
-            self._buffer.read(pieces, header.record_count, here, take)
+            self._buffer.read(pieces, header.codec, header.record_count, here, take)
         else:
-            self._messages(self._whole(window, place, size, filled, here), here)
+            self._messages(whole_message(window, place, size, filled, self.read_into, here), here)
         self._state[k.K_PLACE] = place + size
 
     def _take(self, buffer: Bytes, end: int, left: int, base_offset: int) -> tuple[int, int, int]:
@@ -317,8 +319,18 @@ class KeyWalk:
         if status != k.NEED_BYTES:
             raise ContentError(position, record_problem(status))
 
-    def _whole(self, window: Bytes, place: int, size: int, filled: int, position: int) -> bytes:
-        return whole_batch(window, place, size, filled, self.read_into, position)
+
+def whole_message(
+    window: Bytes, place: int, size: int, filled: int, read_into: ReadInto, position: int
+) -> bytes:
+    """As ``whole_batch``, of a message of v0 or v1, which is held in memory.
+
+    Raises:
+        ContentError: the file ends inside it, or it is too large.
+    """
+    if size > LARGEST_MESSAGE_BYTES:
+        raise ContentError(position, too_large("message", LARGEST_MESSAGE_BYTES))
+    return whole_batch(window, place, size, filled, read_into, position)
 
 
 def whole_batch(

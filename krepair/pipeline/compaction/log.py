@@ -32,10 +32,10 @@ from krepair.pipeline.compaction.content import (
     wrong_count,
 )
 from krepair.pipeline.compaction.headers import GAP_BYTES
-from krepair.pipeline.compaction.keys import whole_batch
+from krepair.pipeline.compaction.keys import whole_batch, whole_message
 
 WINDOW_BYTES: Final = 1 << 20
-_HELD_BYTES: Final = 64 << 20
+_HELD_BYTES: Final = 16 << 20
 _PIECE_BYTES: Final = 1 << 20
 _SMALL_BYTES: Final = 1 << 20
 """A content of no more is unpacked and packed in one go."""
@@ -228,7 +228,7 @@ class CompactedLog:
             raw = window[place : place + batch_v2.HEADER_SIZE].tobytes()
             yield from self._batch(batch_v2.decode_header(raw), raw, place, size, filled, here)
         else:
-            yield from self._message(whole_batch(window, place, size, filled, self._read_into, here), here)
+            yield from self._message(whole_message(window, place, size, filled, self._read_into, here), here)
         self._state[f.F_PLACE] = place + size
 
     def _verbatim(self, place: int, size: int, filled: int, position: int) -> Iterator[Piece]:
@@ -380,13 +380,14 @@ class CompactedLog:
             status, read, after = f.filter_records(
                 buffer, 0, end, left, head, self._stay.offsets, self._stay.held, self._inputs, state, tallies, self._out
             )  # fmt: skip
-            if state[f.F_OUT]:
-                give(packer.add(self._out[: state[f.F_OUT]].data))
+            kept = self._out[: state[f.F_OUT]].data
+            for start in range(0, len(kept), _PIECE_BYTES):
+                give(packer.add(kept[start : start + _PIECE_BYTES]))
             return status, read, after
 
         source = content_of(header.codec, self._window, place, size, filled, self._read_into, position)
         # what is ready goes out piece by piece of the source, so that no batch is held whole
-        reading = self._buffer.reading(source, header.record_count, position, take)
+        reading = self._buffer.reading(source, header.codec, header.record_count, position, take)
         for _ in reading:
             yield from _given(ready, content, hold)
         give(packer.finish())

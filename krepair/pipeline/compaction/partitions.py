@@ -16,6 +16,7 @@ import numpy as np
 from krepair.formats import txn_index
 from krepair.kernels import compact_keys as k
 from krepair.kernels.scan import Int64s
+from krepair.pipeline.compaction.content import TOO_LARGE
 from krepair.pipeline.compaction.headers import header_bytes_of
 from krepair.pipeline.compaction.items import (
     ROW_BYTES,
@@ -313,9 +314,10 @@ def _part(file: RowFile, first: int, after: int) -> RowFile:
 def _problem(result: Result, name: str, each: Prepared) -> LeftAlone | None:
     if result.problem:
         where = f"{name}, position {result.position}" if name else each.partition.place.folder
+        too = "" if result.problem.endswith(TOO_LARGE) else "Kafka's cleaner would stop here too, so "
         return LeftAlone(
             "compacted-content",
-            f"{where}: {result.problem}; Kafka's cleaner would stop here too, so the partition is left alone whole",
+            f"{where}: {result.problem}; {too}the partition is left alone whole",
             "krepair check LOGDIR --deep",
             damaged=True,
         )

@@ -9,14 +9,18 @@ from msgspec import Struct
 
 from krepair.formats import batch_v2, group_metadata
 from krepair.kernels import dump_rows as r
+from krepair.kernels.group_commits import LARGEST_RECORD
 from krepair.kernels.scan import ReadInto
 from krepair.pipeline.coordinators.commit_tables import CommitTables
 from krepair.pipeline.coordinators.group_book import GroupBook
 from krepair.pipeline.coordinators.group_model import Group
 from krepair.pipeline.coordinators.walk import DamagedPart, KeptDamage, RecordWalk, walk_segments
 from krepair.pipeline.dump.log_walk import Wanted
+from krepair.pipeline.dump.record import Shown
 from krepair.pipeline.items import FailureKind, Place
 from krepair.pipeline.place import reached
+
+_LAST_VERSION_OF_COMMITS = b"\x00\x01"
 
 
 class GroupsItem(Struct, frozen=True, kw_only=True):
@@ -79,6 +83,18 @@ class _GroupWalk(RecordWalk):
     ) -> None:
         super().__init__(read_into, size, base_offset, wanted)
         self._tables, self._book, self._log_start = tables, book, log_start
+
+    def _one_record(self, row: Any, shown: Shown) -> Iterator[bytes]:
+        """As for every walk; but what is too large for the tables, and no commit, passes them by."""
+        key, value = shown.key or b"", shown.value or b""
+        control = row[r.B_MAGIC] == batch_v2.MAGIC and row[r.B_ATTRIBUTES] & batch_v2.CONTROL
+        if len(key) + len(value) <= LARGEST_RECORD:
+            yield from super()._one_record(row, shown)
+        elif not control and shown.offset >= self._log_start:
+            if len(key) < 2 or key[:2] > _LAST_VERSION_OF_COMMITS:
+                self._book.take(group_metadata.RECORDS.decode(shown.key, shown.value), shown.offset)
+            else:
+                yield from super()._one_record(row, shown._replace(value=value[:LARGEST_RECORD]))
 
     def _record_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
         for batch, record in self._tables.take(buf, rows, counts, records, self._log_start):

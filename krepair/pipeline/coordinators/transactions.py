@@ -16,6 +16,8 @@ from krepair.pipeline.dump.log_walk import Wanted
 from krepair.pipeline.items import FailureKind, Place
 from krepair.pipeline.place import reached
 
+_CUT_BYTES = 8 << 20  # a transaction of 100,000 partitions takes less
+
 
 class TransactionsItem(Struct, frozen=True, kw_only=True):
     """One partition.
@@ -104,7 +106,7 @@ def read_transactions(item: TransactionsItem) -> TransactionsResult:
     tree, wrong = reached(item.place)
     if wrong:
         return TransactionsResult(failure="elsewhere", why=wrong)
-    book, kept = TransactionBook(item.place.folder), KeptDamage()
+    book, kept = TransactionBook(item.place.folder), KeptDamage(_CUT_BYTES)
 
     def walk_of(read_into: ReadInto, size: int, base_offset: int) -> _TransactionWalk:
         return _TransactionWalk(read_into, size, base_offset, kept, book, item)

@@ -23,7 +23,7 @@ from krepair.pipeline.items import Place
 from krepair.pipeline.segment_files import log_name
 
 MOST_RANGES = 100
-_CUT_BYTES = 64 << 20  # a group of thousands of members is one record of tens of MB
+_CUT_BYTES = 20 << 20  # a group of thousands of members is one record of tens of MB; it is held three times
 
 
 class DamagedPart(Struct, frozen=True, kw_only=True):
@@ -45,8 +45,8 @@ class DamagedPart(Struct, frozen=True, kw_only=True):
 class KeptDamage(Wanted):
     """Keeps what is damaged instead of writing lines."""
 
-    def __init__(self) -> None:
-        super().__init__(Style(as_json=True), batches=False, cut=_CUT_BYTES)
+    def __init__(self, cut: int = _CUT_BYTES) -> None:
+        super().__init__(Style(as_json=True), batches=False, cut=cut)
         self.file = ""
         self.parts: list[DamagedPart] = []
 
@@ -75,7 +75,7 @@ class RecordWalk(LogWalk):
     def _one_record(self, row: Any, shown: Shown) -> Iterator[bytes]:
         """A message of an old format, or a record larger than the buffer: the same way, by a buffer of its own."""
         key, value = shown.key or b"", shown.value or b""
-        buf = np.frombuffer(key + value + bytes(64), np.uint8)
+        buf = np.frombuffer(b"".join((key, value, bytes(64))), np.uint8)
         batch = row.copy()
         batch[r.B_BASE_OFFSET] = shown.offset
         if batch[r.B_MAGIC] < batch_v2.MAGIC:
