@@ -180,7 +180,7 @@ def test_a_partition_with_a_record_that_is_too_large_is_left_alone_and_no_verb_t
 def test_a_batch_with_a_record_that_is_just_small_enough_is_compacted_and_proven_within_it(
     tmp_path: Path, codec: Codec
 ) -> None:
-    size = (31 if codec == Codec.ZSTD else 63) << 20
+    size = (23 if codec == Codec.ZSTD else 63) << 20
     raw = batch(codec, [(b"old", 9), (b"k", size)], HUGE_AT)
     found = run(tmp_path, raw, batch(codec, [(b"old", 9), (b"k", 1000)], HUGE_AT), HUGE_AT + 1)
     assert found["plan"][0] == 2, found["plan"][1]

@@ -57,7 +57,7 @@ _SLACK: Final = 16
 _TABLE_ROWS: Final = 1 << 20
 _FIRST_ROWS: Final = 1 << 12
 _LARGEST_RECORD_BYTES: Final = 72 << 20
-_LARGEST_ZSTD_RECORD_BYTES: Final = 40 << 20
+_LARGEST_ZSTD_RECORD_BYTES: Final = 32 << 20
 _LARGEST_MESSAGES_BYTES: Final = 32 << 20
 """What is held of one record stays below 256 MB, twice, with the 128 MiB that a zstd stream may look back."""
 _PACKED_ROWS: Final = 1 << 12

@@ -22,7 +22,7 @@ from krepair.kernels.scan import Bytes, ReadInto
 from krepair.pipeline.byte_stream import StoredBytes
 
 LARGEST_RECORD_BYTES: Final = 64 << 20
-LARGEST_ZSTD_RECORD_BYTES: Final = 32 << 20
+LARGEST_ZSTD_RECORD_BYTES: Final = 24 << 20
 """A zstd stream may look back 128 MiB."""
 LARGEST_MESSAGE_BYTES: Final = 32 << 20
 """Of v0 and v1, a wrapper with all its messages; these are held whole, several times."""

@@ -23,7 +23,7 @@ from krepair.pipeline.items import Place
 from krepair.pipeline.segment_files import log_name
 
 MOST_RANGES = 100
-_CUT_BYTES = 20 << 20  # a group of thousands of members is one record of tens of MB; it is held three times
+_CUT_BYTES = 16 << 20  # a group of thousands of members is one record of tens of MB; it is held three times
 
 
 class DamagedPart(Struct, frozen=True, kw_only=True):
