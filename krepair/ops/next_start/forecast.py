@@ -23,6 +23,7 @@ from krepair.ops.next_start.refusal import Version, forgotten_epochs, refusal, r
 from krepair.ops.next_start.rehearsal import cut_segments, outcome_for, outcome_text, rehearsed_of
 from krepair.ops.reports import ForecastLine
 from krepair.rules.checkpoints import LineDecision
+from krepair.rules.leftovers import Completion
 
 if TYPE_CHECKING:
     from krepair.pipeline.rehearse import Rehearsed
@@ -124,7 +125,30 @@ def _line(view: LogDir, survey: Survey, version: Version) -> ForecastLine:
     if swaps and leftovers is not None and leftovers.left:
         return ForecastLine(partition=partition.folder, expected="unknown", text=swaps)
     line = _loaded(view, survey, version)
+    if leftovers is not None:
+        line = _with_swaps(line, survey, leftovers.swaps.completions)
     return replace(line, text=f"{swaps}; then: {line.text}") if swaps else line
+
+
+def _with_swaps(line: ForecastLine, survey: Survey, completions: Sequence[Completion]) -> ForecastLine:
+    """The line with the segments that swaps become in the place of those that they replace.
+
+    A start is played through on the segments as they are. A swap may have another base offset than the segment that it
+    replaces, and other bytes.
+    """
+    sizes = {segment.base_offset: segment.log.size for segment in survey.partition.segments}
+    logs, read, count = dict(line.log_bytes), set(line.segments), line.bytes_read
+    for one in completions:
+        gone = {segment.base_offset for segment in one.replaces}
+        if read & gone:
+            count += one.swap.log_bytes - sum(sizes.get(base, 0) for base in read & gone)
+            read = (read - gone) | {one.swap.base_offset}
+        if logs:
+            logs = {base: size for base, size in logs.items() if base not in gone}
+            logs[one.swap.base_offset] = one.swap.log_bytes
+    return replace(
+        line, segments=tuple(sorted(read)), bytes_read=count, log_bytes=tuple(sorted(logs.items()))
+    )
 
 
 def _loaded(view: LogDir, survey: Survey, version: Version) -> ForecastLine:
