@@ -26,8 +26,9 @@ from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.jobs import FIND_REPLICA_KEYS
 from krepair.pipeline.progress import Progress, SilentProgress
-from krepair.pipeline.replicas.contents import GroupWork, RowSource, contents_of
+from krepair.pipeline.replicas.contents import contents_of
 from krepair.pipeline.replicas.find_keys import FindItem, FoundKey
+from krepair.pipeline.replicas.sources import GroupWork, RowSource
 from krepair.rules.replicas import model as m
 from krepair.rules.replicas.judge import Group, groups_of, verdict_of
 from krepair.rules.replicas.transactions import last_stable_offset

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -24,9 +26,9 @@ from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import READ_REPLICA_HEADERS
-from krepair.pipeline.replicas.contents import RowSource
 from krepair.pipeline.replicas.facts import opened_facts, read_headers_of, table
 from krepair.pipeline.replicas.items import HeadersResult, ReplicaItem
+from krepair.pipeline.replicas.sources import RowSource
 from krepair.rules.replicas.judge import Damage, Replica
 from krepair.rules.replicas.transactions import TRANSACTION_COLUMNS
 
@@ -68,6 +70,11 @@ class OpenSide:
     reader: FactsReader | None = None
     digest: str = ""
     _closing: AbstractContextManager[Any] | None = None
+
+    @cached_property
+    def folders(self) -> dict[tuple[str, str], Partition]:
+        """(log directory, folder) -> the partition as listed."""
+        return {(view.path, one.folder): one for view in self.views.values() for one in view.partitions}
 
     @property
     def broker(self) -> int:
@@ -220,13 +227,12 @@ def read_all_headers(engine: Engine, opened: Sequence[OpenSide], wants: Wants) -
 
 
 def _doubled(side: OpenSide) -> set[str]:
-    names = [one.name for one in side.state.partitions if one.kind == CURRENT]
-    return {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
+    counts = Counter(one.name for one in side.state.partitions if one.kind == CURRENT)
+    return {name for name, count in counts.items() if count > 1}
 
 
 def _folder(side: OpenSide, state: ReplicaState) -> Partition:
-    view = side.views[state.log_dir]
-    return next(one for one in view.partitions if one.folder == state.folder)
+    return side.folders[state.log_dir, state.folder]
 
 
 def item_of(side: OpenSide, state: ReplicaState, partition: Partition) -> ReplicaItem:

@@ -1,9 +1,8 @@
-"""Reads the records of replicas where their headers differ, and joins them: inline here, with Spark by its shuffle."""
+"""Reads the records of replicas where their headers differ, and joins them: here, or with Spark by its shuffle."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from msgspec.structs import replace
@@ -15,42 +14,13 @@ from krepair.pipeline.jobs import READ_REPLICA_RECORDS
 from krepair.pipeline.replicas.facts import opened_facts, read_rows
 from krepair.pipeline.replicas.items import ReplicaItem, RowsResult
 from krepair.pipeline.replicas.join import join
-from krepair.rules.replicas.judge import Content, Group
+from krepair.pipeline.replicas.sources import GroupWork
+from krepair.rules.replicas.judge import Content
 
 _SMALL_BYTES: Final = 4 << 20
 _WITHOUT_SCRATCH_BYTES: Final = 256 << 20
 _ALL_ROWS: Final = 2**62
 _ROWS_INLINE: Final = 1 << 16
-
-
-@dataclass(frozen=True)
-class RowSource:
-    """Where the rows of one replica come from: its directory, or a facts file.
-
-    Attributes:
-        item: reads it in its directory, None if it is in a facts file or cannot be read.
-        facts: path of the facts file, or empty.
-        index: its number in the facts file.
-    """
-
-    item: ReplicaItem | None = None
-    facts: str = ""
-    index: int = -1
-
-
-@dataclass(frozen=True)
-class GroupWork:
-    """One group whose records are to be compared.
-
-    Attributes:
-        group: the replicas.
-        sources: of each where its rows come from.
-        compacted: whether its topic is compacted.
-    """
-
-    group: Group
-    sources: tuple[RowSource, ...]
-    compacted: bool
 
 
 def contents_of(engine: Engine, work: Sequence[GroupWork], scratch: Scratch) -> list[Content]:
@@ -62,7 +32,16 @@ def contents_of(engine: Engine, work: Sequence[GroupWork], scratch: Scratch) -> 
     """
     if not work:
         return []
-    folder, rows_inline = _room(work, scratch)
+    session = getattr(engine, "session", None)
+    if session is not None:
+        from krepair.pipeline.replicas.shuffle import shuffled_contents
+
+        return shuffled_contents(session, work)
+    return _joined_here(engine, work, *_room(work, scratch))
+
+
+def _joined_here(engine: Engine, work: Sequence[GroupWork], folder: str, rows_inline: int) -> list[Content]:
+    """Read all rows, and join them in this process."""
     places: list[tuple[int, int]] = []
     items: list[ReplicaItem] = []
     rows: list[list[RowsResult]] = [[RowsResult()] * len(one.sources) for one in work]

@@ -18,6 +18,7 @@ from krepair.logdir.reading import opened_for_reading
 from krepair.pipeline.dump.log_walk import LogWalk
 from krepair.pipeline.dump.record import Shown
 from krepair.pipeline.indexes.regenerate import read_into_from
+from krepair.pipeline.items import FailureKind
 from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.replicas.headers import NotedDamage
 from krepair.pipeline.replicas.items import ReplicaItem, RowsResult, Run
@@ -81,12 +82,12 @@ class RecordWalk(LogWalk):
         self._wanted.lowest, self._wanted.highest = lowest, highest
 
     def _record_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
-        yield from ()
         if len(rows):
             out, fates = self.hashed(buf, rows, counts, records)
             data = fates != CONTROL
             if data.any():
                 self._on_records(out[data], fates[data])
+                yield b""  # a caller may take what was given before more is read
 
     def hashed(self, buf: Any, rows: Any, counts: Any, records: Any) -> tuple[Words, Int64s]:
         """Hashes and fates of all records of some batches; those of markers have the fate ``CONTROL``.
@@ -162,15 +163,23 @@ def hashes_of(row: Any, shown: Shown, secret: Words) -> tuple[int, ...]:
     return int(first), int(second), shown.offset, int(digest), bits
 
 
-def walk_records(item: ReplicaItem, on_records: OnRecords) -> tuple[str, str]:
-    """Hash all records of a replica, in offset order.
+class ReplicaError(Exception):
+    """A replica cannot be read: the kind of failure, and why."""
 
-    Returns:
-        (kind of failure, why), both empty if it was read.
+    def __init__(self, failure: FailureKind, why: str) -> None:
+        super().__init__(why)
+        self.failure: FailureKind = failure
+
+
+def walk_records(item: ReplicaItem, on_records: OnRecords) -> Iterator[None]:
+    """Hash all records of a replica, in offset order; stops for the caller from time to time.
+
+    Raises:
+        ReplicaError: it cannot be read.
     """
     tree, wrong = reached(item.place)
     if wrong:
-        return "elsewhere", wrong
+        raise ReplicaError("elsewhere", wrong)
     table = np.frombuffer(item.transactions, np.int64).reshape(-1, TRANSACTION_COLUMNS)
     fates, secret = Fates(table), np.frombuffer(item.secret, np.uint64).copy()
     name = ""
@@ -181,10 +190,9 @@ def walk_records(item: ReplicaItem, on_records: OnRecords) -> tuple[str, str]:
                 walk = RecordWalk(read_into_from(descriptor), size, base, fates, secret, on_records)
                 walk.within(item.lowest, item.highest)
                 for _ in walk.lines():
-                    pass
+                    yield
     except OSError as error:
-        return "unreadable", what_failed(item.place, error, name)
-    return "", ""
+        raise ReplicaError("unreadable", what_failed(item.place, error, name)) from error
 
 
 class LastOfKeys:
@@ -276,9 +284,11 @@ def read_records(item: ReplicaItem) -> RowsResult:
             kept.clear()
             waiting = 0
 
-    failure, text = walk_records(item, take)
-    if failure:
-        return RowsResult(failure="elsewhere" if failure == "elsewhere" else "unreadable", why=text)
+    try:
+        for _ in walk_records(item, take):
+            pass
+    except ReplicaError as error:
+        return RowsResult(failure=error.failure, why=str(error))
     last.end()
     if kept:
         put(records, np.concatenate(kept), "records")

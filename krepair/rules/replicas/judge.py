@@ -533,8 +533,19 @@ def _harmless(group: Group) -> Iterator[str]:
         yield f"log-start (broker {late} begins earlier, at {min(starts)}, and still serves what others have deleted)"
     if len({one.epoch_file.tobytes() for one in read}) > 1:
         yield "epoch-file"
-    if group.differing:
+    if _differ_inside(read, group.differing):
         yield "cleaned-further"
+
+
+def _differ_inside(read: Sequence[Replica], differing: Sequence[int]) -> bool:
+    """Whether a range that all cover whole differs; one at the end of a shorter log always does."""
+    low = max(one.state.log_start for one in read)
+    high = min(one.end for one in read)
+    same_ends = len({one.end for one in read}) == 1 and len({one.state.log_start for one in read}) == 1
+    return any(
+        same_ends or (low <= number << RANGE_BITS and (number + 1) << RANGE_BITS <= high)
+        for number in differing
+    )
 
 
 def _column(one: Replica, disagreements: Sequence[m.Disagreement]) -> m.ReplicaColumn:

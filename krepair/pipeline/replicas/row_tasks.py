@@ -1,0 +1,109 @@
+"""What a Spark worker does for the shuffle: reads one replica, or its part of a facts file, and gives its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from krepair.pipeline.replicas.facts import opened_facts, read_rows
+from krepair.pipeline.replicas.items import ReplicaItem
+from krepair.pipeline.replicas.join import rows_of
+from krepair.pipeline.replicas.records import LastOfKeys, ReplicaError, walk_records
+from krepair.rules.replicas.keys import K_BITS, K_DIGEST, K_FIRST, K_OFFSET, K_SECOND, KEY_COLUMNS, Words
+
+ROWS_SCHEMA: Final = (
+    "kind int, work int, replica int, first long, second long, offset long, digest long, bits long"
+)
+_KEYS, _RECORDS = 0, 1
+_ALL_ROWS: Final = 2**62
+
+
+class RowTask(Struct, frozen=True, kw_only=True):
+    """Give the rows of one replica.
+
+    Attributes:
+        work: number of its group.
+        column: its place in the group.
+        item: reads it in its directory, or None.
+        facts: path of a facts file, or empty.
+        index: its number there.
+        keys: whether rows of keys are wanted.
+        lowest: lowest offset that is wanted.
+        highest: highest offset that is.
+    """
+
+    work: int
+    column: int
+    item: ReplicaItem | None
+    facts: str
+    index: int
+    keys: bool
+    lowest: int
+    highest: int
+
+
+def give_rows(batches: Iterable[Any]) -> Iterator[Any]:
+    """Run the tasks of Arrow batches; what ``mapInArrow`` calls in a worker."""
+    for row in (row for batch in batches for row in batch.to_pylist()):
+        task = msgspec.msgpack.decode(row["task"], type=RowTask)
+        yield from _of_facts(task) if task.facts else _of_directory(task)
+
+
+def _of_directory(task: RowTask) -> Iterator[Any]:
+    assert task.item is not None
+    item = replace(task.item, lowest=task.lowest, highest=task.highest)
+    ready: list[Any] = []
+    last = LastOfKeys(lambda rows: ready.append(_key_batch(task, rows)))
+
+    def take(rows: Words, fates: Any) -> None:
+        ready.append(_batch(task, _RECORDS, rows[:, K_OFFSET], rows[:, K_DIGEST]))
+        if task.keys:
+            last.add(rows, fates)
+
+    for _ in walk_records(item, take):
+        yield from ready
+        ready.clear()
+    last.end()
+    yield from ready
+
+
+def _of_facts(task: RowTask) -> Iterator[Any]:
+    try:
+        with opened_facts(task.facts) as reader:
+            found = read_rows(reader, task.index, "", _ALL_ROWS)
+    except OSError as error:
+        raise ReplicaError("elsewhere", f"{task.facts}: {error.strerror}") from error
+    for run in found.records:
+        rows = rows_of(run, 2)
+        yield _batch(task, _RECORDS, rows[:, 0], rows[:, 1])
+    for run in found.keys if task.keys else ():
+        yield _key_batch(task, rows_of(run, KEY_COLUMNS))
+
+
+def _key_batch(task: RowTask, rows: Words) -> Any:
+    return _batch(
+        task,
+        _KEYS,
+        rows[:, K_OFFSET],
+        rows[:, K_DIGEST],
+        (rows[:, K_FIRST], rows[:, K_SECOND], rows[:, K_BITS]),
+    )
+
+
+def _batch(task: RowTask, kind: int, offsets: Words, digests: Words, more: tuple[Words, ...] = ()) -> Any:
+    import pyarrow as pa
+
+    count = len(offsets)
+    nothing = np.zeros(count, np.uint64)
+    first, second, bits = more or (nothing, nothing, nothing)
+    numbers = [np.full(count, value, np.int32) for value in (kind, task.work, task.column)]
+    words = [
+        np.ascontiguousarray(column).view(np.int64) for column in (first, second, offsets, digests, bits)
+    ]
+    names = [part.split()[0] for part in ROWS_SCHEMA.split(", ")]
+    return pa.RecordBatch.from_arrays([pa.array(column) for column in (*numbers, *words)], names=names)
