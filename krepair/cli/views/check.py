@@ -36,6 +36,7 @@ class Asked:
         every: each row.
         rule: each finding of this rule, or empty.
         rows: each finding: partitions were named.
+        sums: also the table by rule; a page with pictures has one of its own.
     """
 
     width: int = 0
@@ -43,6 +44,7 @@ class Asked:
     every: bool = False
     rule: str = ""
     rows: bool = False
+    sums: bool = True
 
     @property
     def screen(self) -> bool:
@@ -69,7 +71,8 @@ def _sections(report: CheckReport, asked: Asked) -> Iterator[Section]:
     rules = [rule for rule in rules_of(report) if not asked.rule or rule.rule == asked.rule]
     if not asked.screen:
         yield told
-    yield _by_rule(report, rules, asked)
+    if asked.sums:
+        yield _by_rule(report, rules, asked)
     if asked.every:
         for log_dir in report.log_dirs:
             yield from _log_dir(log_dir)

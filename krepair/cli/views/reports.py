@@ -178,7 +178,7 @@ def verify_view(report: VerifyReport) -> View:
     read = (
         f"Read {count_text(report.partitions, 'partition')}, {count_text(report.segments, 'segment')}, "
         f"{count_text(report.batches, 'batch', 'batches')}, "
-        f"{bytes_text(report.bytes_read)}."
+        f"{bytes_text(report.bytes_read)} bytes."
     )
     lines = (
         read,

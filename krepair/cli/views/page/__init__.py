@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from krepair.cli.views.check import check_view
+from krepair.cli.views.check import Asked, check_view
 from krepair.cli.views.compare import compare_view
 from krepair.cli.views.page import drawing
 from krepair.ops.check_pictures import check_pictures
@@ -81,7 +81,7 @@ def check_page(report: CheckReport) -> str:
     return _render(
         "check.html",
         report=report,
-        view=check_view(report),
+        view=check_view(report, Asked(every=True, sums=False)),
         log_dirs=[_log_dir(one) for one in report.log_dirs],
     )
 
