@@ -114,7 +114,7 @@ def every_verb(log_dir: Path, plan: Path, *options: str, dumped: Sequence[str] =
     before = picture(log_dir)
     where = str(log_dir)
     runs = [
-        run("check", where, "--engine", "inline", *options),
+        run("check", where, "--all", "--engine", "inline", *options),
         run("check", where, "--engine", "inline", "--json", *options),
         run("verify", where, "--engine", "inline"),
         run("transactions", where, "--engine", "inline"),

@@ -34,7 +34,9 @@ def memory(field):
     return 1024 * int(next(line for line in lines if line.startswith(field)).split()[1])
 
 def work(path):
-    options = Options(delete_horizon="4000000000000", now_ms=1_800_000_000_000, engine=Engine.INLINE)
+    options = Options(
+        delete_horizon="4000000000000", now_ms=1_800_000_000_000, engine=Engine.INLINE, only_replica=("*",)
+    )
     codes = [int(check((path,), options).exit_code)]
     plan = make_plan(path, options)
     codes.append(int(apply(plan, options).exit_code))
