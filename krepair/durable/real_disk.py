@@ -302,25 +302,52 @@ def _copy_content(reader: int, writer: int) -> None:
 
 
 def _copy_by_range(reader: int, writer: int) -> bool:
-    """Copy in the kernel; returns whether that worked to the end."""
-    position = 0
+    """Copy in the kernel, without the holes; returns whether that worked to the end."""
     size = os.fstat(reader).st_size
-    while position < size:
-        try:
-            taken = os.copy_file_range(reader, writer, min(_COPY_BYTES, size - position), position, position)
-        except OSError as error:
-            if position == 0 and error.errno in _NO_COPY_RANGE:
+    for start, end in _pieces(reader, size):
+        position = start
+        while position < end:
+            try:
+                taken = os.copy_file_range(
+                    reader, writer, min(_COPY_BYTES, end - position), position, position
+                )
+            except OSError as error:
+                if position == start and error.errno in _NO_COPY_RANGE:
+                    return False
+                raise
+            if taken == 0:
+                # Some file systems return 0 although there is more. The copy by chunks finds the real end.
                 return False
-            raise
-        if taken == 0:
-            # Some file systems return 0 although there is more. The copy by chunks finds the real end.
-            return False
-        position += taken
+            position += taken
+    _end_at(writer, size)
     return True
 
 
 def _copy_by_chunks(reader: int, writer: int) -> None:
-    position = 0
-    while chunk := os.pread(reader, _CHUNK_BYTES, position):
-        _write_all(writer, position, [memoryview(chunk)])
-        position += len(chunk)
+    size = os.fstat(reader).st_size
+    for start, end in _pieces(reader, size):
+        position = start
+        while position < end and (chunk := os.pread(reader, min(_CHUNK_BYTES, end - position), position)):
+            _write_all(writer, position, [memoryview(chunk)])
+            position += len(chunk)
+    _end_at(writer, size)
+
+
+def _end_at(writer: int, size: int) -> None:
+    """A file that ends in a hole is as long as its original."""
+    if os.fstat(writer).st_size < size:
+        os.ftruncate(writer, size)
+
+
+def _pieces(reader: int, size: int) -> Iterator[tuple[int, int]]:
+    """(start, end) of what is not a hole: a broker preallocates indexes of 10 MiB, and most of one is a hole."""
+    end = 0
+    while end < size:
+        try:
+            start = os.lseek(reader, end, os.SEEK_DATA)
+            end = os.lseek(reader, start, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                yield end, size  # this file system cannot tell where holes are
+            return
+        yield start, min(end, size)
