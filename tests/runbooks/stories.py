@@ -14,6 +14,8 @@ KEPT = "kept-originals.md"
 JOURNAL = "a-damaged-journal.md"
 UNCLEAN = "before-an-unclean-start.md"
 DEAD = "the-cleaner-has-been-dead.md"
+WHOLE = "repair-a-whole-cluster.md"
+DISAGREE = "replicas-disagree.md"
 
 START = ("systemctl start kafka", DONE)
 SEE = ("systemctl start kafka # see that groups load", DONE)
@@ -29,12 +31,14 @@ class Story:
         page: the runbook.
         steps: how commands begin, and their exit codes.
         broker: version that is started and stopped where the page says so; empty: nothing is.
+        cluster: version of a cluster of three to which it is done; empty: it is done to one broker or to none.
     """
 
     name: str
     page: str
     steps: tuple[tuple[str, int], ...]
     broker: str = ""
+    cluster: str = ""
 
 
 LOOK = (
@@ -258,5 +262,55 @@ STORIES = (
             ("krepair verify /root/keys.krplan --originals --scratch", DONE),
             ("krepair undo /root/keys.krplan", DONE),
         ),
+    ),
+    Story(
+        "a cluster is repaired broker by broker while it runs",
+        WHOLE,
+        (
+            (
+                "kafka-topics.sh --bootstrap-server localhost:9092 --describe --under-replicated-partitions",
+                DONE,
+            ),
+            STOP,
+            ("kafka-topics.sh --bootstrap-server localhost:9092 --describe > described.txt", DONE),
+            ("krepair plan /var/lib/kafka --config", FOUND),
+            ("krepair apply /root/cluster.krplan", DONE),
+            ("krepair verify /root/cluster.krplan --originals", DONE),
+            START,
+            ("krepair purge /root/cluster.krplan", DONE),
+        ),
+        cluster="3.9.2",
+    ),
+    Story(
+        "a stopped cluster is repaired in two rounds",
+        WHOLE,
+        (
+            ("krepair plan /mnt/b1/kafka --topic-config topics.txt --fix markers,compact --out", FOUND),
+            ("krepair apply /root/first_1.krplan", DONE),
+            ("krepair verify /root/first_1.krplan --originals", DONE),
+            ("krepair purge /root/first_1.krplan", DONE),
+            ("krepair plan /mnt/b1/kafka --topic-config topics.txt --fix markers,compact --cluster", FOUND),
+            ("krepair apply /root/second_1.krplan", DONE),
+            ("krepair verify /root/second_1.krplan --originals", DONE),
+            ("krepair purge /root/second_1.krplan", DONE),
+            ("krepair compare 1=/mnt/b1/kafka 2=/mnt/b2/kafka 3=/mnt/b3/kafka", DONE),
+        ),
+        cluster="3.9.2",
+    ),
+    Story(
+        "a replica that disagrees is fetched anew",
+        DISAGREE,
+        (
+            ("krepair compare 1=/mnt/b1/kafka 2=/mnt/b2/kafka 3=/mnt/b3/kafka", FOUND),
+            ("krepair compare 1=/mnt/b1/kafka 2=/mnt/b2/kafka 3=/mnt/b3/kafka --partition", FOUND),
+            STOP,
+            ("kafka-topics.sh --bootstrap-server localhost:9092 --describe > described.txt", DONE),
+            ("krepair plan /mnt/b3/kafka --fix refetch", FOUND),
+            ("krepair apply /root/refetch.krplan", DONE),
+            ("krepair verify /root/refetch.krplan", DONE),
+            START,
+            ("krepair purge /root/refetch.krplan", DONE),
+        ),
+        cluster="3.9.2",
     ),
 )
