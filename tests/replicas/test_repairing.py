@@ -23,7 +23,7 @@ def tried(mode: str, root: Path, first: int, count: int) -> Figures:
     return figures
 
 
-@pytest.mark.parametrize("mode", ["none", "in-sync"])
+@pytest.mark.parametrize("mode", ["none", "in-sync", "replicas"])
 def test_nobody_misses_what_krepair_removes(mode: str, tmp_path: Path) -> None:
     figures = tried(mode, tmp_path, 0, HISTORIES)
     assert figures.diverged == {}
