@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.replicas]
 
 TOPIC = "orders"
 TOPICS_TOOL = "org.apache.kafka.tools.TopicCommand"
+ROOT = "/root" + "/"
 UNDER_REPLICATED = (
     "kafka-topics.sh --bootstrap-server localhost:9092 --describe --under-replicated-partitions"
 )
@@ -50,7 +51,7 @@ class Operator:
             "/etc/kafka/server.properties": str(properties),
             "/root": str(self.shell.folder),
             **{
-                f"/root/{name}": str(self.shell.folder / f"{node}-{name}")
+                f"{ROOT}{name}": str(self.shell.folder / f"{node}-{name}")
                 for name in ("cluster.krplan", "first_1.krplan", "second_1.krplan")
             },
             "localhost:9092": self.cluster.bootstrap,
