@@ -191,7 +191,8 @@ class _Judge:
         low, high = max(has.start, lacks.start), min(has.end, lacks.end)
         high = min(high, self._forks.get((min(r, s), max(r, s)), high))
         within = (o >= low) & (o < high)
-        missing = within & self._lacks(o, s)
+        # Where any replica has a later record, who lacks this one may have fetched a log that was clean already.
+        missing = within & self._lacks(o, s) & (o >= table.offsets.max(axis=1))
         if not missing.any():
             return
         bits = table.bits[:, r]
