@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from krepair.plan.model import Evidence, KeyCompaction, Others, PartitionPlan, Plan
-from krepair.plan.view import Section, Table, bytes_text
+from krepair.plan.view import Section, Table, bytes_text, count_text
 from krepair.rules.evidence import WAYS
 from krepair.rules.reasons import Reason
 
@@ -83,11 +83,11 @@ def _consents(plan: Plan, known: Sequence[tuple[PartitionPlan, Evidence]]) -> It
 def _found(known: Sequence[tuple[PartitionPlan, Evidence]]) -> Iterator[str]:
     """How many partitions there are of each kind, and why there is no evidence."""
     for kind, count in sorted(Counter(evidence.kind for _, evidence in known).items()):
-        yield f"{count:,} partitions: {_WHAT[kind]} ({kind})."
+        yield f"{count_text(count, 'partition')}: {_WHAT[kind]}."
     yield from _rounds([one for one, evidence in known if evidence.kind == "replicas"])
     reasons = Counter(evidence.why for _, evidence in known if evidence.keeps_all)
     for why, count in reasons.most_common(3):
-        yield f"{count:,} of them have no evidence: {why}."
+        yield f"No evidence for {count_text(count, 'partition')}: {why}."
 
 
 def _rounds(partitions: Sequence[PartitionPlan]) -> Iterator[str]:
@@ -101,8 +101,8 @@ def _rounds(partitions: Sequence[PartitionPlan]) -> Iterator[str]:
     if held or tombstones:
         size = bytes_text(sum(tally.bytes for tally in held))
         yield (
-            f"First round: {sum(tally.batches for tally in held):,} markers of {size} bytes and up to {tombstones:,} "
-            "tombstones stay, since another replica still holds older data, or their time has not come. Plan, apply, "
+            f"First round: {count_text(sum(tally.batches for tally in held), 'marker')} of {size} bytes and up to "
+            f"{count_text(tombstones, 'tombstone')} stay, since another replica still holds older data, or their time has not come. Plan, apply, "
             "verify and purge on the other brokers, one by one; then a second plan here frees what they let go."
         )
     else:
