@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from krepair.errors import KrepairError, RefusedError, StalePlanError, UsageError
+from krepair.errors import KrepairError, RefusedError, StalePlanError, UnreadableError, UsageError
 from krepair.formats import (
     batch_v2,
     checkpoint,
@@ -262,7 +262,7 @@ def plans(data: bytes) -> None:
     """A plan file as it is."""
     try:
         plan = loads(data, "p.plan")
-    except (UsageError, StalePlanError) as error:
+    except (UsageError, UnreadableError, StalePlanError) as error:
         _names(error, "p.plan")
         return
     assert dumps(plan) == data
