@@ -102,7 +102,8 @@ def _rounds(partitions: Sequence[PartitionPlan]) -> Iterator[str]:
         size = bytes_text(sum(tally.bytes for tally in held))
         yield (
             f"First round: {count_text(sum(tally.batches for tally in held), 'marker')} of {size} bytes and up to "
-            f"{count_text(tombstones, 'tombstone')} stay, since another replica still holds older data, or their time has not come. Plan, apply, "
+            f"{count_text(tombstones, 'tombstone')} stay, since another replica still holds older data, or their time "
+            "has not come. Plan, apply, "
             "verify and purge on the other brokers, one by one; then a second plan here frees what they let go."
         )
     else:
