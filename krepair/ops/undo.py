@@ -176,15 +176,23 @@ def _undo_one(
 
 
 def _why_purged(folder: PartitionFolder, partition: PartitionPlan, states: Mapping[str, ChangeState]) -> str:
-    """Why there is nothing to put back; or that the journal does not know of what is in place."""
-    # Once it is empty, whoever removed what was kept was stopped before its last call: nothing was lost.
+    """Why there is nothing to put back; or that the journal does not know of what is in place.
+
+    Only a journal proves that this plan was applied: another plan may have made equal files.
+    """
     if folder.tree.is_folder(folder.private) and folder.tree.names(folder.private):
         journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder)
         unknown = [name for name, state in states.items() if state is ChangeState.PURGED]
         if journal.purging is None:
             return f"{journal.path}: has no record of {unknown[0]}, which is in place; {journal.way_out()}"
-    freed = "purged" if can_all_be_taken_back(partition.changes) else "freed once all was verified"
-    return f"{folder.holder}: its originals were {freed}; there is nothing to put back"
+        freed = "purged" if can_all_be_taken_back(partition.changes) else "freed once all was verified"
+        return f"{folder.holder}: its originals were {freed}; there is nothing to put back"
+    # An empty folder is no journal: whoever removed what was kept was stopped before its last call.
+    return (
+        f"{folder.holder}: no journal of this plan is here, and files are as this plan makes them. Either it was "
+        "applied and keeps nothing any more, or it was never applied here and another plan made equal files; there is "
+        "nothing to put back"
+    )
 
 
 def _failed(partition: PartitionPlan, why: str, code: ExitCode) -> ChangeResult:

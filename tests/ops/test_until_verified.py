@@ -180,7 +180,7 @@ def test_stopped_at_any_call_undo_goes_back_as_far_as_the_first_freed_change(
             assert differences(seen(placed), before) == "", where
         else:
             why = " ".join(one.why for one in report.results)
-            assert "were freed" in why, (where, report.results)
+            assert "were freed" in why or "no journal of this plan is here" in why, (where, report.results)
             check_prefix(scene, placed, before, after, where)
         again = run("apply", scene, placed)
         assert again.exit_code == ExitCode.DONE, (where, again.results)

@@ -14,6 +14,12 @@ from krepair.ops.reports import (
 from krepair.plan.view import Section, Table, View, bytes_text, count_text, time_text
 
 _DONE_WORDS = {"apply": "applied", "undo": "taken back", "purge": "purged"}
+_BEFORE_WORDS = {"apply": "in place before", "undo": "not applied here", "purge": "purged before"}
+_NOTHING_LEFT = {
+    "apply": "Done: every change is in place already.",
+    "undo": "Done: nothing of this plan is applied here, so there is nothing to take back.",
+    "purge": "Done: nothing is kept any more.",
+}
 _DONE_OUTCOMES = {"apply": "committed", "undo": "undone", "purge": "purged"}
 
 
@@ -73,19 +79,34 @@ def apply_view(report: ApplyReport) -> View:
 
 def _ended(report: ApplyReport) -> str:
     """How it ended, in a sentence: what was done, and not what could have been."""
+    if report.exit_code is ExitCode.PARTLY:
+        return _partly(report)
     if report.exit_code is not ExitCode.DONE:
         return f"{report.exit_code.name.lower()}: {EXIT_CODE_MEANING[report.exit_code]}."
     done = sum(result.outcome == _DONE_OUTCOMES[report.verb] for result in report.results)
     before = sum(result.outcome == "already" for result in report.results)
     if not done:
-        return "Done: every change was made before." if before else "Done."
+        return _NOTHING_LEFT[report.verb] if before else "Done."
     words = {
         "apply": "made; every new file was read again before it replaced anything",
         "undo": "taken back",
         "purge": "purged; its originals are gone",
     }
-    earlier = f", {count_text(before, 'change')} before" if before else ""
+    earlier = f"; {count_text(before, 'change')} {_BEFORE_WORDS[report.verb]}" if before else ""
     return f"Done: {count_text(done, 'change')} {words[report.verb]}{earlier}."
+
+
+def _partly(report: ApplyReport) -> str:
+    """How many changes are done, and how many are not; whether apply can continue is said with each of these."""
+    outcomes = [result.outcome for result in report.results]
+    done = sum(outcome == _DONE_OUTCOMES[report.verb] for outcome in outcomes)
+    before = outcomes.count("already")
+    missed = sum(outcome in {"failed", "skipped"} for outcome in outcomes)
+    earlier = f"; {count_text(before, 'change')} {_BEFORE_WORDS[report.verb]}" if before else ""
+    return (
+        f"partly: {count_text(done, 'change')} {_DONE_WORDS[report.verb]}{earlier}; {missed:,} not done, each with its "
+        "reason below. What is done stays done."
+    )
 
 
 def _freed_in_all(count: int) -> str:
@@ -116,8 +137,12 @@ def _what_was_done(report: ApplyReport) -> str:
     outcomes = {result.outcome for result in report.results}
     done = outcomes & {_DONE_OUTCOMES[report.verb], "already", "gone"}
     missed = outcomes - done
+    if report.verb == "undo":
+        done.discard("already")  # it was not applied, so it was not taken back
     if missed or report.interrupted:
         return f"{word} in part" if done else f"not {word}"
+    if report.verb == "undo" and outcomes <= {"already", "gone"}:
+        return "not applied here" if "already" in outcomes else "nothing to do"
     if outcomes <= {"already", "gone"}:
         return f"{word} before" if "already" in outcomes else "nothing to do"
     return word
