@@ -265,7 +265,8 @@ def _settled(
         limited, before = True, after
         item, bound = _at_rest(item_of(side, state, after), state)
         if not item.segments:
-            break
+            text = "its broker is running, and no closed segment lies below its high watermark and recovery point"
+            return SideReplica(_failed(side.broker, state, text, at_rest=False), RowSource())
         (result,) = (found for _, found in engine.run(READ_REPLICA_HEADERS, [item]))
         result = replace(result, log_end=min(max(result.log_end, bound), bound))
     text = "its broker is running, and its segments changed each time they were read"

@@ -1,0 +1,164 @@
+"""Of a side whose broker runs, only what is at rest is compared. The broker is another process with the lock."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from krepair.errors import ExitCode
+from krepair.logdir.values import LogDir, Partition
+from krepair.logdir.view import read_partition
+from krepair.ops import side_reading
+from krepair.rules.replicas import model as m
+from tests.replicas.real_clusters import compared, unpack_cluster
+
+_BROKER = """
+import fcntl, os, shutil, struct, sys
+lock = open(sys.argv[1] + "/.lock", "ab")
+fcntl.fcntl(lock, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+print("runs", flush=True)
+for line in sys.stdin:
+    verb, path = line.split(maxsplit=1)
+    path = path.rstrip("\\n")
+    if verb == "append":
+        with open(path, "ab") as log:
+            log.write(b"half of a batch")
+    else:
+        shutil.copy2(path, path + ".swap")
+        os.replace(path + ".swap", path)
+    print("done", flush=True)
+"""
+"""It holds the lock as a JVM does, appends to a log, and replaces one as its cleaner does."""
+
+Broker = Callable[[str, Path], None]
+
+
+class Listings:
+    """Listings of a partition after a reading. Before each that has something to do, the broker does it."""
+
+    def __init__(self, *deeds: Callable[[], None]) -> None:
+        self.deeds, self.made = deeds, 0
+
+    def __call__(self, view: LogDir, folder: str) -> Partition:
+        """List it once more."""
+        if folder.startswith("velvet") and view.path.endswith("b3"):
+            if self.made < len(self.deeds):
+                self.deeds[self.made]()
+            self.made += 1
+        return read_partition(view, folder)
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> list[Path]:
+    """The segments of broker 3, which misses tombstones below offset 14; they begin at 0, 14 and 26."""
+    unpack_cluster("open-3.9.2-tomb", tmp_path)
+    (tmp_path / "b3" / ".kafka_cleanshutdown").unlink()
+    return sorted((tmp_path / "b3" / "velvet-630-0").glob("*.log"))
+
+
+@pytest.fixture
+def broker(logs: list[Path]) -> Iterator[Broker]:
+    argv = [sys.executable, "-c", _BROKER, str(logs[0].parents[1])]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "runs\n"
+
+        def do(verb: str, path: Path) -> None:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(f"{verb} {path}\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "done\n"
+
+        yield do
+        process.communicate("", timeout=60)
+
+
+def verdict_with(listings: Listings, root: Path, patch: pytest.MonkeyPatch) -> m.PartitionVerdict:
+    patch.setattr(side_reading, "read_partition", listings)
+    report = compared(root)
+    [partition] = report.partitions
+    expected = ExitCode.UNREADABLE if partition.verdict == m.MISSING else ExitCode.FOUND
+    assert report.exit_code is expected
+    return partition
+
+
+def up_to(partition: m.PartitionVerdict) -> str:
+    """What was said of a running broker."""
+    return next((one for one in partition.harmless if one.startswith("running")), "")
+
+
+def set_checkpoint(root: Path, name: str, offset: int) -> None:
+    (root / "b3" / name).write_text(f"0\n1\nvelvet-630 0 {offset}\n")
+
+
+def test_a_log_that_did_not_change_is_compared_whole(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listings = Listings()
+    partition = verdict_with(listings, tmp_path, monkeypatch)
+    assert (partition.verdict, up_to(partition), listings.made) == (m.DIVERGED, "", 1)
+
+
+def test_of_a_log_that_grew_the_closed_segments_are_compared(
+    broker: Broker, logs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grows = partial(broker, "append", logs[-1])
+    listings = Listings(grows, grows, grows)
+    partition = verdict_with(listings, tmp_path, monkeypatch)
+    assert up_to(partition) == "running (broker 3 was compared up to 26, where its segments at rest end)"
+    [found] = partition.disagreements
+    assert (found.kind, found.brokers, found.offset, found.count) == (m.TOMBSTONE_MISSED, (3,), 7, 3)
+    assert listings.made == 2
+
+
+@pytest.mark.parametrize("name", ["replication-offset-checkpoint", "recovery-point-offset-checkpoint"])
+@pytest.mark.parametrize(("offset", "end"), [(25, 14), (26, 26), (14, 14)])
+def test_a_closed_segment_above_a_checkpoint_is_not_at_rest(
+    name: str,
+    offset: int,
+    end: int,
+    broker: Broker,
+    logs: list[Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    set_checkpoint(tmp_path, name, offset)
+    partition = verdict_with(Listings(partial(broker, "append", logs[-1])), tmp_path, monkeypatch)
+    assert f"compared up to {end}," in up_to(partition)
+    assert partition.verdict == m.DIVERGED
+
+
+def test_segments_that_the_cleaner_replaced_meanwhile_are_read_again(
+    broker: Broker, logs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swaps = partial(broker, "swap", logs[0])
+    listings = Listings(swaps, swaps)
+    partition = verdict_with(listings, tmp_path, monkeypatch)
+    assert (partition.verdict, listings.made) == (m.DIVERGED, 3)
+    assert "compared up to 26," in up_to(partition)
+
+
+def test_a_closed_segment_that_changes_each_time_makes_the_replica_missing(
+    broker: Broker, logs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = verdict_with(Listings(*[partial(broker, "swap", logs[1])] * 9), tmp_path, monkeypatch)
+    [found] = partition.disagreements
+    assert (partition.verdict, found.kind, found.brokers) == (m.MISSING, m.NOT_AT_REST, (3,))
+    assert "changed each time" in found.text
+
+
+def test_a_log_without_a_segment_at_rest_is_missing_and_says_so(
+    broker: Broker, logs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_checkpoint(tmp_path, "replication-offset-checkpoint", 13)
+    partition = verdict_with(Listings(partial(broker, "append", logs[-1])), tmp_path, monkeypatch)
+    [found] = partition.disagreements
+    assert (partition.verdict, found.kind) == (m.MISSING, m.NOT_AT_REST)
+    assert "no closed segment lies below its high watermark and recovery point" in found.text
