@@ -1,7 +1,7 @@
 """Reads the files that hold Kafka settings: ``server.properties``, and topic settings in three forms.
 
 Source of the two forms of ``kafka-configs.sh --describe``: ``ConfigCommand.scala`` 2.2.1 (one line per topic) and
-3.9.0 (one line per key).
+3.9.0 (one line per key). The tool of 2.8.2 writes a warning before the first form, to standard output, too.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _NEW_TOPIC = re.compile(r"(?:Dynamic |All )?[Cc]onfigs for topic '?(?P<topic>[^\
 _NEW_KEY = re.compile(
     r"\s+(?P<key>[^=\s]+)=(?P<value>.*?)(?: sensitive=(?:true|false)(?: synonyms=\{.*\})?)?\s*"
 )
+_DEPRECATED = re.compile(r"Warning: --zookeeper is deprecated .*|Use --bootstrap-server instead .*")
 # Values may hold commas (compact,delete). So a comma ends a setting only if a key and = follow.
 _OLD_COMMA = re.compile(r",(?=[a-z][a-z.]*=)")
 
@@ -160,7 +161,7 @@ def _from_describe(path: str, text: str) -> dict[str, dict[str, ConfigLine]]:
     for number, line in enumerate(text.split("\n"), 1):
         where = f"{path}:{number}"
         stripped = line.rstrip()
-        if not stripped:
+        if not stripped or _DEPRECATED.fullmatch(stripped):
             continue
         if old := _OLD_TOPIC.fullmatch(stripped):
             current = None

@@ -235,6 +235,11 @@ class Broker:
         lines = Path(f"/proc/{self._process.pid}/io").read_text().splitlines()
         return int(next(line.split()[1] for line in lines if line.startswith("rchar:")))
 
+    @property
+    def zookeeper(self) -> str:
+        """Host and port of the ZooKeeper beside it; empty of a KRaft broker."""
+        return "" if self.kraft else f"127.0.0.1:{self._zookeeper_port}"
+
     def log(self) -> str:
         """What the broker logged since its last start."""
         if not self._log_path.exists():
@@ -270,7 +275,7 @@ class Broker:
             return common | {
                 "broker.id": 0,
                 "listeners": here,
-                "zookeeper.connect": f"127.0.0.1:{self._zookeeper_port}",
+                "zookeeper.connect": self.zookeeper,
                 "zookeeper.connection.timeout.ms": 20_000,
                 "zookeeper.session.timeout.ms": 3_000,
             }

@@ -15,6 +15,8 @@ from krepair.errors import UsageError
 from krepair.logdir.config import Setting, load_settings
 
 DAY_MS = 86_400_000
+DESCRIBED = Path(__file__).parent / "described"
+"""What ``kafka-configs.sh`` of a version printed of all topics, with ``--all``, or with ``--zookeeper``."""
 
 
 def write(tmp_path: Path, name: str, text: str) -> str:
@@ -240,6 +242,17 @@ class TestTopicFile:
         assert (a.cleanup_policy, a.segment_bytes) == (frozenset({"compact", "delete"}), 200)
         assert (b.delete_retention_ms, b.max_message_bytes) == (9, 10)
         assert settings.configured_topics == ("a", "b", "c")
+
+    @pytest.mark.parametrize(
+        "printed", ["2.2.1-zookeeper", "2.8.2-zookeeper", "2.8.2", "3.9.2", "4.3.1"], ids=str
+    )
+    def test_what_the_tool_of_a_version_has_printed_is_read(self, printed: str) -> None:
+        settings = load_settings(None, str(DESCRIBED / f"{printed}.txt"), {})
+        compacted, plain = settings.topic("compacted"), settings.topic("plain")
+        assert settings.configured_topics == ("compacted", "plain")
+        assert compacted.cleanup_policy == frozenset({"compact", "delete"})
+        assert compacted.delete_retention_ms == 1000
+        assert (plain.cleanup_policy, plain.delete_retention_ms) == (frozenset({"delete"}), DAY_MS)
 
     def test_windows_line_ends_and_a_byte_order_mark_do_no_harm(self, tmp_path: Path) -> None:
         path = tmp_path / "t"

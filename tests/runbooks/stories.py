@@ -77,7 +77,7 @@ STORIES = (
         RECLAIM,
         (
             LOOK,
-            ("kafka-configs.sh", DONE),
+            ("kafka-configs.sh --bootstrap-server", DONE),
             PREVIEW,
             SHOW_PREVIEW,
             STOP,
@@ -92,7 +92,16 @@ STORIES = (
     Story(
         "a disk without room for the start is reclaimed first",
         RECLAIM,
-        (LOOK, STOP, PLAN, APPLY_AGAIN, VERIFY_AGAIN, PURGE, START),
+        (
+            LOOK,
+            ("kafka-configs.sh --zookeeper", DONE),
+            STOP,
+            PLAN,
+            APPLY_AGAIN,
+            VERIFY_AGAIN,
+            PURGE,
+            START,
+        ),
         broker="2.2.1",
     ),
     Story(

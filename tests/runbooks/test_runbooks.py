@@ -94,6 +94,7 @@ def place_of(page: str, tmp_path: Path) -> Place:
         "/root/leftovers.krplan": str(work / "leftovers.krplan"),
         "__consumer_offsets-17": "__consumer_offsets-1",
         "localhost:9092": "",
+        "localhost:2181": "",
     }
     return Place(log_dir, Shell(work, names), topics)
 
@@ -225,6 +226,7 @@ def test_a_runbook_does_what_it_says_to_real_brokers(story: Story, tmp_path: Pat
                     names = {
                         **place.shell.names,
                         "localhost:9092": broker.bootstrap,
+                        "localhost:2181": broker.zookeeper,
                         "kafka-configs.sh": tool,
                     }
                     place.shell.names = names
