@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from krepair.checks.recovery_time import recovery_seconds, recovery_text
+from krepair.checks.words import count_text
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError, UsageError
 from krepair.fixes.damage import damages_of, look_at_damage, unmapped
@@ -72,6 +73,7 @@ class Recovered(NamedTuple):
         before: bytes that a start would read of it.
         batches: in them.
         after: bytes that it will read.
+        still: why it will read them; empty if it will read none.
         notes: for the reviewer.
         left: why it is left alone, or None.
     """
@@ -82,6 +84,7 @@ class Recovered(NamedTuple):
     before: int = 0
     batches: int = 0
     after: int = 0
+    still: str = ""
     notes: tuple[str, ...] = ()
     left: LeftAlone | None = None
 
@@ -157,12 +160,16 @@ class Recovery(Fix):
 
     def propose_root(self, ground: Ground) -> Proposal:
         """The lines of the recovery points, in the order of the partitions."""
-        seen = [one for survey in ground.surveys.values() if (one := survey.seen(RECOVERY_SEEN)) is not None]
-        raised = [one for one in seen if one.line is not None]
+        seen = {
+            survey.partition.folder: one
+            for survey in ground.surveys.values()
+            if (one := survey.seen(RECOVERY_SEEN)) is not None
+        }
+        raised = [one for one in seen.values() if one.line is not None]
         if not raised:
             return Proposal()
         file = ground.view.recovery_point.file
-        text = _sums(raised)
+        text = _sums(seen)
         change = ChangeLines(
             change_id=f"./{RECOVERY_POINT_CHECKPOINT}",
             name=RECOVERY_POINT_CHECKPOINT,
@@ -224,13 +231,33 @@ def _look_at_gain(ground: Ground, survey: Survey) -> None:
         survey.put(RECOVERY_SEEN, Recovered(before=one.before))
 
 
-def _sums(raised: Sequence[Recovered]) -> str:
-    before, after = sum(one.before for one in raised), sum(one.after for one in raised)
-    seconds = recovery_seconds(before, sum(one.batches for one in raised))
+def _sums(seen: Mapping[str, Recovered]) -> str:
+    """What a start would read of the partitions that are made ready, and what it still reads of all, and why."""
+    ready = [one for one in seen.values() if one.before > one.after]
+    before = sum(one.before for one in ready)
+    seconds = recovery_seconds(before, sum(one.batches for one in ready))
     return (
-        f"the next start would read {before} bytes of {len(raised)} partitions ({recovery_text(seconds)}, one recovery "
-        f"thread); afterwards it reads {after}"
+        f"the next start would read {before:,} bytes of {count_text(len(ready), 'partition')} that this plan makes "
+        f"ready ({recovery_text(seconds)}, one recovery thread); {_still_read(seen)}"
     )
+
+
+def _still_read(seen: Mapping[str, Recovered]) -> str:
+    rest = {folder: one for folder, one in seen.items() if one.after}
+    if not rest:
+        return "afterwards it reads nothing of the partitions of this plan"
+    folders: dict[str, list[str]] = {}
+    for folder, one in rest.items():
+        folders.setdefault(one.still, []).append(folder)
+    each = "; ".join(f"{_few(names)} ({why})" for why, names in folders.items())
+    total = sum(one.after for one in rest.values())
+    return f"afterwards it still reads {total:,} bytes of {count_text(len(rest), 'partition')}: {each}"
+
+
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - _FEW
+    text = ", ".join(names[:_FEW])
+    return f"{text} and {more:,} more" if more > 0 else text
 
 
 class Range:
@@ -318,11 +345,18 @@ class Range:
     def outcome(self) -> Recovered:
         """The changes, their order, and what is told."""
         if self.left is not None:
-            return Recovered(left=self.left)
+            still = f"left alone, code {self.left.code}"
+            return Recovered(before=self.before, after=self.before, still=still, left=self.left)
         folder = self.survey.partition.folder
         if not self.wins:
-            text = self.not_rolled or "the next start reads nothing that it need not"
-            return Recovered(notes=(f"recovery: {text}",))
+            text = (
+                f"{self.not_rolled}; the next start still reads its {self.before:,} bytes"
+                if self.not_rolled and self.before
+                else self.not_rolled or "the next start reads nothing that it need not"
+            )
+            return Recovered(
+                before=self.before, after=self.before, still=self._why_still, notes=(f"recovery: {text}",)
+            )
         if self.not_rolled:
             self.notes.append(f"recovery: {self.not_rolled}; its active segment is still read")
         taken = {change.name for change in self.survey.changes if isinstance(change, ReplaceFile)}
@@ -354,8 +388,14 @@ class Range:
             before=self.before,
             batches=sum(facts.summary.batches for facts in self.part.segments),
             after=after,
+            still=self._why_still if after else "",
             notes=(self._told(after), *self.notes),
         )
+
+    @property
+    def _why_still(self) -> str:
+        """Why a start still reads its active segment."""
+        return self.not_rolled or "--no-roll: it gets no new segment"
 
     def _told(self, after: int) -> str:
         mark = self.survey.high_watermark

@@ -204,6 +204,50 @@ def test_offsets_topic_is_rolled_from_2_4_on(version: str, rolls: bool, tmp_path
     assert raised(plan) == {"__consumer_offsets": 450, "o": 3}
 
 
+def sums(plan: Plan) -> str:
+    """What the plan says of the next start."""
+    assert plan.root is not None
+    return plan.root.changes[0].reason
+
+
+@pytest.mark.parametrize(("version", "who"), [("2.2.1", "the broker is older than 2.4"), ("", "not known")])
+@pytest.mark.parametrize("point", [250, 430, 450])
+def test_the_plan_names_what_a_start_still_reads_of_the_offsets_topic(
+    point: int, version: str, who: str, tmp_path: Path
+) -> None:
+    path = write_unclean(tmp_path / "logs")
+    (path / "t-0").rename(path / "__consumer_offsets-0")
+    set_points(path, {"__consumer_offsets": point, "o": 0})
+    last = (path / "__consumer_offsets-0" / f"{400:020d}.log").stat().st_size
+    text = sums(Verbs(path, broker_version=version).plan())
+    assert f"afterwards it still reads {last:,} bytes of 1 partition: __consumer_offsets-0 (" in text
+    assert who in text
+    assert "KAFKA-9065" in text
+    assert f" bytes of {'1 partition' if point > 400 else '2 partitions'} that this plan makes ready" in text
+
+
+def test_the_plan_says_that_a_start_reads_nothing_where_all_get_a_new_segment(tmp_path: Path) -> None:
+    text = sums(Verbs(write_unclean(tmp_path / "logs")).plan())
+    assert text.endswith("afterwards it reads nothing of the partitions of this plan")
+
+
+def test_the_plan_counts_the_bytes_of_what_is_left_alone(tmp_path: Path) -> None:
+    path = write_unclean(tmp_path / "logs")
+    damaged(path)
+    unread = sum(file.stat().st_size for file in (path / "t-0").glob("*.log") if int(file.stem) >= 200)
+    text = sums(Verbs(path).plan())
+    assert f"afterwards it still reads {unread:,} bytes of 1 partition: t-0 (left alone, code damage)" in text
+
+
+def test_the_plan_says_that_no_roll_leaves_the_active_segments(tmp_path: Path) -> None:
+    path = write_unclean(tmp_path / "logs")
+    logs = [path / "t-0" / f"{400:020d}.log", path / "o-0" / f"{0:020d}.log"]
+    text = sums(Verbs(path, roll=False).plan())
+    total = sum(log.stat().st_size for log in logs)
+    assert f"afterwards it still reads {total:,} bytes of 2 partitions: " in text
+    assert "(--no-roll: it gets no new segment)" in text
+
+
 def test_point_at_the_log_end_gets_a_new_segment_without_a_changed_line(tmp_path: Path) -> None:
     path = write_unclean(tmp_path / "logs", {"t": 450, "o": 3})
     before = tree(path)
