@@ -147,6 +147,10 @@ class Replica:
         for (base, time), after in zip(self.rolls, ends, strict=True):
             yield base, time, [entry for entry in self.entries if base <= entry.base < after]
 
+    def first_fetched(self, offset: int) -> int:
+        """Base offset of what a follower gets that fetches from an offset: a batch comes whole."""
+        return next((one.base for one in self.entries if one.base <= offset <= one.last), offset)
+
     # -- what happens to it -----------------------------------------------------------------------
     def append(self, entry: Entry, now_ms: int) -> None:
         """Take a batch at its end."""
@@ -586,14 +590,16 @@ class Cluster:
         leader, follower = self.replicas[self.leader], self.replicas[broker]
         if follower.checked != self.epoch:
             self.truncate_by_epoch(follower, leader)
-            follower.checked = self.epoch
-        if follower.end < leader.start or follower.end > leader.end:
-            if follower.end > leader.end:
-                follower.truncate(leader.end)
-            else:
-                checked = follower.checked
-                follower.begin_at(leader.start, self.now_ms)
-                follower.checked = checked
+        if follower.end > leader.end:
+            follower.truncate(leader.end)
+        elif follower.end < leader.start:
+            follower.begin_at(leader.start, self.now_ms)
+        if follower.end == follower.start:
+            # Partition.appendRecordsToFollowerOrFutureReplica (3.9.2). Of v0 and v1 a broker drops no older segments.
+            first = leader.first_fetched(follower.end)
+            if first < follower.end:
+                follower.begin_at(first, self.now_ms)
+        follower.checked = self.epoch
         missing = [one for one in leader.entries if one.base >= follower.end]
         for entry in missing[:at_most]:
             follower.append(entry, self.now_ms)
