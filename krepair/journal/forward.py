@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from krepair.durable.writing_error import WritingError
 from krepair.errors import (
+    ExitCode,
     InterruptedAtSafePointError,
     KrepairError,
     LockLostError,
@@ -248,7 +250,7 @@ class Forward(Run):
             except (InterruptedAtSafePointError, LockLostError):
                 raise
             except (KrepairError, OSError) as error:
-                stopped = self.failure(change.change_id, error, rolled_back=True)
+                stopped = self._not_begun(change, error)
                 break
         try:
             if intents:
@@ -260,11 +262,16 @@ class Forward(Run):
         except (KrepairError, OSError) as error:
             # Nothing was announced, so nothing was done.
             first, *others = batch
-            return [self.failure(first.change_id, error, rolled_back=True), *self.skipped(others)]
+            return [self._not_begun(first, error), *self.skipped(others)]
         outcomes = self._go_on(intents)
         if stopped is not None and len(outcomes) == len(intents):
             outcomes.append(stopped)
         return [*outcomes, *self.skipped(batch[len(outcomes) :])]
+
+    def _not_begun(self, change: Change, error: KrepairError | OSError) -> Failed:
+        """A change of which no file was touched: a full disk, here or where copies go, is then all that is wrong."""
+        what = self.failure(change.change_id, error, rolled_back=True)
+        return what._replace(code=ExitCode.UNWRITABLE) if isinstance(error, WritingError) else what
 
     def _copy(self, batch: Sequence[Change], intents: Sequence[Intent]) -> None:
         """Copies the originals of changes elsewhere, before anything of them is touched."""

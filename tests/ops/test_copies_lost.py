@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from krepair.durable.real_disk import RealDisk
+from krepair.durable.writing_error import said_of_writing
 from krepair.errors import ExitCode, KrepairError
 from krepair.ops.apply import apply
 from krepair.ops.by_id import purge_by_id, undo_by_id
@@ -314,6 +316,52 @@ def test_a_folder_exchanged_while_apply_runs_gets_nothing_and_no_original_goes(
     assert originals <= contents(site.path)
     elsewhere.rmdir()
     (elsewhere.parent / "away").rename(elsewhere)
+    assert site.run("apply") == ExitCode.DONE, site.why
+    assert site.run("undo") == ExitCode.DONE, site.why
+    assert differences(site.seen(), site.before) == ""
+
+
+class Full(PassingDisk):
+    """The file system of a folder has no space, for the first file that is copied there or for all of them."""
+
+    def __init__(self, folder: Path, *, forever: bool) -> None:
+        super().__init__(RealDisk())
+        self.folder = folder
+        self.forever = forever
+        self.failed = 0
+
+    def _before(self, call: Call) -> None:
+        if call.kind == "copy" and call.target.startswith(f"{self.folder}/") and self._is_full():
+            self.failed += 1
+            raise said_of_writing(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), call.target)
+
+    def _is_full(self) -> bool:
+        return self.forever or not self.failed
+
+
+def test_a_full_folder_of_copies_before_anything_is_applied_could_not_be_written(
+    memory_dir: Path, elsewhere: Path
+) -> None:
+    site = Site("partitions", memory_dir / "a", elsewhere)
+    assert site.run("apply", Full(elsewhere, forever=True)) == ExitCode.UNWRITABLE, site.why
+    assert "no space is left on the file system" in " ".join(site.why)
+    assert differences(site.seen(), site.before) == ""
+    assert site.run("apply") == ExitCode.DONE, site.why
+    assert site.run("undo") == ExitCode.DONE, site.why
+    assert differences(site.seen(), site.before) == ""
+
+
+def test_the_first_partition_s_failing_copy_does_not_fail_the_others(
+    memory_dir: Path, elsewhere: Path
+) -> None:
+    site = Site("partitions", memory_dir / "a", elsewhere)
+    changing = {partition.folder for partition in site.plan.partitions if partition.changes}
+    assert len(changing) > 1
+    report = apply(site.plan, site.options, disk=Full(elsewhere, forever=False))
+    assert report.exit_code == ExitCode.PARTLY
+    failed = {one.partition for one in report.results if one.outcome == "failed"}
+    assert len(failed) == 1
+    assert {one.partition for one in report.results if one.outcome == "committed"} >= changing - failed
     assert site.run("apply") == ExitCode.DONE, site.why
     assert site.run("undo") == ExitCode.DONE, site.why
     assert differences(site.seen(), site.before) == ""

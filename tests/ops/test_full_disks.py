@@ -318,7 +318,7 @@ def test_copies_that_do_not_fit_are_refused_and_what_fills_up_meanwhile_changes_
         assert "the copies of originals need" in said
         monkeypatch.setattr(apply_module, "copies_shortage", lambda *_: "")
         report = apply_module.apply(loads((work / "a.krplan").read_bytes(), "a"), host.options(str(small)))
-        assert report.exit_code != ExitCode.DONE
+        assert report.exit_code == ExitCode.UNWRITABLE
         why = " ".join(one.why for one in report.results)
         assert f"no space is left on the file system {small} (tmpfs)" in why
         assert visible(look(host.path)) == visible(before)
