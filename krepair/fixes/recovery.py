@@ -403,7 +403,7 @@ class Range:
         text = (
             f"recovery: recovery point {'missing' if self.point is None else self.point}, log end {self.log_end}, "
             f"high watermark {'unknown' if mark < 0 else mark}, {self.before - valid} bytes cut; a start would read "
-            f"{self.before} bytes of {len(self.part.segments)} segments, afterwards {after}"
+            f"{self.before} bytes of {count_text(len(self.part.segments), 'segment')}, afterwards {after}"
         )
         if mark > self.log_end:
             text += f"; committed records are missing here: offsets {self.log_end} to {mark - 1}"

@@ -227,8 +227,10 @@ def test_the_plan_names_what_a_start_still_reads_of_the_offsets_topic(
 
 
 def test_the_plan_says_that_a_start_reads_nothing_where_all_get_a_new_segment(tmp_path: Path) -> None:
-    text = sums(Verbs(write_unclean(tmp_path / "logs")).plan())
-    assert text.endswith("afterwards it reads nothing of the partitions of this plan")
+    plan = Verbs(write_unclean(tmp_path / "logs")).plan()
+    assert sums(plan).endswith("afterwards it reads nothing of the partitions of this plan")
+    assert any("bytes of 1 segment, afterwards 0" in note for note in part(plan, "o-0").notes)
+    assert any("bytes of 3 segments, afterwards 0" in note for note in part(plan, "t-0").notes)
 
 
 def test_the_plan_counts_the_bytes_of_what_is_left_alone(tmp_path: Path) -> None:
