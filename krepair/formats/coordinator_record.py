@@ -89,7 +89,7 @@ class RecordTable:
         fields = decode(known.key, 0, key, VERSION_BYTES)
         if isinstance(fields, Damage):
             return CoordinatorRecord(
-                known.name, version, {}, value_version or 0, None, value is None, _problem("key", fields)
+                known.name, version, {}, value_version or 0, None, value is None, problem_text("key", fields)
             )
         if value is None:
             return CoordinatorRecord(known.name, version, fields, -1, None, tombstone=True)
@@ -112,10 +112,11 @@ class RecordTable:
                 value_version or 0,
                 None,
                 tombstone=False,
-                problem=_problem("value", found),
+                problem=problem_text("value", found),
             )
         return CoordinatorRecord(known.name, version, fields, value_version or 0, found, tombstone=False)
 
 
-def _problem(part: str, damage: Damage) -> str:
+def problem_text(part: str, damage: Damage) -> str:
+    """What is wrong with a part of a record, in one line."""
     return f"{part}, byte {damage.position}: expected {damage.expected}, found {damage.found}"

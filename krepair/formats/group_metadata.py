@@ -9,9 +9,9 @@ from __future__ import annotations
 import struct
 from typing import Any, Final
 
-from krepair.formats.coordinator_record import RecordTable, RecordType
+from krepair.formats.coordinator_record import RecordTable, RecordType, problem_text
 from krepair.formats.damage import Bytes, Damage
-from krepair.formats.message_schema import Field, Schema, decode, decode_versioned
+from krepair.formats.message_schema import Field, Message, Schema, decode, decode_versioned, read_message
 
 TOPIC: Final = "__consumer_offsets"
 CONSUMER_PROTOCOL: Final = "consumer"
@@ -435,7 +435,7 @@ def read_commit_value(value: bytes) -> dict[str, Any] | Damage:
 def subscribed_topics(subscription: Bytes) -> tuple[str, ...] | None:
     """Sorted topics of a member of a consumer group; None if the bytes are not of the consumer protocol."""
     found = decode_versioned(SUBSCRIPTION, subscription)
-    return None if isinstance(found, Damage) else tuple(sorted(set(found[1]["topics"])))
+    return None if isinstance(found, Damage) else _topics(found[1])
 
 
 def assigned_partitions(assignment: Bytes) -> dict[str, list[int]] | None:
@@ -446,7 +446,53 @@ def assigned_partitions(assignment: Bytes) -> dict[str, list[int]] | None:
     if not len(assignment):
         return {}
     found = decode_versioned(ASSIGNMENT, assignment)
+    return None if isinstance(found, Damage) else _partitions(found[1])
+
+
+def unpacked_member(member: dict[str, Any]) -> dict[str, Any]:
+    """A member of a classic consumer group with its subscription and its assignment read.
+
+    Each of the two stays as bytes, and gets fields beside it: ``_version`` and ``_fields``, and ``_left_over`` where
+    bytes follow that krepair does not know; or ``_problem`` and ``_hex`` where it cannot be read. The topics and the
+    partitions are there once more in short, as ``subscribed_topics`` and ``assigned_partitions``.
+
+    Args:
+        member: an element of ``members`` of ``GROUP_METADATA_VALUE``.
+
+    Source: ``DumpLogSegments.prepareGroupMetadataValue`` (4.3), which shows the fields in place of the bytes.
+    """
+    return member | _subscription(member["subscription"]) | _assignment(member["assignment"])
+
+
+def _subscription(data: bytes) -> dict[str, Any]:
+    found = read_message(SUBSCRIPTION, data)
     if isinstance(found, Damage):
-        return None
-    rows: list[dict[str, Any]] = found[1]["assigned_partitions"]
-    return {row["topic"]: row["partitions"] for row in rows}
+        return _unread("subscription", data, found)
+    return {"subscribed_topics": _topics(found.values)} | _read("subscription", found)
+
+
+def _assignment(data: bytes) -> dict[str, Any]:
+    if not data:
+        return {"assigned_partitions": {}}
+    found = read_message(ASSIGNMENT, data)
+    if isinstance(found, Damage):
+        return _unread("assignment", data, found)
+    return {"assigned_partitions": _partitions(found.values)} | _read("assignment", found)
+
+
+def _read(name: str, message: Message) -> dict[str, Any]:
+    fields = {f"{name}_version": message.version, f"{name}_fields": message.values}
+    return fields | ({f"{name}_left_over": message.left_over} if message.left_over else {})
+
+
+def _unread(name: str, data: bytes, damage: Damage) -> dict[str, Any]:
+    # The problem names a byte. It can be counted in hexadecimal digits, but not in base64.
+    return {f"{name}_problem": problem_text(name, damage), f"{name}_hex": data.hex()}
+
+
+def _topics(subscription: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(sorted(set(subscription["topics"])))
+
+
+def _partitions(assignment: dict[str, Any]) -> dict[str, list[int]]:
+    return {row["topic"]: row["partitions"] for row in assignment["assigned_partitions"]}

@@ -90,6 +90,21 @@ class Schema:
     newer_are_read: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message that had its version in front.
+
+    Attributes:
+        version: the stored version, which may be above ``Schema.latest``.
+        values: the values by field name, see ``decode``.
+        left_over: how many bytes are behind the last field that is known.
+    """
+
+    version: int
+    values: dict[str, Any]
+    left_over: int
+
+
 class _CutError(Exception):
     """The bytes end too early or are wrong. ``decode`` turns this into a ``Damage``."""
 
@@ -108,6 +123,12 @@ def decode(schema: Schema, version: int, buf: Bytes, position: int = 0) -> dict[
         characters, lists, dicts, and None for null. ``unknown_tags`` is there if tagged fields are not known. For
         damaged bytes or an unknown version the result is a ``Damage``.
     """
+    found = _read(schema, version, buf, position)
+    return found if isinstance(found, Damage) else found[0]
+
+
+def _read(schema: Schema, version: int, buf: Bytes, position: int) -> tuple[dict[str, Any], int] | Damage:
+    """The values, and the position behind the last of them."""
     if not 0 <= version <= schema.latest:
         if version < 0 or not schema.newer_are_read:
             known = f"version 0 to {schema.latest} of {schema.name}"
@@ -115,20 +136,29 @@ def decode(schema: Schema, version: int, buf: Bytes, position: int = 0) -> dict[
         version = schema.latest
     reader = _Reader(buf, position, version, flexible=version >= schema.flexible)
     try:
-        return reader.struct(schema.fields)
+        return reader.struct(schema.fields), reader.position
     except _CutError as error:
         return Damage(reader.position, len(buf) - reader.position, schema.name, str(error))
 
 
 def decode_versioned(schema: Schema, buf: Bytes | None) -> tuple[int, dict[str, Any]] | Damage:
     """Read a message with its version in front: (version, values). Null is a ``Damage``; callers handle tombstones."""
+    found = read_message(schema, buf)
+    return found if isinstance(found, Damage) else (found.version, found.values)
+
+
+def read_message(schema: Schema, buf: Bytes | None) -> Message | Damage:
+    """Like ``decode_versioned``, and says how many bytes are left over."""
     if buf is None:
         return Damage(0, 0, schema.name, "null")
     version = stored_version(buf)
     if version is None:
         return Damage(0, len(buf), f"the version of {schema.name}", f"{len(buf)} bytes")
-    found = decode(schema, version, buf, VERSION_BYTES)
-    return found if isinstance(found, Damage) else (version, found)
+    found = _read(schema, version, buf, VERSION_BYTES)
+    if isinstance(found, Damage):
+        return found
+    values, end = found
+    return Message(version, values, len(buf) - end)
 
 
 def stored_version(buf: Bytes) -> int | None:

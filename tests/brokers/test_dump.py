@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from krepair.formats.group_metadata import GROUP_METADATA_VALUE
 from krepair.ops.dump import Dump, DumpOptions
+from tests import builders
 from tests.fixture_dirs import unpack
+from tests.formats import packed_members
 from tests.lab.jvm import java
 
 pytestmark = pytest.mark.broker
@@ -23,6 +26,8 @@ MAIN = {
     "4.3.1": "org.apache.kafka.tools.DumpLogSegments",
 }
 SUFFIXES = {".log", ".index", ".timeindex", ".txnindex", ".snapshot"}
+MEMBERS = next(field for field in GROUP_METADATA_VALUE.fields if field.name == "members")
+NEWEST_PACKED = 3
 PAIR = re.compile(r"(\w+): (\S+)")
 PAYLOAD = re.compile(r"(?: key: (?P<key>.*?))?(?: payload: (?P<payload>.*))?$")
 TYPES = ("CreateTime", "LogAppendTime", "NoTimestampType")
@@ -52,7 +57,7 @@ FIXTURES = {
         "mixed-0",
     ),
 }
-OFFSETS = {"offsets-bloat-2.2.0-clean": ("2.2.1", "3.9.2"), "offsets-tv2-4.3.1": ("3.9.2", "4.3.1")}
+OFFSETS = {"offsets-bloat-2.2.0-clean": ("2.2.1", "3.9.2", "4.3.1"), "offsets-tv2-4.3.1": ("3.9.2", "4.3.1")}
 
 
 def theirs(version: str, folders: list[Path], *options: str) -> dict[Path, list[str]]:
@@ -188,8 +193,21 @@ def expected_fields(version: str, key: str, value: str, fields: dict[str, Any]) 
         assert snaked(json.loads(key)) == {"type": str(fields["key_version"]), "data": fields["key_fields"]}
         their = snaked(json.loads(value))
         assert their["version"] == str(fields["value_version"])
+        values = fields["value_fields"]
+        if "members" in values:
+            values = values | {"members": [as_their_tool_shows(member) for member in values["members"]]}
         for name, expected in their["data"].items():
-            assert name == "members" or fields["value_fields"][name] == expected
+            assert values[name] == expected
+
+
+def as_their_tool_shows(member: dict[str, Any]) -> dict[str, Any]:
+    """Our member without what we say beside Kafka's fields: the tool shows what is packed in place of the bytes.
+
+    Versions that it does not know stay bytes there. We read them, as Kafka's clients do.
+    """
+    names = [field.name for field in MEMBERS.fields if field.name in member]
+    packed = {name for name in names if member.get(f"{name}_version", NEWEST_PACKED + 1) <= NEWEST_PACKED}
+    return {name: member[f"{name}_fields"] if name in packed else member[name] for name in names}
 
 
 @pytest.mark.parametrize("version", MAIN)
@@ -226,6 +244,25 @@ def test_offsets_records_are_decoded_as_the_brokers_tool_does(
                 compared += 1
                 expected_fields(version, key, value, fields)
     assert compared > 50
+
+
+def test_members_are_decoded_as_the_brokers_tool_does_it(tmp_path: Path) -> None:
+    folder = tmp_path / "__consumer_offsets-0"
+    folder.mkdir()
+    good = b"".join(builders.data(n, [record]).raw for n, record in enumerate(packed_members.groups()))
+    (folder / f"{0:020d}.log").write_bytes(good)
+    said, our = theirs("4.3.1", [folder], "--deep-iteration", "--offsets-decoder"), ours([folder])
+    [(lines, ours_)] = [(said[path], our[path]) for path in said]
+    shown = []
+    for line, fields in zip(lines, ours_, strict=True):
+        key, payload, value = line.partition(" key: ")[2].partition(" payload: ")
+        if payload:
+            expected_fields("4.3.1", key, value, fields)
+            shown += fields["value_fields"]["members"]
+    assert {member.get("subscription_version") for member in shown} == {0, 1, 2, 3, 9, None}
+    assert {member.get("assignment_version") for member in shown} == {0, 1, 2, 3, 4, None}
+    assert any("subscription_problem" in member for member in shown)
+    assert any("assignment_left_over" in member for member in shown)
 
 
 def snaked(value: Any) -> Any:

@@ -24,6 +24,7 @@ from krepair.formats.message_schema import (
     encode,
     id_text,
 )
+from tests.formats import packed_members
 from tests.formats.versioned import encode_versioned
 from tests.lab import jars
 
@@ -182,6 +183,76 @@ def test_a_newer_consumer_protocol_is_read_as_the_latest_that_is_known() -> None
     assert group_metadata.subscribed_topics(b"\0\x09" + written + b"more") == ("a", "b")
     assert group_metadata.subscribed_topics(b"\0\0\0") is None
     assert group_metadata.assigned_partitions(b"") == {}
+
+
+@pytest.mark.parametrize("version", packed_members.VERSIONS)
+def test_a_member_of_each_version_has_the_fields_of_that_version(version: int) -> None:
+    member = packed_members.member(packed_members.subscription(version), packed_members.assignment(version))
+    shown = group_metadata.unpacked_member(member)
+    names = ("topics", "user_data", "owned_partitions", "generation_id", "rack_id")[: 2 + version]
+    assert shown == member | {
+        "subscribed_topics": ("a", "b"),
+        "subscription_version": version,
+        "subscription_fields": {name: packed_members.SUBSCRIBED[name] for name in names},
+        "assigned_partitions": {"a": [0, 2], "b": []},
+        "assignment_version": version,
+        "assignment_fields": packed_members.ASSIGNED,
+    }
+
+
+def test_a_subscription_byte_by_byte() -> None:
+    data = bytes.fromhex(
+        "0003" "00000001" "0001" "61" "ffffffff"  # version, topics, no user data
+        "00000001" "0001" "62" "00000002" "00000000" "00000005"  # owned: b-0, b-5
+        "00000009" "0002" "7231"  # generation, rack
+    )  # fmt: skip
+    assert group_metadata.unpacked_member(packed_members.member(data, b""))["subscription_fields"] == {
+        "topics": ["a"],
+        "user_data": None,
+        "owned_partitions": [{"topic": "b", "partitions": [0, 5]}],
+        "generation_id": 9,
+        "rack_id": "r1",
+    }
+
+
+def test_a_newer_subscription_is_shown_as_the_latest_known_with_what_is_left_over() -> None:
+    newer = packed_members.as_version(9, packed_members.subscription(3)) + b"more!"
+    shown = group_metadata.unpacked_member(packed_members.member(newer, b""))
+    assert (shown["subscription_version"], shown["subscription_left_over"]) == (9, 5)
+    assert shown["subscription_fields"] == packed_members.SUBSCRIBED
+    assert shown["subscription"] == newer
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"", "subscription, byte 0: expected the version of consumer protocol subscription, found 0 bytes"),
+        (
+            b"\0\0\0",
+            "subscription, byte 2: expected consumer protocol subscription, found 1 bytes where 4 are",
+        ),
+        (
+            b"\xff\xff" + bytes(8),
+            "expected version 0 to 3 of consumer protocol subscription, found version -1",
+        ),
+        (packed_members.subscription(3)[:-1], "found 5 bytes where 6 are announced"),
+    ],
+)
+def test_a_subscription_that_cannot_be_read_is_hex_with_a_reason(data: bytes, problem: str) -> None:
+    shown = group_metadata.unpacked_member(packed_members.member(data, packed_members.assignment(0)))
+    assert problem in shown["subscription_problem"]
+    assert shown["subscription_hex"] == data.hex()
+    assert not {"subscription_fields", "subscribed_topics"} & shown.keys()
+    assert shown["assignment_fields"] == packed_members.ASSIGNED
+
+
+def test_an_assignment_that_cannot_be_read_is_hex_and_an_empty_one_is_no_damage() -> None:
+    torn = packed_members.assignment(1)[:-5]
+    shown = group_metadata.unpacked_member(packed_members.member(packed_members.subscription(0), torn))
+    assert (shown["assignment_hex"], "assigned_partitions" in shown) == (torn.hex(), False)
+    assert shown["assignment_problem"].startswith("assignment, byte ")
+    nothing = group_metadata.unpacked_member(packed_members.member(packed_members.subscription(0), b""))
+    assert (nothing["assigned_partitions"], "assignment_problem" in nothing) == ({}, False)
 
 
 def test_a_value_that_does_not_fit_is_refused() -> None:

@@ -22,6 +22,7 @@ from krepair.formats import (
     compression,
     control,
     filenames,
+    group_metadata,
     java_numbers,
     message_set,
     meta_properties,
@@ -34,7 +35,9 @@ from krepair.formats import (
 )
 from krepair.formats import record as records
 from krepair.formats.damage import Damage
+from krepair.formats.message_schema import decode, encode
 from krepair.journal import record as journal
+from krepair.pipeline.dump.style import json_of
 from krepair.plan.model import (
     FORMAT_VERSION,
     CompleteSwap,
@@ -55,6 +58,7 @@ from krepair.plan.review import review
 from krepair.rules.checkpoints import KINDS, mend_offsets
 from krepair.rules.epochs import epochs_of_log, merge_epochs, read_recorded
 from tests import builders, old_messages
+from tests.formats import packed_members
 from tests.plan.plans import DIGEST, FOLDER, fingerprint, good_plan, partition
 
 MOST_BYTES = 1 << 20
@@ -256,6 +260,23 @@ def varints(data: bytes) -> None:
             written = write(found.value)
             assert len(written) <= found.end <= len(data)
             assert read(written, 0, len(written)) == (found.value, len(written))
+
+
+def members(data: bytes) -> None:
+    """Subscription and assignment of a member of a consumer group: read, or hex with a reason, and shown as JSON."""
+    shown = group_metadata.unpacked_member(packed_members.member(data, data))
+    for name, schema in (
+        ("subscription", group_metadata.SUBSCRIPTION),
+        ("assignment", group_metadata.ASSIGNMENT),
+    ):
+        assert shown[name] == data
+        if f"{name}_problem" in shown:
+            assert bytes.fromhex(shown[f"{name}_hex"]) == data
+        elif f"{name}_fields" in shown:
+            version, fields = min(shown[f"{name}_version"], schema.latest), shown[f"{name}_fields"]
+            again = decode(schema, version, encode(schema, version, fields))
+            assert again == fields
+    assert json_of(shown)
 
 
 def plans(data: bytes) -> None:
@@ -487,6 +508,11 @@ def _journal_bodies() -> list[bytes]:
     return [b"\n".join(journal.encode_record(line)[9:-1] for line in _journal_lines())]
 
 
+def _packed() -> list[bytes]:
+    versions = packed_members.VERSIONS
+    return [*map(packed_members.subscription, versions), *map(packed_members.assignment, versions)]
+
+
 _OFFSETS = checkpoint.encode_offsets([checkpoint.OffsetEntry("t", 0, 7), checkpoint.OffsetEntry("u", 1, 20)])
 _EPOCHS = checkpoint.encode_epochs([checkpoint.EpochEntry(0, 0), checkpoint.EpochEntry(3, 17)])
 _OFFSET_INDEX = offset_index.encode([offset_index.OffsetEntry(3, 100), offset_index.OffsetEntry(7, 4200)])
@@ -526,6 +552,7 @@ DECODERS = (
     Decoder("txn-indexes", txn_indexes, lambda: [_TXN_INDEX]),
     Decoder("snapshots", snapshots, lambda: [_SNAPSHOT]),
     Decoder("varints", varints, lambda: [varint.write_varlong(-(2**63)), varint.write_varint(300)]),
+    Decoder("members", members, _packed),
     Decoder("plans", plans, _plan_bytes),
     Decoder("sealed-plans", sealed_plans, _bare_plans, json=True),
     Decoder("journals", journals, _journal_bytes),

@@ -13,14 +13,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from krepair.formats import batch_v2, compression, message_set, record
+from krepair.formats import batch_v2, compression, group_metadata, message_set, record
 from krepair.formats.compression import Codec
+from krepair.ops.dump import Dump, DumpOptions
 from krepair.pipeline.dump.log import LogDump, WantedLines
 from krepair.pipeline.dump.log_walk import KR307
 from krepair.pipeline.dump.record import DEFAULT_CUT, RecordLines
 from krepair.pipeline.dump.style import Style
 from tests import builders
 from tests.fixture_dirs import unpack
+from tests.formats import packed_members
 
 LOGS = ("c-none-0", "c-lz4-0", "c-zstd-0", "c-snappy-0", "c-gzip-0")
 OLD_LOGS = ("m0-lz4-0", "m1-gzip-0", "m1-snappy-0", "mixed-0")
@@ -243,6 +245,44 @@ def test_offsets_limit_and_search_choose_lines() -> None:
     assert [line["offset"] for line in of_type(found, "record")] == [n * 10 + 7 for n in range(10)]
     assert len(of_type(found, "batch")) == 10
     assert dumped(log, wanted(grep=re.compile(b"nothing"))) == []
+
+
+def members_of(lines: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+    """(protocol type, member as it is shown)."""
+    values = [line["value_fields"] for line in of_type(lines, "record") if line["record"] == "group_metadata"]
+    return [(value["protocol_type"], member) for value in values for member in value["members"]]
+
+
+def test_members_of_consumer_groups_are_decoded_and_those_of_other_protocols_stay_bytes() -> None:
+    log = b"".join(builders.data(n, [one]).raw for n, one in enumerate(packed_members.groups()))
+    style = Style(as_json=True)
+    decoding = WantedLines(
+        style, cut=DEFAULT_CUT, lines=RecordLines(style, table=group_metadata.RECORDS), searched=False
+    )
+    members = members_of(dumped(log, decoding))
+    assert {kind for kind, _ in members} == {"consumer", "connect"}
+    for kind, member in members:
+        read = "subscription_fields" in member or "subscription_problem" in member
+        assert read == (kind == "consumer")
+        assert "subscription" in member
+    richest = next(member for _, member in members if member.get("subscription_version") == 3)
+    assert richest["subscription_fields"] == packed_members.SUBSCRIBED | {"user_data": "/wB1"}
+    assert len({len(member) for _, member in members}) > 3
+
+
+def test_a_real_member_is_decoded(tmp_path: Path) -> None:
+    folder = unpack("offsets-bloat-2.2.0-clean", tmp_path) / "__consumer_offsets-0"
+    run = Dump([str(folder)], DumpOptions(as_json=True))
+    lines = [json.loads(line) for line in b"".join(bytes(piece) for piece in run.lines()).splitlines()]
+    [(kind, member)] = members_of([line for line in lines if "value_fields" in line])
+    assert (kind, member["subscription_version"], member["assignment_version"]) == ("consumer", 3, 0)
+    assert member["subscription_fields"] == {
+        "topics": ["t-a", "t-b"], "user_data": "", "owned_partitions": [], "generation_id": -1, "rack_id": ""
+    }  # fmt: skip
+    assert member["assignment_fields"]["assigned_partitions"] == [
+        {"topic": "t-a", "partitions": [0, 1]},
+        {"topic": "t-b", "partitions": [0, 1]},
+    ]
 
 
 @settings(max_examples=40, deadline=None)

@@ -134,7 +134,9 @@ class RecordLine(Struct, frozen=True, kw_only=True, tag="record"):
         key_version: likewise.
         key_fields: Kafka's own fields of the key.
         value_version: likewise; absent of a tombstone.
-        value_fields: Kafka's own fields of the value.
+        value_fields: Kafka's own fields of the value. A member of a classic consumer group also has what is in its
+            ``subscription`` and ``assignment``, under these names with ``_version``, ``_fields`` and ``_left_over``
+            (bytes), or with ``_problem`` and ``_hex``.
         tombstone: true where the value is null.
         problem: why it could not be decoded.
         key: as text, or null.

@@ -194,15 +194,7 @@ def _nested(kind: str, value: dict[str, Any]) -> dict[str, Any]:
         return value | {"transaction_state": transaction_state.state_name(value["transaction_status"])}
     if kind != "group_metadata" or value["protocol_type"] != group_metadata.CONSUMER_PROTOCOL:
         return value
-    members = []
-    for member in value["members"]:
-        topics = group_metadata.subscribed_topics(member["subscription"])
-        assigned = group_metadata.assigned_partitions(member["assignment"])
-        more = ({} if topics is None else {"subscribed_topics": topics}) | (
-            {} if assigned is None else {"assigned_partitions": assigned}
-        )
-        members.append(member | more)
-    return value | {"members": members}
+    return value | {"members": [group_metadata.unpacked_member(member) for member in value["members"]]}
 
 
 def _marker(shown: Shown) -> dict[str, Any]:
