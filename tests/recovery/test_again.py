@@ -11,7 +11,7 @@ import pytest
 
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
-from krepair.journal.record import ReplaceIntent, decode_records
+from krepair.journal.record import ReplaceIntent, Together, decode_records
 from krepair.ops.apply import apply
 from krepair.ops.purge import purge
 from krepair.ops.reports import ApplyReport
@@ -176,7 +176,8 @@ def test_journal_of_the_second_apply_keeps_the_first_original(tmp_path: Path) ->
     scene = Scene(tmp_path / "logs")
     scene.verbs.apply(scene.plan)
     journals = sorted(scene.path.glob("*/krepair~*/journal"))
-    records = [one for path in journals for one in decode_records(path.read_bytes(), str(path))[0]]
+    lines = [one for path in journals for one in decode_records(path.read_bytes(), str(path))[0]]
+    records = [step for one in lines for step in (one.records if isinstance(one, Together) else (one,))]
     first, second = [one for one in records if isinstance(one, ReplaceIntent) and one.name == POINTS]
     assert (first.over, second.over) == (None, first.replacement)
     assert (second.original, second.digest) == (first.original, first.digest)
