@@ -24,7 +24,7 @@ from unittest import mock
 
 from tests.lab import jars, jvm
 from tests.lab.judge import Judge
-from tools.bench import compact, recovery
+from tools.bench import compact, recovery, replicas
 from tools.bench.data import NOW_MS, Made, make
 
 FAR_MS = NOW_MS + 10**10
@@ -39,6 +39,7 @@ MAX_PASSES = 6
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 INDEX_BYTES = 300_000_000
 COMPACT_BYTES = 200_000_000
+REPLICA_BYTES = 200_000_000
 STATE_BYTES = 100_000_000
 SEVERAL = 10
 TIMES = 15  # one partition is planned so often in one process
@@ -378,6 +379,15 @@ class Bench:
                 self.notes[name] = value
                 print(f"  {name}: {value:,.2f}", file=sys.stderr, flush=True)
 
+    def replicas(self) -> None:
+        """``krepair compare`` of three sides, against verbs that read the same bytes, by CPU time."""
+        room = self.folder / "replicas"
+        room.mkdir()
+        for name, value in replicas.measure(room, REPLICA_BYTES, max(self.runs, 3)).items():
+            self.notes[name] = value
+            print(f"  {name}: {value:,.2f}", file=sys.stderr, flush=True)
+        shutil.rmtree(room)
+
     # -- dump and groups, whole processes against the broker's dump tool
 
     def looking(self, kind: str, made: Made, ours: list[str], theirs: list[str]) -> None:
@@ -527,7 +537,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument(
         "--only",
-        default="start,markers,half,two,memory,index,recovery,compact,dump,groups,transactions,peers",
+        default="start,markers,half,two,memory,index,recovery,compact,compare,dump,groups,transactions,peers",
         help="parts to run, divided by commas",
     )
     chosen = parser.parse_args()
@@ -555,6 +565,7 @@ def main() -> None:
             ("cores", lambda kind=kind: bench.pre_recovery_cores(kind, unclean_log(chosen.dir, kind)))
         )  # type: ignore[misc]
     steps.append(("compact", bench.key_compaction))
+    steps.append(("compare", bench.replicas))
     contents = ["--deep-iteration", "--print-data-log"]
     for kind, ours, theirs in (("markers", ["--batches"], []), ("texts", ["--records"], contents)):
         steps.append(

@@ -1,0 +1,107 @@
+"""Replicas: ``krepair compare`` of three sides, against another verb that reads the same bytes, by CPU time.
+
+Equal logs that were never cleaned need only their headers; the peer is ``krepair verify`` of the three directories.
+Where one replica was cleaned and another one was not, the records are read too; the peer is
+``krepair plan --fix compact`` of the three directories. All in one warm process, inline and in turns; the least counts.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from krepair.errors import ExitCode
+from krepair.ops.apply import apply
+from krepair.ops.compare import compare
+from krepair.ops.facts import facts
+from krepair.ops.plan import make_plan
+from krepair.ops.sides import parse_sides
+from krepair.ops.verify import verify_log_dir
+from krepair.options import Options
+from krepair.rules.replicas import model as m
+from tools.bench.compact import Cost, Kind, options_for, write_log
+
+BROKERS: Final = (1, 2, 3)
+HALF_STAYS: Final = Kind("1 kB records, half of them stay", own=0.5)
+EQUAL, CLEANED = "equal", "cleaned"
+PEERS: Final = {EQUAL: "verify", CLEANED: "plan --fix compact"}
+
+
+def sides_in(room: Path, size: int, options: Options, *, cleaned: bool) -> dict[int, Path]:
+    """Broker -> its log directory.
+
+    Args:
+        room: an empty folder.
+        size: bytes of ``.log`` of one replica, about.
+        options: of ``--fix compact``.
+        cleaned: whether brokers 2 and 3 have been compacted; else all three are equal.
+    """
+    roots = {broker: room / f"b{broker}" for broker in BROKERS}
+    write_log(roots[1], HALF_STAYS, size)
+    for broker in BROKERS[1:]:
+        shutil.copytree(roots[1], roots[broker])
+    for broker, root in roots.items():
+        meta = root / "meta.properties"
+        meta.write_text(re.sub("broker.id=.*", f"broker.id={broker}", meta.read_text()))
+        if cleaned and broker > 1:
+            report = apply(make_plan(str(root), options), options)
+            assert report.exit_code is ExitCode.DONE, report.results
+    return roots
+
+
+def measure(room: Path, size: int, runs: int) -> Mapping[str, float]:
+    """What to print.
+
+    Args:
+        room: an empty folder for the data.
+        size: bytes of ``.log`` of one replica, about.
+        runs: how often each is measured; once before that all is compiled and warm.
+    """
+    told: dict[str, float] = {}
+    for name in (EQUAL, CLEANED):
+        place = room / name
+        place.mkdir()
+        options = options_for(HALF_STAYS, place / "topics.json")
+        roots = sides_in(place, size, options, cleaned=name == CLEANED)
+        told |= _measured(name, roots, options, runs)
+        if name == CLEANED:
+            written = facts([str(roots[1])], str(place / "b1.facts"), options)
+            told["facts, 1 kB records (MB per GB of logs)"] = 1000 * written.file_bytes / written.log_bytes
+        shutil.rmtree(place)
+    return told
+
+
+def _measured(name: str, roots: Mapping[int, Path], options: Options, runs: int) -> Mapping[str, float]:
+    sides = parse_sides([f"{broker}={root}" for broker, root in roots.items()])
+    expected = m.HARMLESS if name == CLEANED else m.BYTE_EQUAL
+
+    def compared() -> None:
+        [found] = compare(sides, options).partitions
+        assert found.verdict == expected, found
+        assert found.records_read is (name == CLEANED)
+
+    def peer() -> None:
+        for root in roots.values():
+            if name == CLEANED:
+                make_plan(str(root), options)
+            else:
+                verify_log_dir(str(root), options)
+
+    verbs: Mapping[str, Callable[[], None]] = {"compare": compared, PEERS[name]: peer}
+    cost = Cost()
+    for number in range(runs + 1):
+        for verb, work in verbs.items():
+            begun = time.process_time()
+            work()
+            if number:
+                cost.note(verb, time.process_time() - begun)
+    total = sum(
+        path.stat().st_size for root in roots.values() for path in root.glob(f"{HALF_STAYS.topic}-0/*.log")
+    )
+    told = {f"replicas, {name}: {verb} (MB per CPU second)": total / cost.cpu[verb] / 1e6 for verb in verbs}
+    ratio = cost.cpu["compare"] / cost.cpu[PEERS[name]]
+    return told | {f"replicas, {name}: compare / {PEERS[name]} (CPU time)": ratio}
