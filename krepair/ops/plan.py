@@ -25,6 +25,7 @@ from krepair.logdir.view import read_log_dir
 from krepair.ops.again import asked_of, second_plan_command
 from krepair.ops.findings.kept import kept_text
 from krepair.ops.findings.trouble import mtimes_look_copied
+from krepair.ops.keep_place import unsafe_places
 from krepair.ops.kept import kept_originals
 from krepair.ops.order import commit_of
 from krepair.ops.proof import prove
@@ -212,6 +213,7 @@ def plan_of(ground: Ground, fixes: Sequence[Fix], proposals: Mapping[str, Propos
         dead_cleaner=[survey.partition.folder for survey in surveys if cleaner_stands_still(view, survey)],
         root=root,
         kept=[kept_text(view, one) for one in kept_originals(view, options.now_ms)],
+        unsafe_places=list(unsafe_places(options.keep, view.path)),
         asked=asked_of(options),
     )
 

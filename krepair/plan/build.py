@@ -21,7 +21,7 @@ from krepair.plan.actions.action import (
 from krepair.plan.effects import trusted_after
 from krepair.plan.facts import setting
 from krepair.plan.figures import expected_seconds, plan_peak_bytes, risks_of, with_figures
-from krepair.plan.keep import INPLACE, UNTIL_VERIFIED, with_undo
+from krepair.plan.keep import INPLACE, UNSAFE_PLACE, UNTIL_VERIFIED, with_undo
 from krepair.plan.model import (
     Asked,
     Commit,
@@ -68,6 +68,7 @@ def build_plan(
     dead_cleaner: Sequence[str] = (),
     root: RootPlan | None = None,
     kept: Sequence[str] = (),
+    unsafe_places: Sequence[str] = (),
     asked: Asked | None = None,
     preview: Preview | None = None,
 ) -> Plan:
@@ -85,6 +86,7 @@ def build_plan(
         dead_cleaner: folders whose cleaner stands still (KR104).
         root: changes of checkpoint files in the root, if any.
         kept: one or two sentences for each earlier plan whose originals are still kept.
+        unsafe_places: one or two sentences for each danger of the folder to which originals are copied.
         asked: the options that were given, as far as they are not in the policy.
         preview: set if the plan is made while a broker is running.
     """
@@ -108,6 +110,7 @@ def build_plan(
         uncleanable_partitions=len(damaged),
         uncleanable_bytes=sum(partition.uncleanable_bytes for partition in damaged),
         risks=(
+            *_risks_of_place(unsafe_places, figured, with_root=root is not None),
             *(Risk(code="kept-originals", text=text) for text in kept),
             *_risks_of_root(figured, root),
             *_risks(policy, figured, copied_mtimes, dead_cleaner, with_root=root is not None),
@@ -278,6 +281,13 @@ def _risks(
             )
         )
     return tuple(risks)
+
+
+def _risks_of_place(
+    texts: Sequence[str], partitions: Sequence[PartitionPlan], *, with_root: bool
+) -> tuple[Risk, ...]:
+    copied = with_root or any(partition.changes for partition in partitions)
+    return tuple(Risk(code=UNSAFE_PLACE, text=text) for text in texts if copied)
 
 
 def _of_keeping(keep: str, partitions: Sequence[PartitionPlan], *, with_root: bool) -> tuple[Risk, ...]:

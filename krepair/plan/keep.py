@@ -14,6 +14,8 @@ from krepair.plan.model import Change, FreeWhenVerified, KeepCopy, KeepOriginal,
 
 INPLACE: Final = "inplace"
 UNTIL_VERIFIED: Final = "until-verified"
+UNSAFE_PLACE: Final = "keep-place"
+"""Code of the risk that the folder of copies may be lost by a reboot, or together with the log directory."""
 
 
 def undo_for(keep: str, change: Change) -> Undo:

@@ -10,6 +10,7 @@ from msgspec import UnsetType
 from krepair.plan.actions.listing import LISTINGS
 from krepair.plan.actions.table import action_of, by_kind
 from krepair.plan.figures import add_tallies
+from krepair.plan.keep import UNSAFE_PLACE
 from krepair.plan.keys_view import keys_sections
 from krepair.plan.markdown import markdown
 from krepair.plan.model import (
@@ -67,6 +68,7 @@ def plan_view(plan: Plan, plan_path: str = "PLAN", again: str = "") -> View:
     """The page of a plan. If the plan changes nothing, the page says so in its first lines; see ``to_markdown``."""
     sections = (
         _preview(plan, plan_path),
+        _unsafe_place(plan),
         *replicas_sections(plan, again),
         _summary(plan),
         _what_happens(plan),
@@ -86,6 +88,13 @@ def plan_view(plan: Plan, plan_path: str = "PLAN", again: str = "") -> View:
     return View(
         title=f"krepair {what} {plan.plan_id}",
         sections=tuple(section for section in sections if not section.empty),
+    )
+
+
+def _unsafe_place(plan: Plan) -> Section:
+    return Section(
+        title="The originals may be lost where they are copied to",
+        lines=tuple(risk.text for risk in plan.risks if risk.code == UNSAFE_PLACE),
     )
 
 
