@@ -140,7 +140,9 @@ def test_purged_plan_cannot_be_undone_and_says_so(one: Scene) -> None:
     assert not [name for name in after if "krepair~" in name]
     report = one.undo(plan)
     assert report.exit_code == ExitCode.REFUSED
-    assert all("purged" in result.why for result in report.results if result.outcome == "failed")
+    whys = [result.why for result in report.results if result.outcome == "failed"]
+    assert whys
+    assert all("no journal of this plan is here" in why and "nothing to put back" in why for why in whys)
     assert tree(one.path) == after
 
 
