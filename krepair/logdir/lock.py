@@ -71,7 +71,7 @@ class Lock:
                 )
             if identity(status) == (self._device, self._inode):
                 return
-            holder = _holder_by_path(self.path, self.tree)
+            holder = holder_of_file(self.path, self.tree)
         except OSError as error:
             raise _not_opened(self.path, error) from error
         if holder is not None:
@@ -149,18 +149,9 @@ def is_locked(log_dir: str) -> Holder | None:
     """
     path = os.path.join(log_dir, LOCK)
     try:
-        return _holder_by_path(path, without_links())
+        return holder_of_file(path, without_links())
     except OSError as error:
         raise _not_opened(path, error) from error
-
-
-def holder_of_file(path: str, tree: Tree) -> Holder | None:
-    """The holder of a lock on the whole of one file, None if nobody holds one or the file is not there.
-
-    Raises:
-        OSError: it cannot be opened.
-    """
-    return _holder_by_path(path, tree)
 
 
 @contextlib.contextmanager
@@ -276,7 +267,12 @@ def _still_named(path: str, descriptor: int, tree: Tree) -> bool:
     return found is not None and identity(found) == identity(os.fstat(descriptor))
 
 
-def _holder_by_path(path: str, tree: Tree) -> Holder | None:
+def holder_of_file(path: str, tree: Tree) -> Holder | None:
+    """The holder of a lock on the whole of one file, None if nobody holds one or the file is not there.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
     try:
         with opened_for_reading(path, tree) as descriptor:
             return _holder_of(descriptor)

@@ -15,7 +15,6 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -167,10 +166,3 @@ def _said(greeting: Greeting, tree: Tree, token: str, waits_s: float) -> str:
             return "" if reply == YES else os.fsdecode(reply)
         time.sleep(_LOOK_EVERY_S)
     return f"what it writes into {greeting.folder} does not reach {greeting.host}"
-
-
-@contextlib.contextmanager
-def greeter(log_dir: str, folder: str) -> Iterator[Greeting]:
-    """Answer workers while the body runs; yields what they have to find."""
-    with Greeter(log_dir, folder) as one:
-        yield one.greeting

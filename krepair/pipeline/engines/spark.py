@@ -29,7 +29,7 @@ from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.engines.rounds import Rounds
 from krepair.pipeline.engines.spark_worker import RESULT_SCHEMA, Proof, map_items
 from krepair.pipeline.engines.worker_watch import WHAT_TO_DO, WorkerWatch
-from krepair.pipeline.greeting import Greeting, greeter
+from krepair.pipeline.greeting import Greeter, Greeting
 from krepair.pipeline.items import WorkItem
 from krepair.pipeline.jobs import Item, Result, Task
 from krepair.pipeline.progress import Progress
@@ -148,8 +148,8 @@ class SparkEngine(Engine):
         if not folder:
             yield
             return
-        with greeter(log_dir, folder) as greeting:
-            self._greeting = greeting
+        with Greeter(log_dir, folder) as greeter:
+            self._greeting = greeter.greeting
             try:
                 yield
             finally:
