@@ -44,7 +44,8 @@ def page(root: Path, keep: str) -> str:
 def test_copies_in_memory_are_said_in_the_first_lines(in_memory: Path, tmp_path: Path) -> None:
     text = page(tmp_path, str(in_memory))
     assert TITLE in text.splitlines()[2], text
-    assert f"{in_memory} is in the memory of this host (tmpfs)" in text
+    # Markdown escapes the underscores of a name; a temporary folder has one now and then.
+    assert f"{in_memory} is in the memory of this host (tmpfs)" in text.replace("\\_", "_")
     assert "keep-place: " in text
 
 
