@@ -8,9 +8,11 @@ TORTURE_STAMP := $(VENV)/.torture-installed
 BUNDLE_STAMP := $(VENV)/.bundle-installed
 # Arguments for pytest and for the benchmark: make test ARGS="tests/rules -x"
 ARGS ?=
-# Test processes. Each starts its own JVMs of real Kafka, so files stay together and more of them cost more memory;
-# WORKERS=0 runs everything in one process, as a debugger wants it.
-WORKERS ?= 2
+# Test processes: two more than cores, since a test with a broker mostly waits for it. Each starts its own JVMs of real
+# Kafka, so files stay together and more of them cost more memory. WORKERS=0 runs everything in one process, as a debugger
+# wants it.
+CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+WORKERS ?= $(shell expr $(CORES) + 2)
 
 .DEFAULT_GOAL := help
 .PHONY: help install warm java demo test quick torture lint format bench fixtures docs wheel bundle lock clean
@@ -49,11 +51,11 @@ demo: install java ## reclaim a real log directory before your eyes, in .demo/ (
 	$(BIN)/python -m tools.demo $(ARGS)
 
 test: warm ## all tests; those against real brokers need a JDK and Maven, and say so when they are skipped
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # What has none of the three marks of pyproject.toml: no broker, no Spark, no loop over every call.
 quick: warm ## the tests for every save, about five minutes: all layers, but no broker, no Spark, nothing slow
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "not broker and not spark and not slow" $(ARGS)
+	$(BIN)/python -m pytest -q -n $(CORES) --dist loadfile --no-loadscope-reorder -m "not broker and not spark and not slow" $(ARGS)
 
 torture: warm $(TORTURE_STAMP) ## kills, failing calls, power cuts and more by the ten thousand: hours; can be stopped and continued (ARGS=--help)
 	$(BIN)/python -m tools.torture $(ARGS)

@@ -23,6 +23,7 @@ from krepair.durable import tree
 from tests.fixture_dirs import unpack
 from tests.lab import jars
 from tests.lab.judge import Judge
+from tests.ordering import ordered
 
 PROBE = "2.2.1"
 
@@ -121,6 +122,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     What is marked ``every_broker`` is left out unless it is asked for.
     """
+    items[:] = ordered(items)
     if os.environ.get("KREPAIR_EVERY_BROKER") != "1":
         left_out = [item for item in items if item.get_closest_marker("every_broker")]
         if left_out:

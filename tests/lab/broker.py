@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 
+from tests.lab.archive import Recording, recording
 from tests.lab.jars import cache_root, locked, release
 from tests.lab.jvm import complaints, java
 
@@ -45,6 +46,10 @@ class Topic:
     partitions: int = 1
     config: Mapping[str, str] = field(default_factory=dict)
     epochs: Mapping[int, int] = field(default_factory=dict)
+
+
+# what a JVM that ends cleanly after SIGTERM returns
+ENDED_BY_SIGTERM = 143
 
 
 class BrokerError(RuntimeError):
@@ -128,6 +133,7 @@ class Broker:
         self.bootstrap = ""
         self.killed = False
         self._given = False
+        self._recording: Recording | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._zookeeper: subprocess.Popen[str] | None = None
         self._zookeeper_port = self._controller_port = self._port = 0
@@ -175,7 +181,10 @@ class Broker:
         self._give_away()
         self._log_from = self._log_path.stat().st_size if self._log_path.exists() else 0
         with self._log_path.open("ab") as out:
-            argv = [*self.before, *java(self.version, "kafka.Kafka", config, heap=self.heap)]
+            # another user could not write where the archive lies
+            self._recording = None if self.before else recording(self.version)
+            options = self._recording.options if self._recording else ()
+            argv = [*self.before, *java(self.version, "kafka.Kafka", config, heap=self.heap, options=options)]
             self._process = subprocess.Popen(
                 argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
             )
@@ -209,6 +218,9 @@ class Broker:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+        if self._recording is not None:
+            self._recording.end(whole=self._process.returncode in (0, ENDED_BY_SIGTERM))
+            self._recording = None
         self.killed = kill
         self._process = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from tests.lab.archive import mapped
 from tests.lab.jars import classpath
 
 LOGGING = (
@@ -32,9 +33,10 @@ def java(
     extra_path: str = "",
     options: Iterable[str] = (),
 ) -> list[str]:
-    """The argument list of a JVM with that version's jars."""
+    """The argument list of a JVM with that version's jars; ``options`` of its own map no archive of classes."""
     path = classpath(version) + (f":{extra_path}" if extra_path else "")
-    return ["java", f"-Xmx{heap}", *QUICK, *LOGGING, *options, "-cp", path, main, *map(str, args)]
+    more = tuple(options) or mapped(version)
+    return ["java", f"-Xmx{heap}", *QUICK, *LOGGING, *more, "-cp", path, main, *map(str, args)]
 
 
 def complaints(log: str) -> list[str]:
