@@ -127,8 +127,9 @@ def _cleaned_past(mine: Ledger, other: Ledger, high: int) -> Iterator[Transactio
 def longer_aborts(mine: Ledger, others: Sequence[tuple[Ledger, int]]) -> Iterator[TransactionFinding]:
     """The same ABORT covers more here than elsewhere: a marker between the two starts never came here.
 
-    An index that was made anew from a cleaned log begins later, too, and that is harmless. So it counts only where two
-    others that have cleaned past it have the later start and nobody shares mine, or where my transaction has two
+    An index that was made anew from a cleaned log begins later, too, and that is harmless: a replica that fetched such
+    a log makes it of the batches that it got. So it counts only where two others that have cleaned past my start,
+    though not past theirs, have data at the later start and nobody shares mine, or where my transaction has two
     producer epochs.
 
     Args:
@@ -149,6 +150,10 @@ def longer_aborts(mine: Ledger, others: Sequence[tuple[Ledger, int]]) -> Iterato
         # One that never cleaned so far has fetched a log that was clean already: its index was made of that.
         later = [(other, begins) for other, begins in known if begins > first and other.cleaner > first]
         certain = _two_epochs(mine.transactions, producer, marker)
+        if not certain:
+            later = [
+                (other, begins) for other, begins in later if _begins_whole(other, producer, marker, begins)
+            ]
         if later and (certain or len(later) == len(known) >= _WITNESSES):
             other, begins = later[0]
             yield TransactionFinding(
@@ -157,6 +162,12 @@ def longer_aborts(mine: Ledger, others: Sequence[tuple[Ledger, int]]) -> Iterato
                 f"the ABORT of producer {producer} at {marker} covers {first} and on on broker {mine.broker}, {begins} "
                 f"and on on broker {other.broker}: an earlier marker never came to broker {mine.broker}",
             )
+
+
+def _begins_whole(ledger: Ledger, producer: int, marker: int, begins: int) -> bool:
+    """Whether a replica has the data with which an ABORT begins in its index, where no cleaner has been."""
+    row = _row_of(ledger.transactions, producer, marker)
+    return begins >= ledger.cleaner and bool((row[:, T_FIRST] == begins).any())
 
 
 def _row_of(transactions: Int64s, producer: int, marker: int) -> Int64s:

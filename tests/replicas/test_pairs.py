@@ -1,0 +1,47 @@
+"""An ABORT that begins later in the index of another replica: a lost marker, or an index made of a cleaned log."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from krepair.rules.replicas.model import COMMITTED_TO_ABORTED
+from krepair.rules.replicas.pairs import Ledger, longer_aborts
+from krepair.rules.replicas.transactions import ABORT, NONE
+
+PRODUCER, MARKER = 7, 117
+
+
+def ledger(broker: int, cleaner: int, begins: int, data: int = NONE, *, two_epochs: bool = False) -> Ledger:
+    """A replica with one ABORT: where it begins by the index, and where its first batch of data is."""
+    last = NONE if data == NONE else data
+    transactions = np.array([[PRODUCER, data, last, MARKER, ABORT, int(two_epochs)]], np.int64)
+    index = np.array([[PRODUCER, begins, MARKER]], np.int64)
+    return Ledger(
+        broker=broker, start=0, end=200, cleaner=cleaner, transactions=transactions, index_aborts=index
+    )
+
+
+def found(mine: Ledger, *others: Ledger) -> list[tuple[str, int]]:
+    said = longer_aborts(mine, [(other, 1000) for other in others])
+    return [(one.kind, one.offset) for one in said]
+
+
+def test_a_later_start_with_its_data_above_the_cleaner_position_on_two_replicas_is_a_lost_marker() -> None:
+    mine = ledger(2, 100, 83, 83)
+    assert found(mine, ledger(1, 100, 105, 105), ledger(3, 105, 105, 105)) == [(COMMITTED_TO_ABORTED, 83)]
+
+
+@pytest.mark.parametrize(
+    ("begins", "data", "cleaner"),
+    [(117, NONE, 100), (117, NONE, 150), (105, 105, 150), (105, 105, 106)],
+    ids=["no-data", "no-data-and-cleaned", "cleaned-past-its-data", "cleaned-just-past-its-data"],
+)
+def test_an_index_made_anew_of_a_cleaned_log_is_no_lost_marker(begins: int, data: int, cleaner: int) -> None:
+    """Seen on 2.2.1: aborted data were removed, and two replicas fetched the log that was left."""
+    assert found(ledger(2, 100, 83, 83), *(ledger(one, cleaner, begins, data) for one in (1, 3))) == []
+
+
+def test_one_transaction_with_two_producer_epochs_is_a_lost_marker_whatever_the_index_was_made_of() -> None:
+    mine = ledger(2, 100, 83, 83, two_epochs=True)
+    assert found(mine, ledger(1, 150, 117)) == [(COMMITTED_TO_ABORTED, 83)]
