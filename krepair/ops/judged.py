@@ -5,12 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from krepair.logdir.values import LogDir
 from krepair.ops.sides import Side
 from krepair.options import Options
 from krepair.rules.replicas.model import DAMAGED, DIVERGED, FORK, VERDICT_OF, Disagreement, PartitionVerdict
+
+if TYPE_CHECKING:
+    from krepair.ops.compare import CompareReport
 
 _POLICY: Final = "cleanup.policy"
 _WRONG: Final = frozenset({DIVERGED, DAMAGED})
@@ -51,24 +54,37 @@ def judge(
     Raises:
         KrepairError: see ``krepair.ops.compare.compare``.
     """
+    found: dict[tuple[str, int], Judgement] = {}
+    for name in partitions:
+        report = compared(view, broker_id, sides, (name,), _with_policy(options, policies.get(name[0], "")))
+        found |= {(one.topic, one.partition): _of(one, broker_id, view, sides) for one in report.partitions}
+    return found
+
+
+def compared(
+    view: LogDir,
+    broker_id: int,
+    sides: Sequence[Side],
+    partitions: tuple[tuple[str, int], ...],
+    options: Options,
+) -> CompareReport:
+    """What ``krepair compare`` says of some partitions of the log directory at hand and other brokers.
+
+    Raises:
+        KrepairError: see ``krepair.ops.compare.compare``.
+    """
     from krepair.ops.compare import compare
 
     mine = Side(broker_id=broker_id, log_dirs=(view.path,))
     all_sides = sorted((mine, *sides), key=lambda side: side.broker_id)
-    found: dict[tuple[str, int], Judgement] = {}
-    for name in partitions:
-        report = compare(
-            all_sides, replace(_with_policy(options, policies.get(name[0], "")), partitions=(name,))
-        )
-        found |= {(one.topic, one.partition): _of(one, broker_id, view, sides) for one in report.partitions}
-    return found
+    return compare(all_sides, replace(options, topics=(), partitions=partitions))
 
 
 def _with_policy(options: Options, policy: str) -> Options:
     """Whether a topic is compacted decides what a missing record means."""
     typed = options.topic_config or any(key == _POLICY for key, _ in options.settings)
     settings = options.settings if typed or not policy else (*options.settings, (_POLICY, policy))
-    return replace(options, topics=(), settings=settings)
+    return replace(options, settings=settings)
 
 
 def _of(verdict: PartitionVerdict, broker_id: int, view: LogDir, sides: Sequence[Side]) -> Judgement:

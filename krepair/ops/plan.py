@@ -28,6 +28,7 @@ from krepair.ops.findings.trouble import mtimes_look_copied
 from krepair.ops.keep_place import unsafe_places
 from krepair.ops.kept import kept_originals
 from krepair.ops.order import commit_of
+from krepair.ops.others_have import others_have
 from krepair.ops.proof import prove
 from krepair.ops.sides import parse_sides
 from krepair.ops.target import check_keep
@@ -214,6 +215,7 @@ def plan_of(ground: Ground, fixes: Sequence[Fix], proposals: Mapping[str, Propos
         root=root,
         kept=[kept_text(view, one) for one in kept_originals(view, options.now_ms)],
         unsafe_places=list(unsafe_places(options.keep, view.path)),
+        others_have=others_have(view, options, partitions, ground.surveys),
         asked=asked_of(options),
     )
 

@@ -17,6 +17,7 @@ from krepair.plan.actions.action import (
     FETCHED_ANEW,
     LAGGING_REPLICA,
     LATE_READERS,
+    OTHERS_HAVE,
 )
 from krepair.plan.effects import trusted_after
 from krepair.plan.facts import setting
@@ -69,6 +70,7 @@ def build_plan(
     root: RootPlan | None = None,
     kept: Sequence[str] = (),
     unsafe_places: Sequence[str] = (),
+    others_have: Sequence[str] = (),
     asked: Asked | None = None,
     preview: Preview | None = None,
 ) -> Plan:
@@ -87,6 +89,7 @@ def build_plan(
         root: changes of checkpoint files in the root, if any.
         kept: one or two sentences for each earlier plan whose originals are still kept.
         unsafe_places: one or two sentences for each danger of the folder to which originals are copied.
+        others_have: sentences for each partition that loses records or changes its epochs: who else has them.
         asked: the options that were given, as far as they are not in the policy.
         preview: set if the plan is made while a broker is running.
     """
@@ -111,6 +114,7 @@ def build_plan(
         uncleanable_bytes=sum(partition.uncleanable_bytes for partition in damaged),
         risks=(
             *_risks_of_place(unsafe_places, figured, with_root=root is not None),
+            *(Risk(code=OTHERS_HAVE, text=text) for text in others_have),
             *(Risk(code="kept-originals", text=text) for text in kept),
             *_risks_of_root(figured, root),
             *_risks(policy, figured, copied_mtimes, dead_cleaner, with_root=root is not None),
@@ -158,8 +162,9 @@ _ANOTHER_REPLICA: Final = Risk(
     code=ANOTHER_REPLICA,
     text="If another replica of the partition is in sync, it has the records that are lost here. Then let the broker "
     "fetch the partition again: krepair plan --fix refetch sets this replica aside, and only where the cluster proves "
-    "that nobody needs it. Do not delete or move the folder by hand: if this broker is alone in the ISR, that empties "
-    "every replica. A replica from which records were cut differs from the other replicas from there on.",
+    "that nobody needs it. With --replicas ID=LOGDIR the plan says which replica has them. Do not delete or move the "
+    "folder by hand: if this broker is alone in the ISR, that empties every replica. A replica from which records were "
+    "cut differs from the other replicas from there on.",
 )
 
 _FETCHED_ANEW: Final = Risk(

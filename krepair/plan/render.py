@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import UnsetType
 
+from krepair.plan.actions.action import OTHERS_HAVE
 from krepair.plan.actions.listing import LISTINGS
 from krepair.plan.actions.table import action_of, by_kind
 from krepair.plan.figures import add_tallies
@@ -69,6 +70,7 @@ def plan_view(plan: Plan, plan_path: str = "PLAN", again: str = "") -> View:
     sections = (
         _preview(plan, plan_path),
         _unsafe_place(plan),
+        _others_have(plan),
         *replicas_sections(plan, again),
         _summary(plan),
         _what_happens(plan),
@@ -95,6 +97,13 @@ def _unsafe_place(plan: Plan) -> Section:
     return Section(
         title="The originals may be lost where they are copied to",
         lines=tuple(risk.text for risk in plan.risks if risk.code == UNSAFE_PLACE),
+    )
+
+
+def _others_have(plan: Plan) -> Section:
+    return Section(
+        title="Who else has what is cut here",
+        lines=tuple(risk.text for risk in plan.risks if risk.code == OTHERS_HAVE),
     )
 
 

@@ -343,6 +343,11 @@ class Three:
         """Where the running brokers serve."""
         return ",".join(f"127.0.0.1:{self._ports[node]}" for node in sorted(self.running - {CONTROLLER}))
 
+    @property
+    def zookeeper(self) -> str:
+        """Where ZooKeeper serves, before 3.0."""
+        return f"127.0.0.1:{self._ports[CONTROLLER]}"
+
     def _prepared(self, node: int) -> Path:
         """Settings and formatted storage of a node; gives the file of its settings."""
         path = self.work / f"node-{node}.properties"
@@ -426,7 +431,7 @@ class Three:
                 "broker.id": node,
                 "listeners": here,
                 "log.dirs": self.log_dir(node),
-                "zookeeper.connect": f"127.0.0.1:{self._ports[CONTROLLER]}",
+                "zookeeper.connect": self.zookeeper,
                 "zookeeper.connection.timeout.ms": 30_000,
                 "zookeeper.session.timeout.ms": 6_000,
             }

@@ -23,6 +23,7 @@ LAGGING_REPLICA: Final = "lagging-replica"
 LATE_READERS: Final = "late-readers"
 ANOTHER_REPLICA: Final = "another-replica"
 FETCHED_ANEW: Final = "fetched-anew"
+OTHERS_HAVE: Final = "others-have"
 
 ChangeT_contra = TypeVar("ChangeT_contra", contravariant=True)
 
@@ -146,6 +147,10 @@ class Action(Protocol[ChangeT_contra]):
     def log_effect(self, change: ChangeT_contra) -> LogEffect:
         """The bytes that it removes from the logs and that a reader could see. Compaction removes none."""
         return LogEffect()
+
+    def lost_inside(self, change: ChangeT_contra) -> Iterator[tuple[int, int]]:
+        """(first offset, offset after the last one) of records that it takes out of the middle of a log as damaged."""
+        return iter(())
 
     def trusts(self, change: ChangeT_contra) -> frozenset[tuple[str, int]]:
         """Partitions (topic, number) of which a start reads less after this change.

@@ -52,6 +52,12 @@ class Mend(Action[MendLog]):
         ranges = tuple((one.start, one.end) for one in change.removed)
         return LogEffect(ranges={change.base_offset: (change.size_before, ranges)})
 
+    def lost_inside(self, change: MendLog) -> Iterator[tuple[int, int]]:
+        """The damaged ranges that something follows."""
+        for one in change.removed if change.method == "excise" else ():
+            if one.last_lost >= one.first_lost:
+                yield one.first_lost, one.last_lost + 1
+
     def space(self, change: MendLog, sizes: Mapping[str, int]) -> Space:
         """For a cut only the cut bytes are copied, because the log stays in place. Otherwise a new log is written."""
         in_place = change.method == "cut"

@@ -1,0 +1,176 @@
+"""Who has what a plan cuts from a log: decided by offsets, and said in the plan with the next command."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from krepair.errors import ExitCode
+from krepair.ops.apply import apply
+from krepair.ops.plan import make_plan
+from krepair.options import Engine, Options
+from krepair.plan.render import to_markdown
+from krepair.rules.replicas.cut import OPEN, Gone, Having, Holder, Part, told, who_has
+from tests import builders as b
+
+pytestmark = pytest.mark.replicas
+
+PER_BATCH, BATCHES, SEGMENTS = 5, 4, 3
+END = PER_BATCH * BATCHES * SEGMENTS
+
+
+@pytest.mark.parametrize(
+    ("gone", "having"),
+    [
+        (Gone(Part.END, 50, 100), Having(right=(1,), unsure=(2,), lacking=(3, 4))),
+        (Gone(Part.END, 50, 90), Having(right=(1,), unsure=(2,), lacking=(3, 4))),
+        (Gone(Part.END, 50, 101), Having(lacking=(1, 2, 3, 4))),
+        (Gone(Part.END, 59, OPEN), Having(right=(1, 3), unsure=(2,), lacking=(4,))),
+        (Gone(Part.END, 60, OPEN), Having(right=(1,), unsure=(2,), lacking=(3, 4))),
+        (Gone(Part.END, 100, OPEN), Having(lacking=(1, 2, 3, 4))),
+        (Gone(Part.MIDDLE, 70, 71), Having(right=(1, 4), unsure=(2,), lacking=(3,))),
+        (Gone(Part.START, 0, 60), Having(right=(1, 3), unsure=(2,), lacking=(4,))),
+        (Gone(Part.EPOCHS), Having(right=(1, 3, 4), unsure=(2,))),
+    ],
+)
+def test_a_replica_has_what_is_cut_if_it_begins_before_it_and_ends_behind_it(
+    gone: Gone, having: Having
+) -> None:
+    holders = [Holder(1, 0, 100, right=True), Holder(2, 0, 100, right=False)]
+    holders += [Holder(3, 0, 60, right=True), Holder(4, 70, 100, right=True)]
+    assert who_has(gone, holders) == having
+
+
+def test_what_nobody_has_is_said_to_be_lost_and_who_is_not_right_is_to_be_compared() -> None:
+    gone = Gone(Part.END, 50, 100)
+    assert told("t-0", gone, Having(lacking=(2,)))[-1].startswith("No replica that was given has them")
+    assert told("t-0", gone, Having(unsure=(2,)))[-1].startswith("Compare the replicas")
+
+
+def made(root: Path, broker: int, segments: int = SEGMENTS) -> Path:
+    """A replica of three segments with four batches of five records."""
+    directory = b.LogDir(root)
+    partition = directory.partition("t", index_interval_bytes=200)
+    for number in range(segments):
+        base = number * PER_BATCH * BATCHES
+        partition.segment(*(b.data(base + PER_BATCH * n, PER_BATCH, leader_epoch=0) for n in range(BATCHES)))
+    directory.write(clean_stop=True)
+    (root / ".lock").touch()
+    (root / "meta.properties").write_text(f"version=0\nbroker.id={broker}\ncluster.id=c\n")
+    (root / "replication-offset-checkpoint").write_text(f"0\n1\nt 0 {partition.log_end}\n")
+    (root / "recovery-point-offset-checkpoint").write_text(f"0\n1\nt 0 {partition.log_end}\n")
+    return root
+
+
+def flip(root: Path, segment: int, batch: int) -> None:
+    """Damage a batch of a replica."""
+    log = root / "t-0" / f"{segment * PER_BATCH * BATCHES:020d}.log"
+    raw = bytearray(log.read_bytes())
+    raw[(batch + 1) * len(raw) // BATCHES - 1] ^= 1
+    log.write_bytes(bytes(raw))
+
+
+def options(*replicas: str, **given: object) -> Options:
+    common: dict[str, object] = {"fixes": ("tail",), "settings": (("index.interval.bytes", "200"),)}
+    return Options(engine=Engine.INLINE, now_ms=b.NOW_MS + 60_000, replicas=replicas, **(common | given))  # type: ignore[arg-type]
+
+
+def consent(root: Path) -> tuple[str, ...]:
+    """What the damage of a replica asks for."""
+    [waiting] = make_plan(str(root), options()).partitions
+    return tuple(re.findall(r"KR302:\S+", waiting.next_command))
+
+
+def said(root: Path, given: Options) -> list[str]:
+    plan = make_plan(str(root), given)
+    texts = [one.text for one in plan.risks if one.code == "others-have"]
+    page = to_markdown(plan)
+    assert ("Who else has what is cut here" in page) == bool(texts)
+    return texts
+
+
+@pytest.fixture
+def replicas(tmp_path: Path) -> tuple[Path, Path]:
+    """A damaged replica 1, and replica 2."""
+    one, two = made(tmp_path / "b1", 1), made(tmp_path / "b2", 2)
+    flip(one, 1, 2)
+    return one, two
+
+
+def test_a_hole_names_who_has_its_records_and_how_to_fetch_the_replica_anew(
+    replicas: tuple[Path, Path],
+) -> None:
+    one, two = replicas
+    [text] = said(one, options(f"2={two}", accepted_losses=consent(one)))
+    assert text.startswith("t-0: offsets 30 to 34 go from the middle of the log. Replica 2 has them, and")
+    assert "let broker 2 lead, and fetch this replica anew" in text
+    assert f"krepair plan {one} --fix refetch --partition t-0 --replicas 2={two} --cluster FILE" in text
+
+
+def test_a_log_that_is_cut_as_a_broker_would_names_who_should_lead(replicas: tuple[Path, Path]) -> None:
+    one, two = replicas
+    given = options(f"2={two}", accepted_losses=consent(one), fixes=("tail=broker",))
+    [text] = said(one, given)
+    assert text.startswith(
+        f"t-0: the log ends at offset 30 after this plan; offsets 30 to {END - 1} are gone"
+    )
+    assert "Let broker 2 lead before this broker starts" in text
+    assert apply(make_plan(str(one), given), given).exit_code is ExitCode.DONE
+
+
+def test_a_replica_that_ends_before_the_cut_or_is_damaged_itself_is_not_called_right(
+    replicas: tuple[Path, Path], tmp_path: Path
+) -> None:
+    one, two = replicas
+    three = made(tmp_path / "b3", 3, segments=1)
+    flip(two, 1, 2)
+    [text] = said(one, options(f"2={two}", f"3={three}", accepted_losses=consent(one)))
+    assert "compare calls" not in text
+    assert "Replica 3 does not have them" in text
+    assert "refetch" not in text
+
+
+def test_a_torn_tail_above_the_high_watermark_is_said_to_be_fetched_again(tmp_path: Path) -> None:
+    one, two = made(tmp_path / "b1", 1), made(tmp_path / "b2", 2)
+    last = one / "t-0" / f"{2 * PER_BATCH * BATCHES:020d}.log"
+    last.write_bytes(last.read_bytes()[:-10])
+    for path in (one / ".kafka_cleanshutdown", one / "recovery-point-offset-checkpoint"):
+        path.unlink(missing_ok=True)
+    [text] = said(one, options(f"2={two}"))
+    assert f"ends at offset {END - PER_BATCH} after this plan" in text
+    assert "Replica 2 has them" in text
+
+
+def test_recovery_of_a_log_below_its_high_watermark_says_who_has_the_rest(tmp_path: Path) -> None:
+    one, two = made(tmp_path / "b1", 1), made(tmp_path / "b2", 2)
+    shutil.rmtree(one)
+    made(one, 1, segments=2)
+    (one / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    (one / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 0\n")
+    (one / "replication-offset-checkpoint").write_text(f"0\n1\nt 0 {END}\n")
+    given = options(f"2={two}", fixes=("recovery",), broker_version="3.9.2")
+    texts = said(one, given)
+    assert any(f"offsets {END - 20} to {END - 1} are gone here" in text for text in texts)
+
+
+def test_new_leader_epochs_say_who_should_lead(tmp_path: Path) -> None:
+    one, two = made(tmp_path / "b1", 1), made(tmp_path / "b2", 2)
+    (one / "t-0" / "leader-epoch-checkpoint").write_text("0\n1\n0 900\n")
+    [text] = said(one, options(f"2={two}", fixes=("epochs",)))
+    assert "its leader epochs change" in text
+    assert "Let broker 2 lead" in text
+
+
+@pytest.mark.parametrize("replicas_given", [True, False])
+def test_a_plan_that_cuts_nothing_and_one_without_other_replicas_say_nothing(
+    tmp_path: Path, *, replicas_given: bool
+) -> None:
+    one, two = made(tmp_path / "b1", 1), made(tmp_path / "b2", 2)
+    if not replicas_given:
+        flip(one, 1, 2)
+        assert said(one, options(accepted_losses=consent(one))) == []
+    else:
+        assert said(one, options(f"2={two}")) == []
