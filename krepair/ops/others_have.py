@@ -54,7 +54,7 @@ def others_have(
         for gone in found
     ]
     if len(losing) > _MOST:
-        texts.append(f"{len(losing) - _MOST} more partitions lose records; make plans for fewer partitions.")
+        texts.append("There are more such partitions: make plans for fewer of them, and each is told.")
     return tuple(texts)
 
 
