@@ -11,13 +11,14 @@ from krepair.checks.catalogue import Finding
 from krepair.checks.words import count_text
 from krepair.fixes.compact_seen import COMPACT_SEEN, SeenKeys, loses_records
 from krepair.fixes.dead_cleaner import cleaner_stands_still, segments_behind_the_cleaner
-from krepair.fixes.evidence import evidence_of, forget_logs, with_bytes
+from krepair.fixes.evidence import evidence_of, find_evidence, forget_logs, with_bytes
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import cannot_compact
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers import fields_of, notes_of, policy_or_left, rewrite_of
-from krepair.fixes.other_logs import NotKnownError, rows_elsewhere
+from krepair.fixes.other_facts import NotKnownError
+from krepair.fixes.other_logs import rows_elsewhere
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Survey
 from krepair.logdir.config import OFFSETS_TOPIC, TopicSettings
@@ -69,6 +70,7 @@ class Compact(Fix):
         keys = _read_logs_and_keys(
             ground, [survey for survey in surveys if gates[survey.partition.folder] is None]
         )
+        find_evidence(ground, [one.partition for one in surveys if gates[one.partition.folder] is None])
         able: list[tuple[Survey, CompactionInput]] = []
         for survey in surveys:
             left = gates[survey.partition.folder]
@@ -208,7 +210,7 @@ def _input(ground: Ground, survey: Survey, keys: Mapping[int, KeysResult]) -> Co
     held = ground.others.get(survey.partition.folder)
     if held is not None:
         try:
-            elsewhere = rows_elsewhere(ground.engine, held.logs, secret, ground.scratch.path)
+            elsewhere = rows_elsewhere(ground.engine, held.others.logs, secret, ground.scratch.path)
         except NotKnownError as error:
             forget_logs(ground, survey.partition, str(error))
             return _input(ground, survey, keys)

@@ -22,11 +22,12 @@ from krepair.fixes.markers_staging import (
     check_held,
     finish_groups,
     groups_of,
-    logs_elsewhere,
+    others_again,
     policy_now,
     verify_finished,
 )
-from krepair.fixes.other_logs import NotKnownError, rows_elsewhere
+from krepair.fixes.other_facts import NotKnownError
+from krepair.fixes.other_logs import rows_elsewhere
 from krepair.fixes.staging import Staging, Work, error_of
 from krepair.formats import txn_index
 from krepair.formats.batch_v2 import HEADER_SIZE
@@ -312,7 +313,7 @@ def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
 def _input(
     work: Work, one: _Partition, facts: Sequence[SegmentFacts], policy: MarkerPolicy
 ) -> CompactionInput:
-    secret, logs = _secret(one), logs_elsewhere(work, one.staging)
+    secret, logs = _secret(one), others_again(work, one.staging).logs
     try:
         elsewhere = rows_elsewhere(work.engine, logs, secret, work.scratch.path)
     except NotKnownError as error:
@@ -501,7 +502,7 @@ def _prove(work: Work, partitions: Sequence[_Partition]) -> None:
             ends = {base: facts.summary.valid_bytes for base, facts in one.facts.items()}
             proof = partition_to_prove(work, one.staging, one.originals, results, ends)
             proof.elsewhere = tuple(
-                LogElsewhere(log.place, log.segments) for log in logs_elsewhere(work, one.staging)
+                LogElsewhere(log.place, log.segments) for log in others_again(work, one.staging).logs
             )
             to_prove.append((one, proof))
     prove(work.engine, [proof for _, proof in to_prove], work.scratch.path if to_prove else "")

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from krepair.errors import KrepairError, RefusedError
 from krepair.fixes.ground import Ground, HeldBack, place_of
-from krepair.fixes.other_logs import NotKnownError, held_markers, listed_logs
+from krepair.fixes.other_facts import NotKnownError
+from krepair.fixes.other_logs import Holders, OtherReplicas, markers_held, other_replicas
 from krepair.logdir.cluster import METADATA_FOLDER, Assignment, ClusterView, read_cluster_file
 from krepair.logdir.replica import replica_state
 from krepair.logdir.values import LogDir, Partition
@@ -69,9 +70,36 @@ def others_of(ground: Ground) -> Others:
 
 def evidence_of(ground: Ground, partition: Partition) -> Evidence:
     """What is known of the other replicas of one partition. The strongest kind counts. It is found once."""
-    if partition.folder not in ground.evidence:
-        ground.evidence[partition.folder] = _found(ground, partition)
+    find_evidence(ground, [partition])
     return ground.evidence[partition.folder]
+
+
+def find_evidence(ground: Ground, partitions: Iterable[Partition]) -> None:
+    """Find what is known of the other replicas of many partitions, and read the logs of all of them in one job."""
+    waiting: list[tuple[Partition, OtherReplicas]] = []
+    for partition in partitions:
+        if partition.folder not in ground.evidence:
+            found = _found(ground, partition)
+            if isinstance(found, Evidence):
+                ground.evidence[partition.folder] = found
+            else:
+                waiting.append((partition, found))
+    asked = [
+        Holders(
+            place_of(ground.view, partition),
+            tuple((segment.base_offset, segment.log.size) for segment in partition.segments[:-1]),
+            others,
+        )
+        for partition, others in waiting
+    ]
+    scratch = ground.scratch.path if asked else ""
+    markers = markers_held(ground.engine, scratch, asked)
+    for (partition, others), held in zip(waiting, markers, strict=True):
+        if isinstance(held, NotKnownError):
+            ground.evidence[partition.folder] = _without_logs(ground, str(held))
+        else:
+            ground.others[partition.folder] = HeldBack(others, held)
+            ground.evidence[partition.folder] = _of_replicas(others)
 
 
 def forget_logs(ground: Ground, partition: Partition, why: str) -> None:
@@ -80,7 +108,8 @@ def forget_logs(ground: Ground, partition: Partition, why: str) -> None:
     ground.evidence[partition.folder] = Evidence(kind="none", why=why)
 
 
-def _found(ground: Ground, partition: Partition) -> Evidence:
+def _found(ground: Ground, partition: Partition) -> Evidence | OtherReplicas:
+    """What is known, or whose logs have to be read first."""
     if (partition.topic, partition.number) in ground.options.alone:
         name = f"{partition.topic}-{partition.number}"
         return Evidence(kind="alone", why=f"--alone {name}: all other replicas are said to be fetched anew")
@@ -110,38 +139,40 @@ def _of_an_only_one(ground: Ground, partition: Partition) -> Evidence | None:
     return None
 
 
-def _of_the_cluster(ground: Ground, partition: Partition) -> Evidence:
+def _of_the_cluster(ground: Ground, partition: Partition) -> Evidence | OtherReplicas:
     """Evidence from what the running brokers say, or by consent."""
     line, why = _line(ground, partition), "nothing is said of other replicas"
-    if ground.sides:
+    if ground.sides or ground.facts:
         try:
-            return _of_their_logs(ground, partition, line)
+            return other_replicas(ground, partition, line, _broker_id(ground))
         except NotKnownError as error:
             why = str(error)
     elif ground.cluster is not None:
         why = _why_not_in_sync(ground, partition, line)
         if not why and line is not None:
             return Evidence(kind="in-sync", why=_in_sync_text(ground, partition, line))
+    return _without_logs(ground, why)
+
+
+def _without_logs(ground: Ground, why: str) -> Evidence:
+    """What counts where nothing is known of the other replicas."""
     if ground.options.as_broker:
         return Evidence(kind="as-broker", why="--as-broker: by time alone, as a broker's cleaner would")
     return Evidence(kind="none", why=why)
 
 
-def _of_their_logs(ground: Ground, partition: Partition, line: Assignment | None) -> Evidence:
-    """Evidence from the logs of the other replicas.
-
-    Raises:
-        NotKnownError: one is missing, damaged, cut, or of another topic of the same name.
-    """
-    logs = listed_logs(ground, partition, line, _broker_id(ground))
-    closed = [(segment.base_offset, segment.log.size) for segment in partition.segments[:-1]]
-    markers = held_markers(ground.engine, place_of(ground.view, partition), closed, logs)
-    ground.others[partition.folder] = HeldBack(tuple(logs), markers)
-    brokers = ", ".join(str(one.log.broker_id) for one in logs) or "none"
+def _of_replicas(others: OtherReplicas) -> Evidence:
+    """The logs of the other replicas were read, here or where their facts were taken."""
+    brokers = ", ".join(str(one.log.broker_id) for one in others.logs) or "none"
+    why = f"the logs of the other replicas were read: {brokers}"
+    if others.facts:
+        facts = ", ".join(str(one.side.broker_id) for one in others.facts)
+        why += f"; facts of {facts}, which speak for what is below offset {others.reach}"
     return Evidence(
         kind="replicas",
-        why=f"the logs of the other replicas were read: {brokers}",
-        logs=tuple(one.log for one in logs),
+        why=why,
+        logs=tuple(one.log for one in others.logs),
+        facts=tuple(one.as_evidence() for one in others.facts),
     )
 
 

@@ -38,14 +38,14 @@ def no_proof(view: LogDir, options: Options, partitions: Sequence[Partition]) ->
 
 @dataclass(frozen=True, eq=False)
 class HeldBack:
-    """What the logs of other replicas hold back.
+    """What other replicas hold back.
 
     Attributes:
-        logs: of them; see ``krepair.fixes.other_logs``.
+        others: see ``krepair.fixes.other_logs.OtherReplicas``.
         markers: int64[H], ascending offsets of markers that stay.
     """
 
-    logs: tuple[Any, ...]
+    others: Any
     markers: Int64s
 
 
@@ -65,6 +65,7 @@ class Ground:
         prove: gives what is known of partitions whose replica shall be emptied.
         cluster: what ``--cluster`` names, None if nothing.
         sides: broker -> its log directories, of ``--replicas``.
+        facts: broker -> its facts, of ``--replicas``; see ``krepair.fixes.other_facts.FactsSide``.
         evidence: folder -> what is known of the other replicas, once it was asked for.
         others: folder -> what other replicas hold back, where their logs were read.
         own_metadata: the metadata log beside the partitions, None if there is none that can be read.
@@ -82,6 +83,7 @@ class Ground:
     cluster: ClusterView | None = None
     own_metadata: ClusterView | None = None
     sides: Mapping[int, tuple[LogDir, ...]] = field(default_factory=dict)
+    facts: Mapping[int, Any] = field(default_factory=dict)
     evidence: dict[str, Evidence] = field(default_factory=dict)
     others: dict[str, HeldBack] = field(default_factory=dict)
 

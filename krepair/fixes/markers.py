@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from krepair.checks.catalogue import Finding
 from krepair.checks.words import count_text
 from krepair.fixes.compact_seen import COMPACT_SEEN, decided_by_key, loses_records
-from krepair.fixes.evidence import evidence_of, with_bytes
+from krepair.fixes.evidence import evidence_of, find_evidence, with_bytes
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import cannot_compact
 from krepair.fixes.ground import Ground, recorded
@@ -97,6 +97,7 @@ class Markers(Fix):
         left_to_us = [survey for survey in surveys if decided_by_key(survey) is None]
         gates = {one.partition.folder: cannot_compact(one.partition, one.settings) for one in left_to_us}
         read_logs(ground, [one for one in left_to_us if gates[one.partition.folder] is None])
+        find_evidence(ground, [one.partition for one in left_to_us if gates[one.partition.folder] is None])
         for survey in left_to_us:
             left = gates[survey.partition.folder]
             if left is None and survey.log is not None:
@@ -267,6 +268,7 @@ def marker_policy(ground: Ground, survey: Survey) -> MarkerPolicy:
     if options.assume_high_watermark == "log-end":
         high_watermark = max(high_watermark, log_end)
     kind = evidence_of(ground, survey.partition).kind
+    held = ground.others.get(survey.partition.folder)
     return MarkerPolicy(
         now_ms=options.now_ms,
         horizon=options.delete_horizon,
@@ -285,9 +287,8 @@ def marker_policy(ground: Ground, survey: Survey) -> MarkerPolicy:
         keeps_all=kind == NONE,
         latest_horizon_ms=latest_horizon_ms(kind, options.now_ms, topic.delete_retention_ms),
         mixed_epochs=kind in ("only-replica", "alone"),
-        held_markers=ground.others[survey.partition.folder].markers
-        if survey.partition.folder in ground.others
-        else np.empty(0, np.int64),
+        keeps_tombstones=held is not None and held.others.keeps_tombstones,
+        held_markers=np.empty(0, np.int64) if held is None else held.markers,
     )
 
 

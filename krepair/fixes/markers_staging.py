@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 from krepair.durable.attributes import read_attributes
 from krepair.errors import KrepairError, StalePlanError, UnreadableError
-from krepair.fixes.other_logs import ListedLog, NotKnownError, held_markers, logs_again
+from krepair.fixes.other_facts import NotKnownError, facts_again
+from krepair.fixes.other_logs import Holders, OtherReplicas, held_markers, logs_again
 from krepair.fixes.producers_at_end import newest_snapshot
 from krepair.fixes.staging import Staging, Work, error_of
 from krepair.journal.actions.action import StagedGroup
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh
+from krepair.logdir.replica import replica_state
 from krepair.pipeline.items import FinishItem, Place, StageItem
 from krepair.pipeline.jobs import COMPARE_ORIGINALS, FINISH, STAGE
 from krepair.plan.figures import setting
@@ -209,21 +211,25 @@ def check_held(staging: Staging, facts: Sequence[SegmentFacts], policy: MarkerPo
                 )
 
 
-def logs_elsewhere(work: Work, staging: Staging) -> list[ListedLog]:
-    """The logs of other replicas on which a partition's part of the plan rests, as they are now.
+def others_again(work: Work, staging: Staging) -> OtherReplicas:
+    """The other replicas on which a partition's part of the plan rests, as they are now.
 
     Raises:
         StalePlanError: one is not there, or has changed.
     """
     evidence = staging.plan.evidence
-    return logs_again(evidence.logs, work.view.host) if isinstance(evidence, Evidence) else []
+    if not isinstance(evidence, Evidence):
+        return OtherReplicas()
+    logs = logs_again(evidence.logs, work.view.host)
+    mine = replica_state(work.view, staging.listed)
+    return OtherReplicas(tuple(logs), tuple(facts_again(evidence.facts, work.facts, mine)))
 
 
 def _held_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], place: Place) -> Int64s:
-    logs = logs_elsewhere(work, staging)
-    segments = [(one.base_offset, one.summary.valid_bytes) for one in facts]
+    others = others_again(work, staging)
+    closed = tuple((one.base_offset, one.summary.valid_bytes) for one in facts[:-1])
     try:
-        return held_markers(work.engine, place, segments[:-1], logs)
+        return held_markers(work.engine, work.scratch.path, Holders(place, closed, others))
     except NotKnownError as error:
         raise StalePlanError(f"{staging.plan.folder}: {error}") from error
 
@@ -280,6 +286,7 @@ def _policy(work: Work, staging: Staging, facts: Sequence[SegmentFacts], place: 
         snapshot_offset=snapshot_offset,
         snapshot=snapshot,
         keeps_all=staging.plan.keeps_all,
+        keeps_tombstones=others_again(work, staging).keeps_tombstones,
         held_markers=_held_now(work, staging, facts, place),
     )
 

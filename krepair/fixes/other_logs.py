@@ -11,6 +11,8 @@ import numpy as np
 
 from krepair.errors import StalePlanError
 from krepair.fixes.ground import Ground
+from krepair.fixes.other_facts import FactsLog, NotKnownError, facts_log
+from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.cluster import Assignment
 from krepair.logdir.replica import CURRENT, ReplicaState, replica_state
 from krepair.logdir.values import LogDir, Partition
@@ -22,13 +24,11 @@ from krepair.rules.model import Int64s
 
 if TYPE_CHECKING:
     from krepair.pipeline.compaction.items import RowFile
+    from krepair.pipeline.replicas.holdings import HeldResult
 
 DIGEST_BYTES: Final = 16
+_AT_ONCE: Final = 256
 _NO_OFFSETS: Final = np.empty(0, np.int64)
-
-
-class NotKnownError(Exception):
-    """Why the other replicas of a partition are not known, so that everything has to stay."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,31 @@ def digest_of_files(partition: Partition) -> str:
 # -- which they are
 
 
-def listed_logs(ground: Ground, partition: Partition, line: Assignment | None, me: int) -> list[ListedLog]:
-    """The logs of all assigned replicas but this one, and of folders that a broker is about to make replicas.
+@dataclass(frozen=True)
+class OtherReplicas:
+    """All other replicas of a partition.
+
+    Attributes:
+        logs: those whose directories are at hand, with the folders that a broker is about to make replicas.
+        facts: those of which there are facts.
+    """
+
+    logs: tuple[ListedLog, ...] = ()
+    facts: tuple[FactsLog, ...] = ()
+
+    @property
+    def keeps_tombstones(self) -> bool:
+        """Whether of one of them nothing is known of keys."""
+        return bool(self.facts)
+
+    @property
+    def reach(self) -> int:
+        """Below it, it is known of all of them what they hold."""
+        return min((one.reach for one in self.facts), default=INT64_MAX)
+
+
+def other_replicas(ground: Ground, partition: Partition, line: Assignment | None, me: int) -> OtherReplicas:
+    """All assigned replicas but this one, and folders that a broker is about to make replicas.
 
     Raises:
         NotKnownError: one is missing, cannot be read, or is of another topic of the same name.
@@ -72,17 +95,18 @@ def listed_logs(ground: Ground, partition: Partition, line: Assignment | None, m
     if me not in line.replicas:
         raise NotKnownError(f"broker {me} is not among its replicas")
     mine = replica_state(ground.view, partition)
-    found = list(_futures(me, [ground.view], partition))
+    logs, facts = list(_futures(me, [ground.view], partition)), []
     for broker in line.replicas:
-        if broker != me:
-            views = ground.sides.get(broker)
-            if views is None:
-                raise NotKnownError(f"replica {broker} is not given with --replicas, or only as facts")
-            found.append(_current(broker, views, partition))
-            found += _futures(broker, views, partition)
-    for one in found:
+        if broker in ground.facts:
+            facts.append(facts_log(ground.facts[broker], mine, line))
+        elif broker in ground.sides:
+            logs.append(_current(broker, ground.sides[broker], partition))
+            logs += _futures(broker, ground.sides[broker], partition)
+        elif broker != me:
+            raise NotKnownError(f"replica {broker} is not given with --replicas")
+    for one in logs:
         _check(one, mine, line)
-    return found
+    return OtherReplicas(tuple(logs), tuple(facts))
 
 
 def _current(broker: int, views: Sequence[LogDir], partition: Partition) -> ListedLog:
@@ -115,16 +139,21 @@ def _listed(broker: int, view: LogDir, partition: Partition) -> ListedLog:
     place = Place(host=view.host, log_dir=view.path, log_dir_inode=view.inode, folder=partition.folder)
     segments = tuple((segment.base_offset, segment.log.size) for segment in partition.segments)
     state = replica_state(view, partition)
-    wrong = state.damage
-    if partition.leftovers or partition.special_logs:
-        wrong = wrong or "there are leftovers in it"
-    if partition.private:
-        wrong = wrong or "krepair still keeps originals in it, and they may come back; purge them first"
-    if not segments and state.kind == CURRENT:
-        wrong = wrong or "it has no log"
+    wrong = why_no_evidence(partition, state)
     if wrong:
         raise NotKnownError(f"{view.path}/{partition.folder} of replica {broker}: {wrong}")
     return ListedLog(log, place, state, segments)
+
+
+def why_no_evidence(partition: Partition, state: ReplicaState) -> str:
+    """Why a folder does not tell what its replica will hold, before its log is read; or empty."""
+    if state.damage:
+        return state.damage
+    if partition.leftovers or partition.special_logs:
+        return "there are leftovers in it"
+    if partition.private:
+        return "krepair still keeps originals in it, and they may come back; purge them first"
+    return "it has no log" if not partition.segments and state.kind == CURRENT else ""
 
 
 def _check(one: ListedLog, mine: ReplicaState, line: Assignment) -> None:
@@ -166,45 +195,92 @@ def logs_again(logs: Sequence[OtherLog], host: str) -> list[ListedLog]:
 # -- what they hold back
 
 
-def held_markers(
-    engine: Engine, mine: Place, segments: Sequence[tuple[int, int]], logs: Sequence[ListedLog]
-) -> Int64s:
-    """Offsets of the markers of this replica that stay, since another one holds a batch of their transaction.
+@dataclass(frozen=True)
+class Holders:
+    """A partition, and who may hold back its markers.
 
-    Args:
-        engine: where tasks run.
+    Attributes:
         mine: this replica.
         segments: (base offset, bytes of valid batches) of it, ascending.
-        logs: of the others.
+        others: the other replicas.
+    """
+
+    mine: Place
+    segments: tuple[tuple[int, int], ...]
+    others: OtherReplicas
+
+
+def held_markers(engine: Engine, scratch: str, one: Holders) -> Int64s:
+    """As ``markers_held``, of one partition.
 
     Raises:
         NotKnownError: a log of the others is damaged, cut, or cannot be read.
     """
-    from krepair.pipeline.jobs import FIND_HELD, FIND_MARKERS_TO_KEEP
-    from krepair.pipeline.replicas.holdings import HeldItem, MarkersItem
+    [found] = markers_held(engine, scratch, [one])
+    if isinstance(found, NotKnownError):
+        raise found
+    return found
 
-    transactions: list[bytes] = []
-    items = [HeldItem(place=one.place, segments=one.segments) for one in logs]
+
+def markers_held(engine: Engine, scratch: str, asked: Sequence[Holders]) -> list[Int64s | NotKnownError]:
+    """Offsets of the markers that stay, since another replica holds a batch of their transaction.
+
+    Args:
+        engine: where tasks run.
+        scratch: path of a scratch folder, empty if there is none.
+        asked: the partitions. The logs of many are read in one job.
+
+    Returns:
+        For each partition int64[H], ascending; or why the others are not known.
+    """
+    found: list[Int64s | NotKnownError] = []
+    for first in range(0, len(asked), _AT_ONCE):
+        found += _some_held(engine, scratch, asked[first : first + _AT_ONCE])
+    return found
+
+
+def _some_held(engine: Engine, scratch: str, asked: Sequence[Holders]) -> list[Int64s | NotKnownError]:
+    from krepair.pipeline.jobs import FIND_HELD, FIND_MARKERS_TO_KEEP
+    from krepair.pipeline.replicas.holdings import HeldItem, MarkersItem, Pairs
+
+    found: list[Int64s | NotKnownError] = [_NO_OFFSETS] * len(asked)
+    held: list[list[Pairs]] = [[] for _ in asked]
+    logs = [(number, log) for number, one in enumerate(asked) for log in one.others.logs]
+    items = [HeldItem(place=log.place, segments=log.segments, scratch=scratch) for _, log in logs]
     for index, result in engine.run(FIND_HELD, items):
-        one = logs[index]
-        if result.failure or result.damaged:
-            raise NotKnownError(f"replica {one.log.broker_id}: {result.why}")
-        if (
-            one.state.kind == CURRENT
-            and max(one.state.high_watermark, one.state.recovery_point) > result.log_end
-        ):
-            raise NotKnownError(
-                f"{one.place.path} of replica {one.log.broker_id} is cut: it ends at {result.log_end}"
-            )
-        transactions.append(result.transactions)
-    if not any(transactions):
-        return _NO_OFFSETS
-    item = MarkersItem(place=mine, segments=tuple(segments), transactions=b"".join(transactions))
-    for _, found in engine.run(FIND_MARKERS_TO_KEEP, [item]):
-        if found.failure:
-            raise NotKnownError(found.why)
-        return np.frombuffer(found.offsets, np.int64)
-    return _NO_OFFSETS
+        number, log = logs[index]
+        problem = _why_not_held(log, result)
+        if problem:
+            found[number] = NotKnownError(problem)
+        held[number].append(result.transactions)
+    ready = []
+    for number, one in enumerate(asked):
+        if not isinstance(found[number], NotKnownError):
+            held[number] += [pairs for log in one.others.facts for pairs in log.pairs(scratch)]
+            if one.others.reach < INT64_MAX or any(pairs.path or pairs.data for pairs in held[number]):
+                ready.append(number)
+    keeping = [
+        MarkersItem(
+            place=asked[number].mine,
+            segments=asked[number].segments,
+            transactions=tuple(held[number]),
+            reach=asked[number].others.reach,
+        )
+        for number in ready
+    ]
+    for index, kept in engine.run(FIND_MARKERS_TO_KEEP, keeping):
+        offsets: Int64s = np.frombuffer(kept.offsets, np.int64)
+        found[ready[index]] = NotKnownError(kept.why) if kept.failure else offsets
+    return found
+
+
+def _why_not_held(one: ListedLog, result: HeldResult) -> str:
+    if result.failure or result.damaged:
+        return f"replica {one.log.broker_id}: {result.why}"
+    recorded = max(one.state.high_watermark, one.state.recovery_point)
+    if one.state.kind == CURRENT and recorded > result.log_end:
+        return f"{one.place.path} of replica {one.log.broker_id} is cut: it ends at {result.log_end}"
+    return ""
 
 
 def rows_elsewhere(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from krepair.durable.disk import Disk
 from krepair.durable.scratch import Scratch
@@ -144,6 +144,7 @@ class Work:
         together: whether ``stage_all`` makes the files that are staged now durable together, with one barrier at its
             end; else each is synced when it is made.
         keep_plan: puts the copy of the plan into a private sub-folder that is there, see ``PlanKeeper``.
+        facts: path of a facts file -> what is in it, of those on which the plan rests; see ``fixes.other_facts``.
         settled: folders of the partitions whose logs were written out and read from the disk again.
     """
 
@@ -159,6 +160,7 @@ class Work:
     bytes_read: int = 0
     together: bool = False
     keep_plan: Callable[[PartitionFolder], None] = lambda folder: None
+    facts: Mapping[str, Any] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
 
     @cached_property

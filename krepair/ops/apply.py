@@ -26,6 +26,7 @@ from krepair.errors import (
 )
 from krepair.fixes.carry_out import stage_all, verify_all
 from krepair.fixes.ground import Ground
+from krepair.fixes.other_facts import FactsSide, opened_side
 from krepair.fixes.other_logs import places_of
 from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.fixes.table import check_owners
@@ -126,6 +127,7 @@ def apply(
         check_keep(plan.policy.keep, plan.log_dir)
         lock = stack.enter_context(hold_lock(plan.log_dir, writes))
         _hold_others(plan, stack)
+        facts = _open_facts(plan, stack)
         check_again(plan, options, view_of(plan))
         settled = settle(located, writes, made_too=True, goes_on=True)
         plan = settled.plan
@@ -145,6 +147,7 @@ def apply(
             guards,
             scratch,
             options,
+            facts,
         )
         report = run.report(targets)
         close_copies(copies, folders)
@@ -172,6 +175,33 @@ def _hold_others(plan: Plan, stack: contextlib.ExitStack) -> None:
             except OSError as error:
                 raise StalePlanError(f"{log_dir}: {error.strerror}; the plan rests on its logs") from error
             stack.enter_context(hold_lock(log_dir, RealDisk(tree)))
+
+
+def _open_facts(plan: Plan, stack: contextlib.ExitStack) -> dict[str, FactsSide]:
+    """The facts files on which a plan rests, by path. They cannot be locked: the reviewer trusts who has carried them.
+
+    Raises:
+        StalePlanError: one is not there any more, or is another file.
+    """
+    known = {
+        one.path: one
+        for partition in plan.partitions
+        if partition.changes and isinstance(partition.evidence, Evidence)
+        for one in partition.evidence.facts
+    }
+    found = {}
+    for path, one in sorted(known.items()):
+        try:
+            found[path] = stack.enter_context(opened_side(one.broker_id, path, plan.cluster_id))
+        except (KrepairError, OSError) as error:
+            raise StalePlanError(f"the plan rests on the facts of broker {one.broker_id}: {error}") from error
+        if found[path].reader.digest != one.digest:
+            raise StalePlanError(
+                f"{path}: the facts of broker {one.broker_id} are not those of the plan: digest "
+                f"{found[path].reader.digest}, expected {one.digest}",
+                next_command=plan_command(plan),
+            )
+    return found
 
 
 def _guards(
@@ -230,6 +260,7 @@ class _Apply:
         guards: Guards,
         scratch: Scratch,
         options: Options,
+        facts: Mapping[str, FactsSide],
     ) -> None:
         self.plan = plan
         self.engine = engine
@@ -237,6 +268,7 @@ class _Apply:
         self.scratch = scratch
         self.guards = guards
         self.options = options
+        self.facts = facts
         self.states: dict[str, dict[str, ChangeState]] = {}
         self.finished: dict[str, set[str]] = {}
         self.staged: dict[str, set[str]] = {}
@@ -289,6 +321,7 @@ class _Apply:
             wrong=self.not_made,
             scratch=self.scratch,
             keep_plan=self.guards.keep_plan,
+            facts=self.facts,
         )
         stagings = [self._staging(part, results) for part in commit_order(able)]
         ready = [staging for staging in stagings if staging is not None]

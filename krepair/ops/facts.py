@@ -17,6 +17,7 @@ from krepair.errors import ExitCode, RefusedError, UnreadableError
 from krepair.formats.facts_file import MAGIC, FactsHeader, FactsWriter
 from krepair.logdir.replica import CURRENT
 from krepair.ops import output_file
+from krepair.ops.held import write_what_is_held
 from krepair.ops.output_file import OutputKind, Put
 from krepair.ops.side_reading import FactsMore, OpenSide, SideReplica, open_directories, read_all_headers
 from krepair.ops.sides import Side
@@ -146,6 +147,7 @@ class _Work:
         )
         for first in range(0, len(replicas), _AT_ONCE):
             self._some(writer, replicas[first : first + _AT_ONCE], places)
+        write_what_is_held(writer, self.engine, self.side, options, self.scratch)
         return writer.finish()
 
     def _header(self, options: Options) -> FactsHeader:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 
 from msgspec.structs import replace
 
@@ -15,6 +16,7 @@ from krepair.fixes.fix import Fix, Proposal, RootFix, named_or_all
 from krepair.fixes.gates import NEVER_TOUCHED
 from krepair.fixes.ground import Ground
 from krepair.fixes.logs import read_logs_after
+from krepair.fixes.other_facts import FactsSide, opened_side
 from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import COMMIT_ORDER, asked, check_owners
 from krepair.logdir.config import Settings, load_settings
@@ -85,32 +87,46 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     partitions = partitions_named(view, options)
     clusters = read_clusters(options, view)
-    sides = read_sides(fixes, options, view)
-    engine = choose_engine(options.engine, options.master, work_of(fixes, partitions, options), progress)
-    scratch = Scratch(options.scratch, (view.path,))
-    try:
+    with ExitStack() as stack:
+        sides = read_sides(fixes, options, view, stack)
+        engine = choose_engine(options.engine, options.master, work_of(fixes, partitions, options), progress)
+        stack.callback(engine.close)
+        scratch = Scratch(options.scratch, (view.path,))
+        stack.callback(scratch.close)
         ground = Ground(view, settings, options, engine, scratch, prove=prove)
         ground.cluster, ground.own_metadata = clusters
-        ground.sides = sides
+        ground.sides, ground.facts = sides
         proposals = look_and_propose(ground, fixes, partitions)
         return plan_of(ground, fixes, proposals)
-    finally:
-        engine.close()
-        scratch.close()
 
 
-def read_sides(fixes: Sequence[Fix], options: Options, view: LogDir) -> dict[int, tuple[LogDir, ...]]:
-    """The log directories of the other brokers, where records or markers may go from this one.
+OtherSides = tuple[dict[int, tuple[LogDir, ...]], dict[int, FactsSide]]
+"""The log directories and the facts of the other brokers."""
+
+
+def read_sides(fixes: Sequence[Fix], options: Options, view: LogDir, stack: ExitStack) -> OtherSides:
+    """The log directories and facts of the other brokers, where records or markers may go from this one.
+
+    Args:
+        fixes: asked for.
+        options: as typed.
+        view: the log directory.
+        stack: closes the facts files.
 
     Raises:
         UsageError: one cannot be read as a side, or says that it is of another broker.
         LockedError: one is in use.
-        RefusedError: one is of another cluster.
+        RefusedError: one is of another cluster, or of a version of facts that is not known.
+        UnreadableError: a facts file cannot be read, is cut or was changed.
     """
-    if not any(fix.asks_others for fix in fixes):
-        return {}
     found: dict[int, tuple[LogDir, ...]] = {}
+    facts: dict[int, FactsSide] = {}
+    if not any(fix.asks_others for fix in fixes):
+        return found, facts
     for side in parse_sides(options.replicas, at_least=0):
+        if side.facts and str(side.broker_id) != view.broker_id:
+            opened = stack.enter_context(opened_side(side.broker_id, side.facts, view.cluster_id))
+            facts[side.broker_id] = opened
         views = tuple(map(read_log_dir, side.log_dirs))
         for other in views:
             if other.broker_id not in ("", str(side.broker_id)):
@@ -125,7 +141,7 @@ def read_sides(fixes: Sequence[Fix], options: Options, view: LogDir) -> dict[int
             refuse_if_locked(other.path)
         if views and str(side.broker_id) != view.broker_id:
             found[side.broker_id] = views
-    return found
+    return found, facts
 
 
 def refuse_if_locked(path: str) -> None:

@@ -12,6 +12,7 @@ import shlex
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -35,6 +36,7 @@ from krepair.logdir.view import read_log_dir
 from krepair.ops.again import asked_of, options_of
 from krepair.ops.findings.trouble import mtimes_look_copied
 from krepair.ops.plan import (
+    OtherSides,
     Proposals,
     facts_of_dir,
     look_and_propose,
@@ -101,15 +103,14 @@ def make_preview(log_dir: str, options: Options, progress: Progress | None = Non
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     partitions = partitions_named(view, options)
     clusters = read_clusters(options, view)
-    sides = read_sides(fixes, options, view)
-    engine = choose_engine(options.engine, options.master, work_of(fixes, partitions, options), progress)
-    scratch = Scratch(options.scratch, (view.path,))
-    try:
+    with ExitStack() as stack:
+        sides = read_sides(fixes, options, view, stack)
+        engine = choose_engine(options.engine, options.master, work_of(fixes, partitions, options), progress)
+        stack.callback(engine.close)
+        scratch = Scratch(options.scratch, (view.path,))
+        stack.callback(scratch.close)
         reading = _Reading(settings, options, fixes, engine, scratch, clusters, sides)
         reading.read(view, [partition.folder for partition in partitions])
-    finally:
-        engine.close()
-        scratch.close()
     return build_plan(
         facts_of_dir(view),
         policy_of(list(reading.surveys.values()), settings, options, reading.others),
@@ -163,7 +164,7 @@ class _Reading:
     engine: Engine
     scratch: Scratch
     clusters: Clusters = (None, None)
-    sides: Mapping[int, tuple[LogDir, ...]] = field(default_factory=dict)
+    sides: OtherSides = field(default_factory=lambda: ({}, {}))
     others: Others = field(default_factory=Others)
     done: dict[str, PartitionPlan] = field(default_factory=dict)
     surveys: dict[str, Survey] = field(default_factory=dict)
@@ -197,7 +198,7 @@ class _Reading:
         steady = view._replace(partitions=tuple(without_deleted(one) for one in view.partitions))
         ground = Ground(steady, self.settings, self.options, self.engine, self.scratch, beside_broker=True)
         ground.cluster, ground.own_metadata = self.clusters
-        ground.sides = self.sides
+        ground.sides, ground.facts = self.sides
         self.others = others_of(ground)
         partitions = [one for one in steady.partitions if one.folder in before]
         return ground, look_and_propose(ground, self.fixes, partitions)

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from krepair.errors import RefusedError, UnreadableError
-from krepair.formats.facts_file import FactsDamagedError, FactsReader, FactsVersionError
+from krepair.formats.facts_file import FactsReader
 from krepair.logdir.log_dirs import configured_log_dirs
 from krepair.logdir.reading import why
 from krepair.logdir.replica import CURRENT, BrokerState, ReplicaState, read_broker
@@ -26,8 +26,9 @@ from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import READ_REPLICA_HEADERS
-from krepair.pipeline.replicas.facts import opened_facts, read_headers_of, table
+from krepair.pipeline.replicas.facts import read_headers_of, table
 from krepair.pipeline.replicas.items import HeadersResult, ReplicaItem
+from krepair.pipeline.replicas.open_facts import opened_whole
 from krepair.pipeline.replicas.sources import RowSource
 from krepair.rules.replicas.judge import Damage, Replica
 from krepair.rules.replicas.transactions import TRANSACTION_COLUMNS
@@ -158,20 +159,8 @@ def open_directories(side: Side, options: Options) -> OpenSide:
 
 
 def _open_facts(side: Side) -> OpenSide:
-    opening = opened_facts(side.facts)
-    try:
-        reader = opening.__enter__()
-    except FactsVersionError as error:
-        raise RefusedError(
-            f"{side.facts}: {error}",
-            next_command="krepair facts LOGDIR... --out FILE, with this version of krepair on its host",
-        ) from None
-    except FactsDamagedError as error:
-        raise UnreadableError(
-            f"{side.facts}: {error}", next_command="krepair facts LOGDIR... --out FILE, once more on its host"
-        ) from None
-    except OSError as error:
-        raise UnreadableError(f"{side.facts}: {why(error)}") from None
+    opening = opened_whole(side.facts, "krepair facts LOGDIR... --out FILE")
+    reader = opening.__enter__()
     try:
         state = msgspec.json.decode(reader.header.broker, type=BrokerState)
         more = msgspec.json.decode(reader.header.more, type=FactsMore)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from krepair.plan.model import Evidence, KeyCompaction, Others, PartitionPlan, Plan
-from krepair.plan.view import Section, Table, bytes_text, count_text
+from krepair.plan.view import Section, Table, bytes_text, count_text, time_text
 from krepair.rules.evidence import WAYS
 from krepair.rules.reasons import Reason
 
@@ -32,6 +32,12 @@ _ALONE: Final = (
     "Consent --alone: before another replica of such a partition may lead, its folder has to be fetched anew from this "
     "one."
 )
+_TRUST: Final = (
+    "Facts are a file that somebody has carried here. Its digest shows that it is whole, and proves no sender: whoever "
+    "reviews this plan trusts who took and carried it. Since they were taken, no such broker may have been emptied, "
+    "restored from a backup or set back; else make the plan again with new facts."
+)
+_SHOWN_DIGITS: Final = 16
 _ASSUMED: Final = (
     "Consent --assume-high-watermark: what is removed rests on records that may not be on other replicas. If this "
     "broker loses them after its start, the older records are gone."
@@ -47,7 +53,7 @@ def replicas_sections(plan: Plan, again: str) -> Iterator[Section]:
     """
     known = [(one, one.evidence) for one in plan.partitions if isinstance(one.evidence, Evidence)]
     left_out = sum(evidence.by_time_bytes for _, evidence in known if evidence.keeps_all)
-    lines = [*_consents(plan, known), *_found(known)] if known else []
+    lines = [*_consents(plan, known), *_found(known), *_facts(plan, known)] if known else []
     if left_out:
         lines.append(
             f"{bytes_text(left_out)} bytes more would go with evidence that no other replica needs them. After this "
@@ -88,6 +94,30 @@ def _found(known: Sequence[tuple[PartitionPlan, Evidence]]) -> Iterator[str]:
     reasons = Counter(evidence.why for _, evidence in known if evidence.keeps_all)
     for why, count in reasons.most_common(3):
         yield f"No evidence for {count_text(count, 'partition')}: {why}."
+
+
+def _facts(plan: Plan, known: Sequence[tuple[PartitionPlan, Evidence]]) -> Iterator[str]:
+    """Whose facts were read, how old they are, and whom the reviewer trusts."""
+    files = {one.path: one for _, evidence in known for one in evidence.facts}
+    for path, one in sorted(files.items()):
+        answers = (
+            f"it answers question {one.question[:_SHOWN_DIGITS]}"
+            if one.question
+            else "it answers no question"
+        )
+        yield (
+            f"Facts of broker {one.broker_id}: taken {time_text(one.taken_ms)} on host {one.host or 'unknown'}, "
+            f"{_age(plan.policy.now_ms - one.taken_ms)}; {answers}; digest {one.digest[:_SHOWN_DIGITS]}; {path}."
+        )
+    if files:
+        yield _TRUST
+
+
+def _age(milliseconds: int) -> str:
+    hours, rest = divmod(abs(milliseconds) // 60_000, 60)
+    days, hours = divmod(hours, 24)
+    words = f"{days} d {hours} h" if days else f"{hours} h {rest} min"
+    return f"{words} {'before this plan' if milliseconds >= 0 else 'later than the clock of this plan'}"
 
 
 def _rounds(partitions: Sequence[PartitionPlan]) -> Iterator[str]:

@@ -45,6 +45,29 @@ class OtherLog(Struct, frozen=True, kw_only=True):
     digest: str
 
 
+class OtherFacts(Struct, frozen=True, kw_only=True):
+    """The facts of another broker that were read.
+
+    Attributes:
+        broker_id: whose they are, as typed.
+        path: absolute path of the file.
+        digest: SHA-256 of its content, 64 hex digits. It proves no sender.
+        host: on which they were taken, as the file says.
+        taken_ms: when, epoch milliseconds by the clock of that host.
+        reach: they speak for markers and tombstones below this offset.
+        question: digest of the question that they answer, 64 hex digits; empty if they answer none. Then they say
+            nothing of tombstones.
+    """
+
+    broker_id: int
+    path: str
+    digest: str
+    host: str
+    taken_ms: int
+    reach: int
+    question: str = ""
+
+
 class Evidence(Struct, frozen=True, kw_only=True):
     """Why markers and tombstones of one partition may go, or why they stay.
 
@@ -54,6 +77,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
             time alone, by consent), ``alone`` (any time, by consent).
         why: one line for the reviewer.
         logs: of ``replicas``, the logs that were read; ``apply`` needs them again, unchanged.
+        facts: of ``replicas``, the facts that were read; ``apply`` needs the same files again.
         always_bytes: bytes of superseded and aborted records and of emptied batches, which may go without evidence
             (reader only).
         by_time_bytes: bytes of markers and tombstones up to the horizon ``newest`` (reader only).
@@ -63,6 +87,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     kind: Kind
     why: str
     logs: tuple[OtherLog, ...] = ()
+    facts: tuple[OtherFacts, ...] = ()
     always_bytes: int = 0
     by_time_bytes: int = 0
     later_bytes: int = 0
@@ -123,6 +148,20 @@ WAYS: Final = (
     ),
 )
 """The options that let markers and tombstones go, in the order in which to try them."""
+
+
+def reach_of(log_end: int, high_watermark: int, recovery_point: int) -> int:
+    """The offset below which the facts of a replica speak for markers and tombstones.
+
+    A replica that had not flushed an offset, or of which it was not known that all in-sync replicas had it, may still
+    cut its log there, and fetch an older record or transaction from another one.
+
+    Args:
+        log_end: offset after its last batch.
+        high_watermark: as recorded, -1 if none is.
+        recovery_point: likewise; everything below it was flushed.
+    """
+    return max(min(log_end, high_watermark, recovery_point), 0)
 
 
 def latest_horizon_ms(kind: Kind, now_ms: int, delete_retention_ms: int) -> int:

@@ -166,7 +166,7 @@ def _decided(item: CompactItem) -> _Decided:
         stays=offsets_between(item.stays, item.base_offset, item.next_base),
         held=offsets_between(item.held, item.base_offset, item.next_base),
         aborted=np.array(ranges_of(item.aborted)),
-        inputs=np.array([item.now_ms, item.drop_unstamped, item.forced, not item.keeps_all], np.int64),
+        inputs=np.array([item.now_ms, item.drop_unstamped, item.forced, item.drops_stamped], np.int64),
     )
 
 

@@ -209,6 +209,7 @@ class CompactItem(Struct, frozen=True, kw_only=True):
         keyless: whether there are records without a key.
         headers: see ``KeysResult``; batches of which nothing stays are not read then.
         keeps_all: whether markers and tombstones stay whatever their time.
+        keeps_tombstones: whether tombstones stay whatever their time, and markers need not.
         held: offsets of tombstones that stay whatever their time, of this segment or of more.
         held_markers: int64[H], ascending offsets of markers that stay for other replicas.
     """
@@ -227,8 +228,14 @@ class CompactItem(Struct, frozen=True, kw_only=True):
     keyless: bool = True
     headers: bytes = b""
     keeps_all: bool = False
+    keeps_tombstones: bool = False
     held: tuple[OffsetFile, ...] = ()
     held_markers: bytes = b""
+
+    @property
+    def drops_stamped(self) -> bool:
+        """Whether tombstones whose stamp is past go."""
+        return not (self.keeps_all or self.keeps_tombstones)
 
     @property
     def bytes_to_read(self) -> int:

@@ -273,7 +273,7 @@ def _compacted(item: CompactItem, staged: CompactStageItem | None) -> CompactRes
             drop_unstamped=item.drop_unstamped,
             forced=item.forced,
             keyless=item.keyless,
-            drop_stamped=not item.keeps_all,
+            drop_stamped=item.drops_stamped,
             held=offsets_between(item.held, item.base_offset, item.next_base),
         )
         with opened_for_reading(f"{item.place.stem(item.base_offset)}.log", tree) as descriptor:

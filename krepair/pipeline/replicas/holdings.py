@@ -5,31 +5,83 @@ would never end the transaction, or would end it by the next marker of the produ
 know where each transaction begins of which a batch is left: the first marker of that producer behind it, on this
 replica, ends it.
 
+Both sides are read in the order of offsets, so that no more of them is held than what is open at one place.
+
 Source: ProducerAppendInfo.append and appendDataBatch (2.2.1, 3.9.2, 4.3.1).
 """
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct
 
 from krepair.checks.walk import walk
+from krepair.durable.scratch import write_scratch
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.kernels.places import claimed_places
-from krepair.kernels.scan import Int64s
+from krepair.kernels.scan import INT64_MAX, Int64s
 from krepair.logdir.reading import opened_for_reading, why
 from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import FailureKind, Place
 from krepair.pipeline.place import reached
 
-PAIR_BYTES: Final = 16
-_KEY_SHIFT: Final = 32
-_LARGEST_STEP: Final = (1 << 31) + 1
+PAIRS_INLINE: Final = 1 << 12
+"""So many pairs travel in a result; more go to the scratch folder, where there is one."""
+_PIECE: Final = 1 << 14
+_NO_PAIRS: Final = np.empty((0, 2), np.int64)
+_NO_OFFSETS: Final = np.empty(0, np.int64)
+
+
+class Pairs(Struct, frozen=True, kw_only=True):
+    """int64[N, 2] (producer id, offset of a batch), ascending by offset.
+
+    Attributes:
+        path: in the scratch folder; empty: ``data`` holds them.
+        data: their bytes.
+    """
+
+    path: str = ""
+    data: bytes = b""
+
+    @property
+    def rows(self) -> Int64s:
+        """All of them; those of a file are read as they are used.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        if not self.path:
+            return np.frombuffer(self.data, np.int64).reshape(-1, 2)
+        found: Int64s = np.memmap(self.path, np.int64, "r").reshape(-1, 2)
+        return found
+
+
+def kept_pairs(pieces: Iterable[Int64s], scratch: str) -> Pairs:
+    """Pairs in memory if they are few, else in a file of the scratch folder.
+
+    Args:
+        pieces: int64[N, 2] each.
+        scratch: path of the folder; without one they stay in memory.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    waiting = iter(pieces)
+    first: list[Int64s] = []
+    count = 0
+    for piece in waiting:
+        first.append(piece)
+        count += len(piece)
+        if scratch and count > PAIRS_INLINE:
+            pieces = map(np.ascontiguousarray, itertools.chain(first, waiting))
+            return Pairs(path=write_scratch(scratch, "held", pieces))
+    return Pairs(data=np.concatenate([_NO_PAIRS, *first]).tobytes())
 
 
 class HeldItem(Struct, frozen=True, kw_only=True):
@@ -38,10 +90,12 @@ class HeldItem(Struct, frozen=True, kw_only=True):
     Attributes:
         place: where.
         segments: (base offset, bytes) of all segments, ascending.
+        scratch: path of the scratch folder, empty if there is none.
     """
 
     place: Place
     segments: tuple[tuple[int, int], ...]
+    scratch: str = ""
 
     @property
     def bytes_to_read(self) -> int:
@@ -57,14 +111,14 @@ class HeldResult(Struct, frozen=True, kw_only=True):
         why: of a failure, or what is damaged.
         damaged: whether the log is damaged, so that it says nothing.
         log_end: offset after the last batch.
-        transactions: int64[N, 2] (producer id, offset of a batch): of each transaction with a batch at least its first.
+        transactions: of each transaction with a batch at least its first.
     """
 
     failure: FailureKind = ""
     why: str = ""
     damaged: bool = False
     log_end: int = 0
-    transactions: bytes = b""
+    transactions: Pairs = Pairs()
 
 
 class MarkersItem(Struct, frozen=True, kw_only=True):
@@ -73,12 +127,14 @@ class MarkersItem(Struct, frozen=True, kw_only=True):
     Attributes:
         place: where.
         segments: (base offset, bytes of valid batches) of the segments, ascending.
-        transactions: see ``HeldResult``, of all other replicas.
+        transactions: see ``HeldResult``, of each of the other replicas.
+        reach: markers at and above this offset stay, since it is not known of all others what they hold there.
     """
 
     place: Place
     segments: tuple[tuple[int, int], ...]
-    transactions: bytes
+    transactions: tuple[Pairs, ...]
+    reach: int = INT64_MAX
 
     @property
     def bytes_to_read(self) -> int:
@@ -104,44 +160,50 @@ class _Damaged(Exception):  # noqa: N818 - an answer, not an error
     """What is damaged, and where."""
 
 
+# -- what a log holds
+
+
 def find_held(item: HeldItem) -> HeldResult:
     """Read every batch of a log, with its checksum."""
     tree, wrong = reached(item.place)
     if wrong:
         return HeldResult(failure="elsewhere", why=wrong)
-    found: list[Int64s] = []
-    log_end = item.segments[0][0] if item.segments else 0
+    reading = _Held(item, tree)
     try:
-        for headers in _headers(item.place, item.segments, tree, check_crc=True):
-            if len(headers):
-                log_end = int(headers["base_offset"][-1]) + int(headers["last_offset_delta"][-1]) + 1
-                found.append(_beginnings(headers))
+        pairs = kept_pairs(reading.pieces(), item.scratch)
     except _Damaged as damage:
         return HeldResult(why=str(damage), damaged=True)
     except OSError as error:
         return HeldResult(failure="unreadable", why=f"{error.filename or item.place.path}: {why(error)}")
-    return HeldResult(log_end=log_end, transactions=_sorted_pairs(found).tobytes())
+    return HeldResult(log_end=reading.log_end, transactions=pairs)
 
 
-def find_markers_to_keep(item: MarkersItem) -> MarkersResult:
-    """Of each transaction of others, the first marker of its producer behind it."""
-    tree, wrong = reached(item.place)
-    if wrong:
-        return MarkersResult(failure="elsewhere", why=wrong)
-    waiting = _sorted_pairs([np.frombuffer(item.transactions, np.int64).reshape(-1, 2)])
-    kept: list[Int64s] = []
-    try:
-        for headers in _headers(item.place, item.segments, tree, check_crc=False):
-            if len(waiting) == 0:
-                break
-            markers, waiting = _markers_behind(headers, waiting)
-            kept.append(markers)
-    except _Damaged as damage:
-        return MarkersResult(failure="changed", why=str(damage))
-    except OSError as error:
-        return MarkersResult(failure="unreadable", why=f"{error.filename or item.place.path}: {why(error)}")
-    offsets = np.unique(np.concatenate(kept)) if kept else np.empty(0, np.int64)
-    return MarkersResult(offsets=offsets.astype(np.int64).tobytes())
+class _Held:
+    """Reads one log once, and knows then where it ends."""
+
+    def __init__(self, item: HeldItem, tree: Tree) -> None:
+        self.log_end = item.segments[0][0] if item.segments else 0
+        self._item, self._tree = item, tree
+
+    def pieces(self) -> Iterator[Int64s]:
+        """The beginnings of transactions, window by window.
+
+        Raises:
+            _Damaged: a batch is damaged, or offsets do not ascend.
+            OSError: a log cannot be read.
+        """
+        item = self._item
+        for headers in _headers(item.place, item.segments, self._tree, check_crc=True):
+            if len(headers) == 0:
+                continue
+            bases = headers["base_offset"].astype(np.int64)
+            if bases[0] < self.log_end:
+                text = (
+                    f"{item.place.path}: an offset of {self.log_end} or more was expected, found {bases[0]}"
+                )
+                raise _Damaged(text)
+            self.log_end = int(bases[-1]) + int(headers["last_offset_delta"][-1]) + 1
+            yield _beginnings(headers)
 
 
 def _headers(
@@ -177,7 +239,7 @@ def _of_transactions(headers: Any) -> Any:
 
 
 def _beginnings(headers: Any) -> Int64s:
-    """Of each producer's run of data batches without a marker between them the first: int64[N, 2]."""
+    """Of each producer's run of data batches without a marker between them the first: int64[N, 2] by offset."""
     ours = headers[_of_transactions(headers)]
     is_data = ours["attributes"] & batch_v2.CONTROL == 0
     producers = ours["producer_id"].astype(np.int64)
@@ -185,36 +247,93 @@ def _beginnings(headers: Any) -> Int64s:
     producers, is_data = producers[order], is_data[order]
     begins = is_data.copy()
     begins[1:] &= ~(is_data[:-1] & (producers[1:] == producers[:-1]))
-    return np.column_stack([producers[begins], ours["base_offset"].astype(np.int64)[order][begins]])
+    pairs = np.column_stack([producers[begins], ours["base_offset"].astype(np.int64)[order][begins]])
+    found: Int64s = pairs[np.argsort(pairs[:, 1], kind="stable")]
+    return found
 
 
-def _sorted_pairs(parts: list[Any]) -> Int64s:
-    every: Int64s = np.concatenate(parts) if parts else np.empty((0, 2), np.int64)
-    return np.ascontiguousarray(every[np.lexsort((every[:, 1], every[:, 0]))], np.int64)
+# -- which markers end that
 
 
-def _markers_behind(headers: Any, waiting: Int64s) -> tuple[Int64s, Int64s]:
-    """(offsets of the markers in a window that end waiting transactions, the transactions that still wait).
+def find_markers_to_keep(item: MarkersItem) -> MarkersResult:
+    """Of each transaction of others, the first marker of its producer behind it; and all from ``reach`` on."""
+    tree, wrong = reached(item.place)
+    if wrong:
+        return MarkersResult(failure="elsewhere", why=wrong)
+    kept: list[Int64s] = []
+    try:
+        waiting = _Waiting([pairs.rows for pairs in item.transactions])
+        for headers in _headers(item.place, item.segments, tree, check_crc=False):
+            if len(headers):
+                markers = _markers(headers)
+                kept.append(waiting.ended_by(markers, int(headers["base_offset"][-1])))
+                kept.append(markers[markers[:, 1] >= item.reach, 1])
+    except _Damaged as damage:
+        return MarkersResult(failure="changed", why=str(damage))
+    except OSError as error:
+        return MarkersResult(failure="unreadable", why=f"{error.filename or item.place.path}: {why(error)}")
+    offsets = np.unique(np.concatenate(kept)) if kept else _NO_OFFSETS
+    return MarkersResult(offsets=offsets.astype(np.int64).tobytes())
 
-    Args:
-        headers: of one window.
-        waiting: int64[N, 2] (producer id, offset), sorted.
-    """
+
+def _markers(headers: Any) -> Int64s:
+    """int64[M, 2] (producer id, offset) of the markers that are not emptied."""
     is_marker = _of_transactions(headers) & (headers["attributes"] & batch_v2.CONTROL != 0)
     markers = headers[is_marker & (headers["record_count"] > 0)]
-    if len(markers) == 0:
-        return np.empty(0, np.int64), waiting
-    first = int(headers["base_offset"][0])
-    ids = np.unique(markers["producer_id"].astype(np.int64))
-    keys = (np.searchsorted(ids, markers["producer_id"].astype(np.int64)) << _KEY_SHIFT) + (
-        markers["base_offset"].astype(np.int64) - first + 1
-    )
-    order = np.argsort(keys, kind="stable")
-    keys, offsets = keys[order], markers["base_offset"].astype(np.int64)[order]
-    rank = np.minimum(np.searchsorted(ids, waiting[:, 0]), len(ids) - 1)
-    steps = np.clip(waiting[:, 1] - first + 1, 0, _LARGEST_STEP)
-    steps = np.where(waiting[:, 1] < first, 0, steps)
-    at = np.searchsorted(keys, (rank << _KEY_SHIFT) + steps, side="right")
-    inside = np.minimum(at, len(keys) - 1)
-    ended = (ids[rank] == waiting[:, 0]) & (at < len(keys)) & (keys[inside] >> _KEY_SHIFT == rank)
-    return np.unique(offsets[inside[ended]]), waiting[~ended]
+    return np.column_stack([markers["producer_id"].astype(np.int64), markers["base_offset"].astype(np.int64)])
+
+
+class _Waiting:
+    """The transactions of others that no marker has ended yet, up to a place that moves on.
+
+    Args:
+        tables: int64[N, 2] each, ascending by offset.
+    """
+
+    def __init__(self, tables: Sequence[Int64s]) -> None:
+        self._tables = [_Ascending(table) for table in tables]
+        self._producers: Int64s = _NO_OFFSETS
+
+    def ended_by(self, markers: Int64s, last: int) -> Int64s:
+        """Offsets of those markers that end one.
+
+        Args:
+            markers: int64[M, 2] of the next window.
+            last: offset up to which the window goes.
+        """
+        fresh = np.concatenate([_NO_PAIRS, *(table.up_to(last) for table in self._tables)])
+        before = np.column_stack([self._producers, np.full(len(self._producers), -1, np.int64)])
+        events = np.concatenate([before, fresh, markers])
+        is_marker = np.arange(len(events)) >= len(before) + len(fresh)
+        # a transaction at the offset of a marker is behind that marker
+        order = np.lexsort((~is_marker, events[:, 1], events[:, 0]))
+        producers, offsets, is_marker = events[order, 0], events[order, 1], is_marker[order]
+        same = producers[1:] == producers[:-1]
+        ends = np.zeros(len(order), bool)
+        ends[1:] = is_marker[1:] & ~is_marker[:-1] & same
+        is_last = np.ones(len(order), bool)
+        is_last[:-1] = ~same
+        self._producers = producers[is_last & ~is_marker]
+        found: Int64s = offsets[ends]
+        return found
+
+
+class _Ascending:
+    """A table that is read forward, a piece at a time."""
+
+    def __init__(self, table: Int64s) -> None:
+        self._table, self._next = table, 0
+        self._piece: Int64s = _NO_PAIRS
+
+    def up_to(self, last: int) -> Int64s:
+        """The rows that were not given yet, up to an offset."""
+        parts: list[Int64s] = [_NO_PAIRS]
+        while True:
+            if len(self._piece) == 0:
+                self._piece = np.array(self._table[self._next : self._next + _PIECE])
+                self._next += len(self._piece)
+            count = int(np.searchsorted(self._piece[:, 1], last, "right"))
+            parts.append(self._piece[:count])
+            self._piece = self._piece[count:]
+            if count == 0 or len(self._piece):
+                return np.concatenate(parts)

@@ -1,0 +1,220 @@
+"""Facts files of other brokers as evidence: what they say of a partition, and below which offset they speak.
+
+The rule: facts speak for a tombstone or marker at an offset only if the log end, the recorded high watermark and the
+recovery point of the replica were above it when they were taken. Else it could still fetch an older record from a third
+replica. What is not there, was not read or is damaged counts as missing, never as "holds nothing".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from krepair.errors import RefusedError, StalePlanError, UnreadableError, UsageError
+from krepair.logdir.cluster import Assignment
+from krepair.logdir.replica import CURRENT, BrokerState, ReplicaState
+from krepair.rules.evidence import OtherFacts, reach_of
+
+if TYPE_CHECKING:
+    from krepair.formats.facts_file import FactsReader
+    from krepair.pipeline.replicas.held_sections import Holding
+    from krepair.pipeline.replicas.holdings import Pairs
+
+AGAIN: Final = "krepair facts LOGDIR... --out FILE"
+_FUTURE: Final = "future"
+
+
+class NotKnownError(Exception):
+    """Why the other replicas of a partition are not known, so that everything has to stay."""
+
+
+@dataclass(frozen=True, eq=False)
+class FactsSide:
+    """The facts of one broker, open.
+
+    Attributes:
+        broker_id: as typed.
+        path: absolute path of the file.
+        reader: of it.
+        state: of its broker.
+        holdings: by index of a folder in ``state.partitions``.
+        places: (topic, number) -> indexes of its folders.
+    """
+
+    broker_id: int
+    path: str
+    reader: FactsReader
+    state: BrokerState
+    holdings: Mapping[int, Holding]
+    places: Mapping[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def not_read(self) -> tuple[str, ...]:
+        """Log directories of the broker that were not read."""
+        return tuple(one.path for one in self.state.directories if not one.was_read)
+
+
+@dataclass(frozen=True)
+class FactsLog:
+    """What the facts of one broker say of one partition.
+
+    Attributes:
+        side: the facts.
+        indexes: of its folders: the replica, and what is about to become it.
+        reach: the facts speak for offsets below it.
+    """
+
+    side: FactsSide
+    indexes: tuple[int, ...]
+    reach: int
+
+    def pairs(self, scratch: str) -> Iterator[Pairs]:
+        """The transactions of which its folders hold a batch.
+
+        Args:
+            scratch: path of a scratch folder, empty if there is none.
+
+        Raises:
+            UnreadableError: the file cannot be read any more, or has changed.
+        """
+        from krepair.formats.facts_file import FactsDamagedError
+        from krepair.pipeline.replicas.held_sections import read_pairs
+
+        try:
+            for index in self.indexes:
+                yield read_pairs(self.side.reader, index, scratch)
+        except (FactsDamagedError, OSError) as error:
+            raise UnreadableError(f"{self.side.path}: {error}", next_command=AGAIN) from None
+
+    def as_evidence(self) -> OtherFacts:
+        """As a plan names it."""
+        state = self.side.state
+        return OtherFacts(
+            broker_id=self.side.broker_id,
+            path=self.side.path,
+            digest=self.side.reader.digest,
+            host=state.host,
+            taken_ms=state.taken_ms,
+            reach=self.reach,
+        )
+
+
+@contextmanager
+def opened_side(broker_id: int, path: str, cluster_id: str) -> Iterator[FactsSide]:
+    """Open the facts of one broker.
+
+    Args:
+        broker_id: as typed.
+        path: absolute path of the file.
+        cluster_id: of the log directory that is planned for; it may be empty.
+
+    Raises:
+        UsageError: they are of another broker.
+        RefusedError: they are of another cluster, or of a version that is not known.
+        UnreadableError: the file cannot be read, is cut or was changed.
+    """
+    from krepair.pipeline.replicas.held_sections import read_holdings
+    from krepair.pipeline.replicas.open_facts import opened_whole
+
+    with opened_whole(path, AGAIN) as reader:
+        try:
+            state = msgspec.json.decode(reader.header.broker, type=BrokerState)
+            holdings = read_holdings(reader)
+        except msgspec.MsgspecError as error:
+            raise UnreadableError(f"{path}: its header cannot be read: {error}", next_command=AGAIN) from None
+        typed = f"--replicas {broker_id}={path}"
+        if state.broker_id not in ("", str(broker_id)):
+            raise UsageError(f"{typed}: the facts are of broker {state.broker_id}, not {broker_id}")
+        if state.cluster_id and cluster_id and state.cluster_id != cluster_id:
+            raise RefusedError(f"{typed}: the facts are of cluster {state.cluster_id}, expected {cluster_id}")
+        places: dict[tuple[str, int], tuple[int, ...]] = {}
+        for index, one in enumerate(state.partitions):
+            if one.kind in (CURRENT, _FUTURE):
+                name = (one.topic, one.partition)
+                places[name] = (*places.get(name, ()), index)
+        yield FactsSide(broker_id, path, reader, state, holdings, places)
+
+
+def facts_log(side: FactsSide, mine: ReplicaState, line: Assignment | None) -> FactsLog:
+    """What facts say of a partition.
+
+    Args:
+        side: of another broker.
+        mine: this broker's replica.
+        line: what the cluster says of the partition; None at apply, which has checked it when it planned.
+
+    Raises:
+        NotKnownError: they say nothing of it, or nothing that counts.
+    """
+    who = f"replica {side.broker_id}, {side.path}"
+    if side.not_read:
+        raise NotKnownError(f"{who}: the broker's log directory {side.not_read[0]} was not read")
+    indexes = side.places.get((mine.topic, mine.partition), ())
+    current = [index for index in indexes if side.state.partitions[index].kind == CURRENT]
+    if len(current) != 1:
+        raise NotKnownError(f"{who}: {len(current)} folders of it were found, one was expected")
+    for index in indexes:
+        _check(side, index, mine, line, who)
+    state, log_end = side.state.partitions[current[0]], side.holdings[current[0]].log_end
+    if max(state.high_watermark, state.recovery_point) > log_end:
+        raise NotKnownError(f"{who}: it is cut: it ends at {log_end}")
+    reach = reach_of(log_end, state.high_watermark, state.recovery_point)
+    return FactsLog(side, indexes, reach)
+
+
+def _check(side: FactsSide, index: int, mine: ReplicaState, line: Assignment | None, who: str) -> None:
+    state, holding = side.state.partitions[index], side.holdings.get(index)
+    if holding is None:
+        raise NotKnownError(
+            f"{who}: nothing is said of the transactions of {state.folder}; take the facts again"
+        )
+    if holding.why:
+        raise NotKnownError(f"{who}: {state.folder}: {holding.why}")
+    for other in (mine.topic_id, "" if line is None else line.topic_id):
+        if state.topic_id and other and state.topic_id != other:
+            raise NotKnownError(f"{who}: {state.folder} has topic id {state.topic_id}, expected {other}")
+    assigned = _directory_of(line, side.broker_id)
+    here = next((one.directory_id for one in side.state.directories if one.path == state.log_dir), "")
+    if state.kind == CURRENT and assigned and here and assigned != here:
+        raise NotKnownError(
+            f"{who}: {state.folder} is in directory {here}, since then it was assigned to {assigned}"
+        )
+
+
+def _directory_of(line: Assignment | None, broker_id: int) -> str:
+    """Id of the log directory that a broker's replica is assigned to; empty where it is not known (KIP-858)."""
+    if line is None or len(line.directories) != len(line.replicas) or broker_id not in line.replicas:
+        return ""
+    found = line.directories[line.replicas.index(broker_id)]
+    return "" if found in _RESERVED else found
+
+
+_RESERVED: Final = frozenset({"AAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"})
+"""Ids 0, 1 and 2: migrating, unassigned, lost. Source: DirectoryId.java (3.9.2)."""
+
+
+def facts_again(
+    known: tuple[OtherFacts, ...], sides: Mapping[str, FactsSide], mine: ReplicaState
+) -> list[FactsLog]:
+    """The facts that a plan names, as ``apply`` has opened them.
+
+    Raises:
+        StalePlanError: they are not those of the plan.
+    """
+    found = []
+    for one in known:
+        side = sides[one.path]
+        try:
+            log = facts_log(side, mine, None)
+        except NotKnownError as error:
+            raise StalePlanError(str(error)) from error
+        if log.as_evidence().reach != one.reach:
+            raise StalePlanError(
+                f"{one.path}: it speaks for offsets below {log.reach}, the plan has {one.reach}"
+            )
+        found.append(log)
+    return found

@@ -1,0 +1,77 @@
+"""What replicas hold of transactions, as sections of a facts file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from krepair.formats.facts_file import FactsReader, FactsWriter
+from krepair.formats.facts_tables import Table, packed, unpacked
+from krepair.pipeline.replicas.holdings import Pairs, kept_pairs
+
+_LIST: Final = "holdings"
+_COLUMNS: Final = 2
+_PIECE: Final = 1 << 16
+
+
+class Holding(Struct, frozen=True, kw_only=True):
+    """What one partition folder of a facts file holds of transactions.
+
+    Attributes:
+        index: of the folder in ``BrokerState.partitions``.
+        why: why nothing is known of it, or empty.
+        log_end: offset after the last batch that was read.
+        pairs: how many (producer id, offset) there are in its section.
+    """
+
+    index: int
+    why: str = ""
+    log_end: int = 0
+    pairs: int = 0
+
+
+def write_pairs(writer: FactsWriter, index: int, pairs: Pairs) -> None:
+    """Write the transactions of one folder.
+
+    Raises:
+        OSError: the scratch file or the facts file fails.
+    """
+    writer.section(f"{_LIST}/{index}", packed(_pieces(pairs)))
+
+
+def _pieces(pairs: Pairs) -> Iterator[Table]:
+    rows = pairs.rows
+    for first in range(0, len(rows), _PIECE):
+        yield np.array(rows[first : first + _PIECE])
+
+
+def write_holdings(writer: FactsWriter, holdings: Iterable[Holding]) -> None:
+    """Write the list, once all folders were read."""
+    writer.section(_LIST, [msgspec.msgpack.encode(tuple(holdings))])
+
+
+def read_holdings(reader: FactsReader) -> dict[int, Holding]:
+    """Index of a folder -> what it holds; empty of a file without them.
+
+    Raises:
+        FactsDamagedError: a block is not as the file says.
+        OSError: the file cannot be read.
+        msgspec.MsgspecError: the list is of another form.
+    """
+    data = b"".join(reader.blocks(_LIST))
+    found = msgspec.msgpack.decode(data, type=tuple[Holding, ...]) if data else ()
+    return {one.index: one for one in found}
+
+
+def read_pairs(reader: FactsReader, index: int, scratch: str) -> Pairs:
+    """The transactions of one folder; many go to the scratch folder.
+
+    Raises:
+        FactsDamagedError: a block is not as the file says.
+        OSError: a file fails.
+    """
+    return kept_pairs(unpacked(reader.blocks(f"{_LIST}/{index}"), _COLUMNS), scratch)
