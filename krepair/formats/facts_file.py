@@ -21,7 +21,7 @@ from msgspec import Raw, Struct
 
 MAGIC: Final = b"krepair facts\n\0\0"
 END: Final = b"end.facts"
-VERSION: Final = 1
+VERSION: Final = 2
 BLOCK_BYTES: Final = 1 << 20
 _PROLOG: Final = struct.Struct("<16sII")
 _BLOCK: Final = struct.Struct("<II")

@@ -429,10 +429,10 @@ def drain_by_bucket(table: Any, shift: Any, counts: Any, out: Any) -> Any:
     """Move all rows out of a table, sorted by bucket, and leave the table empty.
 
     Args:
-        table: uint64[2**k, ROW_WORDS].
+        table: uint64[2**k, ROW_WORDS or more]; the third word is 0 in a free slot.
         shift: the bucket of a row is its first word shifted right by this number of bits.
         counts: int64[B + 1], out: number of rows before each bucket.
-        out: uint64[N, ROW_WORDS], out: has room for all rows.
+        out: uint64[N, as many], out: has room for all rows.
 
     Returns:
         Number of rows.
@@ -449,9 +449,8 @@ def drain_by_bucket(table: Any, shift: Any, counts: Any, out: Any) -> Any:
             bucket = np.int64(table[slot, 0] >> shift)
             row = counts[bucket]
             counts[bucket] = row + 1
-            out[row, 0] = table[slot, 0]
-            out[row, 1] = table[slot, 1]
-            out[row, 2] = table[slot, 2]
+            for word in range(table.shape[1]):
+                out[row, word] = table[slot, word]
             table[slot, 2] = 0
     for number in range(buckets, 0, -1):
         counts[number] = counts[number - 1]

@@ -14,12 +14,25 @@ from typing import Any, Final
 import numpy as np
 
 from krepair.formats import batch_v2
-from krepair.kernels.compact_records import key_hash
+from krepair.kernels.compact_records import (
+    F_KEY,
+    F_KEY_SIZE,
+    F_OFFSET,
+    F_TIMESTAMP,
+    F_VALUE_SIZE,
+    key_hash,
+    read_message,
+)
 from krepair.kernels.dump_rows import (
     B_ATTRIBUTES,
     B_BASE_OFFSET,
     B_BASE_SEQUENCE,
     B_BASE_TIMESTAMP,
+    B_COUNT,
+    B_CRC,
+    B_LAST_OFFSET,
+    B_LEADER_EPOCH,
+    B_MAGIC,
     B_MAX_TIMESTAMP,
     B_POSITION,
     B_PRODUCER_EPOCH,
@@ -36,6 +49,7 @@ from krepair.kernels.dump_rows import (
 from krepair.kernels.jit import inlined, kernel
 from krepair.kernels.scan_window import HEADER
 from krepair.kernels.transactions import _marker_type
+from krepair.kernels.words import byte_at, le64, product_high, product_low
 
 # columns of a record's hashes
 H_FIRST: Final = 0
@@ -49,9 +63,84 @@ HASH_COLUMNS: Final = 5
 NO_KEY: Final = 1
 TOMBSTONE: Final = 2
 
+# columns of a row of keys: two halves of the hash, offset + 1 (0: a free slot), bits
+K_FIRST: Final = 0
+K_SECOND: Final = 1
+K_AFTER: Final = 2
+K_BITS: Final = 3
+KEY_WORDS: Final = 4
+
+# bits of K_BITS, besides TOMBSTONE: what becomes of the record
+COMMITTED: Final = 4  # by a marker
+TWO_EPOCHS: Final = 8
+OPEN: Final = 16
+ABORTED: Final = 32
+OTHER: Final = OPEN | ABORTED
+"""The row is not of the last committed record, but of the last one that is open or aborted."""
+MARKER: Final = -1
+"""In the place of bits: the batch is a marker, and is not entered."""
+
+# state of a table of keys
+E_BATCH: Final = 0  # next batch
+E_RECORD: Final = 1  # its first record
+E_KEYS: Final = 2  # rows in the table
+E_DIGESTS: Final = 3  # rows of digests
+E_COUNT: Final = 4  # records of data so far
+ENTER_STATE: Final = 5
+
+# how entering records ended
+ENTERED: Final = 0
+TABLE_FULL: Final = 1
+DIGESTS_FULL: Final = 2
+
+# state of a sum of headers
+S_END: Final = 0  # last offset so far, -1 none
+S_HOLE: Final = 1  # highest offset without a record, -1 none
+S_RANGES: Final = 2  # rows that the last call has written
+S_EPOCHS: Final = 3
+S_EVENTS: Final = 4
+SUM_STATE: Final = 5
+DATA_EVENT: Final = -2
+RANGE_BITS: Final = 12
+"""A range of offsets whose batches are summed up has 4096 of them."""
+
+_CONTROL = batch_v2.CONTROL
+_TRANSACTIONAL = batch_v2.TRANSACTIONAL
 _LOG_APPEND_TIME = batch_v2.LOG_APPEND_TIME
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
-_31 = np.uint64(31)
+_SUM_1, _SUM_2, _SUM_3, _SUM_4 = (
+    np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
+)
+_8, _31 = np.uint64(8), np.uint64(31)
+
+
+@inlined
+def _folded(one: Any, other: Any) -> Any:
+    """Both halves of the product of two words."""
+    return product_low(one, other) ^ product_high(one, other)
+
+
+@kernel
+def body_hash(buf: Any, start: Any, size: Any, secret_1: Any, secret_2: Any) -> Any:
+    """A hash of ``buf[start:start + size]`` as two words; ``buf`` has ``SLACK`` bytes more.
+
+    Records are told apart by it only where both replicas have one at the same offset, so it may be much faster than the
+    hash of a key: four words at a time, each pair folded into a product of 128 bits.
+    """
+    one, other = secret_1 ^ _SUM_1, secret_2 ^ _SUM_2
+    place = np.int64(start)
+    end = np.int64(start + size)
+    while place + 32 <= end:
+        one += _folded(le64(buf, place) ^ _SUM_3 ^ secret_2, le64(buf, place + 8) ^ one)
+        other += _folded(le64(buf, place + 16) ^ _SUM_4 ^ secret_1, le64(buf, place + 24) ^ other)
+        place += 32
+    while place + 8 <= end:
+        one += _folded(le64(buf, place) ^ _SUM_3 ^ secret_2, one ^ _SUM_1)
+        place += 8
+    left = np.uint64(end - place)
+    word = le64(buf, place) & ((np.uint64(1) << (left * _8)) - np.uint64(1))
+    other += _folded(word ^ _SUM_4 ^ secret_1, other ^ np.uint64(size))
+    return _folded(one ^ _SUM_2, other ^ secret_1 ^ _SUM_3), _folded(other ^ _SUM_1, one ^ secret_2 ^ _SUM_4)
 
 
 @inlined
@@ -120,7 +209,7 @@ def hash_records(buf: Any, batches: Any, counts: Any, records: Any, secret: Any,
             if record[R_VALUE_SIZE] < 0:
                 bits |= np.uint64(TOMBSTONE)
             end = record[R_START] + record[R_SIZE]
-            first, second = key_hash(buf, start, end - start, secret[0], secret[1])
+            first, second = body_hash(buf, start, end - start, secret[0], secret[1])
             timestamp = batch[B_BASE_TIMESTAMP] + record[R_TIMESTAMP_DELTA]
             if append_time:
                 timestamp = batch[B_MAX_TIMESTAMP]
@@ -142,15 +231,295 @@ def hash_records(buf: Any, batches: Any, counts: Any, records: Any, secret: Any,
 
 
 @kernel
-def marker_kinds(buf: Any, origin: Any, batches: Any, out: Any) -> None:
-    """The kinds of control batches whose record lies uncompressed in a window.
+def hash_messages(
+    buf: Any,
+    place: Any,
+    end: Any,
+    magic: Any,
+    base: Any,
+    append_time: Any,
+    secret: Any,
+    fields: Any,
+    out: Any,
+) -> Any:
+    """Hash plain messages of v0 or v1: some of a log, or all of a wrapper.
+
+    Args:
+        buf: uint8[W + SLACK], where they lie, one behind the other.
+        place: of the first.
+        end: place after the last.
+        magic: of all of them.
+        base: added to stored offsets.
+        append_time: timestamp of the wrapper where it counts for its messages, else -1.
+        secret: uint64[2].
+        fields: int64[FIELD_COUNT], to work with.
+        out: uint64[N, HASH_COLUMNS], out.
+
+    Returns:
+        (messages hashed, place after them). It stops at what is no such message, or where ``out`` is full.
+    """
+    count = np.int64(0)
+    at = np.int64(place)
+    while at < end and count < out.shape[0]:
+        after = read_message(buf, at, end, fields)
+        if after < 0 or np.int64(byte_at(buf, at + 16)) != magic:
+            break
+        made = out[count]
+        bits = np.uint64(0)
+        if fields[F_KEY_SIZE] < 0:
+            bits |= np.uint64(NO_KEY)
+            made[H_FIRST] = np.uint64(0)
+            made[H_SECOND] = np.uint64(0)
+        else:
+            made[H_FIRST], made[H_SECOND] = key_hash(
+                buf, fields[F_KEY], fields[F_KEY_SIZE], secret[0], secret[1]
+            )
+        if fields[F_VALUE_SIZE] < 0:
+            bits |= np.uint64(TOMBSTONE)
+        first, second = body_hash(buf, fields[F_KEY], after - fields[F_KEY], secret[0], secret[1])
+        made[H_OFFSET] = np.uint64(base + fields[F_OFFSET])
+        made[H_DIGEST] = digest_of(
+            first,
+            second,
+            np.int64(append_time if append_time >= 0 else fields[F_TIMESTAMP]),
+            np.int64(fields[F_KEY_SIZE]),
+            np.int64(-1),
+            np.int64(-1),
+            np.int64(-1),
+        )
+        made[H_BITS] = bits
+        at = after
+        count += 1
+    return count, at
+
+
+@kernel
+def batch_fates(batches: Any, known: Any, out: Any) -> None:
+    """What becomes of the records of batches.
+
+    Args:
+        batches: int64[B, dump_rows.BATCH_COLUMNS].
+        known: int64[T, 3] (producer id, first offset, bits) of transactions, ascending by the first two.
+        out: int64[B], out: bits, or ``MARKER``.
+    """
+    for number in range(batches.shape[0]):
+        row = batches[number]
+        attributes = row[B_ATTRIBUTES]
+        out[number] = 0
+        if row[B_MAGIC] < 2:
+            continue
+        if attributes & _CONTROL != 0:
+            out[number] = MARKER
+        elif attributes & _TRANSACTIONAL != 0:
+            producer, base = row[B_PRODUCER_ID], row[B_BASE_OFFSET]
+            low, high = np.int64(0), np.int64(known.shape[0])
+            while low < high:
+                middle = (low + high) >> 1
+                if known[middle, 0] < producer or (known[middle, 0] == producer and known[middle, 1] <= base):
+                    low = middle + 1
+                else:
+                    high = middle
+            if low > 0 and known[low - 1, 0] == producer:
+                low -= 1
+            found = low < known.shape[0] and known[low, 0] == producer
+            out[number] = known[low, 2] if found else OPEN
+
+
+@inlined
+def _key_slot(table: Any, first: Any, second: Any, other: Any) -> Any:
+    """Where a key stands, or may be put, among the rows of one class."""
+    mask = np.uint64(table.shape[0] - 1)
+    slot = first & mask
+    while table[slot, K_AFTER] != 0 and (
+        table[slot, K_FIRST] != first
+        or table[slot, K_SECOND] != second
+        or table[slot, K_BITS] & np.uint64(OTHER) != other
+    ):
+        slot = (slot + np.uint64(1)) & mask
+    return slot
+
+
+@inlined
+def _put_key(table: Any, first: Any, second: Any, after: Any, bits: Any, state: Any) -> None:
+    slot = _key_slot(table, first, second, bits & np.uint64(OTHER))
+    if table[slot, K_AFTER] == 0:
+        table[slot, K_FIRST] = first
+        table[slot, K_SECOND] = second
+        state[E_KEYS] += 1
+    if table[slot, K_AFTER] < after:
+        table[slot, K_AFTER] = after
+        table[slot, K_BITS] = bits
+
+
+@kernel
+def enter_records(
+    hashed: Any, counts: Any, fates: Any, wanted: Any, with_keys: Any, table: Any, digests: Any, state: Any
+) -> Any:
+    """Enter records: of each key the last one of each class, and the digests of those that are wanted.
+
+    Args:
+        hashed: uint64[N, HASH_COLUMNS], in offset order.
+        counts: int64[B], records of each batch.
+        fates: int64[B], bits of what becomes of its records, or ``MARKER``.
+        wanted: uint8[B], whether the digests of its records are.
+        with_keys: whether keys are entered.
+        table: uint64[2**k, KEY_WORDS], twice as many slots as the records of any batch.
+        digests: uint64[D, 2], out, from row ``E_DIGESTS`` on; as many rows as the records of any batch.
+        state: int64[ENTER_STATE]; the caller has set ``E_BATCH`` and ``E_RECORD``.
+
+    Returns:
+        A status. Of the batch at ``E_BATCH`` nothing was entered.
+    """
+    limit = table.shape[0] >> 1
+    while state[E_BATCH] < counts.shape[0]:
+        number = state[E_BATCH]
+        begin = state[E_RECORD]
+        after = begin + counts[number]
+        if fates[number] != MARKER:
+            if with_keys and state[E_KEYS] + counts[number] > limit:
+                return TABLE_FULL
+            if state[E_DIGESTS] + counts[number] > digests.shape[0]:
+                return DIGESTS_FULL
+            fate = np.uint64(fates[number])
+            state[E_COUNT] += counts[number]
+            for row in range(begin, after):
+                record = hashed[row]
+                if wanted[number] != 0:
+                    digests[state[E_DIGESTS], 0] = record[H_OFFSET]
+                    digests[state[E_DIGESTS], 1] = record[H_DIGEST]
+                    state[E_DIGESTS] += 1
+                if with_keys and record[H_BITS] & np.uint64(NO_KEY) == 0:
+                    _put_key(
+                        table,
+                        record[H_FIRST],
+                        record[H_SECOND],
+                        record[H_OFFSET] + np.uint64(1),
+                        (record[H_BITS] & np.uint64(TOMBSTONE)) | fate,
+                        state,
+                    )
+        state[E_RECORD] = after
+        state[E_BATCH] = number + 1
+    return ENTERED
+
+
+@kernel
+def merge_keys(rows: Any, table: Any, state: Any) -> None:
+    """Enter the rows of another table, with its free slots, into a larger one."""
+    for number in range(rows.shape[0]):
+        row = rows[number]
+        if row[K_AFTER] != 0:
+            _put_key(table, row[K_FIRST], row[K_SECOND], row[K_AFTER], row[K_BITS], state)
+
+
+@kernel
+def count_keys(rows: Any, table: Any) -> None:
+    """Count on how many replicas each key has the same last record.
+
+    Args:
+        rows: uint64[N, KEY_WORDS] of one replica.
+        table: uint64[2**k, KEY_WORDS] with room for the keys of all; its last column holds twice the rows of a key, and
+            1 more where they differ.
+    """
+    mask = np.uint64(table.shape[0] - 1)
+    for number in range(rows.shape[0]):
+        row = rows[number]
+        slot = row[K_FIRST] & mask
+        while table[slot, K_BITS] != 0 and (
+            table[slot, K_FIRST] != row[K_FIRST] or table[slot, K_SECOND] != row[K_SECOND]
+        ):
+            slot = (slot + np.uint64(1)) & mask
+        if table[slot, K_BITS] == 0:
+            table[slot, K_FIRST] = row[K_FIRST]
+            table[slot, K_SECOND] = row[K_SECOND]
+            table[slot, K_AFTER] = row[K_AFTER]
+        if table[slot, K_AFTER] != row[K_AFTER] or row[K_BITS] & np.uint64(OTHER) != 0:
+            table[slot, K_BITS] |= np.uint64(1)
+        table[slot, K_BITS] += np.uint64(2)
+
+
+@kernel
+def mark_keys(rows: Any, table: Any, replicas: Any, out: Any) -> None:
+    """Mark the rows of keys whose last record is not the same on all replicas.
+
+    Args:
+        rows: uint64[N, KEY_WORDS] of one replica.
+        table: from ``count_keys`` of all replicas.
+        replicas: how many they are.
+        out: uint8[N], out.
+    """
+    mask = np.uint64(table.shape[0] - 1)
+    same = np.uint64(2 * replicas)
+    for number in range(rows.shape[0]):
+        row = rows[number]
+        slot = row[K_FIRST] & mask
+        while table[slot, K_FIRST] != row[K_FIRST] or table[slot, K_SECOND] != row[K_SECOND]:
+            slot = (slot + np.uint64(1)) & mask
+        out[number] = table[slot, K_BITS] != same
+
+
+@inlined
+def _summed(row: Any, factor: Any, other: Any) -> Any:
+    state = other
+    for column in (B_BASE_OFFSET, B_LAST_OFFSET, B_LEADER_EPOCH, B_CRC):
+        state = (state ^ np.uint64(row[column])) * factor
+        state ^= state >> _31
+    return state * other
+
+
+@kernel
+def sum_batches(
+    buf: Any, origin: Any, batches: Any, state: Any, ranges: Any, epochs: Any, events: Any
+) -> None:
+    """Sum up the headers of the batches of a window.
 
     Args:
         buf: uint8[W]; place 0 is file position ``origin``.
-        origin: file position of place 0.
-        batches: int64[B, dump_rows.BATCH_COLUMNS].
-        out: int64[B], out: control type of the first record (0 ABORT, 1 COMMIT), -1 if it cannot be read.
+        origin: file position of place 0; -1 if the batches do not lie in the window, then markers are not looked at.
+        batches: int64[B, dump_rows.BATCH_COLUMNS], in offset order.
+        state: int64[SUM_STATE].
+        ranges: uint64[B or more, 4], out: number of the range of offsets, batches, sum, other sum.
+        epochs: int64[B or more, 3], out: leader epoch, first base offset, last offset of each run of batches.
+        events: int64[B or more, 4], out: producer id, offset, ``DATA_EVENT`` or kind of marker, producer epoch.
     """
+    state[S_RANGES] = state[S_EPOCHS] = state[S_EVENTS] = 0
     for number in range(batches.shape[0]):
-        start = batches[number, B_POSITION] - origin
-        out[number] = _marker_type(buf, start + HEADER, start + batches[number, B_SIZE])
+        row = batches[number]
+        base, last = row[B_BASE_OFFSET], row[B_LAST_OFFSET]
+        index = np.uint64(base >> RANGE_BITS)
+        at = state[S_RANGES]
+        if at == 0 or ranges[at - 1, 0] != index:
+            ranges[at, 0] = index
+            ranges[at, 1] = ranges[at, 2] = ranges[at, 3] = np.uint64(0)
+            at += 1
+            state[S_RANGES] = at
+        ranges[at - 1, 1] += np.uint64(1)
+        ranges[at - 1, 2] += _summed(row, _SUM_1, _SUM_2)
+        ranges[at - 1, 3] += _summed(row, _SUM_3, _SUM_4)
+        at = state[S_EPOCHS]
+        if at == 0 or epochs[at - 1, 0] != row[B_LEADER_EPOCH]:
+            epochs[at, 0] = row[B_LEADER_EPOCH]
+            epochs[at, 1] = base
+            at += 1
+            state[S_EPOCHS] = at
+        epochs[at - 1, 2] = last
+        if state[S_END] >= 0 and base > state[S_END] + 1:
+            state[S_HOLE] = max(state[S_HOLE], base - 1)
+        if row[B_MAGIC] >= 2 and row[B_COUNT] < last - base + 1:
+            state[S_HOLE] = max(state[S_HOLE], last)
+        state[S_END] = last
+        if row[B_MAGIC] < 2:
+            continue
+        kind = np.int64(-1)
+        if row[B_ATTRIBUTES] & _CONTROL != 0:
+            if origin >= 0 and row[B_COUNT] > 0:
+                start = row[B_POSITION] - origin
+                kind = np.int64(_marker_type(buf, start + HEADER, start + row[B_SIZE]))
+        elif row[B_ATTRIBUTES] & _TRANSACTIONAL != 0:
+            kind = np.int64(DATA_EVENT)
+        if kind == DATA_EVENT or 0 <= kind <= 1:
+            at = state[S_EVENTS]
+            events[at, 0] = row[B_PRODUCER_ID]
+            events[at, 1] = base
+            events[at, 2] = kind
+            events[at, 3] = row[B_PRODUCER_EPOCH]
+            state[S_EVENTS] = at + 1

@@ -28,6 +28,7 @@ from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.jobs import READ_REPLICA_RECORDS
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.pipeline.replicas.facts import PURPOSE, write_headers, write_rows
+from krepair.pipeline.replicas.items import ReplicaItem, RowsResult, parts_of
 
 FACTS: Final = OutputKind(option="--out", what="facts", first=MAGIC)
 _AT_ONCE: Final = 8
@@ -165,18 +166,26 @@ class _Work:
         good = list(self._readable(replicas))
         with_scratch = any(one.headers.log_bytes > _ROWS_INLINE for one in good)
         folder = self._folder() if with_scratch else ""
-        items = [
-            replace(one.item, scratch=folder, rows_inline=_ROWS_INLINE if folder else 2**62)
-            for one in good
-            if one.item is not None
-        ]
+        places_of: list[int] = []
+        items: list[ReplicaItem] = []
+        for place, one in enumerate(good):
+            if one.item is not None:
+                asked = replace(
+                    one.item, keys=True, scratch=folder, rows_inline=_ROWS_INLINE if folder else 2**62
+                )
+                for part in parts_of(asked):
+                    places_of.append(place)
+                    items.append(part)
         try:
+            found: dict[int, RowsResult] = {}
             for index, rows in self.engine.run(READ_REPLICA_RECORDS, items):
                 if rows.failure:
                     raise UnreadableError(rows.why)
-                number = places[good[index].state.folder, good[index].state.log_dir]
-                write_headers(writer, number, good[index].headers)
-                write_rows(writer, number, rows)
+                found[index] = rows
+            for place, one in enumerate(good):
+                number = places[one.state.folder, one.state.log_dir]
+                write_headers(writer, number, one.headers)
+                write_rows(writer, number, [found[at] for at, of in enumerate(places_of) if of == place])
                 self.written += 1
         finally:
             if folder:

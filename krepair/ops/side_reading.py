@@ -26,8 +26,9 @@ from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import READ_REPLICA_HEADERS
-from krepair.pipeline.replicas.facts import read_headers_of, table
-from krepair.pipeline.replicas.items import HeadersResult, ReplicaItem
+from krepair.pipeline.replicas.facts import read_headers_of
+from krepair.pipeline.replicas.headers import joined_headers
+from krepair.pipeline.replicas.items import HeadersPart, HeadersResult, ReplicaItem, parts_of, table
 from krepair.pipeline.replicas.open_facts import opened_whole
 from krepair.pipeline.replicas.sources import RowSource
 from krepair.rules.replicas.judge import Damage, Replica
@@ -211,8 +212,19 @@ def read_all_headers(engine: Engine, opened: Sequence[OpenSide], wants: Wants) -
                 yield SideReplica(_failed(side.broker, state, _folder(side, state).unreadable), RowSource())
             else:
                 pending.append((side, state, item_of(side, state, _folder(side, state))))
-    for index, result in engine.run(READ_REPLICA_HEADERS, [item for _, _, item in pending]):
-        yield _settled(engine, *pending[index], result)
+    results = read_headers_of_all(engine, [item for _, _, item in pending])
+    for (side, state, item), result in zip(pending, results, strict=True):
+        yield _settled(engine, side, state, item, result)
+
+
+def read_headers_of_all(engine: Engine, items: Sequence[ReplicaItem]) -> list[HeadersResult]:
+    """The headers of replicas, in order; large ones are read in several tasks."""
+    parts = [(number, part) for number, item in enumerate(items) for part in parts_of(item)]
+    found: list[list[HeadersPart]] = [[] for _ in items]
+    results = dict(engine.run(READ_REPLICA_HEADERS, [part for _, part in parts]))
+    for index, (number, _) in enumerate(parts):
+        found[number].append(results.pop(index))
+    return [joined_headers(of_one) for of_one in found]
 
 
 def _doubled(side: OpenSide) -> set[str]:
@@ -256,7 +268,7 @@ def _settled(
         if not item.segments:
             text = "its broker is running, and no closed segment lies below its high watermark and recovery point"
             return SideReplica(_failed(side.broker, state, text, at_rest=False), RowSource())
-        (result,) = (found for _, found in engine.run(READ_REPLICA_HEADERS, [item]))
+        (result,) = read_headers_of_all(engine, [item])
         result = replace(result, log_end=min(max(result.log_end, bound), bound))
     text = "its broker is running, and its segments changed each time they were read"
     return SideReplica(_failed(side.broker, state, text, at_rest=False), RowSource())

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from krepair.pipeline.rehearse import RehearseItem, RehearseResult
     from krepair.pipeline.replicas.find_keys import FindItem, FindResult
     from krepair.pipeline.replicas.holdings import HeldItem, HeldResult, MarkersItem, MarkersResult
-    from krepair.pipeline.replicas.items import HeadersResult, ReplicaItem, RowsResult
+    from krepair.pipeline.replicas.items import HeadersPart, ReplicaItem, RowsResult
     from krepair.pipeline.rewrite.compare import OriginalsItem, OriginalsResult
     from krepair.pipeline.swaps import StageSwapItem, SwapItem, SwapOutcome, SwapResult, VerifySwapItem
     from krepair.pipeline.two_logs import TwoLogsItem, TwoLogsResult
@@ -171,7 +171,7 @@ FIND_MARKERS_TO_KEEP: Task[MarkersItem, MarkersResult] = Task(
     "find markers to keep", "replicas.holdings:find_markers_to_keep", "markers"
 )
 TAKE_CENSUS: Task[CensusItem, CensusResult] = Task("take census", "compaction.census:take_census", "groups")
-READ_REPLICA_HEADERS: Task[ReplicaItem, HeadersResult] = Task(
+READ_REPLICA_HEADERS: Task[ReplicaItem, HeadersPart] = Task(
     "read replica headers", "replicas.headers:read_headers", "headers"
 )
 READ_REPLICA_RECORDS: Task[ReplicaItem, RowsResult] = Task(

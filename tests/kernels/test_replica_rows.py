@@ -9,32 +9,35 @@ import pytest
 
 from krepair.kernels import replica_rows as h
 from krepair.pipeline.dump.record import shown_of
-from krepair.pipeline.replicas.records import RecordWalk, hashes_of
-from krepair.rules.replicas.transactions import TRANSACTION_COLUMNS, Fates, no_rows
+from krepair.pipeline.replicas.records import Differing, RecordWalk
+from tests import old_messages
 from tests.fixture_dirs import unpack
 
 SECRET = np.array([7, 9], np.uint64)
+NO_FATES = np.empty((0, 3), np.int64)
 
 
-class _Twin(RecordWalk):
-    """Hashes each record a second time, in plain steps."""
+class _Slow(RecordWalk):
+    """Hashes each record in plain steps, one batch at a time."""
 
-    seen = 0
+    def _batches(self, rows, origin):
+        for row in rows:
+            yield from self._one_batch(row, origin)
 
     def _record_lines(self, buf, rows, counts, records):
-        yield from super()._record_lines(buf, rows, counts, records)
-        out, _ = self.hashed(buf, rows, counts, records)
-        batches = np.repeat(np.arange(len(rows)), counts[: len(rows)])
-        for made, batch, record in zip(out.tolist(), batches, records, strict=False):
-            shown = shown_of(rows[batch], record, buf)
-            assert tuple(made) == hashes_of(rows[batch], shown, self.secret)
-            type(self).seen += 1
+        for place in range(int(counts[0])):
+            yield from self._one_record(rows[0], shown_of(rows[0], records[place], buf))
 
 
-@pytest.mark.parametrize("topic", ["c-none-0", "c-lz4-0", "c-lat-0", "c-nullkey-0"])
-def test_the_kernel_and_plain_steps_agree_on_real_records(topic: str, tmp_path: Path) -> None:
-    folder = unpack("compact-2.2.1-before", tmp_path) / topic
-    _Twin.seen = 0
+def _hashes_of_logs(walk_of, folder: Path) -> tuple[list[tuple[int, ...]], list[int]]:
+    hashes, batches = [], []
+
+    def take(hashed, counts, fates, differing):
+        hashes.extend(map(tuple, hashed.tolist()))
+        batches.extend(counts.tolist())
+        assert len(counts) == len(fates) == len(differing)
+        assert counts.sum() == len(hashed)
+
     for log in sorted(folder.glob("*.log"))[:3]:
         data = log.read_bytes()
 
@@ -43,17 +46,31 @@ def test_the_kernel_and_plain_steps_agree_on_real_records(topic: str, tmp_path: 
             buffer[: len(piece)] = piece
             return len(piece)
 
-        walk = _Twin(
-            read_into,
-            len(data),
-            int(log.stem),
-            Fates(no_rows(TRANSACTION_COLUMNS)),
-            SECRET,
-            lambda rows, of: None,
-        )
-        for _ in walk.lines():
+        for _ in walk_of(
+            read_into, len(data), int(log.stem), NO_FATES, SECRET, take, Differing(None)
+        ).lines():
             pass
-    assert _Twin.seen > 50
+    return hashes, batches
+
+
+@pytest.mark.parametrize("topic", ["c-none-0", "c-lz4-0", "c-gzip-0", "c-snappy-0", "c-lat-0", "c-nullkey-0"])
+def test_the_kernels_and_plain_steps_agree_on_real_records(topic: str, tmp_path: Path) -> None:
+    folder = unpack("compact-2.2.1-before", tmp_path) / topic
+    fast, batches = _hashes_of_logs(RecordWalk, folder)
+    slow, singly = _hashes_of_logs(_Slow, folder)
+    assert fast == slow
+    assert len(fast) > 50
+    assert max(singly) == 1 < max(batches), "the fast walk takes whole batches"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_kernels_and_plain_steps_agree_on_messages_of_old_formats(seed: int, tmp_path: Path) -> None:
+    """Plain ones, wrappers, with the log's time, and v2 batches between them."""
+    (tmp_path / f"{0:020d}.log").write_bytes(b"".join(one.raw for one in old_messages.mixed_log(seed, 200)))
+    fast, _ = _hashes_of_logs(RecordWalk, tmp_path)
+    slow, _ = _hashes_of_logs(_Slow, tmp_path)
+    assert fast == slow
+    assert len(fast) > 100
 
 
 def test_any_field_changes_the_digest() -> None:

@@ -44,31 +44,26 @@ def _joined_here(engine: Engine, work: Sequence[GroupWork], folder: str, rows_in
     """Read all rows, and join them in this process."""
     places: list[tuple[int, int]] = []
     items: list[ReplicaItem] = []
-    rows: list[list[RowsResult]] = [[RowsResult()] * len(one.sources) for one in work]
+    rows: list[list[list[RowsResult]]] = [[[] for _ in one.sources] for one in work]
     for number, one in enumerate(work):
-        lowest, highest = one.group.span
-        for column, (source, replica) in enumerate(zip(one.sources, one.group.replicas, strict=True)):
-            if not replica.says:
-                continue
-            if source.facts:
-                with opened_facts(source.facts) as reader:
-                    rows[number][column] = read_rows(reader, source.index, folder, rows_inline)
-            elif source.item is not None:
-                item = replace(source.item, scratch=folder, rows_inline=rows_inline)
-                if not one.compacted:
-                    item = replace(item, lowest=lowest, highest=highest)
-                places.append((number, column))
-                items.append(item)
+        for column, source in one.facts():
+            with opened_facts(source.facts) as reader:
+                rows[number][column].append(read_rows(reader, source.index, folder, rows_inline))
+        for column, item in one.items():
+            places.append((number, column))
+            items.append(replace(item, scratch=folder, rows_inline=rows_inline))
+    found: dict[int, RowsResult] = {}
     for index, result in engine.run(READ_REPLICA_RECORDS, items):
         if result.failure:
             raise UnreadableError(result.why)
-        number, column = places[index]
-        rows[number][column] = result
+        found[index] = result
+    for index, (number, column) in enumerate(places):  # the parts of a replica in offset order
+        rows[number][column].append(found[index])
     return [
         join(
             one.group,
-            [found.keys for found in rows[number]],
-            [found.records for found in rows[number]],
+            [[run for part in parts for run in part.keys] for parts in rows[number]],
+            [[run for part in parts for run in part.records] for parts in rows[number]],
             compacted=one.compacted,
         )
         for number, one in enumerate(work)

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 
 from krepair.durable.scratch import write_scratch
 from krepair.formats.facts_file import FactsReader, FactsWriter
+from krepair.kernels.replica_rows import KEY_WORDS
 from krepair.pipeline.replicas.items import HeadersResult, RowsResult, Run
 from krepair.pipeline.replicas.join import rows_of
-from krepair.rules.replicas.keys import KEY_COLUMNS, Words
-from krepair.rules.replicas.transactions import Int64s
+from krepair.rules.replicas.keys import Words
 
 PURPOSE: Final = "replicas"
 _RECORD_COLUMNS: Final = 2
 _PIECE_ROWS: Final = 1 << 16
+_WORD_BYTES: Final = 8
 
 
 @contextmanager
@@ -56,24 +57,32 @@ def read_headers_of(reader: FactsReader, index: int) -> HeadersResult | None:
     return msgspec.msgpack.decode(data, type=HeadersResult) if data else None
 
 
-def write_rows(writer: FactsWriter, index: int, rows: RowsResult) -> None:
-    """Write the rows of a replica, column after column, so that they pack well."""
-    for number, run in enumerate(rows.keys):
-        writer.section(f"keys/{index}/{number}", _by_columns(rows_of(run, KEY_COLUMNS)))
-    for number, run in enumerate(rows.records):
+def write_rows(writer: FactsWriter, index: int, parts: Sequence[RowsResult]) -> None:
+    """Write the rows of a replica, part after part, column after column, so that they pack well."""
+    keys = (run for part in parts for run in part.keys)
+    for number, run in enumerate(keys):
+        rows = rows_of(run, KEY_WORDS)
+        writer.section(f"keys/{index}/{number}", _by_columns(rows[np.argsort(rows[:, 0])]))
+    records = (run for part in parts for run in part.records)
+    for number, run in enumerate(records):
         writer.section(f"records/{index}/{number}", _by_columns(rows_of(run, _RECORD_COLUMNS)))
 
 
 def _by_columns(rows: Words) -> Iterator[bytes]:
-    """Pieces of rows; the first column as differences."""
+    """Pieces of rows: the first column as differences, and of all numbers first the lowest bytes, then the next."""
     for first in range(0, len(rows), _PIECE_ROWS):
         piece = np.array(rows[first : first + _PIECE_ROWS])
         piece[1:, 0] = np.diff(piece[:, 0])
-        yield np.ascontiguousarray(piece.T).tobytes()
+        yield np.ascontiguousarray(_as_bytes(piece.T).transpose(0, 2, 1)).tobytes()
+
+
+def _as_bytes(columns: Words) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.ascontiguousarray(columns).view(np.uint8).reshape(len(columns), -1, _WORD_BYTES)
 
 
 def _of_columns(data: bytes, columns: int) -> Words:
-    piece: Words = np.frombuffer(data, np.uint64).reshape(columns, -1).T.copy()
+    planes = np.frombuffer(data, np.uint8).reshape(columns, _WORD_BYTES, -1)
+    piece: Words = np.ascontiguousarray(planes.transpose(2, 0, 1)).view(np.uint64).reshape(-1, columns)
     piece[:, 0] = np.cumsum(piece[:, 0], dtype=np.uint64)
     return piece
 
@@ -88,7 +97,7 @@ def read_rows(reader: FactsReader, index: int, scratch: str, rows_inline: int) -
         rows_inline: runs of so many rows stay in memory.
     """
     found: dict[str, list[Run]] = {"keys": [], "records": []}
-    for name, columns in (("keys", KEY_COLUMNS), ("records", _RECORD_COLUMNS)):
+    for name, columns in (("keys", KEY_WORDS), ("records", _RECORD_COLUMNS)):
         while f"{name}/{index}/{len(found[name])}" in reader.sections:
             section = f"{name}/{index}/{len(found[name])}"
             found[name].append(_run(reader, section, columns, scratch, rows_inline))
@@ -114,8 +123,3 @@ def _pieces(reader: FactsReader, section: str, columns: int) -> Iterator[Words]:
             waiting = waiting[size:]
     if waiting:
         yield _of_columns(waiting, columns)
-
-
-def table(data: bytes, columns: int) -> Int64s:
-    """int64[N, columns] of a table of a result."""
-    return np.frombuffer(data, np.int64).reshape(-1, columns)

@@ -15,9 +15,10 @@ from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.items import FailureKind
 from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.replicas.items import ReplicaItem
-from krepair.pipeline.replicas.records import CONTROL, RecordWalk, Words, hashes_of
+from krepair.pipeline.replicas.records import Differing, RecordWalk, hashes_of
 from krepair.pipeline.segment_files import log_name
-from krepair.rules.replicas.transactions import ABORTED, OPEN, TRANSACTION_COLUMNS, Fates, Int64s
+from krepair.rules.replicas.keys import Words
+from krepair.rules.replicas.transactions import ABORTED, OPEN, TRANSACTION_COLUMNS, Int64s, fates_of
 
 _CUT: Final = 256
 
@@ -87,22 +88,39 @@ class _Finder(RecordWalk):
 
     def _record_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
         yield from ()
-        out, fates = self.hashed(buf, rows, counts, records)
-        for place in np.flatnonzero(self._chosen(out)).tolist():
-            batch = int(np.searchsorted(np.cumsum(counts[: len(rows)]), place, "right"))
-            self._take(out[place], int(fates[place]), shown_of(rows[batch], records[place], buf))
+        out = self.hashed(buf, rows, counts, records)
+        chosen = np.flatnonzero(self._chosen(out)).tolist()
+        if not chosen:
+            return
+        fates, ends = self._fates_of(rows), np.cumsum(counts[: len(rows)])
+        for place in chosen:
+            batch = int(np.searchsorted(ends, place, "right"))
+            self._take(out[place], int(fates[batch]), shown_of(rows[batch], records[place], buf))
 
     def _chosen(self, out: Words) -> Any:
         return np.isin(out[:, h.H_FIRST], self.wanted) if len(self.wanted) else np.ones(len(out), bool)
+
+    def _fates_of(self, rows: Any) -> Int64s:
+        fates = np.empty(len(rows), np.int64)
+        h.batch_fates(np.ascontiguousarray(rows), self._fates, fates)
+        return fates
+
+    def _given_messages(self, rows: Any, hashed: Words) -> None:
+        for place in np.flatnonzero(self._chosen(hashed)).tolist():
+            for _ in self._one_batch(rows[place], 0):
+                pass
+
+    def _given_wrapper(self, row: Any, hashed: Words) -> bool:
+        return not self._chosen(hashed).any()
 
     def _one_record(self, row: Any, shown: Shown) -> Iterator[bytes]:
         yield from ()
         out: Words = np.array([hashes_of(row, shown, self.secret)], np.uint64)
         if self._chosen(out)[0]:
-            self._take(out[0], int(self.fates_of(row.reshape(1, -1))[0]), shown)
+            self._take(out[0], int(self._fates_of(row.reshape(1, -1))[0]), shown)
 
     def _take(self, hashed: Any, fate: int, shown: Shown) -> None:
-        if fate == CONTROL:
+        if fate == h.MARKER:
             return
         pair = int(hashed[h.H_FIRST]), int(hashed[h.H_SECOND])
         known = self.found.get(pair)
@@ -130,14 +148,15 @@ def find_keys(item: FindItem) -> FindResult:
     if wrong:
         return FindResult(failure="elsewhere", why=wrong)
     table: Int64s = np.frombuffer(replica.transactions, np.int64).reshape(-1, TRANSACTION_COLUMNS)
-    fates, secret = Fates(table), np.frombuffer(replica.secret, np.uint64).copy()
+    fates, secret = fates_of(table), np.frombuffer(replica.secret, np.uint64).copy()
+    none = Differing(b"")
     found: dict[tuple[int, int], FoundKey] = {}
     name = ""
     try:
         for base, size in replica.segments:
             name = log_name(base)
             with opened_for_reading(f"{replica.place.stem(base)}.log", tree) as descriptor:
-                finder = _Finder(read_into_from(descriptor), size, base, fates, secret, lambda rows, of: None)
+                finder = _Finder(read_into_from(descriptor), size, base, fates, secret, lambda *_: None, none)
                 finder.wanted = np.array([first for first, _ in item.hashes], np.uint64)
                 finder.found, finder.low, finder.high = found, item.log_start, item.last_stable_offset
                 for _ in finder.lines():

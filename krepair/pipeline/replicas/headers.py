@@ -7,42 +7,40 @@ its leader's bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from krepair.durable.tree import Tree
-from krepair.formats import batch_v2, txn_index
+from krepair.formats import txn_index
 from krepair.formats.checkpoint import decode_epochs
 from krepair.formats.damage import Damage
 from krepair.kernels import dump_rows as r
-from krepair.kernels.replica_rows import marker_kinds
+from krepair.kernels import replica_rows as h
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, read_whole, why
 from krepair.pipeline.dump.log_walk import LogWalk, Wanted
 from krepair.pipeline.dump.style import Style
 from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.place import reached, what_failed
-from krepair.pipeline.replicas.items import Damaged, HeadersResult, ReplicaItem
+from krepair.pipeline.replicas.items import Damaged, HeadersPart, HeadersResult, ReplicaItem, table
 from krepair.pipeline.segment_files import log_name, read_entries
-from krepair.rules.replicas.judge import RANGE_BITS
+from krepair.rules.replicas.keys import Words
 from krepair.rules.replicas.transactions import (
-    DATA,
     EVENT_COLUMNS,
     Int64s,
+    folded,
     no_rows,
     transactions_of,
 )
 
+RANGE_COLUMNS: Final = 4
+EPOCH_COLUMNS: Final = 3
 _EPOCHS_AT_MOST: Final = 64 << 20
 _MOST_DAMAGES: Final = 100
-_FOLD_ROWS: Final = 1 << 20
-_FACTORS: Final = tuple(
-    np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
-)
-_31: Final = np.uint64(31)
-_EXACT_COUNTS: Final = 2
+_FOLD_ROWS: Final = 1 << 18
+_FOLD_RANGES: Final = 1 << 12
 
 
 class NotedDamage(Wanted):
@@ -71,17 +69,19 @@ class _HeaderWalk(LogWalk):
         self._noted, self._to = noted, to
         self.last = base_offset - 1
 
+    def _batches(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
+        if len(rows) and not rows[:, r.B_PROBLEM].any():
+            self._take(rows, origin)
+        else:
+            yield from super()._batches(rows, origin)
+
     def _together(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
         yield from ()
-        kinds = np.full(len(rows), -1, np.int64)
-        control = (rows[:, r.B_ATTRIBUTES] & batch_v2.CONTROL != 0) & (rows[:, r.B_COUNT] > 0)
-        if origin >= 0 and control.any():
-            found = np.empty(int(control.sum()), np.int64)
-            marker_kinds(self._window, origin, np.ascontiguousarray(rows[control]), found)
-            kinds[control] = found
-        self.last = int(rows[-1, r.B_LAST_OFFSET])
-        self._noted.last_offset = self.last
-        self._to.take(rows, kinds)
+        self._take(np.ascontiguousarray(rows), origin)
+
+    def _take(self, rows: Any, origin: int) -> None:
+        self.last = self._noted.last_offset = int(rows[-1, r.B_LAST_OFFSET])
+        self._to.take(rows, self._window, origin)
 
     def _one_batch(self, row: Any, origin: int) -> Iterator[bytes | memoryview]:
         yield from ()
@@ -94,104 +94,91 @@ class Headers:
 
     def __init__(self) -> None:
         self.batches = 0
-        self.highest_hole = -1
-        self._end = -1
-        self._ranges: list[np.ndarray[Any, Any]] = []
-        self._epochs: list[list[int]] = []
+        self.first_offset = -1
+        self._state = np.full(h.SUM_STATE, -1, np.int64)
+        self._room = 0
+        self._ranges: list[Words] = []
+        self._epochs: list[Int64s] = []
         self._events: list[Int64s] = []
         self._event_rows = 0
-        self.transactions_so_far: list[Int64s] = []
 
-    def take(self, rows: Int64s, kinds: Int64s) -> None:
+    @property
+    def last_offset(self) -> int:
+        """Last offset of the last batch, -1 none."""
+        return int(self._state[h.S_END])
+
+    @property
+    def highest_hole(self) -> int:
+        """Highest offset that has no record although it lies between batches or in one, -1 none."""
+        return int(self._state[h.S_HOLE])
+
+    def take(self, rows: Int64s, window: Any, origin: int) -> None:
         """Take batches in offset order.
 
         Args:
             rows: int64[B, dump_rows.BATCH_COLUMNS].
-            kinds: int64[B], kinds of markers, -1 for others.
+            window: uint8[W], where they lie.
+            origin: file position of its place 0; -1 if they do not lie there.
         """
+        if len(rows) > self._room:
+            self._room = 2 * len(rows)
+            self._range_rows = np.empty((self._room, RANGE_COLUMNS), np.uint64)
+            self._epoch_rows = np.empty((self._room, EPOCH_COLUMNS), np.int64)
+            self._event_room = np.empty((self._room, EVENT_COLUMNS), np.int64)
+        state = self._state
+        h.sum_batches(window, origin, rows, state, self._range_rows, self._epoch_rows, self._event_room)
+        if self.first_offset < 0:
+            self.first_offset = int(rows[0, r.B_BASE_OFFSET])
         self.batches += len(rows)
-        self._sum(rows)
-        self._note_epochs(rows)
-        self._note_holes(rows)
-        transactional = (rows[:, r.B_ATTRIBUTES] & batch_v2.TRANSACTIONAL != 0) & (rows[:, r.B_MAGIC] == 2)
-        control = rows[:, r.B_ATTRIBUTES] & batch_v2.CONTROL != 0
-        wanted = (transactional & ~control) | (
-            control & (kinds >= 0) & (kinds <= 1) & (rows[:, r.B_MAGIC] == 2)
-        )
-        if wanted.any():
-            chosen = rows[wanted]
-            events = np.empty((len(chosen), EVENT_COLUMNS), np.int64)
-            events[:, 0] = chosen[:, r.B_PRODUCER_ID]
-            events[:, 1] = chosen[:, r.B_BASE_OFFSET]
-            events[:, 2] = np.where(control[wanted], kinds[wanted], DATA)
-            events[:, 3] = chosen[:, r.B_PRODUCER_EPOCH]
-            self._events.append(events)
+        self._ranges.append(self._range_rows[: state[h.S_RANGES]].copy())
+        self._note_epochs(self._epoch_rows[: state[h.S_EPOCHS]])
+        if state[h.S_EVENTS]:
+            self._events.append(self._event_room[: state[h.S_EVENTS]].copy())
+            self._event_rows += int(state[h.S_EVENTS])
+            if self._event_rows > _FOLD_ROWS:
+                self._events = [folded(np.concatenate(self._events))]
+                self._event_rows = len(self._events[0]) // 2
+        if len(self._ranges) > _FOLD_RANGES:
+            self._ranges = [summed_ranges(self._ranges)]
 
-    def _sum(self, rows: Int64s) -> None:
-        numbers = rows[:, r.B_BASE_OFFSET] >> RANGE_BITS
-        words = rows[:, [r.B_BASE_OFFSET, r.B_LAST_OFFSET, r.B_LEADER_EPOCH, r.B_CRC]].astype(np.uint64)
-        sums = np.empty((len(rows), 2), np.uint64)
-        for column, turn in enumerate((0, 2)):
-            state = np.full(len(rows), _FACTORS[turn + 1], np.uint64)
-            for place in range(words.shape[1]):
-                state = (state ^ words[:, place]) * _FACTORS[turn]
-                state ^= state >> _31
-            sums[:, column] = state * _FACTORS[turn + 1]
-        starts = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]))
-        found = np.empty((len(starts), 4), np.uint64)
-        found[:, 0] = numbers[starts].astype(np.uint64)
-        found[:, 1] = np.diff(np.append(starts, len(rows))).astype(np.uint64)
-        found[:, 2:] = np.add.reduceat(sums, starts, axis=0)
-        self._ranges.append(found)
+    def _note_epochs(self, runs: Int64s) -> None:
+        """Nearly always one run that goes on."""
+        if len(runs) and self._epochs and self._epochs[-1][-1, 0] == runs[0, 0]:
+            self._epochs[-1][-1, 2] = runs[0, 2]
+            runs = runs[1:]
+        if len(runs):
+            self._epochs.append(runs.copy())
 
-    def _note_epochs(self, rows: Int64s) -> None:
-        epochs = rows[:, r.B_LEADER_EPOCH]
-        for start in np.flatnonzero(np.append(True, epochs[1:] != epochs[:-1])).tolist():
-            epoch = int(epochs[start])
-            if not self._epochs or self._epochs[-1][0] != epoch:
-                self._epochs.append([epoch, int(rows[start, r.B_BASE_OFFSET]), 0])
-            else_end = np.flatnonzero(epochs[start:] != epoch)
-            end = start + int(else_end[0]) if len(else_end) else len(rows)
-            self._epochs[-1][2] = int(rows[end - 1, r.B_LAST_OFFSET])
-
-    def _note_holes(self, rows: Int64s) -> None:
-        before = np.append(self._end, rows[:-1, r.B_LAST_OFFSET])
-        gap = (rows[:, r.B_BASE_OFFSET] > before + 1) & (before >= 0)
-        size = rows[:, r.B_LAST_OFFSET] - rows[:, r.B_BASE_OFFSET] + 1
-        inside = (rows[:, r.B_MAGIC] >= _EXACT_COUNTS) & (rows[:, r.B_COUNT] < size)
-        for mask, column in ((gap, r.B_BASE_OFFSET), (inside, r.B_LAST_OFFSET)):
-            places = np.flatnonzero(mask)
-            if len(places):
-                self.highest_hole = max(
-                    self.highest_hole, int(rows[places[-1], column]) - (column == r.B_BASE_OFFSET)
-                )
-        self._end = int(rows[-1, r.B_LAST_OFFSET])
-
-    def ranges(self) -> np.ndarray[Any, Any]:
-        """uint64[N, 4], ascending by the number of the range."""
-        if not self._ranges:
-            return np.empty((0, 4), np.uint64)
-        rows = np.concatenate(self._ranges)
-        rows = rows[np.argsort(rows[:, 0], kind="stable")]
-        starts = np.flatnonzero(np.append(True, rows[1:, 0] != rows[:-1, 0]))
-        summed = np.add.reduceat(rows, starts, axis=0)
-        summed[:, 0] = rows[starts, 0]
-        return summed
+    def ranges(self) -> Words:
+        """uint64[N, RANGE_COLUMNS], ascending by the number of the range."""
+        return summed_ranges(self._ranges)
 
     def epochs(self) -> Int64s:
-        """int64[N, 3] (epoch, first base offset, last offset)."""
-        return np.array(self._epochs, np.int64).reshape(-1, 3)
+        """int64[N, EPOCH_COLUMNS] (epoch, first base offset, last offset)."""
+        return np.concatenate(self._epochs) if self._epochs else no_rows(EPOCH_COLUMNS)
 
-    def transactions(self) -> Int64s:
+    def events(self) -> Int64s:
         """See ``transactions_of``."""
-        return transactions_of(np.concatenate(self._events) if self._events else no_rows(EVENT_COLUMNS))
+        return folded(np.concatenate(self._events)) if self._events else no_rows(EVENT_COLUMNS)
 
 
-def read_headers(item: ReplicaItem) -> HeadersResult:
-    """Read the headers, the epochs and the transaction indexes of a replica."""
+def summed_ranges(parts: Sequence[Words]) -> Words:
+    """One row for each range."""
+    if not parts:
+        return np.empty((0, RANGE_COLUMNS), np.uint64)
+    rows = np.concatenate(parts)
+    rows = rows[np.argsort(rows[:, 0], kind="stable")]
+    starts = np.flatnonzero(np.append(True, rows[1:, 0] != rows[:-1, 0]))
+    summed: Words = np.add.reduceat(rows, starts, axis=0) if len(rows) else rows
+    summed[:, 0] = rows[starts, 0] if len(rows) else summed[:, 0]
+    return summed
+
+
+def read_headers(item: ReplicaItem) -> HeadersPart:
+    """Read the headers, the epochs and the transaction indexes of a replica, or of some of its segments."""
     tree, wrong = reached(item.place)
     if wrong:
-        return HeadersResult(failure="elsewhere", why=wrong)
+        return HeadersPart(failure="elsewhere", why=wrong)
     headers = Headers()
     damages: list[Damaged] = []
     borders: list[tuple[int, int]] = []
@@ -199,7 +186,7 @@ def read_headers(item: ReplicaItem) -> HeadersResult:
     try:
         for number, (base, size) in enumerate(item.segments):
             name = log_name(base)
-            following = item.segments[number + 1][0] if number + 1 < len(item.segments) else -1
+            following = item.segments[number + 1][0] if number + 1 < len(item.segments) else item.following
             noted = NotedDamage(records=False)
             noted.last_offset = base - 1
             with opened_for_reading(f"{item.place.stem(base)}.log", tree) as descriptor:
@@ -210,12 +197,14 @@ def read_headers(item: ReplicaItem) -> HeadersResult:
             damages += _damages(noted, name, size, walk.last, following)
             if following >= 0:
                 borders.append((walk.last + 1, following))
-        return HeadersResult(
+        return HeadersPart(
             log_end=end,
+            first_offset=headers.first_offset,
+            last_offset=headers.last_offset,
             ranges=headers.ranges().tobytes(),
             epochs=headers.epochs().tobytes(),
             epoch_file=_epoch_file(item, tree).tobytes(),
-            transactions=headers.transactions().tobytes(),
+            events=headers.events().tobytes(),
             index_aborts=_index_aborts(item, tree).tobytes(),
             borders=np.array(borders, np.int64).reshape(-1, 2).tobytes(),
             highest_hole=headers.highest_hole,
@@ -224,7 +213,41 @@ def read_headers(item: ReplicaItem) -> HeadersResult:
             log_bytes=sum(size for _, size in item.segments),
         )
     except OSError as error:
-        return HeadersResult(failure="unreadable", why=what_failed(item.place, error, name))
+        return HeadersPart(failure="unreadable", why=what_failed(item.place, error, name))
+
+
+def joined_headers(parts: Sequence[HeadersPart]) -> HeadersResult:
+    """What the parts of one replica come to, which were read in offset order."""
+    failed = next((part for part in parts if part.failure), None)
+    if failed is not None:
+        return HeadersResult(failure=failed.failure, why=failed.why)
+    epochs: list[Int64s] = []
+    hole, last = -1, -1
+    for part in parts:
+        runs = table(part.epochs, EPOCH_COLUMNS).copy()
+        if len(runs) and epochs and epochs[-1][-1, 0] == runs[0, 0]:
+            epochs[-1][-1, 2] = runs[0, 2]
+            runs = runs[1:]
+        if len(runs):
+            epochs.append(runs)
+        if 0 <= last < part.first_offset - 1:
+            hole = max(hole, part.first_offset - 1)
+        hole, last = max(hole, part.highest_hole), max(last, part.last_offset)
+    ranges = summed_ranges([table(part.ranges, RANGE_COLUMNS).view(np.uint64) for part in parts])
+    events = np.concatenate([table(part.events, EVENT_COLUMNS) for part in parts])
+    return HeadersResult(
+        log_end=max(part.log_end for part in parts),
+        ranges=ranges.tobytes(),
+        epochs=(np.concatenate(epochs) if epochs else no_rows(EPOCH_COLUMNS)).tobytes(),
+        epoch_file=parts[0].epoch_file,
+        transactions=transactions_of(events).tobytes(),
+        index_aborts=b"".join(part.index_aborts for part in parts),
+        borders=b"".join(part.borders for part in parts),
+        highest_hole=hole,
+        damages=tuple(found for part in parts for found in part.damages),
+        batches=sum(part.batches for part in parts),
+        log_bytes=sum(part.log_bytes for part in parts),
+    )
 
 
 def _damages(noted: NotedDamage, name: str, size: int, last: int, following: int) -> Iterator[Damaged]:

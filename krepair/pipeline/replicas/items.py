@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from collections.abc import Iterator
+from typing import Final
 
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from krepair.kernels.scan import Int64s
 from krepair.pipeline.items import FailureKind, Place
+
+_PART_BYTES: Final = 1 << 29
 
 
 class ReplicaItem(Struct, frozen=True, kw_only=True):
@@ -17,8 +25,10 @@ class ReplicaItem(Struct, frozen=True, kw_only=True):
         transactions: bytes of int64[N, TRANSACTION_COLUMNS], for a reading of records.
         scratch: folder for rows that do not fit into a result, or empty.
         rows_inline: at most so many rows travel in a result.
-        lowest: of a reading of records: lowest offset that is wanted.
-        highest: highest offset that is.
+        following: base offset of the segment behind these, -1 none.
+        keys: of a reading of records: whether keys are wanted.
+        differing: numbers of ranges of offsets, ascending, int64: only of batches that begin in these the digests of
+            records are wanted, and without keys no others are read; None: all are.
     """
 
     place: Place
@@ -27,13 +37,28 @@ class ReplicaItem(Struct, frozen=True, kw_only=True):
     transactions: bytes = b""
     scratch: str = ""
     rows_inline: int = 1 << 16
-    lowest: int = -(2**63)
-    highest: int = 2**63 - 1
+    following: int = -1
+    keys: bool = False
+    differing: bytes | None = None
 
     @property
     def bytes_to_read(self) -> int:
         """All its logs."""
         return sum(size for _, size in self.segments)
+
+
+def parts_of(item: ReplicaItem) -> Iterator[ReplicaItem]:
+    """A large replica in several items, each with segments side by side, so that no task is much larger than others."""
+    first = size = 0
+    for number, (_, log_bytes) in enumerate(item.segments):
+        size += log_bytes
+        after = number + 1
+        if size >= _PART_BYTES or after == len(item.segments):
+            following = item.segments[after][0] if after < len(item.segments) else item.following
+            yield replace(item, segments=item.segments[first:after], following=following)
+            first, size = after, 0
+    if not item.segments:
+        yield item
 
 
 class Damaged(Struct, frozen=True, kw_only=True):
@@ -50,6 +75,44 @@ class Damaged(Struct, frozen=True, kw_only=True):
     last: int
     tail: bool
     text: str
+
+
+class HeadersPart(Struct, frozen=True, kw_only=True):
+    """What the headers of some segments came to; ``HeadersResult`` says what its tables are.
+
+    Attributes:
+        failure: kind of failure, empty if they were read.
+        why: of a failure.
+        log_end: offset after the last batch.
+        first_offset: of the first batch, -1 none.
+        last_offset: of the last batch, -1 none.
+        ranges: as there.
+        epochs: as there.
+        epoch_file: as there.
+        events: of transactions, see ``krepair.rules.replicas.transactions``.
+        index_aborts: as there, of these segments.
+        borders: as there.
+        highest_hole: as there, within these segments.
+        damages: as there.
+        batches: as there.
+        log_bytes: as there.
+    """
+
+    failure: FailureKind = ""
+    why: str = ""
+    log_end: int = 0
+    first_offset: int = -1
+    last_offset: int = -1
+    ranges: bytes = b""
+    epochs: bytes = b""
+    epoch_file: bytes = b""
+    events: bytes = b""
+    index_aborts: bytes = b""
+    borders: bytes = b""
+    highest_hole: int = -1
+    damages: tuple[Damaged, ...] = ()
+    batches: int = 0
+    log_bytes: int = 0
 
 
 class HeadersResult(Struct, frozen=True, kw_only=True):
@@ -106,7 +169,7 @@ class RowsResult(Struct, frozen=True, kw_only=True):
     Attributes:
         failure: kind of failure, empty if it was read.
         why: of a failure.
-        keys: runs of uint64[N, KEY_COLUMNS], each ascending by its first column.
+        keys: runs of uint64[N, KEY_WORDS], each ascending by the highest bits of its first column (``BUCKETS``).
         records: runs of uint64[N, 2] (offset, digest), in offset order.
         count: records read.
     """
@@ -116,3 +179,8 @@ class RowsResult(Struct, frozen=True, kw_only=True):
     keys: tuple[Run, ...] = ()
     records: tuple[Run, ...] = ()
     count: int = 0
+
+
+def table(data: bytes, columns: int) -> Int64s:
+    """int64[N, columns] of a table of a result."""
+    return np.frombuffer(data, np.int64).reshape(-1, columns)

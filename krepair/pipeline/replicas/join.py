@@ -11,9 +11,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from krepair.kernels.replica_rows import KEY_WORDS
+from krepair.pipeline.compaction.keys import BUCKETS
 from krepair.pipeline.replicas.items import Run
 from krepair.rules.replicas.judge import Content, Group, RecordDifference
-from krepair.rules.replicas.keys import KEY_COLUMNS, KeyFinding, Words, joined, judge_keys, merged
+from krepair.rules.replicas.keys import KeyFinding, Words, differing, joined, judge_keys, merged
 from krepair.rules.replicas.transactions import Int64s
 
 ROWS_AT_ONCE: Final = 1 << 20
@@ -42,8 +44,9 @@ def join(
     if compacted:
         standings = group.standings()
         forks = {pair: fork.offset for pair, fork in group.forks.items()}
+        replicas = sum(1 for of_one in keys if of_one)
         for part in key_parts(keys):
-            found += judge_keys(joined(part), standings, forks)
+            found += judge_keys(joined(differing(part, replicas)), standings, forks)
     return Content(
         keys=tuple(merged(found)),
         records=tuple(_record_differences(group, records, missing_too=not compacted)),
@@ -51,15 +54,18 @@ def join(
 
 
 def key_parts(keys: Sequence[Sequence[Run]]) -> Iterator[list[Words]]:
-    """Yield the rows of all replicas, one range of hashes after the other, each small enough for memory."""
-    runs = [[rows_of(run, KEY_COLUMNS) for run in of_one] for of_one in keys]
+    """Yield the rows of all replicas, one range of hashes after the other, each small enough for memory.
+
+    Runs are in the order of their buckets only, so a range begins and ends with a bucket.
+    """
+    runs = [[rows_of(run, KEY_WORDS) for run in of_one] for of_one in keys]
     total = sum(len(rows) for of_one in runs for rows in of_one)
-    parts = max(1, -(-total // ROWS_AT_ONCE))
+    parts = min(BUCKETS, 1 << max(0, (total - 1) // ROWS_AT_ONCE).bit_length())
     width = 2**64 // parts
     for part in range(parts):
         low = np.uint64(part * width)
         high = np.uint64((part + 1) * width - 1) if part + 1 < parts else np.uint64(2**64 - 1)
-        yield [_concatenated([_slice(rows, low, high) for rows in of_one], KEY_COLUMNS) for of_one in runs]
+        yield [_concatenated([_slice(rows, low, high) for rows in of_one], KEY_WORDS) for of_one in runs]
 
 
 def _slice(rows: Words, low: np.uint64, high: np.uint64) -> Words:

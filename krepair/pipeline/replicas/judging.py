@@ -73,7 +73,6 @@ class Judges:
                 table = KeyTable(
                     hashes=np.column_stack([rows("first"), rows("second")]).view(np.uint64),
                     offsets=columns("offset"),
-                    digests=columns("digest").view(np.uint64),
                     bits=columns("bits").view(np.uint64),
                     opens=columns("open"),
                     aborts=columns("abort"),

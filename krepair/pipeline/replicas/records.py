@@ -1,20 +1,35 @@
-"""Reads the records of one replica as hashes: the last committed record of each key, and a digest of every record."""
+"""Reads the records of one replica as hashes: the last committed record of each key, and a digest of every record.
+
+No step is done in Python for a record: batches that lie plain in a window go to a kernel together, compressed ones are
+unpacked one behind the other first. What is larger than a window, or broken, is left to the slow walk.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
 
 from krepair.durable.scratch import write_scratch
-from krepair.formats import batch_v2
+from krepair.formats import batch_v2, compression, message_set
+from krepair.formats.codec import Codec
 from krepair.formats.varint import write_varint
+from krepair.kernels import compact_keys as k
 from krepair.kernels import dump_rows as r
 from krepair.kernels import replica_rows as h
-from krepair.kernels.compact_records import SLACK, key_hash
+from krepair.kernels.compact_records import FIELD_COUNT, SLACK, key_hash
+from krepair.kernels.lz4_frames import unpack_lz4
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading
+from krepair.pipeline.compaction.content import (
+    LARGEST_MESSAGE_BYTES,
+    ContentError,
+    UnpackedBytes,
+    wrapper_content,
+)
+from krepair.pipeline.compaction.keys import BUCKET_SHIFT, BUCKETS
 from krepair.pipeline.dump.log_walk import LogWalk
 from krepair.pipeline.dump.record import Shown
 from krepair.pipeline.indexes.regenerate import read_into_from
@@ -23,45 +38,54 @@ from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.replicas.headers import NotedDamage
 from krepair.pipeline.replicas.items import ReplicaItem, RowsResult, Run
 from krepair.pipeline.segment_files import log_name
-from krepair.rules.replicas.keys import (
-    B_ABORTED,
-    B_COMMITTED,
-    B_OPEN,
-    B_OTHER,
-    B_TOMBSTONE,
-    B_TWO_EPOCHS,
-    K_BITS,
-    KEY_COLUMNS,
-)
-from krepair.rules.replicas.transactions import (
-    ABORTED,
-    COMMITTED,
-    COMMITTED_TWO_EPOCHS,
-    OPEN,
-    PLAIN,
-    TRANSACTION_COLUMNS,
-    Fates,
-    Int64s,
-)
+from krepair.rules.replicas.keys import Words
+from krepair.rules.replicas.transactions import TRANSACTION_COLUMNS, Int64s, fates_of
 
-Words = np.ndarray[Any, np.dtype[np.uint64]]
-OnRecords = Callable[[Words, Int64s], None]
-"""Takes uint64[N, replica_rows.HASH_COLUMNS] in offset order, and int64[N] fates of the records."""
-_KEEP_ROWS: Final = 1 << 20
-CONTROL: Final = -1
-"""Fate of a marker."""
+OnHashes = Callable[[Words, Int64s, Int64s, Any], None]
+"""Takes uint64[N, HASH_COLUMNS] in offset order, and of each batch: int64[B] records, int64[B] fates, uint8[B] whether
+digests are wanted."""
+OnRows = Callable[[Words], None]
+_FIRST_SLOTS: Final = 1 << 16
+_MOST_SLOTS: Final = 1 << 21
+_DIGEST_ROWS: Final = 1 << 20
+_UNPACKED_BYTES: Final = 1 << 20
+_PACKED_ROWS: Final = 1 << 12
+# how the batches of a window are read
+_PLAIN, _PACKED, _WRAPPER, _ALONE, _V0, _V1 = range(6)
+
+
+class Differing:
+    """Ranges of offsets that differ between replicas.
+
+    Args:
+        numbers: int64[N] of the ranges, ascending, as bytes; None: all of them.
+    """
+
+    def __init__(self, numbers: bytes | None) -> None:
+        self._all = numbers is None
+        self._numbers = np.frombuffer(numbers or b"", np.int64)
+
+    def of(self, rows: Int64s) -> Any:
+        """Whether batches begin in one of them, uint8[B]."""
+        if self._all or not len(self._numbers):
+            return np.full(len(rows), self._all, np.uint8)
+        numbers = rows[:, r.B_BASE_OFFSET] >> h.RANGE_BITS
+        places = np.minimum(np.searchsorted(self._numbers, numbers), len(self._numbers) - 1)
+        return (self._numbers[places] == numbers).astype(np.uint8)
 
 
 class RecordWalk(LogWalk):
-    """Hashes the records of data of one ``.log``.
+    """Hashes the records of one ``.log``.
 
     Args:
         read_into: see ``LogWalk``.
         size: bytes of the log.
         base_offset: of the segment.
-        fates: of the replica's transactions.
+        fates: of the replica's transactions, see ``rules.replicas.transactions.fates_of``.
         secret: uint64[2].
-        on_records: takes them.
+        on_hashes: takes them.
+        differing: ranges of which digests are wanted.
+        only_differing: whether no other batches are read.
     """
 
     def __init__(
@@ -69,61 +93,196 @@ class RecordWalk(LogWalk):
         read_into: ReadInto,
         size: int,
         base_offset: int,
-        fates: Fates,
+        fates: Int64s,
         secret: Words,
-        on_records: OnRecords,
+        on_hashes: OnHashes,
+        differing: Differing,
+        *,
+        only_differing: bool = False,
     ) -> None:
         super().__init__(read_into, size, base_offset, NotedDamage(records=True))
         self.secret = secret
-        self._fates, self._on_records = fates, on_records
+        self._fates, self._on_hashes = fates, on_hashes
+        self._differing, self._only_differing = differing, only_differing
+        self._hashed: Words = np.empty((len(self._records), h.HASH_COLUMNS), np.uint64)
+        self._packed: Int64s = np.zeros((_PACKED_ROWS, k.PACKED_COLUMNS), np.int64)
+        self._unpacked = UnpackedBytes(_UNPACKED_BYTES)
+        self._fields = np.zeros(FIELD_COUNT, np.int64)
 
-    def within(self, lowest: int, highest: int) -> None:
-        """Read only batches with offsets in this range."""
-        self._wanted.lowest, self._wanted.highest = lowest, highest
+    # -- batches of a window ----------------------------------------------------------------------
+    def _batches(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
+        """Those side by side that are read in the same way go together."""
+        if self._only_differing:
+            rows = rows[self._differing.of(rows) != 0]
+        if not len(rows):
+            return
+        ways = _ways(rows, origin)
+        edges = [0, *(np.flatnonzero(ways[1:] != ways[:-1]) + 1).tolist(), len(rows)]
+        for first, after in itertools.pairwise(edges):
+            some = np.ascontiguousarray(rows[first:after])
+            way = int(ways[first])
+            if way == _PLAIN:
+                yield from self._plain(self._window, origin, some, some, origin)
+            elif way == _PACKED:
+                for begin in range(0, len(some), _PACKED_ROWS):
+                    yield from self._compressed(some[begin : begin + _PACKED_ROWS], origin)
+            elif way in (_V0, _V1):
+                yield from self._messages_side_by_side(some, origin)
+            else:
+                for row in some:
+                    if way != _WRAPPER or not self._wrapper(row, origin):
+                        yield from self._one_batch(row, origin)
+                    yield b""
+
+    def _plain(
+        self, buf: Any, start: int, rows: Any, stored: Any, origin: int
+    ) -> Iterator[bytes | memoryview]:
+        """Batches whose records lie uncompressed in a buffer; ``stored`` are their rows as they lie in the log."""
+        while len(rows):
+            read = int(r.window_records(buf, start, rows, self._records, self._counts))
+            if read:
+                yield from self._record_lines(buf, rows[:read], self._counts, self._records)
+            else:  # its records do not fill it, or are more than there are rows for
+                yield from self._one_batch(stored[0], origin)
+                read = 1
+            rows, stored = rows[read:], stored[read:]
+
+    def _compressed(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
+        """Compressed v2 batches: unpacked one behind the other, many at once."""
+        packed = self._packed
+        count = len(rows)
+        packed[:count, k.P_PLACE] = rows[:, r.B_POSITION] - origin
+        packed[:count, k.P_SIZE] = rows[:, r.B_SIZE]
+        packed[:count, k.P_CODEC] = rows[:, r.B_ATTRIBUTES] & batch_v2.CODEC_MASK
+        first = 0
+        while first < count:
+            after = first
+            if packed[first, k.P_CODEC] == Codec.LZ4:
+                others = np.flatnonzero(packed[first:count, k.P_CODEC] != Codec.LZ4)
+                stop = first + int(others[0]) if len(others) else count
+                after = int(unpack_lz4(self._window, packed, first, stop, self._unpacked.bytes))
+            if after == first:
+                after = self._unpack_some(first, count)
+            if after == first:
+                yield from self._one_batch(rows[first], origin)
+                after = first + 1
+            else:
+                unpacked = rows[first:after].copy()
+                unpacked[:, r.B_POSITION] = packed[first:after, k.P_START] - batch_v2.HEADER_SIZE
+                unpacked[:, r.B_SIZE] = (
+                    packed[first:after, k.P_END] - packed[first:after, k.P_START] + batch_v2.HEADER_SIZE
+                )
+                yield from self._plain(self._unpacked.bytes, 0, unpacked, rows[first:after], origin)
+            first = after
+
+    def _unpack_some(self, first: int, count: int) -> int:
+        """Unpack batches by the codecs' libraries; the first that was not."""
+        after = first
+        while after < count and (after == first or self._packed[after, k.P_CODEC] != Codec.LZ4):
+            place, size, codec = self._packed[after, : k.P_START].tolist()
+            content = compression.at_once(
+                codec, self._window.data[place + batch_v2.HEADER_SIZE : place + size]
+            )
+            if content is None or not self._unpacked.add(content):
+                break
+            after += 1
+        edges = self._unpacked.taken()
+        self._packed[first:after, k.P_START] = edges[:-1]
+        self._packed[first:after, k.P_END] = edges[1:]
+        return after
 
     def _record_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
         if len(rows):
-            out, fates = self.hashed(buf, rows, counts, records)
-            data = fates != CONTROL
-            if data.any():
-                self._on_records(out[data], fates[data])
-                yield b""  # a caller may take what was given before more is read
+            hashed = self.hashed(buf, rows, counts, records)
+            self._give(hashed, counts[: len(rows)], rows)
+            yield b""  # a caller may take what was given before more is read
 
-    def hashed(self, buf: Any, rows: Any, counts: Any, records: Any) -> tuple[Words, Int64s]:
-        """Hashes and fates of all records of some batches; those of markers have the fate ``CONTROL``.
+    def hashed(self, buf: Any, rows: Any, counts: Any, records: Any) -> Words:
+        """Hashes of all records of some batches, markers too; valid until it is called again.
 
         Args:
-            buf: uint8[W], where they lie.
+            buf: uint8[W + SLACK], where they lie.
             rows: int64[B, dump_rows.BATCH_COLUMNS].
             counts: int64[B or more], records of each.
             records: int64[N, dump_rows.RECORD_COLUMNS].
         """
-        total = int(counts[: len(rows)].sum())
-        out: Words = np.empty((total, h.HASH_COLUMNS), np.uint64)
-        h.hash_records(buf, rows, counts, records, self.secret, out)
-        return out, np.repeat(self.fates_of(rows), counts[: len(rows)])
+        out = self._hashed[: int(counts[: len(rows)].sum())]
+        h.hash_records(buf, np.ascontiguousarray(rows), counts, records, self.secret, out)
+        return out
 
-    def fates_of(self, rows: Any) -> Int64s:
-        """What becomes of the records of batches, int64[B]."""
-        fates = np.full(len(rows), PLAIN, np.int64)
-        new = rows[:, r.B_MAGIC] >= batch_v2.MAGIC
-        transactional = new & (rows[:, r.B_ATTRIBUTES] & batch_v2.TRANSACTIONAL != 0)
-        if transactional.any():
-            fates[transactional] = self._fates.of(
-                rows[transactional, r.B_PRODUCER_ID], rows[transactional, r.B_BASE_OFFSET]
+    def _give(self, hashed: Words, counts: Int64s, rows: Any) -> None:
+        fates = np.empty(len(rows), np.int64)
+        h.batch_fates(np.ascontiguousarray(rows), self._fates, fates)
+        self._on_hashes(hashed, np.ascontiguousarray(counts), fates, self._differing.of(rows))
+
+    # -- messages of v0 and v1 --------------------------------------------------------------------
+    def _messages_side_by_side(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
+        """Plain messages of one format."""
+        while len(rows):
+            start = int(rows[0, r.B_POSITION]) - origin
+            gaps = np.flatnonzero(rows[1:, r.B_POSITION] != rows[:-1, r.B_POSITION] + rows[:-1, r.B_SIZE])
+            many = min(int(gaps[0]) + 1 if len(gaps) else len(rows), len(self._hashed))
+            end = int(rows[many - 1, r.B_POSITION] + rows[many - 1, r.B_SIZE]) - origin
+            magic = int(rows[0, r.B_MAGIC])
+            read, _ = h.hash_messages(
+                self._window, start, end, magic, 0, -1, self.secret, self._fields, self._hashed[:many]
             )
-        fates[new & (rows[:, r.B_ATTRIBUTES] & batch_v2.CONTROL != 0)] = CONTROL
-        return fates
+            if read:
+                self._given_messages(rows[:read], self._hashed[:read])
+                yield b""
+            else:
+                yield from self._one_batch(rows[0], origin)
+                read = 1
+            rows = rows[read:]
 
+    def _given_messages(self, rows: Any, hashed: Words) -> None:
+        """Take plain messages."""
+        self._give(hashed, np.ones(len(rows), np.int64), rows)
+
+    def _wrapper(self, row: Any, origin: int) -> bool:
+        """Read a wrapper of v0 or v1; whether it could be."""
+        place, size = int(row[r.B_POSITION]) - origin, int(row[r.B_SIZE])
+        if size > LARGEST_MESSAGE_BYTES:
+            return False
+        try:
+            data, base, _ = wrapper_content(self._window[place : place + size].tobytes(), place)
+        except ContentError:
+            return False
+        magic = int(row[r.B_MAGIC])
+        by_log = magic > 0 and row[r.B_ATTRIBUTES] & message_set.LOG_APPEND_TIME
+        out: Words = np.empty((len(data) // message_set.HEADERS[magic].size + 1, h.HASH_COLUMNS), np.uint64)
+        buffer = np.frombuffer(data + bytes(SLACK), np.uint8).copy()
+        time = int(row[r.B_MAX_TIMESTAMP]) if by_log else -1
+        read, end = h.hash_messages(buffer, 0, len(data), magic, base, time, self.secret, self._fields, out)
+        if end != len(data):
+            return False
+        return self._given_wrapper(row, out[:read])
+
+    def _given_wrapper(self, row: Any, hashed: Words) -> bool:
+        """Take the messages of a wrapper; False to have them one at a time."""
+        self._give(hashed, np.array([len(hashed)], np.int64), row.reshape(1, -1))
+        return True
+
+    # -- one at a time ----------------------------------------------------------------------------
     def _one_batch(self, row: Any, origin: int) -> Iterator[bytes | memoryview]:
         if row[r.B_PROBLEM] != r.BAD_CRC:
             yield from super()._one_batch(row, origin)
 
     def _one_record(self, row: Any, shown: Shown) -> Iterator[bytes]:
         yield from ()
-        fates = self.fates_of(row.reshape(1, -1))
-        if fates[0] != CONTROL:
-            self._on_records(np.array([hashes_of(row, shown, self.secret)], np.uint64), fates)
+        hashed = np.array([hashes_of(row, shown, self.secret)], np.uint64)
+        self._give(hashed, np.ones(1, np.int64), row.reshape(1, -1))
+
+
+def _ways(rows: Any, origin: int) -> Any:
+    """How each batch is read."""
+    magic = rows[:, r.B_MAGIC]
+    packed = rows[:, r.B_ATTRIBUTES] & batch_v2.CODEC_MASK != Codec.NONE
+    new = magic == batch_v2.MAGIC
+    old = np.where(packed, _WRAPPER, np.where(magic == 0, _V0, _V1))
+    ways = np.where(new, np.where(packed, _PACKED, _PLAIN), old)
+    alone = rows[:, r.B_PROBLEM] != r.OK
+    return np.where(alone, _ALONE, ways) if origin >= 0 else np.full(len(rows), _ALONE)
 
 
 def hashes_of(row: Any, shown: Shown, secret: Words) -> tuple[int, ...]:
@@ -135,19 +294,18 @@ def hashes_of(row: Any, shown: Shown, secret: Words) -> tuple[int, ...]:
         secret: uint64[2].
     """
     key = shown.key or b""
-    body = key + write_varint(shown.value_size) + (shown.value or b"") + write_varint(len(shown.headers))
-    for name, value in shown.headers:
-        body += (
-            write_varint(len(name))
-            + name
-            + write_varint(-1 if value is None else len(value))
-            + (value or b"")
-        )
+    if row[r.B_MAGIC] < batch_v2.MAGIC:
+        body = key + message_set.LENGTH.pack((shown.value_size,)) + (shown.value or b"")
+    else:
+        body = key + write_varint(shown.value_size) + (shown.value or b"") + write_varint(len(shown.headers))
+        for name, value in shown.headers:
+            body += write_varint(len(name)) + name
+            body += write_varint(-1 if value is None else len(value)) + (value or b"")
     buffer = np.frombuffer(body + bytes(SLACK), np.uint8).copy()
     first, second = 0, 0
     if shown.key is not None:
         first, second = key_hash(buffer, 0, len(key), secret[0], secret[1])
-    half, other_half = key_hash(buffer, 0, len(body), secret[0], secret[1])
+    half, other_half = h.body_hash(buffer, 0, len(body), secret[0], secret[1])
     sequence = int(row[r.B_BASE_SEQUENCE])
     if sequence >= 0:
         sequence += shown.offset - int(row[r.B_BASE_OFFSET])
@@ -171,7 +329,7 @@ class ReplicaError(Exception):
         self.failure: FailureKind = failure
 
 
-def walk_records(item: ReplicaItem, on_records: OnRecords) -> Iterator[None]:
+def walk_records(item: ReplicaItem, on_hashes: OnHashes) -> Iterator[None]:
     """Hash all records of a replica, in offset order; stops for the caller from time to time.
 
     Raises:
@@ -180,116 +338,119 @@ def walk_records(item: ReplicaItem, on_records: OnRecords) -> Iterator[None]:
     tree, wrong = reached(item.place)
     if wrong:
         raise ReplicaError("elsewhere", wrong)
-    table = np.frombuffer(item.transactions, np.int64).reshape(-1, TRANSACTION_COLUMNS)
-    fates, secret = Fates(table), np.frombuffer(item.secret, np.uint64).copy()
+    fates = fates_of(np.frombuffer(item.transactions, np.int64).reshape(-1, TRANSACTION_COLUMNS))
+    secret = np.frombuffer(item.secret, np.uint64).copy()
+    differing = Differing(item.differing)
     name = ""
     try:
         for base, size in item.segments:
             name = log_name(base)
             with opened_for_reading(f"{item.place.stem(base)}.log", tree) as descriptor:
-                walk = RecordWalk(read_into_from(descriptor), size, base, fates, secret, on_records)
-                walk.within(item.lowest, item.highest)
+                walk = RecordWalk(
+                    read_into_from(descriptor), size, base, fates, secret, on_hashes, differing,
+                    only_differing=not item.keys,
+                )  # fmt: skip
                 for _ in walk.lines():
                     yield
     except OSError as error:
         raise ReplicaError("unreadable", what_failed(item.place, error, name)) from error
 
 
-class LastOfKeys:
-    """Keeps the last committed record of each key.
+class Entered:
+    """Keeps of each key the last record of each class, and the digests that are wanted, and gives them away in runs.
 
     Args:
-        on_full: takes uint64[N, KEY_COLUMNS], ascending by hash, when there are too many to keep.
+        on_keys: takes uint64[N, KEY_WORDS] by bucket, the highest bits of the hash; None: keys are not wanted.
+        on_digests: takes uint64[N, 2] (offset, digest), ascending.
     """
 
-    def __init__(self, on_full: Callable[[Words], None]) -> None:
-        self._on_full = on_full
-        self._pieces: list[Words] = []
-        self._rows = 0
+    def __init__(self, on_keys: OnRows | None, on_digests: OnRows) -> None:
+        self._on_keys, self._on_digests = on_keys, on_digests
+        self._table: Words = np.zeros((_FIRST_SLOTS, h.KEY_WORDS), np.uint64)
+        self._digests: Words = np.empty((_FIRST_SLOTS, 2), np.uint64)
+        self._state = np.zeros(h.ENTER_STATE, np.int64)
 
-    def add(self, rows: Words, fates: Int64s) -> None:
-        """Add records in offset order."""
-        keyed = rows[:, h.H_BITS] & np.uint64(h.NO_KEY) == 0
-        chosen = key_rows(rows[keyed], fates[keyed])
-        if len(chosen):
-            self._pieces.append(chosen)
-            self._rows += len(chosen)
-        if self._rows > _KEEP_ROWS:
-            kept = last_of_each(np.concatenate(self._pieces))
-            self._pieces, self._rows = [kept], len(kept)
-            if len(kept) > _KEEP_ROWS // 2:
-                self.end()
+    @property
+    def count(self) -> int:
+        """Records of data so far."""
+        return int(self._state[h.E_COUNT])
+
+    def take(self, hashed: Words, counts: Int64s, fates: Int64s, differing: Any) -> None:
+        """Take records, see ``OnHashes``."""
+        state = self._state
+        state[h.E_BATCH] = state[h.E_RECORD] = 0
+        with_keys = self._on_keys is not None
+        self._make_room(int(counts.max(initial=0)))
+        while True:
+            status = h.enter_records(
+                hashed, counts, fates, differing, with_keys, self._table, self._digests, state
+            )
+            if status == h.ENTERED:
+                return
+            if status == h.DIGESTS_FULL:
+                self._put_digests()
+            elif len(self._table) < _MOST_SLOTS:
+                self._grow(len(self._table) * 8)
+            else:
+                self._put_keys()
+
+    def _make_room(self, records: int) -> None:
+        """A batch is entered whole, so the largest has to fit."""
+        if 2 * records > len(self._table) and self._on_keys is not None:
+            self._grow(1 << (2 * records).bit_length())
+        if records > len(self._digests):
+            self._put_digests()
+            self._digests = np.empty((records, 2), np.uint64)
+
+    def _grow(self, slots: int) -> None:
+        old = self._table
+        self._table = np.zeros((max(slots, len(old)), h.KEY_WORDS), np.uint64)
+        self._state[h.E_KEYS] = 0
+        h.merge_keys(old, self._table, self._state)
 
     def end(self) -> None:
         """Give away what is left."""
-        if self._rows:
-            self._on_full(last_of_each(np.concatenate(self._pieces)))
-        self._pieces, self._rows = [], 0
+        self._put_keys()
+        self._put_digests()
 
+    def _put_keys(self) -> None:
+        count = int(self._state[h.E_KEYS])
+        if count and self._on_keys is not None:
+            rows: Words = np.empty((count, h.KEY_WORDS), np.uint64)
+            k.drain_by_bucket(self._table, BUCKET_SHIFT, np.zeros(BUCKETS + 1, np.int64), rows)
+            self._on_keys(rows)
+        self._state[h.E_KEYS] = 0
 
-def key_rows(rows: Words, fates: Int64s) -> Words:
-    """Rows of keys of rows of records.
-
-    Args:
-        rows: uint64[N, replica_rows.HASH_COLUMNS].
-        fates: int64[N].
-    """
-    made: Words = np.ascontiguousarray(rows[:, :KEY_COLUMNS])
-    bits = np.where(rows[:, h.H_BITS] & np.uint64(h.TOMBSTONE) != 0, B_TOMBSTONE, 0)
-    bits |= np.where((fates == COMMITTED) | (fates == COMMITTED_TWO_EPOCHS), B_COMMITTED, 0)
-    bits |= np.where(fates == COMMITTED_TWO_EPOCHS, B_TWO_EPOCHS, 0)
-    bits |= np.where(fates == OPEN, B_OPEN, 0) | np.where(fates == ABORTED, B_ABORTED, 0)
-    made[:, K_BITS] = bits.astype(np.uint64)
-    return made
-
-
-def last_of_each(rows: Words) -> Words:
-    """The rows with the greatest offset of each key, one committed, one open, one aborted, ascending by hash.
-
-    Args:
-        rows: uint64[N, KEY_COLUMNS], in any order.
-    """
-    other = rows[:, K_BITS] & np.uint64(B_OTHER)
-    order = np.lexsort((rows[:, h.H_OFFSET], other, rows[:, h.H_SECOND], rows[:, h.H_FIRST]))
-    rows, other = rows[order], other[order]
-    same = (rows[1:, :2] == rows[:-1, :2]).all(axis=1) & (other[1:] == other[:-1])
-    return np.ascontiguousarray(rows[np.append(~same, True)])
+    def _put_digests(self) -> None:
+        """Give them away; the buffer begins small and grows once."""
+        count = int(self._state[h.E_DIGESTS])
+        if count:
+            self._on_digests(self._digests[:count].copy())
+        self._state[h.E_DIGESTS] = 0
+        if count > len(self._digests) // 2 and len(self._digests) < _DIGEST_ROWS:
+            self._digests = np.empty((_DIGEST_ROWS, 2), np.uint64)
 
 
 def read_records(item: ReplicaItem) -> RowsResult:
     """The rows of one replica: small ones travel in the result, others lie in scratch files."""
     keys: list[Run] = []
     records: list[Run] = []
-    kept: list[Words] = []
-    count = waiting = 0
 
     def put(runs: list[Run], rows: Words, name: str) -> None:
         if len(rows) <= item.rows_inline and not any(run.path for run in runs):
             runs.append(Run(rows=len(rows), data=rows.tobytes()))
         else:
-            runs.append(
-                Run(rows=len(rows), path=write_scratch(item.scratch, name, (np.ascontiguousarray(rows),)))
-            )
+            path = write_scratch(item.scratch, name, (np.ascontiguousarray(rows),))
+            runs.append(Run(rows=len(rows), path=path))
 
-    last = LastOfKeys(lambda rows: put(keys, rows, "keys"))
-
-    def take(rows: Words, fates: Int64s) -> None:
-        nonlocal count, waiting
-        count += len(rows)
-        last.add(rows, fates)
-        kept.append(rows[:, [h.H_OFFSET, h.H_DIGEST]])
-        waiting += len(rows)
-        if waiting >= _KEEP_ROWS:
-            put(records, np.concatenate(kept), "records")
-            kept.clear()
-            waiting = 0
-
+    entered = Entered(
+        (lambda rows: put(keys, rows, "keys")) if item.keys else None,
+        lambda rows: put(records, rows, "records"),
+    )
     try:
-        for _ in walk_records(item, take):
+        for _ in walk_records(item, entered.take):
             pass
     except ReplicaError as error:
         return RowsResult(failure=error.failure, why=str(error))
-    last.end()
-    if kept:
-        put(records, np.concatenate(kept), "records")
-    return RowsResult(keys=tuple(keys), records=tuple(records), count=count)
+    entered.end()
+    return RowsResult(keys=tuple(keys), records=tuple(records), count=entered.count)

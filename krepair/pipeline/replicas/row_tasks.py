@@ -8,13 +8,13 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
+from krepair.kernels.replica_rows import K_AFTER, K_BITS, K_FIRST, K_SECOND, KEY_WORDS
 from krepair.pipeline.replicas.facts import opened_facts, read_rows
 from krepair.pipeline.replicas.items import ReplicaItem
 from krepair.pipeline.replicas.join import rows_of
-from krepair.pipeline.replicas.records import LastOfKeys, ReplicaError, walk_records
-from krepair.rules.replicas.keys import K_BITS, K_DIGEST, K_FIRST, K_OFFSET, K_SECOND, KEY_COLUMNS, Words
+from krepair.pipeline.replicas.records import Entered, ReplicaError, walk_records
+from krepair.rules.replicas.keys import Words
 
 ROWS_SCHEMA: Final = (
     "kind int, work int, replica int, first long, second long, offset long, digest long, bits long"
@@ -24,7 +24,7 @@ _ALL_ROWS: Final = 2**62
 
 
 class RowTask(Struct, frozen=True, kw_only=True):
-    """Give the rows of one replica.
+    """Give the rows of one replica, or of some of its segments.
 
     Attributes:
         work: number of its group.
@@ -32,9 +32,7 @@ class RowTask(Struct, frozen=True, kw_only=True):
         item: reads it in its directory, or None.
         facts: path of a facts file, or empty.
         index: its number there.
-        keys: whether rows of keys are wanted.
-        lowest: lowest offset that is wanted.
-        highest: highest offset that is.
+        keys: of a facts file, whether rows of keys are wanted.
     """
 
     work: int
@@ -43,8 +41,6 @@ class RowTask(Struct, frozen=True, kw_only=True):
     facts: str
     index: int
     keys: bool
-    lowest: int
-    highest: int
 
 
 def give_rows(batches: Iterable[Any]) -> Iterator[Any]:
@@ -56,19 +52,15 @@ def give_rows(batches: Iterable[Any]) -> Iterator[Any]:
 
 def _of_directory(task: RowTask) -> Iterator[Any]:
     assert task.item is not None
-    item = replace(task.item, lowest=task.lowest, highest=task.highest)
     ready: list[Any] = []
-    last = LastOfKeys(lambda rows: ready.append(_key_batch(task, rows)))
-
-    def take(rows: Words, fates: Any) -> None:
-        ready.append(_batch(task, _RECORDS, rows[:, K_OFFSET], rows[:, K_DIGEST]))
-        if task.keys:
-            last.add(rows, fates)
-
-    for _ in walk_records(item, take):
+    entered = Entered(
+        (lambda rows: ready.append(_key_batch(task, rows))) if task.item.keys else None,
+        lambda rows: ready.append(_batch(task, _RECORDS, rows[:, 0], rows[:, 1])),
+    )
+    for _ in walk_records(task.item, entered.take):
         yield from ready
         ready.clear()
-    last.end()
+    entered.end()
     yield from ready
 
 
@@ -82,17 +74,13 @@ def _of_facts(task: RowTask) -> Iterator[Any]:
         rows = rows_of(run, 2)
         yield _batch(task, _RECORDS, rows[:, 0], rows[:, 1])
     for run in found.keys if task.keys else ():
-        yield _key_batch(task, rows_of(run, KEY_COLUMNS))
+        yield _key_batch(task, rows_of(run, KEY_WORDS))
 
 
 def _key_batch(task: RowTask, rows: Words) -> Any:
-    return _batch(
-        task,
-        _KEYS,
-        rows[:, K_OFFSET],
-        rows[:, K_DIGEST],
-        (rows[:, K_FIRST], rows[:, K_SECOND], rows[:, K_BITS]),
-    )
+    nothing = np.zeros(len(rows), np.uint64)
+    more = (rows[:, K_FIRST], rows[:, K_SECOND], rows[:, K_BITS])
+    return _batch(task, _KEYS, rows[:, K_AFTER] - np.uint64(1), nothing, more)
 
 
 def _batch(task: RowTask, kind: int, offsets: Words, digests: Words, more: tuple[Words, ...] = ()) -> Any:

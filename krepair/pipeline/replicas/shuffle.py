@@ -13,11 +13,12 @@ from typing import Any, Final
 import msgspec
 
 from krepair.errors import RefusedError
+from krepair.kernels.replica_rows import ABORTED, OPEN, OTHER
 from krepair.pipeline.replicas.judging import Judges, PairBounds, WorkContext
 from krepair.pipeline.replicas.row_tasks import ROWS_SCHEMA, RowTask, give_rows
 from krepair.pipeline.replicas.sources import GroupWork
 from krepair.rules.replicas.judge import Content, RecordDifference
-from krepair.rules.replicas.keys import B_ABORTED, B_OPEN, B_OTHER, KeyFinding, merged
+from krepair.rules.replicas.keys import KeyFinding, merged
 
 _BATCH: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
@@ -99,19 +100,17 @@ def _partitions(work: Sequence[GroupWork]) -> int:
 
 def _tasks(work: Sequence[GroupWork]) -> Iterator[RowTask]:
     for number, one in enumerate(work):
-        lowest, highest = one.group.span
-        for column, (source, replica) in enumerate(zip(one.sources, one.group.replicas, strict=True)):
-            if replica.says and (source.facts or source.item is not None):
-                yield RowTask(
-                    work=number,
-                    column=column,
-                    item=source.item,
-                    facts=source.facts,
-                    index=source.index,
-                    keys=one.compacted,
-                    lowest=lowest if not one.compacted else -(2**63),
-                    highest=highest if not one.compacted else 2**63 - 1,
-                )
+        for column, item in one.items():
+            yield RowTask(work=number, column=column, item=item, facts="", index=-1, keys=one.compacted)
+        for column, source in one.facts():
+            yield RowTask(
+                work=number,
+                column=column,
+                item=None,
+                facts=source.facts,
+                index=source.index,
+                keys=one.compacted,
+            )
 
 
 def _context(one: GroupWork) -> WorkContext:
@@ -134,16 +133,15 @@ def _side_by_side(rows: Any, columns: int) -> Any:
     """One row for each key whose last committed offset is not the same on all replicas."""
     from pyspark.sql import functions as f
 
-    committed = f.col("bits").bitwiseAND(f.lit(B_OTHER)) == 0
-    is_open = f.col("bits").bitwiseAND(f.lit(B_OPEN)) != 0
-    is_aborted = f.col("bits").bitwiseAND(f.lit(B_ABORTED)) != 0
+    committed = f.col("bits").bitwiseAND(f.lit(OTHER)) == 0
+    is_open = f.col("bits").bitwiseAND(f.lit(OPEN)) != 0
+    is_aborted = f.col("bits").bitwiseAND(f.lit(ABORTED)) != 0
     made = []
     for column in range(columns):
         mine = f.col("replica") == column
-        last = f.max(f.when(mine & committed, f.struct("offset", "digest", "bits")))
+        last = f.max(f.when(mine & committed, f.struct("offset", "bits")))
         made += [
             f.coalesce(last["offset"], f.lit(-1)).alias(f"offset{column}"),
-            f.coalesce(last["digest"], f.lit(0)).alias(f"digest{column}"),
             f.coalesce(last["bits"], f.lit(0)).alias(f"bits{column}"),
             f.coalesce(f.max(f.when(mine & is_open, f.col("offset"))), f.lit(-1)).alias(f"open{column}"),
             f.coalesce(f.max(f.when(mine & is_aborted, f.col("offset"))), f.lit(-1)).alias(f"abort{column}"),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from krepair.pipeline.replicas.items import ReplicaItem
+import numpy as np
+from msgspec.structs import replace
+
+from krepair.pipeline.replicas.items import ReplicaItem, parts_of
 from krepair.rules.replicas.judge import Group
 
 
@@ -36,3 +40,22 @@ class GroupWork:
     group: Group
     sources: tuple[RowSource, ...]
     compacted: bool
+
+    def items(self) -> Iterator[tuple[int, ReplicaItem]]:
+        """(place in the group, item that reads records of that replica) for each part of a replica that counts.
+
+        A facts file has the digests of all records. So where one takes part, all are read everywhere.
+        """
+        numbers = np.array(self.group.differing, np.int64).tobytes()
+        every = any(source.facts for source in self.sources)
+        for column, (source, replica) in enumerate(zip(self.sources, self.group.replicas, strict=True)):
+            if replica.says and source.item is not None:
+                item = replace(source.item, keys=self.compacted, differing=None if every else numbers)
+                for part in parts_of(item):
+                    yield column, part
+
+    def facts(self) -> Iterator[tuple[int, RowSource]]:
+        """(place in the group, source) of each replica that counts and is in a facts file."""
+        for column, (source, replica) in enumerate(zip(self.sources, self.group.replicas, strict=True)):
+            if replica.says and source.facts:
+                yield column, source

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from krepair.kernels.replica_rows import RANGE_BITS
 from krepair.logdir.replica import ReplicaState
 from krepair.rules.replicas import model as m
 from krepair.rules.replicas.epochs import Fork, find_fork
@@ -20,8 +21,6 @@ from krepair.rules.replicas.keys import KeyFinding, Standing, Words
 from krepair.rules.replicas.pairs import Ledger, TransactionFinding, judge_transactions, longer_aborts
 from krepair.rules.replicas.transactions import Int64s, last_stable_offset
 
-RANGE_BITS: Final = 12
-"""A range of offsets whose batches are summed up has 4096 of them."""
 _NO_FORK: Final = 2**63 - 1
 _AGREEING: Final = 2
 
@@ -116,11 +115,6 @@ class Group:
         """Offset from which two are not compared."""
         fork = self.forks.get((min(one, other), max(one, other)))
         return _NO_FORK if fork is None else fork.offset
-
-    @property
-    def span(self) -> tuple[int, int]:
-        """(lowest, highest) offset of the ranges that differ."""
-        return self.differing[0] << RANGE_BITS, ((self.differing[-1] + 1) << RANGE_BITS) - 1
 
     def standings(self) -> list[Standing]:
         """What counts of each when keys are judged."""

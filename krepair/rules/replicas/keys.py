@@ -15,6 +15,18 @@ from typing import Any, Final
 import numpy as np
 from msgspec import Struct
 
+from krepair.kernels.replica_rows import (
+    ABORTED,
+    COMMITTED,
+    K_AFTER,
+    K_BITS,
+    KEY_WORDS,
+    OPEN,
+    TOMBSTONE,
+    TWO_EPOCHS,
+    count_keys,
+    mark_keys,
+)
 from krepair.rules.replicas.model import (
     ABORTED_TO_COMMITTED,
     LOST,
@@ -26,19 +38,6 @@ from krepair.rules.replicas.model import (
 Words = np.ndarray[Any, np.dtype[np.uint64]]
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
-
-# columns of a row
-K_FIRST, K_SECOND, K_OFFSET, K_DIGEST, K_BITS = range(5)
-KEY_COLUMNS: Final = 5
-
-# bits of K_BITS
-B_TOMBSTONE: Final = 2
-B_COMMITTED: Final = 4
-B_TWO_EPOCHS: Final = 8
-B_OPEN: Final = 16
-B_ABORTED: Final = 32
-B_OTHER: Final = B_OPEN | B_ABORTED
-"""The row is not of the last committed record, but of the last one that is open or aborted."""
 
 MOST_EXAMPLES: Final = 20
 
@@ -91,7 +90,6 @@ class KeyTable:
     Attributes:
         hashes: uint64[N, 2].
         offsets: int64[N, R], of the last committed record, -1 none.
-        digests: uint64[N, R].
         bits: uint64[N, R].
         opens: int64[N, R], offset of the last record that is open, -1 none.
         aborts: int64[N, R], offset of the last record that is aborted, -1 none.
@@ -99,38 +97,55 @@ class KeyTable:
 
     hashes: Words
     offsets: Int64s
-    digests: Words
     bits: Words
     opens: Int64s
     aborts: Int64s
+
+
+def differing(runs: Sequence[Words], replicas: int) -> list[Words]:
+    """The rows of keys whose last record is not the same on all replicas; of the others there is nothing to judge.
+
+    Args:
+        runs: of each replica uint64[N, KEY_WORDS].
+        replicas: how many of them give rows.
+    """
+    total = sum(len(rows) for rows in runs)
+    table = np.zeros((1 << max(4, (2 * total).bit_length()), KEY_WORDS), np.uint64)
+    for rows in runs:
+        count_keys(rows, table)
+    found = []
+    for rows in runs:
+        marks = np.empty(len(rows), np.uint8)
+        mark_keys(rows, table, replicas, marks)
+        found.append(rows[marks != 0])
+    return found
 
 
 def joined(runs: Sequence[Words]) -> KeyTable:
     """Put the rows of all replicas side by side.
 
     Args:
-        runs: of each replica uint64[N, KEY_COLUMNS]; of rows of one key and class the greatest offset counts.
+        runs: of each replica uint64[N, KEY_WORDS]; of rows of one key and class the greatest offset counts.
     """
     hashes = np.concatenate([rows[:, :2] for rows in runs])
     unique, places = _unique_pairs(hashes)
     shape = (len(unique), len(runs))
     offsets, opens, aborts = (np.full(shape, -1, np.int64) for _ in range(3))
-    digests, bits = np.zeros(shape, np.uint64), np.zeros(shape, np.uint64)
+    bits = np.zeros(shape, np.uint64)
     begin = 0
     for column, rows in enumerate(runs):
         where = places[begin : begin + len(rows)]
         begin += len(rows)
         # of several rows of a key the last assignment counts, so the greatest offset comes last
-        order = np.argsort(rows[:, K_OFFSET], kind="stable")
+        order = np.argsort(rows[:, K_AFTER], kind="stable")
         rows, where = rows[order], where[order]
-        is_open, is_aborted = (rows[:, K_BITS] & np.uint64(bit) != 0 for bit in (B_OPEN, B_ABORTED))
+        is_open, is_aborted = (rows[:, K_BITS] & np.uint64(bit) != 0 for bit in (OPEN, ABORTED))
         committed = ~(is_open | is_aborted)
-        offsets[where[committed], column] = rows[committed, K_OFFSET].astype(np.int64)
-        digests[where[committed], column] = rows[committed, K_DIGEST]
+        offsets[where[committed], column] = rows[committed, K_AFTER].astype(np.int64) - 1
         bits[where[committed], column] = rows[committed, K_BITS]
-        opens[where[is_open], column] = rows[is_open, K_OFFSET].astype(np.int64)
-        aborts[where[is_aborted], column] = rows[is_aborted, K_OFFSET].astype(np.int64)
-    return KeyTable(unique, offsets, digests, bits, opens, aborts)
+        opens[where[is_open], column] = rows[is_open, K_AFTER].astype(np.int64) - 1
+        aborts[where[is_aborted], column] = rows[is_aborted, K_AFTER].astype(np.int64) - 1
+    return KeyTable(unique, offsets, bits, opens, aborts)
 
 
 def _unique_pairs(hashes: Words) -> tuple[Words, Int64s]:
@@ -196,7 +211,7 @@ class _Judge:
         if not missing.any():
             return
         bits = table.bits[:, r]
-        tombstone, committed = (bits & np.uint64(B_TOMBSTONE) != 0), (bits & np.uint64(B_COMMITTED) != 0)
+        tombstone, committed = (bits & np.uint64(TOMBSTONE) != 0), (bits & np.uint64(COMMITTED) != 0)
         older = x >= 0
         lackers = np.stack([self._lacks(o, column) for column in range(len(self._standings))])
         alone = lackers.sum(axis=0) == 1
@@ -216,11 +231,11 @@ class _Judge:
         yield LOST, s, lost | lost_tombstone
         yield TOMBSTONE_MISSED, s, missing & tombstone & older & ~lost_tombstone
         value &= ~lost
-        aborted = committed & (older | (bits & np.uint64(B_TWO_EPOCHS) != 0))
+        aborted = committed & (older | (bits & np.uint64(TWO_EPOCHS) != 0))
         yield (
             ABORTED_TO_COMMITTED,
             r,
-            value & aborted & ~(unsure & ~older & (bits & np.uint64(B_TWO_EPOCHS) == 0)),
+            value & aborted & ~(unsure & ~older & (bits & np.uint64(TWO_EPOCHS) == 0)),
         )
         value &= ~aborted
         yield UNKNOWN_LOSS, s, value & (unsure | older)

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from krepair.kernels import replica_rows as bits
+
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
 # columns of an event
@@ -27,12 +29,13 @@ TRANSACTION_COLUMNS: Final = 6
 NONE: Final = -1
 """In T_FIRST and T_LAST: no batch of data is left. In T_MARKER: there is no marker."""
 
-# what becomes of a record
+# what becomes of a record, as bits of its row
 PLAIN: Final = 0
-COMMITTED: Final = 1
-COMMITTED_TWO_EPOCHS: Final = 2
-ABORTED: Final = 3
-OPEN: Final = 4
+COMMITTED: Final = bits.COMMITTED
+COMMITTED_TWO_EPOCHS: Final = bits.COMMITTED | bits.TWO_EPOCHS
+ABORTED: Final = bits.ABORTED
+OPEN: Final = bits.OPEN
+_FEW: Final = 3
 
 
 def no_rows(columns: int) -> Int64s:
@@ -74,6 +77,22 @@ def transactions_of(events: Int64s) -> Int64s:
     return rows
 
 
+def folded(events: Int64s) -> Int64s:
+    """The events without the batches of data inside of a run of one producer and epoch: they say nothing more.
+
+    Args:
+        events: as for ``transactions_of``.
+    """
+    if len(events) < _FEW:
+        return events
+    events = events[np.lexsort((events[:, E_OFFSET], events[:, E_PRODUCER]))]
+    same = (events[1:, E_PRODUCER] == events[:-1, E_PRODUCER]) & (events[1:, E_EPOCH] == events[:-1, E_EPOCH])
+    same &= (events[1:, E_KIND] == DATA) & (events[:-1, E_KIND] == DATA)
+    kept = np.ones(len(events), bool)
+    kept[1:-1] = ~(same[1:] & same[:-1])
+    return np.ascontiguousarray(events[kept])
+
+
 def open_transactions(transactions: Int64s) -> Int64s:
     """Those with data and without a marker."""
     found: Int64s = transactions[(transactions[:, T_FIRST] != NONE) & (transactions[:, T_MARKER] == NONE)]
@@ -86,46 +105,24 @@ def last_stable_offset(transactions: Int64s, log_end: int) -> int:
     return int(found[:, T_FIRST].min()) if len(found) else log_end
 
 
-class Fates:
-    """Says of transactional batches of one replica what becomes of their records.
+def fates_of(transactions: Int64s) -> Int64s:
+    """What becomes of the records of each transaction with data.
 
     Args:
         transactions: int64[N, TRANSACTION_COLUMNS].
+
+    Returns:
+        int64[M, 3] (producer id, first offset, fate), ascending by the first two.
     """
-
-    def __init__(self, transactions: Int64s) -> None:
-        rows = transactions[transactions[:, T_FIRST] != NONE]
-        self._producers, ranks = np.unique(rows[:, T_PRODUCER], return_inverse=True)
-        order = np.lexsort((rows[:, T_FIRST], ranks))
-        rows = rows[order]
-        self._first_row = np.searchsorted(rows[:, T_PRODUCER], self._producers)
-        self._firsts = rows[:, T_FIRST]
-        self._counts = np.diff(np.append(self._first_row, len(rows)))
-        self._fate = np.where(
-            rows[:, T_MARKER] == NONE,
-            OPEN,
-            np.where(
-                rows[:, T_KIND] == ABORT,
-                ABORTED,
-                np.where(rows[:, T_EPOCHS] != 0, COMMITTED_TWO_EPOCHS, COMMITTED),
-            ),
-        )
-
-    def of(self, producers: Int64s, offsets: Int64s) -> Int64s:
-        """Fates of batches of data of transactions.
-
-        Args:
-            producers: int64[N].
-            offsets: int64[N], base offsets.
-        """
-        fates = np.full(len(producers), OPEN, np.int64)
-        if not len(self._producers):
-            return fates
-        ranks = np.minimum(np.searchsorted(self._producers, producers), len(self._producers) - 1)
-        for rank in np.unique(ranks).tolist():
-            of_it = ranks == rank
-            begin, count = int(self._first_row[rank]), int(self._counts[rank])
-            places = np.searchsorted(self._firsts[begin : begin + count], offsets[of_it], "right") - 1
-            fates[of_it] = self._fate[begin + np.maximum(places, 0)]
-        fates[self._producers[ranks] != producers] = OPEN
-        return fates
+    rows = transactions[transactions[:, T_FIRST] != NONE]
+    fate = np.where(
+        rows[:, T_MARKER] == NONE,
+        OPEN,
+        np.where(
+            rows[:, T_KIND] == ABORT,
+            ABORTED,
+            np.where(rows[:, T_EPOCHS] != 0, COMMITTED_TWO_EPOCHS, COMMITTED),
+        ),
+    )
+    found = np.column_stack([rows[:, T_PRODUCER], rows[:, T_FIRST], fate])
+    return np.ascontiguousarray(found[np.lexsort((found[:, 1], found[:, 0]))])
