@@ -1,9 +1,18 @@
 """A whole replica is set aside, so that its broker fetches the partition anew from the leader.
 
 ``partition.metadata`` stays: without it a KRaft broker takes the folder for a stray one, and renames it together with
-what is kept in it. The lines of the root's checkpoints stay as well: with an empty log a broker does not use them.
+what is kept in it. The partition's lines of the four offset checkpoints of the root go, before its logs: they speak of
+a log that is not there any more, and a broker uses them.
 
-Source: ``LogManager.isStrayKraftReplica``, ``LogCleanerManager`` (3.9.0); seen on 2.2.1, 3.9.2 and 4.3.1.
+- Log start: a broker begins the empty log there. What the leader has below it would never be fetched.
+- Recovery point: stays in the file until the next checkpoint, up to a minute. After a power cut in that time the new
+  log would be trusted up to the old offset.
+- Cleaner: up to 2.3.0 an offset past the log end stays. From 2.3.1 on it is set back, but only if the cleaner looks
+  before the log has grown past it. What is fetched below it would count as cleaned.
+- High watermark: every version takes the log end where that is lower. It goes too, so that no line is left.
+
+Source: ``Log.recoverLog``, ``LogManager.loadLog``, ``LogCleanerManager.cleanableOffsets`` (2.2.1);
+``LogLoader.recoverLog``, ``LogCleanerManager.cleanableOffsets``, ``LogManager.isStrayKraftReplica`` (3.9.0, and 4.x).
 """
 
 from __future__ import annotations
@@ -11,18 +20,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from krepair.errors import RefusedError, UsageError
+from krepair.errors import RefusedError, StalePlanError, UsageError
+from krepair.fixes.files import put_staged
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import why_untouched
 from krepair.fixes.ground import Ground
 from krepair.fixes.second_readings import Applied, Job, gone_job
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
+from krepair.formats.checkpoint import decode_offsets
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
-from krepair.logdir.values import FileRef, LogDir, Partition
+from krepair.journal.actions.lines import LARGEST_BYTES, current_data, lines_of
+from krepair.logdir.reading import read_whole
+from krepair.logdir.values import FileRef, LogDir, OffsetCheckpoint, Partition
 from krepair.options import Options
-from krepair.plan.model import Change, KeepOriginal, ReplaceFile, SetAside
+from krepair.plan.model import Change, ChangedLine, ChangeLines, KeepOriginal, ReplaceFile, SetAside
 from krepair.plan.view import time_text
+from krepair.rules.checkpoint_lines import with_lines
 from krepair.rules.refetch import REFETCHED, RefetchProof, why_not
 
 PROVEN: Sight[RefetchProof] = Sight("proof that the replica may be emptied")
@@ -30,6 +44,7 @@ _COMMAND: Final = (
     "krepair plan LOGDIR --fix refetch --partition TOPIC-N --replicas ID=LOGDIR --cluster FILE --cluster-config FILE "
     "--out PLAN"
 )
+_NOT_AS_PLANNED: Final = "its lines are not those that the plan takes out"
 _LIVE: Final = (
     "what can be done while the brokers run: write the key again (or its tombstone) through the leader; "
     "kafka-transactions.sh --abort for a transaction that never ends; move the replica with "
@@ -88,7 +103,11 @@ class Refetch(Fix):
         proofs = ground.prove(ground.view, ground.options, partitions)
         for survey in surveys:
             proof = proofs.get(survey.partition.folder)
-            reasons = [*_being_moved(ground.view, survey), *_reasons(survey, proof, ground.options.now_ms)]
+            reasons = [
+                *_being_moved(ground.view, survey),
+                *_damaged_checkpoints(ground.view),
+                *_reasons(survey, proof, ground.options.now_ms),
+            ]
             if reasons or proof is None:
                 raise RefusedError(
                     f"{survey.partition.folder}: must not be fetched anew: {'; '.join(reasons)}. {_LIVE}",
@@ -108,18 +127,45 @@ class Refetch(Fix):
             fields={"proof": proof},
         )
 
+    def propose_root(self, ground: Ground) -> Proposal:
+        """The lines that speak of the logs that go."""
+        emptied = frozenset(
+            (survey.partition.topic, survey.partition.number)
+            for survey in ground.surveys.values()
+            if survey.seen(PROVEN) is not None
+        )
+        changes = [_without_lines(one, emptied) for one in _checkpoints(ground.view)]
+        return Proposal(root_changes=tuple(change for change in changes if change is not None))
+
     def owns(self, change: Change) -> bool:
         """What it proposed."""
-        if not isinstance(change, SetAside | ReplaceFile) or change.rule != REFETCHED:
+        if not isinstance(change, SetAside | ReplaceFile | ChangeLines) or change.rule != REFETCHED:
             return False
-        return isinstance(change, SetAside) or change.method == "remove"
+        return not isinstance(change, ReplaceFile) or change.method == "remove"
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """A removal needs no bytes, only the folder that keeps the originals."""
-        del work
+        """A removal needs no bytes, only the folder that keeps the originals; a checkpoint loses lines.
+
+        No log is touched where a line of the root is not as it was planned.
+        """
         for staging in stagings:
             with staging.taking_problems():
+                if staging.partition is not None:
+                    _check_lines(work)
                 staging.folder.make_private_folders()
+                for change in staging.changes:
+                    if isinstance(change, ChangeLines):
+                        path = staging.folder.at(change.name)
+                        put_staged(work, staging, change.name, _made(staging, change), path)
+
+    def verify(self, work: Work, stagings: Sequence[Staging]) -> None:
+        """The files are gone, and kept as they were; checkpoints have lost the lines of the plan, and no other."""
+        super().verify(work, [staging for staging in stagings if staging.partition is not None])
+        for staging in stagings:
+            for change in staging.changes:
+                if isinstance(change, ChangeLines):
+                    work.segments += 1
+                    work.found(staging, change, _wrong_lines(work, staging, change))
 
     def second_readings(self, applied: Applied, change: Change) -> Iterator[Job]:
         """The files are gone, and kept as they were."""
@@ -129,6 +175,89 @@ class Refetch(Fix):
 
 
 REFETCH = Refetch()
+
+
+def _checkpoints(view: LogDir) -> tuple[OffsetCheckpoint, ...]:
+    return (view.cleaner, view.log_start, view.recovery_point, view.high_watermark)
+
+
+def _damaged_checkpoints(view: LogDir) -> Iterator[str]:
+    """Those of which no line can be taken out."""
+    for checkpoint in _checkpoints(view):
+        if checkpoint.file is not None and checkpoint.lines.damage:
+            yield (
+                f"{checkpoint.file.name} is damaged, so that the line of this partition cannot be taken out: mend it "
+                "first (krepair plan LOGDIR --fix checkpoints --out PLAN)"
+            )
+
+
+def _without_lines(checkpoint: OffsetCheckpoint, emptied: frozenset[tuple[str, int]]) -> ChangeLines | None:
+    """The change that takes the lines of some partitions out, None if there is none."""
+    file = checkpoint.file
+    lines = tuple(
+        ChangedLine(topic=entry.topic, partition=entry.partition, old=entry.offset, new=None)
+        for entry in (() if file is None else checkpoint.lines.entries)
+        if (entry.topic, entry.partition) in emptied
+    )
+    if file is None or not lines:
+        return None
+    return ChangeLines(
+        change_id=f"./{file.name}",
+        name=file.name,
+        rule=REFETCHED,
+        lines=lines,
+        size_before=file.size,
+        reason="the log of which it speaks is fetched anew",
+        undo=KeepOriginal(),
+    )
+
+
+def _check_lines(work: Work) -> None:
+    """Check that the lines of the root are as they were planned, or taken out already.
+
+    Raises:
+        StalePlanError: one is not.
+        OSError: a checkpoint cannot be read.
+    """
+    for change in () if work.plan.root is None else work.plan.root.changes:
+        if isinstance(change, ChangeLines) and change.rule == REFETCHED:
+            path = f"{work.plan.log_dir}/{change.name}"
+            data = read_whole(path, LARGEST_BYTES, work.disk.tree)
+            if with_lines(data, lines_of(change)) is None and _lines_there(data, change):
+                raise StalePlanError(f"{path}: {_NOT_AS_PLANNED}")
+
+
+def _made(staging: Staging, change: ChangeLines) -> bytes:
+    """The bytes without the lines.
+
+    Raises:
+        StalePlanError: a line is not as it was planned.
+    """
+    made = with_lines(current_data(staging.folder, change), lines_of(change))
+    if made is None:
+        raise StalePlanError(f"{staging.folder.at(change.name)}: {_NOT_AS_PLANNED}")
+    return made
+
+
+def _lines_there(data: bytes, change: ChangeLines) -> bool:
+    """Whether a partition of the change has a line; of a damaged file that is not known."""
+    names = {(line.topic, line.partition) for line in change.lines}
+    found = decode_offsets(data)
+    return bool(found.damage) or any((one.topic, one.partition) in names for one in found.entries)
+
+
+def _wrong_lines(work: Work, staging: Staging, change: ChangeLines) -> str:
+    """What is wrong with a checkpoint that lost lines, or empty."""
+    data = read_whole(staging.folder.at(change.name), LARGEST_BYTES, work.disk.tree)
+    if _lines_there(data, change):
+        return "a line of a replica that is set aside is in it"
+    kept = staging.folder.at(staging.folder.names.keep(change.name))
+    if not work.disk.tree.is_there(kept):
+        return ""
+    original = read_whole(kept, LARGEST_BYTES, work.disk.tree)
+    return (
+        "" if with_lines(original, lines_of(change)) == data else "other lines than those of the plan changed"
+    )
 
 
 def _being_moved(view: LogDir, survey: Survey) -> Iterator[str]:

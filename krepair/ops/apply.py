@@ -79,6 +79,7 @@ from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.progress import Progress
 from krepair.plan.actions.action import EVERY_REPLICA
 from krepair.plan.actions.table import action_of
+from krepair.plan.effects import goes_before_logs
 from krepair.plan.figures import (
     freed_at_apply,
     peak_bytes,
@@ -333,7 +334,10 @@ class _Apply:
         for one_round in rounds:
             self._stage_ahead(one_round)
             for staging in one_round:
-                results.extend(self._commit(staging))
+                done = self._commit(staging)
+                results.extend(done)
+                if any(result.outcome == "failed" for result in done):
+                    _hold_back(staging, one_round)
         self._drop_journals(targets, results)
 
     def _refuse_earlier(self, targets: Sequence[PartitionPlan]) -> None:
@@ -610,6 +614,16 @@ class _Apply:
                 remove_private_folder(folder)
         except (OSError, KrepairError):
             return  # the next apply or undo removes it
+
+
+def _hold_back(failed: Staging, others: Sequence[Staging]) -> None:
+    """Where lines of the root have to go before the logs, and could not, no log is touched."""
+    if is_root(failed.plan) and any(map(goes_before_logs, failed.changes)):
+        for other in others:
+            if not is_root(other.plan):
+                other.problem = other.problem or RefusedError(
+                    f"{other.folder.path}: its lines in the checkpoints of the root have to go first, and could not"
+                )
 
 
 def _left(staging: Staging) -> PartitionPlan:

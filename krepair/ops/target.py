@@ -28,6 +28,7 @@ from krepair.logdir.reading import kind_of, why
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.located import Located, check_broker, here_of
+from krepair.plan.effects import goes_before_logs
 from krepair.plan.figures import apply_order
 from krepair.plan.keep import copies_in
 from krepair.plan.model import PartitionPlan, Plan, Preview
@@ -143,12 +144,19 @@ def targets_of(plan: Plan) -> list[PartitionPlan]:
 
 
 def commit_order(targets: Sequence[PartitionPlan]) -> list[PartitionPlan]:
-    """Targets as they are committed: damaged files of the root, which fences must read; partitions; then its lines."""
+    """Targets as they are committed: damaged files of the root, which fences must read; partitions; then its lines.
+
+    The lines of replicas that are set aside go first, see ``goes_before_logs``.
+    """
     partitions = [target for target in targets if not is_root(target)]
     first, last = [], []
     for root in targets:
         if is_root(root):
-            late = [change for change in root.changes if action_for(change).after_fences]
+            late = [
+                change
+                for change in root.changes
+                if action_for(change).after_fences and not goes_before_logs(change)
+            ]
             first.append(replace(root, changes=tuple(one for one in root.changes if one not in late)))
             last.append(replace(root, changes=tuple(late)))
     return [target for target in (*first, *partitions, *last) if target.changes]

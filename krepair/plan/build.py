@@ -170,9 +170,8 @@ _ANOTHER_REPLICA: Final = Risk(
 _FETCHED_ANEW: Final = Risk(
     code=FETCHED_ANEW,
     text="A whole replica is set aside. Until its broker has fetched the partition again, there is one copy fewer. "
-    "Start the broker while the leader runs, and wait until it is in the ISR before you empty another replica. A "
-    "power cut within the first minutes after the start, before the broker has written its recovery points again, may "
-    "leave it with a torn log: then do it once more. What is set aside takes room until krepair purge.",
+    "Start the broker while the leader runs, and wait until it is in the ISR before you empty another replica. What is "
+    "set aside takes room until krepair purge.",
 )
 
 

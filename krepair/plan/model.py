@@ -539,7 +539,7 @@ class RootPlan(Struct, frozen=True, kw_only=True):
         files: fingerprints of the files that are replaced, by name.
         changes: the changes, by name; their ``change_id`` is ``./<file name>``. A damaged file is replaced as a whole
             before everything else, because a fence has to read it. Lines of an intact file change after all fences are
-            down.
+            down; those of a replica that is set aside as a whole go before its log.
         notes: lines for the reviewer.
     """
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import ExitCode, RefusedError
+from krepair.formats.checkpoint import OffsetEntry, decode_offsets, encode_offsets
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
@@ -38,10 +39,32 @@ def holds(cluster: Three, node: int, data: bytes) -> bool:
     return any(data in path.read_bytes() for path in cluster.log_dir(node).glob(f"{TOPIC}-0/*.log"))
 
 
+MISLEADING = ("cleaner-offset-checkpoint", "log-start-offset-checkpoint", "recovery-point-offset-checkpoint")
+
+
+def mislead(root: Path) -> None:
+    """The stopped broker's offsets speak of the log that it had; the deleted key's value is after the log start."""
+    logs = sorted(root.glob(f"{TOPIC}-0/*.log"))
+    assert len(logs) > 1
+    middle = int(logs[-1].name.partition(".")[0])
+    for name in MISLEADING:
+        offset = 1 if name.startswith("log-start") else middle
+        there = (root / name).stat()
+        found = decode_offsets((root / name).read_bytes())
+        others = [one for one in found.entries if (one.topic, one.partition) != (TOPIC, 0)]
+        (root / name).write_bytes(encode_offsets((*others, OffsetEntry(TOPIC, 0, offset))))
+        os.utime(root / name, ns=(there.st_atime_ns, there.st_mtime_ns))
+
+
+def first_segment(cluster: Three, node: int) -> int:
+    """The base offset of its first segment."""
+    return min(int(path.name.partition(".")[0]) for path in cluster.log_dir(node).glob(f"{TOPIC}-0/*.log"))
+
+
 def diverge(cluster: Three) -> None:
     """Broker 3 was away while a key was deleted, and the others have cleaned the tombstone away."""
     cluster.create({TOPIC: Topic(1, CONFIG)})
-    cluster.write(TOPIC, [(b"the-key", b"the-value")])
+    cluster.write(TOPIC, [(b"a-key", b"a-value"), (b"the-key", b"the-value")])
     cluster.stop(3)
     cluster.write(TOPIC, [(b"the-key", None)])
 
@@ -113,6 +136,7 @@ def test_a_replica_that_missed_a_tombstone_serves_what_the_others_serve_once_it_
         cluster.stop(3)
         cluster.wait_out_of_sync(TOPIC, 3)
         root = cluster.log_dir(3)
+        mislead(root)
 
         told = refused(root, proofs.options(in_sync))
         assert "is in the ISR" in told
@@ -132,6 +156,7 @@ def test_a_replica_that_missed_a_tombstone_serves_what_the_others_serve_once_it_
         plan = make_plan(str(root), options)
         assert apply(plan, options).exit_code is ExitCode.DONE
         assert verify_plan(plan, options).exit_code is ExitCode.DONE
+        assert not any(f"\n{TOPIC} 0 " in (root / name).read_text() for name in MISLEADING)
 
         cluster.stop(2)
         cluster.wait_out_of_sync(TOPIC, 2)
@@ -144,6 +169,7 @@ def test_a_replica_that_missed_a_tombstone_serves_what_the_others_serve_once_it_
         cluster.lead(3, [TOPIC])
         assert cluster.serves(TOPIC).table == right.table
         assert not holds(cluster, 3, b"the-value")
+        assert first_segment(cluster, 3) == first_segment(cluster, 1) == 0  # not where the line was
 
         if cluster.kraft:  # now broker 3 is alone in the ISR
             cluster.stop(3)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from krepair.errors import ExitCode, KrepairError, RefusedError, UsageError
+from krepair.formats.checkpoint import OffsetEntry, decode_offsets, encode_offsets
 from krepair.ops import proof as proof_module
 from krepair.ops.apply import apply
 from krepair.ops.judged import Judgement
@@ -19,12 +22,23 @@ from krepair.ops.purge import purge
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import Engine, Options
-from krepair.plan.model import Plan, RefetchProof, ReplaceFile, SetAside
+from krepair.plan.figures import plan_peak_bytes
+from krepair.plan.model import ChangedLine, ChangeLines, Plan, RefetchProof, ReplaceFile, SetAside
+from krepair.plan.planfile import seal
+from krepair.plan.review import review
 from tests import builders
-from tests.durable.disks import FILE_CHANGING, SimulatedCrash, StoppingDisk
+from tests.durable.disks import FILE_CHANGING, Call, PassingDisk, SimulatedCrash, StoppingDisk
 from tests.journal.scene import UnsyncedDisk
 from tests.ops.scene import tree
 
+CHECKPOINTS = (
+    "cleaner-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "recovery-point-offset-checkpoint",
+    "replication-offset-checkpoint",
+)
+FIRSTS = range(1, 8) if os.environ.get("KREPAIR_EVERY_STATE") == "1" else (2, 5)
+"""The first call at which a case stops; from there on it is every seventh. The seven together stop at every call."""
 HOUR_MS = 3_600_000
 TEXT = (
     "Topic: t\tPartitionCount: 2\tReplicationFactor: 3\tConfigs: \n"
@@ -51,13 +65,35 @@ def log_dir(root: Path, *, segments: int = 3, old: bool = True, broker: int = 3,
         partition = made.partition("t", number)
         for place in range(segments):
             partition.segment(builders.data(place * 10, [builders.Record(b"k%d" % place, b"v")], **more))
+    offsets = dict.fromkeys((("t", 0), ("t", 1)), 3)
     made.write(clean_stop=True)
+    for name in CHECKPOINTS:
+        put_lines(root, name, offsets)
     (root / "meta.properties").write_text(f"version=0\nbroker.id={broker}\ncluster.id=c\n")
-    if old:
-        past = time.time_ns() - HOUR_MS * 1_000_000
-        for path in root.rglob("*"):
-            os.utime(path, ns=(past, past))
+    for path in root.rglob("*") if old else ():
+        make_old(path)
     return root
+
+
+def make_old(path: Path) -> None:
+    past = time.time_ns() - HOUR_MS * 1_000_000
+    os.utime(path, ns=(past, past))
+
+
+def put_lines(root: Path, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
+    entries = tuple(OffsetEntry(topic, number, offset) for (topic, number), offset in offsets.items())
+    (root / name).write_bytes(encode_offsets(entries))
+
+
+def lines_of(root: Path, name: str) -> dict[tuple[str, int], int]:
+    found = decode_offsets((root / name).read_bytes())
+    assert not found.damage
+    return {(one.topic, one.partition): one.offset for one in found.entries}
+
+
+def kept_in(plan: Plan) -> set[str]:
+    """Names of krepair's own sub-folders of ``t-0``."""
+    return {f"krepair~{plan.plan_id}", f"krepair~{plan.plan_id}~root"}
 
 
 def write(path: Path, text: str) -> str:
@@ -98,11 +134,15 @@ def test_the_folder_is_left_empty_but_for_what_is_kept_and_everything_comes_back
     root, chosen, plan = scene
     before = tree(root, private=False)
     assert apply(plan, chosen).exit_code is ExitCode.DONE
-    assert {path.name for path in (root / "t-0").iterdir()} == {f"krepair~{plan.plan_id}"}
+    assert {path.name for path in (root / "t-0").iterdir()} == kept_in(plan)
     assert verify_plan(plan, chosen).exit_code is ExitCode.DONE
-    assert {path: row for path, row in tree(root, private=False).items() if not path.startswith("t-0")} == {
-        path: row for path, row in before.items() if not path.startswith("t-0")
-    } | {path: row for path, row in tree(root, private=False).items() if path == ".lock"}
+    untouched = {*CHECKPOINTS, ".lock"}
+    after = tree(root, private=False)
+    assert {
+        path: row for path, row in after.items() if not path.startswith("t-0") and path not in untouched
+    } == {path: row for path, row in before.items() if not path.startswith("t-0") and path not in untouched}
+    for name in CHECKPOINTS:
+        assert lines_of(root, name) == {("t", 1): 3}
     assert undo(plan, chosen).exit_code is ExitCode.DONE
     after = tree(root, private=False)
     after.pop(".lock", None)
@@ -132,10 +172,7 @@ def test_partition_metadata_stays_where_a_kraft_broker_needs_it(tmp_path: Path, 
     chosen = options(tmp_path)
     plan = make_plan(str(root), chosen)
     assert apply(plan, chosen).exit_code is ExitCode.DONE
-    assert {path.name for path in (root / "t-0").iterdir()} == {
-        "partition.metadata",
-        f"krepair~{plan.plan_id}",
-    }
+    assert {path.name for path in (root / "t-0").iterdir()} == kept_in(plan) | {"partition.metadata"}
 
 
 def test_the_reviewer_reads_what_the_proof_is(scene: tuple[Path, Options, Plan]) -> None:
@@ -167,8 +204,9 @@ def test_undo_refuses_once_the_broker_has_fetched(scene: tuple[Path, Options, Pl
     assert tree(root, private=False) == there
 
 
-def test_stopped_at_any_call_it_goes_on_or_back(tmp_path: Path, judged: None) -> None:
-    stops = 1
+@pytest.mark.parametrize("first", FIRSTS)
+def test_stopped_at_any_call_it_goes_on_or_back(first: int, tmp_path: Path, judged: None) -> None:
+    stops = first
     while True:
         root = log_dir(tmp_path / f"b3-{stops}", segments=2)
         chosen = options(tmp_path)
@@ -177,20 +215,177 @@ def test_stopped_at_any_call_it_goes_on_or_back(tmp_path: Path, judged: None) ->
         try:
             apply(plan, chosen, disk=StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING))
         except SimulatedCrash:
-            names = {path.name for path in (root / "t-0").glob("*.log")}
-            assert names in ({f"{0:020d}.log", f"{10:020d}.log"}, {f"{0:020d}.log"}, set())
-            if stops % 2:
+            check_what_a_start_would_meet(root)
+            if (stops - first) // 7 % 2:
                 assert apply(plan, chosen).exit_code is ExitCode.DONE
                 assert not [*(root / "t-0").glob("*.log")]
+                assert not any(("t", 0) in lines_of(root, name) for name in CHECKPOINTS)
             undo(plan, chosen)
-            after = tree(root, private=False)
-            after.pop(".lock", None)
-            before.pop(".lock", None)
-            assert after == before, stops
+            assert without_lock(tree(root, private=False)) == without_lock(before), stops
             stops += 7
             continue
         break
     assert stops > 20
+
+
+def check_what_a_start_would_meet(root: Path) -> None:
+    """The log's beginning without a gap; and no offset of the old log once any of it is gone."""
+    names = {path.name for path in (root / "t-0").glob("*.log")}
+    assert names in ({f"{0:020d}.log", f"{10:020d}.log"}, {f"{0:020d}.log"}, set())
+    for name in CHECKPOINTS:
+        found = lines_of(root, name)
+        assert found[("t", 1)] == 3
+        assert len(names) == 2 or ("t", 0) not in found
+
+
+def without_lock(rows: Mapping[str, object]) -> dict[str, object]:
+    return {path: row for path, row in rows.items() if path != ".lock"}
+
+
+@pytest.mark.parametrize("first", FIRSTS)
+def test_an_undo_that_is_stopped_at_any_call_goes_back_as_a_whole(
+    first: int, tmp_path: Path, judged: None
+) -> None:
+    stops = first
+    while True:
+        root = log_dir(tmp_path / f"b3-{stops}", segments=2)
+        chosen = options(tmp_path)
+        plan = make_plan(str(root), chosen)
+        before = tree(root, private=False)
+        assert apply(plan, chosen).exit_code is ExitCode.DONE
+        try:
+            undo(plan, chosen, disk=StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING))
+        except SimulatedCrash:
+            check_what_a_start_would_meet(root)
+            assert undo(plan, chosen).exit_code is ExitCode.DONE
+            assert without_lock(tree(root, private=False)) == without_lock(before), stops
+            stops += 7
+            continue
+        break
+    assert stops > 20
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+class TestLinesOfTheRoot:
+    def test_where_there_is_no_line_the_file_stays(self, name: str, tmp_path: Path, judged: None) -> None:
+        root, chosen = log_dir(tmp_path / "b3"), options(tmp_path)
+        put_lines(root, name, {("t", 1): 3})
+        make_old(root / name)
+        there = (root / name).stat()
+        plan = make_plan(str(root), chosen)
+        assert plan.root is not None
+        assert name not in [change.name for change in plan.root.changes]
+        assert apply(plan, chosen).exit_code is ExitCode.DONE
+        assert (root / name).stat() == there
+
+    @pytest.mark.parametrize("data", [b"0\n2\nt 0", b"0\n2\nt 0 3\nt 0 1\n", b"x"])
+    def test_a_damaged_file_is_mended_first(
+        self, name: str, data: bytes, tmp_path: Path, judged: None
+    ) -> None:
+        root, chosen = log_dir(tmp_path / "b3"), options(tmp_path)
+        (root / name).write_bytes(data)
+        make_old(root / name)
+        with pytest.raises(RefusedError, match=f"{name} is damaged.*--fix checkpoints"):
+            make_plan(str(root), chosen)
+
+    def test_a_line_that_is_another_one_by_now_leaves_the_log_as_it_is(
+        self, name: str, scene: tuple[Path, Options, Plan]
+    ) -> None:
+        root, chosen, plan = scene
+        put_lines(root, name, {("t", 0): 2, ("t", 1): 3})
+        make_old(root / name)
+        there = tree(root, private=False)
+        assert apply(plan, chosen).exit_code is ExitCode.STALE_PLAN
+        assert without_lock(tree(root, private=False)) == without_lock(there)
+
+    def test_the_other_lines_are_those_on_the_disk(
+        self, name: str, scene: tuple[Path, Options, Plan]
+    ) -> None:
+        root, chosen, plan = scene
+        put_lines(root, name, {("t", 0): 3, ("t", 1): 2})
+        make_old(root / name)
+        assert apply(plan, chosen).exit_code is ExitCode.DONE
+        assert lines_of(root, name) == {("t", 1): 2}
+        assert verify_plan(plan, chosen).exit_code is ExitCode.DONE
+
+    def test_a_line_that_came_back_is_a_problem_for_verify(
+        self, name: str, scene: tuple[Path, Options, Plan]
+    ) -> None:
+        root, chosen, plan = scene
+        assert apply(plan, chosen).exit_code is ExitCode.DONE
+        put_lines(root, name, {("t", 0): 3, ("t", 1): 3})
+        report = verify_plan(plan, chosen)
+        assert report.exit_code is ExitCode.FOUND
+        assert name in str(report.problems)
+
+    def test_once_the_broker_has_fetched_undo_leaves_the_lines_as_they_are(
+        self, name: str, scene: tuple[Path, Options, Plan]
+    ) -> None:
+        root, chosen, plan = scene
+        apply(plan, chosen)
+        for new in (f"{0:020d}.log", "leader-epoch-checkpoint"):
+            (root / "t-0" / new).write_bytes(b"new")
+        assert undo(plan, chosen).exit_code is ExitCode.STALE_PLAN
+        assert lines_of(root, name) == {("t", 1): 3}
+
+
+def test_the_review_takes_only_lines_of_what_is_set_aside(scene: tuple[Path, Options, Plan]) -> None:
+    _, _, plan = scene
+    assert plan.root is not None
+    assert not review(plan)
+    first, *others = plan.root.changes
+    assert isinstance(first, ChangeLines)
+    for line in (
+        ChangedLine(topic="t", partition=1, old=3, new=None),
+        ChangedLine(topic="t", partition=0, old=3, new=0),
+    ):
+        changed = replace(plan.root, changes=(replace(first, lines=(line,)), *others))
+        found = [one.code for one in review(seal(replace(plan, root=changed)))]
+        assert found == ["RV28"]
+    left = seal(replace(plan, policy=replace(plan.policy, fixes=("tail",))))
+    assert "RV28" in [one.code for one in review(left)]
+
+
+def test_a_plan_of_the_krepair_before_leaves_the_lines_and_is_carried_out(
+    scene: tuple[Path, Options, Plan],
+) -> None:
+    root, chosen, plan = scene
+    before = tree(root, private=False)
+    old = replace(plan, root=None)
+    old = seal(replace(old, peak_extra_bytes=plan_peak_bytes(old)))
+    assert apply(old, chosen).exit_code is ExitCode.DONE
+    assert lines_of(root, CHECKPOINTS[0]) == {("t", 0): 3, ("t", 1): 3}
+    assert undo(old, chosen).exit_code is ExitCode.DONE
+    assert without_lock(tree(root, private=False)) == without_lock(before)
+
+
+def test_of_two_partitions_each_loses_its_lines(tmp_path: Path, judged: None) -> None:
+    root = log_dir(tmp_path / "b3")
+    text = write(tmp_path / "both", ISR_OF_ALL.replace("Isr: 1,2,3", "Isr: 1,2"))
+    chosen = options(tmp_path, partitions=(("t", 0), ("t", 1)), cluster=text)
+    before = tree(root, private=False)
+    plan = make_plan(str(root), chosen)
+    assert apply(plan, chosen).exit_code is ExitCode.DONE
+    assert [lines_of(root, name) for name in CHECKPOINTS] == [{}] * 4
+    assert undo(plan, chosen).exit_code is ExitCode.DONE
+    assert without_lock(tree(root, private=False)) == without_lock(before)
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_logs_as_they_are(
+    scene: tuple[Path, Options, Plan],
+) -> None:
+    root, chosen, plan = scene
+
+    class Full(PassingDisk):
+        def _before(self, call: Call) -> None:
+            if call.kind == "create" and call.path.endswith("offset-checkpoint"):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), call.path)
+
+    there = tree(root, private=False)
+    report = apply(plan, chosen, disk=Full(UnsyncedDisk()))
+    assert report.exit_code is not ExitCode.DONE
+    assert "have to go first" in str(report.results)
+    assert without_lock(tree(root, private=False)) == without_lock(there)
 
 
 def test_purge_frees_what_was_kept(scene: tuple[Path, Options, Plan]) -> None:

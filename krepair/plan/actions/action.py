@@ -159,6 +159,18 @@ class Action(Protocol[ChangeT_contra]):
         """
         return frozenset()
 
+    def goes_with_log(self, change: ChangeT_contra) -> frozenset[tuple[str, int]]:
+        """Partitions (topic, number) that lose a line of a checkpoint, because their whole log is set aside.
+
+        Such a change is made before those of the logs, and is taken back after them: a start must never meet an emptied
+        replica with offsets of the log that was there.
+        """
+        return frozenset()
+
+    def empties(self, change: ChangeT_contra) -> bool:
+        """Whether it is part of setting aside a whole replica."""
+        return False
+
     def new_offsets(self, change: ChangeT_contra) -> Iterator[tuple[str, int, int]]:
         """(topic, number, new offset) of each line of a checkpoint that is changed or added."""
         return iter(())

@@ -41,6 +41,10 @@ class Aside(Action[SetAside]):
         """Always: the log then ends at the cut before it."""
         return True
 
+    def empties(self, change: SetAside) -> bool:
+        """What ``--fix refetch`` sets aside."""
+        return change.rule == REFETCHED
+
     def log_effect(self, change: SetAside) -> LogEffect:
         """The whole segment."""
         return LogEffect(segments=(change.base_offset,))

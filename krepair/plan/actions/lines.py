@@ -11,6 +11,7 @@ from krepair.plan.facts import PartitionFacts
 from krepair.plan.model import ChangedLine, ChangeLines, FileFingerprint
 from krepair.plan.objection import Objection
 from krepair.rules.checkpoint_lines import Line, raised
+from krepair.rules.refetch import REFETCHED
 
 _LONGEST_NUMBER = 20
 
@@ -34,6 +35,12 @@ class Lines(Action[ChangeLines]):
         if change.name != RECOVERY_POINT_CHECKPOINT:
             return frozenset()
         return frozenset((line.topic, line.partition) for line in raised(map(as_line, change.lines)))
+
+    def goes_with_log(self, change: ChangeLines) -> frozenset[tuple[str, int]]:
+        """All of its lines, of ``--fix refetch``."""
+        if change.rule != REFETCHED:
+            return frozenset()
+        return frozenset((line.topic, line.partition) for line in change.lines)
 
     def new_offsets(self, change: ChangeLines) -> Iterator[tuple[str, int, int]]:
         """Those of its lines."""
@@ -67,13 +74,20 @@ class Lines(Action[ChangeLines]):
         if len(news) != len(set(news)):
             yield Objection("RV28", where, "two lines of one partition stay")
         for line in change.lines:
-            if line.old == line.new or (line.new is not None and line.new < 0):
+            stays = change.rule == REFETCHED and line.new is not None
+            if stays or line.old == line.new or (line.new is not None and line.new < 0):
                 text = f"{line.topic}-{line.partition}: {line.old} becomes {line.new}"
                 yield Objection("RV28", where, text)
 
     def summary(self, changes: Sequence[ChangeLines]) -> Iterator[str]:
         """How many lines, in how many files."""
         lines = sum(len(change.lines) for change in changes)
+        if all(change.rule == REFETCHED for change in changes):
+            yield (
+                f"{lines} lines of the replicas that are set aside go from {len(changes)} checkpoints of the root, "
+                "before their logs."
+            )
+            return
         yield f"{lines} lines change in {len(changes)} checkpoints of the root, after everything else."
 
     def rows(self, change: ChangeLines) -> Iterator[tuple[str, ...]]:
