@@ -295,6 +295,13 @@ def _notes(proof: RefetchProof) -> Iterator[str]:
             "kafka-topics.sh --bootstrap-server, not of --zookeeper"
         )
     yield f"compare: {proof.verdict}"
+    if proof.isr == (proof.leader,):
+        yield f"only broker {proof.leader} is in sync: until this replica is fetched, that is the only good copy"
+    if proof.unseen:
+        yield (
+            f"not seen: whether the replica of broker {', '.join(map(str, proof.unseen))} is set aside too. It is not "
+            "in the ISR, and its log directories were not given with --replicas. Make sure that it is not"
+        )
 
 
 def _changes(partition: Partition) -> Iterator[Change]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -106,6 +107,15 @@ def _words(disagreements: Iterable[Disagreement]) -> Iterator[str]:
 
 def _fork(folder: str, view: LogDir, sides: Sequence[Side]) -> str:
     """Both sides, to be looked at: nobody is right by itself."""
-    paths = [view.path, *(path for side in sides for path in side.log_dirs)]
-    commands = " and ".join(f"krepair dump {shlex.quote(f'{path}/{folder}')} > FILE" for path in paths)
-    return f"a fork: nobody is right by itself; write both sides to files and decide by what is in them: {commands}"
+    dirs = [view.path, *(path for side in sides for path in side.log_dirs)]
+    places = [f"{path}/{folder}" for path in dirs]
+    commands = [f"krepair dump {shlex.quote(place)} > FILE" for place in places if os.path.isdir(place)]
+    commands += [
+        f"on the host of broker {side.broker_id} krepair dump LOGDIR/{folder} > FILE"
+        for side in sides
+        if side.facts
+    ]
+    return (
+        "a fork: nobody is right by itself; write both sides to files and decide by what is in them: "
+        + " and ".join(commands)
+    )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -19,15 +19,17 @@ from krepair.formats.filenames import ROOT_SUFFIX
 from krepair.formats.partition_metadata import topic_id_text
 from krepair.journal.actions.aside import has_segments_out
 from krepair.journal.record import Journal
-from krepair.logdir.cluster import ClusterView, read_cluster_file
+from krepair.logdir.cluster import Assignment, ClusterView, read_cluster_file
 from krepair.logdir.reading import read_whole
 from krepair.logdir.reassignments import is_of_reassignments, moving_partitions, read_text
 from krepair.logdir.unclean import Said, unclean_of
-from krepair.logdir.values import FileRef, LogDir, Partition
+from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.judged import Judgement, judge
+from krepair.ops.own_dirs import OtherDirs, last_write_ms, other_dirs, reread
 from krepair.ops.sides import Side, parse_sides
 from krepair.options import Options
+from krepair.pipeline.replicas.facts import opened_facts
 from krepair.plan.model import Plan
 from krepair.rules.refetch import RefetchProof, why_not, why_too_old
 
@@ -52,6 +54,8 @@ class Known:
         broker_version: of this broker, as typed; may be empty.
         aside: partition -> brokers among those given that have it set aside.
         judgements: partition -> what ``compare`` says.
+        others: this broker's other log directories.
+        seen: broker -> when what is at hand of it was last written, or its facts were taken.
     """
 
     view: LogDir
@@ -62,6 +66,8 @@ class Known:
     broker_version: str
     aside: Mapping[Name, tuple[int, ...]] = field(default_factory=dict)
     judgements: Mapping[Name, Judgement] = field(default_factory=dict)
+    others: OtherDirs = field(default_factory=OtherDirs)
+    seen: Mapping[int, Seen] = field(default_factory=dict)
 
 
 def prove(view: LogDir, options: Options, partitions: Sequence[Partition]) -> dict[str, RefetchProof]:
@@ -75,7 +81,9 @@ def prove(view: LogDir, options: Options, partitions: Sequence[Partition]) -> di
         RefusedError: a file is no proof.
     """
     cluster = _cluster_of(options)
-    sides = [side for side in parse_sides(options.replicas) if side.broker_id != _broker_id(view)]
+    typed = {side.broker_id: side for side in parse_sides(options.replicas)}
+    own = typed.pop(_broker_id(view), None)
+    sides = tuple(typed.values())
     names = [(partition.topic, partition.number) for partition in partitions]
     known = Known(
         view=view,
@@ -86,6 +94,8 @@ def prove(view: LogDir, options: Options, partitions: Sequence[Partition]) -> di
         broker_version=options.broker_version,
         aside=_aside(sides, names),
         judgements=judge(view, _broker_id(view), sides, names, options, _policies(cluster)),
+        others=other_dirs(view, own, options.config, options.cluster_configs, cluster),
+        seen={side.broker_id: _seen(side) for side in sides},
     )
     found = ((partition, _proof(known, partition)) for partition in partitions)
     return {partition.folder: proof for partition, proof in found if proof is not None}
@@ -116,6 +126,7 @@ def check_again(plan: Plan, options: Options, view: LogDir) -> None:
         as_of_ms=_time_of(cluster, options),
         configs=options.cluster_configs,
         broker_version=plan.policy.broker_version,
+        others=reread(view, sorted({path for _, before in proven for path in before.other_dirs})),
     )
     now_ms = time.time_ns() // 1_000_000
     partitions = {partition.folder: partition for partition in view.partitions}
@@ -145,6 +156,8 @@ def _with_what_was_known(fresh: RefetchProof, before: RefetchProof) -> RefetchPr
         right=before.right,
         wrong=before.wrong,
         verdict=before.verdict,
+        too_old=before.too_old,
+        unseen=before.unseen,
     )
 
 
@@ -188,13 +201,14 @@ def _proof(known: Known, partition: Partition) -> RefetchProof | None:
         return None
     said: Said = unclean_of(partition.topic, known.cluster, known.configs)
     judgement = known.judgements.get(name, _NOTHING)
+    stopped_ms = max(last_write_ms(known.view), known.others.last_write_ms)
     return RefetchProof(
         broker_id=known.broker_id,
         source=known.cluster.source,
         source_is_certain=known.cluster.source_is_certain,
         digest=known.cluster.digest,
         as_of_ms=known.as_of_ms,
-        stopped_ms=last_write_ms(known.view),
+        stopped_ms=stopped_ms,
         topic_id=one.topic_id,
         own_topic_id=_topic_id(partition),
         replicas=one.replicas,
@@ -212,7 +226,37 @@ def _proof(known: Known, partition: Partition) -> RefetchProof | None:
         right=judgement.right,
         verdict=judgement.verdict,
         wrong=judgement.wrong,
+        other_dirs=known.others.paths,
+        dirs_unknown=known.others.unknown,
+        elsewhere=known.others.elsewhere(*name),
+        too_old=tuple(broker for broker, seen in sorted(known.seen.items()) if seen.at_ms <= stopped_ms),
+        unseen=_unseen(known, one),
     )
+
+
+class Seen(NamedTuple):
+    """What is at hand of another broker.
+
+    Attributes:
+        at_ms: the last write to its directories, or when its facts were taken.
+        by_journals: whether krepair's journals in its partition folders can be read.
+    """
+
+    at_ms: int
+    by_journals: bool
+
+
+def _seen(side: Side) -> Seen:
+    if not side.facts:
+        return Seen(max(last_write_ms(read_log_dir(path)) for path in side.log_dirs), by_journals=True)
+    with opened_facts(side.facts) as reader:
+        return Seen(reader.header.made_ms, by_journals=False)
+
+
+def _unseen(known: Known, one: Assignment) -> tuple[int, ...]:
+    """Assigned brokers that may have set their replica aside: their journals are not at hand, and no ISR names them."""
+    looked_at = {broker for broker, seen in known.seen.items() if seen.by_journals}
+    return tuple(sorted({*one.replicas} - {*one.isr} - looked_at - {known.broker_id}))
 
 
 def _is_moving(known: Known, name: Name) -> bool | None:
@@ -220,18 +264,6 @@ def _is_moving(known: Known, name: Name) -> bool | None:
     texts = ((path, read_text(path)) for path in known.configs)
     found = [name in moving_partitions(path, text) for path, text in texts if is_of_reassignments(text)]
     return any(found) if found else None
-
-
-def last_write_ms(view: LogDir) -> int:
-    """The latest modification time in a log directory: of checkpoints, and of the files of its partitions."""
-    return max((file.mtime_ns for file in _files(view)), default=0) // 1_000_000
-
-
-def _files(view: LogDir) -> Iterator[FileRef]:
-    checkpoints = (view.recovery_point, view.high_watermark, view.log_start, view.cleaner)
-    yield from (one.file for one in checkpoints if one.file is not None)
-    for partition in (*view.partitions, *view.marked):
-        yield from partition.files()
 
 
 def _topic_id(partition: Partition) -> str:

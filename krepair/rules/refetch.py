@@ -35,7 +35,7 @@ class RefetchProof(Struct, frozen=True, kw_only=True):
         source_is_certain: whether the text tells that a broker answered; else a person vouches for it.
         digest: of the file that holds it: 32 hex digits.
         as_of_ms: time of that state, epoch milliseconds.
-        stopped_ms: this broker's last write to a checkpoint, segment or other file of the log directory.
+        stopped_ms: this broker's last write to a checkpoint, segment or other file of its log directories.
         topic_id: as the cluster says; empty if it does not say.
         own_topic_id: of ``partition.metadata``; empty if there is none.
         replicas: assigned brokers.
@@ -53,6 +53,11 @@ class RefetchProof(Struct, frozen=True, kw_only=True):
         right: brokers whose replica ``compare`` calls right.
         verdict: what ``compare`` says of this replica, in words.
         wrong: whether ``compare`` calls this replica wrong, or behind.
+        other_dirs: paths of this broker's other log directories.
+        dirs_unknown: why it is not known which these are, or empty.
+        elsewhere: where this broker has the partition as well, or empty.
+        too_old: brokers of which what was compared is not later than this broker's last write.
+        unseen: assigned brokers of which it cannot be seen whether their replica is set aside too.
     """
 
     broker_id: int
@@ -78,6 +83,11 @@ class RefetchProof(Struct, frozen=True, kw_only=True):
     right: tuple[int, ...] = ()
     verdict: str = ""
     wrong: bool = False
+    other_dirs: tuple[str, ...] = ()
+    dirs_unknown: str = ""
+    elsewhere: str = ""
+    too_old: tuple[int, ...] = ()
+    unseen: tuple[int, ...] = ()
 
 
 def why_not(proof: RefetchProof, now_ms: int) -> tuple[str, ...]:
@@ -110,6 +120,8 @@ def _of_the_source(proof: RefetchProof, now_ms: int) -> Iterator[str]:
         )
     if proof.outdated:
         yield proof.outdated
+    if proof.dirs_unknown:
+        yield proof.dirs_unknown
     if proof.as_of_ms <= proof.stopped_ms:
         late = (proof.stopped_ms - proof.as_of_ms) // 1000
         yield f"the proof is not later than this broker's last write (by {late} s): take it after the broker stopped"
@@ -125,6 +137,8 @@ def _of_the_partition(proof: RefetchProof) -> Iterator[str]:
         yield (
             "partition.metadata is missing: a KRaft broker would take the emptied folder for a stray one, and rename it"
         )
+    if proof.elsewhere:
+        yield proof.elsewhere
     if me not in proof.replicas:
         yield f"broker {me} is not assigned to it ({_ids(proof.replicas)})"
     if me in proof.isr:
@@ -158,6 +172,11 @@ def _of_the_replicas(proof: RefetchProof) -> Iterator[str]:
         yield f"broker {_ids(others)} has this partition set aside as well: one replica at a time"
     if not proof.wrong:
         yield f"compare does not call this replica wrong ({proof.verdict or 'it says nothing'})"
+    if proof.leader in proof.too_old:
+        yield (
+            f"what was compared of the leader {proof.leader} is from before this broker's last write: take its facts, "
+            "or the snapshot of its volume, after this broker stopped"
+        )
     if proof.leader not in proof.right:
         said = f"it calls right: {_ids(proof.right)}" if proof.right else "it calls nobody right"
         yield f"compare does not call the leader's replica right ({said})"

@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from krepair.errors import ExitCode, RefusedError
 from krepair.formats.checkpoint import OffsetEntry, decode_offsets, encode_offsets
 from krepair.ops.apply import apply
+from krepair.ops.facts import facts
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.undo import undo
@@ -98,6 +100,13 @@ class Proofs:
         path.write_text(self.cluster.describe())
         return {"cluster": str(path), "cluster_as_of": time.time_ns() // 1_000_000}
 
+    def facts(self, *nodes: int) -> tuple[str, ...]:
+        """Written on the hosts of brokers that go on running."""
+        for node in nodes:
+            options = Options(engine=Engine.INLINE, now_ms=time.time_ns() // 1_000_000)
+            facts([str(self.cluster.log_dir(node))], str(self.root / f"b{node}.facts"), options)
+        return tuple(f"{node}={self.root / f'b{node}.facts'}" for node in nodes)
+
     def options(
         self, proof: Mapping[str, object], *, others: tuple[int, ...] = (1, 2), topic: str = TOPIC
     ) -> Options:
@@ -147,6 +156,10 @@ def test_a_replica_that_missed_a_tombstone_serves_what_the_others_serve_once_it_
         proof = plan.partitions[0].proof
         assert isinstance(proof, RefetchProof)
         assert "tombstone-missed on 3" in proof.verdict
+        by_facts = make_plan(str(root), replace(options, replicas=proofs.facts(1, 2))).partitions[0].proof
+        assert isinstance(by_facts, RefetchProof)
+        assert (by_facts.right, by_facts.wrong) == (proof.right, True)
+        assert "tombstone-missed on 3" in by_facts.verdict
         before = tree(root, private=False)
         assert apply(plan, options).exit_code is ExitCode.DONE
         assert undo(plan, options).exit_code is ExitCode.DONE

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from typer.testing import CliRunner
 
-from krepair.errors import ExitCode, KrepairError, RefusedError, UsageError
+from krepair.cli.main import app
+from krepair.errors import ExitCode, KrepairError, RefusedError, UnreadableError, UsageError
 from krepair.formats.checkpoint import OffsetEntry, decode_offsets, encode_offsets
+from krepair.logdir.cluster import ClusterView
+from krepair.logdir.metadata_log import BrokerRegistration
+from krepair.logdir.view import read_log_dir
 from krepair.ops import proof as proof_module
 from krepair.ops.apply import apply
+from krepair.ops.facts import facts
 from krepair.ops.judged import Judgement
+from krepair.ops.own_dirs import other_dirs
 from krepair.ops.plan import make_plan
 from krepair.ops.preview import make_preview
 from krepair.ops.purge import purge
+from krepair.ops.sides import Side
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import Engine, Options
@@ -59,19 +68,24 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof_module, "judge", judge)
 
 
-def log_dir(root: Path, *, segments: int = 3, old: bool = True, broker: int = 3, **more: int) -> Path:
+def log_dir(
+    root: Path, *, segments: int = 3, old: bool = True, broker: int = 3, topic: str = "t", **more: int
+) -> Path:
     made = builders.LogDir(root)
     for number in (0, 1):
-        partition = made.partition("t", number)
+        partition = made.partition(topic, number)
         for place in range(segments):
-            partition.segment(builders.data(place * 10, [builders.Record(b"k%d" % place, b"v")], **more))
-    offsets = dict.fromkeys((("t", 0), ("t", 1)), 3)
+            records = [builders.Record(b"k%d" % place, b"v")]
+            partition.segment(builders.data(place * 10, records, **more))  # type: ignore[arg-type]
+    offsets = dict.fromkeys(((topic, 0), (topic, 1)), 3)
     made.write(clean_stop=True)
     for name in CHECKPOINTS:
         put_lines(root, name, offsets)
     (root / "meta.properties").write_text(f"version=0\nbroker.id={broker}\ncluster.id=c\n")
     for path in root.rglob("*") if old else ():
         make_old(path)
+    if broker != 3:  # it goes on running
+        (root / CHECKPOINTS[-1]).touch()
     return root
 
 
@@ -115,7 +129,7 @@ def options(tmp_path: Path, **changed: object) -> Options:
         "replicas": (f"1={tmp_path / 'b1'}",),
         "cluster": write(tmp_path / "described", TEXT),
         "cluster_as_of": now_ms(),
-        "cluster_configs": (write(tmp_path / "server.properties", "broker.id=1\n"),),
+        "cluster_configs": (write(tmp_path / "server.properties", "broker.id=3\nlog.dirs=/var/lib/kafka\n"),),
         "now_ms": now_ms(),
         "broker_version": "2.8.2",
     }
@@ -454,7 +468,7 @@ class TestRefused:
         root = log_dir(tmp_path / "b3")
         assert "--cluster-config" in self.refused(root, options(tmp_path, cluster_configs=()))
         on = write(tmp_path / "on", "broker.id=2\nunclean.leader.election.enable=true\n")
-        off = write(tmp_path / "off", "broker.id=1\n")
+        off = write(tmp_path / "off", "broker.id=3\nlog.dir=/var/lib/kafka\n")
         assert "is on" in self.refused(root, options(tmp_path, cluster_configs=(off, on)))
 
     def test_compare_does_not_speak_for_it(self, tmp_path: Path) -> None:
@@ -464,8 +478,12 @@ class TestRefused:
         log_dir(tmp_path / "b1", broker=1, leader_epoch=7)
         told = self.refused(log_dir(tmp_path / "b3", leader_epoch=5), options(tmp_path))
         assert "a fork: nobody is right by itself" in told
-        for broker in ("b1", "b3"):
-            assert f"krepair dump {tmp_path / broker / 't-0'} > FILE" in told
+        commands = re.findall(r"krepair dump (\S+) > FILE", told)
+        assert commands == [str(tmp_path / broker / "t-0") for broker in ("b3", "b1")]
+        shown = [CliRunner().invoke(app, ["dump", path]) for path in commands]
+        assert [one.exit_code for one in shown] == [0, 0]
+        assert "epoch_entry epoch=5 " in shown[0].output
+        assert "epoch_entry epoch=7 " in shown[1].output
 
     def test_a_second_replica_set_aside(self, tmp_path: Path, judged: None) -> None:
         other = log_dir(tmp_path / "b1")
@@ -499,6 +517,211 @@ class TestRefused:
     ) -> None:
         with pytest.raises(UsageError):
             make_plan(str(log_dir(tmp_path / "b3")), options(tmp_path, **changed))
+
+
+def damage(root: Path) -> None:
+    """A batch of ``t-0`` has a wrong CRC."""
+    log = root / "t-0" / f"{10:020d}.log"
+    log.write_bytes(log.read_bytes()[:-3] + b"abc")
+    make_old(log)
+
+
+class TestFactsFiles:
+    """The other sides are facts files: no data has travelled."""
+
+    def sides(
+        self, tmp_path: Path, *brokers: int, at_ms: int | None = None, leader_epoch: int = 0
+    ) -> tuple[str, ...]:
+        for broker in brokers:
+            if not (tmp_path / f"b{broker}").exists():
+                log_dir(tmp_path / f"b{broker}", broker=broker, leader_epoch=leader_epoch)
+            facts(
+                [str(tmp_path / f"b{broker}")],
+                str(tmp_path / f"b{broker}.facts"),
+                Options(engine=Engine.INLINE, now_ms=now_ms() if at_ms is None else at_ms),
+            )
+        return tuple(f"{broker}={tmp_path / f'b{broker}.facts'}" for broker in brokers)
+
+    def test_they_say_what_the_directories_say(self, tmp_path: Path) -> None:
+        root = log_dir(tmp_path / "b3")
+        damage(root)
+        sides = self.sides(tmp_path, 1, 2)
+        by_facts = make_plan(str(root), options(tmp_path, replicas=sides))
+        by_dirs = make_plan(
+            str(root),
+            options(tmp_path, replicas=(f"1={tmp_path / 'b1'}", f"2={tmp_path / 'b2'}")),
+        )
+        one, other = (
+            next(p.proof for p in plan.partitions if p.folder == "t-0") for plan in (by_facts, by_dirs)
+        )
+        assert isinstance(one, RefetchProof)
+        assert isinstance(other, RefetchProof)
+        assert (one.right, one.wrong, one.verdict) == (other.right, other.wrong, other.verdict)
+        assert one.right == (1, 2)
+        assert apply(by_facts, options(tmp_path)).exit_code is ExitCode.DONE
+
+    def test_the_reviewer_reads_whose_journals_were_not_seen(self, tmp_path: Path) -> None:
+        root = log_dir(tmp_path / "b3")
+        damage(root)
+        text = write(tmp_path / "alone", TEXT.replace("Isr: 1,2", "Isr: 1", 1))
+        told = []
+        for replicas in (self.sides(tmp_path, 1, 2), (f"1={tmp_path / 'b1'}", f"2={tmp_path / 'b2'}")):
+            plan = make_plan(str(root), options(tmp_path, replicas=replicas, cluster=text))
+            told.append(" ".join(next(one for one in plan.partitions if one.folder == "t-0").notes))
+        assert "not seen: whether the replica of broker 2 is set aside too" in told[0]
+        assert "not seen" not in told[1]
+        assert all("only broker 1 is in sync" in notes for notes in told)
+
+    def test_facts_from_before_the_stop_say_nothing_of_the_leader(self, tmp_path: Path) -> None:
+        root = log_dir(tmp_path / "b3")
+        damage(root)
+        old = self.sides(tmp_path, 1, at_ms=now_ms() - 2 * HOUR_MS)
+        with pytest.raises(RefusedError, match="of the leader 1 is from before this broker's last write"):
+            make_plan(str(root), options(tmp_path, replicas=old))
+        new = self.sides(tmp_path, 1)
+        assert make_plan(str(root), options(tmp_path, replicas=new))
+
+    def test_facts_of_a_replica_that_is_set_aside_are_no_right_replica(
+        self, tmp_path: Path, judged: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        leader = log_dir(tmp_path / "b1")
+        plan = make_plan(
+            str(leader), options(tmp_path, replicas=(f"2={log_dir(tmp_path / 'b2', broker=2)}",))
+        )
+        apply(plan, options(tmp_path))
+        monkeypatch.undo()
+        (leader / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=c\n")
+        root = log_dir(tmp_path / "b3")
+        damage(root)
+        with pytest.raises(RefusedError, match="does not call the leader's replica right"):
+            make_plan(str(root), options(tmp_path, replicas=self.sides(tmp_path, 1)))
+
+    @pytest.mark.parametrize(
+        ("change", "error"),
+        [
+            (lambda data: data[: len(data) // 2], UnreadableError),
+            (lambda data: data[:60] + bytes([data[60] ^ 1]) + data[61:], UnreadableError),
+            (lambda data: data[:16] + b"\xff" + data[17:], RefusedError),
+        ],
+    )
+    def test_facts_that_are_cut_changed_or_of_another_version_are_no_proof(
+        self, tmp_path: Path, change: Callable[[bytes], bytes], error: type[KrepairError]
+    ) -> None:
+        root = log_dir(tmp_path / "b3")
+        damage(root)
+        (side,) = self.sides(tmp_path, 1)
+        path = tmp_path / "b1.facts"
+        path.write_bytes(change(path.read_bytes()))
+        there = tree(root)
+        with pytest.raises(error, match=r"b1\.facts"):
+            make_plan(str(root), options(tmp_path, replicas=(side,)))
+        assert tree(root) == there
+
+    def test_facts_of_another_broker_than_typed_are_refused(self, tmp_path: Path) -> None:
+        root = log_dir(tmp_path / "b3")
+        damage(root)
+        self.sides(tmp_path, 2)
+        with pytest.raises(RefusedError, match="this is broker 2"):
+            make_plan(str(root), options(tmp_path, replicas=(f"1={tmp_path / 'b2.facts'}",)))
+
+    def test_in_a_fork_the_other_side_is_dumped_on_its_host(self, tmp_path: Path) -> None:
+        root = log_dir(tmp_path / "b3", leader_epoch=5)
+        with pytest.raises(RefusedError, match="nobody is right") as caught:
+            make_plan(str(root), options(tmp_path, replicas=self.sides(tmp_path, 1, leader_epoch=7)))
+        assert "on the host of broker 1 krepair dump LOGDIR/t-0 > FILE" in caught.value.message
+
+
+class TestOtherLogDirs:
+    """The broker has a second log directory."""
+
+    @pytest.fixture
+    def two(self, tmp_path: Path, judged: None) -> tuple[Path, Path, Options]:
+        root, other = log_dir(tmp_path / "b3"), log_dir(tmp_path / "b3-2", topic="u")
+        config = write(tmp_path / "own", f"broker.id=3\nlog.dirs={root},{other}\n")
+        return root, other, options(tmp_path, cluster_configs=(config,))
+
+    def refused(self, root: Path, chosen: Options) -> str:
+        with pytest.raises(RefusedError) as caught:
+            make_plan(str(root), chosen)
+        return caught.value.message
+
+    def test_what_it_wrote_there_counts(self, two: tuple[Path, Path, Options]) -> None:
+        root, other, chosen = two
+        plan = make_plan(str(root), chosen)
+        (proof,) = (one.proof for one in plan.partitions if isinstance(one.proof, RefetchProof))
+        assert proof.other_dirs == (str(other),)
+        late = time.time_ns() + 30_000_000_000
+        os.utime(other / CHECKPOINTS[0], ns=(late, late))
+        assert "not later than this broker's last write" in self.refused(root, chosen)
+        there = tree(root, private=False)
+        with pytest.raises(RefusedError, match="not later than this broker's last write"):
+            apply(plan, chosen)
+        assert without_lock(tree(root, private=False)) == without_lock(there)
+
+    @pytest.mark.parametrize("folder", [f"t-0.{'a' * 32}-future", "t-0"])
+    def test_a_partition_that_is_there_as_well_is_not_emptied(
+        self, folder: str, two: tuple[Path, Path, Options]
+    ) -> None:
+        root, other, chosen = two
+        plan = make_plan(str(root), chosen)
+        (other / folder).mkdir()
+        assert f"{other}/{folder}" in self.refused(root, chosen)
+        with pytest.raises(RefusedError, match=str(other)):
+            apply(plan, chosen)
+
+    def test_one_that_is_gone_or_of_another_broker_is_not_known(
+        self, two: tuple[Path, Path, Options]
+    ) -> None:
+        root, other, chosen = two
+        plan = make_plan(str(root), chosen)
+        (other / "meta.properties").write_text("version=0\nbroker.id=4\ncluster.id=c\n")
+        assert "is of broker 4, not 3" in self.refused(root, chosen)
+        other.rename(other.parent / "away")
+        assert "one of this broker's log directories" in self.refused(root, chosen)
+        with pytest.raises(RefusedError, match="one of this broker's log directories"):
+            apply(plan, chosen)
+
+    def test_without_a_word_of_them_it_is_refused(
+        self, two: tuple[Path, Path, Options], tmp_path: Path
+    ) -> None:
+        root, other, _ = two
+        for text in ("broker.id=1\nlog.dirs=/d1\n", "broker.id=3\nlog.dirs=/d1,/d2\n", "broker.id=3\n"):
+            config = write(tmp_path / "config", text)
+            told = self.refused(root, options(tmp_path, cluster_configs=(config,)))
+            assert "--replicas 3=LOGDIR,LOGDIR" in told
+        by_config = options(tmp_path, config=write(tmp_path / "own", f"log.dirs={root},{other}\n"))
+        by_side = options(tmp_path, replicas=(f"1={tmp_path / 'b1'}", f"3={root},{other}"))
+        for chosen in (by_config, by_side):
+            (proof,) = (
+                one.proof
+                for one in make_plan(str(root), chosen).partitions
+                if isinstance(one.proof, RefetchProof)
+            )
+            assert proof.other_dirs == (str(other),)
+
+    @pytest.mark.parametrize(
+        ("registered", "says"), [(1, ""), (2, "it is not known"), (3, "it is not known")]
+    )
+    def test_the_metadata_log_says_how_many_there_are(
+        self, registered: int, says: str, two: tuple[Path, Path, Options]
+    ) -> None:
+        root, other, _ = two
+        view = read_log_dir(str(root))
+        cluster = ClusterView(
+            path="m",
+            source="metadata-log",
+            source_is_certain=True,
+            digest="",
+            cluster_id="",
+            as_of_ms=1,
+            partitions={},
+            topic_configs={},
+            brokers={3: BrokerRegistration(1, True, tuple("abc"[:registered]))},
+        )
+        assert other_dirs(view, None, None, (), cluster).unknown.startswith(says)
+        assert bool(other_dirs(view, None, None, (), cluster).unknown) == bool(says)
+        named = other_dirs(view, Side(broker_id=3, log_dirs=(str(root), str(other))), None, (), cluster)
+        assert ("registered 3 log directories, and only 2" in named.unknown) == (registered == 3)
 
 
 class TestApplyNeedsItAgain:

@@ -53,6 +53,9 @@ AGAINST: dict[str, tuple[dict[str, object], str]] = {
     "another one aside": ({"aside": (2,)}, "one replica at a time"),
     "not wrong": ({"wrong": False}, "does not call this replica wrong"),
     "leader wrong too": ({"right": (2,)}, "does not call the leader's replica right"),
+    "other directories not known": ({"dirs_unknown": "give --config"}, "give --config"),
+    "in another directory too": ({"elsewhere": "/d2/t-0: is here as well"}, "/d2/t-0"),
+    "leader compared by old facts": ({"too_old": (1,)}, "of the leader 1 is from before"),
 }
 
 
@@ -78,6 +81,14 @@ def test_a_broker_without_an_elr_needs_no_word_about_it() -> None:
 
 def test_with_zookeeper_a_folder_needs_no_partition_metadata() -> None:
     assert why_not(replace(GOOD, kraft=False, own_topic_id="", elr=None, may_have_elr=False), NOW) == ()
+
+
+def test_old_facts_of_a_broker_that_does_not_lead_do_not_matter() -> None:
+    assert why_not(replace(GOOD, too_old=(2,)), NOW) == ()
+
+
+def test_what_cannot_be_seen_of_others_is_a_note_and_no_reason() -> None:
+    assert why_not(replace(GOOD, unseen=(2,)), NOW) == ()
 
 
 def test_its_own_earlier_journal_is_not_another_replica() -> None:

@@ -1,0 +1,160 @@
+"""The other log directories of one broker: where it may have written later, and may hold the same partition."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from krepair.errors import KrepairError, UsageError
+from krepair.logdir.cluster import ClusterView
+from krepair.logdir.config_files import read_server_properties
+from krepair.logdir.log_dirs import configured_log_dirs
+from krepair.logdir.reassignments import is_of_reassignments, read_text
+from krepair.logdir.values import FileRef, LogDir
+from krepair.logdir.view import read_log_dir
+from krepair.ops.sides import Side
+
+_ID_KEYS = ("node.id", "broker.id")
+
+
+@dataclass(frozen=True)
+class OtherDirs:
+    """The log directories of a broker beside the one at hand.
+
+    Attributes:
+        views: those that were read.
+        unknown: why it is not known which there are, or empty.
+    """
+
+    views: tuple[LogDir, ...] = ()
+    unknown: str = ""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Where they are."""
+        return tuple(view.path for view in self.views)
+
+    def elsewhere(self, topic: str, number: int) -> str:
+        """Where a partition is as well, or is being moved to; or empty."""
+        for view in self.views:
+            for one in view.partitions:
+                if (one.topic, one.number) == (topic, number):
+                    return f"{one.path}: this broker has the partition here as well"
+            for marked in view.marked:
+                if (marked.topic, marked.number) == (topic, number) and marked.role == "future":
+                    return f"{view.path}/{marked.folder}: the broker moves the partition here"
+        return ""
+
+    @property
+    def last_write_ms(self) -> int:
+        """The latest of their modification times; 0 without any."""
+        return max(map(last_write_ms, self.views), default=0)
+
+
+def other_dirs(
+    view: LogDir,
+    typed: Side | None,
+    config: str | None,
+    cluster_configs: Sequence[str],
+    cluster: ClusterView | None,
+) -> OtherDirs:
+    """Find them, and read them.
+
+    Args:
+        view: the log directory at hand.
+        typed: this broker's own side of ``--replicas``, if it was given.
+        config: path of ``--config``: this broker's ``server.properties``.
+        cluster_configs: paths of ``--cluster-config``; those of other brokers say nothing.
+        cluster: its metadata log tells how many directories the broker has registered (3.7 and later).
+
+    Raises:
+        UsageError: a file cannot be read.
+    """
+    paths = _paths(view, _sources(view, typed, config, cluster_configs))
+    registered = _registered(view, cluster)
+    if paths is None and registered != 1:
+        return OtherDirs(
+            unknown="it is not known which other log directories this broker has, and it may have written there later: "
+            f"give its server.properties with --config, or all of them with --replicas {view.broker_id}=LOGDIR,LOGDIR"
+        )
+    return _read(view, paths or [], registered)
+
+
+def reread(view: LogDir, paths: Sequence[str]) -> OtherDirs:
+    """Read those again that a plan names."""
+    return _read(view, paths, -1)
+
+
+def _read(view: LogDir, paths: Sequence[str], registered: int) -> OtherDirs:
+    views: list[LogDir] = []
+    for path in paths:
+        try:
+            found = read_log_dir(path)
+        except KrepairError as error:
+            return OtherDirs(unknown=f"{error.message}: it is one of this broker's log directories")
+        if found.broker_id not in {"", view.broker_id}:
+            return OtherDirs(unknown=f"{path}: is of broker {found.broker_id}, not {view.broker_id}")
+        views.append(found)
+    if registered > len(views) + 1:
+        text = f"the broker has registered {registered} log directories, and only {len(views) + 1} are named"
+        return OtherDirs(tuple(views), unknown=text)
+    return OtherDirs(tuple(views))
+
+
+def _paths(view: LogDir, sources: Iterable[tuple[str, ...]]) -> list[str] | None:
+    """Paths of the others, by the first source that knows this directory; None if none does.
+
+    A configuration with one log directory knows it by another path, where this one is a copy.
+    """
+    here = os.path.realpath(view.path)
+    for paths in sources:
+        others = [path for path in paths if os.path.realpath(path) != here]
+        if len(others) < len(paths):
+            return others
+        if len(paths) == 1:
+            return []
+    return None
+
+
+def _sources(
+    view: LogDir, typed: Side | None, config: str | None, cluster_configs: Sequence[str]
+) -> Iterator[tuple[str, ...]]:
+    if typed is not None and typed.log_dirs:
+        yield typed.log_dirs
+    if config is not None and (found := configured_log_dirs(config)):
+        yield found
+    for path in cluster_configs:
+        if _is_of(view.broker_id, path) and (found := configured_log_dirs(path)):
+            yield found
+
+
+def _is_of(broker_id: str, path: str) -> bool:
+    """Whether a file is the ``server.properties`` of a broker."""
+    if is_of_reassignments(read_text(path)):
+        return False
+    try:
+        lines = read_server_properties(path)
+    except UsageError:
+        return False  # the output of a tool
+    return any(lines[key].value.strip() == broker_id for key in _ID_KEYS if key in lines)
+
+
+def _registered(view: LogDir, cluster: ClusterView | None) -> int:
+    """How many log directories this broker has registered; -1 if that is not known."""
+    if cluster is None or not view.broker_id.isdecimal():
+        return -1
+    broker = cluster.brokers.get(int(view.broker_id))
+    return len(broker.log_dirs) if broker is not None and broker.log_dirs else -1
+
+
+def last_write_ms(view: LogDir) -> int:
+    """The latest modification time in a log directory: of checkpoints, and of the files of its partitions."""
+    return max((file.mtime_ns for file in _files(view)), default=0) // 1_000_000
+
+
+def _files(view: LogDir) -> Iterator[FileRef]:
+    checkpoints = (view.recovery_point, view.high_watermark, view.log_start, view.cleaner)
+    yield from (one.file for one in checkpoints if one.file is not None)
+    for partition in (*view.partitions, *view.marked):
+        yield from partition.files()
