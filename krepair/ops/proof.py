@@ -29,7 +29,6 @@ from krepair.ops.judged import Judgement, judge
 from krepair.ops.own_dirs import OtherDirs, last_write_ms, other_dirs, reread
 from krepair.ops.sides import Side, parse_sides
 from krepair.options import Options
-from krepair.pipeline.replicas.facts import opened_facts
 from krepair.plan.model import Plan
 from krepair.rules.refetch import RefetchProof, why_not, why_too_old
 
@@ -249,6 +248,8 @@ class Seen(NamedTuple):
 def _seen(side: Side) -> Seen:
     if not side.facts:
         return Seen(max(last_write_ms(read_log_dir(path)) for path in side.log_dirs), by_journals=True)
+    from krepair.pipeline.replicas.facts import opened_facts
+
     with opened_facts(side.facts) as reader:
         return Seen(reader.header.made_ms, by_journals=False)
 
