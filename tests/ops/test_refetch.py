@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -35,10 +36,12 @@ from krepair.plan.figures import plan_peak_bytes
 from krepair.plan.model import ChangedLine, ChangeLines, Plan, RefetchProof, ReplaceFile, SetAside
 from krepair.plan.planfile import seal
 from krepair.plan.review import review
+from krepair.plan.view import time_text
 from tests import builders
 from tests.durable.disks import FILE_CHANGING, Call, PassingDisk, SimulatedCrash, StoppingDisk
 from tests.journal.scene import UnsyncedDisk
 from tests.ops.scene import tree
+from tests.runbooks.page import Shell, commands_of
 
 CHECKPOINTS = (
     "cleaner-offset-checkpoint",
@@ -519,9 +522,9 @@ class TestRefused:
             make_plan(str(log_dir(tmp_path / "b3")), options(tmp_path, **changed))
 
 
-def damage(root: Path) -> None:
-    """A batch of ``t-0`` has a wrong CRC."""
-    log = root / "t-0" / f"{10:020d}.log"
+def damage(root: Path, folder: str = "t-0") -> None:
+    """A batch has a wrong CRC."""
+    log = root / folder / f"{10:020d}.log"
     log.write_bytes(log.read_bytes()[:-3] + b"abc")
     make_old(log)
 
@@ -629,6 +632,57 @@ class TestFactsFiles:
         with pytest.raises(RefusedError, match="nobody is right") as caught:
             make_plan(str(root), options(tmp_path, replicas=self.sides(tmp_path, 1, leader_epoch=7)))
         assert "on the host of broker 1 krepair dump LOGDIR/t-0 > FILE" in caught.value.message
+
+
+def test_every_command_of_the_page_does_what_it_says(tmp_path: Path) -> None:
+    """The tools of a running cluster print what is prepared; on real clusters the runbook's test types the same."""
+    for broker in (1, 2, 3):
+        log_dir(tmp_path / f"b{broker}", broker=broker, topic="orders")
+    root = tmp_path / "b3"
+    damage(root, "orders-0")
+    before = tree(root, private=False)
+    tool = tmp_path / "kafka-topics.sh"
+    tool.write_text(
+        f"#!/bin/sh\ncat {write(tmp_path / 'printed', TEXT.replace('t' + chr(9), 'orders' + chr(9)))}\n"
+    )
+    tool.chmod(0o755)
+    work = tmp_path / "work"
+    work.mkdir()
+    write(work / "server.properties", "broker.id=3\nlog.dirs=/var/lib/kafka\n")
+    shell = Shell(
+        work,
+        {
+            "kafka-topics.sh": str(tool),
+            "/var/lib/kafka": str(root),
+            **{f"/mnt/b{broker}/kafka": str(tmp_path / f"b{broker}") for broker in (1, 2, 3)},
+            **dict.fromkeys(("2026-11-22T12:00:00Z", "2026-11-22T12:10:00Z"), time_text(now_ms())),
+        },
+    )
+    codes = {"krepair plan": ExitCode.FOUND}
+    typed = commands_of("../refetch.md")
+    assert [" ".join(command.split()[:2]) for command in typed] == [
+        "kafka-topics.sh --bootstrap-server",
+        "krepair plan",
+        "krepair show",
+        "krepair apply",
+        "krepair verify",
+        "krepair compare",
+        "krepair purge",
+        "krepair dump",
+        "krepair dump",
+    ]
+    for command in typed:
+        if command.startswith("krepair compare"):  # the broker has fetched it meanwhile
+            new = shutil.copytree(tmp_path / "b1" / "orders-0", tmp_path / "fetched")
+            for path in new.iterdir():
+                path.rename(root / "orders-0" / path.name)
+        if command.startswith("krepair apply"):
+            there = tree(root, private=False)
+            assert there == before
+        expected = codes.get(" ".join(command.split()[:2]), ExitCode.DONE)
+        assert shell.type(command) == expected, (command, shell.said[-1][1][-3000:])
+    assert not [*root.rglob("krepair~*")]
+    assert (work / "orders-0.b1.txt").read_text().count("batch ") == 3
 
 
 class TestOtherLogDirs:
