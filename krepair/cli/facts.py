@@ -20,6 +20,14 @@ def facts(
     ] = None,
     *,
     out: Annotated[str, typer.Option("--out", metavar="FILE", help="The facts file to write.")] = "",
+    answer: Annotated[
+        str,
+        typer.Option(
+            "--answer",
+            metavar="QUESTION",
+            help="Answer what krepair plan --ask of another broker wrote: which of those keys have a record here.",
+        ),
+    ] = "",
     config: shared.ConfigOption = None,
     topic: shared.TopicOption = None,
     partition: shared.PartitionOption = None,
@@ -32,6 +40,8 @@ def facts(
     """Write down what another host has to know of this broker's replicas, so that no data travels.
 
     The file holds hashes, offsets and numbers: no key and no value of a record.
+
+    With --answer it holds what a plan of the asking broker has to know, and nothing for krepair compare.
 
     Example: krepair facts /var/lib/kafka --out b3.facts
     """
@@ -46,5 +56,7 @@ def facts(
     if not out:
         raise UsageError("--out FILE is needed: where the facts go")
     with ProgressOf(quiet=quiet) as progress:
-        report = ops.facts(log_dirs_asked_for(log_dirs or (), config), out, options, progress)
+        report = ops.facts(
+            log_dirs_asked_for(log_dirs or (), config), out, options, progress, question=answer
+        )
     finish("facts", report, report.exit_code, lambda: facts_view(report), as_json=json, quiet=quiet)

@@ -32,6 +32,15 @@ def plan(
     out: Annotated[
         str | None, typer.Option("--out", metavar="PLAN", help="Where to write the plan; never in LOGDIR.")
     ] = None,
+    ask: Annotated[
+        str,
+        typer.Option(
+            "--ask",
+            metavar="FILE",
+            help="Write a question and no plan: krepair facts --answer FILE answers it on the hosts of the other "
+            "brokers, and then --replicas ID=ANSWER lets tombstones go.",
+        ),
+    ] = "",
     preview: Annotated[
         bool,
         typer.Option(
@@ -152,6 +161,10 @@ def plan(
         alone=tuple(sorted({parsing.parse_partition(text, "--alone") for text in alone or ()})),
         **({} if only_replica is None else {"only_replica": tuple(sorted(set(only_replica)))}),
     )
+    if ask:
+        if out is not None or preview or metrics:
+            raise UsageError("--ask writes a question and no plan: without --out, --preview and --metrics")
+        _ask(log_dirs[0], ask, options, as_json=json, quiet=quiet)
     with MetricsOf(metrics, "plan", log_dirs) as run:
         if out is not None:
             from krepair.ops import show
@@ -178,6 +191,16 @@ def plan(
             as_json=json,
             quiet=quiet,
         )
+
+
+def _ask(log_dir: str, path: str, options: parsing.Options, *, as_json: bool, quiet: bool) -> NoReturn:
+    """A question to the other brokers."""
+    from krepair.cli.views.compare import ask_view
+    from krepair.ops import ask as ops
+
+    with ProgressOf(quiet=quiet) as progress, exact_errors(log_dir=log_dir, typed=options):
+        report = ops.ask(log_dir, path, options, progress)
+    finish("plan", report, report.exit_code, lambda: ask_view(report), as_json=as_json, quiet=quiet)
 
 
 def _exit_code_of(made: Plan) -> ExitCode:

@@ -9,13 +9,14 @@ from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
 from krepair.checks.words import count_text
+from krepair.fixes.answers import with_answers
 from krepair.fixes.compact_seen import COMPACT_SEEN, SeenKeys, loses_records
 from krepair.fixes.dead_cleaner import cleaner_stands_still, segments_behind_the_cleaner
-from krepair.fixes.evidence import evidence_of, find_evidence, forget_logs, with_bytes
+from krepair.fixes.evidence import add_to_evidence, evidence_of, find_evidence, forget_logs, with_bytes
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.gates import cannot_compact
 from krepair.fixes.ground import Ground, place_of
-from krepair.fixes.logs import Scanned, scan_item
+from krepair.fixes.logs import Scanned, read_logs, scan_item
 from krepair.fixes.markers import fields_of, notes_of, policy_or_left, rewrite_of
 from krepair.fixes.other_facts import NotKnownError
 from krepair.fixes.other_logs import rows_elsewhere
@@ -34,7 +35,7 @@ from krepair.rules.own_policy import not_asked_for
 
 if TYPE_CHECKING:
     from krepair.pipeline.compaction.census import CensusItem, CensusResult
-    from krepair.pipeline.compaction.items import KeysResult, RowFile
+    from krepair.pipeline.compaction.items import KeysResult, OffsetFile, RowFile
     from krepair.pipeline.compaction.partitions import Compaction, CompactionInput, Prepared
 
 _SCRATCH_COMMAND = "krepair plan LOGDIR --fix compact --scratch DIR --out PLAN"
@@ -137,6 +138,14 @@ class Compact(Fix):
 COMPACT = Compact()
 
 
+def surveys_to_ask(ground: Ground, partitions: Sequence[Partition]) -> list[Survey]:
+    """Of the partitions those whose tombstones may go by key, with their logs read."""
+    wanted = [ground.survey(one) for one in partitions if COMPACT.wants(ground, one)]
+    able = [survey for survey in wanted if _gate(survey) is None]
+    read_logs(ground, able)
+    return able
+
+
 def _not_asked_for(partition: Partition, settings: TopicSettings) -> str:
     policy = next(setting for setting in settings.settings if setting.key == "cleanup.policy")
     return not_asked_for(partition.topic, policy.value, policy.source)
@@ -207,14 +216,18 @@ def _input(ground: Ground, survey: Survey, keys: Mapping[int, KeysResult]) -> Co
         return policy
     place, secret = place_of(ground.view, survey.partition), _secret(survey.partition)
     elsewhere: tuple[RowFile, ...] = ()
+    stays: tuple[OffsetFile, ...] = ()
     held = ground.others.get(survey.partition.folder)
     if held is not None:
+        scratch = ground.scratch.path
         try:
-            elsewhere = rows_elsewhere(ground.engine, held.others.logs, secret, ground.scratch.path)
+            elsewhere = rows_elsewhere(ground.engine, held.others.logs, secret, scratch)
         except NotKnownError as error:
             forget_logs(ground, survey.partition, str(error))
             return _input(ground, survey, keys)
-    return CompactionInput(place, survey.segments, policy, secret, keys, elsewhere=elsewhere)
+        policy, stays, why = with_answers(ground.engine, place, survey.segments, policy, held.others, scratch)
+        add_to_evidence(ground, survey.partition, why)
+    return CompactionInput(place, survey.segments, policy, secret, keys, elsewhere=elsewhere, held=stays)
 
 
 def _decide(ground: Ground, able: Sequence[tuple[Survey, CompactionInput]]) -> None:

@@ -17,6 +17,7 @@ from msgspec import UnsetType
 from msgspec.structs import replace
 
 from krepair.errors import KrepairError, StalePlanError
+from krepair.fixes.answers import with_answers
 from krepair.fixes.logs import facts_at
 from krepair.fixes.markers_staging import (
     check_held,
@@ -313,11 +314,12 @@ def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
 def _input(
     work: Work, one: _Partition, facts: Sequence[SegmentFacts], policy: MarkerPolicy
 ) -> CompactionInput:
-    secret, logs = _secret(one), others_again(work, one.staging).logs
+    secret, others = _secret(one), others_again(work, one.staging)
     try:
-        elsewhere = rows_elsewhere(work.engine, logs, secret, work.scratch.path)
+        elsewhere = rows_elsewhere(work.engine, others.logs, secret, work.scratch.path)
     except NotKnownError as error:
         raise StalePlanError(f"{one.staging.plan.folder}: {error}") from error
+    policy, stays, _ = with_answers(work.engine, one.place, facts, policy, others, work.scratch.path)
     forced = _forced(one.staging.plan, one.originals)
     return CompactionInput(
         one.place,
@@ -327,6 +329,7 @@ def _input(
         one.keys,
         {base: offset for base, offset in forced.items() if offset >= 0},
         elsewhere,
+        stays,
     )
 
 

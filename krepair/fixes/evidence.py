@@ -108,6 +108,13 @@ def forget_logs(ground: Ground, partition: Partition, why: str) -> None:
     ground.evidence[partition.folder] = Evidence(kind="none", why=why)
 
 
+def add_to_evidence(ground: Ground, partition: Partition, why: str) -> None:
+    """Say more of what is known of the other replicas; nothing, if the text is empty."""
+    known = ground.evidence[partition.folder]
+    if why and why not in known.why:
+        ground.evidence[partition.folder] = replace(known, why=f"{known.why}; {why}")
+
+
 def _found(ground: Ground, partition: Partition) -> Evidence | OtherReplicas:
     """What is known, or whose logs have to be read first."""
     if (partition.topic, partition.number) in ground.options.alone:

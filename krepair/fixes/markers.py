@@ -287,7 +287,6 @@ def marker_policy(ground: Ground, survey: Survey) -> MarkerPolicy:
         keeps_all=kind == NONE,
         latest_horizon_ms=latest_horizon_ms(kind, options.now_ms, topic.delete_retention_ms),
         mixed_epochs=kind in ("only-replica", "alone"),
-        keeps_tombstones=held is not None and held.others.keeps_tombstones,
         held_markers=np.empty(0, np.int64) if held is None else held.markers,
     )
 

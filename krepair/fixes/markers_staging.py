@@ -286,7 +286,6 @@ def _policy(work: Work, staging: Staging, facts: Sequence[SegmentFacts], place: 
         snapshot_offset=snapshot_offset,
         snapshot=snapshot,
         keeps_all=staging.plan.keeps_all,
-        keeps_tombstones=others_again(work, staging).keeps_tombstones,
         held_markers=_held_now(work, staging, facts, place),
     )
 

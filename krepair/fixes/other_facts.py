@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from krepair.errors import RefusedError, StalePlanError, UnreadableError, UsageError
+from krepair.formats.question_file import ANSWER, Answered, AnswerMore, AskedPartition, read_answered
 from krepair.logdir.cluster import Assignment
 from krepair.logdir.replica import CURRENT, BrokerState, ReplicaState
 from krepair.rules.evidence import OtherFacts, reach_of
@@ -43,6 +44,8 @@ class FactsSide:
         state: of its broker.
         holdings: by index of a folder in ``state.partitions``.
         places: (topic, number) -> indexes of its folders.
+        answer: to which question they are an answer, None if to none.
+        answered: number of a partition in the question -> what was answered.
     """
 
     broker_id: int
@@ -51,11 +54,32 @@ class FactsSide:
     state: BrokerState
     holdings: Mapping[int, Holding]
     places: Mapping[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
+    answer: AnswerMore | None = None
+    answered: Mapping[int, Answered] = field(default_factory=dict)
 
     @property
     def not_read(self) -> tuple[str, ...]:
         """Log directories of the broker that were not read."""
         return tuple(one.path for one in self.state.directories if not one.was_read)
+
+
+@dataclass(frozen=True)
+class AnswerLog:
+    """What one broker has answered for one partition.
+
+    Attributes:
+        reader: of its facts.
+        secret: of the question.
+        number: of the partition in the question.
+        asked: the partition as it was asked for.
+        answered: what was answered.
+    """
+
+    reader: FactsReader
+    secret: bytes
+    number: int
+    asked: AskedPartition
+    answered: Answered
 
 
 @dataclass(frozen=True)
@@ -66,11 +90,13 @@ class FactsLog:
         side: the facts.
         indexes: of its folders: the replica, and what is about to become it.
         reach: the facts speak for offsets below it.
+        answer: what they say of the keys of tombstones, None if nothing.
     """
 
     side: FactsSide
     indexes: tuple[int, ...]
     reach: int
+    answer: AnswerLog | None = None
 
     def pairs(self, scratch: str) -> Iterator[Pairs]:
         """The transactions of which its folders hold a batch.
@@ -86,7 +112,7 @@ class FactsLog:
 
         try:
             for index in self.indexes:
-                yield read_pairs(self.side.reader, index, scratch)
+                yield read_pairs(self.side.reader, self.side.holdings[index], scratch)
         except (FactsDamagedError, OSError) as error:
             raise UnreadableError(f"{self.side.path}: {error}", next_command=AGAIN) from None
 
@@ -100,6 +126,8 @@ class FactsLog:
             host=state.host,
             taken_ms=state.taken_ms,
             reach=self.reach,
+            question="" if self.answer is None or self.side.answer is None else self.side.answer.question,
+            asked=0 if self.answer is None else self.answer.asked.keys,
         )
 
 
@@ -124,6 +152,10 @@ def opened_side(broker_id: int, path: str, cluster_id: str) -> Iterator[FactsSid
         try:
             state = msgspec.json.decode(reader.header.broker, type=BrokerState)
             holdings = read_holdings(reader)
+            answer, answered = None, dict[int, Answered]()
+            if reader.header.purpose == ANSWER:
+                answer = msgspec.json.decode(reader.header.more, type=AnswerMore)
+                answered = read_answered(reader)
         except msgspec.MsgspecError as error:
             raise UnreadableError(f"{path}: its header cannot be read: {error}", next_command=AGAIN) from None
         typed = f"--replicas {broker_id}={path}"
@@ -136,7 +168,7 @@ def opened_side(broker_id: int, path: str, cluster_id: str) -> Iterator[FactsSid
             if one.kind in (CURRENT, _FUTURE):
                 name = (one.topic, one.partition)
                 places[name] = (*places.get(name, ()), index)
-        yield FactsSide(broker_id, path, reader, state, holdings, places)
+        yield FactsSide(broker_id, path, reader, state, holdings, places, answer, answered)
 
 
 def facts_log(side: FactsSide, mine: ReplicaState, line: Assignment | None) -> FactsLog:
@@ -163,7 +195,21 @@ def facts_log(side: FactsSide, mine: ReplicaState, line: Assignment | None) -> F
     if max(state.high_watermark, state.recovery_point) > log_end:
         raise NotKnownError(f"{who}: it is cut: it ends at {log_end}")
     reach = reach_of(log_end, state.high_watermark, state.recovery_point)
-    return FactsLog(side, indexes, reach)
+    return FactsLog(side, indexes, reach, _answer(side, mine))
+
+
+def _answer(side: FactsSide, mine: ReplicaState) -> AnswerLog | None:
+    """What was answered for a partition; None if nothing, or for another topic of the same name."""
+    if side.answer is None:
+        return None
+    for number, asked in enumerate(side.answer.partitions):
+        answered = side.answered.get(number)
+        if (asked.topic, asked.partition, asked.topic_id) == (mine.topic, mine.partition, mine.topic_id):
+            if answered is None or answered.why:
+                return None
+            secret = bytes.fromhex(side.answer.secret)
+            return AnswerLog(side.reader, secret, number, asked, answered)
+    return None
 
 
 def _check(side: FactsSide, index: int, mine: ReplicaState, line: Assignment | None, who: str) -> None:
@@ -212,9 +258,7 @@ def facts_again(
             log = facts_log(side, mine, None)
         except NotKnownError as error:
             raise StalePlanError(str(error)) from error
-        if log.as_evidence().reach != one.reach:
-            raise StalePlanError(
-                f"{one.path}: it speaks for offsets below {log.reach}, the plan has {one.reach}"
-            )
+        if log.as_evidence() != one:
+            raise StalePlanError(f"{one.path}: it says now {log.as_evidence()}, the plan has {one}")
         found.append(log)
     return found

@@ -72,11 +72,6 @@ class OtherReplicas:
     facts: tuple[FactsLog, ...] = ()
 
     @property
-    def keeps_tombstones(self) -> bool:
-        """Whether of one of them nothing is known of keys."""
-        return bool(self.facts)
-
-    @property
     def reach(self) -> int:
         """Below it, it is known of all of them what they hold."""
         return min((one.reach for one in self.facts), default=INT64_MAX)
@@ -111,7 +106,7 @@ def other_replicas(ground: Ground, partition: Partition, line: Assignment | None
 
 def _current(broker: int, views: Sequence[LogDir], partition: Partition) -> ListedLog:
     same = [
-        _listed(broker, view, one)
+        listed(broker, view, one)
         for view in views
         for one in view.partitions
         if (one.topic, one.number) == (partition.topic, partition.number)
@@ -125,10 +120,15 @@ def _futures(broker: int, views: Iterable[LogDir], partition: Partition) -> Iter
     for view in views:
         for one in view.marked:
             if (one.topic, one.number, one.role) == (partition.topic, partition.number, "future"):
-                yield _listed(broker, view, one)
+                yield listed(broker, view, one)
 
 
-def _listed(broker: int, view: LogDir, partition: Partition) -> ListedLog:
+def listed(broker: int, view: LogDir, partition: Partition) -> ListedLog:
+    """A log of another replica.
+
+    Raises:
+        NotKnownError: its folder does not tell what the replica will hold.
+    """
     log = OtherLog(
         broker_id=broker,
         log_dir=view.path,
@@ -183,7 +183,7 @@ def logs_again(logs: Sequence[OtherLog], host: str) -> list[ListedLog]:
         if view.inode != log.log_dir_inode or here is None or view.host != host:
             raise StalePlanError(f"{where}: is not there any more, or is another one")
         try:
-            one = _listed(log.broker_id, view, here)
+            one = listed(log.broker_id, view, here)
         except NotKnownError as error:
             raise StalePlanError(str(error)) from error
         if one.log.digest != log.digest:

@@ -65,7 +65,7 @@ class FactsHeader(Struct, frozen=True, kw_only=True):
     Attributes:
         tool_version: of the krepair that wrote it.
         made_ms: when its reading began, epoch milliseconds.
-        purpose: ``replicas`` for ``krepair facts``, ``answer`` for ``facts --answer``.
+        purpose: ``replicas`` for ``krepair facts``, ``answer`` for ``facts --answer``, ``question`` for ``plan --ask``.
         broker: the broker's state as JSON (``krepair.logdir.replica.BrokerState``).
         more: further values of its purpose, as JSON.
     """
@@ -83,16 +83,17 @@ class FactsWriter:
     Args:
         write: takes the next bytes of the file; it may raise ``OSError``.
         header: what the file begins with.
+        magic: its first 16 bytes.
     """
 
-    def __init__(self, write: Callable[[bytes], Any], header: FactsHeader) -> None:
+    def __init__(self, write: Callable[[bytes], Any], header: FactsHeader, magic: bytes = MAGIC) -> None:
         self._write_raw = write
         self._digest = hashlib.sha256()
         self._position = 0
         self._sections: list[SectionPlace] = []
         self._packer = zstandard.ZstdCompressor(level=3)
         head = msgspec.json.encode(header)
-        self._write(_PROLOG.pack(MAGIC, VERSION, len(head)) + head)
+        self._write(_PROLOG.pack(magic, VERSION, len(head)) + head)
 
     def section(self, name: str, pieces: Iterator[bytes] | list[bytes]) -> None:
         """Write one section.
@@ -139,9 +140,10 @@ class FactsReader:
     Args:
         read_at: reads from the file.
         size: bytes of the file.
+        magic: its first 16 bytes.
 
     Raises:
-        FactsDamagedError: it is no facts file, is cut or was changed.
+        FactsDamagedError: it begins with other bytes, is cut or was changed.
         FactsVersionError: its version is another.
         OSError: it cannot be read.
 
@@ -151,11 +153,12 @@ class FactsReader:
         sections: name -> where it is.
     """
 
-    def __init__(self, read_at: ReadAt, size: int) -> None:
+    def __init__(self, read_at: ReadAt, size: int, magic: bytes = MAGIC) -> None:
         self._read_at = read_at
         prolog = read_at(0, _PROLOG.size)
-        if len(prolog) < _PROLOG.size or not prolog.startswith(MAGIC):
-            raise FactsDamagedError("at 0: the words 'krepair facts' were expected; this is no facts file")
+        if len(prolog) < _PROLOG.size or not prolog.startswith(magic):
+            words = magic.decode("ascii").rstrip("\n\0")
+            raise FactsDamagedError(f"at 0: the words {words!r} were expected; this is another file")
         _, version, head_size = _PROLOG.unpack(prolog)
         if version != VERSION:
             raise FactsVersionError(f"the file has version {version}, this krepair reads version {VERSION}")

@@ -78,7 +78,8 @@ K_BATCH_LAST: Final = 8  # highest offset that the current batch may hold
 K_PACKED: Final = 9  # compressed batches of the window that are left for later
 K_ABORTED_UNKNOWN: Final = 10  # whether the work ends at a batch of data of a transaction
 K_LOWEST: Final = 11  # whether rows hold the lowest offset of each key, see ``LARGEST``
-FIELDS: Final = 12  # fields of the current record
+K_ONLY_TOMBSTONES: Final = 12  # whether only records without a value are entered
+FIELDS: Final = 13  # fields of the current record
 STATE_SIZE: Final = FIELDS + FIELD_COUNT
 
 # columns of a row: two halves of the hash, and the offset + 1 (0: a free slot)
@@ -110,8 +111,9 @@ def _take(buf: Any, offset: Any, fields: Any, secret: Any, table: Any, state: An
     else:
         if fields[F_VALUE_SIZE] < 0:
             state[K_TOMBSTONES] += 1
-        first, second = key_hash(buf, fields[F_KEY], fields[F_KEY_SIZE], secret[0], secret[1])
-        _put(table, first, second, LARGEST - offset if state[K_LOWEST] != 0 else offset, state)
+        if fields[F_VALUE_SIZE] < 0 or state[K_ONLY_TOMBSTONES] == 0:
+            first, second = key_hash(buf, fields[F_KEY], fields[F_KEY_SIZE], secret[0], secret[1])
+            _put(table, first, second, LARGEST - offset if state[K_LOWEST] != 0 else offset, state)
 
 
 @kernel

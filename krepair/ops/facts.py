@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import Final
 
 import msgspec
@@ -15,8 +16,10 @@ import krepair
 from krepair.durable.scratch import Scratch, make_scratch, remove_scratch
 from krepair.errors import ExitCode, RefusedError, UnreadableError
 from krepair.formats.facts_file import MAGIC, FactsHeader, FactsWriter
+from krepair.formats.question_file import ANSWER, Answered
 from krepair.logdir.replica import CURRENT
 from krepair.ops import output_file
+from krepair.ops.answer import Question, opened_question, write_answers
 from krepair.ops.held import write_what_is_held
 from krepair.ops.output_file import OutputKind, Put
 from krepair.ops.side_reading import FactsMore, OpenSide, SideReplica, open_directories, read_all_headers
@@ -52,6 +55,10 @@ class FactsReport(Struct, frozen=True, kw_only=True):
         failed: replicas that could not be read, and why.
         engine: which engine was used, and why, one line.
         next_command: what to type next.
+        question: digest of the question that is answered, hex digits, or empty.
+        asked: keys of tombstones that it asks for, in partitions that are here.
+        held: of those the ones of which there is a record here.
+        not_answered: partitions that are asked for and not answered, and why.
     """
 
     path: str
@@ -67,6 +74,10 @@ class FactsReport(Struct, frozen=True, kw_only=True):
     failed: tuple[str, ...] = ()
     engine: str = ""
     next_command: str = ""
+    question: str = ""
+    asked: int = 0
+    held: int = 0
+    not_answered: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> ExitCode:
@@ -75,7 +86,12 @@ class FactsReport(Struct, frozen=True, kw_only=True):
 
 
 def facts(
-    log_dirs: Sequence[str], out: str, options: Options, progress: Progress | None = None
+    log_dirs: Sequence[str],
+    out: str,
+    options: Options,
+    progress: Progress | None = None,
+    *,
+    question: str = "",
 ) -> FactsReport:
     """Write the facts of one broker.
 
@@ -84,6 +100,7 @@ def facts(
         out: where the file goes; a facts file that is there is replaced.
         options: partitions, engine, scratch.
         progress: told how far it is.
+        question: path of a question: then the file answers it, and holds nothing for ``compare``.
 
     Raises:
         NotALogDirError: a path is none.
@@ -99,7 +116,11 @@ def facts(
         options.engine, options.master, {WorkKind.RECORDS: total}, progress or SilentProgress()
     )
     work = _Work(side, engine, Scratch(options.scratch, log_dirs))
-    try:
+    with ExitStack() as stack:
+        stack.callback(engine.close)
+        stack.callback(work.scratch.close)
+        if question:
+            work.question = stack.enter_context(opened_question(question, side.state.cluster_id))
         digest = ""
 
         def fill(put: Put) -> None:
@@ -110,10 +131,9 @@ def facts(
             output_file.write_streamed(FACTS, target, fill)
         except OSError as error:
             raise RefusedError(f"{out}: cannot write the facts: {error.strerror or error}") from None
-    finally:
-        work.scratch.close()
-        engine.close()
+        asked = () if work.question is None else work.question.partitions
     state = side.state
+    who = state.broker_id or "ID"
     return FactsReport(
         path=target,
         digest=digest,
@@ -127,7 +147,19 @@ def facts(
         not_read=tuple(one.path for one in state.directories if not one.was_read),
         failed=tuple(work.failed),
         engine=engine.why,
-        next_command=f"krepair compare ID=LOGDIR {state.broker_id or 'ID'}={shlex.quote(target)}",
+        next_command=(
+            f"krepair plan LOGDIR --fix compact --cluster FILE --replicas {who}={shlex.quote(target)} --out PLAN"
+            if work.question
+            else f"krepair compare ID=LOGDIR {who}={shlex.quote(target)}"
+        ),
+        question="" if work.question is None else work.question.reader.digest,
+        asked=sum(asked[one.number].keys for one in work.answers if not one.why),
+        held=sum(one.held for one in work.answers),
+        not_answered=tuple(
+            f"{asked[one.number].topic}-{asked[one.number].partition}: {one.why}"
+            for one in work.answers
+            if one.why
+        ),
     )
 
 
@@ -138,26 +170,36 @@ class _Work:
         self.side, self.engine, self.scratch = side, engine, scratch
         self.written = 0
         self.failed: list[str] = []
+        self.question: Question | None = None
+        self.answers: list[Answered] = []
 
     def write(self, put: Put, options: Options) -> str:
         """Write the file; its digest."""
-        places = {(one.folder, one.log_dir): number for number, one in enumerate(self.side.state.partitions)}
         writer = FactsWriter(put, self._header(options))
+        if self.question is None:
+            self._for_compare(writer, options)
+        write_what_is_held(writer, self.engine, self.side, options, self.scratch)
+        if self.question is not None:
+            self.answers = write_answers(writer, self.engine, self.side, self.question, self.scratch)
+            self.written = len(self.answers)
+        return writer.finish()
+
+    def _for_compare(self, writer: FactsWriter, options: Options) -> None:
+        places = {(one.folder, one.log_dir): number for number, one in enumerate(self.side.state.partitions)}
         replicas = sorted(
             read_all_headers(self.engine, [self.side], options.wants), key=lambda one: one.state.folder
         )
         for first in range(0, len(replicas), _AT_ONCE):
             self._some(writer, replicas[first : first + _AT_ONCE], places)
-        write_what_is_held(writer, self.engine, self.side, options, self.scratch)
-        return writer.finish()
 
     def _header(self, options: Options) -> FactsHeader:
+        more = FactsMore(secret=self.side.secret.hex()) if self.question is None else self.question.more
         return FactsHeader(
             tool_version=krepair.__version__,
             made_ms=options.now_ms,
-            purpose=PURPOSE,
+            purpose=PURPOSE if self.question is None else ANSWER,
             broker=msgspec.Raw(msgspec.json.encode(self.side.state)),
-            more=msgspec.Raw(msgspec.json.encode(FactsMore(secret=self.side.secret.hex()))),
+            more=msgspec.Raw(msgspec.json.encode(more)),
         )
 
     def _some(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
 from msgspec.structs import replace
@@ -127,6 +127,7 @@ def read_sides(fixes: Sequence[Fix], options: Options, view: LogDir, stack: Exit
         if side.facts and str(side.broker_id) != view.broker_id:
             opened = stack.enter_context(opened_side(side.broker_id, side.facts, view.cluster_id))
             facts[side.broker_id] = opened
+            _check_question(opened, view, facts.values())
         views = tuple(map(read_log_dir, side.log_dirs))
         for other in views:
             if other.broker_id not in ("", str(side.broker_id)):
@@ -142,6 +143,31 @@ def read_sides(fixes: Sequence[Fix], options: Options, view: LogDir, stack: Exit
         if views and str(side.broker_id) != view.broker_id:
             found[side.broker_id] = views
     return found, facts
+
+
+def _check_question(side: FactsSide, view: LogDir, others: Iterable[FactsSide]) -> None:
+    """Check that an answer is to a question of this broker, and to the same as all others.
+
+    Raises:
+        RefusedError: it is not.
+    """
+    if side.answer is None:
+        return
+    ask = f"krepair plan {shlex.quote(view.path)} --fix compact --ask FILE"
+    asked = (side.answer.cluster_id, side.answer.broker_id)
+    if asked != (view.cluster_id, view.broker_id):
+        raise RefusedError(
+            f"{side.path}: it answers a question of broker {asked[1]} of cluster {asked[0]}, this is broker "
+            f"{view.broker_id} of cluster {view.cluster_id}",
+            next_command=ask,
+        )
+    for other in others:
+        if other.answer is not None and other.answer.question != side.answer.question:
+            raise RefusedError(
+                f"{side.path} and {other.path} answer different questions; ask once, and take the same question to "
+                "all other brokers",
+                next_command=ask,
+            )
 
 
 def refuse_if_locked(path: str) -> None:

@@ -26,7 +26,7 @@ from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
 from krepair.pipeline.jobs import READ_REPLICA_HEADERS
-from krepair.pipeline.replicas.facts import read_headers_of
+from krepair.pipeline.replicas.facts import PURPOSE, read_headers_of
 from krepair.pipeline.replicas.headers import joined_headers
 from krepair.pipeline.replicas.items import HeadersPart, HeadersResult, ReplicaItem, parts_of, table
 from krepair.pipeline.replicas.open_facts import opened_whole
@@ -162,6 +162,12 @@ def open_directories(side: Side, options: Options) -> OpenSide:
 def _open_facts(side: Side) -> OpenSide:
     opening = opened_whole(side.facts, "krepair facts LOGDIR... --out FILE")
     reader = opening.__enter__()
+    if reader.header.purpose != PURPOSE:
+        opening.__exit__(None, None, None)
+        raise RefusedError(
+            f"{side.facts}: it answers a question of krepair plan --ask, and says too little to be compared",
+            next_command="krepair facts LOGDIR... --out FILE",
+        )
     try:
         state = msgspec.json.decode(reader.header.broker, type=BrokerState)
         more = msgspec.json.decode(reader.header.more, type=FactsMore)

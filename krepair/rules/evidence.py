@@ -57,6 +57,7 @@ class OtherFacts(Struct, frozen=True, kw_only=True):
         reach: they speak for markers and tombstones below this offset.
         question: digest of the question that they answer, 64 hex digits; empty if they answer none. Then they say
             nothing of tombstones.
+        asked: keys of tombstones of this partition that the question has.
     """
 
     broker_id: int
@@ -66,6 +67,7 @@ class OtherFacts(Struct, frozen=True, kw_only=True):
     taken_ms: int
     reach: int
     question: str = ""
+    asked: int = 0
 
 
 class Evidence(Struct, frozen=True, kw_only=True):

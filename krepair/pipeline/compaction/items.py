@@ -73,6 +73,7 @@ class KeysItem(Struct, frozen=True, kw_only=True):
             batches of transactions the keys are not found then.
         header_bytes: the result holds the headers of large batches, at most so many bytes of them.
         lowest: whether rows hold the lowest offset of each key, see ``kernels.compact_keys.LARGEST``.
+        only_tombstones: whether only tombstones give rows.
     """
 
     place: Place
@@ -85,6 +86,7 @@ class KeysItem(Struct, frozen=True, kw_only=True):
     scan: ScanItem | None = None
     header_bytes: int = 0
     lowest: bool = False
+    only_tombstones: bool = False
 
     @property
     def bytes_to_read(self) -> int:

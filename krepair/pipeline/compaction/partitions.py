@@ -74,6 +74,7 @@ class CompactionInput:
         forced: base offset -> record that a plan keeps only as the last of its group.
         elsewhere: rows of the records that other replicas hold, hashed with this secret: of each key the lowest offset,
             see ``kernels.compact_keys.LARGEST``.
+        held: offsets of tombstones that stay, since the answers of other brokers do not let them go.
     """
 
     place: Place
@@ -83,6 +84,7 @@ class CompactionInput:
     keys: Mapping[int, KeysResult] = field(default_factory=dict)
     forced: Mapping[int, int] = field(default_factory=dict)
     elsewhere: tuple[RowFile, ...] = ()
+    held: tuple[OffsetFile, ...] = ()
 
 
 @dataclass
@@ -240,7 +242,7 @@ def _join(engine: Engine, work: Sequence[tuple[Prepared, Mapping[int, int]]]) ->
     owners: list[Prepared] = []
     parts: dict[int, JoinResult] = {}
     for each, forced in work:
-        each.stays, each.held, each.keys = (), (), 0
+        each.stays, each.held, each.keys = (), each.partition.held, 0
         for item in _join_items(each, (*each.partition.elsewhere, *_forced_rows(each, forced))):
             items.append(item)
             owners.append(each)

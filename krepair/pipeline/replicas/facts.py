@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from krepair.durable.scratch import write_scratch
-from krepair.formats.facts_file import FactsReader, FactsWriter
+from krepair.formats.facts_file import MAGIC, FactsReader, FactsWriter
 from krepair.kernels.replica_rows import KEY_WORDS
 from krepair.pipeline.replicas.items import HeadersResult, RowsResult, Run
 from krepair.pipeline.replicas.join import rows_of
@@ -24,8 +24,8 @@ _WORD_BYTES: Final = 8
 
 
 @contextmanager
-def opened_facts(path: str) -> Iterator[FactsReader]:
-    """Open a facts file.
+def opened_facts(path: str, magic: bytes = MAGIC) -> Iterator[FactsReader]:
+    """Open a facts file, or another one in its form with another ``magic``.
 
     Raises:
         OSError: it cannot be read.
@@ -34,7 +34,7 @@ def opened_facts(path: str) -> Iterator[FactsReader]:
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        yield FactsReader(_reading(descriptor), os.fstat(descriptor).st_size)
+        yield FactsReader(_reading(descriptor), os.fstat(descriptor).st_size, magic)
     finally:
         os.close(descriptor)
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from krepair.formats.facts_file import FactsReader, FactsWriter
+from krepair.formats.facts_file import FactsDamagedError, FactsReader, FactsWriter
 from krepair.formats.facts_tables import Table, packed, unpacked
 from krepair.pipeline.replicas.holdings import Pairs, kept_pairs
 
@@ -67,11 +67,15 @@ def read_holdings(reader: FactsReader) -> dict[int, Holding]:
     return {one.index: one for one in found}
 
 
-def read_pairs(reader: FactsReader, index: int, scratch: str) -> Pairs:
+def read_pairs(reader: FactsReader, holding: Holding, scratch: str) -> Pairs:
     """The transactions of one folder; many go to the scratch folder.
 
     Raises:
         FactsDamagedError: a block is not as the file says.
         OSError: a file fails.
     """
-    return kept_pairs(unpacked(reader.blocks(f"{_LIST}/{index}"), _COLUMNS), scratch)
+    name = f"{_LIST}/{holding.index}"
+    place = reader.sections.get(name)
+    if place is None or place.bytes != holding.pairs * _COLUMNS * 8:
+        raise FactsDamagedError(f"{name}: {holding.pairs} transactions were expected, found another number")
+    return kept_pairs(unpacked(reader.blocks(name), _COLUMNS), scratch)
