@@ -35,6 +35,7 @@ from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.again import asked_of, options_of
 from krepair.ops.findings.trouble import mtimes_look_copied
+from krepair.ops.keep_place import unsafe_places
 from krepair.ops.plan import (
     OtherSides,
     Proposals,
@@ -118,6 +119,7 @@ def make_preview(log_dir: str, options: Options, progress: Progress | None = Non
         _NOT_KNOWN,
         copied_mtimes=reading.copied_mtimes,
         dead_cleaner=reading.dead_cleaner,
+        unsafe_places=list(unsafe_places(options.keep, view.path)),
         asked=asked_of(options),
         preview=Preview(unknown=UNKNOWN),
     )

@@ -13,6 +13,7 @@ from krepair.logdir import medium_below
 from krepair.logdir.medium_below import disks_of, memory_file_system
 from krepair.ops import keep_place
 from krepair.ops.plan import make_plan
+from krepair.ops.preview import make_preview
 from krepair.plan.render import to_markdown
 from tests.ops.full_disks import file_system
 from tools.torture.scenes import build
@@ -47,6 +48,14 @@ def test_copies_in_memory_are_said_in_the_first_lines(in_memory: Path, tmp_path:
     # Markdown escapes the underscores of a name; a temporary folder has one now and then.
     assert f"{in_memory} is in the memory of this host (tmpfs)" in text.replace("\\_", "_")
     assert "keep-place: " in text
+
+
+def test_a_preview_says_it_too(in_memory: Path, tmp_path: Path) -> None:
+    scene = build("markers")
+    placed = scene.place(tmp_path)
+    preview = make_preview(str(placed.path), replace(scene.options, keep=str(in_memory)))
+    assert [risk.code for risk in preview.risks][0] == "keep-place"
+    assert TITLE in to_markdown(preview)
 
 
 @pytest.mark.parametrize("keep", ["inplace", "until-verified"])
