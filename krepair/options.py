@@ -66,6 +66,8 @@ class Options:
         as_broker: of ``plan``: whether markers and tombstones go by time alone.
         alone: of ``plan``: ``(topic, number)`` of which markers and tombstones go whatever their time.
         originals: of ``verify PLAN``: also hold what apply made against the kept originals, byte for byte.
+        at: of ``apply``, ``undo``, ``purge`` and ``verify`` of a plan: absolute path, links resolved, of the directory
+            that is meant where a log directory was copied; empty: the plan's.
     """
 
     config: str | None = None
@@ -96,6 +98,7 @@ class Options:
     only_replica: tuple[str, ...] = ()
     as_broker: bool = False
     alone: tuple[tuple[str, int], ...] = ()
+    at: str = ""
 
     def as_words(self) -> tuple[str, ...]:
         """What was typed to choose partitions and say how the broker is configured, as words of a command line."""
@@ -257,6 +260,22 @@ def parse_keep(text: str) -> str:
         "as soon as what replaces them is verified; they cannot be put back), or the absolute path of a folder that is "
         "there (copies of them stay in it until krepair purge)"
     )
+
+
+def parse_at(text: str) -> str:
+    """Read ``--at``.
+
+    Returns:
+        The absolute path of the directory, links resolved; empty if it was not given.
+
+    Raises:
+        UsageError: it is no directory.
+    """
+    if not text:
+        return ""
+    if not os.path.isdir(text):
+        raise UsageError(f"--at {text!r}: expected a log directory, there is none")
+    return os.path.realpath(text)
 
 
 def parse_assume_high_watermark(text: str) -> str:

@@ -8,6 +8,7 @@ import typer
 
 from krepair.cli import options as shared
 from krepair.cli.carry_out import carry_out
+from krepair.options import parse_at
 
 
 def apply(
@@ -21,6 +22,7 @@ def apply(
             help="Refuse a plan of another digest; at least 32 of its 64 hex digits, from the front.",
         ),
     ] = "",
+    at: shared.AtOption = "",
     cluster: shared.ClusterOption = "",
     cluster_as_of: shared.ClusterAsOfOption = None,
     cluster_config: shared.ClusterConfigOption = None,
@@ -44,6 +46,7 @@ def apply(
         cluster=cluster,
         cluster_configs=tuple(cluster_config or ()),
         as_of=cluster_as_of,
+        at=parse_at(at),
     )
     from krepair.ops import apply as ops
 

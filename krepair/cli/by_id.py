@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, Literal, NoReturn
 
 from msgspec.structs import replace
@@ -20,7 +22,7 @@ from krepair.pipeline.progress import Progress
 Verb = Literal["undo", "purge"]
 
 # By id there is no apply: what is half done is taken back.
-_WITH_PLAN_FILE: Final = re.compile(r"^krepair (undo|purge|apply) PLAN$")
+_WITH_PLAN_FILE: Final = re.compile(r"^krepair (undo|purge|apply|verify) PLAN( --at .+)?$")
 
 
 def is_log_dir(target: str, plan_id: str) -> bool:
@@ -63,29 +65,37 @@ def carry_out_by_id(
     from krepair.cli.views.reports import apply_view, kept_view
     from krepair.ops import kept
 
+    if not plan_id and options.at:
+        raise UsageError(
+            "--at of a log directory needs --plan-id", next_command=f"krepair {verb} {shlex.quote(log_dir)}"
+        )
     if not plan_id:
         listed = kept.kept_report(log_dir, options.now_ms, verb)
         finish(verb, listed, ExitCode.DONE, lambda: kept_view(verb, listed), as_json=json, quiet=quiet)
-    with ProgressOf(quiet=quiet) as progress, _exact_errors(log_dir, plan_id):
+    exact = partial(_by_id, verb=verb, log_dir=log_dir, plan_id=plan_id, at=options.at)
+    with ProgressOf(quiet=quiet) as progress, _exact_errors(exact):
         report = run(log_dir, plan_id, options, progress)
-    report = replace(report, next_command=_by_id(report.next_command, log_dir, plan_id))
+    report = replace(report, next_command=exact(report.next_command))
     finish(verb, report, report.exit_code, lambda: apply_view(report), as_json=json, quiet=quiet)
 
 
-def _by_id(command: str, log_dir: str, plan_id: str) -> str:
+def _by_id(command: str, *, verb: Verb, log_dir: str, plan_id: str, at: str) -> str:
     from krepair.ops.kept import by_id_command
 
     match = _WITH_PLAN_FILE.fullmatch(command)
     if match is None:
         return command
-    return by_id_command("purge" if match[1] == "purge" else "undo", os.path.abspath(log_dir), plan_id)
+    # Which directory is meant is asked about the verb that was typed.
+    asked = verb if match[2] else "purge" if match[1] == "purge" else "undo"
+    where = match[2] or (f" --at {shlex.quote(at)}" if at else "")
+    return by_id_command(asked, os.path.abspath(log_dir), plan_id) + where
 
 
 @contextmanager
-def _exact_errors(log_dir: str, plan_id: str) -> Iterator[None]:
+def _exact_errors(exact: Callable[[str], str]) -> Iterator[None]:
     """Names the directory and the id in the next command of any error that passes through."""
     try:
         yield
     except KrepairError as error:
-        error.next_command = _by_id(error.next_command, log_dir, plan_id)
+        error.next_command = exact(error.next_command)
         raise

@@ -51,11 +51,14 @@ def carry_out(
     plan = show.load(path)
     if expect:
         check_digest(plan, expect, path)
-    typed = options_of(plan)
-    with MetricsOf(metrics, "apply", (plan.log_dir,)) as measured:
-        with ProgressOf(quiet=quiet) as progress, exact_errors(plan=path, log_dir=plan.log_dir, typed=typed):
+    typed, log_dir, at = options_of(plan), options.at or plan.log_dir, options.at
+    with MetricsOf(metrics, "apply", (log_dir,)) as measured:
+        with (
+            ProgressOf(quiet=quiet) as progress,
+            exact_errors(plan=path, log_dir=log_dir, typed=typed, at=at),
+        ):
             report = _with_others(run(plan, options, progress))
-        report = replace(exact(report, plan=path, log_dir=plan.log_dir, typed=typed), digest=plan.digest)
+        report = replace(exact(report, plan=path, log_dir=log_dir, typed=typed, at=at), digest=plan.digest)
         measured.report = report
         finish(report.verb, report, report.exit_code, lambda: apply_view(report), as_json=json, quiet=quiet)
 

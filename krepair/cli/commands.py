@@ -19,6 +19,7 @@ Report = TypeVar("Report", ApplyReport, CheckReport, VerifyReport)
 
 # A new plan goes to a new file: the old one may still be needed for undo.
 _PLAN: Final = re.compile(r"(?<!--out )\bPLAN\b")
+_OF_PLAN: Final = re.compile(r"krepair (apply|undo|purge|verify) PLAN\b")
 _LOG_DIR: Final = re.compile(r"\bLOGDIR\b")
 
 
@@ -27,8 +28,20 @@ _PLAN_AGAIN: Final = "krepair plan "
 _NAMES: Final = frozenset({"--topic", "--partition"})
 
 
-def filled(command: str, *, plan: str = "", log_dir: str = "", typed: Options | None = None) -> str:
-    """A command with PLAN and LOGDIR replaced by paths, where they are known, and the options typed before."""
+def filled(
+    command: str, *, plan: str = "", log_dir: str = "", typed: Options | None = None, at: str = ""
+) -> str:
+    """A command with PLAN and LOGDIR replaced by paths, where they are known, and the options typed before.
+
+    Args:
+        command: to type next, or empty.
+        plan: path of the plan file, if it is known.
+        log_dir: path of the log directory, likewise.
+        typed: options of ``check`` and ``plan``.
+        at: what ``--at`` names; a verb of a plan needs it again.
+    """
+    if at and _OF_PLAN.match(command) and " --at " not in command:
+        command = _OF_PLAN.sub(lambda verb: f"{verb[0]} --at {shlex.quote(at)}", command, count=1)
     if plan:
         command = _PLAN.sub(lambda _: shlex.quote(plan), command)
     if log_dir:
@@ -57,17 +70,21 @@ def _options(words: tuple[str, ...]) -> Iterator[list[str]]:
         yield list(words[start:end])
 
 
-def exact(report: Report, *, plan: str = "", log_dir: str = "", typed: Options | None = None) -> Report:
+def exact(
+    report: Report, *, plan: str = "", log_dir: str = "", typed: Options | None = None, at: str = ""
+) -> Report:
     """The report with its next command filled in."""
-    command = filled(report.next_command, plan=plan, log_dir=log_dir, typed=typed)
+    command = filled(report.next_command, plan=plan, log_dir=log_dir, typed=typed, at=at)
     return replace(report, next_command=command)
 
 
 @contextmanager
-def exact_errors(*, plan: str = "", log_dir: str = "", typed: Options | None = None) -> Iterator[None]:
+def exact_errors(
+    *, plan: str = "", log_dir: str = "", typed: Options | None = None, at: str = ""
+) -> Iterator[None]:
     """Fills in the next command of any error that passes through."""
     try:
         yield
     except KrepairError as error:
-        error.next_command = filled(error.next_command, plan=plan, log_dir=log_dir, typed=typed)
+        error.next_command = filled(error.next_command, plan=plan, log_dir=log_dir, typed=typed, at=at)
         raise

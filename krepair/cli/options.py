@@ -66,6 +66,15 @@ RebuildJournalOption = Annotated[
         "write a new one. Nothing is undone yet.",
     ),
 ]
+AtOption = Annotated[
+    str,
+    typer.Option(
+        "--at",
+        metavar="LOGDIR",
+        help="The directory that is meant, where the plan's directory was copied, or is at another path now. Its "
+        "journals and what the plan keeps and made have to prove that it is the plan's.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="No progress, no page; the exit code tells.")

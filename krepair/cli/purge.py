@@ -5,12 +5,14 @@ from __future__ import annotations
 from krepair.cli import options as shared
 from krepair.cli.by_id import carry_out_by_id, is_log_dir
 from krepair.cli.carry_out import carry_out
+from krepair.options import parse_at
 
 
 def purge(
     plan: shared.PlanOrLogDirArgument,
     *,
     plan_id: shared.PlanIdOption = "",
+    at: shared.AtOption = "",
     engine: shared.EngineOption = "auto",
     master: shared.MasterOption = "",
     json: shared.JsonOption = False,
@@ -23,7 +25,7 @@ def purge(
 
     Example: krepair purge offsets.krplan
     """
-    options = shared.common_options(engine=engine, master=master)
+    options = shared.common_options(engine=engine, master=master, at=parse_at(at))
     if is_log_dir(plan, plan_id):
         from krepair.ops import by_id
 

@@ -8,12 +8,14 @@ from krepair.cli import options as shared
 from krepair.cli.by_id import carry_out_by_id, is_log_dir
 from krepair.cli.carry_out import carry_out
 from krepair.errors import UsageError
+from krepair.options import parse_at
 
 
 def undo(
     plan: shared.PlanOrLogDirArgument,
     *,
     plan_id: shared.PlanIdOption = "",
+    at: shared.AtOption = "",
     rebuild_journal: shared.RebuildJournalOption = False,
     engine: shared.EngineOption = "auto",
     master: shared.MasterOption = "",
@@ -27,7 +29,7 @@ def undo(
 
     Example: krepair undo offsets.krplan
     """
-    options = shared.common_options(engine=engine, master=master)
+    options = shared.common_options(engine=engine, master=master, at=parse_at(at))
     by_log_dir = is_log_dir(plan, plan_id)
     if rebuild_journal:
         from krepair.ops.rebuild import rebuild, rebuild_by_id

@@ -12,6 +12,8 @@ from krepair.cli.commands import exact, exact_errors
 from krepair.cli.metrics import MetricsOf
 from krepair.cli.outcome import finish
 from krepair.cli.progress import ProgressOf
+from krepair.errors import UsageError
+from krepair.options import parse_at
 
 
 def verify(
@@ -29,6 +31,7 @@ def verify(
             help="Of a plan: also hold what apply made against the kept originals, byte for byte.",
         ),
     ] = False,
+    at: shared.AtOption = "",
     scratch: shared.ScratchOption = "",
     engine: shared.EngineOption = "auto",
     master: shared.MasterOption = "",
@@ -52,25 +55,28 @@ def verify(
         master=master,
         scratch=scratch,
         originals=originals,
+        at=parse_at(at),
     )
     from krepair.cli.views.reports import verify_view
     from krepair.ops import show
 
     plan = None if os.path.isdir(target) else show.load(target)
+    if plan is None and at:
+        raise UsageError(f"--at goes with a plan file, and {target} is a log directory")
     from krepair.ops import verify as ops
     from krepair.ops.again import options_of
 
     typed = options if plan is None else options_of(plan)
-    log_dir = target if plan is None else plan.log_dir
+    log_dir = target if plan is None else options.at or plan.log_dir
     plan_path = "" if plan is None else target
     with MetricsOf(metrics, "verify", (log_dir,)) as run:
         with (
             ProgressOf(quiet=quiet) as progress,
-            exact_errors(plan=plan_path, log_dir=log_dir, typed=typed),
+            exact_errors(plan=plan_path, log_dir=log_dir, typed=typed, at=options.at),
         ):
             if plan is None:
                 report = ops.verify_log_dir(target, options, progress)
             else:
                 report = ops.verify_plan(plan, options, progress)
-        run.report = report = exact(report, plan=plan_path, log_dir=log_dir, typed=typed)
+        run.report = report = exact(report, plan=plan_path, log_dir=log_dir, typed=typed, at=options.at)
         finish("verify", report, report.exit_code, lambda: verify_view(report), as_json=json, quiet=quiet)

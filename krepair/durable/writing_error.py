@@ -46,14 +46,21 @@ def file_system_of(path: str) -> FileSystem:
     Source: ``/proc/self/mountinfo`` (``proc(5)``).
     """
     folder = os.path.dirname(path)
-    try:
-        with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as lines:
-            mounts = [mount for line in lines if (mount := _mount(line)) is not None]
-    except OSError:
-        return FileSystem(folder)
-    holding = [mount for mount in mounts if _holds(mount.mounted_at, path)]
+    holding = [mount for mount in mounted() if _holds(mount.mounted_at, path)]
     # If several are mounted at one place, the last one hides the others.
     return max(reversed(holding), key=lambda mount: len(mount.mounted_at), default=FileSystem(folder))
+
+
+def mounted() -> list[FileSystem]:
+    """Every file system that this process can see, in the order of their mounting; empty where that is not known.
+
+    Source: ``/proc/self/mountinfo`` (``proc(5)``).
+    """
+    try:
+        with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as lines:
+            return [mount for line in lines if (mount := _mount(line)) is not None]
+    except OSError:
+        return []
 
 
 def _mount(line: str) -> FileSystem | None:

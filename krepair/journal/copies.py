@@ -8,6 +8,9 @@ owner's of the partition.
 The file ``DIR/krepair~<plan id>/identity`` says which folder this is. It holds a number that is drawn when the folder
 is made. It is written before the first copy, each journal whose originals are copied names it, and it goes after the
 last of these journals. So a mount point without its file system is not taken for a folder that has no copies.
+
+Beside it each log directory that uses the copies has a file, see ``krepair.journal.users_of_copies``. While another
+directory may need them, no copy is removed.
 """
 
 from __future__ import annotations
@@ -28,8 +31,9 @@ from krepair.durable.writeback import drop_from_cache
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.formats.filenames import META_PROPERTIES, private_folder
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.record import CopiesKept, FileState
+from krepair.journal.record import CopiesKept, FileState, Here
 from krepair.journal.root import ROOT
+from krepair.journal.users_of_copies import Noted, is_users, strike_out, users_in, write_down
 from krepair.logdir.fingerprint import digest_content
 
 IDENTITY_NAME: Final = "identity"
@@ -119,6 +123,10 @@ class Copies:
         self._plan_id = plan_id
         self._own = f"{path}/{private_folder(plan_id)}"
         self._known = ""
+        self._here: Here | None = None
+        self._is_written_down = False
+        self.needed_by: tuple[str, ...] = ()
+        """Why no copy may be removed: other log directories that may need them."""
 
     # -- which folder it is
 
@@ -181,6 +189,39 @@ class Copies:
                 f"{self._own}: holds copies of originals of {found.log_dir}, not of {log_dir}; nothing was changed"
             )
         return found.identity if (found.magic, found.plan_id) == (_MAGIC, self._plan_id) else ""
+
+    # -- who uses it
+
+    def users(self) -> list[Noted]:
+        """Every log directory that is written down as a user of these copies.
+
+        Raises:
+            OSError: the folder could not be looked at.
+        """
+        return users_in(self._disk, self._own)
+
+    def used_by(self, here: Here, needed_by: tuple[str, ...]) -> None:
+        """Says which log directory this run works in, and who else may need the copies.
+
+        In a folder whose identity was checked the directory is written down at once, else before the first copy.
+
+        Args:
+            here: the log directory.
+            needed_by: see the attribute.
+
+        Raises:
+            OSError: a call failed.
+        """
+        self._here, self.needed_by = here, needed_by
+        if self._known:
+            owner = self._disk.tree.status(self._own)
+            write_down(self._disk, self._own, here, None if owner is None else (owner.st_uid, owner.st_gid))
+            self._is_written_down = True
+
+    @property
+    def own(self) -> str:
+        """Absolute path of the plan's folder in the folder for copies."""
+        return self._own
 
     def has_own_folder(self) -> bool:
         """Whether there is a folder of this plan in the folder for copies.
@@ -251,6 +292,7 @@ class Copies:
         """Before the first copy: from then on a journal may name it."""
         self._known = self._known or self._identity(log_dir)
         if self._known:
+            self._write_user_down(owner)
             return
         identity = secrets.token_hex(_IDENTITY_BYTES)
         made = Identity(magic=_MAGIC, plan_id=self._plan_id, log_dir=log_dir, identity=identity)
@@ -263,6 +305,12 @@ class Copies:
         # The folder itself may have been left by a run that was killed before its name was durable.
         self._disk.sync_dir(self.path)
         self._known = identity
+        self._write_user_down(owner)
+
+    def _write_user_down(self, owner: tuple[int, int]) -> None:
+        if self._here is not None and not self._is_written_down:
+            write_down(self._disk, self._own, self._here, owner)
+            self._is_written_down = True
 
     def _keep(self, folder: PartitionFolder, original: FileState, copy: str) -> str:
         kept = folder.names.keep(original.name)
@@ -447,7 +495,9 @@ class Copies:
         return ""
 
     def remove(self, folder: PartitionFolder) -> int:
-        """Removes the copies of a partition; nothing, if there are none, as of the root: it keeps its own.
+        """Removes the copies of a partition, unless another log directory may need them.
+
+        Of the root there are none: it keeps its own.
 
         Returns:
             Bytes of the files that went.
@@ -459,6 +509,8 @@ class Copies:
         self.check_there()
         place, tree = self.place(folder), self._disk.tree
         freed = 0
+        if self.needed_by:
+            return 0
         if folder.folder != ROOT and tree.is_folder(self._own) and tree.is_folder(place):
             for name, found in tree.entries(place):
                 self._disk.unlink(f"{place}/{name}")
@@ -470,16 +522,22 @@ class Copies:
     def close(self) -> None:
         """Removes the identity, once no journal names it any more, and the folder of the plan, unless copies are left.
 
+        Where another log directory may need the copies, only this one is struck out.
+
         Raises:
             OSError: a call failed; run it again.
         """
         tree = self._disk.tree
         if not tree.is_folder(self._own):
             return
-        names = tree.names(self._own)
-        if set(names) - {IDENTITY_NAME, _NEW_IDENTITY}:
+        if self.needed_by:
+            if self._here is not None:
+                strike_out(self._disk, self._own, self._here)
             return
-        for name in names:
+        names = tree.names(self._own)
+        if any(name not in {IDENTITY_NAME, _NEW_IDENTITY} and not is_users(name) for name in names):
+            return
+        for name in sorted(names, key=lambda name: name in {IDENTITY_NAME, _NEW_IDENTITY}):
             self._disk.unlink(f"{self._own}/{name}")
         self._disk.remove_dir(self._own)
         self._disk.sync_dir(self.path)

@@ -9,7 +9,7 @@ step, with the inodes as they are, and says where they hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -116,7 +116,10 @@ def rebind(
         taken: set[str] = set()
         done = made_too and state in {"committed", "freed"} and journal.purging is None
         for known in action.known_files(intent, change, planned, freed):
-            path, found, problem = _look(folder, known if read else known._replace(check=None), taken)
+            # What was freed is elsewhere: a file in its place that holds the same (an empty index) is the new one.
+            freed_here = state == "freed" and not known.made
+            places = (folder.names.keep(known.state.name),) if freed_here else _places(folder, known)
+            path, found, problem = _look(folder, known if read else known._replace(check=None), places, taken)
             if found is not None:
                 taken |= {path} if known.made else set()
                 times_lost = times_lost or found.mtime_ns != known.state.mtime_ns
@@ -138,10 +141,12 @@ def rebind(
     return Rebound(states, tuple(wrong), times_lost)
 
 
-def _look(folder: PartitionFolder, known: KnownFile, taken: set[str]) -> tuple[str, FileState | None, str]:
+def _look(
+    folder: PartitionFolder, known: KnownFile, places: Sequence[str], taken: set[str]
+) -> tuple[str, FileState | None, str]:
     """Where a file is, as it is there; or what is wrong with the one that has its place."""
     state, problem = known.state, ""
-    found = [(path, here) for path in _places(folder, known) if (here := folder.state(path)) is not None]
+    found = [(path, here) for path in places if (here := folder.state(path)) is not None]
     same_size = [(path, here) for path, here in found if here.size == state.size]
     # What is surely the one comes first; then what has its time; then what has its bytes only.
     same_size.sort(key=lambda one: (one[0] in taken, one[1].mtime_ns != state.mtime_ns))

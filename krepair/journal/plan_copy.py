@@ -6,7 +6,8 @@ it. So no partition has to be the last one that is undone or purged: each takes 
 the last name. Where a file system makes no link, the partition gets a file of its own.
 
 Whoever may write the log directory may also write such a file. So what is read back is checked as any plan is, and
-besides it must be a plan for the directory in which it lies.
+besides it must be a plan for the directory in which it lies, unless a person says that this directory was moved or
+copied.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import os
 import stat
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree
@@ -39,11 +42,13 @@ class PlanKeeper:
     Args:
         disk: what writes.
         plan: sealed.
+        log_dir: absolute path of the log directory, where it is not the plan's.
     """
 
-    def __init__(self, disk: Disk, plan: Plan) -> None:
+    def __init__(self, disk: Disk, plan: Plan, log_dir: str = "") -> None:
         self._disk = disk
         self._plan = plan
+        self._places = private_folders(replace(plan, log_dir=log_dir or plan.log_dir))
         self._data = b""
         self._copy: tuple[str, int, int] | None = None
         self._done: set[str] = set()
@@ -86,9 +91,7 @@ class PlanKeeper:
             self._copy = None  # the partition that had it has failed, and what was staged there is gone
         if self._copy is None:
             self._data = self._data or dumps(self._plan)
-            self._copy = next(
-                (copy for copy in map(self._if_right, private_folders(self._plan)) if copy), None
-            )
+            self._copy = next((copy for copy in map(self._if_right, self._places) if copy), None)
         return self._copy
 
     def _if_right(self, private: str) -> tuple[str, int, int] | None:
@@ -141,12 +144,15 @@ class Place(NamedTuple):
         inode: of the log directory.
         plan_id: of the plan.
         private: absolute paths of the private sub-folders of that plan.
+        any_path: whether it may be a plan for another path. Whoever asks so must carry it out in this directory, and
+            nowhere else.
     """
 
     log_dir: str
     inode: int
     plan_id: str
     private: Sequence[str]
+    any_path: bool = False
 
 
 class PlanCopy(NamedTuple):
@@ -214,7 +220,7 @@ def _not_for(plan: Plan, place: Place) -> str:
         return f"is a copy of plan {plan.plan_id}, plan {place.plan_id} was expected"
     # A plan for another directory must not be carried out because it lies here. Of a copy of the directory, which has
     # another inode, the journals and what is kept have to prove that it is one.
-    if plan.log_dir != place.log_dir:
+    if plan.log_dir != place.log_dir and not place.any_path:
         return (
             f"is of a plan for {plan.log_dir} (inode {plan.log_dir_inode}), not for {place.log_dir} "
             f"(inode {place.inode})"

@@ -68,6 +68,7 @@ from krepair.ops.target import (
     journal_folder,
     listed,
     targets_of,
+    use_copies,
     view_of,
     why_left_alone,
 )
@@ -101,8 +102,8 @@ def apply(
 
     Args:
         plan: as read from its file.
-        options: only ``engine``, ``master``, ``use_reserved`` and those of ``--cluster...`` count; everything else
-            is the plan's.
+        options: only ``engine``, ``master``, ``use_reserved``, ``at`` and those of ``--cluster...`` count; everything
+            else is the plan's.
         progress: told of bytes.
         disk: what writes; a test may wrap it.
 
@@ -113,7 +114,7 @@ def apply(
         StalePlanError: the plan is for another host or directory.
         UnwritableError: what an earlier run left could not be written out.
     """
-    given, located = plan, check_target(plan)
+    given, located = plan, check_target(plan, options.at)
     plan = located.plan
     targets = targets_of(plan)
     if not targets:
@@ -133,13 +134,14 @@ def apply(
         settled = settle(located, writes, made_too=True, goes_on=True)
         plan = settled.plan
         targets = targets_of(plan)
+        use_copies(copies, located)
         safe_points = stack.enter_context(signals_wait(SafePoints()))
         engine = choose_engine(options.engine, options.master, _work_of(targets), progress)
         stack.callback(engine.close)
         scratch = Scratch(options.scratch, (plan.log_dir,))
         stack.callback(scratch.close)
         guards = _guards(plan, writes, lock, safe_points, copies, use_reserved=options.use_reserved)
-        guards.keep_plan = PlanKeeper(writes, given).keep_in
+        guards.keep_plan = PlanKeeper(writes, given, plan.log_dir).keep_in
         guards.here = replace(located.here, adopted=settled.moved)
         run = _Apply(
             plan,

@@ -3,32 +3,52 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
-from krepair.errors import KrepairError, RefusedError
+from krepair.errors import KrepairError, PersonDecidesError, RefusedError
 from krepair.journal.copies import Copies
 from krepair.journal.copies_told import told_of
 from krepair.journal.folder import PartitionFolder
+from krepair.journal.record import Here
 from krepair.logdir.lock import hold_lock, hold_own_lock
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
-from krepair.ops.kept import by_id_command, folder_of, load_kept, nothing_to_undo, place_of, private_of
-from krepair.ops.located import here_of
+from krepair.ops.clones import (
+    check_only_one,
+    note_of,
+    other_directories,
+    places_on,
+    told_places,
+    users_of,
+)
+from krepair.ops.kept import (
+    by_id_command,
+    check_named,
+    check_path,
+    folder_of,
+    load_kept,
+    nothing_to_undo,
+    place_of,
+    private_of,
+)
+from krepair.ops.located import Located, here_of
 from krepair.ops.moved import Part, settle, settle_parts
 from krepair.ops.purge import purge_folders
 from krepair.ops.reports import ApplyReport, ChangeResult, next_of
-from krepair.ops.target import check_target, copies_of
+from krepair.ops.target import check_target, copies_of, private_paths, use_copies_in
 from krepair.ops.undo import undo
 from krepair.options import Options
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.keep import copies_in, why_not_known
+from krepair.plan.model import Plan
 
 
 def undo_by_id(
@@ -53,11 +73,13 @@ def undo_by_id(
     if nothing_to_undo(view, plan_id):
         with _disk_of(view, disk) as writes, hold_lock(view.path, writes) as lock:
             if nothing_to_undo(read_log_dir(log_dir), plan_id):
-                copies = _copies(view, plan_id, writes, disk)
+                located = _locate(view, plan_id, writes, options.at)
+                copies = _copies(view, plan_id, writes, disk, located)
                 folders = _folders(read_log_dir(log_dir), plan_id, writes)
+                _use(copies, located)
                 results = purge_folders(folders, lock, progress or SilentProgress(), "already", copies)
                 return _report("undo", view.path, plan_id, results)
-    return undo(load_kept(log_dir, plan_id), options, progress, disk=disk)
+    return undo(load_kept(log_dir, plan_id, options.at), options, progress, disk=disk)
 
 
 def purge_by_id(
@@ -76,7 +98,7 @@ def purge_by_id(
     Args:
         log_dir: its path.
         plan_id: of the plan.
-        options: not used by this verb; it takes them as every verb does.
+        options: only ``at`` counts.
         progress: told of partitions.
         disk: what writes; a test may wrap it.
 
@@ -86,18 +108,78 @@ def purge_by_id(
         LockedError: another krepair is at work in the directory.
         RefusedError: something of the plan is half done.
     """
-    del options
     view = read_log_dir(log_dir)
     place_of(view, plan_id)
     with _disk_of(view, disk) as writes, hold_own_lock(view.path, writes) as lock:
         folders = _folders(read_log_dir(log_dir), plan_id, writes)
-        notes = _settle(view, plan_id, writes)
-        copies = _copies(view, plan_id, writes, disk)
+        located = _locate(view, plan_id, writes, options.at)
+        notes = _settle(view, plan_id, writes, located)
+        copies = _copies(view, plan_id, writes, disk, located)
+        _use(copies, located)
         results = purge_folders(folders, lock, progress or SilentProgress(), copies=copies)
-    return replace(_report("purge", view.path, plan_id, results), notes=notes)
+    return replace(_report("purge", view.path, plan_id, results), notes=(*notes, *note_of(copies)))
 
 
-def _copies(view: LogDir, plan_id: str, disk: Disk, given: Disk | None) -> Copies | None:
+class _LocatedById(NamedTuple):
+    """A directory, and what of the plan of an id is known in it.
+
+    Attributes:
+        plan: None if no copy can be used: an older krepair made none, or it is damaged.
+        private: the private sub-folders that are there, or that the plan can have, relative to the directory.
+        others: absolute paths of other directories that hold a journal of the plan.
+    """
+
+    plan: Located | None
+    private: tuple[str, ...]
+    others: tuple[str, ...]
+    here: Here
+
+
+def _locate(view: LogDir, plan_id: str, disk: Disk, at: str) -> _LocatedById:
+    """The directory of a plan whose copy may be lost.
+
+    Raises:
+        PersonDecidesError: the plan was begun at another path, or another directory holds a journal of it, too, and
+            nobody has said which one is meant.
+        UsageError: another directory was named.
+    """
+    check_named(view.path, at)
+    here = here_of(view.path, "")
+    there = [os.path.relpath(one.path, view.path) for _, one in private_of(view, plan_id)]
+    told = told_places(disk, view.path, plan_id, there)
+    plan = _plan_of(view, plan_id, at)
+    private = tuple(there if plan is None else private_paths(plan))
+    made_for = [plan.log_dir] if plan is not None else told
+    for path in made_for:
+        check_path(view.path, path, plan_id, at)
+    copies = None if plan is None else copies_of(plan)
+    named = [*made_for, *told, *places_on(here.host, users_of(copies))]
+    others = other_directories(view.path, private, named)
+    if not at:
+        check_only_one(view.path, plan_id, others)
+    located = None
+    with contextlib.suppress(KrepairError):
+        located = None if plan is None else check_target(plan, at)
+    return _LocatedById(located, private, others, here if located is None else located.here)
+
+
+def _plan_of(view: LogDir, plan_id: str, at: str) -> Plan | None:
+    try:
+        return load_kept(view.path, plan_id, at)
+    except PersonDecidesError:
+        raise
+    except KrepairError:
+        return None
+
+
+def _use(copies: Copies | None, located: _LocatedById) -> None:
+    """See ``krepair.ops.target.use_copies``."""
+    use_copies_in(copies, located.here, located.private, located.others)
+
+
+def _copies(
+    view: LogDir, plan_id: str, disk: Disk, given: Disk | None, located: _LocatedById
+) -> Copies | None:
     """Copies of originals elsewhere: the journals say where; else the plan's own copy does, if it can be used.
 
     Raises:
@@ -116,24 +198,15 @@ def _copies(view: LogDir, plan_id: str, disk: Disk, given: Disk | None) -> Copie
                 f"{view.path}: the journals of plan {plan_id} name no folder of copies: {wrong}"
             )
         return Copies(given or RealDisk(Tree(path)), path, plan_id)
-    try:
-        plan = load_kept(view.path, plan_id)
-        check_target(plan)
-    except KrepairError:
-        return None
-    return copies_of(plan, given)
+    return None if located.plan is None else copies_of(located.plan.plan, given)
 
 
-def _settle(view: LogDir, plan_id: str, disk: Disk) -> tuple[str, ...]:
+def _settle(view: LogDir, plan_id: str, disk: Disk, located: _LocatedById) -> tuple[str, ...]:
     """See ``krepair.ops.moved.settle``; the plan's copy says more of the bytes, where it can be used."""
-    try:
-        plan = load_kept(view.path, plan_id)
-        located = check_target(plan)
-    except KrepairError:
-        here = here_of(view.path, "")
-        parts = [Part(folder, None) for folder in _folders(view, plan_id, disk)]
-        return settle_parts(parts, here, is_plans=True, made_too=False)[1]
-    return settle(located, disk, made_too=False).notes
+    if located.plan is not None:
+        return settle(located.plan, disk, made_too=False).notes
+    parts = [Part(folder, None) for folder in _folders(view, plan_id, disk)]
+    return settle_parts(parts, located.here, is_plans=True, made_too=False)[1]
 
 
 def _folders(view: LogDir, plan_id: str, disk: Disk) -> list[PartitionFolder]:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
-from krepair.errors import KrepairError, StalePlanError
+from krepair.errors import KrepairError, PersonDecidesError, StalePlanError, UsageError
 from krepair.formats.filenames import ROOT_SUFFIX, private_folder
 from krepair.journal.actions.table import action_of
 from krepair.journal.folder import PartitionFolder
@@ -95,12 +95,14 @@ def _next_command(verb: str, log_dir: str, plans: Sequence[KeptPlan]) -> str:
         for plan in plans:
             if plan.undo != "no":
                 # Only a person knows where a plan file may still be.
-                return (
-                    by_id_command(verb, log_dir, plan.plan_id)
-                    if plan.copy == "there"
-                    else "krepair undo PLAN-FILE"
-                )
-    return by_id_command("purge", log_dir, plans[0].plan_id) if plans else ""
+                return _by_id(verb, log_dir, plan) if plan.copy == "there" else "krepair undo PLAN-FILE"
+    return _by_id("purge", log_dir, plans[0]) if plans else ""
+
+
+def _by_id(verb: str, log_dir: str, plan: KeptPlan) -> str:
+    """The command, with ``--at`` where the plan was made for another path."""
+    command = by_id_command(verb, log_dir, plan.plan_id)
+    return f"{command} --at {shlex.quote(log_dir)}" if plan.made_for else command
 
 
 def by_id_command(verb: str, log_dir: str, plan_id: str) -> str:
@@ -152,22 +154,61 @@ def others_keep(log_dir: str, plan_id: str) -> bool:
         return False
 
 
-def load_kept(log_dir: str, plan_id: str) -> Plan:
+def load_kept(log_dir: str, plan_id: str, at: str = "") -> Plan:
     """The plan of an id, read from the copy that lies with what it keeps.
 
     The copy may be from anybody who can write the directory. It is proven here that it is a whole plan, of this id and
     for this directory; ``krepair.ops.target.check_target`` has to review it as any plan.
 
+    Args:
+        log_dir: as typed.
+        plan_id: of the plan.
+        at: absolute path of this directory, if a person has named it: then the plan may be for another path.
+
     Raises:
+        PersonDecidesError: the plan is for another path, and nobody has said that this directory is meant.
         NotALogDirError: it is none.
         StalePlanError: nothing in the directory is kept by a plan of this id; those that keep something are named.
         RefusedError: there is no copy, none can be used, or two differ.
         UsageError: the id is none.
     """
     view = read_log_dir(log_dir)
-    place = place_of(view, plan_id)
+    check_named(view.path, at)
+    place = place_of(view, plan_id)._replace(any_path=True)
     with Tree(view.path, view.inode) as tree:
-        return the_copy(place, find_copies(tree, place))
+        plan = the_copy(place, find_copies(tree, place))
+    check_path(view.path, plan.log_dir, plan_id, at)
+    return plan
+
+
+def check_named(path: str, at: str) -> None:
+    """Check that ``--at`` names the log directory that was given, if it names one.
+
+    Raises:
+        UsageError: it names another one.
+    """
+    if at not in ("", path):
+        raise UsageError(f"--at {at}: expected {path}, the log directory that was given")
+
+
+def check_path(path: str, made_for: str, plan_id: str, at: str) -> None:
+    """Check that a plan is for the path of its directory, unless a person has named that directory.
+
+    Args:
+        path: absolute path of the directory.
+        made_for: the path that the plan, or its journals, name.
+        plan_id: of the plan.
+        at: see ``load_kept``.
+
+    Raises:
+        PersonDecidesError: it is for another path.
+    """
+    if made_for != path and not at:
+        raise PersonDecidesError(
+            f"{path}: plan {plan_id} was begun in {made_for}. This is a copy of that directory, or that directory at "
+            "another path, and only you know which one is meant. Nothing was changed. Name this one with --at",
+            next_command=f"krepair undo PLAN --at {shlex.quote(path)}",
+        )
 
 
 def place_of(view: LogDir, plan_id: str) -> Place:
@@ -258,9 +299,10 @@ def _obstacle(folder: PartitionFolder, intent: Intent) -> str:
 
 
 def _plan(tree: Tree, view: LogDir, plan_id: str, folders: Sequence[_Found], now_ms: int) -> KeptPlan:
-    place = Place(view.path, view.inode, plan_id, [found.private.path for found in folders])
+    place = Place(view.path, view.inode, plan_id, [found.private.path for found in folders], any_path=True)
     copies = find_copies(tree, place, at_most=_LOOKED_INTO_BYTES)
     good = [copy for copy in copies if not copy.problem]
+    made_for = [copy.plan.log_dir for copy in good if copy.plan is not None]
     bad = next((f"{copy.path}: {copy.problem}" for copy in copies if copy.problem), "")
     hindered = [found for found in folders if found.obstacle or found.unreadable]
     written = max(found.written_ms for found in folders)
@@ -279,6 +321,7 @@ def _plan(tree: Tree, view: LogDir, plan_id: str, folders: Sequence[_Found], now
         why_not=_NOTHING_TO_UNDO.get(state, "") or first or ("" if good else bad),
         fence=tuple(sorted({found.partition.folder for found in folders if found.fence})),
         half_done=tuple(change for found in folders for change in found.half_done),
+        made_for=next((path for path in made_for if path != view.path), ""),
     )
 
 

@@ -24,13 +24,15 @@ class Located(NamedTuple):
     Attributes:
         plan: with host and inode as they are here; else the one that was given.
         here: the directory.
-        is_plans: whether host and inode are those of the plan. Every ext4 file system has the same inode for its root,
-            so this alone proves nothing.
+        is_plans: whether host, path and inode are those of the plan. Every ext4 file system has the same inode for its
+            root, so this alone proves nothing.
+        others: absolute paths of other directories that hold a journal of the plan; only if ``--at`` names this one.
     """
 
     plan: Plan
     here: Here
     is_plans: bool
+    others: tuple[str, ...] = ()
 
 
 def here_of(log_dir: str, plan_digest: str) -> Here:

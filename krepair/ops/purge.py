@@ -22,6 +22,7 @@ from krepair.journal.purge import check_all_finished, purge_partition
 from krepair.journal.safe_points import SafePoints
 from krepair.logdir.lock import hold_own_lock
 from krepair.logdir.reading import why
+from krepair.ops.clones import note_of
 from krepair.ops.moved import settle
 from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult, next_of
 from krepair.ops.target import (
@@ -32,6 +33,7 @@ from krepair.ops.target import (
     disk_of,
     journal_folder,
     targets_of,
+    use_copies,
     why_left_alone,
 )
 from krepair.options import Options
@@ -46,7 +48,7 @@ def purge(
 
     Args:
         plan: as read from its file.
-        options: not used by this verb; it takes them as every verb does.
+        options: only ``at`` counts.
         progress: told of folders.
         disk: what writes; a test may wrap it.
 
@@ -56,21 +58,21 @@ def purge(
         StalePlanError: the plan is for another host or directory.
         UnreadableError: something could not be looked at.
     """
-    del options
-    located = check_target(plan)
+    located = check_target(plan, options.at)
     plan = located.plan
     with disk_of(plan, disk) as writes, hold_own_lock(plan.log_dir, writes) as lock:
         folders = [journal_folder(writes, plan, target) for target in targets_of(plan)]
         _check_ground(folders)
         settled = settle(located, writes, made_too=False)
         copies = copies_of(plan, disk)
+        use_copies(copies, located)
         results = purge_folders(folders, lock, progress or SilentProgress(), copies=copies)
     return ApplyReport(
         verb="purge",
         plan_id=plan.plan_id,
         log_dir=plan.log_dir,
         results=tuple(results),
-        notes=settled.notes,
+        notes=(*settled.notes, *note_of(copies)),
         next_command=next_of(results, f"krepair verify {shlex.quote(plan.log_dir)}"),
     )
 

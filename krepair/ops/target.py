@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import stat
 from bisect import bisect_left
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
-from krepair.errors import RefusedError, StalePlanError, UnreadableError
+from krepair.errors import RefusedError, StalePlanError, UnreadableError, UnwritableError
 from krepair.journal.actions.table import action_for
 from krepair.journal.copies import Copies, check_place
 from krepair.journal.copies_told import CopiesTold, check_copies
@@ -27,24 +28,38 @@ from krepair.journal.root import ROOT, RootFolder, as_partition
 from krepair.logdir.reading import kind_of, why
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
+from krepair.ops.clones import (
+    check_is_copy,
+    check_only_one,
+    needed_by,
+    other_directories,
+    places_on,
+    told_places,
+    users_of,
+)
 from krepair.ops.located import Located, check_broker, here_of
 from krepair.plan.effects import goes_before_logs
 from krepair.plan.figures import apply_order
-from krepair.plan.keep import copies_in
+from krepair.plan.keep import copies_in, why_not_known
 from krepair.plan.model import PartitionPlan, Plan, Preview
 from krepair.plan.review import review
 
 _SHOWN_OBJECTIONS: Final = 5
 
 
-def check_target(plan: Plan) -> Located:
+def check_target(plan: Plan, at: str = "") -> Located:
     """Review the plan and see that it was made here, or of a directory of which this may be a copy.
 
     Whether it really is the plan's directory, ``krepair.ops.moved.settle`` proves, under the lock.
 
+    Args:
+        plan: as read from its file.
+        at: absolute path of the directory that a person has named; empty: the plan's path.
+
     Raises:
         RefusedError: it is a preview; or the review objects; the first objections and all codes are named.
         StalePlanError: it is for another host or directory.
+        PersonDecidesError: another directory holds a journal of the plan, too, and nobody has said which one is meant.
     """
     if isinstance(plan.preview, Preview):
         raise RefusedError(
@@ -52,17 +67,79 @@ def check_target(plan: Plan) -> Located:
             next_command="krepair plan --from PLAN --out PLAN",
         )
     _review(plan)
+    made_for = plan.log_dir
+    plan = _placed(plan, at) if at else plan
     try:
         here = here_of(plan.log_dir, plan.digest)
     except OSError as error:
         raise StalePlanError(
             f"{plan.log_dir}: {error.strerror}; the plan is for a directory that is not here"
         ) from error
-    is_plans = (here.host, here.inode) == (plan.host, plan.log_dir_inode)
+    is_plans = (here.host, here.log_dir, here.inode) == (plan.host, made_for, plan.log_dir_inode)
     if not is_plans and not _was_begun(plan):
         raise _not_here(plan, here)
     check_broker(here, plan.cluster_id, plan.broker_id, "", exact=not is_plans)
-    return Located(replace(plan, host=here.host, log_dir_inode=here.inode), here, is_plans)
+    others = _others(plan, here, made_for)
+    if not at:
+        check_only_one(plan.log_dir, plan.plan_id, others)
+    elif not is_plans:
+        check_is_copy(plan.log_dir, others)
+    return Located(replace(plan, host=here.host, log_dir_inode=here.inode), here, is_plans, others)
+
+
+def _placed(plan: Plan, at: str) -> Plan:
+    """The plan for the same directory at another path."""
+    problem = why_not_known(plan.policy.keep, at)
+    if problem:
+        raise RefusedError(f"{at}: {problem}; nothing was changed")
+    return replace(plan, log_dir=at)
+
+
+def _others(plan: Plan, here: Here, made_for: str) -> tuple[str, ...]:
+    private = private_paths(plan)
+    named = [made_for, *places_on(here.host, users_of(copies_of(plan)))]
+    with Tree(plan.log_dir) as tree:
+        named += told_places(RealDisk(tree), plan.log_dir, plan.plan_id, private)
+    return other_directories(plan.log_dir, private, named)
+
+
+def private_paths(plan: Plan) -> list[str]:
+    """The private sub-folders that a plan can have, relative to its log directory."""
+    return [os.path.relpath(path, plan.log_dir) for path in private_folders(plan)]
+
+
+def use_copies(copies: Copies | None, located: Located) -> None:
+    """Say which directory uses the copies of originals, and who else may need them.
+
+    To be called once it is proven that the directory is the plan's.
+
+    Raises:
+        UnwritableError: it could not be written down.
+    """
+    use_copies_in(copies, located.here, private_paths(located.plan), located.others)
+
+
+def use_copies_in(copies: Copies | None, here: Here, private: Sequence[str], others: Sequence[str]) -> None:
+    """As ``use_copies``, where the plan may be lost.
+
+    Args:
+        copies: of the plan.
+        here: the directory.
+        private: the private sub-folders that the plan can have, relative to it.
+        others: absolute paths of other directories that hold a journal of the plan.
+
+    Raises:
+        UnwritableError: it could not be written down.
+    """
+    if copies is None:
+        return
+    try:
+        copies.used_by(here, needed_by(copies, here, private, others))
+    except OSError as error:
+        raise UnwritableError(
+            f"{error.filename or copies.path}: {why(error)}; that {here.log_dir} uses the copies there could not be "
+            "written down; nothing was changed"
+        ) from error
 
 
 def _was_begun(plan: Plan) -> bool:
@@ -80,7 +157,7 @@ def _not_here(plan: Plan, here: Here) -> StalePlanError:
         return StalePlanError(f"the plan is for host {plan.host}, this is {here.host}")
     return StalePlanError(
         f"{plan.log_dir} is another directory than the one the plan was made of (inode {here.inode}, not "
-        f"{plan.log_dir_inode})",
+        f"{plan.log_dir_inode}), and nothing of the plan is in it",
         next_command=f"krepair plan {shlex.quote(plan.log_dir)} --out PLAN",
     )
 

@@ -18,6 +18,7 @@ from krepair.journal.safe_points import SafePoints, signals_wait
 from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.lock import hold_lock
 from krepair.ops.apply import failed_partition, freed_by, result_of
+from krepair.ops.clones import note_of
 from krepair.ops.kept_copies import BadCopies, bad_copies, bytes_of_kept_logs
 from krepair.ops.moved import Settled, notes_of_fences, settle
 from krepair.ops.reports import ApplyReport, ChangeResult, next_of
@@ -32,6 +33,7 @@ from krepair.ops.target import (
     is_root,
     journal_folder,
     undo_order,
+    use_copies,
     why_left_alone,
 )
 from krepair.options import Options
@@ -53,7 +55,7 @@ def undo(
 
     Args:
         plan: as read from its file.
-        options: ``engine`` and ``master``: where the kept logs are read.
+        options: ``engine`` and ``master``: where the kept logs are read; and ``at``.
         progress: told of partitions' bytes.
         disk: what writes; a test may wrap it.
 
@@ -63,7 +65,7 @@ def undo(
         StalePlanError: the plan is for another host or directory.
         UnwritableError: what apply left could not be written out.
     """
-    located = check_target(plan)
+    located = check_target(plan, options.at)
     plan = located.plan
     progress = progress or SilentProgress()
     with disk_of(plan, disk) as writes:
@@ -73,6 +75,7 @@ def undo(
         with hold_lock(plan.log_dir, writes) as lock, signals_wait(SafePoints()) as safe_points:
             settled = settle(located, writes, made_too=True)
             plan = settled.plan
+            use_copies(copies, located)
             guards = Guards(
                 lock, safe_points, lambda change: None, Watch(writes, plan.log_dir), copies=copies
             )
@@ -85,7 +88,7 @@ def undo(
         log_dir=plan.log_dir,
         results=tuple(sorted(results, key=lambda one: (order.get(one.partition, -1), one.change_id))),
         interrupted=interrupted,
-        notes=(*settled.notes, *notes_of_fences(guards.not_given_back)),
+        notes=(*settled.notes, *notes_of_fences(guards.not_given_back), *note_of(copies)),
         next_command="krepair undo PLAN"
         if interrupted
         else next_of(results, f"krepair verify {shlex.quote(plan.log_dir)}"),

@@ -139,7 +139,7 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
         StalePlanError: the plan is for another host or directory.
         RefusedError: the review objects.
     """
-    located = check_target(plan)
+    located = check_target(plan, options.at)
     with disk_of(located.plan) as disk:
         plan = settle(located, disk, made_too=True, write=False, goes_on=True).plan
     view = view_of(plan)

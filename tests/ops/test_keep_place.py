@@ -54,7 +54,7 @@ def test_a_preview_says_it_too(in_memory: Path, tmp_path: Path) -> None:
     scene = build("markers")
     placed = scene.place(tmp_path)
     preview = make_preview(str(placed.path), replace(scene.options, keep=str(in_memory)))
-    assert [risk.code for risk in preview.risks][0] == "keep-place"
+    assert preview.risks[0].code == "keep-place"
     assert TITLE in to_markdown(preview)
 
 

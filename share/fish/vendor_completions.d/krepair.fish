@@ -65,6 +65,7 @@ complete -c krepair -n '__fish_seen_subcommand_from show' -l help -d 'Show this 
 complete -c krepair -n '__fish_seen_subcommand_from show' -F
 complete -c krepair -n __fish_use_subcommand -a apply -d 'Carry out a plan: stage, verify, swap'
 complete -c krepair -n '__fish_seen_subcommand_from apply' -l expect -x -d 'Refuse a plan of another digest; at least 32 of its 64 hex digits, from the front.'
+complete -c krepair -n '__fish_seen_subcommand_from apply' -l at -x -a '(__fish_complete_directories)' -d 'The directory that is meant, where the plan\'s directory was copied, or is at another path now. Its journals and what the plan keeps and made have to prove that it is the plan\'s.'
 complete -c krepair -n '__fish_seen_subcommand_from apply' -l cluster -r -F -d 'What the cluster says of its partitions: the output of kafka-topics.sh --bootstrap-server ... --describe, or a copy of the active controller\'s __cluster_metadata-0. Where all other replicas are in sync without this one, markers and tombstones older than delete.retention.ms may go.'
 complete -c krepair -n '__fish_seen_subcommand_from apply' -l cluster-as-of -x -d 'With --fix refetch: when that --describe was run against the running cluster.'
 complete -c krepair -n '__fish_seen_subcommand_from apply' -l cluster-config -r -F -d 'With --fix refetch: server.properties of the brokers and controllers, or kafka-configs.sh --describe --all of them: they say whether unclean leader election is off. For 2.2 and 2.3 also the content of /admin/reassign_partitions in ZooKeeper; may be repeated.'
@@ -84,6 +85,7 @@ complete -c krepair -n '__fish_seen_subcommand_from verify' -l set -x -d 'One se
 complete -c krepair -n '__fish_seen_subcommand_from verify' -l topic -x -d 'Only this topic; may be repeated.'
 complete -c krepair -n '__fish_seen_subcommand_from verify' -l partition -x -d 'Only this partition; may be repeated.'
 complete -c krepair -n '__fish_seen_subcommand_from verify' -l originals -d 'Of a plan: also hold what apply made against the kept originals, byte for byte.'
+complete -c krepair -n '__fish_seen_subcommand_from verify' -l at -x -a '(__fish_complete_directories)' -d 'The directory that is meant, where the plan\'s directory was copied, or is at another path now. Its journals and what the plan keeps and made have to prove that it is the plan\'s.'
 complete -c krepair -n '__fish_seen_subcommand_from verify' -l scratch -x -a '(__fish_complete_directories)' -d 'Where keys go that do not fit into memory (--fix compact); on the log directory\'s file system only if it is named here.'
 complete -c krepair -n '__fish_seen_subcommand_from verify' -l engine -x -a 'auto spark inline' -d 'Where the work is done; auto picks by size.'
 complete -c krepair -n '__fish_seen_subcommand_from verify' -l master -x -d 'Spark master, as local[*] or spark://host:7077.'
@@ -93,6 +95,7 @@ complete -c krepair -n '__fish_seen_subcommand_from verify' -l quiet -s q -d 'No
 complete -c krepair -n '__fish_seen_subcommand_from verify' -l help -d 'Show this message and exit.'
 complete -c krepair -n __fish_use_subcommand -a undo -d 'Put the kept originals back, byte for byte, with their modification times'
 complete -c krepair -n '__fish_seen_subcommand_from undo' -l plan-id -x -d 'With LOGDIR: the plan, by its id; left out, what is kept is listed.'
+complete -c krepair -n '__fish_seen_subcommand_from undo' -l at -x -a '(__fish_complete_directories)' -d 'The directory that is meant, where the plan\'s directory was copied, or is at another path now. Its journals and what the plan keeps and made have to prove that it is the plan\'s.'
 complete -c krepair -n '__fish_seen_subcommand_from undo' -l rebuild-journal -d 'Where a journal is damaged: say what the files tell of each change, set the damaged journal aside, and write a new one. Nothing is undone yet.'
 complete -c krepair -n '__fish_seen_subcommand_from undo' -l engine -x -a 'auto spark inline' -d 'Where the work is done; auto picks by size.'
 complete -c krepair -n '__fish_seen_subcommand_from undo' -l master -x -d 'Spark master, as local[*] or spark://host:7077.'
@@ -102,6 +105,7 @@ complete -c krepair -n '__fish_seen_subcommand_from undo' -l help -d 'Show this 
 complete -c krepair -n '__fish_seen_subcommand_from undo' -F
 complete -c krepair -n __fish_use_subcommand -a purge -d 'Free the kept originals of a plan that was applied'
 complete -c krepair -n '__fish_seen_subcommand_from purge' -l plan-id -x -d 'With LOGDIR: the plan, by its id; left out, what is kept is listed.'
+complete -c krepair -n '__fish_seen_subcommand_from purge' -l at -x -a '(__fish_complete_directories)' -d 'The directory that is meant, where the plan\'s directory was copied, or is at another path now. Its journals and what the plan keeps and made have to prove that it is the plan\'s.'
 complete -c krepair -n '__fish_seen_subcommand_from purge' -l engine -x -a 'auto spark inline' -d 'Where the work is done; auto picks by size.'
 complete -c krepair -n '__fish_seen_subcommand_from purge' -l master -x -d 'Spark master, as local[*] or spark://host:7077.'
 complete -c krepair -n '__fish_seen_subcommand_from purge' -l json -d 'One JSON document on standard output.'

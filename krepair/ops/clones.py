@@ -1,0 +1,206 @@
+"""Copies of one log directory that can be reached beside each other: only a person knows which one is meant.
+
+A directory counts as another one of a plan if it holds a journal of the plan and is not the same directory by device
+and inode. Looked for are the path of the plan, the paths that journals and the folder of ``--keep DIR`` name, what lies
+beside the log directory, and the same place below every other local file system that is mounted. Nothing is read there
+but names. What this user cannot look at, other hosts, and file systems over a network are not seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from krepair.durable.disk import Disk
+from krepair.durable.writing_error import file_system_of, mounted
+from krepair.errors import PersonDecidesError, RefusedError, StalePlanError
+from krepair.formats.filenames import FolderKind, parse_folder_name
+from krepair.journal.copies import Copies
+from krepair.journal.record import JOURNAL_NAME, MOST_BYTES, Here, Together, decode_records
+from krepair.journal.users_of_copies import Noted, User, is_same
+
+_LOCAL: Final = frozenset(
+    {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overlay", "jfs", "reiserfs", "bcachefs"}
+)
+"""Kinds of file systems on which a look at a name cannot hang."""
+_MOST_BESIDE: Final = 1000
+_SHOWN: Final = 3
+
+
+def other_directories(log_dir: str, private: Sequence[str], named: Iterable[str]) -> tuple[str, ...]:
+    """Other directories that hold a journal of the same plan, in the order in which they were found.
+
+    Args:
+        log_dir: absolute path of the one that was given.
+        private: the private sub-folders that the plan can have, relative to a log directory.
+        named: further absolute paths to look at.
+    """
+    journals = [f"{path}/{JOURNAL_NAME}" for path in private]
+    seen, found = {_known(log_dir)}, []
+    for path in dict.fromkeys((*named, *_beside(log_dir), *_mounted_elsewhere(log_dir))):
+        known = _known(path)
+        if known is None or known in seen:
+            continue
+        seen.add(known)
+        if any(os.path.lexists(f"{path}/{journal}") for journal in journals):
+            found.append(path)
+    return tuple(found)
+
+
+def told_places(disk: Disk, log_dir: str, plan_id: str, private: Sequence[str]) -> list[str]:
+    """Where the plan was at work, as the first journal tells that can be read; empty where none does.
+
+    Args:
+        disk: of the log directory.
+        log_dir: absolute path.
+        plan_id: of the plan.
+        private: see ``other_directories``.
+    """
+    for path in private:
+        with contextlib.suppress(OSError, RefusedError):
+            data = disk.tree.read(f"{log_dir}/{path}/{JOURNAL_NAME}", MOST_BYTES)
+            for record in decode_records(data or b"", path)[0]:
+                steps = record.records if isinstance(record, Together) else (record,)
+                told = [step.log_dir for step in steps if isinstance(step, Here)]
+                if told:
+                    return told
+    return []
+
+
+def _known(path: str) -> tuple[int, int] | None:
+    """Device and inode of a folder; None if it is none, or cannot be looked at."""
+    with contextlib.suppress(OSError, ValueError):
+        found = os.stat(path)
+        return (found.st_dev, found.st_ino) if os.path.isdir(path) else None
+    return None
+
+
+def _beside(log_dir: str) -> Iterator[str]:
+    """Folders beside a log directory. Mount points are left to ``_mounted_elsewhere``: a look at one may hang."""
+    parent = os.path.dirname(log_dir)
+    skipped = {mount.mounted_at for mount in mounted()} | {log_dir}
+    with contextlib.suppress(OSError), os.scandir(parent) as entries:
+        paths = sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+        yield from (path for path in paths[:_MOST_BESIDE] if path not in skipped)
+
+
+def _mounted_elsewhere(log_dir: str) -> Iterator[str]:
+    below = os.path.relpath(log_dir, file_system_of(f"{log_dir}/.").mounted_at)
+    for mount in mounted():
+        if mount.kind in _LOCAL:
+            yield mount.mounted_at
+            yield os.path.normpath(f"{mount.mounted_at}/{below}")
+
+
+def check_only_one(log_dir: str, plan_id: str, others: Sequence[str]) -> None:
+    """Checks that no other directory could be meant.
+
+    Args:
+        log_dir: absolute path of the one that was given.
+        plan_id: of the plan.
+        others: see ``other_directories``.
+
+    Raises:
+        PersonDecidesError: there is another one.
+    """
+    if others:
+        shown = ", ".join(others[:_SHOWN])
+        raise PersonDecidesError(
+            f"{log_dir} and {shown}: each holds a journal of plan {plan_id}, so one is a copy of the other, and only "
+            "you know which one is meant. Nothing was changed. Name it with --at LOGDIR; only that one is changed then",
+            next_command=f"krepair verify PLAN --at {shlex.quote(log_dir)}",
+        )
+
+
+def check_is_copy(log_dir: str, others: Iterable[str]) -> None:
+    """Checks that a directory is not another log directory into which folders of partitions were copied.
+
+    A copy has the partitions of its original, but for what a broker has made or deleted in one of them since. So where
+    each of the two holds partitions that the other one does not hold, neither is a copy of the other.
+
+    Args:
+        log_dir: absolute path of the directory that may not be the plan's.
+        others: absolute paths of others that hold a journal of the plan.
+
+    Raises:
+        StalePlanError: it is another log directory.
+    """
+    mine = _partitions(log_dir)
+    for other in others:
+        theirs = _partitions(other)
+        if mine - theirs and theirs - mine:
+            raise StalePlanError(
+                f"{log_dir}: is another log directory than {other}, and no copy of it: it lacks "
+                f"{min(theirs - mine)} and holds {min(mine - theirs)}; nothing was changed"
+            )
+
+
+def _partitions(path: str) -> frozenset[str]:
+    with contextlib.suppress(OSError):
+        names = [entry.name for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False)]
+        return frozenset(name for name in names if parse_folder_name(name).kind is FolderKind.PARTITION)
+    return frozenset()
+
+
+# -- who needs the copies of originals
+
+
+def users_of(copies: Copies | None) -> list[Noted]:
+    """The log directories that the folder of ``--keep DIR`` names; none, if it is not there."""
+    with contextlib.suppress(OSError):
+        return [] if copies is None else copies.users()
+    return []
+
+
+def places_on(host: str, users: Iterable[Noted]) -> list[str]:
+    """Paths of those users that are on a host."""
+    return [one.user.log_dir for one in users if one.user is not None and one.user.host == host]
+
+
+def needed_by(copies: Copies, here: Here, private: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
+    """Why copies have to stay: what else may need them; empty if nothing does.
+
+    Args:
+        copies: of the plan.
+        here: the directory at work.
+        private: see ``other_directories``.
+        others: what that found.
+    """
+    found = [f"{path} holds a journal of the plan" for path in others]
+    for one in users_of(copies):
+        why = "a user is not known" if one.user is None else _why_needed(one.user, here, private, others)
+        found += [f"{why} ({one.path})"] if why else []
+    return tuple(found)
+
+
+def _why_needed(user: User, here: Here, private: Sequence[str], others: Sequence[str]) -> str:
+    if user.host != here.host:
+        return f"{user.log_dir} on host {user.host} uses them"
+    if is_same(user, here) or user.log_dir in others or _has_ended(user, private):
+        return ""
+    return f"{user.log_dir} uses them, and is not there now"
+
+
+def _has_ended(user: User, private: Sequence[str]) -> bool:
+    """Whether a directory is there and holds no journal of the plan any more."""
+    with contextlib.suppress(OSError, ValueError):
+        same = (f"{os.statvfs(user.log_dir).f_fsid:x}", os.stat(user.log_dir).st_ino)
+        held = any(os.path.lexists(f"{user.log_dir}/{path}/{JOURNAL_NAME}") for path in private)
+        return same == (user.file_system, user.inode) and not held
+    return False
+
+
+def note_of(copies: Copies | None) -> tuple[str, ...]:
+    """What to say where copies stay because another directory may need them."""
+    with contextlib.suppress(OSError):
+        if copies is not None and copies.needed_by and copies.has_own_folder():
+            why = "; ".join(copies.needed_by[:_SHOWN])
+            text = (
+                f"The copies in {copies.own} stay: {why}. The last directory that is purged or undone removes them. If "
+                "that directory is gone for good, remove the folder by hand."
+            )
+            return (text,)
+    return ()
