@@ -17,9 +17,8 @@ from tests.lab.judge import Judge
 from tests.replicas.directories import PLANTED, SETTINGS, TOPIC, read_back, written
 from tests.replicas.model import HOUR_MS, Cluster, healthy_clusters, kind_of, wild_clusters
 
-OF_HEALTHY = {"KR101", "KR103", "KR107", "KR306", "KR204"}
-"""Markers that may go, open transactions, old formats; an aborted transaction that was noted while another
-one was open that retention has taken since."""
+OF_HEALTHY = {"KR101", "KR103", "KR107", "KR306"}
+"""Markers that may go, open transactions, old formats."""
 OF_KILLED = {"KR301", "KR404", "KR801"}
 """A torn tail, a high watermark above a lost one, and what the next start reads again."""
 MORE = int(os.environ.get("KREPAIR_REPLICA_HISTORIES", "0"))

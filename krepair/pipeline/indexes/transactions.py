@@ -133,7 +133,8 @@ def judged(
 
     An entry for an abort marker without data (first offset = the marker's own) hides nothing: brokers up to 2.7 write
     it, later ones do not, so it is neither missed nor minded. An entry whose transaction began below the log start
-    keeps its first offset, which the log no longer shows. Where batches were compacted away, first offset and last
+    keeps its first offset, which the log no longer shows; one that was written while another transaction was open from
+    there keeps its last stable offset. Where batches were compacted away, first offset and last
     stable offset cannot be told again: an entry for the right marker is taken as it is.
 
     Args:
@@ -173,9 +174,16 @@ def judged(
 
 
 def _agrees(found: AbortedTxn, replayed: AbortedTxn, log_start: int) -> bool:
-    if found == replayed:
+    """Whether an entry is right, as far as the log shows: what lies below its start is not seen by a replay.
+
+    Another transaction that was open from there lowered the last stable offset when the entry was written.
+    """
+    if found.first_offset != replayed.first_offset and found.first_offset >= log_start:
+        return False
+    if found.last_stable_offset == replayed.last_stable_offset:
         return True
-    return found.first_offset < log_start and 0 <= found.last_stable_offset <= replayed.last_stable_offset
+    begins_below = min(found.first_offset, found.last_stable_offset) < log_start
+    return begins_below and 0 <= found.last_stable_offset <= replayed.last_stable_offset
 
 
 def _of(entry: AbortedTxn) -> str:
