@@ -14,6 +14,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from krepair.errors import ExitCode
+from krepair.options import Options
+from krepair.plan.model import Plan
+from krepair.plan.review import review
+from tests.compaction.directories import Verbs, options
 from tests.lab.broker import Topic
 from tests.lab.three import Served, Three
 
@@ -111,3 +116,44 @@ def end(cluster: Three, topics: Iterable[str] = TOPICS) -> Ending:
     third = {name: cluster.serves(name) for name in names}
     cluster.stop_all()
     return Ending(first, third)
+
+
+# -- krepair on one of them ---------------------------------------------------------------------------
+
+FORGOTTEN = (("producer.id.expiration.ms", "1"), ("transactional.id.expiration.ms", "1"))
+"""So that no producer of the scene keeps its markers for a day."""
+
+
+def given(
+    root: Path, *, days_ahead: int = 0, horizon: str = "", retention_ms: int = RETENTION_MS, **more: object
+) -> Options:
+    """What krepair is told: by default that the horizon is ``newest``, and nothing of other replicas."""
+    now_ms = time.time_ns() // 1_000_000 + days_ahead * DAY_MS
+    common: dict[str, object] = {
+        "fixes": ("markers", "compact"),
+        "now_ms": now_ms,
+        "assume_high_watermark": "",
+    }
+    settings = CONFIG | {"delete.retention.ms": str(retention_ms)}
+    common["delete_horizon"] = horizon or "newest"
+    common["settings_given"] = FORGOTTEN
+    return options(root, *TOPICS, settings=settings, **(common | more))
+
+
+def repaired(cluster: Three, node: int, of: Options, *, must_change: bool = True) -> Plan:
+    """Plan, apply, verify and purge on one replica."""
+    verbs = Verbs(cluster.log_dir(node), of)
+    plan = verbs.plan()
+    assert review(plan) == []
+    if not any(part.changes for part in plan.partitions):
+        assert not must_change
+        return plan
+    assert verbs.apply(plan).exit_code is ExitCode.DONE
+    assert verbs.verify(plan).problems == ()
+    assert verbs.purge(plan).exit_code is ExitCode.DONE
+    return plan
+
+
+def far() -> str:
+    """A delete horizon ten days ahead."""
+    return str(time.time_ns() // 1_000_000 + 10 * DAY_MS)

@@ -226,6 +226,7 @@ class Chances:
         """A broker stops, or dies if it can."""
         if broker in self.cluster.apart and self.chance.random() < 0.6:
             self.cluster.kill(broker)
+            self.fill(1)  # 2.2.1 keeps a dead follower in the ISR for as long as nothing is written
         else:
             self.cluster.stop(broker)
         self.gone(broker)

@@ -2,48 +2,29 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from krepair.errors import ExitCode
-from krepair.options import Options
 from krepair.plan.model import Plan
-from krepair.plan.review import review
-from tests.compaction.directories import Verbs, keys_of, options
+from tests.compaction.directories import keys_of
 from tests.lab.three import Three
-from tests.replicas.absences import CONFIG, DAY_MS, TOPICS, Beginning, begin, end, of_readers, without_cleaner
+from tests.replicas.absences import (
+    DAY_MS,
+    TOPICS,
+    TRANSACTIONAL,
+    Beginning,
+    begin,
+    end,
+    far,
+    given,
+    of_readers,
+    repaired,
+    without_cleaner,
+)
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.replicas]
-
-
-FORGOTTEN = (("producer.id.expiration.ms", "1"), ("transactional.id.expiration.ms", "1"))
-"""So that no producer of the scene keeps its markers for a day."""
-
-
-def given(root: Path, *, days_ahead: int = 0, horizon: str = "", **more: object) -> Options:
-    now_ms = time.time_ns() // 1_000_000 + days_ahead * DAY_MS
-    common: dict[str, object] = {
-        "fixes": ("markers", "compact"),
-        "now_ms": now_ms,
-        "assume_high_watermark": "",
-    }
-    common["delete_horizon"] = horizon or "newest"
-    common["settings_given"] = FORGOTTEN
-    return options(root, *TOPICS, settings=CONFIG, **(common | more))
-
-
-def repaired(cluster: Three, node: int, of: Options) -> Plan:
-    verbs = Verbs(cluster.log_dir(node), of)
-    plan = verbs.plan()
-    assert review(plan) == []
-    assert any(part.changes for part in plan.partitions)
-    assert verbs.apply(plan).exit_code is ExitCode.DONE
-    assert verbs.verify(plan).problems == ()
-    assert verbs.purge(plan).exit_code is ExitCode.DONE
-    return plan
 
 
 @pytest.fixture(
@@ -67,11 +48,6 @@ def put_back(cluster: Three) -> None:
     """As broker 3 was away, whatever a test before has left."""
     cluster.end()
     cluster.put_back("away")
-
-
-def far() -> str:
-    """A delete horizon ten days ahead."""
-    return str(time.time_ns() // 1_000_000 + 10 * DAY_MS)
 
 
 def removed(plan: Plan) -> dict[str, tuple[int, int]]:
@@ -161,3 +137,78 @@ def test_everything_removed_on_one_replica_alone_diverges(
     assert removed(plan)["tomb"][1] == 1
     after = end(cluster)
     assert after.diverged == {"tomb", "abrt", "comm"}
+
+
+def test_the_logs_of_all_others_keep_what_the_broker_away_still_needs(
+    away: tuple[Three, Beginning], tmp_path: Path
+) -> None:
+    """``free`` is the same on all. Of the others broker 3 lacks what must not go from 1 and 2; it has nothing to do."""
+    cluster, before = away
+    put_back(cluster)
+    (tmp_path / "described").write_text(before.described)
+    horizon = far()
+    for number, node in enumerate((1, 2, 3, 1, 2, 3)):
+        others = tuple(f"{other}={cluster.log_dir(other)}" for other in (1, 2, 3) if other != node)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        said = {"replicas": others, "cluster": str(tmp_path / "described"), "horizon": horizon}
+        repaired(cluster, node, given(folder, days_ahead=10, **said), must_change=number < 2)
+    for node in (1, 2):
+        assert {name: len(cluster.markers(node, name)) for name in TRANSACTIONAL} == {
+            "abrt": 1,
+            "comm": 1,
+            "free": 0,
+        }
+    after = end(cluster)
+    assert after.diverged == set()
+    for name in TOPICS:
+        assert of_readers(after.third[name]) == of_readers(before.served[name])
+
+
+@pytest.mark.every_broker
+def test_the_word_that_there_is_no_other_replica_lets_everything_go_and_is_wrong_if_there_is_one(
+    away: tuple[Three, Beginning], tmp_path: Path
+) -> None:
+    cluster, _ = away
+    put_back(cluster)
+    plan = repaired(cluster, 1, given(tmp_path, days_ahead=10, horizon=far(), only_replica=("*",)))
+    assert removed(plan)["tomb"][1] == removed(plan)["free"][1] == 1
+    assert end(cluster).diverged == {"tomb", "abrt", "comm"}
+
+
+@pytest.mark.every_broker
+def test_only_replica_is_not_believed_where_the_cluster_says_otherwise(
+    away: tuple[Three, Beginning], tmp_path: Path
+) -> None:
+    cluster, before = away
+    put_back(cluster)
+    (tmp_path / "described").write_text(before.described)
+    said = {"only_replica": ("*",), "cluster": str(tmp_path / "described")}
+    plan = repaired(cluster, 1, given(tmp_path, days_ahead=10, horizon=far(), **said))
+    assert {tombstones for _, tombstones in removed(plan).values()} == {0}
+
+
+@pytest.mark.every_broker
+def test_as_a_broker_removes_by_time_what_a_cleaner_would_and_diverges_as_kafka_does(
+    away: tuple[Three, Beginning], tmp_path: Path
+) -> None:
+    cluster, _ = away
+    put_back(cluster)
+    plan = repaired(cluster, 1, given(tmp_path, as_broker=True))
+    assert removed(plan)["tomb"][1] == removed(plan)["free"][1] == 1
+    assert [len(cluster.markers(1, name)) for name in TOPICS] == [0, 0, 0, 0]
+    assert end(cluster).diverged == {"tomb", "abrt", "comm"}
+
+
+@pytest.mark.every_broker
+def test_as_a_broker_keeps_what_is_younger_than_its_retention(
+    away: tuple[Three, Beginning], tmp_path: Path
+) -> None:
+    cluster, before = away
+    put_back(cluster)
+    plan = repaired(cluster, 1, given(tmp_path, as_broker=True, retention_ms=DAY_MS))
+    assert {tombstones for _, tombstones in removed(plan).values()} == {0}
+    assert [len(cluster.markers(1, name)) for name in TOPICS] == [0, 1, 1, 1]
+    after = end(cluster)
+    assert after.diverged == set()
+    assert of_readers(after.third["tomb"]) == of_readers(before.served["tomb"])
