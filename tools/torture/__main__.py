@@ -75,6 +75,13 @@ PARTS: Final = (
         on_disk=False,
     ),
     Part(
+        "clusters",
+        "tools.torture.clusters",
+        "real clusters of three: random histories with krepair in them, and healthy ones compared",
+        2,
+        on_disk=False,
+    ),
+    Part(
         "bits",
         "tools.torture.bits",
         "bits flipped in plans, journals, staged and kept files",

@@ -1,0 +1,61 @@
+"""Real clusters of three brokers: random histories with krepair in them, and healthy ones that are compared.
+
+A unit is one cluster, whose partitions are histories; see ``tests.replicas.histories`` and
+``tests.replicas.healthy_brokers``. Of ``alone``, where krepair removes what others still need, something
+has to diverge: else the programme would notice nothing.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tests.replicas import healthy_brokers, histories
+from tests.replicas.histories import MODES, VERSIONS, Figures
+from tools.torture.state import State
+
+HEALTHY = "healthy"
+ALONE = "alone"
+
+
+def play(mode: str, version: str, seed: int, work: Path) -> Figures:
+    """One cluster; what is wrong in it is in the figures.
+
+    Args:
+        mode: one of ``MODES``, or ``healthy``.
+        version: of Kafka.
+        seed: of all chance.
+        work: an empty folder; it is removed.
+    """
+    work.mkdir()
+    try:
+        if mode == HEALTHY:
+            return healthy_brokers.play(version, seed, work)
+        found = histories.play(version, mode, seed, work)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    if mode != ALONE:
+        return found
+    found.counts["partitions that diverged without the rule"] = len(found.diverged)
+    found.wrong = [] if found.diverged else ["krepair removed what others still need, and nobody noticed"]
+    return found
+
+
+def run(seeds: range, workdir: Path, state: State) -> None:
+    """One cluster of each version and mode per seed."""
+    for seed in seeds:
+        for version in VERSIONS:
+            for mode in (*MODES, HEALTHY):
+                unit = f"{mode}:{version}:{seed}"
+                if state.is_done(unit) or state.time_is_up():
+                    continue
+                found = play(mode, version, seed, workdir / "cluster")
+                for text in found.wrong:
+                    state.wrong(unit, text)
+                state.keep(unit, found.counts)
+
+
+def replay(text: str, workdir: Path) -> list[str]:
+    """Play one cluster again."""
+    mode, version, seed = text.split(":")
+    return play(mode, version, int(seed), workdir / "cluster").wrong
