@@ -48,6 +48,7 @@ def reports() -> dict[str, tuple[Any, ...]]:
     from krepair.ops.explain import ObjectionRow, ReasonRow, RuleRow
     from krepair.ops.facts import FactsReport
     from krepair.ops.groups import GroupsReport
+    from krepair.ops.plan_each import EachReport
     from krepair.ops.preview import PlannedFrom
     from krepair.ops.reports import ApplyReport, CheckReport, KeptReport, VerifyReport
     from krepair.ops.transactions import TransactionsReport
@@ -59,7 +60,7 @@ def reports() -> dict[str, tuple[Any, ...]]:
     row = RuleRow | ReasonRow | ObjectionRow
     return {
         "check": (CheckReport,),
-        "plan": (Plan, PlannedFrom, AskReport),
+        "plan": (Plan, PlannedFrom, AskReport, EachReport),
         "show": (Plan,),
         "apply": (ApplyReport,),
         "verify": (VerifyReport,),

@@ -15,6 +15,7 @@ from krepair.cli.progress import ProgressOf
 from krepair.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from krepair.options import Options
     from krepair.plan.model import Plan
 
 _WITH_FROM: Final = frozenset(
@@ -30,7 +31,10 @@ def plan(
     ] = None,
     *,
     out: Annotated[
-        str | None, typer.Option("--out", metavar="PLAN", help="Where to write the plan; never in LOGDIR.")
+        str | None,
+        typer.Option(
+            "--out", metavar="PLAN", help="Where to write the plan; never in LOGDIR. With --each a folder."
+        ),
     ] = None,
     ask: Annotated[
         str,
@@ -41,6 +45,14 @@ def plan(
             "brokers, and then --replicas ID=ANSWER lets tombstones go.",
         ),
     ] = "",
+    each: Annotated[
+        bool,
+        typer.Option(
+            "--each",
+            help="One plan for each of several log directories, of the brokers of a cluster; they are each other's "
+            "--replicas. --out names the folder of the plans.",
+        ),
+    ] = False,
     preview: Annotated[
         bool,
         typer.Option(
@@ -127,9 +139,10 @@ def plan(
             json=json,
             quiet=quiet,
         )
-    if log_dirs is None or len(log_dirs) != 1:
+    if (log_dirs is None or len(log_dirs) != 1) and not each:
         raise UsageError(
-            f"{len(log_dirs or ())} log directories: a plan is of one; run krepair plan once for each"
+            f"{len(log_dirs or ())} log directories: a plan is of one; for several brokers type --each",
+            next_command="krepair plan --each LOGDIR LOGDIR --out FOLDER",
         )
     from krepair.fixes.table import parse_fixes
 
@@ -161,10 +174,17 @@ def plan(
         alone=tuple(sorted({parsing.parse_partition(text, "--alone") for text in alone or ()})),
         **({} if only_replica is None else {"only_replica": tuple(sorted(set(only_replica)))}),
     )
+    log_dirs = list(log_dirs or ())
     if ask:
-        if out is not None or preview or metrics:
-            raise UsageError("--ask writes a question and no plan: without --out, --preview and --metrics")
+        if out is not None or preview or metrics or each:
+            raise UsageError(
+                "--ask writes a question and no plan: without --out, --preview, --each and --metrics"
+            )
         _ask(log_dirs[0], ask, options, as_json=json, quiet=quiet)
+    if each:
+        if preview:
+            raise UsageError("--each with --preview: a preview is of one running broker")
+        _plan_each(log_dirs, out, options, metrics=metrics, json=json, quiet=quiet)
     with MetricsOf(metrics, "plan", log_dirs) as run:
         if out is not None:
             from krepair.ops import show
@@ -201,6 +221,26 @@ def _ask(log_dir: str, path: str, options: parsing.Options, *, as_json: bool, qu
     with ProgressOf(quiet=quiet) as progress, exact_errors(log_dir=log_dir, typed=options):
         report = ops.ask(log_dir, path, options, progress)
     finish("plan", report, report.exit_code, lambda: ask_view(report), as_json=as_json, quiet=quiet)
+
+
+def _plan_each(
+    log_dirs: list[str], out: str | None, options: Options, *, metrics: str, json: bool, quiet: bool
+) -> NoReturn:
+    """One plan per log directory, and a page over them."""
+    if out is None:
+        raise UsageError(
+            "--each needs --out FOLDER: where the plans go",
+            next_command="krepair plan --each LOGDIR LOGDIR --out FOLDER",
+        )
+    from krepair.cli.views.each import each_view
+    from krepair.ops.plan_each import plan_each, save_all
+    from krepair.plan.markdown import markdown
+
+    with MetricsOf(metrics, "plan", log_dirs), exact_errors(typed=options):
+        with ProgressOf(quiet=quiet) as progress:
+            report, made = plan_each(log_dirs, out, options, progress)
+        save_all(report, made, markdown(each_view(report)))
+        finish("plan", report, report.exit_code, lambda: each_view(report), as_json=json, quiet=quiet)
 
 
 def _exit_code_of(made: Plan) -> ExitCode:

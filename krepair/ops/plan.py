@@ -37,6 +37,7 @@ from krepair.ops.target import check_keep
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import SECONDS_PER_GB, Load, WorkKind
+from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.progress import Progress
 from krepair.plan.actions.table import action_of
 from krepair.plan.build import LogDirFacts, build_plan
@@ -69,8 +70,16 @@ Proposals = Mapping[str, Proposal]
 """Name of a fix -> what it wants of one partition."""
 
 
-def make_plan(log_dir: str, options: Options, progress: Progress | None = None) -> Plan:
+def make_plan(
+    log_dir: str, options: Options, progress: Progress | None = None, engine: Engine | None = None
+) -> Plan:
     """Make a plan for one log directory.
+
+    Args:
+        log_dir: its path.
+        options: as typed.
+        progress: told of bytes.
+        engine: where tasks run; None: one is chosen, and closed at the end.
 
     Raises:
         NotALogDirError: it is none.
@@ -89,8 +98,11 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
     clusters = read_clusters(options, view)
     with ExitStack() as stack:
         sides = read_sides(fixes, options, view, stack)
-        engine = choose_engine(options.engine, options.master, work_of(fixes, partitions, options), progress)
-        stack.callback(engine.close)
+        if engine is None:
+            engine = choose_engine(
+                options.engine, options.master, work_of(fixes, partitions, options), progress
+            )
+            stack.callback(engine.close)
         scratch = Scratch(options.scratch, (view.path,))
         stack.callback(scratch.close)
         ground = Ground(view, settings, options, engine, scratch, prove=prove)
@@ -168,6 +180,12 @@ def _check_question(side: FactsSide, view: LogDir, others: Iterable[FactsSide]) 
                 "all other brokers",
                 next_command=ask,
             )
+
+
+def work_of_dir(log_dir: str, options: Options) -> Load:
+    """What a plan of a log directory has to read, see ``work_of``."""
+    view = read_log_dir(log_dir)
+    return work_of(asked(options.fixes), partitions_named(view, options), options)
 
 
 def refuse_if_locked(path: str) -> None:
