@@ -22,6 +22,12 @@ def check(
         ),
     ] = None,
     *,
+    each: Annotated[
+        bool,
+        typer.Option(
+            "--each", help="The log directories are of several brokers; each broker is judged by itself."
+        ),
+    ] = False,
     config: shared.ConfigOption = None,
     topic_config: shared.TopicConfigOption = None,
     setting: shared.SetOption = None,
@@ -80,7 +86,7 @@ def check(
     page = PageFile(html, paths)
     with MetricsOf(metrics, "check", paths) as run:
         with ProgressOf(quiet=quiet) as progress, exact_errors(log_dir=only, typed=options):
-            report = ops.check(paths, options, progress)
+            report = ops.check(paths, options, progress, each=each)
         run.report = report = exact(report, log_dir=only, typed=options)
         page.write(report)
         finish(

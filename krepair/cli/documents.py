@@ -50,7 +50,7 @@ def reports() -> dict[str, tuple[Any, ...]]:
     from krepair.ops.groups import GroupsReport
     from krepair.ops.plan_each import EachReport
     from krepair.ops.preview import PlannedFrom
-    from krepair.ops.reports import ApplyReport, CheckReport, KeptReport, VerifyReport
+    from krepair.ops.reports import ApplyReport, CheckReport, KeptReport, VerifyEachReport, VerifyReport
     from krepair.ops.transactions import TransactionsReport
     from krepair.ops.warm import WarmReport
     from krepair.pipeline.dump.model import Line
@@ -63,7 +63,7 @@ def reports() -> dict[str, tuple[Any, ...]]:
         "plan": (Plan, PlannedFrom, AskReport, EachReport),
         "show": (Plan,),
         "apply": (ApplyReport,),
-        "verify": (VerifyReport,),
+        "verify": (VerifyReport, VerifyEachReport),
         "undo": (ApplyReport, KeptReport),
         "purge": (ApplyReport, KeptReport),
         "groups": (GroupsReport,),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -13,11 +13,16 @@ from krepair.cli.metrics import MetricsOf
 from krepair.cli.outcome import finish
 from krepair.cli.progress import ProgressOf
 from krepair.errors import UsageError
-from krepair.options import parse_at
+from krepair.options import Options, parse_at
 
 
 def verify(
-    target: Annotated[str, typer.Argument(metavar="LOGDIR|PLAN", help="A log directory, or a plan file.")],
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="LOGDIR...|PLAN", help="Log directories, also of several brokers; or one plan file."
+        ),
+    ],
     *,
     config: shared.ConfigOption = None,
     topic_config: shared.TopicConfigOption = None,
@@ -57,9 +62,14 @@ def verify(
         originals=originals,
         at=parse_at(at),
     )
+    if len(targets) > 1:
+        if at:
+            raise UsageError("--at goes with one plan file, not with log directories")
+        _verify_each(targets, options, metrics=metrics, json=json, quiet=quiet)
     from krepair.cli.views.reports import verify_view
     from krepair.ops import show
 
+    target = targets[0]
     plan = None if os.path.isdir(target) else show.load(target)
     if plan is None and at:
         raise UsageError(f"--at goes with a plan file, and {target} is a log directory")
@@ -80,3 +90,19 @@ def verify(
                 report = ops.verify_plan(plan, options, progress)
         run.report = report = exact(report, plan=plan_path, log_dir=log_dir, typed=typed, at=options.at)
         finish("verify", report, report.exit_code, lambda: verify_view(report), as_json=json, quiet=quiet)
+
+
+def _verify_each(targets: list[str], options: Options, *, metrics: str, json: bool, quiet: bool) -> NoReturn:
+    """Several log directories in one job."""
+    plan = next((path for path in targets if not os.path.isdir(path)), "")
+    if plan:
+        raise UsageError(f"{plan}: is no folder; of several targets each has to be a log directory")
+    from krepair.cli.views.reports import verify_each_view
+    from krepair.ops import verify as ops
+
+    with MetricsOf(metrics, "verify", targets):
+        with ProgressOf(quiet=quiet) as progress, exact_errors(typed=options):
+            report = ops.verify_log_dirs(targets, options, progress)
+        finish(
+            "verify", report, report.exit_code, lambda: verify_each_view(report), as_json=json, quiet=quiet
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
+from krepair.errors import UsageError
 from krepair.fixes.checkpoints import CHECKPOINTS_SEEN
 from krepair.fixes.fix import named_or_all
 from krepair.fixes.ground import Ground
@@ -33,21 +34,34 @@ from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.progress import Progress
 
 
-def check(log_dirs: Sequence[str], options: Options, progress: Progress | None = None) -> CheckReport:
+def check(
+    log_dirs: Sequence[str], options: Options, progress: Progress | None = None, *, each: bool = False
+) -> CheckReport:
     """Check log directories.
+
+    Args:
+        log_dirs: of one broker; with ``each`` of several.
+        options: as typed.
+        progress: told of bytes.
+        each: whether they are of several brokers: only those of one broker are held against each other.
 
     Raises:
         NotALogDirError: a path is none, or a partition that was named is in none of them.
-        UsageError: a configuration file or value is wrong.
+        UsageError: a configuration file or value is wrong; or, with ``each``, a directory does not say whose it is.
     """
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     views = [read_log_dir(path) for path in log_dirs]
     check_named(views, options)
+    unknown = next((view.path for view in views if not view.broker_id), "") if each else ""
+    if unknown:
+        raise UsageError(f"{unknown}/meta.properties: does not say whose log directory this is (broker.id)")
     sizes = (segment.log.size for view in views for one in view.partitions for segment in one.segments)
     engine = choose_engine(options.engine, options.master, {WorkKind.READ: sum(sizes)}, progress)
     try:
         grounds = [Ground(view, settings, options, engine) for view in views]
-        reports = tuple(_check_one(ground, views) for ground in grounds)
+        reports = tuple(
+            _check_one(ground, _of_one_broker(ground.view, views, each=each)) for ground in grounds
+        )
     finally:
         engine.close()
     best_ways = {ground.view.path: _best_ways(ground) for ground in grounds}
@@ -57,6 +71,11 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
         next_command=_next_command(reports, best_ways),
         left_out=log_dirs_left_out([view.path for view in views], options.config),
     )
+
+
+def _of_one_broker(view: LogDir, views: Sequence[LogDir], *, each: bool) -> list[LogDir]:
+    """The directories that are held against one: all, or those of its broker."""
+    return [one for one in views if not each or one.broker_id == view.broker_id]
 
 
 def _best_ways(ground: Ground) -> dict[str, str]:

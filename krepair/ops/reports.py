@@ -314,6 +314,23 @@ class Problem(Struct, frozen=True, kw_only=True):
     change_id: str = ""
 
 
+class VerifyEachReport(Struct, frozen=True, kw_only=True):
+    """What ``verify`` proved of several log directories.
+
+    Attributes:
+        reports: one for each, in the order given.
+        brokers: whose they are, in the same order; empty where ``meta.properties`` does not say.
+    """
+
+    reports: tuple[VerifyReport, ...]
+    brokers: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """FOUND when there is a problem in one of them, else DONE."""
+        return max((report.exit_code for report in self.reports), default=ExitCode.DONE)
+
+
 class VerifyReport(Struct, frozen=True, kw_only=True):
     """What ``verify`` proved and what it could not.
 

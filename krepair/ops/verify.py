@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from krepair.durable.scratch import Scratch
-from krepair.errors import KrepairError, StalePlanError
+from krepair.errors import KrepairError, StalePlanError, UsageError
 from krepair.fixes.carry_out import verify_all
 from krepair.fixes.ground import place_of
 from krepair.fixes.snapshots import snapshot_problems
@@ -20,12 +20,12 @@ from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.asked import check_named
 from krepair.ops.moved import settle
-from krepair.ops.reports import Problem, VerifyReport, next_in
+from krepair.ops.reports import Problem, VerifyEachReport, VerifyReport, next_in
 from krepair.ops.target import check_target, disk_of, is_root, journal_folder, listed, targets_of, view_of
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import WorkKind
-from krepair.pipeline.items import VerifyItem
+from krepair.pipeline.items import VerifyItem, VerifyResult
 from krepair.pipeline.jobs import VERIFY
 from krepair.pipeline.progress import Progress
 from krepair.plan.actions.table import action_of
@@ -42,72 +42,99 @@ _APPLIED = {ChangeState.COMMITTED, ChangeState.FREED, ChangeState.PURGED}
 
 
 def verify_log_dir(path: str, options: Options, progress: Progress | None = None) -> VerifyReport:
-    """Check every batch and every index of a log directory.
+    """Check every batch and every index of a log directory; see ``verify_log_dirs`` for what it raises."""
+    (report,) = verify_log_dirs([path], options, progress).reports
+    return report
+
+
+def verify_log_dirs(
+    paths: Sequence[str], options: Options, progress: Progress | None = None
+) -> VerifyEachReport:
+    """Check every batch and every index of log directories, also of several brokers, in one job.
 
     Raises:
-        NotALogDirError: the path is none, or a partition that was named is not there.
-        UsageError: a configuration file or value is wrong.
+        NotALogDirError: a path is none, or a partition that was named is in none of them.
+        UsageError: a configuration file or value is wrong, or a directory is given twice.
     """
-    view = read_log_dir(path)
-    check_named([view], options)
-    partitions = [
-        partition for partition in view.partitions if options.wants(partition.topic, partition.number)
-    ]
+    views = [read_log_dir(path) for path in paths]
+    twice = next((view.path for view in views if sum(one.path == view.path for one in views) > 1), "")
+    if twice:
+        raise UsageError(f"{twice} is given twice")
+    check_named(views, options)
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
-    items = [
-        item
-        for partition in partitions
-        for item in _segment_items(view, partition, settings.topic(partition.topic).index_interval_bytes)
-    ]
+    parts = [_Part(view, _partitions_of(view, options)) for view in views]
+    items: list[VerifyItem] = []
+    owners: list[_Part] = []
+    for part in parts:
+        for partition in part.partitions:
+            interval = settings.topic(partition.topic).index_interval_bytes
+            some = _segment_items(part.view, partition, interval)
+            items += some
+            owners += [part] * len(some)
+            part.segments += len(some)
     total = sum(item.bytes_to_read for item in items)
     engine = choose_engine(options.engine, options.master, {WorkKind.READ: total}, progress)
-    problems = [
-        Problem(partition=partition.folder, file="", position=-1, text=partition.unreadable)
-        for partition in partitions
-        if partition.unreadable
-    ]
-    problems += [
-        Problem(partition=partition.folder, file=name, position=position, text=text)
-        for partition in partitions
-        for name, position, text in snapshot_problems(partition)
-    ]
-    problems += [
-        Problem(
-            partition=partition.folder,
-            file=special.name,
-            position=-1,
-            text=f"expected a regular file, found a {special.kind}",
-        )
-        for partition in partitions
-        for special in partition.specials
-        if _is_read_by_a_broker(special.name)
-    ]
-    batches = read = 0
     try:
         for index, result in engine.run(VERIFY, items):
-            folder = items[index].place.folder
-            if result.failure:
-                problems.append(Problem(partition=folder, file="", position=-1, text=result.why))
-            problems.extend(
-                Problem(partition=folder, file=name, position=position, text=text)
-                for name, position, text in result.problems
-            )
-            batches += result.batches
-            read += result.bytes
+            owners[index].take(items[index], result)
     finally:
         engine.close()
-    return VerifyReport(
-        target=view.path,
-        problems=tuple(
-            sorted(problems, key=lambda problem: (problem.partition, problem.file, problem.position))
-        ),
-        partitions=len(partitions),
-        segments=len(items),
-        batches=batches,
-        bytes_read=read,
-        engine=engine.why,
-        next_command=f"krepair check {shlex.quote(view.path)}" if problems else "",
+    return VerifyEachReport(
+        reports=tuple(part.report(engine.why) for part in parts),
+        brokers=tuple(view.broker_id for view in views),
     )
+
+
+def _partitions_of(view: LogDir, options: Options) -> list[Partition]:
+    return [partition for partition in view.partitions if options.wants(partition.topic, partition.number)]
+
+
+class _Part:
+    """One log directory while it is verified."""
+
+    def __init__(self, view: LogDir, partitions: Sequence[Partition]) -> None:
+        self.view = view
+        self.partitions = partitions
+        self.segments = self.batches = self.read = 0
+        self.problems = list(_problems_of_files(partitions))
+
+    def take(self, item: VerifyItem, result: VerifyResult) -> None:
+        """What was read of one segment."""
+        folder = item.place.folder
+        if result.failure:
+            self.problems.append(Problem(partition=folder, file="", position=-1, text=result.why))
+        self.problems.extend(
+            Problem(partition=folder, file=name, position=position, text=text)
+            for name, position, text in result.problems
+        )
+        self.batches += result.batches
+        self.read += result.bytes
+
+    def report(self, engine: str) -> VerifyReport:
+        """What it came to."""
+        return VerifyReport(
+            target=self.view.path,
+            problems=tuple(sorted(self.problems, key=lambda one: (one.partition, one.file, one.position))),
+            partitions=len(self.partitions),
+            segments=self.segments,
+            batches=self.batches,
+            bytes_read=self.read,
+            engine=engine,
+            next_command=f"krepair check {shlex.quote(self.view.path)}" if self.problems else "",
+        )
+
+
+def _problems_of_files(partitions: Sequence[Partition]) -> Iterator[Problem]:
+    """What is wrong without a look into a log."""
+    for partition in partitions:
+        if partition.unreadable:
+            yield Problem(partition=partition.folder, file="", position=-1, text=partition.unreadable)
+        for name, position, text in snapshot_problems(partition):
+            yield Problem(partition=partition.folder, file=name, position=position, text=text)
+        for special in partition.specials:
+            if _is_read_by_a_broker(special.name):
+                text = f"expected a regular file, found a {special.kind}"
+                yield Problem(partition=partition.folder, file=special.name, position=-1, text=text)
 
 
 def _is_read_by_a_broker(name: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from krepair.cli.views.reports import end_of_page
 from krepair.ops.plan_each import PAGE_TITLE, BrokerInOrder, EachReport, PlanOfOne
-from krepair.plan.view import Section, Table, View, bytes_text
+from krepair.plan.view import Section, Table, View, bytes_text, count_text
 
 _BETWEEN = (
     "krepair verify found nothing: exit code 0.",
@@ -23,7 +23,7 @@ _STOP = (
 def each_view(report: EachReport) -> View:
     """What ``plan --each`` came to."""
     changing = [plan for plan in report.plans if plan.exit_code]
-    plans = f"{len(report.plans)} plans of {len(report.order)} brokers in {report.folder}"
+    plans = f"{count_text(len(report.plans), 'plan')} of {count_text(len(report.order), 'broker')} in {report.folder}"
     lines = (
         f"{plans}; {len(changing)} have something to do.",
         f"All together: apply frees {bytes_text(report.freed_at_apply)}, purge {bytes_text(report.freed_at_purge)}.",
@@ -77,13 +77,13 @@ def _lines(report: EachReport, broker: BrokerInOrder, todo: list[PlanOfOne]) -> 
         names = ", ".join(broker.alone_in_sync)
         more = ", ..." if broker.alone_count > len(broker.alone_in_sync) else ""
         yield (
-            f"It is the only one in sync of {broker.alone_count:,} partitions ({names}{more}). "
-            "Wait until another replica is in sync: with this broker stopped nobody serves them."
+            f"It is the only one in sync of {count_text(broker.alone_count, 'partition')} ({names}{more}). "
+            "Wait until another replica is in sync: with this broker stopped nobody serves that."
         )
     if broker.is_controller:
         yield "It is the active controller: stopping it moves the controller."
     if broker.leads >= 0:
-        yield f"It leads {broker.leads:,} partitions."
+        yield f"It leads {count_text(broker.leads, 'partition')}."
     earlier = {one.broker_id for one in report.order[: report.order.index(broker)]}
     changed = {plan.broker_id for plan in report.plans if plan.exit_code}
     rests_on = sorted({other for plan in todo for other in plan.rests_on} & earlier & changed)

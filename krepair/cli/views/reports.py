@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from krepair.checks.recovery_time import duration_text
 from krepair.errors import EXIT_CODE_MEANING, ExitCode
 from krepair.ops.reports import (
@@ -9,6 +11,7 @@ from krepair.ops.reports import (
     ChangeResult,
     KeptPlan,
     KeptReport,
+    VerifyEachReport,
     VerifyReport,
 )
 from krepair.plan.view import Section, Table, View, bytes_text, count_text, time_text
@@ -218,6 +221,51 @@ def verify_view(report: VerifyReport) -> View:
         *end_of_page(report.engine, report.next_command),
     )
     return View(title="krepair verify", sections=sections)
+
+
+def verify_each_view(report: VerifyEachReport) -> View:
+    """What ``verify`` proved of several log directories, each by itself."""
+    each = list(zip(report.reports, report.brokers, strict=True))
+    wrong = [one for one in report.reports if one.problems]
+    sums = Table(
+        columns=("broker", "log directory", "partitions", "segments", "batches", "bytes read", "problems"),
+        rows=tuple(
+            (
+                broker or "unknown",
+                one.target,
+                f"{one.partitions:,}",
+                f"{one.segments:,}",
+                f"{one.batches:,}",
+                f"{one.bytes_read:,}",
+                f"{len(one.problems):,}",
+            )
+            for one, broker in each
+        ),
+        right=frozenset({2, 3, 4, 5, 6}),
+    )
+    line = (
+        f"There are problems in {count_text(len(wrong), 'log directory', 'log directories')}."
+        if wrong
+        else "Everything is as it should be."
+    )
+    details = (
+        replace(verify_view(one).sections[0], title=f"Broker {broker or 'unknown'}: {one.target}")
+        for one, broker in each
+        if one.problems
+    )
+    return View(
+        title="krepair verify",
+        sections=(
+            Section(
+                title=f"Verified: {count_text(len(each), 'log directory', 'log directories')} of "
+                f"{count_text(len(set(report.brokers)), 'broker')}",
+                lines=(line,),
+                table=sums,
+            ),
+            *details,
+            *end_of_page(report.reports[0].engine, next((one.next_command for one in wrong), "")),
+        ),
+    )
 
 
 def end_of_page(engine: str, next_command: str) -> tuple[Section, Section]:

@@ -3,6 +3,7 @@ complete -c krepair -f
 complete -c krepair -n __fish_use_subcommand -l help -d 'Show help'
 complete -c krepair -n __fish_use_subcommand -l version -d 'Show the version'
 complete -c krepair -n __fish_use_subcommand -a check -d 'Find what is wrong'
+complete -c krepair -n '__fish_seen_subcommand_from check' -l each -d 'The log directories are of several brokers; each broker is judged by itself.'
 complete -c krepair -n '__fish_seen_subcommand_from check' -l config -r -F -d 'The broker\'s server.properties.'
 complete -c krepair -n '__fish_seen_subcommand_from check' -l topic-config -r -F -d 'Topic settings: JSON {"topic": {"key": "value"}}, or what kafka-configs.sh --describe prints.'
 complete -c krepair -n '__fish_seen_subcommand_from check' -l set -x -d 'One setting in Kafka\'s own name; may be repeated.'

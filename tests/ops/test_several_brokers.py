@@ -1,0 +1,109 @@
+"""Directories of several brokers in one run of check and verify: each is judged as it would be alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from msgspec import to_builtins
+from typer.testing import CliRunner, Result
+
+from krepair.cli.main import app
+from krepair.errors import ExitCode, UsageError
+from krepair.ops.check import check
+from krepair.ops.verify import verify_log_dir, verify_log_dirs
+from krepair.options import Engine, Options
+from tests.builders import NOW_MS
+from tests.ops.scene import tree
+from tests.ops.test_replicas_read import broker, cleaned, whole
+
+pytestmark = pytest.mark.replicas
+OPTIONS = Options(engine=Engine.INLINE, now_ms=NOW_MS)
+
+
+@pytest.fixture
+def dirs(tmp_path: Path) -> list[str]:
+    """Three brokers with the same partition; that of broker 2 is damaged."""
+    found = [broker(tmp_path, number, whole() if number == 1 else cleaned()) for number in (1, 2, 3)]
+    log = found[1] / "t-0" / f"{0:020d}.log"
+    log.write_bytes(log.read_bytes()[:-3] + b"abc")
+    return [str(path) for path in found]
+
+
+def typed(*words: str) -> Result:
+    return CliRunner().invoke(app, [*words, "--engine", "inline"])
+
+
+class TestVerify:
+    def test_each_report_is_that_of_a_run_of_its_own(self, dirs: list[str]) -> None:
+        before = [tree(Path(path)) for path in dirs]
+        found = verify_log_dirs(dirs, OPTIONS)
+        assert found.reports == tuple(verify_log_dir(path, OPTIONS) for path in dirs)
+        assert found.brokers == ("1", "2", "3")
+        assert [bool(report.problems) for report in found.reports] == [False, True, False]
+        assert found.exit_code is ExitCode.FOUND
+        assert [tree(Path(path)) for path in dirs] == before
+
+    def test_the_page_sums_up_by_broker_and_names_what_is_wrong(self, dirs: list[str]) -> None:
+        result = typed("verify", *dirs)
+        assert result.exit_code == ExitCode.FOUND
+        for words in (
+            "3 log directories of 3 brokers",
+            "problems in 1 log directory",
+            f"Broker 2: {dirs[1]}",
+        ):
+            assert words in result.output
+        assert f"Broker 1: {dirs[0]}" not in result.output
+        assert typed("verify", dirs[0], dirs[2]).exit_code == ExitCode.DONE
+
+    def test_the_document_has_a_report_for_each(self, dirs: list[str]) -> None:
+        report = json.loads(typed("verify", *dirs, "--json").stdout)["report"]
+        assert report["brokers"] == ["1", "2", "3"]
+        assert report["reports"][1]["problems"]
+
+    def test_a_directory_twice_or_a_plan_among_them_is_refused(self, dirs: list[str], tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match="given twice"):
+            verify_log_dirs([dirs[0], dirs[0]], OPTIONS)
+        assert typed("verify", dirs[0], str(tmp_path / "a.krplan")).exit_code == ExitCode.USAGE
+
+
+class TestCheck:
+    def test_each_report_is_that_of_a_run_of_its_own(self, dirs: list[str]) -> None:
+        found = check(dirs, OPTIONS, each=True)
+        alone = [check([path], OPTIONS).log_dirs[0] for path in dirs]
+        for one, other in zip(found.log_dirs, alone, strict=True):
+            left, right = to_builtins(one), to_builtins(other)
+            left.pop("free_bytes"), right.pop("free_bytes")
+            assert left == right
+        assert found.log_dirs[1].rules != found.log_dirs[2].rules
+
+    def test_without_each_they_are_held_against_each_other(self, dirs: list[str]) -> None:
+        rules = {finding.rule for one in check(dirs, OPTIONS).log_dirs for finding in one.findings}
+        each = {finding.rule for one in check(dirs, OPTIONS, each=True).log_dirs for finding in one.findings}
+        assert "KR407" in rules - each
+
+    def test_two_directories_of_one_broker_are_held_against_each_other(
+        self, dirs: list[str], tmp_path: Path
+    ) -> None:
+        again = broker(tmp_path, 9, whole()).rename(tmp_path / "b1-more")
+        (again / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=c\n")
+        found = check([*dirs, str(again)], OPTIONS, each=True)
+        two = check([dirs[0], str(again)], OPTIONS)
+        rules = [{finding.rule for finding in one.findings} for one in (*found.log_dirs, *two.log_dirs)]
+        assert rules[0] == rules[4]
+        assert rules[3] == rules[5]
+        alone = {finding.rule for finding in check([dirs[0]], OPTIONS).log_dirs[0].findings}
+        assert rules[0] - alone
+
+    def test_the_page_has_a_row_for_each_broker(self, dirs: list[str]) -> None:
+        result = typed("check", "--each", *dirs)
+        assert result.exit_code == ExitCode.FOUND
+        assert "By broker" in result.output
+        assert all(path in result.output.replace("\n", "") for path in dirs)
+        assert "By broker" not in typed("check", dirs[0]).output
+
+    def test_a_directory_that_does_not_say_whose_it_is_is_refused(self, dirs: list[str]) -> None:
+        (Path(dirs[1]) / "meta.properties").unlink()
+        with pytest.raises(UsageError, match="whose log directory"):
+            check(dirs, OPTIONS, each=True)
