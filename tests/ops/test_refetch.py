@@ -659,7 +659,10 @@ def test_every_command_of_the_page_does_what_it_says(tmp_path: Path) -> None:
         },
     )
     codes = {"krepair plan": ExitCode.FOUND}
-    typed = commands_of("../refetch.md")
+    # what is typed beside running brokers needs some, see tests/replicas
+    typed = [
+        one for one in commands_of("../refetch.md") if one.startswith("krepair") or "described.txt" in one
+    ]
     assert [" ".join(command.split()[:2]) for command in typed] == [
         "kafka-topics.sh --bootstrap-server",
         "krepair plan",
