@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import socket
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from krepair.cli import options as shared
 from krepair.cli.outcome import finish
 from krepair.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from krepair.ops.observed import Observed
+    from krepair.plan.model import Plan
+    from krepair.plan.view import View
+
+_FORMATS: Final = ("text", "md", "html", "json")
 
 
 def show(
@@ -27,20 +35,50 @@ def show(
 
     Example: krepair show offsets.krplan --format html > ticket.html
     """
-    from krepair.ops import show as ops
+    from krepair.ops.show import load
 
-    read = ops.load(plan)
     if output_format != "text" and json:
         raise UsageError(
             "--json and --format do not go together; --format json gives the plan file's own text"
         )
+    if output_format not in _FORMATS:
+        raise UsageError(f"--format {output_format!r}: the formats are {', '.join(_FORMATS)}")
+    read = load(plan)
+    observed = None if json or output_format == "json" else _observed(read)
+    if output_format == "text":
+        finish("show", read, ExitCode.DONE, lambda: _view(read, plan, observed), as_json=json, quiet=False)
+    sys.stdout.buffer.write(_text(read, plan, output_format, observed).encode())
+
+
+def _observed(read: Plan) -> Observed | None:
+    """What the disk says of it; a plan of another host is shown without what looks at disks."""
+    if read.host != socket.gethostname():
+        return None
+    from krepair.ops.observed import observe
+
+    return observe(read)
+
+
+def _view(read: Plan, path: str, observed: Observed | None) -> View:
+    from krepair.ops.show import show_view
+
+    page = show_view(read, path)
+    if observed is None:
+        return page
+    from krepair.ops.observed import with_observed
+
+    return with_observed(page, observed)
+
+
+def _text(read: Plan, path: str, output_format: str, observed: Observed | None) -> str:
     if output_format == "html":
         from krepair.cli.views.page import plan_page
 
-        sys.stdout.buffer.write(plan_page(read, ops.show_view(read, plan)).encode())
-        raise typer.Exit(0)
-    if output_format != "text":
-        text = ops.show_text(read, output_format, plan)
-        sys.stdout.buffer.write(text.encode())
-        raise typer.Exit(0)
-    finish("show", read, ExitCode.DONE, lambda: ops.show_view(read, plan), as_json=json, quiet=False)
+        return plan_page(read, _view(read, path, observed), observed)
+    if output_format == "md":
+        from krepair.plan.markdown import markdown
+
+        return markdown(_view(read, path, observed))
+    from krepair.plan.render import to_json
+
+    return to_json(read)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Final
 
 from krepair.checks.rule import Finding, Severity
@@ -26,10 +27,12 @@ class Makeup:
     Attributes:
         name: folder name, or how many partitions.
         runs: the kinds, each once.
+        alike: how many more partitions are made of the same.
     """
 
     name: str
     runs: tuple[Run, ...]
+    alike: int = 0
 
     @property
     def bytes(self) -> int:
@@ -138,15 +141,21 @@ def _makeups(report: LogDirReport) -> tuple[Makeup, ...]:
             damaged[finding.partition] += finding.bytes
     rows = [_makeup(partition, damaged[partition.partition]) for partition in report.partitions]
     rows = [row for row in rows if any(run.content != Content.RECORDS for run in row.runs)]
-    rows.sort(key=lambda row: (-_not_records(row), row.name))
+    rows.sort(key=lambda row: (-_not_records(row), row.runs, row.name))
+    rows = [_and_alike(list(alike)) for _, alike in groupby(rows, key=lambda row: row.runs)]
     shown, rest = rows[:MOST_BARS], rows[MOST_BARS:]
     if rest:
         sums: Counter[Content] = Counter()
         for row in rest:
-            sums.update(dict(row.runs))
+            sums.update({run.content: run.bytes * (1 + row.alike) for run in row.runs})
         runs = tuple(Run(content, sums[content]) for content in Content if sums[content])
-        shown.append(Makeup(name=f"{len(rest):,} others together", runs=runs))
+        others = sum(1 + row.alike for row in rest)
+        shown.append(Makeup(name=f"{others:,} others together", runs=runs))
     return tuple(shown)
+
+
+def _and_alike(rows: Sequence[Makeup]) -> Makeup:
+    return replace(rows[0], alike=len(rows) - 1)
 
 
 def _not_records(row: Makeup) -> int:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from krepair.durable.real_disk import RealDisk
-from krepair.errors import UsageError
 from krepair.ops.again import evidence_command
 from krepair.plan import planfile
 from krepair.plan.model import Plan
-from krepair.plan.render import plan_view, to_json, to_markdown
+from krepair.plan.render import plan_view
 from krepair.plan.review import review
 from krepair.plan.view import Section, Table, View
-
-FORMATS: Final = ("text", "md", "html", "json")
 
 
 def load(path: str) -> Plan:
@@ -29,19 +24,6 @@ def save(path: str, plan: Plan) -> None:
 def check_place(path: str, log_dir: str) -> None:
     """Prove before the work that the plan can be saved there; see ``krepair.plan.planfile.check_place``."""
     planfile.check_place(path, log_dir)
-
-
-def show_text(plan: Plan, output_format: str, path: str) -> str:
-    """The plan as Markdown or JSON.
-
-    Raises:
-        UsageError: another format.
-    """
-    if output_format == "md":
-        return to_markdown(plan, path, evidence_command(plan))
-    if output_format == "json":
-        return to_json(plan)
-    raise UsageError(f"--format {output_format!r}: the formats are {', '.join(FORMATS)}")
 
 
 def show_view(plan: Plan, path: str) -> View:

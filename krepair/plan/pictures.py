@@ -7,7 +7,8 @@ even for a plan that another program wrote.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Final, NamedTuple, TypeVar
 
 from krepair.formats import time_index
@@ -22,6 +23,11 @@ MOST_STRIPS: Final = 8
 MOST_CELLS: Final = 240
 MOST_BINS: Final = 48
 MOST_STEPS: Final = 200
+_MOST_COMPARED: Final = 2000
+"""Partitions whose pictures are compared with each other; there is a row for each segment of them."""
+_SEEN: Final = 500
+"""Parts of a strip that an eye can tell from each other."""
+_NAMED: Final = 5
 _NO_BOUND_MS: Final = 2**63 - 1
 _TIME_INDEX: Final = ".timeindex"
 
@@ -49,12 +55,14 @@ class BeforeAfter:
         before: bytes.
         after: bytes.
         partitions: how many they are.
+        alike: how many more partitions have the same two figures.
     """
 
     name: str
     before: int
     after: int
     partitions: int = 1
+    alike: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,6 +95,8 @@ class Strip:
         after: as apply leaves them.
         segments_before: how many there are.
         segments_after: how many apply leaves.
+        alike: how many more partitions give the same picture.
+        alike_names: folder names of a few of them.
     """
 
     partition: str
@@ -94,6 +104,21 @@ class Strip:
     after: tuple[Cell, ...]
     segments_before: int
     segments_after: int
+    alike: int = 0
+    alike_names: tuple[str, ...] = ()
+
+    @property
+    def look(self) -> tuple[object, ...]:
+        """What is seen of it: strips of equal looks are drawn once."""
+        whole = max(sum(cell.bytes for cell in self.before), sum(cell.bytes for cell in self.after), 1)
+        return (
+            self.segments_before,
+            self.segments_after,
+            *(
+                tuple((run.content, _SEEN * run.bytes // whole) for cell in cells for run in cell.runs)
+                for cells in (self.before, self.after)
+            ),
+        )
 
 
 class MarkerBin(NamedTuple):
@@ -120,6 +145,7 @@ class MarkerAges:
         bins: of equal length, ascending.
         kept: markers that stay.
         gone: markers that go.
+        alike: how many more partitions give the same picture.
     """
 
     partition: str
@@ -129,6 +155,12 @@ class MarkerAges:
     bins: tuple[MarkerBin, ...]
     kept: int
     gone: int
+    alike: int = 0
+
+    @property
+    def look(self) -> tuple[object, ...]:
+        """What is seen of it: pictures of equal looks are drawn once."""
+        return self.first_ms, self.last_ms, self.horizon_ms, self.bins
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -211,29 +243,58 @@ def pictures_of(plan: Plan) -> Pictures:
     """What there is to draw of a plan."""
     changing = [partition for partition in plan.partitions if partition.changes]
     with_logs = sorted(filter(_changes_logs, changing), key=_log_difference, reverse=True)
-    drawn = with_logs[:MOST_STRIPS]
+    compared = with_logs[:_MOST_COMPARED]
+    strips = _once(map(_strip, compared))
+    ages = _once(filter(None, map(_ages, compared)))
+    drawn = strips[:MOST_STRIPS]
     tails = longest_tails(tail for partition in changing for tail in _tails(partition))
     return Pictures(
         logs=most_first(_log_bytes(partition) for partition in with_logs),
         files=most_first(_file_bytes(plan, changing)),
-        strips=tuple(_strip(partition) for partition in drawn),
-        strips_left_out=len(with_logs) - len(drawn),
-        ages=tuple(ages for partition in drawn if (ages := _ages(partition)) is not None),
+        strips=tuple(_named(first, others) for first, others in drawn),
+        strips_left_out=len(with_logs) - sum(1 + len(others) for _, others in drawn),
+        ages=tuple(replace(first, alike=len(others)) for first, others in ages[:MOST_STRIPS]),
         tails=tails[:MOST_BARS],
         tails_left_out=max(0, len(tails) - MOST_BARS),
         space=_space(plan, changing) if changing or plan.root is not None else None,
     )
 
 
+_Looks = TypeVar("_Looks", Strip, MarkerAges)
+
+
+def _once(pictures: Iterable[_Looks]) -> list[tuple[_Looks, list[_Looks]]]:
+    """The first picture of each look, and the others that look like it."""
+    seen: dict[tuple[object, ...], list[_Looks]] = {}
+    for picture in pictures:
+        seen.setdefault(picture.look, []).append(picture)
+    return [(group[0], group[1:]) for group in seen.values()]
+
+
+def _named(strip: Strip, alike: Sequence[Strip]) -> Strip:
+    names = tuple(one.partition for one in alike[:_NAMED])
+    return replace(strip, alike=len(alike), alike_names=names)
+
+
 def most_first(rows: Iterable[BeforeAfter]) -> tuple[BeforeAfter, ...]:
-    """The rows with the largest difference, and one row for all others together."""
+    """The rows with the largest difference, equal ones once, and one row for all others together."""
     ordered = sorted(rows, key=lambda row: (-abs(row.before - row.after), -row.before, row.name))
+    ordered = [
+        _and_alike(list(alike)) for _, alike in groupby(ordered, key=lambda row: (row.before, row.after))
+    ]
     shown, rest = ordered[:MOST_BARS], ordered[MOST_BARS:]
     if rest:
-        before, after = sum(row.before for row in rest), sum(row.after for row in rest)
-        name = f"{len(rest):,} others together"
-        shown.append(BeforeAfter(name=name, before=before, after=after, partitions=len(rest)))
+        partitions = sum(row.partitions * (1 + row.alike) for row in rest)
+        before, after = (
+            sum(getattr(row, side) * (1 + row.alike) for row in rest) for side in ("before", "after")
+        )
+        name = f"{partitions:,} others together"
+        shown.append(BeforeAfter(name=name, before=before, after=after, partitions=partitions))
     return tuple(shown)
+
+
+def _and_alike(rows: Sequence[BeforeAfter]) -> BeforeAfter:
+    return replace(rows[0], alike=len(rows) - 1)
 
 
 def longest_tails(tails: Iterable[IndexTail]) -> tuple[IndexTail, ...]:

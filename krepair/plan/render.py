@@ -132,7 +132,7 @@ def _changing(plan: Plan) -> list[PartitionPlan]:
     return [partition for partition in plan.partitions if partition.changes]
 
 
-def _changes_of(plan: Plan) -> list[Change]:
+def changes_of(plan: Plan) -> list[Change]:
     """Every change, those of the root first."""
     of_root = plan.root.changes if plan.root is not None else ()
     return [*of_root, *(change for partition in plan.partitions for change in partition.changes)]
@@ -181,7 +181,7 @@ def _summary(plan: Plan) -> Section:
     rows.append(("digest", plan.digest))
     if plan.root is not None:
         rows.append(("files of the root to replace", f"{len(plan.root.changes)}"))
-    lines = () if _changes_of(plan) else ("This plan changes nothing.", *later_horizon_lines(plan))
+    lines = () if changes_of(plan) else ("This plan changes nothing.", *later_horizon_lines(plan))
     return Section(title="Summary", lines=lines, table=Table(columns=("", ""), rows=tuple(rows)))
 
 
@@ -201,7 +201,7 @@ def _horizon_time(milliseconds: int) -> str:
 
 
 def _what_happens(plan: Plan) -> Section:
-    lines = [line for action, changes in by_kind(_changes_of(plan)) for line in action.summary(changes)]
+    lines = [line for action, changes in by_kind(changes_of(plan)) for line in action.summary(changes)]
     return Section(title="What will happen", lines=tuple(lines))
 
 
@@ -210,7 +210,7 @@ def _listings(plan: Plan) -> Iterator[Section]:
     for listing in LISTINGS:
         rows = [
             row
-            for change in _changes_of(plan)
+            for change in changes_of(plan)
             if (action := action_of(change)).listing is listing
             for row in action.rows(change)
         ]
@@ -302,7 +302,7 @@ def _risks(plan: Plan) -> Section:
 
 
 def _commit_and_undo(plan: Plan) -> Section:
-    changes = _changes_of(plan)
+    changes = changes_of(plan)
     if not changes:
         return Section(title="Commit and undo")
     lines = [*order_lines(plan.commit, changes)]
@@ -333,7 +333,7 @@ def _commit_and_undo(plan: Plan) -> Section:
 
 
 def _ways_back(plan: Plan, name: str) -> tuple[str, ...]:
-    changes = _changes_of(plan)
+    changes = changes_of(plan)
     freed = sum(isinstance(change.undo, FreeWhenVerified) for change in changes)
     if freed == len(changes):
         return ()
@@ -353,7 +353,7 @@ def next_section(plan: Plan, plan_path: str, place: Sequence[str] = ()) -> Secti
         plan_path: path of its file.
         place: words of ``apply`` for where the work is done, such as ``--use-reserved``.
     """
-    if not _changes_of(plan):
+    if not changes_of(plan):
         return Section(title=NEXT)
     name = shlex.quote(plan_path)
     if isinstance(plan.preview, Preview):

@@ -182,16 +182,15 @@ def settings_section(plan: Plan) -> Section:
 
 
 def order_lines(commit: Commit, changes: Iterable[Change]) -> tuple[str, ...]:
-    """How files are swapped in, in words, and then the code that docs/commit-protocol.md explains."""
+    """How files are swapped in, in words, and why in this order."""
     changes = list(changes)
     words = []
     if any(action_of(change).in_order for change in changes):
         words += [_ORDERS.get(commit.order, ""), _WITH_FENCE if commit.fence else _WITHOUT_FENCE]
     if any(not action_of(change).touches(change).segments for change in changes):
         words.append(_FILES)
-    fence = "with the fence" if commit.fence else "without the fence"
-    code = f"Order {commit.order}, {fence}: {commit.why}"
-    return (" ".join(filter(None, words)), code) if words else (code,)
+    reason = f"Why in this order: {commit.why}."
+    return (" ".join(filter(None, words)), reason) if words else (reason,)
 
 
 def keep_text(plan: Plan) -> str:

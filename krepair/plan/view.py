@@ -11,6 +11,7 @@ from krepair.checks.words import count_text
 
 __all__ = [
     "Section",
+    "ShareBar",
     "Table",
     "View",
     "bytes_text",
@@ -36,11 +37,13 @@ class Table:
         columns: headings; all empty for names and values.
         rows: cells, as many as headings.
         right: places of the columns that hold numbers.
+        kind: place of the column of which each value has to be seen, though there are many rows; -1: none.
     """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     right: frozenset[int] = frozenset()
+    kind: int = -1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,11 +121,24 @@ def time_text(milliseconds: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def share_bar(part: int, whole: int) -> str:
+class ShareBar(str):
+    """A share as text; a page for a browser draws it.
+
+    Attributes:
+        share: 0 to 1.
+    """
+
+    __slots__ = ("share",)
+    share: float
+
+
+def share_bar(part: int, whole: int) -> ShareBar:
     """How much of something is left, as ``##........  17%``."""
     share = part / whole if whole > 0 else 0.0
     share = min(max(share, 0.0), 1.0)
     filled = round(share * _BAR_CELLS)
     if part > 0:
         filled = max(filled, 1)
-    return f"{'#' * filled}{'.' * (_BAR_CELLS - filled)} {share:4.0%}"
+    bar = ShareBar(f"{'#' * filled}{'.' * (_BAR_CELLS - filled)} {share:4.0%}")
+    bar.share = share
+    return bar

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from krepair.cli.views.page import plan_page
+from krepair.checks.catalogue import Finding
+from krepair.cli.views.page import check_page, plan_page
+from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
 from krepair.ops.show import show_view
 from tests.conftest import in_ci
 from tests.plan.plans import good_plan, left_alone, partition
@@ -83,6 +85,75 @@ def test_nothing_sticks_out_of_a_narrow_or_a_wide_window(page: str, tmp_path: Pa
     assert [(width, out) for width, scroll, out in measured if out or scroll > int(width)] == []
 
 
+WRAPPED = """<!doctype html><title>-</title><body><script>
+addEventListener("load", () => {
+  const wrapped = [...document.querySelectorAll("iframe")].flatMap(frame => {
+    const page = frame.contentDocument;
+    return [...page.querySelectorAll("td.short, .severity, td.right")].filter(cell => {
+      const text = document.createRange();
+      text.selectNodeContents(cell);
+      const boxes = [...text.getClientRects()].filter(box => box.width);
+      return new Set(boxes.map(box => Math.round(box.bottom / 9))).size > 1;
+    }).map(cell => [frame.width, cell.textContent.trim()]);
+  });
+  const pre = document.createElement("pre");
+  pre.id = "sizes"; pre.textContent = JSON.stringify(wrapped); document.body.append(pre);
+});
+</script>FRAMES</body>"""
+
+
+def found_page() -> str:
+    """What check found, with each severity, codes, names and shares."""
+    rules = ("KR202", "KR401", "KR101", "KR409", "KR605", "KR703")
+    findings = tuple(
+        Finding(
+            rule=rule,
+            partition=f"__consumer_offsets-{number}",
+            file=f"{number:020d}.timeindex",
+            evidence="why " * 40,
+        )
+        for rule in rules
+        for number in range(9)
+    )
+    made = tuple(
+        PartitionSummary(
+            partition=f"__consumer_offsets-{number}",
+            segments=24,
+            log_bytes=1_308_238,
+            batches=10,
+            markers=9166,
+            marker_bytes=700_000,
+            emptied=8876,
+            emptied_bytes=500_000,
+            log_start_offset=0,
+            log_end_offset=10,
+        )
+        for number in range(9)
+    )
+    return check_page(
+        CheckReport(log_dirs=(LogDirReport(log_dir="/data", findings=findings, partitions=made),))
+    )
+
+
+def test_no_name_code_severity_or_number_is_broken_in_two(tmp_path: Path):
+    plan = good_plan(
+        *(partition(partition=n, folder=f"__consumer_offsets-{n}") for n in range(9)), left_alone()
+    )
+    pages = (found_page(), plan_page(plan, show_view(plan, "p.krplan")))
+    frames = "".join(
+        f'<iframe width="{width}" height="900" srcdoc="{html.escape(one)}"></iframe>'
+        for width in (400, 900, 1400)
+        for one in pages
+    )
+    (tmp_path / "frames.html").write_text(WRAPPED.replace("FRAMES", frames))
+    dumped = browse(
+        tmp_path, "--virtual-time-budget=10000", "--dump-dom", f"file://{tmp_path / 'frames.html'}"
+    )
+    wrapped = re.search(r'<pre id="sizes">(.*?)</pre>', dumped)
+    assert wrapped is not None
+    assert json.loads(html.unescape(wrapped[1])) == []
+
+
 def pixels(png: bytes) -> tuple[int, int, list[bytes]]:
     """Width, bytes a pixel, and the lines of an 8-bit picture that is not interlaced (PNG specification, 9.2)."""
     at, data = 8, b""
@@ -136,7 +207,7 @@ def test_light_and_dark_follow_the_system_and_the_pictures_are_drawn(
     browse(
         tmp_path,
         f"--blink-settings=preferredColorScheme={scheme}",
-        "--window-size=400,2200",
+        "--window-size=400,3200",
         f"--screenshot={tmp_path / 'shot.png'}",
         f"file://{tmp_path / 'page.html'}",
     )

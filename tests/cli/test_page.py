@@ -187,7 +187,8 @@ def test_thousands_of_changes_are_summed_and_folded():
     read = PageReader(page)
     assert read.faults == []
     assert "2,000 of 2,000" in read.text
-    assert "1,980 others together" in read.text
+    assert "and 1,999 like it" in read.text
+    assert "1,999 more partitions look like this one" in read.text
     assert "1,960 others" in read.text
     assert (
         "__consumer_offsets-0, __consumer_offsets-1, __consumer_offsets-2 and 1,997 more: one producer"

@@ -219,9 +219,9 @@ def test_bars_of_many_partitions_add_up(figures: list[tuple[int, int]]):
     rows = [BeforeAfter(name=f"t-{n}", before=b, after=a) for n, (b, a) in enumerate(figures)]
     shown = most_first(rows)
     assert len(shown) <= MOST_BARS + 1
-    assert sum(row.before for row in shown) == sum(row.before for row in rows)
-    assert sum(row.after for row in shown) == sum(row.after for row in rows)
-    assert sum(row.partitions for row in shown) == len(rows)
+    assert sum(row.before * (1 + row.alike) for row in shown) == sum(row.before for row in rows)
+    assert sum(row.after * (1 + row.alike) for row in shown) == sum(row.after for row in rows)
+    assert sum(row.partitions * (1 + row.alike) for row in shown) == len(rows)
     gains = [abs(row.before - row.after) for row in shown[:MOST_BARS]]
     assert gains == sorted(gains, reverse=True)
 
@@ -308,8 +308,38 @@ def test_a_plan_without_a_change_draws_nothing():
     )
 
 
+def of_another_size(number: int) -> PartitionPlan:
+    """A partition whose active segment and times differ from those of all others."""
+    longer = 1000 * number
+    files = tuple(
+        replace(file, size=file.size + longer * (file.name == f"{200:020d}.log"))
+        for file in partition().files
+    )
+    return partition(
+        partition=number,
+        folder=f"__consumer_offsets-{number}",
+        files=files,
+        horizon_ms=1_699_000_000_000 + number,
+        log_bytes_before=2500 + longer,
+    )
+
+
+def test_partitions_that_look_alike_are_drawn_once_and_named():
+    many = [partition(partition=n, folder=f"__consumer_offsets-{n}") for n in range(31)]
+    pictures = drawn(
+        *many,
+        partition(partition=40, folder="__consumer_offsets-40", files=logs(9, 9, 9), log_bytes_before=2600),
+    )
+    alike = [strip for strip in pictures.strips if strip.alike]
+    assert [strip.alike for strip in alike] == [30]
+    assert alike[0].alike_names == tuple(f"__consumer_offsets-{n}" for n in (1, 2, 3, 4, 5))
+    assert pictures.strips_left_out == 0
+    assert [ages.alike for ages in pictures.ages] == [30, 0]
+    assert sorted(row.alike for row in pictures.logs) == [0, 30]
+
+
 def test_thousands_of_partitions_draw_a_few_and_count_the_rest():
-    many = [partition(partition=n, folder=f"__consumer_offsets-{n}") for n in range(1000)]
+    many = [of_another_size(n) for n in range(1000)]
     pictures = drawn(*many)
     assert len(pictures.strips) == len(pictures.ages) == MOST_STRIPS
     assert pictures.strips_left_out == 1000 - MOST_STRIPS

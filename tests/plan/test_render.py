@@ -50,7 +50,7 @@ def test_markdown_has_all_that_a_change_ticket_needs():
         "Cleaner.shouldDiscardBatch (2.2.1)",
         "| next-pass | never | 1,436 | 0 |",
         "- lagging-replica: ",
-        "Order P1, with the fence: one order for every version",
+        "Why in this order: one order for every version.",
         "krepair apply 'my plan.json'",
         "krepair undo 'my plan.json'",
         "server.properties: offsets.topic.segment.bytes",

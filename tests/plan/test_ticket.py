@@ -110,7 +110,7 @@ def test_the_summary_names_the_broker_version_and_the_whole_digest():
 def test_the_order_of_commit_is_said_in_words_before_its_code():
     lines = section(partition(), title="Commit and undo").lines
     assert "(the fence). A broker that is started in the middle can read every record" in lines[0]
-    assert lines[1] == "Order P1, with the fence: one order for every version"
+    assert lines[1] == "Why in this order: one order for every version."
 
 
 def test_a_plan_that_changes_nothing_names_what_a_later_horizon_would_free_and_the_command():

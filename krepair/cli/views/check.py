@@ -11,7 +11,7 @@ from krepair.checks.catalogue import CATALOGUE, Finding, counts, severity_of
 from krepair.checks.rule import CHECK
 from krepair.cli.views.reports import end_of_page, place_text
 from krepair.cli.views.verdict import rules_of, verdict
-from krepair.ops.by_rule import fix_of
+from krepair.ops.by_rule import WORST_FIRST, fix_of
 from krepair.ops.reports import CheckReport, ForecastLine, LogDirReport, PartitionSummary, RuleSummary
 from krepair.plan.view import Section, Table, View, bytes_text, count_text, share_bar, size_text
 
@@ -236,8 +236,9 @@ def _log_dir(report: LogDirReport) -> Iterator[Section]:
         title=f"Findings in {name}",
         lines=tuple(lines),
         table=Table(
-            columns=("rule", "severity", "partition", "file", "evidence", "fix"),
-            rows=tuple(map(_finding, report.findings)),
+            columns=("how bad", "rule", "partition", "file", "evidence", "fix"),
+            rows=tuple(map(_finding, sorted(report.findings, key=_worst_first))),
+            kind=1,
         ),
     )
     yield Section(
@@ -260,10 +261,14 @@ def _log_dir(report: LogDirReport) -> Iterator[Section]:
     )
 
 
+def _worst_first(finding: Finding) -> tuple[int, str]:
+    return WORST_FIRST[severity_of(finding)], finding.rule
+
+
 def _finding(finding: Finding) -> tuple[str, ...]:
     return (
+        severity_of(finding),
         finding.rule,
-        severity_of(finding).value,
         finding.partition or "-",
         place_text(finding.file, finding.position),
         finding.evidence,

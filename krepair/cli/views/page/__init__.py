@@ -6,6 +6,7 @@ text has its control characters and its marks of direction spelled out before th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -13,18 +14,30 @@ from typing import Any, Final, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from krepair.checks.catalogue import Severity
 from krepair.cli.views.check import Asked, check_view
 from krepair.cli.views.compare import compare_view
 from krepair.cli.views.page import drawing
 from krepair.ops.check_pictures import check_pictures
 from krepair.ops.compare import CompareReport
 from krepair.ops.compare_pictures import compare_pictures
+from krepair.ops.observed import Observed
 from krepair.ops.output_file import OutputKind
 from krepair.ops.reports import CheckReport, LogDirReport
 from krepair.plan.actions.fate import Content
-from krepair.plan.model import Plan
+from krepair.plan.model import FreeWhenVerified, NotReversible, Plan
 from krepair.plan.pictures import pictures_of
-from krepair.plan.view import Section, View, bytes_text, expected_text, time_text, visible
+from krepair.plan.render import changes_of
+from krepair.plan.view import (
+    Section,
+    View,
+    bytes_text,
+    count_text,
+    expected_text,
+    size_text,
+    time_text,
+    visible,
+)
 
 FIRST_LINE: Final = "<!doctype html><!-- krepair page -->"
 """What every page begins with; a file that does not is never overwritten."""
@@ -34,6 +47,12 @@ _ROWS_IN_SIGHT: Final = 12
 
 _SHORT_NAME: Final = 48
 """A name up to this long is never broken."""
+
+_SHORT_WORD: Final = 32
+"""A word up to this long is never broken in a table."""
+
+_ROWS_OF_A_KIND: Final = 3
+"""Rows of one kind in sight where there are several kinds, so that many of one do not hide the others."""
 
 _MOST_ROWS: Final = 3000
 """A browser opens a page of more rows slowly."""
@@ -48,19 +67,22 @@ class Tile(NamedTuple):
         name: what it is.
         value: at a glance.
         more: in full, or empty.
+        kind: word for the style sheet, or empty.
     """
 
     name: str
     value: str
     more: str = ""
+    kind: str = ""
 
 
-def plan_page(plan: Plan, view: View) -> str:
+def plan_page(plan: Plan, view: View, observed: Observed | None = None) -> str:
     """The page of a plan.
 
     Args:
         plan: any plan; its pictures are worked out here.
-        view: its text, as ``krepair.ops.show.show_view`` makes it, with what the review objects.
+        view: its text, as ``krepair.ops.show.show_view`` makes it, with what the review and the disk object.
+        observed: what its disk says, where that is known.
     """
     pictures = pictures_of(plan)
     contents = _contents(cell.runs for strip in pictures.strips for cell in (*strip.before, *strip.after))
@@ -69,10 +91,11 @@ def plan_page(plan: Plan, view: View) -> str:
         plan=plan,
         view=view,
         sections={section.title: section for section in view.sections},
-        tiles=_plan_tiles(plan),
+        tiles=_plan_tiles(plan, observed),
+        observed=observed,
         pictures=pictures,
         contents=contents,
-        objections=[section for section in view.sections if section.title.startswith("The review objects")],
+        warnings=[section for section in view.sections if "apply will refuse" in section.title],
     )
 
 
@@ -109,19 +132,56 @@ def _log_dir(report: LogDirReport) -> dict[str, Any]:
     }
 
 
-def _plan_tiles(plan: Plan) -> list[Tile]:
+def _plan_tiles(plan: Plan, observed: Observed | None) -> list[Tile]:
     changing = [partition for partition in plan.partitions if partition.changes]
     alone = sum(partition.status == "left alone" for partition in plan.partitions)
-    tiles = [Tile("partitions to change", f"{len(changing):,} of {len(plan.partitions):,}")]
+    tiles = []
     if changing or plan.root is not None:
-        tiles += [
+        tiles = [
+            _fits_tile(plan, observed),
+            _undo_tile(plan),
+            Tile(
+                "expected time of apply",
+                expected_text(plan.expected_seconds),
+                "the broker is down meanwhile, from its stop to its start",
+            ),
             _bytes_tile("freed after purge", plan.freed_at_purge),
-            _bytes_tile("needed on top meanwhile", plan.peak_extra_bytes),
-            Tile("expected time of apply", expected_text(plan.expected_seconds)),
         ]
+    tiles.append(Tile("partitions to change", f"{len(changing):,} of {len(plan.partitions):,}"))
     if alone:
         tiles.append(Tile("partitions left alone", f"{alone:,}"))
     return tiles
+
+
+def _fits_tile(plan: Plan, observed: Observed | None) -> Tile:
+    name = "fits on the disk"
+    if observed is None:
+        return Tile(
+            name, "not looked at", f"needs {size_text(plan.peak_extra_bytes)} on top, free now is not known"
+        )
+    more = f"{size_text(observed.free_bytes)} free now, needs {size_text(observed.needed_bytes)} on top"
+    return Tile(
+        name, "yes" if observed.fits else "no: apply will refuse", more, "" if observed.fits else "bad"
+    )
+
+
+def _undo_tile(plan: Plan) -> Tile:
+    undo = [change.undo for change in changes_of(plan)]
+    never = sum(isinstance(one, NotReversible) for one in undo)
+    verified = sum(isinstance(one, FreeWhenVerified) for one in undo)
+    if never:
+        return Tile(
+            "krepair undo",
+            "not of all",
+            f"{count_text(never, 'change')} of {len(undo):,} cannot be undone",
+            "bad",
+        )
+    if verified:
+        more = (
+            f"{count_text(verified, 'original')} of {len(undo):,} freed by apply, once the result is verified"
+        )
+        return Tile("krepair undo", "not afterwards" if verified == len(undo) else "not of all", more, "bad")
+    return Tile("krepair undo", "until krepair purge", "or until a broker has written to the partition")
 
 
 def _bytes_tile(name: str, count: int) -> Tile:
@@ -150,13 +210,36 @@ def _contents(groups: Iterable[Sequence[Any]]) -> list[Content]:
 
 def _split(section: Section) -> tuple[Sequence[tuple[str, ...]], Sequence[tuple[str, ...]], int]:
     """The rows in sight, the folded ones, how many are left out; a table a little longer than that is not folded."""
-    rows = section.table.rows if section.table is not None else ()
-    if section.table is not None and not any(section.table.columns):
-        return rows, (), 0  # names and values
-    if len(rows) <= _ROWS_IN_SIGHT + 3:
+    table = section.table
+    rows = table.rows if table is not None else ()
+    if table is None or not any(table.columns) or len(rows) <= _ROWS_IN_SIGHT + 3:
         return rows, (), 0
-    folded = rows[_ROWS_IN_SIGHT:_MOST_ROWS]
-    return rows[:_ROWS_IN_SIGHT], folded, len(rows) - _ROWS_IN_SIGHT - len(folded)
+    in_sight = (
+        set(range(_ROWS_IN_SIGHT)) if table.kind < 0 else _some_of_each([row[table.kind] for row in rows])
+    )
+    folded = [row for place, row in enumerate(rows) if place not in in_sight]
+    return [rows[place] for place in sorted(in_sight)], folded[:_MOST_ROWS], max(len(folded) - _MOST_ROWS, 0)
+
+
+def _some_of_each(kinds: Sequence[str]) -> set[int]:
+    """Places of the first few of each kind, then of the first ones until enough are in sight."""
+    seen: Counter[str] = Counter()
+    places = set()
+    for place, kind in enumerate(kinds):
+        seen[kind] += 1
+        if seen[kind] <= _ROWS_OF_A_KIND:
+            places.add(place)
+    return places | set(range(max(_ROWS_IN_SIGHT - len(places), 0)))
+
+
+def _breaks(cell: Any) -> bool:
+    """Whether a cell has a word that is too long to be kept whole."""
+    return any(len(word) > _SHORT_WORD for word in str(cell).split())
+
+
+def _change(count: int) -> str:
+    """``1,408 (1.4 KiB) more``, as in "there are ... than now"."""
+    return f"{bytes_text(abs(count))} bytes {'less' if count < 0 else 'more'}"
 
 
 def _render(template: str, **values: Any) -> str:
@@ -177,10 +260,15 @@ def _environment() -> Environment:
     environment.filters |= {
         "bytes": bytes_text,
         "time": time_text,
+        "breaks": _breaks,
+        "change": _change,
+        "count": count_text,
+        "name": lambda cell: " " not in str(cell) or isinstance(cell, Severity),
         "short": lambda text: len(text) <= _SHORT_NAME,
         "thousands": lambda count: f"{count:,}",
         "css": lambda text: text.replace(" ", "-").replace("'", ""),
     }
+    environment.tests["severity"] = lambda cell: isinstance(cell, Severity)
     return environment
 
 

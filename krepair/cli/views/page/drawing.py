@@ -13,7 +13,7 @@ from krepair.checks.words import count_text
 from krepair.ops.compare_pictures import ReplicaBar
 from krepair.plan.actions.fate import Content, Run
 from krepair.plan.pictures import BeforeAfter, Cell, IndexTail, MarkerAges, Space
-from krepair.plan.view import bytes_text, time_text
+from krepair.plan.view import bytes_text, size_text, time_text
 
 WIDTH: Final = 1000.0
 CHART_HEIGHT: Final = 160.0
@@ -22,6 +22,7 @@ APPLY_TO: Final = 620.0
 PURGE_AT: Final = 860.0
 _LOST: Final = frozenset({Content.DAMAGED, Content.CUT, Content.ASIDE})
 _MOST_GAPS: Final = 60
+_TEXT_LINE: Final = 17.0
 _TINY: Final = 4.0
 """What is there is seen, however small its share."""
 
@@ -46,18 +47,32 @@ class Box(NamedTuple):
     title: str
 
 
+class ScaleMark(NamedTuple):
+    """A word beside a picture.
+
+    Attributes:
+        y: of its line in the picture.
+        at: y of the text, moved where two would lie on each other.
+        text: what is there.
+        kind: word for the style sheet.
+    """
+
+    y: float
+    at: float
+    text: str
+    kind: str
+
+
 class SpaceDrawing(NamedTuple):
     """Free space through apply and purge.
 
     Attributes:
         path: corners of the line, as SVG takes them.
-        zero: y of what is free now.
-        lowest: y of the lowest instant.
+        marks: what the levels are, from above.
     """
 
     path: str
-    zero: float
-    lowest: float
+    marks: tuple[ScaleMark, ...]
 
 
 def bar(part: int, whole: int, kind: str) -> list[Box]:
@@ -125,7 +140,7 @@ def strip_bytes(cells: Sequence[Cell]) -> int:
 
 def age_bars(ages: MarkerAges) -> list[Box]:
     """One bar for each stretch of time: what stays below, what goes above it."""
-    highest = max((item.kept + item.gone for item in ages.bins), default=0)
+    highest = age_top(ages)
     step = WIDTH / max(len(ages.bins), 1)
     length = (ages.last_ms - ages.first_ms) / max(len(ages.bins), 1)
     boxes = []
@@ -139,6 +154,11 @@ def age_bars(ages: MarkerAges) -> list[Box]:
                 boxes.append(Box(place * step, base - height, step * 0.92, height, kind, title))
                 base -= height
     return boxes
+
+
+def age_top(ages: MarkerAges) -> int:
+    """Markers of the highest bar."""
+    return max((item.kept + item.gone for item in ages.bins), default=0)
 
 
 def age_place(ages: MarkerAges) -> float:
@@ -157,11 +177,20 @@ def tail(item: IndexTail) -> list[Box]:
     return [entries, zeros] if item.entry_bytes else [zeros]
 
 
-def space(item: Space) -> SpaceDrawing:
-    """The line of free space: now, while apply runs, until purge, after it."""
-    figures = [step.bytes for step in item.applying] + [item.lowest, item.after_apply, item.after_purge, 0]
-    top, bottom = max(figures), min(figures)
-    room = max(top - bottom, 1)
+def space(item: Space, free_now: int = -1) -> SpaceDrawing:
+    """The line of free space: now, while apply runs, until purge, after it.
+
+    Args:
+        item: compared with now.
+        free_now: bytes that are free now, or -1; then the scale says only what is more or less.
+    """
+    levels = [(0, _now_text(free_now), "now"), (item.lowest, f"{_signed(item.lowest)} lowest", "lowest")]
+    levels.append((item.after_purge, f"{_signed(item.after_purge)} after purge", "purged"))
+    figures = [step.bytes for step in item.applying] + [item.after_apply, *(level for level, _, _ in levels)]
+    if 0 <= free_now <= 2 * (max(figures) - min(figures)):
+        levels.append((-free_now, "0 bytes free", "full"))
+        figures.append(-free_now)
+    top, room = max(figures), max(max(figures) - min(figures), 1)
 
     def height(figure: int) -> float:
         return 8.0 + (CHART_HEIGHT - 16.0) * (top - figure) / room
@@ -173,7 +202,29 @@ def space(item: Space) -> SpaceDrawing:
     corners += [(APPLY_TO, height(item.after_apply)), (PURGE_AT, height(item.after_apply))]
     corners += [(PURGE_AT, height(item.after_purge)), (WIDTH, height(item.after_purge))]
     path = "M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in corners)
-    return SpaceDrawing(path, height(0), height(item.lowest))
+    return SpaceDrawing(path, _marks([(height(level), text, kind) for level, text, kind in levels]))
+
+
+def _now_text(free_now: int) -> str:
+    return "free now" if free_now < 0 else f"{size_text(free_now)} free now"
+
+
+def _signed(count: int) -> str:
+    return f"{'+' if count > 0 else ''}{size_text(count)}"
+
+
+def _marks(levels: Sequence[tuple[float, str, str]]) -> tuple[ScaleMark, ...]:
+    """Texts from above, each a line below the one before it, and none below the picture."""
+    marks: list[ScaleMark] = []
+    ordered = sorted(levels)
+    for place, (y, text, kind) in enumerate(ordered):
+        below = len(ordered) - 1 - place
+        at = min(
+            max(y, marks[-1].at + _TEXT_LINE if marks else _TEXT_LINE / 2),
+            CHART_HEIGHT - below * _TEXT_LINE - 4,
+        )
+        marks.append(ScaleMark(y, at, text, kind))
+    return tuple(marks)
 
 
 def _width(part: int, whole: int) -> float:
