@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from krepair.errors import UsageError
+from krepair.plan.diff_words import exact, label, words
 from krepair.plan.model import PartitionPlan, Plan, Preview, RootPlan
 
 PlaceOf = Literal["both", "first", "second"]
@@ -50,11 +51,17 @@ class Difference(Struct, frozen=True, kw_only=True):
         what: name of the field, with dots between the levels.
         first: its value in the first plan, as short text; empty if it has none.
         second: its value in the second plan.
+        label: the field in words.
+        before: its value in the first plan as a person reads it, with its unit.
+        after: its value in the second plan, likewise.
     """
 
     what: str
     first: str
     second: str
+    label: str = ""
+    before: str = ""
+    after: str = ""
 
 
 class ChangeDiff(Struct, frozen=True, kw_only=True):
@@ -234,7 +241,21 @@ def _differences(
         if named_before is not None and named_after is not None:
             yield from _differences(named_before, named_after, f"{what}.")
         else:
-            yield Difference(what=what, first=_short(before), second=_short(after))
+            yield _difference(what, before, after)
+
+
+def _difference(what: str, first: Any, second: Any) -> Difference:
+    before, after = words(what, first), words(what, second)
+    if before == after:  # they differ by less than the unit shows
+        before, after = exact(first), exact(second)
+    return Difference(
+        what=what,
+        first=_short(first),
+        second=_short(second),
+        label=label(what),
+        before=before,
+        after=after,
+    )
 
 
 def _by_name(value: Any) -> Mapping[str, Any] | None:

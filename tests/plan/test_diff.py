@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, StalePlanError, UsageError
 from krepair.ops.approved import check_digest
 from krepair.plan.diff import diff_plans
+from krepair.plan.diff_words import words
 from krepair.plan.model import Plan, RewriteSegments
 from krepair.plan.planfile import seal, write_plan
 from tests.ops.conftest import memory_dir
@@ -105,7 +107,7 @@ def test_partitions_that_differ_only_in_what_was_seen_or_noted_are_told_apart_fr
     row = next(line for line in page.splitlines() if first.folder in line)
     assert row.split()[1:3] == ["the", "same"]
     assert "notes" in row
-    assert "high_watermark" in row
+    assert "high watermark: " in row
 
     dearer = with_other(noted, second.folder, peak_extra_bytes=second.peak_extra_bytes + 1)
     found = diff_plans(plan, with_other(dearer, third.folder, changes=()))
@@ -187,3 +189,47 @@ def test_only_the_expected_digest_is_let_through(made: tuple[Scene, Plan], tmp_p
     refused = CliRunner().invoke(app, ["apply", str(tmp_path / "p"), "--expect", "0" * 32])
     assert refused.exit_code == ExitCode.STALE_PLAN
     assert plan.digest in refused.stderr
+
+
+def test_a_difference_is_told_in_words_units_and_dates_and_never_as_raw_json(
+    made: tuple[Scene, Plan],
+) -> None:
+    one, plan = made
+    later = one.plan(delete_horizon="next-pass", keep="until-verified")
+    moved = seal(replace(later, policy=replace(later.policy, now_ms=later.policy.now_ms + 86_400_000)))
+    page = plain(diff_view(diff_plans(plan, moved), "a", "b"))
+    assert re.search(r"needed on top meanwhile +\S+ (bytes|KiB|MiB) +\S+ (bytes|KiB|MiB)", page)
+    assert re.search(r"clock of the decisions +20\d\d-\S+Z +20\d\d-\S+Z", page)
+    assert re.search(r"originals \(--keep\) +inplace +until-verified", page)
+    assert not re.search(r'[{}]|": |_at_|_ms\b|_bytes\b|-\d{5}', page)
+    assert not re.search(r"\b1[5-9]\d{11}\b", page)
+
+
+@pytest.mark.parametrize(
+    ("what", "value", "said"),
+    [
+        ("freed_at_apply", -2_084_409, "2.0 MiB taken"),
+        ("freed_at_purge", 1, "1 byte"),
+        ("horizon_ms", 2**63 - 1, "any time"),
+        ("horizon_ms", 1_699_000_000_000, "2023-11-03T08:26:40.000Z"),
+        ("delete_retention_ms", 86_400_000, "86,400,000 ms"),
+        ("files.x.mtime_ns", 1_699_000_000_000_000_000, "2023-11-03T08:26:40.000Z"),
+        ("sources.0.reasons.K03", {"reason": "K03", "batches": 1, "bytes": 78}, "1 batch, 78 bytes"),
+        ("alone", [["t", 0], ["t", 1], ["t", 2], ["t", 3]], "t-0, t-1, t-2 and 1 more"),
+        ("alone", [], "none"),
+        ("compaction", {"records": 1, "kept": 0}, "0 of 1 record stay"),
+        ("x", True, "yes"),
+        ("x", None, ""),
+        ("of_a_later_version", {"a_b": 1, "c": "d", "deep": {}}, "a b 1, c d"),
+    ],
+)
+def test_values_of_a_plan_have_words(what: str, value: object, said: str) -> None:
+    assert words(what, value) == said
+
+
+def test_two_figures_that_look_the_same_are_told_in_full(made: tuple[Scene, Plan]) -> None:
+    _, plan = made
+    other = seal(replace(plan, peak_extra_bytes=plan.peak_extra_bytes + 1))
+    (only,) = diff_plans(plan, other).differences
+    assert only.label == "needed on top meanwhile"
+    assert (only.before, only.after) == (f"{plan.peak_extra_bytes:,}", f"{plan.peak_extra_bytes + 1:,}")

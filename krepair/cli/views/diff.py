@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from krepair.checks.words import count_text
 from krepair.plan.diff import Difference, PartitionDiff, PlanDiff
+from krepair.plan.diff_words import number, words
+from krepair.plan.ticket import names_text
 from krepair.plan.view import Section, Table, View
 
 _ONLY: Final = {"first": "only in the first plan", "second": "only in the second plan", "both": ""}
 _FILES: Final = "files."
+_SETTINGS: Final = "settings."
 _IN_A_WORD: Final = {
     "horizons": "what other horizons would give",
     "notes": "notes",
@@ -76,7 +80,7 @@ def diff_sections(found: PlanDiff, names: tuple[str, str]) -> tuple[Section, ...
     return (
         Section(
             title="Clock, options, settings and sums",
-            table=Table(columns=columns, rows=tuple(_rows(found.differences))),
+            table=Table(columns=columns, rows=tuple(_heads(found.differences))),
         ),
         Section(
             title="Partitions",
@@ -155,7 +159,7 @@ def _summary(partition: PartitionDiff) -> str:
     if files:
         parts.append(f"files that differ: {len(files)}")
     others = [
-        f"{one.what}: {one.first or '-'} -> {one.second or '-'}"
+        f"{one.label}: {one.before or '-'} -> {one.after or '-'}"
         for one in partition.differences
         if not _is_of_file(one) and _top(one) not in _IN_A_WORD
     ]
@@ -178,10 +182,56 @@ def _change_rows(partition: PartitionDiff) -> Iterator[tuple[str, ...]]:
         if change.where != "both":
             yield change.change_id, _ONLY[change.where], "", ""
         elif not change.decisions_same:
-            for row in _rows(change.differences):
-                yield change.change_id, *row
+            by_label: dict[str, list[Difference]] = {}
+            for one in change.differences:
+                by_label.setdefault(one.label, []).append(one)
+            for name, found in by_label.items():
+                yield change.change_id, name, *_together(found)
 
 
-def _rows(differences: Iterable[Difference]) -> Iterator[tuple[str, ...]]:
+def _together(found: Sequence[Difference]) -> tuple[str, str]:
+    """The same field in several segments: the sum of numbers; of anything else in how many it differs."""
+    if len(found) == 1:
+        return found[0].before or "-", found[0].after or "-"
+    sums = [_summed(found[0].what, [getattr(one, side) for one in found]) for side in ("first", "second")]
+    if "" not in sums:
+        return sums[0], sums[1]
+    if len({(one.before, one.after) for one in found}) == 1:
+        return f"{found[0].before or '-'} ({len(found):,} times)", f"{found[0].after or '-'}"
+    times = f"in {count_text(len(found), 'place')}"
+    if not any(one.after for one in found):
+        return times, "-"
+    return ("-", times) if not any(one.before for one in found) else (times, "another value")
+
+
+def _summed(what: str, values: Iterable[str]) -> str:
+    """The sum of values of one field as text; empty where one is no number and no tally."""
+    numbers, tallies = 0, Counter[str]()
+    for value in values:
+        try:
+            read = json.loads(value or "0")
+        except ValueError:
+            return ""
+        if isinstance(read, dict) and {"batches", "bytes"} <= read.keys():
+            tallies.update(batches=read["batches"], bytes=read["bytes"])
+        elif isinstance(read, int) and not isinstance(read, bool):
+            numbers += read
+        else:
+            return ""
+    if tallies:
+        return words(what, dict(tallies))
+    return number(what.rpartition(".")[2], numbers) if numbers else "-"
+
+
+def _heads(differences: Iterable[Difference]) -> Iterator[tuple[str, ...]]:
+    """Differences of the whole plan; settings of topics that only one plan has to do with are one row."""
+    topics: dict[str, set[str]] = {"first": set(), "second": set()}
     for one in differences:
-        yield one.what, one.first or "-", one.second or "-"
+        if one.what.startswith(_SETTINGS) and not (one.first and one.second):
+            topics["second" if one.second else "first"].add(one.what.split(".")[1])
+        else:
+            yield one.label, one.before or "-", one.after or "-"
+    for side, names in topics.items():
+        if names:
+            told = (f"given, for {names_text(sorted(names))}", "-")
+            yield "settings", *(told if side == "first" else reversed(told))
