@@ -47,7 +47,7 @@ _COMMAND: Final = (
 _NOT_AS_PLANNED: Final = "its lines are not those that the plan takes out"
 _LIVE: Final = (
     "what can be done while the brokers run: write the key again (or its tombstone) through the leader; "
-    "kafka-transactions.sh --abort for a transaction that never ends; move the replica with "
+    "kafka-transactions.sh abort for a transaction that never ends; move the replica with "
     "kafka-reassign-partitions.sh"
 )
 
