@@ -659,7 +659,7 @@ def test_every_command_of_the_page_does_what_it_says(tmp_path: Path) -> None:
         },
     )
     codes = {"krepair plan": ExitCode.FOUND}
-    # what is typed beside running brokers needs some, see tests/replicas
+    # what is typed beside running brokers needs some: tests/brokers/test_live_ways.py
     typed = [
         one for one in commands_of("../refetch.md") if one.startswith("krepair") or "described.txt" in one
     ]
