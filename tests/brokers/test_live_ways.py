@@ -184,9 +184,11 @@ def move(operator: Operator, topic: str, command: str) -> None:
         return
     operator.type(command, {})
     wanted = {1, 2} if "away.json" in command else {1, 2, 3}
-    wait_for(
-        lambda: {frozenset(one.replicas) for one in operator.cluster.state(topic).values()} == {wanted}, 60
-    )
+
+    def there() -> bool:
+        return all(set(one.replicas) == wanted for one in operator.cluster.state(topic).values())
+
+    wait_for(there, 60)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

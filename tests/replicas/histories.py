@@ -43,6 +43,8 @@ CONFIG = {
 }
 SAID = CONFIG | {"delete.retention.ms": str(RETENTION_MS)}
 """What krepair is told, so that a tombstone is past its time in a second."""
+COMPACTED = {"cleanup.policy": "compact"}
+"""What ``compare`` is told: where no broker cleans, nothing else shows that the topic is compacted."""
 FORGOTTEN = (("producer.id.expiration.ms", "1"), ("transactional.id.expiration.ms", "1"))
 
 
@@ -226,7 +228,7 @@ def compared(cluster: Three, settings: Mapping[str, str] | None = None) -> list[
 
 def _judge(chances: Chances, figures: Figures, when: str) -> None:
     figures.counts["states compared"] += 1
-    figures.wrong += [f"{found} ({when})" for found in compared(chances.cluster)]
+    figures.wrong += [f"{found} ({when})" for found in compared(chances.cluster, COMPACTED)]
 
 
 # -- afterwards ---------------------------------------------------------------------------------------
