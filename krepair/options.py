@@ -65,6 +65,8 @@ class Options:
         only_replica: of ``plan``: topics of which there is no other replica; ``*`` means all.
         as_broker: of ``plan``: whether markers and tombstones go by time alone.
         alone: of ``plan``: ``(topic, number)`` of which markers and tombstones go whatever their time.
+        free: of ``plan``: a sequence of plans, each of which makes the room that the next one needs.
+        without_undo: of ``apply``: whether steps of a sequence that cannot be taken back may begin.
         originals: of ``verify PLAN``: also hold what apply made against the kept originals, byte for byte.
         at: of ``apply``, ``undo``, ``purge`` and ``verify`` of a plan: absolute path, links resolved, of the directory
             that is meant where a log directory was copied; empty: the plan's.
@@ -99,6 +101,8 @@ class Options:
     as_broker: bool = False
     alone: tuple[tuple[str, int], ...] = ()
     at: str = ""
+    free: bool = False
+    without_undo: bool = False
 
     def as_words(self) -> tuple[str, ...]:
         """What was typed to choose partitions and say how the broker is configured, as words of a command line."""
@@ -117,6 +121,7 @@ class Options:
         """All that decides what a plan is but the clock, as words of a command line; defaults are left out."""
         words = [] if self.fixes == DEFAULT_FIXES else ["--fix", ",".join(self.fixes)]
         flags = (
+            ("--free", self.free),
             ("--include-active", self.include_active),
             ("--no-roll", not self.roll),
             ("--no-merge", not self.merge),
@@ -276,6 +281,17 @@ def parse_at(text: str) -> str:
     if not os.path.isdir(text):
         raise UsageError(f"--at {text!r}: expected a log directory, there is none")
     return os.path.realpath(text)
+
+
+def parse_free(text: str) -> bool:
+    """Read ``apply --free``: whether steps without undo may begin.
+
+    Raises:
+        UsageError: anything but ``until-verified``.
+    """
+    if text not in ("", "until-verified"):
+        raise UsageError(f"--free {text!r}: the only value is until-verified")
+    return bool(text)
 
 
 def parse_assume_high_watermark(text: str) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from krepair import options as parsing
 from krepair.cli import options as shared
 from krepair.cli.carry_out import carry_out
 from krepair.options import parse_at
@@ -23,6 +24,14 @@ def apply(
         ),
     ] = "",
     at: shared.AtOption = "",
+    free: Annotated[
+        str,
+        typer.Option(
+            "--free",
+            metavar="until-verified",
+            help="Of a sequence (plan --free): also begin the steps of which there is no undo.",
+        ),
+    ] = "",
     cluster: shared.ClusterOption = "",
     cluster_as_of: shared.ClusterAsOfOption = None,
     cluster_config: shared.ClusterConfigOption = None,
@@ -43,11 +52,22 @@ def apply(
         master=master,
         scratch=scratch,
         use_reserved=use_reserved,
+        without_undo=parsing.parse_free(free),
         cluster=cluster,
         cluster_configs=tuple(cluster_config or ()),
         as_of=cluster_as_of,
         at=parse_at(at),
     )
     from krepair.ops import apply as ops
+    from krepair.ops.sequence import apply_sequence
 
-    carry_out(plan, ops.apply, options, json=json, quiet=quiet, metrics=metrics, expect=expect)
+    carry_out(
+        plan,
+        ops.apply,
+        options,
+        through=apply_sequence,
+        json=json,
+        quiet=quiet,
+        metrics=metrics,
+        expect=expect,
+    )

@@ -12,11 +12,12 @@ from krepair.cli.commands import exact, exact_errors
 from krepair.cli.metrics import MetricsOf
 from krepair.cli.outcome import finish
 from krepair.cli.progress import ProgressOf
-from krepair.errors import ExitCode
-from krepair.ops.reports import ApplyReport
+from krepair.errors import ExitCode, UsageError
+from krepair.ops.reports import ApplyReport, SequenceReport
 from krepair.options import Options
 from krepair.pipeline.progress import Progress
 from krepair.plan.model import Plan
+from krepair.plan.sequence import PlanSequence
 
 
 def carry_out(
@@ -24,6 +25,7 @@ def carry_out(
     run: Callable[[Plan, Options, Progress], ApplyReport],
     options: Options,
     *,
+    through: Callable[[PlanSequence, Options, Progress], SequenceReport] | None = None,
     json: bool,
     quiet: bool,
     metrics: str = "",
@@ -35,6 +37,7 @@ def carry_out(
         path: of the plan file.
         run: the verb.
         options: as typed.
+        through: the verb for a sequence of plans; None where a sequence will not do.
         json: one document instead of a page.
         quiet: neither.
         metrics: file for what the run came to, or empty.
@@ -48,9 +51,16 @@ def carry_out(
     from krepair.ops.again import options_of
     from krepair.ops.approved import check_digest
 
-    plan = show.load(path)
+    plan = show.load_any(path) if through is not None else show.load(path)
     if expect:
         check_digest(plan, expect, path)
+    if isinstance(plan, PlanSequence):
+        assert through is not None
+        _carry_out_sequence(path, plan, through, options, json=json, quiet=quiet, metrics=metrics)
+    if options.without_undo:
+        raise UsageError(
+            f"--free goes with a sequence of plans, made with krepair plan --free; {path} is one plan"
+        )
     typed, log_dir, at = options_of(plan), options.at or plan.log_dir, options.at
     with MetricsOf(metrics, "apply", (log_dir,)) as measured:
         with (
@@ -61,6 +71,38 @@ def carry_out(
         report = replace(exact(report, plan=path, log_dir=log_dir, typed=typed, at=at), digest=plan.digest)
         measured.report = report
         finish(report.verb, report, report.exit_code, lambda: apply_view(report), as_json=json, quiet=quiet)
+
+
+def _carry_out_sequence(
+    path: str,
+    sequence: PlanSequence,
+    run: Callable[[PlanSequence, Options, Progress], SequenceReport],
+    options: Options,
+    *,
+    json: bool,
+    quiet: bool,
+    metrics: str,
+) -> NoReturn:
+    from krepair.cli.views.sequence import sequence_report_view
+    from krepair.ops.sequence import options_of_sequence
+
+    typed, log_dir, at = options_of_sequence(sequence), options.at or sequence.log_dir, options.at
+    with MetricsOf(metrics, "apply", (log_dir,)) as measured:
+        with (
+            ProgressOf(quiet=quiet) as progress,
+            exact_errors(plan=path, log_dir=log_dir, typed=typed, at=at),
+        ):
+            report = run(sequence, options, progress)
+        report = exact(report, plan=path, log_dir=log_dir, typed=typed, at=at)
+        measured.report = report
+        finish(
+            report.verb,
+            report,
+            report.exit_code,
+            lambda: sequence_report_view(report),
+            as_json=json,
+            quiet=quiet,
+        )
 
 
 def _with_others(report: ApplyReport) -> ApplyReport:

@@ -12,10 +12,16 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from krepair.errors import KrepairError
-from krepair.ops.reports import ApplyReport, CheckReport, VerifyReport
+from krepair.ops.reports import (
+    ApplyReport,
+    CheckReport,
+    SequenceReport,
+    SequenceVerifyReport,
+    VerifyReport,
+)
 from krepair.options import Options
 
-Report = TypeVar("Report", ApplyReport, CheckReport, VerifyReport)
+Report = TypeVar("Report", ApplyReport, CheckReport, VerifyReport, SequenceReport, SequenceVerifyReport)
 
 # A new plan goes to a new file: the old one may still be needed for undo.
 _PLAN: Final = re.compile(r"(?<!--out )\bPLAN\b")
@@ -25,6 +31,7 @@ _LOG_DIR: Final = re.compile(r"\bLOGDIR\b")
 
 _CHECK: Final = "krepair check "
 _PLAN_AGAIN: Final = "krepair plan "
+_FROM_PREVIEW: Final = " --from "
 _NAMES: Final = frozenset({"--topic", "--partition"})
 
 
@@ -46,7 +53,7 @@ def filled(
         command = _PLAN.sub(lambda _: shlex.quote(plan), command)
     if log_dir:
         command = _LOG_DIR.sub(lambda _: shlex.quote(log_dir), command)
-    if typed is None or not command.startswith((_CHECK, _PLAN_AGAIN)):
+    if typed is None or not command.startswith((_CHECK, _PLAN_AGAIN)) or _FROM_PREVIEW in command:
         return command
     is_plan = command.startswith(_PLAN_AGAIN)
     return _with_options(command, typed.as_plan_words() if is_plan else typed.as_words())

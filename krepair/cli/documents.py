@@ -50,22 +50,32 @@ def reports() -> dict[str, tuple[Any, ...]]:
     from krepair.ops.groups import GroupsReport
     from krepair.ops.plan_each import EachReport
     from krepair.ops.preview import PlannedFrom
-    from krepair.ops.reports import ApplyReport, CheckReport, KeptReport, VerifyEachReport, VerifyReport
+    from krepair.ops.reports import (
+        ApplyReport,
+        CheckReport,
+        KeptReport,
+        SequenceReport,
+        SequenceVerifyReport,
+        VerifyEachReport,
+        VerifyReport,
+    )
+    from krepair.ops.sequence import SequenceFrom
     from krepair.ops.transactions import TransactionsReport
     from krepair.ops.warm import WarmReport
     from krepair.pipeline.dump.model import Line
     from krepair.plan.diff import PlanDiff
     from krepair.plan.model import Plan
+    from krepair.plan.sequence import PlanSequence
 
     row = RuleRow | ReasonRow | ObjectionRow
     return {
         "check": (CheckReport,),
-        "plan": (Plan, PlannedFrom, AskReport, EachReport),
-        "show": (Plan,),
-        "apply": (ApplyReport,),
-        "verify": (VerifyReport, VerifyEachReport),
-        "undo": (ApplyReport, KeptReport),
-        "purge": (ApplyReport, KeptReport),
+        "plan": (Plan, PlannedFrom, AskReport, EachReport, PlanSequence, SequenceFrom),
+        "show": (Plan, PlanSequence),
+        "apply": (ApplyReport, SequenceReport),
+        "verify": (VerifyReport, VerifyEachReport, SequenceVerifyReport),
+        "undo": (ApplyReport, KeptReport, SequenceReport),
+        "purge": (ApplyReport, KeptReport, SequenceReport),
         "groups": (GroupsReport,),
         "compare": (CompareReport,),
         "facts": (FactsReport,),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
@@ -15,8 +16,14 @@ from krepair.cli.progress import ProgressOf
 from krepair.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from krepair.ops.preview import PlannedFrom
     from krepair.options import Options
+    from krepair.pipeline.progress import Progress
     from krepair.plan.model import Plan
+    from krepair.plan.sequence import PlanSequence
+    from krepair.plan.view import View
 
 _WITH_FROM: Final = frozenset(
     {"from_preview", "out", "broker_version", "engine", "master", "metrics", "json", "quiet"}
@@ -68,6 +75,13 @@ def plan(
             help="After the stop: the real plan with the options and the clock of a preview, and what changed since.",
         ),
     ] = "",
+    free: Annotated[
+        bool,
+        typer.Option(
+            "--free",
+            help="For a full disk: a sequence of plans, each of which makes the room that the next one needs.",
+        ),
+    ] = False,
     fix: shared.FixOption = None,
     include_active: Annotated[
         bool,
@@ -161,6 +175,7 @@ def plan(
         fixes=parsing.DEFAULT_FIXES if fix is None else parse_fixes(fix),
         delete_horizon=parsing.parse_delete_horizon(delete_horizon),
         keep=parsing.parse_keep(keep),
+        free=free,
         merge=not no_merge,
         use_reserved=use_reserved,
         replicas=tuple(replicas or ()),
@@ -191,15 +206,9 @@ def plan(
 
             with exact_errors(log_dir=log_dirs[0], typed=options):
                 show.check_place(out, log_dirs[0])
-        if preview:
-            from krepair.ops.preview import make_preview as make
-        else:
-            from krepair.ops.plan import make_plan as make
-
+        make = _maker(preview=preview, free=free)
         with ProgressOf(quiet=quiet) as progress, exact_errors(log_dir=log_dirs[0], typed=options):
             run.report = made = make(log_dirs[0], options, progress)
-        from krepair.ops import fit
-
         if out is not None:
             with exact_errors(log_dir=log_dirs[0], typed=options):
                 show.save(out, made)
@@ -207,7 +216,7 @@ def plan(
             "plan",
             made,
             _exit_code_of(made),
-            lambda: fit.planned_view(made, out or "PLAN", options),
+            lambda: _view_of(made, out or "PLAN", options),
             as_json=json,
             quiet=quiet,
         )
@@ -243,8 +252,36 @@ def _plan_each(
         finish("plan", report, report.exit_code, lambda: each_view(report), as_json=json, quiet=quiet)
 
 
-def _exit_code_of(made: Plan) -> ExitCode:
+def _maker(*, preview: bool, free: bool) -> Callable[[str, Options, Progress], Plan | PlanSequence]:
+    """What makes the plan, or the sequence of plans, that was asked for."""
+    if free:
+        from krepair.ops import sequence
+
+        return sequence.make_preview_sequence if preview else sequence.make_sequence
+    if preview:
+        from krepair.ops.preview import make_preview
+
+        return make_preview
+    from krepair.ops.plan import make_plan
+
+    return make_plan
+
+
+def _view_of(made: Plan | PlanSequence, path: str, options: Options) -> View:
+    from krepair.ops import fit
+    from krepair.plan.sequence import PlanSequence
+
+    if isinstance(made, PlanSequence):
+        return fit.planned_sequence_view(made, path)
+    return fit.planned_view(made, path, options)
+
+
+def _exit_code_of(made: Plan | PlanSequence) -> ExitCode:
     """FOUND where there is something to do, or something that cannot be cleaned."""
+    from krepair.plan.sequence import PlanSequence
+
+    if isinstance(made, PlanSequence):
+        return ExitCode.FOUND if made.steps or made.left_out else ExitCode.DONE
     changes = made.root is not None or any(partition.changes for partition in made.partitions)
     return ExitCode.FOUND if made.uncleanable_partitions or changes else ExitCode.DONE
 
@@ -280,31 +317,34 @@ def _plan_from(
     quiet: bool,
 ) -> NoReturn:
     """The real plan of a preview."""
+    from krepair.cli.views.diff import from_view
     from krepair.ops import show
-    from krepair.ops.preview import options_from
+    from krepair.ops.preview import options_from, plan_from
+    from krepair.ops.sequence import SequenceFrom, sequence_from
+    from krepair.plan.sequence import PlanSequence, merged
 
     typed = shared.common_options(broker_version=broker_version, engine=engine, master=master)
     with exact_errors(plan=preview_path):
-        preview = show.load(preview_path)
-        options = options_from(preview, typed)
+        preview = show.load_any(preview_path)
+        is_sequence = isinstance(preview, PlanSequence)
+        options = options_from(merged(preview) if isinstance(preview, PlanSequence) else preview, typed)
+        options = replace(options, free=is_sequence)
     log_dir = preview.log_dir
     with MetricsOf(metrics, "plan", [log_dir]) as run, exact_errors(log_dir=log_dir, typed=options):
         if out is not None:
             show.check_place(out, log_dir)
-        from krepair.cli.views.diff import from_view
-        from krepair.ops import fit
-        from krepair.ops.preview import plan_from
-
         with ProgressOf(quiet=quiet) as progress:
-            planned = plan_from(preview, options, progress)
+            planned: PlannedFrom | SequenceFrom
+            if isinstance(preview, PlanSequence):
+                planned = sequence_from(preview, options, progress)
+            else:
+                planned = plan_from(preview, options, progress)
         run.report = made = planned.plan
         if out is not None:
             show.save(out, made)
-        finish(
-            "plan",
-            planned,
-            _exit_code_of(made),
-            lambda: from_view(planned.diff, fit.planned_view(made, out or "PLAN", options), preview_path),
-            as_json=json,
-            quiet=quiet,
-        )
+
+        def page() -> View:
+            own = _view_of(made, out or "PLAN", options)
+            return own if planned.diff is None else from_view(planned.diff, own, preview_path)
+
+        finish("plan", planned, _exit_code_of(made), page, as_json=json, quiet=quiet)

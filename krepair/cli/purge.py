@@ -31,5 +31,6 @@ def purge(
 
         carry_out_by_id("purge", plan, plan_id, by_id.purge_by_id, options, json=json, quiet=quiet)
     from krepair.ops import purge as ops
+    from krepair.ops.sequence import purge_sequence
 
-    carry_out(plan, ops.purge, options, json=json, quiet=quiet)
+    carry_out(plan, ops.purge, options, through=purge_sequence, json=json, quiet=quiet)

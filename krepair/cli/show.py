@@ -11,6 +11,7 @@ import typer
 from krepair.cli import options as shared
 from krepair.cli.outcome import finish
 from krepair.errors import ExitCode, UsageError
+from krepair.plan.sequence import PlanSequence
 
 if TYPE_CHECKING:
     from krepair.ops.observed import Observed
@@ -35,7 +36,7 @@ def show(
 
     Example: krepair show offsets.krplan --format html > ticket.html
     """
-    from krepair.ops.show import load
+    from krepair.ops.show import load_any
 
     if output_format != "text" and json:
         raise UsageError(
@@ -43,25 +44,27 @@ def show(
         )
     if output_format not in _FORMATS:
         raise UsageError(f"--format {output_format!r}: the formats are {', '.join(_FORMATS)}")
-    read = load(plan)
+    read = load_any(plan)
     observed = None if json or output_format == "json" else _observed(read)
     if output_format == "text":
         finish("show", read, ExitCode.DONE, lambda: _view(read, plan, observed), as_json=json, quiet=False)
     sys.stdout.buffer.write(_text(read, plan, output_format, observed).encode())
 
 
-def _observed(read: Plan) -> Observed | None:
+def _observed(read: Plan | PlanSequence) -> Observed | None:
     """What the disk says of it; a plan of another host is shown without what looks at disks."""
-    if read.host != socket.gethostname():
+    if isinstance(read, PlanSequence) or read.host != socket.gethostname():
         return None
     from krepair.ops.observed import observe
 
     return observe(read)
 
 
-def _view(read: Plan, path: str, observed: Observed | None) -> View:
-    from krepair.ops.show import show_view
+def _view(read: Plan | PlanSequence, path: str, observed: Observed | None) -> View:
+    from krepair.ops.show import show_sequence, show_view
 
+    if isinstance(read, PlanSequence):
+        return show_sequence(read, path)
     page = show_view(read, path)
     if observed is None:
         return page
@@ -70,15 +73,17 @@ def _view(read: Plan, path: str, observed: Observed | None) -> View:
     return with_observed(page, observed)
 
 
-def _text(read: Plan, path: str, output_format: str, observed: Observed | None) -> str:
+def _text(read: Plan | PlanSequence, path: str, output_format: str, observed: Observed | None) -> str:
     if output_format == "html":
-        from krepair.cli.views.page import plan_page
+        from krepair.cli.views.page import plan_page, sequence_page
 
+        if isinstance(read, PlanSequence):
+            return sequence_page(read, _view(read, path, observed))
         return plan_page(read, _view(read, path, observed), observed)
     if output_format == "md":
         from krepair.plan.markdown import markdown
 
         return markdown(_view(read, path, observed))
-    from krepair.plan.render import to_json
+    from krepair.plan.planfile import dumps
 
-    return to_json(read)
+    return dumps(read).decode()

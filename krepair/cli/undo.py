@@ -47,5 +47,6 @@ def undo(
 
         carry_out_by_id("undo", plan, plan_id, by_id.undo_by_id, options, json=json, quiet=quiet)
     from krepair.ops import undo as ops
+    from krepair.ops.sequence import undo_sequence
 
-    carry_out(plan, ops.undo, options, json=json, quiet=quiet)
+    carry_out(plan, ops.undo, options, through=undo_sequence, json=json, quiet=quiet)

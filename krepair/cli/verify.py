@@ -14,6 +14,7 @@ from krepair.cli.outcome import finish
 from krepair.cli.progress import ProgressOf
 from krepair.errors import UsageError
 from krepair.options import Options, parse_at
+from krepair.plan.sequence import PlanSequence
 
 
 def verify(
@@ -70,9 +71,11 @@ def verify(
     from krepair.ops import show
 
     target = targets[0]
-    plan = None if os.path.isdir(target) else show.load(target)
+    plan = None if os.path.isdir(target) else show.load_any(target)
     if plan is None and at:
         raise UsageError(f"--at goes with a plan file, and {target} is a log directory")
+    if isinstance(plan, PlanSequence):
+        _verify_sequence(plan, target, options, metrics=metrics, json=json, quiet=quiet)
     from krepair.ops import verify as ops
     from krepair.ops.again import options_of
 
@@ -105,4 +108,28 @@ def _verify_each(targets: list[str], options: Options, *, metrics: str, json: bo
             report = ops.verify_log_dirs(targets, options, progress)
         finish(
             "verify", report, report.exit_code, lambda: verify_each_view(report), as_json=json, quiet=quiet
+        )
+
+
+def _verify_sequence(
+    sequence: PlanSequence, path: str, options: Options, *, metrics: str, json: bool, quiet: bool
+) -> NoReturn:
+    from krepair.cli.views.sequence import sequence_verify_view
+    from krepair.ops.sequence import options_of_sequence, verify_sequence
+
+    typed, log_dir = options_of_sequence(sequence), options.at or sequence.log_dir
+    with MetricsOf(metrics, "verify", (log_dir,)) as run:
+        with (
+            ProgressOf(quiet=quiet) as progress,
+            exact_errors(plan=path, log_dir=log_dir, typed=typed, at=options.at),
+        ):
+            report = verify_sequence(sequence, options, progress)
+        run.report = report = exact(report, plan=path, log_dir=log_dir, typed=typed, at=options.at)
+        finish(
+            "verify",
+            report,
+            report.exit_code,
+            lambda: sequence_verify_view(report),
+            as_json=json,
+            quiet=quiet,
         )

@@ -6,12 +6,18 @@ import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from msgspec import UNSET
 
 from krepair.ops.sides import parse_sides
 from krepair.options import Options
+from krepair.plan.keep import UNTIL_VERIFIED
 from krepair.plan.model import Asked, Others, Plan, Preview
+from krepair.plan.sequence import PlanSequence
+
+FREE_CONSENT: Final = f"--free={UNTIL_VERIFIED}"
+"""What lets apply begin the steps of a sequence of which there is no undo."""
 
 
 def asked_of(options: Options) -> Asked:
@@ -66,9 +72,9 @@ def options_of(plan: Plan) -> Options:
     )
 
 
-def evidence_command(plan: Plan) -> str:
+def evidence_command(plan: Plan, *, free: bool = False) -> str:
     """What to type for the same plan with what the running brokers say, with the clock of that day."""
-    words = options_of(plan).as_plan_words()
+    words = replace(options_of(plan), free=free).as_plan_words()
     return shlex.join(("krepair", "plan", plan.log_dir, *words, "--cluster", "cluster.txt", "--out", "PLAN"))
 
 
@@ -114,7 +120,8 @@ def plan_command(
         plan: any plan; of a preview, the command makes a preview.
         keep: where originals stay instead, as ``--keep`` takes it.
         only: the partitions (topic, number) to plan instead of all.
-        at: where the work is done: of these options, the engine, the scratch folder and the reserve count.
+        at: where the work is done: of these options, the engine, the scratch folder and the reserve count, and
+            whether it is a sequence of plans.
     """
     options = options_of(plan)
     if keep is not None:
@@ -123,5 +130,22 @@ def plan_command(
         options = replace(options, topics=(), partitions=tuple(only))
     preview = ("--preview",) if isinstance(plan.preview, Preview) else ()
     clock = ("--now", str(options.now_ms))
+    if at is not None:
+        options = replace(options, free=at.free)
     words = (*preview, *options.as_plan_words(), *clock, *(at.as_place_words() if at is not None else ()))
     return shlex.join(("krepair", "plan", plan.log_dir, *words, "--out", "PLAN"))
+
+
+def apply_command(sequence: PlanSequence, path: str, options: Options | None = None) -> str:
+    """What to type to apply a sequence, with everything that its steps need to be said.
+
+    Args:
+        sequence: any.
+        path: of its file.
+        options: as typed before, for where the work is done.
+    """
+    name = path if path == "PLAN" else shlex.quote(path)
+    words = [] if all(step.can_be_taken_back for step in sequence.steps) else [FREE_CONSENT]
+    reserved = any(step.reserved_bytes for step in sequence.steps)
+    place = replace(options or Options(), use_reserved=reserved).as_place_words()
+    return " ".join(("krepair apply", name, *words, shlex.join(place))).rstrip()

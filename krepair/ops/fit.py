@@ -11,15 +11,16 @@ from collections.abc import Iterable, Sequence
 from krepair.logdir.space import Space, read_space
 from krepair.ops.need import need_of_all
 from krepair.ops.not_mended import not_mended
-from krepair.ops.show import show_view
+from krepair.ops.show import show_sequence, show_view
 from krepair.ops.target import targets_of
-from krepair.ops.way_out import Way, still_short_after, way_out, why_reserve_does_not_do
+from krepair.ops.way_out import Way, removable, still_short_after, way_out, why_reserve_does_not_do
 from krepair.options import Options
 from krepair.plan.actions.table import action_of
 from krepair.plan.facts import sizes_by_name
 from krepair.plan.keep import copies_in, is_copied
 from krepair.plan.model import PartitionPlan, Plan
 from krepair.plan.render import NEXT, next_section, with_next
+from krepair.plan.sequence import PlanSequence
 from krepair.plan.view import Section, View, bytes_text, count_text
 
 
@@ -120,3 +121,18 @@ def fit_section(
         short = still_short_after(plan, targets)
         lines += [short] if short else []
     return Section(title="It fits on the disk", lines=tuple(lines)), True
+
+
+def planned_sequence_view(sequence: PlanSequence, path: str) -> View:
+    """The page of a sequence that was made just now; where nothing of it fits, first what could go."""
+    page = show_sequence(sequence, path, steps=False)
+    if sequence.steps or not sequence.left_out:
+        return page
+    could = removable(sequence.log_dir)
+    stuck = Section(
+        title="Nothing of it fits on the disk",
+        lines=tuple(f"What can safely go: {one.text}." for one in could)
+        or ("krepair knows of nothing here that can go.",),
+        commands=tuple(one.command for one in could if one.command),
+    )
+    return View(title=page.title, sections=(stuck, *page.sections))

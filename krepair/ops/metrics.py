@@ -15,8 +15,15 @@ from krepair.durable.disk import Disk
 from krepair.ops import output_file
 from krepair.ops.compare import CompareReport
 from krepair.ops.output_file import OutputKind
-from krepair.ops.reports import ApplyReport, CheckReport, VerifyReport
+from krepair.ops.reports import (
+    ApplyReport,
+    CheckReport,
+    SequenceReport,
+    SequenceVerifyReport,
+    VerifyReport,
+)
 from krepair.plan.model import Plan
+from krepair.plan.sequence import PlanSequence, merged
 from krepair.rules.replicas.model import VERDICTS
 
 SUFFIX: Final = ".prom"
@@ -83,27 +90,39 @@ def families(report: Any, ended: Ended) -> list[Family]:
     if isinstance(report, CheckReport):
         found += _of_check(report)
     elif isinstance(report, Plan):
-        found += _uncleanable(
-            ((report.log_dir, report.uncleanable_partitions, report.uncleanable_bytes),), "plan"
-        )
-        freed = report.freed_at_purge
-        found.append(
-            _per_dir(
-                "krepair_reclaimable_bytes", "Bytes that can be freed.", ((report.log_dir, freed),), "plan"
-            )
-        )
+        found += _of_plan(report)
+    elif isinstance(report, PlanSequence):
+        found += _of_plan(merged(report)) if report.steps else []
     elif isinstance(report, ApplyReport):
         found += _uncleanable(
             ((report.log_dir, report.uncleanable_partitions, report.uncleanable_bytes),), report.verb
         )
         rows = ((report.log_dir, report.bytes_freed),)
         found.append(_per_dir("krepair_reclaimed_bytes", "Bytes that the last run freed.", rows, report.verb))
+    elif isinstance(report, SequenceReport):
+        found += _uncleanable(((report.log_dir, *report.uncleanable),), report.verb)
+        rows = ((report.log_dir, report.bytes_freed),)
+        found.append(_per_dir("krepair_reclaimed_bytes", "Bytes that the last run freed.", rows, report.verb))
     elif isinstance(report, CompareReport):
         found += _of_compare(report)
     elif isinstance(report, VerifyReport):
-        rows = ((report.target, len(report.problems)),)
-        found.append(_per_dir("krepair_problems", "What verify found wrong.", rows, "verify"))
+        found.append(_of_verify(report.target, [report]))
+    elif isinstance(report, SequenceVerifyReport):
+        found.append(_of_verify(report.target, report.steps))
     return found
+
+
+def _of_plan(plan: Plan) -> list[Family]:
+    rows = ((plan.log_dir, plan.freed_at_purge),)
+    return [
+        *_uncleanable(((plan.log_dir, plan.uncleanable_partitions, plan.uncleanable_bytes),), "plan"),
+        _per_dir("krepair_reclaimable_bytes", "Bytes that can be freed.", rows, "plan"),
+    ]
+
+
+def _of_verify(log_dir: str, reports: Sequence[VerifyReport]) -> Family:
+    rows = ((log_dir, sum(len(report.problems) for report in reports)),)
+    return _per_dir("krepair_problems", "What verify found wrong.", rows, "verify")
 
 
 def _of_check(report: CheckReport) -> list[Family]:

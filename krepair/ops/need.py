@@ -36,15 +36,18 @@ class Need(NamedTuple):
 
 def need_of_all(plan: Plan, targets: Iterable[PartitionPlan]) -> Need:
     """What several targets of a plan need, one after the other as apply takes them, with the copy of the plan."""
+    return need_with_copy(plan_copy_bytes(plan), targets)
+
+
+def need_with_copy(copy_bytes: int, targets: Iterable[PartitionPlan]) -> Need:
+    """As ``need_of_all``, for a plan whose copy takes so many bytes."""
     changing = [target for target in targets if target.changes]
     if not changing:
         return Need(0, 0)
     # The root is changed in two parts, around the partitions.
     root = on_top_of_all(target for target in changing if is_root(target)).peak
     partitions = on_top_of_all(target for target in changing if not is_root(target)).peak
-    return Need(
-        plan_copy_bytes(plan) + root + partitions, sum(map(_files_of, changing)) + _files_of_a_group(changing)
-    )
+    return Need(copy_bytes + root + partitions, sum(map(_files_of, changing)) + _files_of_a_group(changing))
 
 
 def need_of_part(plan: Plan, targets: Sequence[PartitionPlan]) -> Need:
@@ -68,11 +71,16 @@ def bytes_that_stay(plan: Plan, targets: Sequence[PartitionPlan]) -> int:
 
     Where apply has freed all originals, it removes its journals and the copy of the plan, too.
     """
+    return stays_with_copy(plan_copy_bytes(plan), targets)
+
+
+def stays_with_copy(copy_bytes: int, targets: Sequence[PartitionPlan]) -> int:
+    """As ``bytes_that_stay``, for a plan whose copy takes so many bytes."""
     changes = [change for target in targets for change in target.changes]
     stays = on_top_of_all(targets).after
     if all(isinstance(change.undo, FreeWhenVerified) for change in changes):
         return stays - PRIVATE_FOLDER_BYTES * sum(bool(target.changes) for target in targets)
-    return stays + plan_copy_bytes(plan)
+    return stays + copy_bytes
 
 
 def is_let_go(change: Change) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -70,6 +72,20 @@ Proposals = Mapping[str, Proposal]
 """Name of a fix -> what it wants of one partition."""
 
 
+class Seen(NamedTuple):
+    """A log directory that was looked at, before a plan is made of it.
+
+    Attributes:
+        ground: what was looked at.
+        fixes: that were asked for.
+        proposals: partition folder -> name of the fix -> what it wants.
+    """
+
+    ground: Ground
+    fixes: tuple[Fix, ...]
+    proposals: Mapping[str, Proposals]
+
+
 def make_plan(
     log_dir: str, options: Options, progress: Progress | None = None, engine: Engine | None = None
 ) -> Plan:
@@ -82,9 +98,22 @@ def make_plan(
         engine: where tasks run; None: one is chosen, and closed at the end.
 
     Raises:
+        KrepairError: see ``looked_at``.
+        PersonDecidesError: the safe order of commit depends on a broker version that is not known.
+    """
+    with looked_at(log_dir, options, progress, engine) as seen:
+        return plan_of(*seen)
+
+
+@contextlib.contextmanager
+def looked_at(
+    log_dir: str, options: Options, progress: Progress | None = None, engine: Engine | None = None
+) -> Iterator[Seen]:
+    """Look at one log directory, and let each fix say what it wants; see ``make_plan`` for the arguments.
+
+    Raises:
         NotALogDirError: it is none.
         LockedError: a broker, or another krepair, is using it.
-        PersonDecidesError: the safe order of commit depends on a broker version that is not known.
         UsageError: a configuration file or value is wrong.
     """
     fixes = asked(options.fixes)
@@ -108,8 +137,7 @@ def make_plan(
         ground = Ground(view, settings, options, engine, scratch, prove=prove)
         ground.cluster, ground.own_metadata = clusters
         ground.sides, ground.facts = sides
-        proposals = look_and_propose(ground, fixes, partitions)
-        return plan_of(ground, fixes, proposals)
+        yield Seen(ground, tuple(fixes), look_and_propose(ground, fixes, partitions))
 
 
 OtherSides = tuple[dict[int, tuple[LogDir, ...]], dict[int, FactsSide]]

@@ -96,6 +96,12 @@ def make_preview(log_dir: str, options: Options, progress: Progress | None = Non
         NotALogDirError: it is none, or no partition of those named is there.
         UsageError: a fix needs a stopped broker; or a configuration file or value is wrong.
     """
+    reading = read_beside(log_dir, options, progress)
+    return reading.plan(options, list(reading.done))
+
+
+def read_beside(log_dir: str, options: Options, progress: Progress | None = None) -> Reading:
+    """Read what a preview is made of; see ``make_preview``."""
     fixes = asked(options.fixes)
     for fix in COMMIT_ORDER:
         fix.check_options(options)
@@ -110,19 +116,9 @@ def make_preview(log_dir: str, options: Options, progress: Progress | None = Non
         stack.callback(engine.close)
         scratch = Scratch(options.scratch, (view.path,))
         stack.callback(scratch.close)
-        reading = _Reading(settings, options, fixes, engine, scratch, clusters, sides)
+        reading = Reading(view, settings, options, fixes, engine, scratch, clusters, sides)
         reading.read(view, [partition.folder for partition in partitions])
-    return build_plan(
-        facts_of_dir(view),
-        policy_of(list(reading.surveys.values()), settings, options, reading.others),
-        list(reading.done.values()),
-        _NOT_KNOWN,
-        copied_mtimes=reading.copied_mtimes,
-        dead_cleaner=reading.dead_cleaner,
-        unsafe_places=list(unsafe_places(options.keep, view.path)),
-        asked=asked_of(options),
-        preview=Preview(unknown=UNKNOWN),
-    )
+    return reading
 
 
 def _refuse_what_needs_a_stop(fixes: Sequence[Fix], options: Options) -> None:
@@ -150,16 +146,18 @@ def _listed(log_dir: str) -> LogDir:
 
 
 @dataclass(eq=False)
-class _Reading:
+class Reading:
     """Reads partitions until what was read of each belongs together.
 
     Attributes:
+        view: the log directory as it was first listed.
         done: folder -> its part of the plan.
         surveys: folder -> what it was made of.
         copied_mtimes: folders whose modification times look copied (KR106).
         dead_cleaner: folders whose cleaner stands still (KR104).
     """
 
+    view: LogDir
     settings: Settings
     options: Options
     fixes: Sequence[Fix]
@@ -195,6 +193,20 @@ class _Reading:
             waiting = {folder for folder in proposals if folder not in self.done}
             if not waiting:
                 return
+
+    def plan(self, options: Options, folders: Sequence[str]) -> Plan:
+        """The preview of some of the partitions that were read; ``options`` say what it records as asked for."""
+        return build_plan(
+            facts_of_dir(self.view),
+            policy_of([self.surveys[folder] for folder in folders], self.settings, options, self.others),
+            [self.done[folder] for folder in folders],
+            _NOT_KNOWN,
+            copied_mtimes=[folder for folder in self.copied_mtimes if folder in folders],
+            dead_cleaner=[folder for folder in self.dead_cleaner if folder in folders],
+            unsafe_places=list(unsafe_places(options.keep, self.view.path)),
+            asked=asked_of(options),
+            preview=Preview(unknown=UNKNOWN),
+        )
 
     def _look(self, view: LogDir, before: Mapping[str, Partition]) -> tuple[Ground, Mapping[str, Proposals]]:
         steady = view._replace(partitions=tuple(without_deleted(one) for one in view.partitions))
@@ -294,12 +306,13 @@ def plan_from(preview: Plan, options: Options, progress: Progress | None = None)
         LockedError: a broker, or another krepair, is using the directory.
         KrepairError: see ``krepair.ops.plan.make_plan``.
     """
-    _check_here(preview)
+    check_here(preview)
     made = make_plan(preview.log_dir, options, progress)
     return PlannedFrom(plan=made, diff=diff_plans(preview, made))
 
 
-def _check_here(preview: Plan) -> None:
+def check_here(preview: Plan) -> None:
+    """Raise ``StalePlanError`` if a preview is of another host or directory."""
     again = f"krepair plan {shlex.quote(preview.log_dir)} --preview --out PLAN"
     if preview.host != socket.gethostname():
         raise StalePlanError(f"the preview is of host {preview.host}, this is {socket.gethostname()}")

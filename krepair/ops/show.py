@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from krepair.durable.real_disk import RealDisk
-from krepair.ops.again import evidence_command
-from krepair.plan import planfile
+from krepair.ops.again import apply_command, evidence_command
+from krepair.plan import planfile, sequence
 from krepair.plan.model import Plan
 from krepair.plan.render import plan_view
 from krepair.plan.review import review
+from krepair.plan.sequence import PlanSequence, merged
+from krepair.plan.sequence_view import sequence_view, whole_view
 from krepair.plan.view import Section, Table, View
+
+
+def load_any(path: str) -> Plan | PlanSequence:
+    """Read the file of a plan or of a sequence of plans; see ``krepair.plan.sequence.read_file`` for what it raises."""
+    return sequence.read_file(path)
 
 
 def load(path: str) -> Plan:
@@ -16,9 +23,9 @@ def load(path: str) -> Plan:
     return planfile.read_plan(path)
 
 
-def save(path: str, plan: Plan) -> None:
-    """Write a sealed plan outside of the log directory; see ``krepair.plan.planfile.write_plan``."""
-    planfile.write_plan(path, plan, RealDisk())
+def save(path: str, plan: Plan | PlanSequence) -> None:
+    """Write a sealed plan outside of the log directory; see ``krepair.plan.planfile.write_file``."""
+    planfile.write_file(path, planfile.dumps(plan), plan.log_dir, RealDisk())
 
 
 def check_place(path: str, log_dir: str) -> None:
@@ -37,4 +44,26 @@ def show_view(plan: Plan, path: str) -> View:
         title="The review objects: apply will refuse this plan",
         table=Table(columns=("code", "where", "what"), rows=rows),
     )
+    return View(title=page.title, sections=(refused, *page.sections))
+
+
+def show_sequence(sequence: PlanSequence, path: str, *, steps: bool = True) -> View:
+    """A sequence as a page, and what the review says against its steps.
+
+    Args:
+        sequence: any.
+        path: of its file.
+        steps: whether the page of each step follows.
+    """
+    again = evidence_command(merged(sequence), free=True) if sequence.steps else ""
+    page = (whole_view if steps else sequence_view)(sequence, path, apply_command(sequence, path), again)
+    rows = tuple(
+        (str(number), objection.code, objection.where or "plan", objection.text)
+        for number, step in enumerate(sequence.steps, 1)
+        for objection in review(step.plan)
+    )
+    if not rows:
+        return page
+    table = Table(columns=("step", "code", "where", "what"), rows=rows)
+    refused = Section(title="The review objects: apply will refuse these steps", table=table)
     return View(title=page.title, sections=(refused, *page.sections))

@@ -24,6 +24,7 @@ __all__ = [
     "OnTop",
     "add_tallies",
     "apply_order",
+    "copy_of_size",
     "expected_seconds",
     "freed_at_apply",
     "in_apply_order",
@@ -165,8 +166,12 @@ def plan_copy_bytes(plan: Plan) -> int:
     """
     if plan.root is None and not any(partition.changes for partition in plan.partitions):
         return 0
-    size = len(dumps(replace(plan, peak_extra_bytes=0, digest="", plan_id=""))) + ROUNDING_BYTES
-    return -(-size // PLAN_COPY_STEP_BYTES) * PLAN_COPY_STEP_BYTES
+    return copy_of_size(len(dumps(replace(plan, peak_extra_bytes=0, digest="", plan_id=""))))
+
+
+def copy_of_size(size: int) -> int:
+    """Bytes that are counted for the copy of a plan whose file has so many."""
+    return -(-(size + ROUNDING_BYTES) // PLAN_COPY_STEP_BYTES) * PLAN_COPY_STEP_BYTES
 
 
 def parts_peak_bytes(plan: Plan) -> int:

@@ -42,17 +42,33 @@ class _Head(msgspec.Struct):
 
     format_version: str = ""
     tool_version: str = ""
+    kind: str = ""
 
 
 _head_decoder: Final = msgspec.json.Decoder(_Head)
 
 
+class _Id(msgspec.Struct):
+    plan_id: str = ""
+
+
+class _Step(msgspec.Struct):
+    plan: _Id = msgspec.field(default_factory=_Id)
+
+
 class _Applied(_Head):
-    """The fields with which the kept originals of a plan are found, in all format versions."""
+    """The fields with which the kept originals of a plan are found, in all format versions; also of a sequence."""
 
     plan_id: str = ""
     log_dir: str = ""
     digest: str = ""
+    steps: tuple[_Step, ...] = ()
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Of the plan, or of all plans of the sequence."""
+        ids = tuple(step.plan.plan_id for step in self.steps)
+        return tuple(one for one in ids if _PLAN_ID_FORM.fullmatch(one)) if ids else (self.plan_id,)
 
 
 _applied_decoder: Final = msgspec.json.Decoder(_Applied)
@@ -66,9 +82,17 @@ def printable(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def dumps(plan: Plan) -> bytes:
-    """Canonical bytes of a plan."""
+def dumps(plan: msgspec.Struct) -> bytes:
+    """Canonical bytes of a plan, or of a sequence of plans."""
     return msgspec.json.format(_encoder.encode(plan), indent=2) + b"\n"
+
+
+def kind_of(data: bytes) -> str:
+    """What a file says of its kind: empty for a plan, and for what is none."""
+    try:
+        return _head_decoder.decode(data).kind
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
 
 
 def digest_of(plan: Plan) -> str:
@@ -97,7 +121,13 @@ def loads(data: bytes, name: str) -> Plan:
     """
     if len(data) > MAX_PLAN_BYTES:
         raise _too_large(name, len(data))
-    _check_version(_read_head(data, name), name)
+    head = _read_head(data, name)
+    _check_version(head, name)
+    if head.kind:
+        raise UsageError(
+            f"{name}: a {head.kind[:40]} of plans, made with --free; one plan was expected",
+            next_command="krepair show PLAN",
+        )
     try:
         plan = _decoder.decode(data)
     except UnicodeDecodeError:
@@ -121,6 +151,16 @@ def read_plan(path: str) -> Plan:
         UnreadableError: the operating system could not read it.
         StalePlanError: see ``loads``.
     """
+    return loads(read_bytes(path), path)
+
+
+def read_bytes(path: str) -> bytes:
+    """Read a file that should be a plan.
+
+    Raises:
+        UsageError: it does not exist, is not a regular file, or is too large.
+        UnreadableError: the operating system could not read it.
+    """
     try:
         # Without O_NONBLOCK the open of a FIFO would wait forever.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -141,7 +181,7 @@ def read_plan(path: str) -> Plan:
         raise UnreadableError(f"{path}: {_system_words(error)}") from None
     finally:
         os.close(descriptor)
-    return loads(data, path)
+    return data
 
 
 def check_place(path: str, log_dir: str) -> str:
@@ -174,11 +214,17 @@ def check_place(path: str, log_dir: str) -> str:
 
 
 def write_plan(path: str, plan: Plan, disk: Disk) -> None:
-    """Write a plan file in such a way that the complete file is there, or none.
+    """Write a plan file; see ``write_file``."""
+    write_file(path, dumps(plan), plan.log_dir, disk)
+
+
+def write_file(path: str, data: bytes, log_dir: str, disk: Disk) -> None:
+    """Write the file of a plan, or of a sequence of plans, in such a way that the complete file is there, or none.
 
     Args:
         path: path of the file; an older plan there is replaced.
-        plan: a sealed plan.
+        data: the whole file.
+        log_dir: log directory of the plan.
         disk: writes the file.
 
     Raises:
@@ -186,12 +232,12 @@ def write_plan(path: str, plan: Plan, disk: Disk) -> None:
         UnwritableError: there is too little space, or an I/O error.
         UsageError: see ``check_place``.
     """
-    target = check_place(path, plan.log_dir)
+    target = check_place(path, log_dir)
     folder, file_name = os.path.split(target)
     temporary = os.path.join(folder, f".{file_name}.{os.getpid()}.tmp")
     try:
         _remove_if_there(disk, temporary)
-        disk.create(temporary, dumps(plan))
+        disk.create(temporary, data)
         disk.rename(temporary, target)
         disk.sync_dir(folder)
     except OSError as error:
@@ -267,7 +313,7 @@ def _check_not_applied(path: str, older: _Applied) -> None:
 def _first_kept(older: _Applied) -> str:
     """Path of a private sub-folder of the plan in its log directory, or empty."""
     tree = Tree(older.log_dir)
-    private = (private_folder(older.plan_id), root_private_folder(older.plan_id))
+    private = [name for one in older.ids for name in (private_folder(one), root_private_folder(one))]
     try:
         entries = tree.entries(older.log_dir)
     except (FileNotFoundError, NotADirectoryError):
@@ -295,8 +341,8 @@ def _check_outside(target: str, log_dir: str) -> None:
         )
 
 
-_BEGINS: Final = re.compile(rb'\s*\{\s*"broker_id"')
-"""The beginning of a plan, whose keys are sorted, and of a plan that was cut off or damaged."""
+_BEGINS: Final = re.compile(rb'\s*\{\s*"(broker_id|asked)"')
+"""The beginning of a plan or of a sequence, whose keys are sorted, also if it was cut off or damaged."""
 
 
 def _read_head(data: bytes, name: str) -> _Head:

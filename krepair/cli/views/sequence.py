@@ -1,0 +1,61 @@
+"""Pages of what ``apply``, ``undo``, ``purge`` and ``verify`` did with the steps of a sequence of plans."""
+
+from __future__ import annotations
+
+from krepair.cli.views.reports import apply_view, end_of_page, verify_view
+from krepair.errors import EXIT_CODE_MEANING, ExitCode
+from krepair.ops.reports import SequenceReport, SequenceVerifyReport, StepReport
+from krepair.plan.keep import UNTIL_VERIFIED
+from krepair.plan.view import Section, Table, View, bytes_text, count_text
+
+_OF_A_STEP = ("What the files tell", "Deleted by the broker", "Not done")
+
+
+def sequence_report_view(report: SequenceReport) -> View:
+    """Each step in a line, and what was not done of the step that ended it."""
+    done = sum(step.outcome == "done" for step in report.steps)
+    lines = [f"{done} of {count_text(len(report.steps), 'step')} done."]
+    if report.exit_code not in (ExitCode.DONE, ExitCode.PARTLY):
+        lines.append(f"{report.exit_code.name.lower()}: {EXIT_CODE_MEANING[report.exit_code]}.")
+    lines += [f"Step {step.number} is {step.outcome}: {step.why}." for step in report.steps if step.why]
+    lines.append(f"Digest of the sequence: {report.digest}.")
+    freed = report.bytes_freed
+    if freed >= 0:
+        lines.append(f"Freed: {bytes_text(freed)} bytes.")
+    else:
+        lines.append(f"It takes {bytes_text(-freed)} bytes more now; purge frees the originals.")
+    columns = ("step", "plan", "originals", "outcome", "bytes freed")
+    rows = tuple(_row(step) for step in report.steps)
+    own = [
+        Section(title=f"Step {step.number}: {section.title}", lines=section.lines, table=section.table)
+        for step in report.steps
+        if step.report is not None
+        for section in apply_view(step.report).sections
+        if section.title in _OF_A_STEP and not section.empty
+    ]
+    engine = next((step.report.engine for step in report.steps if step.report is not None), "")
+    head = Section(
+        title=f"Sequence {report.plan_id} in {report.log_dir}",
+        lines=tuple(lines),
+        table=Table(columns=columns, rows=rows, right=frozenset({0, 4})),
+    )
+    return View(
+        title=f"krepair {report.verb}", sections=(head, *own, *end_of_page(engine, report.next_command))
+    )
+
+
+def _row(step: StepReport) -> tuple[str, ...]:
+    freed = f"{step.report.bytes_freed:,}" if step.report is not None else "-"
+    kept = "freed, no undo" if step.keep == UNTIL_VERIFIED else step.keep
+    return str(step.number), step.plan_id, kept, step.outcome, freed
+
+
+def sequence_verify_view(report: SequenceVerifyReport) -> View:
+    """What ``verify`` proved of each step, and every problem."""
+    sections = [
+        Section(title=f"Step {number}: {section.title}", lines=section.lines, table=section.table)
+        for number, step in enumerate(report.steps, 1)
+        for section in verify_view(step).sections[:1]
+    ]
+    engine = report.steps[0].engine if report.steps else ""
+    return View(title="krepair verify", sections=(*sections, *end_of_page(engine, report.next_command)))

@@ -1,0 +1,174 @@
+"""The page of a sequence of plans, made from its file alone; each step's own page follows where all is shown."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from krepair.plan.keep import UNTIL_VERIFIED, copies_in
+from krepair.plan.model import Plan
+from krepair.plan.render import NEXT, from_command, plan_view
+from krepair.plan.replicas_view import replicas_sections
+from krepair.plan.sequence import PlanSequence, Step, changing, merged
+from krepair.plan.view import Section, Table, View, bytes_text, count_text, expected_text, size_text
+
+WITHOUT_UNDO = "There is no undo of some steps"
+_MOST_ROWS = 40
+
+
+def sequence_view(sequence: PlanSequence, path: str, apply: str, again: str = "") -> View:
+    """The page of a sequence, without the pages of its steps.
+
+    Args:
+        sequence: any.
+        path: of its file, for the commands.
+        apply: the command that applies it.
+        again: command that makes it again with what the other brokers say, or empty.
+    """
+    sections = [_preview(sequence, path), *_without_undo(sequence), _steps(sequence)]
+    if sequence.steps:
+        whole = merged(sequence)
+        sections += [*replicas_sections(whole, again), _summary(sequence, whole)]
+        sections.append(
+            Section(title="Risks", lines=tuple(f"{risk.code}: {risk.text}" for risk in whole.risks))
+        )
+    sections += [_left_out(sequence), _next(sequence, path, apply)]
+    what = "preview of a sequence" if sequence.is_preview else "sequence"
+    return View(
+        title=f"krepair {what} {sequence.plan_id}",
+        sections=tuple(section for section in sections if not section.empty),
+    )
+
+
+def whole_view(sequence: PlanSequence, path: str, apply: str, again: str = "") -> View:
+    """The page of a sequence, and after it the page of each step without its commands; see ``sequence_view``."""
+    page = sequence_view(sequence, path, apply, again)
+    end = [section for section in page.sections if section.title == NEXT]
+    sections = [section for section in page.sections if section.title != NEXT]
+    for number, step in enumerate(sequence.steps, 1):
+        for section in plan_view(step.plan, path).sections:
+            if section.title != NEXT:
+                sections.append(
+                    Section(title=f"Step {number}: {section.title}", lines=section.lines, table=section.table)
+                )
+    return View(title=page.title, sections=(*sections, *end))
+
+
+def sequence_line(sequence: PlanSequence) -> str:
+    """What the sequence is, in one line."""
+    if not sequence.steps:
+        return "Nothing of it fits on the disk now." if sequence.left_out else "There is nothing to change."
+    first = sequence.steps[0]
+    steps = count_text(len(sequence.steps), "step")
+    which = "it needs" if len(sequence.steps) == 1 else "the first needs"
+    if first.reserved_bytes and not sequence.free_bytes:
+        only = f"{size_text(sequence.reserved_bytes)} that only root has"
+        return f"{steps}, {which} {size_text(first.needs_bytes)} of the {only}."
+    if first.reserved_bytes:
+        free, only = size_text(sequence.free_bytes), size_text(sequence.reserved_bytes)
+        return f"{steps}, {which} {size_text(first.needs_bytes)}: {free} are free for all, {only} more only root has."
+    return f"{steps}, {which} {size_text(first.needs_bytes)} of the {size_text(sequence.free_bytes)} that are free."
+
+
+def _preview(sequence: PlanSequence, path: str) -> Section:
+    if not sequence.is_preview:
+        return Section(title="")
+    return Section(
+        title="This is a preview: apply refuses it",
+        lines=("It was made while a broker may have been running. After the stop, make the real one of it.",),
+        commands=(from_command(path),),
+    )
+
+
+def _without_undo(sequence: PlanSequence) -> Iterator[Section]:
+    numbers = [str(number) for number, step in enumerate(sequence.steps, 1) if not step.can_be_taken_back]
+    if not numbers:
+        return
+    which = f"Steps {', '.join(numbers)}" if len(numbers) > 1 else f"Step {numbers[0]}"
+    them = "the first of them" if len(numbers) > 1 else "it"
+    freed = "apply frees originals, group by group, as soon as what replaces them is verified"
+    lines = (
+        f"{which} of {len(sequence.steps)}: {freed}.",
+        f"For that --free={UNTIL_VERIFIED} has to be typed. Without it apply stops before {them}.",
+    )
+    yield Section(title=WITHOUT_UNDO, lines=lines)
+
+
+def _steps(sequence: PlanSequence) -> Section:
+    rows = [_row(number, step) for number, step in enumerate(sequence.steps, 1)]
+    lines = [sequence_line(sequence)]
+    if any(step.can_be_taken_back for step in sequence.steps):
+        lines.append("What is kept is freed by krepair purge, which a person types. No step does that.")
+    columns = (
+        "step",
+        "partitions",
+        "originals",
+        "needs",
+        "free before",
+        "free after",
+        "freed by purge",
+        "plan",
+    )
+    table = Table(columns=columns, rows=tuple(rows), right=frozenset({0, 1, 3, 4, 5, 6}))
+    return Section(title="Steps", lines=tuple(lines), table=table if rows else None)
+
+
+def _row(number: int, step: Step) -> tuple[str, ...]:
+    plan = step.plan
+    return (
+        str(number),
+        f"{len(changing(plan)):,}",
+        _kept_where(plan),
+        size_text(step.needs_bytes),
+        size_text(step.free_before),
+        size_text(step.free_after),
+        size_text(max(plan.freed_at_purge - plan.freed_at_apply, 0)),
+        plan.plan_id,
+    )
+
+
+def _kept_where(plan: Plan) -> str:
+    if plan.policy.keep == UNTIL_VERIFIED:
+        return "freed, no undo"
+    return f"copied to {plan.policy.keep}" if copies_in(plan.policy.keep) else "kept until purge"
+
+
+def _summary(sequence: PlanSequence, whole: Plan) -> Section:
+    rows = (
+        ("host", sequence.host),
+        ("log directory", sequence.log_dir),
+        ("partitions to change", f"{sum(len(changing(step.plan)) for step in sequence.steps):,}"),
+        ("freed right after apply", bytes_text(whole.freed_at_apply)),
+        ("freed after purge", bytes_text(whole.freed_at_purge)),
+        ("expected time of apply", expected_text(whole.expected_seconds)),
+        ("digest", sequence.digest),
+    )
+    return Section(title="Summary", table=Table(columns=("", ""), rows=rows))
+
+
+def _left_out(sequence: PlanSequence) -> Section:
+    rows = [(one.partition, one.code, one.why, one.next_command) for one in sequence.left_out]
+    more = len(rows) - _MOST_ROWS
+    return Section(
+        title="Partitions in no step",
+        lines=(f"{count_text(more, 'more partition')}: see krepair show --format json.",) if more > 0 else (),
+        table=Table(columns=("partition", "code", "why", "command"), rows=tuple(rows[:_MOST_ROWS]))
+        if rows
+        else None,
+    )
+
+
+def _next(sequence: PlanSequence, path: str, apply: str) -> Section:
+    if not sequence.steps or sequence.is_preview:
+        return Section(title=NEXT)
+    name = shlex.quote(path)
+    back = any(step.can_be_taken_back for step in sequence.steps)
+    ways = (
+        f"krepair undo {name}    # takes back what is kept",
+        f"krepair purge {name}   # frees what is kept",
+    )
+    return Section(
+        title=NEXT,
+        lines=("With the broker stopped, as a user who may write the log directory:",),
+        commands=(apply, f"krepair verify {name}", *(ways if back else ())),
+    )
