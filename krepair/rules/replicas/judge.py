@@ -467,7 +467,8 @@ def _of_content(group: Group, content: Content) -> Iterator[m.Disagreement]:
                 offset=pair.first_missing,
                 count=pair.missing,
                 text=f"broker {other.broker} lacks {pair.missing:,} record{'s' if pair.missing > 1 else ''} "
-                f"that broker {one.broker} has, where nothing was ever cleaned",
+                f"that broker {one.broker} has, where nothing was ever cleaned (if the topic is "
+                "compacted, say so with --topic-config or --set cleanup.policy=compact)",
             )
 
 
