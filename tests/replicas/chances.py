@@ -323,13 +323,15 @@ class Chances:
         """What a broker that leads alone serves other than the truth. No transaction may be open."""
         mine = [number for number, assigned in self.assigned.items() if broker in assigned]
         out = []
-        read = mine
+        whole = []
         for number in mine:
-            _, stable, end = self._offsets(number)
-            if stable != end:
+            _, stable, end = self.cluster.offsets(TOPIC, number)
+            if stable == end:
+                whole.append(number)
+            else:
                 out.append(Wrong(broker, number, f"readers stand still at {stable} of {end}"))
-        served = client.read_partitions(self.cluster.bootstrap, TOPIC, read, "read_committed")
-        for number in mine:
+        served = client.read_partitions(self.cluster.bootstrap, TOPIC, whole, "read_committed")
+        for number in whole:
             last: dict[bytes | None, bytes | None] = {}
             for record in served[number]:
                 last[record.key] = record.value
@@ -340,9 +342,6 @@ class Chances:
                 )
                 out.append(Wrong(broker, number, f"keys {keys} differ"))
         return out
-
-    def _offsets(self, number: int) -> tuple[int, int, int]:
-        return self.cluster.offsets(TOPIC, number)
 
 
 def _ends(log: bytes) -> list[int]:
