@@ -108,6 +108,8 @@ def rebind(
     in_place: list[InPlace] = []
     times_lost = False
     for change_id, state in journal.states.items():
+        if change_id not in journal.intents:
+            continue  # a rebuilt journal says of a change only that it was never begun
         intent, change = journal.intents[change_id], changes.get(change_id)
         # Lines of a checkpoint have the intent of any replaced file, and no digest.
         action = action_of(intent) if change is None else action_for(change)

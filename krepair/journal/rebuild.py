@@ -7,6 +7,7 @@ can end it from wherever it is. What is at rest counts as done.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple
@@ -187,13 +188,27 @@ def _still_known(folder: PartitionFolder) -> tuple[Mapping[str, Intent], Mapping
     return intents, freed
 
 
-def write_anew(folder: PartitionFolder, told: list[ToldChange], copies: Copies | None = None) -> str:
+def here_in_damaged(folder: PartitionFolder) -> Here | None:
+    """The directory of which a damaged journal still tells, or None."""
+    found = None
+    with contextlib.suppress(OSError):
+        data = folder.tree.read(f"{folder.private}/{JOURNAL_NAME}", MOST_BYTES) or b""
+        for record in whole_records(data, folder.plan_id, folder.folder):
+            steps = record.records if isinstance(record, Together) else (record,)
+            found = next((step for step in steps if isinstance(step, Here)), found)
+    return found
+
+
+def write_anew(
+    folder: PartitionFolder, told: list[ToldChange], copies: Copies | None = None, here: Here | None = None
+) -> str:
     """Sets the damaged journal aside and puts one in its place that says what was told; in one step, durably.
 
     Args:
         folder: the partition folder.
         told: of every change.
         copies: of originals elsewhere, which the new journal names where they have an identity.
+        here: where the inodes hold, in a directory that was moved.
 
     Returns:
         Path of the damaged one; empty if there was none.
@@ -212,7 +227,7 @@ def write_anew(folder: PartitionFolder, told: list[ToldChange], copies: Copies |
         disk.link(path, aside)
         disk.sync_dir(folder.private)
     where = None if copies is None or folder.folder == ROOT else copies.record()
-    first: list[Record] = [] if where is None else [where]
+    first: list[Record] = [one for one in (here, where) if one is not None]
     records = [*first, *(record for change in told for record in change.records)]
     new_journal(disk, folder.private, folder.plan_id, folder.folder, folder.owner(), records)
     return aside

@@ -43,15 +43,22 @@ def original_of(folder: PartitionFolder, planned: FileFingerprint) -> FileState:
         return known
     for path, found in ((folder.names.keep(name), kept), (name, here)):
         same = found is not None and (found.size, found.mtime_ns) == (known.size, known.mtime_ns)
-        if found is not None and same and _holds_the_batches(folder, path, planned):
+        if found is not None and same and holds_the_plans(folder, path, planned):
             return found
     return known
 
 
-def _holds_the_batches(folder: PartitionFolder, path: str, planned: FileFingerprint) -> bool:
-    """A log that was written anew may have the size and time of the old one."""
-    if not planned.digest or not planned.name.endswith(_LOG):
+def holds_the_plans(folder: PartitionFolder, path: str, planned: FileFingerprint) -> bool:
+    """Whether a file has the plan's digest: one that was written anew may have the size and time of the old one.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if not planned.digest:
         return True
+    if not planned.name.endswith(_LOG):
+        # What a broker left half swapped is known by its batches, as the log that it becomes.
+        return planned.name.endswith(SWAP) or digest_file(folder.at(path), folder.tree) == planned.digest
     base_offset = int(planned.name.partition(".")[0])
     return digest_batches(folder.at(path), base_offset, folder.tree) == planned.digest
 

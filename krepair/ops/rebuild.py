@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from krepair.durable.disk import Disk
 from krepair.errors import KrepairError
 from krepair.journal.copies import Copies
+from krepair.journal.fence import move_seen
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.rebuild import Told, ToldChange, is_whole, tell, write_anew
+from krepair.journal.record import Here
 from krepair.logdir.lock import hold_lock
 from krepair.ops.apply import failed_partition
 from krepair.ops.kept import load_kept
+from krepair.ops.moved import settle_for_rebuild
 from krepair.ops.reports import ApplyReport, ChangeResult
 from krepair.ops.target import (
     check_ground,
@@ -46,7 +51,7 @@ def rebuild(
 
     Args:
         plan: as read from its file.
-        options: not used; it takes them as every verb does.
+        options: only ``at`` counts.
         progress: told of partitions.
         disk: what writes; a test may wrap it.
 
@@ -55,19 +60,22 @@ def rebuild(
         RefusedError: the review objects, or this user may not write.
         StalePlanError: the plan is for another host or directory.
     """
-    del options
-    plan = check_target(plan).plan
+    located = check_target(plan, options.at)
+    plan = located.plan
     progress = progress or SilentProgress()
-    targets = targets_of(plan)
     results: list[ChangeResult] = []
     with disk_of(plan, disk) as writes:
         check_ground(plan, writes)
         with hold_lock(plan.log_dir, writes) as lock:
+            settled = settle_for_rebuild(located, writes)
+            plan = settled.plan
+            here = replace(located.here, adopted=True) if settled.moved else None
             copies = copies_of(plan, disk)
+            targets = targets_of(plan)
             progress.start("undo", len(targets))
             for target in targets:
                 lock.check()
-                results += _rebuild_one(plan, target, journal_folder(writes, plan, target), copies)
+                results += _rebuild_one(plan, target, journal_folder(writes, plan, target), copies, here)
                 progress.advance(1)
     progress.finish()
     order = {partition.folder: number for number, partition in enumerate(plan.partitions)}
@@ -76,6 +84,7 @@ def rebuild(
         plan_id=plan.plan_id,
         log_dir=plan.log_dir,
         results=tuple(sorted(results, key=lambda one: order.get(one.partition, -1))),
+        notes=settled.notes,
         next_command=_next_command(results),
     )
 
@@ -96,11 +105,11 @@ def rebuild_by_id(
         RefusedError: no copy can be used, or the review objects.
         LockedError: a broker is using the directory.
     """
-    return rebuild(load_kept(log_dir, plan_id), options, progress, disk=disk)
+    return rebuild(load_kept(log_dir, plan_id, options.at), options, progress, disk=disk)
 
 
 def _rebuild_one(
-    plan: Plan, target: PartitionPlan, folder: PartitionFolder, copies: Copies | None
+    plan: Plan, target: PartitionPlan, folder: PartitionFolder, copies: Copies | None, here: Here | None
 ) -> list[ChangeResult]:
     try:
         if why_left_alone(folder) or not folder.tree.is_folder(folder.private):
@@ -108,7 +117,9 @@ def _rebuild_one(
         told = tell(folder, target, plan.commit, copies)
         if is_whole(folder, told):
             return [_nothing_to_do(target)]
-        write_anew(folder, told, copies)
+        if here is not None:
+            move_seen(folder.disk, folder.log_dir, f"{folder.private}/fence")
+        write_anew(folder, told, copies, here)
     except (KrepairError, OSError) as error:
         return [failed_partition(target, error)]
     return [_result(target, change) for change in told]

@@ -53,6 +53,18 @@ class Ground:
         return {fingerprint.name: fingerprint for fingerprint in self.partition.files}
 
 
+class DamagedLog(NamedTuple):
+    """A damaged log of the plan, of whose bytes the plan has no digest.
+
+    Attributes:
+        name: of the file.
+        is_cut: whether it is cut in place, and so stays the same file.
+    """
+
+    name: str
+    is_cut: bool
+
+
 class KeptFile(NamedTuple):
     """An original that undo would put back.
 
@@ -313,6 +325,10 @@ class Action(Protocol[ChangeT_contra, IntentT]):
 
     def in_place(self, folder: PartitionFolder, intent: IntentT) -> InPlace | None:
         """The file that the change makes another one in its place, if it does so."""
+        return None
+
+    def damaged(self, change: ChangeT_contra) -> DamagedLog | None:
+        """The damaged log that the change mends, if it does so."""
         return None
 
     def staged(self, intent: IntentT) -> StagedGroup | None:

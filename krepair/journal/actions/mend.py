@@ -22,7 +22,7 @@ from krepair.durable.attributes import read_attributes
 from krepair.errors import RefusedError, StalePlanError
 from krepair.formats.filenames import FileKind, parse_file_name
 from krepair.formats.filenames import FileState as NameState
-from krepair.journal.actions.action import Action, Found, Ground, KeptFile
+from krepair.journal.actions.action import Action, DamagedLog, Found, Ground, KeptFile
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_no_pending_swap, staged_file, unchanged
 from krepair.journal.known_files import InPlace, KnownFile, file_check, known_originals
@@ -269,6 +269,10 @@ class MendLogs(Action[MendLog, LogIntent]):
             made.append(KnownFile(intent.replacement, True, file_check(digest)))
             originals.append(intent.original)
         return [*made, *known_originals(originals, intent.digests, planned)]
+
+    def damaged(self, change: MendLog) -> DamagedLog:
+        """The log."""
+        return DamagedLog(change.name, change.method == "cut")
 
     def in_place(self, folder: PartitionFolder, intent: LogIntent) -> InPlace | None:
         """A log that is cut stays the same file, whatever its size is; the cut bytes are kept."""
