@@ -3,7 +3,7 @@
 A question is in the form of a facts file with another first word. It holds a secret that was drawn for it, and of each
 partition a table: two halves of the 128-bit hash of a key under that secret, and the offset of the last tombstone of
 that key; ascending by the hash. No record's key stands in it. An answer is a facts file with the digest of the question
-and, of each partition, a table: place of a key in the question's table, and the lowest offset of a record of it.
+and, of each partition, a table of the keys that have an older record: place in the question's table, lowest offset.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Answered(Struct, frozen=True, kw_only=True):
         number: of the partition in the question.
         why: why it is not answered, or empty.
         end: records below this offset were read.
-        held: rows in its table: keys of which there is a record.
+        held: rows in its table: keys of which there is a record below the tombstone.
     """
 
     number: int

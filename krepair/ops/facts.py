@@ -57,7 +57,7 @@ class FactsReport(Struct, frozen=True, kw_only=True):
         next_command: what to type next.
         question: digest of the question that is answered, hex digits, or empty.
         asked: keys of tombstones that it asks for, in partitions that are here.
-        held: of those the ones of which there is a record here.
+        held: of those the ones of which there is an older record here.
         not_answered: partitions that are asked for and not answered, and why.
     """
 

@@ -1,9 +1,8 @@
-"""Facts, questions and answers of a model's brokers: only these files travel to the one that krepair repairs."""
+"""Questions and answers of a model's brokers: only these files travel to the one that krepair repairs."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from krepair.errors import ExitCode
@@ -12,21 +11,14 @@ from krepair.ops.facts import facts
 from krepair.options import Engine, Options
 
 
-def answers(asker: int, dirs: Mapping[int, Path], given: Options, root: Path) -> tuple[str, ...]:
-    """``ID=FILE`` of the answers of all other brokers to the question of one."""
-    question = root / f"b{asker}.question"
+def asked(log_dir: Path, question: Path, given: Options) -> None:
+    """Write the question of one broker."""
     said = dataclasses.replace(given, replicas=())
-    assert ask(str(dirs[asker]), str(question), said).exit_code is ExitCode.DONE
-    others = (broker for broker in dirs if broker != asker)
-    return tuple(taken(others, dirs, root, given, question=str(question)))
+    assert ask(str(log_dir), str(question), said).exit_code is ExitCode.DONE
 
 
-def taken(
-    brokers: Iterable[int], dirs: Mapping[int, Path], root: Path, given: Options, *, question: str = ""
-) -> Iterable[str]:
-    """``ID=FILE`` of the facts of some brokers."""
+def answer(broker: int, log_dir: Path, question: Path, out: Path, given: Options) -> str:
+    """``ID=FILE`` of the answer of one broker."""
     options = Options(engine=Engine.INLINE, now_ms=given.now_ms)
-    for broker in brokers:
-        path = root / f"b{broker}.facts"
-        facts([str(dirs[broker])], str(path), options, question=question)
-        yield f"{broker}={path}"
+    facts([str(log_dir)], str(out), options, question=str(question))
+    return f"{broker}={out}"

@@ -356,6 +356,7 @@ class Cluster:
         epoch: leader epoch.
         now_ms: the clock.
         story: what happened, in words.
+        resting: brokers that do not come back by chance.
     """
 
     def __init__(self, seed: int, kind: Kind | None = None) -> None:
@@ -372,6 +373,7 @@ class Cluster:
         self.epoch = 0
         self.isr = {1, 2, 3}
         self.story: list[str] = []
+        self.resting: set[int] = set()
         self.next_broker = 4
         self.written = 0
         self.producers = [_Producer(1000 + number) for number in range(3)]
@@ -705,7 +707,11 @@ class Cluster:
 
     def start_some(self) -> None:
         """A broker that is away comes back."""
-        away = [broker for broker, replica in self.replicas.items() if not replica.running]
+        away = [
+            broker
+            for broker, replica in self.replicas.items()
+            if not replica.running and broker not in self.resting
+        ]
         if away:
             self.start(self.chance.choice(away))
 

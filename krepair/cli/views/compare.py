@@ -217,7 +217,7 @@ def facts_view(report: FactsReport) -> View:
     if report.question:
         lines.append(
             f"It answers question {report.question[:16]}: of {report.asked:,} keys of tombstones {report.held:,} have "
-            "a record here."
+            "an older record here."
         )
     if report.not_read:
         lines.append(

@@ -207,7 +207,7 @@ class _Forward:
 
 
 def write_answer(writer: FactsWriter, number: int, question: FactsReader, files: Sequence[RowFile]) -> int:
-    """Write of each asked key of a partition the lowest offset of a record, if there is one; how many there are.
+    """Write of each asked key of a partition the lowest offset of a record below the tombstone; how many there are.
 
     Args:
         writer: of the answer.
@@ -236,7 +236,7 @@ def write_answer(writer: FactsWriter, number: int, question: FactsReader, files:
 
 
 def _found(asked: Rows, rows: Rows, place: int) -> Table:
-    """int64[H, 2] (place in the question, lowest offset) of the asked keys that have a row."""
+    """int64[H, 2] (place in the question, lowest offset) of the asked keys that have an older record."""
     every = np.concatenate([rows[:, :2], asked[:, :2]])
     is_asked = np.arange(len(every)) >= len(rows)
     order = np.lexsort((is_asked, every[:, 1], every[:, 0]))
@@ -246,7 +246,9 @@ def _found(asked: Rows, rows: Rows, place: int) -> Table:
     places = order[hit] - len(rows)
     numbers = rows[order[np.flatnonzero(hit) - 1], 2]
     lowest = LARGEST - (numbers - np.uint64(1)).astype(np.int64)
-    return np.column_stack([places + place, lowest]).astype(np.int64)
+    older = lowest < asked[places, 2].astype(np.int64)
+    found: Table = np.column_stack([places + place, lowest])[older].astype(np.int64)
+    return found
 
 
 # -- what the answers hold back
