@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from krepair.errors import KrepairError, RefusedError
 from krepair.fixes.ground import Ground, HeldBack, place_of
-from krepair.fixes.other_facts import NotKnownError
+from krepair.fixes.other_facts import NotKnownError, directory_of
 from krepair.fixes.other_logs import Holders, OtherReplicas, markers_held, other_replicas
 from krepair.logdir.cluster import METADATA_FOLDER, Assignment, ClusterView, read_cluster_file
 from krepair.logdir.replica import replica_state
@@ -140,7 +140,7 @@ def _of_an_only_one(ground: Ground, partition: Partition) -> Evidence | None:
         )
     if said:
         return Evidence(kind="only-replica", why=f"--only-replica {said}: there is said to be no other one")
-    if _is_only_one(ground, (partition.topic, partition.number)):
+    if _is_only_one(ground, partition):
         why = f"{METADATA_FOLDER} beside it has this broker as its only replica"
         return Evidence(kind="only-replica", why=why)
     return None
@@ -183,9 +183,16 @@ def _of_replicas(others: OtherReplicas) -> Evidence:
     )
 
 
-def _is_only_one(ground: Ground, key: tuple[str, int]) -> bool:
-    line = None if ground.own_metadata is None else ground.own_metadata.partitions.get(key)
-    return line is not None and list(line.replicas) == [_broker_id(ground)] and not line.moving
+def _is_only_one(ground: Ground, partition: Partition) -> bool:
+    """Whether the metadata log beside the partition assigns this replica alone: of this topic, in this directory."""
+    known = ground.own_metadata
+    line = None if known is None else known.partitions.get((partition.topic, partition.number))
+    if line is None or list(line.replicas) != [_broker_id(ground)] or line.moving:
+        return False
+    topic_id = replica_state(ground.view, partition).topic_id
+    here, assigned = ground.view.directory_id, directory_of(line, _broker_id(ground))
+    same_topic = not (line.topic_id and topic_id) or line.topic_id == topic_id
+    return same_topic and (not (here and assigned) or here == assigned)
 
 
 def _broker_id(ground: Ground) -> int:

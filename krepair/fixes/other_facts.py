@@ -223,7 +223,7 @@ def _check(side: FactsSide, index: int, mine: ReplicaState, line: Assignment | N
     for other in (mine.topic_id, "" if line is None else line.topic_id):
         if state.topic_id and other and state.topic_id != other:
             raise NotKnownError(f"{who}: {state.folder} has topic id {state.topic_id}, expected {other}")
-    assigned = _directory_of(line, side.broker_id)
+    assigned = directory_of(line, side.broker_id)
     here = next((one.directory_id for one in side.state.directories if one.path == state.log_dir), "")
     if state.kind == CURRENT and assigned and here and assigned != here:
         raise NotKnownError(
@@ -231,7 +231,7 @@ def _check(side: FactsSide, index: int, mine: ReplicaState, line: Assignment | N
         )
 
 
-def _directory_of(line: Assignment | None, broker_id: int) -> str:
+def directory_of(line: Assignment | None, broker_id: int) -> str:
     """Id of the log directory that a broker's replica is assigned to; empty where it is not known (KIP-858)."""
     if line is None or len(line.directories) != len(line.replicas) or broker_id not in line.replicas:
         return ""

@@ -1,0 +1,121 @@
+"""``__cluster_metadata-0`` beside the partitions: where it assigns this replica alone, no option has to say so.
+
+The logs are those of real controllers (``tests/logdir/metadata_logs``); topic ``alone`` has one replica there, on
+broker 3.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from krepair.errors import ExitCode
+from krepair.logdir.cluster import METADATA_FOLDER, read_cluster_file
+from krepair.plan.model import Evidence, Plan
+from krepair.plan.review import review
+from tests.compaction.directories import Verbs, options
+from tests.ops.test_other_replicas import EXPIRED, directory, left_in
+
+pytestmark = pytest.mark.replicas
+LOGS = Path(__file__).resolve().parents[1] / "logdir" / "metadata_logs"
+VERSIONS = ("3.9.2", "4.3.1")
+NAMES = ("3.9.2-b2-b3-down", "3.9.2-all-down", "4.3.1-b2-b3-down", "4.3.1-all-down")
+
+
+def beside(root: Path, name: str, *, topic: str = "alone", broker: int = 3, topic_id: str = "") -> Path:
+    """A log directory with one partition, and the metadata log of a real cluster beside it."""
+    log_dir = directory(root)
+    if topic != "t":
+        (log_dir / "t-0").rename(log_dir / f"{topic}-0")
+    (log_dir / "replication-offset-checkpoint").write_text(f"0\n1\n{topic} 0 14\n")
+    shutil.copytree(LOGS / name, log_dir / METADATA_FOLDER)
+    (log_dir / "meta.properties").write_text(f"version=1\nnode.id={broker}\ncluster.id=c\n")
+    if topic_id:
+        (log_dir / f"{topic}-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
+    return log_dir
+
+
+def planned(root: Path, log_dir: Path, topic: str = "alone") -> tuple[Verbs, Plan]:
+    given = options(
+        root,
+        topic,
+        delete_horizon="newest",
+        assume_high_watermark="",
+        settings_given=EXPIRED,
+        topics=(topic,),
+        broker_version="3.9.2",
+    )
+    verbs = Verbs(log_dir, given)
+    return verbs, verbs.plan()
+
+
+def kind_of(plan: Plan) -> str:
+    found = plan.partitions[0].evidence
+    assert isinstance(found, Evidence)
+    return found.kind
+
+
+def id_of(name: str, topic: str = "alone") -> str:
+    return read_cluster_file(str(LOGS / name)).partitions[topic, 0].topic_id
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("with_id", [True, False])
+def test_one_assigned_replica_is_read_from_the_metadata_log(name: str, with_id: bool, tmp_path: Path) -> None:
+    log_dir = beside(tmp_path, name, topic_id=id_of(name) if with_id else "")
+    verbs, plan = planned(tmp_path, log_dir)
+    assert kind_of(plan) == "only-replica"
+    assert review(plan) == []
+    assert verbs.apply(plan).exit_code is ExitCode.DONE
+    assert verbs.verify(plan).problems == ()
+    left = left_in(log_dir / "alone-0")
+    assert (left.markers, left.tombstones) == ((), 0)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_the_metadata_log_does_not_assign_to_this_replica_alone_keeps_everything(
+    version: str, tmp_path: Path
+) -> None:
+    name = f"{version}-b2-b3-down"
+    elsewhere = {
+        "another broker": beside(tmp_path / "broker", name, broker=1),
+        "two replicas": beside(tmp_path / "two", name, topic="two", broker=1),
+        "another life of the topic": beside(tmp_path / "life", name, topic_id="AAAAAAAAAAAAAAAAAAAAAg"),
+        "not in it": beside(tmp_path / "none", name, topic="other"),
+        "no id of this broker": beside(tmp_path / "nobody", name),
+        "damaged": beside(tmp_path / "damaged", name),
+        "another directory": beside(tmp_path / "directory", name),
+    }
+    (elsewhere["no id of this broker"] / "meta.properties").write_text("version=1\ncluster.id=c\n")
+    log = next((elsewhere["damaged"] / METADATA_FOLDER).glob("*.log"))
+    log.write_bytes(log.read_bytes()[:60] + b"damaged" + log.read_bytes()[67:])
+    (elsewhere["another directory"] / "meta.properties").write_text(
+        "version=1\nnode.id=3\ncluster.id=c\ndirectory.id=AAAAAAAAAAAAAAAAAAAAzg\n"
+    )
+    for why, log_dir in elsewhere.items():
+        topic = "two" if why == "two replicas" else "other" if why == "not in it" else "alone"
+        _, plan = planned(log_dir.parent, log_dir, topic)
+        assert kind_of(plan) == "none", why
+        assert review(plan) == []
+
+
+def test_a_partition_that_is_being_moved_is_no_only_replica(tmp_path: Path) -> None:
+    """While a reassignment goes on, old and new replicas are assigned."""
+    for version in VERSIONS:
+        root = tmp_path / version
+        log_dir = beside(root, f"{version}-reassigning", topic="two", broker=1)
+        assert kind_of(planned(root, log_dir, "two")[1]) == "none"
+
+
+def test_the_plan_says_which_metadata_log_it_was(tmp_path: Path) -> None:
+    log_dir = beside(tmp_path, NAMES[0])
+    _, plan = planned(tmp_path, log_dir)
+    found = plan.partitions[0].evidence
+    assert isinstance(found, Evidence)
+    assert "__cluster_metadata-0 beside it" in found.why
+    assert (
+        getattr(plan.policy.others, "own_metadata", "")
+        == read_cluster_file(str(log_dir / METADATA_FOLDER)).digest
+    )
