@@ -17,6 +17,10 @@ DEAD = "the-cleaner-has-been-dead.md"
 WHOLE = "repair-a-whole-cluster.md"
 DISAGREE = "replicas-disagree.md"
 
+SECOND_ROUND = (
+    "krepair plan /mnt/b1/kafka --topic-config topics.txt --fix markers,compact --cluster described.txt "
+    "--delete-horizon 2026-11-22T12:00:00Z"
+)
 START = ("systemctl start kafka", DONE)
 SEE = ("systemctl start kafka # see that groups load", DONE)
 STOP = ("systemctl stop kafka", DONE)
@@ -303,6 +307,30 @@ STORIES = (
             ("krepair verify /root/second_1.krplan --originals", DONE),
             ("krepair purge /root/second_1.krplan", DONE),
             ("krepair compare 1=/mnt/b1/kafka 2=/mnt/b2/kafka 3=/mnt/b3/kafka", DONE),
+        ),
+        cluster="3.9.2",
+    ),
+    Story(
+        "a stopped cluster is repaired by facts that travel",
+        WHOLE,
+        (
+            ("krepair plan /mnt/b1/kafka --topic-config topics.txt --fix markers,compact --out", FOUND),
+            ("krepair apply /root/first_1.krplan", DONE),
+            ("krepair verify /root/first_1.krplan --originals", DONE),
+            ("krepair purge /root/first_1.krplan", DONE),
+            (
+                f"{SECOND_ROUND} --ask",
+                DONE,
+            ),
+            ("krepair facts /mnt/b2/kafka --answer", DONE),
+            ("krepair facts /mnt/b3/kafka --answer", DONE),
+            (
+                f"{SECOND_ROUND} --replicas",
+                FOUND,
+            ),
+            ("krepair apply /root/facts_1.krplan", DONE),
+            ("krepair verify /root/facts_1.krplan --originals", DONE),
+            ("krepair purge /root/facts_1.krplan", DONE),
         ),
         cluster="3.9.2",
     ),

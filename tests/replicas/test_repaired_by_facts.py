@@ -1,0 +1,76 @@
+"""krepair on all replicas of a real cluster by facts alone: only questions and answers travel between the brokers.
+
+``KREPAIR_EVERY_BROKER=1`` runs it; one such cluster in every run is that of the runbook.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from krepair.options import Options
+from krepair.plan.model import Evidence
+from tests.compaction.directories import Verbs
+from tests.lab.three import Three
+from tests.replicas.absences import TOPICS, begin, end, of_readers, without_cleaner
+from tests.replicas.by_facts import answer, asked
+from tests.replicas.test_repaired_clusters import far, given
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.replicas, pytest.mark.every_broker]
+REPLICAS = "1,2,3"
+
+
+def described(root: Path) -> Path:
+    """Who is assigned, as ``kafka-topics.sh --describe`` says it."""
+    lines = []
+    for name in TOPICS:
+        lines.append(f"Topic: {name}\tPartitionCount: 1\tReplicationFactor: 3\tConfigs: a=1\n")
+        lines.append(f"\tTopic: {name}\tPartition: 0\tLeader: 1\tReplicas: {REPLICAS}\tIsr: 1,2\n")
+    path = root / "described.txt"
+    path.write_text("".join(lines))
+    return path
+
+
+def by_answers(cluster: Three, node: int, root: Path, said: Options) -> Options:
+    """The options of one broker, once all others have answered its question."""
+    root.mkdir(parents=True)
+    question = root / "question"
+    asked(cluster.log_dir(node), question, said)
+    others = [other for other in cluster.brokers if other != node]
+    sides = [
+        answer(other, cluster.log_dir(other), question, root / f"b{other}.answer", said) for other in others
+    ]
+    return dataclasses.replace(said, replicas=tuple(sides))
+
+
+@pytest.mark.parametrize("version", ["2.2.1", "3.9.2", "4.3.1"])
+def test_two_rounds_by_facts_remove_nothing_that_a_broker_away_misses(version: str, tmp_path: Path) -> None:
+    with without_cleaner(version, tmp_path / "three") as cluster:
+        before = begin(cluster)
+        went: dict[str, int] = {}
+        for number in (1, 2):
+            for node in cluster.brokers:
+                root = tmp_path / f"{number}-{node}"
+                said = given(
+                    tmp_path, days_ahead=10, horizon=far(), cluster=str(described(tmp_path)), keep="inplace"
+                )
+                verbs = Verbs(cluster.log_dir(node), by_answers(cluster, node, root, said))
+                plan = verbs.plan()
+                for part in plan.partitions:
+                    assert isinstance(part.evidence, Evidence)
+                    assert part.evidence.kind == "replicas", part.evidence.why
+                if any(part.changes for part in plan.partitions):
+                    verbs.apply(plan)
+                    assert verbs.verify(plan).problems == ()
+                    verbs.purge(plan)
+                for part in plan.partitions:
+                    markers = len(cluster.markers(node, part.topic))
+                    went[f"{part.topic}-{node}"] = markers
+        assert went["free-1"] == went["free-2"] == 0
+        assert went["abrt-1"] == went["comm-1"] == 1  # broker 3 has the data, and has not seen the marker
+        after = end(cluster)
+        assert after.diverged == set()
+        for name in TOPICS:
+            assert of_readers(after.third[name]) == of_readers(before.served[name])

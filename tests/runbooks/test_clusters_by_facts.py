@@ -1,0 +1,50 @@
+"""A stopped cluster of three is repaired as the runbook says, and nothing but questions and answers travels."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.replicas.absences import of_readers, without_cleaner
+from tests.runbooks.page import follow
+from tests.runbooks.stories import WHOLE
+from tests.runbooks.test_clusters import ROOT, TOPIC, Operator, everybody_serves, story_of, tombstones, write
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.replicas]
+FIRST_ROUND = 4
+
+
+def test_a_stopped_cluster_is_repaired_by_facts_that_travel(tmp_path: Path) -> None:
+    story = story_of(WHOLE, 2)
+    with without_cleaner(story.cluster, tmp_path / "cluster") as cluster:
+        write(cluster)
+        before = of_readers(cluster.serves(TOPIC))
+        operator = Operator(cluster, tmp_path / "root")
+        cluster.stop(3, 2)
+        (operator.shell.folder / "described.txt").write_text(cluster.describe())
+        cluster.stop_all()
+        steps = list(follow(story.page, story.steps))
+        for part, left in ((steps[:FIRST_ROUND], 1), (steps[FIRST_ROUND:], 0)):
+            for node in cluster.brokers:
+                first, second = [broker for broker in cluster.brokers if broker != node]
+                folder = operator.shell.folder
+                turned = {
+                    "2026-11-22T12:00:00Z": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                    "/mnt/b1/kafka": str(cluster.log_dir(node)),
+                    "/mnt/b2/kafka": str(cluster.log_dir(first)),
+                    "/mnt/b3/kafka": str(cluster.log_dir(second)),
+                    "2=/var/tmp/b2.answer": f"{first}={folder}/b2.answer",
+                    "3=/var/tmp/b3.answer": f"{second}={folder}/b3.answer",
+                    f"{ROOT}facts_1.krplan": str(folder / f"{node}-facts.krplan"),
+                    "/var/tmp": str(folder),
+                }
+                operator.names(node, **turned)
+                for command, code in part:
+                    operator.type(command, code)
+                assert tombstones(cluster, node) == left
+                assert left or cluster.markers(node, TOPIC) == []
+        cluster.begin()
+        cluster.wait_in_sync(TOPIC, of=(1, 2, 3))
+        everybody_serves(cluster, before)
