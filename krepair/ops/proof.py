@@ -33,6 +33,8 @@ from krepair.plan.model import Plan
 from krepair.rules.refetch import RefetchProof, why_not, why_too_old
 
 DESCRIBE: Final = "kafka-topics.sh --bootstrap-server HOST:PORT --describe > FILE"
+CHECKPOINTS_EVERY_MS: Final = 60_000
+"""A running broker writes its checkpoints at least that often (``log.flush.offset.checkpoint.interval.ms``)."""
 _ELR_SINCE: Final = (4, 0, 0)
 _KRAFT_ONLY: Final = 1
 _NOTHING: Final = Judgement()
@@ -237,7 +239,7 @@ class Seen(NamedTuple):
     """What is at hand of another broker.
 
     Attributes:
-        at_ms: the last write to its directories, or when its facts were taken.
+        at_ms: when its facts were taken; of directories, until when a running broker may have written nothing more.
         by_journals: whether krepair's journals in its partition folders can be read.
     """
 
@@ -247,7 +249,8 @@ class Seen(NamedTuple):
 
 def _seen(side: Side) -> Seen:
     if not side.facts:
-        return Seen(max(last_write_ms(read_log_dir(path)) for path in side.log_dirs), by_journals=True)
+        last = max(last_write_ms(read_log_dir(path)) for path in side.log_dirs)
+        return Seen(last + CHECKPOINTS_EVERY_MS, by_journals=True)
     from krepair.pipeline.replicas.facts import opened_facts
 
     with opened_facts(side.facts) as reader:

@@ -120,6 +120,11 @@ def _of_the_source(proof: RefetchProof, now_ms: int) -> Iterator[str]:
         )
     if proof.outdated:
         yield proof.outdated
+    if proof.source == "describe-zookeeper":
+        yield (
+            "this is the output of kafka-topics.sh --zookeeper, which answers also when no broker runs: ask a broker, "
+            "with --bootstrap-server"
+        )
     if proof.dirs_unknown:
         yield proof.dirs_unknown
     if proof.as_of_ms <= proof.stopped_ms:

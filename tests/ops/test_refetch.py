@@ -688,6 +688,22 @@ def test_every_command_of_the_page_does_what_it_says(tmp_path: Path) -> None:
     assert (work / "orders-0.b1.txt").read_text().count("batch ") == 3
 
 
+@pytest.mark.parametrize(("seconds", "too_old"), [(3660 + 30, True), (3600 + 30, False), (0, False)])
+def test_a_snapshot_of_the_leader_from_before_the_stop_says_nothing_of_it(
+    seconds: int, too_old: bool, tmp_path: Path, judged: None
+) -> None:
+    """A running broker writes its checkpoints once a minute: a snapshot's files may be that much older."""
+    root, chosen = log_dir(tmp_path / "b3"), options(tmp_path)
+    at = time.time_ns() - seconds * 1_000_000_000
+    for path in (tmp_path / "b1").rglob("*"):
+        os.utime(path, ns=(at, at))
+    if not too_old:
+        assert make_plan(str(root), chosen)
+        return
+    with pytest.raises(RefusedError, match="of the leader 1 is from before this broker's last write"):
+        make_plan(str(root), chosen)
+
+
 class TestOtherLogDirs:
     """The broker has a second log directory."""
 

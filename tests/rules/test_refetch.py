@@ -33,6 +33,7 @@ GOOD = RefetchProof(
 )
 
 AGAINST: dict[str, tuple[dict[str, object], str]] = {
+    "asked ZooKeeper": ({"source": "describe-zookeeper"}, "--zookeeper"),
     "own metadata log": ({"own_log": True}, "own metadata log"),
     "not the active controller": ({"outdated": "is the copy of node 7"}, "copy of node 7"),
     "taken before the stop": ({"stopped_ms": NOW - 1000}, "not later than this broker's last write"),
