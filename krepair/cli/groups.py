@@ -12,7 +12,7 @@ from krepair.cli.progress import ProgressOf
 
 
 def groups(
-    log_dir: shared.LogDirArgument,
+    log_dirs: shared.LogDirsArgument,
     *,
     group: Annotated[
         list[str] | None,
@@ -35,15 +35,20 @@ def groups(
     """
     options = shared.common_options(now=now, partitions=partition, engine=engine, master=master)
     from krepair.cli.views.groups import groups_view
+    from krepair.cli.views.several import of_each
     from krepair.ops import groups as ops
 
     with ProgressOf(quiet=quiet) as progress:
-        report = ops.groups(log_dir, options, tuple(group or ()), progress)
+        found = ops.groups_of_each(log_dirs, options, tuple(group or ()), progress)
     finish(
         "groups",
-        report,
-        report.exit_code,
-        lambda: groups_view(report, detailed=bool(group)),
+        found if len(log_dirs) > 1 else found.reports[0],
+        found.exit_code,
+        lambda: of_each(
+            "krepair groups",
+            found.brokers,
+            [groups_view(report, detailed=bool(group)) for report in found.reports],
+        ),
         as_json=json,
         quiet=quiet,
     )

@@ -162,6 +162,13 @@ ClusterAsOfOption = Annotated[
         help="With --fix refetch: when that --describe was run against the running cluster.",
     ),
 ]
+LogDirsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="LOGDIR...",
+        help="Log directories of stopped brokers; of several, each is answered for by itself.",
+    ),
+]
 ClusterConfigOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -171,9 +178,6 @@ ClusterConfigOption = Annotated[
         "--all of them: they say whether unclean leader election is off. For 2.2 and 2.3 also the content of "
         "/admin/reassign_partitions in ZooKeeper; may be repeated.",
     ),
-]
-LogDirArgument = Annotated[
-    str, typer.Argument(metavar="LOGDIR", help="A log directory of the stopped broker.")
 ]
 OnlyReplicaOption = Annotated[
     list[str] | None,

@@ -12,7 +12,7 @@ from krepair.cli.progress import ProgressOf
 
 
 def transactions(
-    log_dir: shared.LogDirArgument,
+    log_dirs: shared.LogDirsArgument,
     *,
     transactional_id: Annotated[
         list[str] | None,
@@ -49,16 +49,21 @@ def transactions(
         engine=engine,
         master=master,
     )
+    from krepair.cli.views.several import of_each
     from krepair.cli.views.transactions import transactions_view
     from krepair.ops import transactions as ops
 
     with ProgressOf(quiet=quiet) as progress:
-        report = ops.transactions(log_dir, options, tuple(transactional_id or ()), progress)
+        found = ops.transactions_of_each(log_dirs, options, tuple(transactional_id or ()), progress)
     finish(
         "transactions",
-        report,
-        report.exit_code,
-        lambda: transactions_view(report, detailed=bool(transactional_id)),
+        found if len(log_dirs) > 1 else found.reports[0],
+        found.exit_code,
+        lambda: of_each(
+            "krepair transactions",
+            found.brokers,
+            [transactions_view(report, detailed=bool(transactional_id)) for report in found.reports],
+        ),
         as_json=json,
         quiet=quiet,
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from krepair.errors import NotALogDirError, UsageError
 from krepair.logdir.log_dirs import configured_log_dirs
 from krepair.logdir.values import LogDir
+from krepair.logdir.view import read_log_dir
 from krepair.options import Options
 
 _NAMED_AT_MOST: Final = 5
@@ -44,6 +46,21 @@ def check_named(views: Sequence[LogDir], options: Options) -> None:
 def _like(name: str, names: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, names, 1)
     return f" (did you mean {close[0]}?)" if close else ""
+
+
+def views_of_each(log_dirs: Iterable[str]) -> list[LogDir]:
+    """Log directories, listed, in the order given; they may be of several brokers.
+
+    Raises:
+        NotALogDirError: a path is none.
+        UsageError: a directory is given twice.
+    """
+    views = [read_log_dir(path) for path in log_dirs]
+    counts = Counter(view.path for view in views)
+    for path, count in counts.items():
+        if count > 1:
+            raise UsageError(f"{path} is given twice")
+    return views
 
 
 def log_dirs_asked_for(given: Iterable[str], config: str | None) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from msgspec import Struct
@@ -15,7 +16,7 @@ from krepair.fixes.ground import place_of
 from krepair.formats.damage import shown
 from krepair.formats.group_metadata import TOPIC
 from krepair.logdir.values import LogDir, Partition
-from krepair.logdir.view import read_log_dir
+from krepair.ops.asked import views_of_each
 from krepair.ops.coordinator_topic import (
     PassedOver,
     partitions_of,
@@ -25,7 +26,7 @@ from krepair.ops.coordinator_topic import (
 )
 from krepair.options import Options
 from krepair.pipeline.coordinators.group_model import Group, Member
-from krepair.pipeline.coordinators.groups import GroupsItem
+from krepair.pipeline.coordinators.groups import GroupsItem, GroupsResult
 from krepair.pipeline.engines.choice import choose_engine
 from krepair.pipeline.engines.costs import WorkKind
 from krepair.pipeline.jobs import READ_GROUPS
@@ -72,30 +73,77 @@ class GroupsReport(Struct, frozen=True, kw_only=True):
         return ExitCode.FOUND if self.findings or self.damages else ExitCode.DONE
 
 
+class GroupsEachReport(Struct, frozen=True, kw_only=True):
+    """What ``groups`` found in log directories of several brokers.
+
+    Attributes:
+        reports: one for each, in the order given.
+        brokers: whose they are, in the same order; empty where ``meta.properties`` does not say.
+    """
+
+    reports: tuple[GroupsReport, ...]
+    brokers: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """FOUND when there is a finding in one of them, or something was passed over."""
+        return max((report.exit_code for report in self.reports), default=ExitCode.DONE)
+
+
 def groups(
     log_dir: str, options: Options, wanted: Sequence[str] = (), progress: Progress | None = None
 ) -> GroupsReport:
-    """Read every partition of ``__consumer_offsets`` in a log directory.
+    """Read every partition of ``__consumer_offsets`` in a log directory; see ``groups_of_each``."""
+    (report,) = groups_of_each([log_dir], options, wanted, progress).reports
+    return report
+
+
+def groups_of_each(
+    log_dirs: Sequence[str], options: Options, wanted: Sequence[str] = (), progress: Progress | None = None
+) -> GroupsEachReport:
+    """Read every partition of ``__consumer_offsets`` in log directories, also of several brokers, in one job.
 
     Args:
-        log_dir: its path.
+        log_dirs: their paths.
         options: engine, partitions and clock.
         wanted: group ids to show; empty for all.
         progress: told how far it is.
 
     Raises:
-        NotALogDirError: the path is none.
+        NotALogDirError: a path is none.
         UnreadableError: a partition could not be read.
+        UsageError: a directory is given twice.
     """
-    view = read_log_dir(log_dir)
-    chosen = partitions_of(view, TOPIC, options.wants)
-    items = [_item(view, partition, wanted) for partition in chosen]
+    views = views_of_each(log_dirs)
+    chosen = [partitions_of(view, TOPIC, options.wants) for view in views]
+    items = [
+        _item(view, partition, wanted)
+        for view, partitions in zip(views, chosen, strict=True)
+        for partition in partitions
+    ]
     total = sum(item.bytes_to_read for item in items)
     engine = choose_engine(options.engine, options.master, {WorkKind.RECORDS: total}, progress)
     try:
-        results = read_partitions(engine, READ_GROUPS, items, "groups")
+        results = iter(zip(items, read_partitions(engine, READ_GROUPS, items, "groups"), strict=True))
     finally:
         engine.close()
+    return GroupsEachReport(
+        reports=tuple(
+            _report(view, partitions, list(islice(results, len(partitions))), options, engine.why)
+            for view, partitions in zip(views, chosen, strict=True)
+        ),
+        brokers=tuple(view.broker_id for view in views),
+    )
+
+
+def _report(
+    view: LogDir,
+    chosen: Sequence[Partition],
+    read: Sequence[tuple[GroupsItem, GroupsResult]],
+    options: Options,
+    engine: str,
+) -> GroupsReport:
+    results = [result for _, result in read]
     found = sorted((group for result in results for group in result.groups), key=lambda group: group.group)
     findings = tuple(finding for group in found for finding in subscription_findings(group))
     damaged = passed_over(chosen, results)
@@ -108,8 +156,8 @@ def groups(
         damaged=damaged,
         damages=sum(result.damages for result in results),
         unknown=sum(result.unknown for result in results),
-        bytes_read=total,
-        engine=engine.why,
+        bytes_read=sum(item.bytes_to_read for item, _ in read),
+        engine=engine,
         next_command=_next_command(view.path, findings, bool(damaged)),
     )
 

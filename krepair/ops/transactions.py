@@ -24,7 +24,7 @@ from krepair.formats.transaction_state import (
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.values import LogDir, Partition
-from krepair.logdir.view import read_log_dir
+from krepair.ops.asked import views_of_each
 from krepair.ops.coordinator_topic import (
     PassedOver,
     log_bytes,
@@ -197,24 +197,64 @@ class _Judging(NamedTuple):
     version: Version
 
 
+class TransactionsEachReport(Struct, frozen=True, kw_only=True):
+    """What ``transactions`` found in log directories of several brokers.
+
+    Attributes:
+        reports: one for each, in the order given.
+        brokers: whose they are, in the same order; empty where ``meta.properties`` does not say.
+    """
+
+    reports: tuple[TransactionsReport, ...]
+    brokers: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """The largest of the codes of the single reports."""
+        return max((report.exit_code for report in self.reports), default=ExitCode.DONE)
+
+
 def transactions(
     log_dir: str, options: Options, wanted: Sequence[str] = (), progress: Progress | None = None
 ) -> TransactionsReport:
+    """As ``transactions_of_each``, of one log directory."""
+    (report,) = transactions_of_each([log_dir], options, wanted, progress).reports
+    return report
+
+
+def transactions_of_each(
+    log_dirs: Sequence[str], options: Options, wanted: Sequence[str] = (), progress: Progress | None = None
+) -> TransactionsEachReport:
     """Read every partition of ``__transaction_state``, and look for transactions without a marker in every log.
 
+    Each directory is judged by itself: the coordinator of a transaction may be on another broker.
+
     Args:
-        log_dir: its path.
+        log_dirs: their paths; they may be of several brokers.
         options: configuration, broker version, engine, clock, and the partitions whose logs are looked at.
         wanted: transactional ids to show; empty for all.
         progress: told how far it is.
 
     Raises:
-        NotALogDirError: the path is none.
+        NotALogDirError: a path is none.
         UnreadableError: a partition of ``__transaction_state`` could not be read.
-        UsageError: a configuration file or value is wrong.
+        UsageError: a configuration file or value is wrong, or a directory is given twice.
     """
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
-    seen = _look(read_log_dir(log_dir), settings, options, progress)
+    views = views_of_each(log_dirs)
+    total = sum(log_bytes(partition) for view in views for partition in _partitions_of(view, options))
+    engine = choose_engine(options.engine, options.master, {WorkKind.READ: total}, progress)
+    try:
+        seen = [_look(view, settings, options, engine) for view in views]
+    finally:
+        engine.close()
+    return TransactionsEachReport(
+        reports=tuple(_judge(one, settings, options, wanted) for one in seen),
+        brokers=tuple(view.broker_id for view in views),
+    )
+
+
+def _judge(seen: _Seen, settings: Settings, options: Options, wanted: Sequence[str]) -> TransactionsReport:
     written = last_write(
         ((survey.partition.topic, facts) for survey in seen.surveys for facts in survey.segments),
         options.now_ms,
@@ -267,23 +307,21 @@ def transactions(
     )
 
 
-def _look(view: LogDir, settings: Settings, options: Options, progress: Progress | None) -> _Seen:
-    coordinators = partitions_of(view, TOPIC, lambda *_: True)
-    partitions = [
+def _partitions_of(view: LogDir, options: Options) -> list[Partition]:
+    """The coordinators' partitions, and those that the command line lets in."""
+    return [
         partition
         for partition in view.partitions
         if partition.topic == TOPIC or options.wants(partition.topic, partition.number)
     ]
-    engine = choose_engine(
-        options.engine, options.master, {WorkKind.READ: sum(map(log_bytes, partitions))}, progress
-    )
-    try:
-        ground = Ground(view, settings, options, engine)
-        surveys = ground.survey_all(partitions)
-        read_logs(ground, surveys)
-        results = _read_states(view, coordinators, options, engine)
-    finally:
-        engine.close()
+
+
+def _look(view: LogDir, settings: Settings, options: Options, engine: Engine) -> _Seen:
+    coordinators = partitions_of(view, TOPIC, lambda *_: True)
+    ground = Ground(view, settings, options, engine)
+    surveys = ground.survey_all(_partitions_of(view, options))
+    read_logs(ground, surveys)
+    results = _read_states(view, coordinators, options, engine)
     return _Seen(view, surveys, coordinators, results, engine.why)
 
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from krepair.durable.scratch import Scratch
-from krepair.errors import KrepairError, StalePlanError, UsageError
+from krepair.errors import KrepairError, StalePlanError
 from krepair.fixes.carry_out import verify_all
 from krepair.fixes.ground import place_of
 from krepair.fixes.snapshots import snapshot_problems
@@ -17,8 +17,7 @@ from krepair.journal.root import ROOT
 from krepair.journal.status import ChangeState, staged_groups, status_in
 from krepair.logdir.config import load_settings
 from krepair.logdir.values import LogDir, Partition
-from krepair.logdir.view import read_log_dir
-from krepair.ops.asked import check_named
+from krepair.ops.asked import check_named, views_of_each
 from krepair.ops.moved import settle
 from krepair.ops.reports import Problem, VerifyEachReport, VerifyReport, next_in
 from krepair.ops.target import check_target, disk_of, is_root, journal_folder, listed, targets_of, view_of
@@ -56,10 +55,7 @@ def verify_log_dirs(
         NotALogDirError: a path is none, or a partition that was named is in none of them.
         UsageError: a configuration file or value is wrong, or a directory is given twice.
     """
-    views = [read_log_dir(path) for path in paths]
-    twice = next((view.path for view in views if sum(one.path == view.path for one in views) > 1), "")
-    if twice:
-        raise UsageError(f"{twice} is given twice")
+    views = views_of_each(paths)
     check_named(views, options)
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     parts = [_Part(view, _partitions_of(view, options)) for view in views]

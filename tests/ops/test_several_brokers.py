@@ -12,10 +12,13 @@ from typer.testing import CliRunner, Result
 from krepair.cli.main import app
 from krepair.errors import ExitCode, UsageError
 from krepair.ops.check import check
+from krepair.ops.groups import groups, groups_of_each
+from krepair.ops.transactions import transactions, transactions_of_each
 from krepair.ops.verify import verify_log_dir, verify_log_dirs
 from krepair.options import Engine, Options
-from tests.builders import NOW_MS
+from tests.builders import NOW_MS, Record, data
 from tests.ops.scene import tree
+from tests.ops.test_other_replicas import OLD
 from tests.ops.test_replicas_read import broker, cleaned, whole
 
 pytestmark = pytest.mark.replicas
@@ -107,3 +110,43 @@ class TestCheck:
         (Path(dirs[1]) / "meta.properties").unlink()
         with pytest.raises(UsageError, match="whose log directory"):
             check(dirs, OPTIONS, each=True)
+
+
+class TestGroupsAndTransactions:
+    @pytest.fixture
+    def two(self, tmp_path: Path) -> list[str]:
+        """Two brokers with different transactions; neither has a coordinator's topic."""
+        open_at_2 = [data(0, [Record(b"k", b"v")], pid=7, txn=True, timestamp=OLD)]
+        return [str(broker(tmp_path, 1, whole())), str(broker(tmp_path, 2, open_at_2))]
+
+    def test_each_report_is_that_of_a_run_of_its_own(self, two: list[str]) -> None:
+        before = [tree(Path(path)) for path in two]
+        found = transactions_of_each(two, OPTIONS)
+        assert found.reports == tuple(transactions(path, OPTIONS) for path in two)
+        assert [len(report.open) for report in found.reports] == [0, 1]
+        assert groups_of_each(two, OPTIONS).reports == tuple(groups(path, OPTIONS) for path in two)
+        assert [tree(Path(path)) for path in two] == before
+
+    @pytest.mark.parametrize("verb", ["groups", "transactions"])
+    def test_the_page_names_the_broker_of_each_part(self, verb: str, two: list[str]) -> None:
+        result = typed(verb, *two)
+        titles = [line for line in result.output.splitlines() if line.startswith("Broker ")]
+        assert {title.partition(":")[0] for title in titles} == {"Broker 1", "Broker 2"}
+        one = typed(verb, two[1])
+        assert "Broker 2" not in one.output
+        assert result.exit_code == max(one.exit_code, typed(verb, two[0]).exit_code)
+        report = json.loads(typed(verb, *two, "--now", str(NOW_MS), "--json").stdout)["report"]
+        assert report["brokers"] == ["1", "2"]
+        assert (
+            report["reports"][1]
+            == json.loads(typed(verb, two[1], "--now", str(NOW_MS), "--json").stdout)["report"]
+        )
+
+    @pytest.mark.parametrize("verb", ["groups", "transactions"])
+    def test_a_directory_twice_is_refused(self, verb: str, two: list[str]) -> None:
+        assert typed(verb, two[0], two[0]).exit_code == ExitCode.USAGE
+
+
+def test_dump_takes_folders_of_several_brokers(dirs: list[str]) -> None:
+    shown = CliRunner().invoke(app, ["dump", *(f"{path}/t-0" for path in dirs)])
+    assert all(f'file="{path}/t-0/' in shown.output for path in dirs)
