@@ -199,6 +199,8 @@ def plan(
     if each:
         if preview:
             raise UsageError("--each with --preview: a preview is of one running broker")
+        if free:
+            raise UsageError("--each with --free: a sequence is of one full disk; make it there")
         _plan_each(log_dirs, out, options, metrics=metrics, json=json, quiet=quiet)
     with MetricsOf(metrics, "plan", log_dirs) as run:
         if out is not None:

@@ -212,5 +212,6 @@ class TestTyped:
         assert report["again"].startswith("krepair plan --each ")
 
     def test_without_a_folder_or_as_a_preview_it_is_refused(self, tmp_path: Path, given: Options) -> None:
-        for words in ((), ("--out", str(tmp_path / "plans"), "--preview"), ("--out", str(tmp_path / "none"))):
+        into = ("--out", str(tmp_path / "plans"))
+        for words in ((), (*into, "--preview"), (*into, "--free"), ("--out", str(tmp_path / "none"))):
             assert self.typed(tmp_path, *words).exit_code == ExitCode.USAGE
