@@ -125,8 +125,9 @@ WAYS: Final = (
         "all other replicas are in sync without this one",
     ),
     Way(
-        "--replicas ID=DIR, with --cluster FILE",
-        "The log directories of the other brokers can be read here, and these brokers are stopped.",
+        "--replicas ID=DIR|FACTS, with --cluster FILE",
+        "The log directories of the other brokers can be read here, and these brokers are stopped; or their facts were "
+        "carried here: krepair plan --ask, krepair facts --answer.",
         "exactly what no other replica needs, at any horizon",
         "the logs of all assigned replicas",
     ),

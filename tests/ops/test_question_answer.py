@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from krepair.errors import ExitCode, RefusedError, StalePlanError, UnreadableError, UsageError
 from krepair.ops.ask import AskReport, ask
@@ -19,7 +20,7 @@ from krepair.plan.review import review
 from tests.builders import NOW_MS, Batch, LogDir
 from tests.compaction.directories import Verbs
 from tests.ops.test_facts_evidence import other, recovery_point, taken
-from tests.ops.test_other_replicas import OLD, left_in, watermark
+from tests.ops.test_other_replicas import OLD, left_in, sealed, watermark
 from tests.ops.test_replicas_read import (
     applied,
     broker,
@@ -240,6 +241,21 @@ def test_apply_needs_the_same_answers_again(tmp_path: Path) -> None:
     assert run.apply(plan).exit_code is ExitCode.DONE
     os.unlink(path)
     assert run.verify(plan).problems == ()
+
+
+def test_review_objects_to_more_than_the_facts_allow(tmp_path: Path) -> None:
+    broker(tmp_path, 1, cleaned())
+    broker(tmp_path, 2, cleaned())
+    asked(tmp_path, replicas="1,2")
+    plan = verbs(tmp_path, "compact", answered(tmp_path, 2), replicas="1,2").plan()
+    assert review(plan) == []
+    known = evidence(plan)
+    for facts_ in (
+        replace(known.facts[0], reach=0),
+        replace(known.facts[0], question=""),
+    ):
+        edited = sealed(plan, replace(part(plan), evidence=replace(known, facts=(facts_,))))
+        assert {objection.code for objection in review(edited)} == {"RV33"}
 
 
 # -- a property: facts and directories come to the same

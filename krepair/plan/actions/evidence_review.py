@@ -36,6 +36,7 @@ def evidence_of_partition(facts: PartitionFacts, changes: Sequence[RewriteSegmen
         yield Objection("RV33", where, f"its evidence is {evidence.kind!r}, but {why}")
     for source in sources:
         yield from _source(source, evidence, f"{where}/{source.base_offset:020d}")
+        yield from _beyond_facts(source, evidence, f"{where}/{source.base_offset:020d}")
     latest = latest_horizon_ms(evidence.kind, facts.policy.now_ms, _retention_ms(facts))
     by_time = evidence.kind in BY_TIME or facts.policy.horizon in _HORIZON_NAMES
     if by_time:
@@ -57,6 +58,23 @@ def _source(source: SourceSegment, evidence: Evidence, where: str) -> Iterator[O
             f"{markers} markers and {tombstones} tombstones would go, but nothing is known of other replicas"
         )
         yield Objection("RV33", where, text)
+
+
+def _beyond_facts(source: SourceSegment, evidence: Evidence, where: str) -> Iterator[Objection]:
+    """Facts speak only for what is below their reach, and of tombstones only in answer to a question."""
+    reach = min((one.reach for one in evidence.facts), default=source.base_offset + 1)
+    markers = sum(tally.batches for tally in source.reasons if tally.reason in _GONE)
+    tombstones = 0 if source.by_key is None else source.by_key.tombstones
+    if (markers or tombstones) and source.base_offset >= reach:
+        text = f"{markers} markers and {tombstones} tombstones would go, but facts speak only for what is below {reach}"
+        yield Objection("RV33", where, text)
+    silent = [one.broker_id for one in evidence.facts if not one.question]
+    if tombstones and silent:
+        yield Objection(
+            "RV33",
+            where,
+            f"{tombstones} tombstones would go, but the facts of broker {silent[0]} answer no question",
+        )
 
 
 def _why_not_asked(others: Others, evidence: Evidence, topic: str, number: int) -> str:
