@@ -277,17 +277,26 @@ class _Apply:
         self.staged: dict[str, set[str]] = {}
         """Folder -> ids of the changes that are staged and not committed yet."""
         self.not_made: list[Wrong] = []
+        self.completed: list[ChangeResult] = []
+        """Changes that an earlier run left half done and that this one has finished."""
         self.work: Work
 
     def report(self, targets: Sequence[PartitionPlan]) -> ApplyReport:
         results: list[ChangeResult] = []
-        interrupted = False
+        interrupted, stopped = False, ""
         try:
             self._carry_out(targets, results)
         except InterruptedAtSafePointError:
             interrupted = True
         except LockLostError as error:
             results += self._all_missing(targets, results, error)
+        except KrepairError as error:
+            if not self.completed:
+                raise
+            stopped = error.next_command
+            results += self._all_missing(targets, results, error)
+        known = {result.change_id for result in results}
+        results += [result for result in self.completed if result.change_id not in known]
         told = {result.partition for result in results if result.outcome == "failed"}
         results += [_not_made(wrong) for wrong in self.not_made if wrong.folder not in told]
         order = {partition.folder: number for number, partition in enumerate(self.plan.partitions)}
@@ -303,7 +312,7 @@ class _Apply:
             uncleanable_partitions=self.plan.uncleanable_partitions + len(failed_bytes),
             uncleanable_bytes=self.plan.uncleanable_bytes + sum(failed_bytes),
             interrupted=interrupted,
-            next_command="krepair apply PLAN" if interrupted else next_of(results, _next(results)),
+            next_command="krepair apply PLAN" if interrupted else stopped or next_of(results, _next(results)),
         )
 
     def _carry_out(self, targets: Sequence[PartitionPlan], results: list[ChangeResult]) -> None:
@@ -405,12 +414,14 @@ class _Apply:
             outcome.change_id for outcome in outcomes if isinstance(outcome, Committed)
         }
         if not any(isinstance(outcome, Failed) for outcome in outcomes):
+            # What comes after may be refused, and then nobody else tells that this was done.
+            self.completed += [result_of(partition.folder, outcome) for outcome in outcomes]
             return True
         results += [result_of(partition.folder, outcome) for outcome in outcomes]
         return False
 
     def _all_missing(
-        self, targets: Sequence[PartitionPlan], results: Sequence[ChangeResult], error: LockLostError
+        self, targets: Sequence[PartitionPlan], results: Sequence[ChangeResult], error: KrepairError
     ) -> list[ChangeResult]:
         """Every target of which nothing was said yet: from here on nothing was touched."""
         known = {result.partition for result in results}

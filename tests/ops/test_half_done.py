@@ -85,6 +85,40 @@ def half_done(root: Path) -> tuple[Scene, Plan, str]:
     return one, plan, Path(call.path).parent.name
 
 
+def test_what_was_finished_is_told_although_the_rest_is_refused_as_stale(memory_dir: Path) -> None:
+    """A plan that is stale says that nothing was changed (12): here a group was finished, so it is 3."""
+    one, plan, folder = half_done(memory_dir)
+    part = next(each for each in plan.partitions if each.folder == folder)
+    active = max(file.name for file in part.files if file.name.endswith(".log"))
+    last = one.path / folder / f"{part.changes[-1].base_offset:020d}.log"  # type: ignore[union-attr]
+    assert last.name != active
+    os.utime(last, ns=(5, 5))
+    for other in plan.partitions:
+        if other.changes and other.folder != folder:
+            shutil.rmtree(one.path / other.folder)
+    before = served(one)
+    report = one.apply(plan)
+    assert served(one) != before
+    assert report.exit_code == ExitCode.PARTLY
+    assert [result.outcome for result in report.results if result.partition == folder] == [
+        "failed",
+        "committed",
+    ]
+
+
+def test_what_was_finished_is_told_although_there_is_no_room_for_the_rest(
+    memory_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, plan, folder = half_done(memory_dir)
+    before = served(one)
+    monkeypatch.setattr("krepair.ops.apply.copies_shortage", lambda plan, left: "there is no room")
+    report = one.apply(plan)
+    assert served(one) != before
+    assert report.exit_code == ExitCode.PARTLY
+    assert {result.why for result in report.results if result.outcome == "failed"} == {"there is no room"}
+    assert folder in {result.partition for result in report.results if result.outcome == "committed"}
+
+
 def test_while_a_fence_stands_another_partition_is_changed_and_nothing_is_lost(memory_dir: Path) -> None:
     """The second plan cuts a torn tail in an active segment, which is what a broker's start does, too."""
     before = served(fresh(memory_dir / "before")[0])
