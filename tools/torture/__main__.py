@@ -82,6 +82,13 @@ PARTS: Final = (
         on_disk=False,
     ),
     Part(
+        "between",
+        "tools.torture.between",
+        "killed trees that real brokers serve, write to, clean and roll before the next verb",
+        1,
+        on_disk=False,
+    ),
+    Part(
         "bits",
         "tools.torture.bits",
         "bits flipped in plans, journals, staged and kept files",
@@ -92,6 +99,13 @@ PARTS: Final = (
         "records",
         "tools.torture.records",
         "damaged journals, and the way out of them",
+        1,
+        on_disk=False,
+    ),
+    Part(
+        "crafted",
+        "tools.torture.crafted",
+        "crafted plans and journals, and folders with traps, also between look and use",
         1,
         on_disk=False,
     ),

@@ -113,7 +113,7 @@ def start(version: str, trees: list[Tree], work: Path) -> list[tuple[str, str]]:
     registered = {name: Topic(max(numbers) + 1, config) for name, numbers in topics.items()}
     with broker_on(version, dirs, registered, work / "broker") as broker:
         served = {
-            isolation: _read(broker.bootstrap, topics, isolation)
+            isolation: read_to_the_end(broker.bootstrap, topics, isolation)
             for isolation in ("read_uncommitted", "read_committed")
         }
         broker.stop()
@@ -136,7 +136,9 @@ def start(version: str, trees: list[Tree], work: Path) -> list[tuple[str, str]]:
     return wrong
 
 
-def _read(bootstrap: str, topics: Mapping[str, set[int]], isolation: str) -> dict[tuple[str, int], Records]:
+def read_to_the_end(
+    bootstrap: str, topics: Mapping[str, set[int]], isolation: str
+) -> dict[tuple[str, int], Records]:
     """Every record of every partition that can be read to its end."""
     settings = {
         "bootstrap.servers": bootstrap,

@@ -17,9 +17,10 @@ import errno
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from krepair.plan.keep import UNTIL_VERIFIED
 from tools.torture.faults import Call, Kind, mask
 from tools.torture.runs import (
     MAY_FAIL,
@@ -32,10 +33,21 @@ from tools.torture.runs import (
     judge_end,
     judge_files,
     judge_lock,
+    left_elsewhere,
     parse_steps,
     plainly,
 )
-from tools.torture.scenes import SCENES, Scene, Tree, build, differences, look, visible
+from tools.torture.scenes import (
+    COPIES,
+    SCENES,
+    Scene,
+    Tree,
+    build,
+    differences,
+    look,
+    visible,
+    with_every_keep,
+)
 from tools.torture.state import State, how_many
 
 FAULTS = (
@@ -59,6 +71,19 @@ TEMPLATES = {
 }
 """What comes after the verb that fails; which one is chosen by the seed."""
 
+OF_COPIES = {
+    "apply": ("apply!.apply.undo", "apply!.undo"),
+    "undo": ("apply.undo!.undo", "apply.undo!.apply?.undo"),
+    "purge": ("apply.purge!.purge", "apply.purge!.undo?.purge"),
+}
+"""The same of ``--keep DIR``: once all is undone the plan is stale."""
+
+OF_FREED = {
+    "apply": ("apply!.apply.purge", "apply!.undo?.apply.purge"),
+    "purge": ("apply.purge!.purge", "apply.purge!.undo?.purge"),
+}
+"""The same of ``--keep until-verified``."""
+
 _MOST_PER_UNIT = 40
 _UNCHANGED = frozenset({12, 13, 14, 17})
 
@@ -67,8 +92,8 @@ def run(seeds: range, workdir: Path, state: State) -> None:
     """Every fault, in every verb, in every scene; at each call, or at ``state.samples`` of them."""
     runner, warm = Runner(), False
     for seed in seeds:
-        for name in SCENES:
-            units = [f"{name}:{seed}:{verb}:{fault}" for verb in TEMPLATES for fault in FAULTS]
+        for name in with_every_keep(SCENES, workdir):
+            units = [f"{name}:{seed}:{verb}:{fault}" for verb in templates_of(name) for fault in FAULTS]
             left = [unit for unit in units if not state.is_done(unit)]
             if not left or state.time_is_up():
                 continue
@@ -100,6 +125,11 @@ def replay(case: str, workdir: Path) -> list[str]:
     return [wrong] if wrong else []
 
 
+def templates_of(name: str) -> Mapping[str, tuple[str, ...]]:
+    """Verb that fails -> templates of a scene, whose name says how its originals are kept."""
+    return {COPIES: OF_COPIES, UNTIL_VERIFIED: OF_FREED}.get(name.partition("~")[2], TEMPLATES)
+
+
 def cases(unit: str, wanted: Wanted, samples: float | None) -> Iterator[str]:
     """The steps of every case of a unit, ``scene:seed:verb:fault``."""
     rng = random.Random(unit)
@@ -111,7 +141,7 @@ def cases(unit: str, wanted: Wanted, samples: float | None) -> Iterator[str]:
     if count > most and not (samples is None and fault.startswith("fsync")):
         numbers = sorted(rng.sample(numbers, most))
     for number in numbers:
-        yield rng.choice(TEMPLATES[verb]).replace("!", f"!{number}{fault}")
+        yield rng.choice(templates_of(unit.partition(":")[0])[verb]).replace("!", f"!{number}{fault}")
 
 
 def _kinds(fault: str) -> int:
@@ -133,13 +163,15 @@ def try_case(runner: Runner, scene: Scene, wanted: Wanted, steps: str, work: Pat
             ended.append(one)
             calls += one.calls
             found = look(placed.path)
-            wrong = judge_end(one, found, wanted) or _judge(one, found, before)
+            wrong = judge_end(one, found, wanted, left_elsewhere(placed)) or _judge(one, found, before)
             if not wrong and not step.takes_the_disk_away:
                 wrong = judge_lock(found, wanted)
             if not wrong and one.code and step.fault is None and not step.may_refuse:
                 wrong = f"{step.text} ended with {one.code}, it has to end with 0: nothing fails any more"
             if not wrong and one.code == 0:
-                wrong = taken_for_durable(calls, placed.path)
+                wrong = taken_for_durable(calls, placed.path) or (
+                    taken_for_durable(calls, placed.copies) if placed.copies is not None else ""
+                )
             if not wrong and one.code and place == len(parsed) - 1:
                 wrong = judge_files(found, wanted)
             if wrong:

@@ -30,7 +30,7 @@ enum kind { /* the order is that of faults.py */
 };
 
 enum mode { RECORD, KILL_BEFORE, KILL_AFTER, KILL_TORN, FAIL_ONCE, FAIL_FOREVER, SHORT_ONCE, SHORT_FOREVER,
-            SHORT_THEN_FAIL, FAIL_THRICE };
+            SHORT_THEN_FAIL, FAIL_THRICE, PAUSE };
 
 enum { PATH_BYTES = 200, ENTRIES = 16384, MAGIC = 0x746f7274 };
 
@@ -60,6 +60,7 @@ struct control {
     atomic_uint happened;
     uint32_t spare;
     char root[512];
+    char other[512];    /* a second folder, or empty */
     struct entry entries[ENTRIES];
 };
 
@@ -114,15 +115,19 @@ static void of_path(int folder, const char *path, char *out, size_t size) {
     if (used + 1 < size) snprintf(out + used, size - used, "/%s", path);
 }
 
-static int below(const char *path) {
-    root_bytes = strlen(control->root);
-    return !strncmp(path, control->root, root_bytes) && (path[root_bytes] == '/' || !path[root_bytes] ||
-                                                          path[root_bytes] == ' ');
+static int below_one(const char *path, const char *root) {
+    root_bytes = strlen(root);
+    return root_bytes && !strncmp(path, root, root_bytes) &&
+           (path[root_bytes] == '/' || !path[root_bytes] || path[root_bytes] == ' ');
 }
 
+static int below(const char *path) { return below_one(path, control->root) || below_one(path, control->other); }
+
 static void keep_name(char *out, const char *path) {
-    const char *shown = below(path) ? path + root_bytes : path;
-    while (below(path) && *shown == '/') shown++;
+    /* below the second folder the whole path is kept: the first is where names are relative to */
+    int inside_root = below_one(path, control->root);
+    const char *shown = inside_root ? path + root_bytes : path;
+    while (inside_root && *shown == '/') shown++;
     snprintf(out, PATH_BYTES, "%s", *shown ? shown : ".");
 }
 
@@ -136,6 +141,9 @@ struct seen {
 };
 
 static void die(void) { real_syscall(SYS_kill, real_syscall(SYS_getpid), SIGKILL); for (;;) pause(); }
+
+/* Sleeps until whoever started it has done what it wants to do in between. */
+static void rest(void) { real_syscall(SYS_kill, real_syscall(SYS_getpid), SIGSTOP); }
 
 /* Whether the call counts; fills `seen`. */
 static int begin(struct seen *seen, enum kind kind, int folder, const char *path, int folder2, const char *path2,
@@ -177,6 +185,7 @@ static int begin(struct seen *seen, enum kind kind, int folder, const char *path
         int can_be_short = kind == WRITE || kind == READ || kind == COPY;
         switch (control->mode) {
         case KILL_BEFORE: if (now) { atomic_store(&control->happened, 1); die(); } break;
+        case PAUSE: if (now) { atomic_store(&control->happened, 1); rest(); } break;
         case KILL_AFTER: seen->kill_after = now; break;
         case KILL_TORN: seen->kill_after = now; seen->torn = now && can_be_short; break;
         case FAIL_ONCE: if (now) seen->fail = control->error; break;

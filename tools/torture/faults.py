@@ -72,6 +72,7 @@ class Mode(IntEnum):
     SHORT_FOREVER = 7
     SHORT_THEN_FAIL = 8
     FAIL_THRICE = 9
+    PAUSE = 10
 
 
 def mask(*kinds: Kind) -> int:
@@ -161,6 +162,7 @@ class _Control(ctypes.Structure):
         ("happened", ctypes.c_uint32),
         ("spare", ctypes.c_uint32),
         ("root", ctypes.c_char * 512),
+        ("other", ctypes.c_char * 512),
         ("entries", _Entry * _ENTRIES),
     ]
 
@@ -186,14 +188,21 @@ class Control:
         self._block.magic = _MAGIC
         self._block.entry_bytes = ctypes.sizeof(_Entry)
 
-    def set(self, root: Path, fault: Fault) -> None:
-        """Say what is to happen below a folder, and forget what has; nothing happens before ``arm``."""
+    def set(self, root: Path, fault: Fault, other: Path | None = None) -> None:
+        """Say what is to happen below a folder, and forget what has; nothing happens before ``arm``.
+
+        Args:
+            root: the folder.
+            fault: what is to happen.
+            other: a second folder, below which it happens, too.
+        """
         block = self._block
         block.armed = 0
         block.mode, block.number, block.error = int(fault.mode), fault.number, fault.error
         block.counted, block.failing = fault.counted, fault.failing
         block.count = block.logged = block.happened = 0
         block.root = os.fsencode(root)
+        block.other = b"" if other is None else os.fsencode(other)
 
     def arm(self) -> None:
         """From now on calls are counted."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from krepair.plan.keep import UNTIL_VERIFIED
 from tools.torture.runs import (
     Ended,
     Runner,
@@ -22,11 +23,12 @@ from tools.torture.runs import (
     judge_end,
     judge_files,
     judge_lock,
+    left_elsewhere,
     memory_or,
     parse_steps,
     plainly,
 )
-from tools.torture.scenes import SCENES, Scene, build, look
+from tools.torture.scenes import COPIES, SCENES, Scene, build, look, with_every_keep
 from tools.torture.state import State, how_many
 
 TEMPLATES = (
@@ -57,8 +59,45 @@ TWICE = (
 INSTALLED = ("apply^.apply.undo", "apply.undo^.undo", "apply.purge^.purge")
 """``^``: the installed command is killed."""
 
+OF_COPIES = (
+    "apply@.apply.undo",
+    "apply@.undo",
+    "apply@.purge?.apply?.undo?",
+    "apply.undo@.undo",
+    "apply.undo@.apply?.undo",
+    "apply.undo@.purge?.undo?.purge?",
+    "apply.purge@.purge",
+    "apply.purge@.undo?.purge",
+    "apply.purge@.apply?.purge",
+    "apply@.apply@.apply.undo",
+    "apply@.undo@.undo",
+    "apply@.undo@.apply?.undo",
+    "apply.undo@.undo@.undo",
+    "apply.undo@.apply@?.undo",
+    "apply.purge@.purge@.purge",
+    "apply.purge@.undo@?.undo?.purge",
+    "apply^.apply.undo",
+    "apply.undo^.undo",
+)
+"""Of ``--keep DIR``: all is undone, but what came back has other inodes, so the plan is stale afterwards."""
+
+OF_FREED = (
+    "apply@.apply.purge",
+    "apply@.undo?.apply.purge",
+    "apply@.purge?.apply?.purge?",
+    "apply.undo@?.undo?.apply.purge",
+    "apply.purge@.purge",
+    "apply.purge@.undo?.purge",
+    "apply.purge@.apply?.purge",
+    "apply@.apply@.apply.purge",
+    "apply@.undo@?.undo?.apply.purge",
+    "apply.purge@.purge@.purge",
+    "apply^.apply.purge",
+)
+"""Of ``--keep until-verified``: undo takes back what is not freed yet, and apply ends right from there."""
+
 _INSTALLED_PER_SCENE = 6
-_INSTALLED_SHARE = 0.15
+_INSTALLED_SHARE = 0.07
 
 
 class Tried(NamedTuple):
@@ -77,8 +116,8 @@ def run(seeds: range, workdir: Path, state: State) -> None:
     """Kill at every call of every template in every scene; with ``state.samples`` at that many calls of each."""
     runner, warm = Runner(), False
     for seed in seeds:
-        for name in SCENES:
-            units = [f"{name}:{seed}:{template}" for template in (*TEMPLATES, *TWICE, *INSTALLED)]
+        for name in with_every_keep(SCENES, workdir):
+            units = [f"{name}:{seed}:{template}" for template in templates_of(name)]
             left = [unit for unit in units if not state.is_done(unit)]
             if not left or state.time_is_up():
                 continue
@@ -111,6 +150,12 @@ def replay(case: str, workdir: Path) -> list[str]:
     return [tried.wrong] if tried.wrong else []
 
 
+def templates_of(name: str) -> tuple[str, ...]:
+    """The templates of a scene, whose name says how its originals are kept."""
+    of_keep = {COPIES: OF_COPIES, UNTIL_VERIFIED: OF_FREED}
+    return of_keep.get(name.partition("~")[2], (*TEMPLATES, *TWICE, *INSTALLED))
+
+
 def cases(unit: str, wanted: Wanted, samples: float | None) -> Iterator[str]:
     """The steps of every case of a unit, ``scene:seed:template``."""
     rng = random.Random(unit)
@@ -133,7 +178,9 @@ def cases(unit: str, wanted: Wanted, samples: float | None) -> Iterator[str]:
         words[first] = _at(words[first], number, mode)
         for place in range(first + 1, len(words)):
             if "@" in words[place]:
-                most = wanted.counts[words[place].strip("@?")]
+                verb = words[place].strip("@?")
+                # Where apply frees originals, there is more to undo in the middle than at the end.
+                most = wanted.counts["apply" if verb == "undo" and UNTIL_VERIFIED in unit else verb]
                 words[place] = _at(words[place], rng.randint(1, max(most, 1)), rng.choice("bat"))
         yield ".".join(words)
 
@@ -165,7 +212,7 @@ def try_case(runner: Runner, scene: Scene, wanted: Wanted, steps: str, work: Pat
             if step.kills and one.killed:
                 continue
             found = look(placed.path)
-            wrong = judge_end(one, found, wanted) or judge_lock(found, wanted)
+            wrong = judge_end(one, found, wanted, left_elsewhere(placed)) or judge_lock(found, wanted)
             if not wrong and one.code and not step.may_refuse:
                 wrong = f"{step.text} ended with {one.code}, it has to end with 0"
             if not wrong and one.code and place == len(parsed) - 1:

@@ -10,6 +10,7 @@ A case is written as steps, one verb each, so that a line tells all of it and it
     apply!9short1.undo      only half of the bytes are moved, once (``*``: by all later ones too)
     apply!9shortENOSPC*     half of the bytes, then the disk is full
     apply!9fsyncEIO1        the 9th fsync fails
+    apply~17                apply sleeps right before its 17th call, also of those that only look: see ``Runner.run``
     apply^17b               the installed command is killed, not a fork of a warmed process
     purge?                  may refuse, with a documented exit code
 """
@@ -29,11 +30,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from krepair.plan.keep import UNTIL_VERIFIED
 from tools.torture import faults
 from tools.torture.faults import CHANGING, Call, Control, Fault, Kind, Mode, mask
 from tools.torture.scenes import (
@@ -42,7 +44,9 @@ from tools.torture.scenes import (
     Placed,
     Scene,
     Tree,
+    copies_of,
     differences,
+    elsewhere,
     look,
     private,
     visible,
@@ -54,8 +58,9 @@ DOCUMENTED: Final = frozenset({0, 3, 4, 11, 12, 13, 14, 15, 16, 17})
 
 _KILLS: Final = {"b": Mode.KILL_BEFORE, "a": Mode.KILL_AFTER, "t": Mode.KILL_TORN}
 _STEP: Final = re.compile(
-    r"(?P<verb>apply|undo|purge)"
-    r"(?:(?P<how>[@^!])(?P<number>\d+)(?:(?P<kill>[bat])|(?P<only>fsync|short)?(?P<error>E[A-Z]+)?(?P<often>[1*3])))?"
+    r"(?P<verb>apply|undo|purge|verify|rebuild)"
+    r"(?:(?P<how>[@^!])(?P<number>\d+)(?:(?P<kill>[bat])|(?P<only>fsync|short)?(?P<error>E[A-Z]+)?(?P<often>[1*3]))"
+    r"|~(?P<pause>\d+))?"
     r"(?P<may_refuse>\??)"
 )
 _TAKES_SPACE: Final = mask(
@@ -96,7 +101,7 @@ class Step(NamedTuple):
     """One verb, and what befalls it.
 
     Attributes:
-        verb: ``apply``, ``undo`` or ``purge``.
+        verb: ``apply``, ``undo``, ``purge``, ``verify``, or ``rebuild``: ``undo --rebuild-journal``.
         fault: what happens, None if nothing does.
         installed: whether the installed command is run, not a fork.
         may_refuse: whether another exit code than 0 is right, too.
@@ -136,6 +141,10 @@ def parse_step(text: str) -> Step:
         raise ValueError(f"{text!r} is no step; as apply@17b, undo!9EIO1 or purge")
     verb, how, number = found["verb"], found["how"], int(found["number"] or 0)
     may_refuse = bool(found["may_refuse"])
+    if found["pause"]:
+        return Step(
+            verb, Fault(Mode.PAUSE, int(found["pause"]), 0, faults.ALL_KINDS), False, may_refuse, text
+        )
     if how is None:
         return Step(verb, None, False, may_refuse, text)
     if found["kill"]:
@@ -235,25 +244,40 @@ class Runner:
         for scene in scenes:
             with _folder(work) as folder:
                 placed = scene.place(folder)
-                for verb in ("apply", "undo", "apply", "purge"):
+                for verb in (
+                    "apply",
+                    "undo",
+                    "apply",
+                    "purge",
+                ):  # after copies are back the plan is stale: no matter
                     self._here(placed, verb)
         gc.collect()
         gc.freeze()
 
-    def run(self, placed: Placed, step: Step, *, record: bool = False) -> Ended:
+    def run(
+        self,
+        placed: Placed,
+        step: Step,
+        *,
+        record: bool = False,
+        meanwhile: Callable[[], None] | None = None,
+        first: Callable[[], None] | None = None,
+    ) -> Ended:
         """Run a verb on a placed scene.
 
         Args:
             placed: the scene.
             step: verb and fault.
             record: keep the calls of a verb that nothing befalls, too.
+            meanwhile: called here while the verb sleeps, see ``apply~17``.
+            first: called in the fork before the verb begins.
         """
-        self.control.set(placed.path, step.fault or Fault())
-        watched = record or step.fault is not None
+        self.control.set(placed.path, step.fault or Fault(), placed.copies)
+        watched = record or step.fault is not None or first is not None
         if step.installed:
             code, output = self._installed(placed, step)
         elif watched or self.fork_all:
-            code, output = self._forked(placed, step, watched)
+            code, output = self._forked(placed, step, watched, meanwhile, first)
         else:
             code, output = self._here(placed, step.verb)
         self.control.disarm()
@@ -265,13 +289,27 @@ class Runner:
             code = _run_here(verb, placed)
         return code, out.getvalue()
 
-    def _forked(self, placed: Placed, step: Step, watched: bool) -> tuple[int, str]:
+    def _forked(
+        self,
+        placed: Placed,
+        step: Step,
+        watched: bool,
+        meanwhile: Callable[[], None] | None,
+        first: Callable[[], None] | None,
+    ) -> tuple[int, str]:
         output = os.memfd_create("output")
         try:
             child = os.fork()
             if child == 0:
-                self._live(placed, step.verb, output, watched)
-            _, status = os.waitpid(child, 0)
+                self._live(placed, step.verb, output, watched, first)
+            _, status = os.waitpid(child, os.WUNTRACED)
+            while os.WIFSTOPPED(status):
+                try:
+                    if meanwhile is not None:
+                        meanwhile()
+                finally:
+                    os.kill(child, signal.SIGCONT)
+                _, status = os.waitpid(child, os.WUNTRACED)
             code = os.waitstatus_to_exitcode(status)
             os.lseek(output, 0, os.SEEK_SET)
             with os.fdopen(os.dup(output), "rb") as file:
@@ -279,7 +317,9 @@ class Runner:
         finally:
             os.close(output)
 
-    def _live(self, placed: Placed, verb: str, output: int, watched: bool) -> None:
+    def _live(
+        self, placed: Placed, verb: str, output: int, watched: bool, first: Callable[[], None] | None
+    ) -> None:
         """The life of a fork."""
         code = 1
         try:
@@ -288,6 +328,8 @@ class Runner:
             os.dup2(output, 2)
             sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", closefd=False), write_through=True)
             sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", closefd=False), write_through=True)
+            if first is not None:
+                first()
             if watched:
                 self.control.arm()
             code = _run_here(verb, placed)
@@ -299,7 +341,7 @@ class Runner:
         control = Path(f"{self.control.path}-installed")
         own = Control(control)
         try:
-            own.set(placed.path, step.fault or Fault())
+            own.set(placed.path, step.fault or Fault(), placed.copies)
             own.arm()
             done = subprocess.run(
                 [*installed_command(), *_arguments(step.verb, placed)],
@@ -325,7 +367,10 @@ def installed_command() -> list[str]:
 
 
 def _arguments(verb: str, placed: Placed) -> list[str]:
-    return [verb, str(placed.plan_file), "--engine", "inline", "--json"]
+    plan = str(placed.plan_file)
+    if verb == "rebuild":
+        return ["undo", plan, "--rebuild-journal", "--engine", "inline", "--json"]
+    return [verb, plan, "--engine", "inline", "--json"]
 
 
 @functools.cache
@@ -354,6 +399,8 @@ def _folder(work: Path) -> Iterator[Path]:
     try:
         yield folder
     finally:
+        if elsewhere(folder) is not None:
+            shutil.rmtree(copies_of(folder), ignore_errors=True)
         shutil.rmtree(folder)
 
 
@@ -367,7 +414,8 @@ class Wanted(NamedTuple):
         before: everything in it, as it was written.
         applied: what a broker sees after apply.
         purged: everything in it after apply and purge.
-        counts: verb -> calls that change files, when nothing befalls it (purge and undo after apply).
+        counts: verb -> calls that change files, when nothing befalls it (purge and undo after apply). Where apply frees
+            originals, undo takes back only the changes that keep theirs.
         calls: the same, one by one, with those that only look.
     """
 
@@ -387,23 +435,37 @@ def find_wanted(runner: Runner, scene: Scene, work: Path) -> Wanted:
     counts: dict[str, int] = {}
     calls: dict[str, list[Call]] = {}
 
-    def run(placed: Placed, verb: str) -> None:
+    def run(placed: Placed, verb: str) -> Ended:
         ended = runner.run(placed, Step(verb, None, False, False, verb), record=True)
         counts[verb], calls[verb] = ended.count, ended.calls
-        assert ended.code == 0, f"{scene.name}, seed {scene.seed}, undisturbed: {ended}"
+        frees = verb == "undo" and scene.keep == UNTIL_VERIFIED
+        assert frees or ended.code == 0, f"{scene.name}, seed {scene.seed}, undisturbed: {ended}"
+        return ended
 
     with _folder(work) as folder:
         placed = scene.place(folder)
         before = look(placed.path)
         run(placed, "apply")
         applied = look(placed.path)
-        run(placed, "undo")
-        after = look(placed.path)
-        assert after == before, f"{scene.name}, seed {scene.seed}: undo:\n{differences(after, before)}"
+        if run(placed, "undo").code == 0:
+            after = look(placed.path)
+            assert after == before, f"{scene.name}, seed {scene.seed}: undo:\n{differences(after, before)}"
+    with _folder(
+        work
+    ) as folder:  # a new one: what comes back from copies has other inodes than the plan knows
+        placed = scene.place(folder)
         run(placed, "apply")
         run(placed, "purge")
         purged = look(placed.path)
+        assert not left_elsewhere(placed), f"{scene.name}, seed {scene.seed}: purge: {left_elsewhere(placed)}"
     return Wanted(before, visible(applied), purged, counts, calls)
+
+
+def left_elsewhere(placed: Placed) -> list[str]:
+    """What is in the folder of ``--keep DIR``."""
+    if placed.copies is None:
+        return []
+    return sorted(os.path.relpath(path, placed.copies) for path in placed.copies.rglob("*"))
 
 
 def without_lock(tree: Tree) -> Tree:
@@ -435,8 +497,15 @@ def judge_files(found: Tree, wanted: Wanted) -> str:
     )
 
 
-def judge_end(ended: Ended, found: Tree, wanted: Wanted) -> str:
-    """What is wrong after a verb that came to its end: exit 0 promises a tree, any other code must be documented."""
+def judge_end(ended: Ended, found: Tree, wanted: Wanted, elsewhere: Sequence[str] = ()) -> str:
+    """What is wrong after a verb that came to its end: exit 0 promises a tree, any other code must be documented.
+
+    Args:
+        ended: how it ended.
+        found: the log directory.
+        wanted: what the scene has to be.
+        elsewhere: what is in the folder of ``--keep DIR``.
+    """
     if ended.code not in DOCUMENTED:
         return f"{ended.step.verb} ended with {ended.code}, which it never may: {ended.last_words()}"
     if ended.code:
@@ -446,8 +515,10 @@ def judge_end(ended: Ended, found: Tree, wanted: Wanted) -> str:
         wrong = differences(visible(found), wanted.applied)
     elif verb == "undo":
         wrong = differences(without_lock(found), without_lock(wanted.before))
-    elif private(found):
-        wrong = f"still there: {', '.join(private(found)[:3])}"
+        if not wrong and elsewhere:
+            wrong = f"copies are still there: {', '.join(elsewhere[:3])}"
+    elif private(found) or elsewhere:
+        wrong = f"still there: {', '.join([*private(found), *elsewhere][:3])}"
     elif visible(found) == visible(wanted.purged):
         wrong = differences(without_lock(found), without_lock(wanted.purged))
     else:

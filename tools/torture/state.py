@@ -141,6 +141,11 @@ class State:
         return f"python -m tools.torture --replay {self.part}:{case}{where}"
 
     @property
+    def units(self) -> Collection[str]:
+        """Those that are done."""
+        return self._units.keys()
+
+    @property
     def figures(self) -> Counter[str]:
         """Sums over all units; ``wrong`` counts the cases in which something is."""
         out: Counter[str] = Counter()
