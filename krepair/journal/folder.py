@@ -467,7 +467,14 @@ def _must_be(tree: Tree, path: str, is_kind: Callable[[int], bool], kind: str) -
 
 def _merged_log(group: ApplyIntent) -> FileState:
     log = segment_file(group.base_offset, ".log")
-    return next(state for state in group.merged if state.name == log)
+    for state in group.merged:
+        if state.name == log:
+            return state
+    raise RefusedError(
+        f"{group.change_id}: its record in the journal has no {log} among the files that it makes; krepair has not "
+        "written this record",
+        next_command="krepair undo PLAN --rebuild-journal",
+    )
 
 
 def _same(found: FileState, known: FileState) -> bool:

@@ -18,7 +18,14 @@ HEX_32: Final = re.compile(r"[0-9a-f]{32}")
 _TAKES_IN: Final = {"recovery": ("tail",)}
 """Fixes that also make changes of another fix: recovery cuts torn tails."""
 
-_DEFAULTS: Final = {"segment.bytes": "1073741824", "delete.retention.ms": "86400000"}
+_DEFAULTS: Final = {
+    "segment.bytes": "1073741824",
+    "delete.retention.ms": "86400000",
+    "index.interval.bytes": "4096",
+    "min.compaction.lag.ms": "0",
+    "producer.id.expiration.ms": "86400000",
+    "transactional.id.expiration.ms": "604800000",
+}
 _COMPACT_BY_DEFAULT: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 
 

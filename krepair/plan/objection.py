@@ -53,6 +53,7 @@ OBJECTIONS: Final[dict[str, str]] = {
     "RV31": "no broker would complete the swap in this way",
     "RV32": "records would go by key in a way that key compaction never takes them",
     "RV33": "markers or tombstones would go without the evidence or consent that allows it",
+    "RV34": "a setting that the work of the plan needs is not a number",
 }
 """Code -> what is wrong."""
 

@@ -40,6 +40,14 @@ _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _FOLDER: Final = re.compile(r"[A-Za-z0-9._-]{1,249}-[0-9]{1,10}")
 _NEVER: Final = frozenset({"__cluster_metadata"})
 _MAY_TRUST: Final = frozenset({"recovery"})
+_NUMBER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_NUMBERS_OF_TOPIC: Final = (
+    "delete.retention.ms",
+    "index.interval.bytes",
+    "min.compaction.lag.ms",
+    "segment.bytes",
+)
+_NUMBERS_OF_BROKER: Final = ("producer.id.expiration.ms", "transactional.id.expiration.ms")
 _P2_SINCE: Final = (3, 0, 0)
 _LARGEST: Final = 2**63 - 1
 
@@ -176,8 +184,17 @@ def _partition(policy: Policy, partition: PartitionPlan) -> Iterator[Objection]:
     yield from _files(partition)
     yield from _partition_figures(partition)
     if partition.changes:
+        yield from _settings(policy, partition)
         yield from _may_change(policy, partition)
         yield from _changes(policy, partition)
+
+
+def _settings(policy: Policy, partition: PartitionPlan) -> Iterator[Objection]:
+    for topic, keys in ((partition.topic, _NUMBERS_OF_TOPIC), ("", _NUMBERS_OF_BROKER)):
+        for key in keys:
+            text = setting(policy, topic, key)
+            if not _NUMBER.fullmatch(text):
+                yield Objection("RV34", partition.folder, f"{key} is {text!r}, a whole number was expected")
 
 
 def _partition_names(partition: PartitionPlan) -> Iterator[Objection]:

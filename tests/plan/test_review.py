@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from krepair.errors import KrepairError
+from krepair.plan.facts import setting
 from krepair.plan.figures import plan_copy_bytes, plan_peak_bytes, with_figures
 from krepair.plan.model import (
     Commit,
@@ -440,7 +441,22 @@ def test_every_code_of_the_table_is_raised_by_some_test():
     told |= {"RV29", "RV30"}  # see test_review_loss
     told |= {"RV32"}  # see test_review_keys
     told |= {"RV33"}  # see tests/ops/test_other_replicas.py
+    told |= {"RV34"}  # see test_a_setting_that_is_no_number_is_named
     assert told == set(OBJECTIONS)
+
+
+@pytest.mark.parametrize("text", ["", "x", "1.5", "1" * 20, "\u0661", "1 "])
+def test_a_setting_that_is_no_number_is_named(text: str) -> None:
+    plan = good_plan()
+    rows = (Setting("index.interval.bytes", text, "option"),)
+    for scope in ("", plan.partitions[0].topic):
+        settings = {**plan.policy.settings, scope: rows}
+        told = review(seal(replace(plan, policy=replace(plan.policy, settings=settings))))
+        assert {one.code for one in told if "index.interval.bytes" in one.text} == {"RV34"}
+
+
+def test_a_setting_that_is_missing_has_the_default_of_kafka() -> None:
+    assert setting(replace(good_plan().policy, settings={}), "t", "index.interval.bytes") == "4096"
 
 
 def numbers_of(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
