@@ -109,6 +109,13 @@ PARTS: Final = (
         1,
         on_disk=False,
     ),
+    Part(
+        "surroundings",
+        "tools.torture.surroundings",
+        "disks that turn read-only, clocks, deleted topics, limits, two log directories",
+        1,
+        on_disk=False,
+    ),
     Part("forecasts", "tools.torture.forecasts", "forecasts against Kafka's own loaders", 1, on_disk=False),
     Part(
         "mutants",
