@@ -640,9 +640,21 @@ WRONG = [
     Case("a span from below", with_span(start_offset=-1), ("RV16 span -1 to 200",)),
     Case("a group below its span", with_span(start_offset=1), ("RV16 offsets 0 to 199 are not inside",)),
     Case("one past the high watermark", refigured(partition(high_watermark=199)), ("RV16 span ends at 200",)),
-    Case("a setting that is no number", setting_with("segment.bytes", "1e9"), ("RV22 merged to 578",)),
-    Case("a setting of other digits", setting_with("segment.bytes", "٩٩٩٩٩٩"), ("RV22 merged to 578",)),
-    Case("a setting beyond all sizes", setting_with("segment.bytes", "9" * 20), ("RV22 merged to 578",)),
+    Case(
+        "a setting that is no number",
+        setting_with("segment.bytes", "1e9"),
+        ("RV34 segment.bytes is", "RV22 merged to 578"),
+    ),
+    Case(
+        "a setting of other digits",
+        setting_with("segment.bytes", "٩٩٩٩٩٩"),
+        ("RV34 segment.bytes is", "RV22 merged to 578"),
+    ),
+    Case(
+        "a setting beyond all sizes",
+        setting_with("segment.bytes", "9" * 20),
+        ("RV34 segment.bytes is", "RV22 merged to 578"),
+    ),
     Case("the next size", setting_with("segment.bytes", "577"), ("RV22 merged to 578",)),
     Case("more bytes than 32 bits hold", large(FAR), ("RV22 offsets or positions",)),
     Case(
