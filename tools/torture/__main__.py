@@ -6,6 +6,7 @@
     python -m tools.torture --on /some/ext4/folder        on another file system than memory
     python -m tools.torture --replay kills:markers:0:apply@17b.apply.undo
     python -m tools.torture --report                      the table of figures, nothing is run
+    python -m tools.torture --goals                       until enough of each is done; see tools/torture/goals.py
 
 It can be stopped at any time and continued by the same command; what was done is in ``.torture/``.
 """
@@ -23,7 +24,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from tools.torture import faults
+from tools.torture import faults, goals
 from tools.torture.state import State
 
 STATE: Final = Path(".torture")
@@ -116,6 +117,20 @@ PARTS: Final = (
         1,
         on_disk=False,
     ),
+    Part(
+        "replicas",
+        "tools.torture.replicas",
+        "histories of made clusters with krepair in them",
+        1,
+        on_disk=False,
+    ),
+    Part(
+        "suites",
+        "tools.torture.suites",
+        "tests of which the gate takes a sample, with all that they can try",
+        1,
+        on_disk=False,
+    ),
     Part("forecasts", "tools.torture.forecasts", "forecasts against Kafka's own loaders", 1, on_disk=False),
     Part(
         "mutants",
@@ -131,29 +146,40 @@ PARTS: Final = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the programme; gives 0 if nothing was wrong, 1 otherwise."""
     given = _parser().parse_args(arguments)
+    if given.goals and not set(given.part or ()) <= goals.GOALS.keys():
+        print(f"--goals: the parts that have one are {', '.join(goals.GOALS)}", file=sys.stderr)
+        return 64
     faults.start_again(["-m", "tools.torture", *(sys.argv[1:] if arguments is None else arguments)])
     faults.own_control()  # its file goes now, whichever parts are run
     parts = {part.name: part for part in PARTS}
     with tempfile.TemporaryDirectory(prefix="krepair-torture-", dir=given.on or _memory()) as work:
         if given.replay:
             return _replay(parts, given.replay, Path(work))
-        chosen = [parts[name] for name in given.part or parts]
+        chosen = [parts[name] for name in given.part or (goals.GOALS if given.goals else parts)]
         file_system = file_system_of(Path(work))
         states = [
             State(
-                None if given.forget else Path(given.state),
+                None if given.forget else _folder_of(given),
                 part.name,
                 file_system if part.on_disk else "",
                 seconds=given.seconds,
-                samples=given.samples,
+                samples=given.samples or (goals.GOALS[part.name].samples if given.goals else None),
                 scenes=given.scene,
+                enough=goals.is_reached if given.goals else lambda state: False,
             )
             for part in chosen
         ]
         if not given.report:
             for part, state in zip(chosen, states, strict=True):
-                _run(part, state, given.seeds or range(part.seeds), Path(work))
+                if given.goals:
+                    for seeds in goals.seeds_until_reached(state, given.seeds.start if given.seeds else 0):
+                        _run(part, state, seeds, Path(work))
+                else:
+                    _run(part, state, given.seeds or range(part.seeds), Path(work))
     print(table(chosen, states))
+    if given.goals:
+        print(goals.table(states))
+        return 0 if all(line.is_reached for line in goals.lines(states)) else 1
     return 1 if any(state.all_wrong for state in states) else 0
 
 
@@ -175,6 +201,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--on", metavar="DIR", help="run on the file system of this folder (default: memory)")
     parser.add_argument("--replay", metavar="CASE", help="run one case again, as a failure names it")
+    parser.add_argument(
+        "--goals", action="store_true", help="go on with new seeds until as much is done as a release wants"
+    )
     parser.add_argument("--report", action="store_true", help="only print the table")
     parser.add_argument(
         "--state", default=str(STATE), help="where to keep what was done (default: %(default)s)"
@@ -214,6 +243,11 @@ def _run(part: Part, state: State, seeds: range, work: Path) -> None:
         return
     print(f"{part.name}: {part.about}", flush=True)
     module.run(seeds, work, state)
+
+
+def _folder_of(given: argparse.Namespace) -> Path:
+    """Where the state is: goals take other samples, so their units are others."""
+    return Path(given.state) / "goals" if given.goals else Path(given.state)
 
 
 def _replay(parts: dict[str, Part], text: str, work: Path) -> int:

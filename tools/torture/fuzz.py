@@ -133,7 +133,7 @@ def run(seeds: range, _workdir: Path, state: Any) -> None:
             figures = fuzz(decoder.name, state.most(SECONDS), seed + 1)
             for file in figures.failed:
                 state.wrong(f"{decoder.name}:{file}", f"{decoder.name}: something undocumented happened")
-            state.keep(unit, {"inputs": figures.runs, "decoders": 1})
+            state.keep(unit, {"inputs": figures.runs, "decoders": 1, "seconds": figures.seconds})
 
 
 def replay(case: str, _workdir: Path) -> list[str]:

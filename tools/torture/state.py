@@ -27,7 +27,7 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -73,6 +73,7 @@ class State:
         seconds: how long the part may go on, None for as long as it takes.
         samples: how many cases of each unit are enough, None for all; see ``how_many``.
         scenes: only units of these; empty: of all.
+        enough: asked before each unit: whether the part may stop because it has done all that is wanted.
     """
 
     def __init__(
@@ -84,9 +85,11 @@ class State:
         seconds: float | None = None,
         samples: float | None = None,
         scenes: Collection[str] = (),
+        enough: Callable[[State], bool] = lambda state: False,
     ) -> None:
         self.part = part
         self._scenes = frozenset(scenes)
+        self._enough = enough
         self.file_system = file_system
         self.samples = samples
         self.path = None if folder is None else folder / f"{part}-{file_system}.json"
@@ -119,7 +122,7 @@ class State:
 
     def time_is_up(self) -> bool:
         """Whether the part is to stop before its next unit."""
-        return self._end is not None and time.monotonic() > self._end
+        return (self._end is not None and time.monotonic() > self._end) or self._enough(self)
 
     def keep(self, unit: str, figures: Mapping[str, int]) -> None:
         """A unit is done."""

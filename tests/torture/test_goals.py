@@ -1,0 +1,77 @@
+"""How far each part is: done, wanted, wrong; and when a part has done enough."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.torture.programme import ROOT
+from tools.torture import goals, suites
+from tools.torture.__main__ import PARTS, main
+from tools.torture.goals import GOALS, done_of, is_reached, lines, seeds_until_reached, table
+from tools.torture.state import State
+
+
+def test_each_goal_is_of_a_part() -> None:
+    assert GOALS.keys() <= {part.name for part in PARTS}
+
+
+def test_what_is_done_wanted_and_wrong_is_said_for_each_file_system(tmp_path: Path) -> None:
+    states = [
+        State(tmp_path, "kills", "tmpfs"),
+        State(tmp_path, "kills", "ext4"),
+        State(tmp_path, "loads", ""),
+    ]
+    for state in states:
+        state.keep("unit", {"kills": 1000, "installed kills": 1, "sequences": 7})
+    states[1].wrong("case", "apply ended with 1")
+    assert [
+        (line.file_system, line.done, line.wanted, line.wrong, line.is_reached) for line in lines(states)
+    ] == [
+        ("tmpfs", 1001, 10_000, 0, False),
+        ("ext4", 1001, 1000, 1, False),
+    ]
+    assert "| processes killed | tmpfs | 1,001 | 10,000 | 0 | no |" in table(states)
+
+
+def test_of_mutants_one_in_ten_may_live(tmp_path: Path) -> None:
+    state = State(tmp_path, "mutants", "")
+    state.keep("a", {"mutants": 300, "killed": 270})
+    assert [line.is_reached for line in lines([state])] == [True]
+    state.keep("b", {"mutants": 2, "killed": 0})
+    assert [(line.wrong, line.is_reached) for line in lines([state])] == [(2, False)]
+
+
+def test_a_part_goes_on_with_other_seeds_until_it_has_enough(tmp_path: Path) -> None:
+    state = State(tmp_path, "between", "", enough=is_reached)
+    seeds = []
+    for one in seeds_until_reached(state, 7):
+        seeds.append(one.start)
+        state.keep(str(one), {"steps": 2400})
+    assert seeds == [7, 8, 9]
+    assert done_of(state) == 7200
+    assert state.time_is_up()
+
+
+def test_a_part_that_does_nothing_more_ends(tmp_path: Path) -> None:
+    assert len(list(seeds_until_reached(State(tmp_path, "fuzz", "", enough=is_reached)))) < 100
+
+
+def test_a_part_without_a_goal_is_refused() -> None:
+    assert main(["--goals", "--part", "loads", "--report"]) == 64
+    assert goals.wanted_of("loads", "") == 0
+
+
+def test_suites_are_the_files_that_ask_for_more_than_the_gate_has() -> None:
+    found = suites.files()
+    assert {"tests/earlier/test_earlier.py", "tests/brokers/test_purge_beside.py"} <= set(found)
+    assert all((ROOT / file).exists() for file in found)
+
+
+def test_the_end_of_a_suite_is_read() -> None:
+    said = (
+        "FAILED tests/a.py::test_b[c d] - AssertionError\n=== 1 failed, 651 passed, 2 skipped in 14.48s ===\n"
+    )
+    figures, failed = suites.read_end(said, 1, "tests/a.py")
+    assert figures == {"tests failed": 1, "tests passed": 651, "tests skipped": 2}
+    assert failed == ["tests/a.py::test_b[c_d]"]
+    assert suites.read_end("", 4, "tests/a.py") == ({}, ["tests/a.py"])

@@ -1,0 +1,91 @@
+"""The tests of which the gate takes a sample, with everything that they can try: each file of them is one unit.
+
+Which files these are is found by the variables that they ask for (``EVERYTHING``).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from tools.torture.state import State
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+EVERYTHING: Final = {
+    "KREPAIR_EVERY_STATE": "1",
+    "KREPAIR_EVERY_BROKER": "1",
+    "KREPAIR_EVERY_CALL": "1",
+    "KREPAIR_EVERY_LINK": "1",
+}
+"""Of the environment of these tests."""
+
+_MARK: Final = "every_broker"
+_ENDS: Final = re.compile(r"(\d+) (passed|failed|skipped|error)")
+
+
+def files() -> list[str]:
+    """The files of tests, relative to the project."""
+    words = (*EVERYTHING, _MARK)
+    return [
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        if any(word in path.read_text() for word in words)
+    ]
+
+
+def run(seeds: range, workdir: Path, state: State) -> None:
+    """Each file once; ``--scene tests/earlier/test_earlier.py`` takes one of them."""
+    del workdir
+    for _ in seeds[:1]:
+        for file in files():
+            if state.is_done(file) or state.time_is_up():
+                continue
+            figures, failed = _run(file)
+            for name in failed:
+                state.wrong(name, "failed")
+            state.keep(file, figures)
+
+
+def _run(file: str) -> tuple[dict[str, int], list[str]]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rfE", file]
+    # The library of faults is for the processes that this programme kills.
+    own = {key: value for key, value in os.environ.items() if key not in {"LD_PRELOAD", "TORTURE_CONTROL"}}
+    done = subprocess.run(
+        command, cwd=ROOT, env=own | EVERYTHING, capture_output=True, text=True, check=False
+    )
+    return read_end(done.stdout, done.returncode, file)
+
+
+def read_end(said: str, code: int, file: str) -> tuple[dict[str, int], list[str]]:
+    """Figures, and names of the tests that failed, of what pytest printed at its end.
+
+    Args:
+        said: its output.
+        code: its exit code.
+        file: which it ran.
+    """
+    last = next((line for line in reversed(said.splitlines()) if " in " in line), "")
+    figures = {f"tests {word}": int(count) for count, word in _ENDS.findall(last)}
+    failed = list(_failed(said))
+    if code not in {0, 1, 5} or (code == 1 and not failed):  # 5: no test is left of this file
+        failed.append(file)
+    return figures, failed
+
+
+def _failed(said: str) -> Iterator[str]:
+    for line in said.splitlines():
+        kind, _, rest = line.partition(" ")
+        if kind in {"FAILED", "ERROR"}:
+            yield rest.partition(" - ")[0].replace(" ", "_")
+
+
+def replay(case: str, workdir: Path) -> list[str]:
+    """Run one test again, by its name or file."""
+    del workdir
+    _, failed = _run(case)
+    return failed
