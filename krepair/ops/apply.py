@@ -15,7 +15,6 @@ from krepair.durable.room import can_take
 from krepair.durable.scratch import Scratch
 from krepair.durable.tree import Tree
 from krepair.durable.writeback import drop_from_cache
-from krepair.durable.writing_error import WritingError
 from krepair.errors import (
     ExitCode,
     InterruptedAtSafePointError,
@@ -35,7 +34,7 @@ from krepair.journal.copies_told import told_of
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
-from krepair.journal.outcome import Committed, Failed, Outcome, Undone
+from krepair.journal.outcome import Committed, Failed, Outcome
 from krepair.journal.plan_copy import PlanKeeper
 from krepair.journal.purge import drop_finished, remove_private_folder
 from krepair.journal.record import Journal
@@ -53,7 +52,8 @@ from krepair.ops.moved import notes_of_fences, settle
 from krepair.ops.need import need_of_all
 from krepair.ops.order import active_segments, damage_met, lowest_changes
 from krepair.ops.proof import check_again
-from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult, next_of
+from krepair.ops.reports import ApplyReport, ChangeResult, next_of
+from krepair.ops.result_lines import failed_partition, freed_by, result_of
 from krepair.ops.target import (
     check_ground,
     check_keep,
@@ -82,7 +82,6 @@ from krepair.plan.actions.action import EVERY_REPLICA
 from krepair.plan.actions.table import action_of
 from krepair.plan.effects import goes_before_logs
 from krepair.plan.figures import (
-    freed_at_apply,
     peak_bytes,
     risks_of,
     sizes_by_name,
@@ -643,12 +642,6 @@ def _left(staging: Staging) -> PartitionPlan:
     return replace(staging.plan, changes=staging.changes)
 
 
-def freed_by(changes: Mapping[str, Change], change_id: str, sizes: dict[str, int]) -> int:
-    """Bytes free right after a change; of an outcome that belongs to no change (the fence): nothing."""
-    change = changes.get(change_id)
-    return 0 if change is None else freed_at_apply(change, sizes)
-
-
 def _why_unknown(folder: PartitionFolder, plan: PartitionPlan, change_id: str) -> str:
     """Name the first file that is not as the plan has it."""
     for file in plan.files:
@@ -664,19 +657,6 @@ def _why_unknown(folder: PartitionFolder, plan: PartitionPlan, change_id: str) -
     return f"{change_id}: its files are neither what the plan was made of nor what it makes"
 
 
-def failed_partition(
-    plan: PartitionPlan, error: KrepairError | OSError, *, otherwise: ExitCode = ExitCode.REFUSED
-) -> ChangeResult:
-    """The line of a partition that failed as a whole; ``otherwise`` is the code of an ``OSError``."""
-    code = error.exit_code if isinstance(error, KrepairError) else otherwise
-    if isinstance(error, WritingError) and code is ExitCode.REFUSED:
-        code = ExitCode.UNWRITABLE
-    why = error.message if isinstance(error, KrepairError) else f"{error.filename}: {error.strerror}"
-    return ChangeResult(
-        change_id=plan.folder, partition=plan.folder, outcome="failed", exit_code=int(code), why=why
-    )
-
-
 def _not_made(wrong: Wrong) -> ChangeResult:
     """What one partition could not have, while others had it."""
     return ChangeResult(
@@ -686,25 +666,3 @@ def _not_made(wrong: Wrong) -> ChangeResult:
         exit_code=int(ExitCode.PARTLY),
         why=wrong.text,
     )
-
-
-def result_of(folder: str, outcome: Outcome, *, already: bool = False, freed: int = 0) -> ChangeResult:
-    """One line of the report."""
-    if isinstance(outcome, Failed):
-        return ChangeResult(
-            change_id=outcome.change_id,
-            partition=folder,
-            outcome="failed",
-            exit_code=int(outcome.code),
-            why=outcome.why,
-        )
-    if isinstance(outcome, Committed):
-        word: ChangeOutcome = "already" if already else "committed"
-        return ChangeResult(
-            change_id=outcome.change_id, partition=folder, outcome=word, bytes_freed=0 if already else freed
-        )
-    if isinstance(outcome, Undone):
-        return ChangeResult(
-            change_id=outcome.change_id, partition=folder, outcome="undone", bytes_freed=freed
-        )
-    return ChangeResult(change_id=outcome.change_id, partition=folder, outcome="skipped", why=outcome.why)

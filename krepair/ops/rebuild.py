@@ -18,10 +18,10 @@ from krepair.journal.folder import PartitionFolder
 from krepair.journal.rebuild import Told, ToldChange, is_whole, tell, write_anew
 from krepair.journal.record import Here
 from krepair.logdir.lock import hold_lock
-from krepair.ops.apply import failed_partition
 from krepair.ops.kept import load_kept
 from krepair.ops.moved import settle_for_rebuild
 from krepair.ops.reports import ApplyReport, ChangeResult
+from krepair.ops.result_lines import failed_partition
 from krepair.ops.target import (
     check_ground,
     check_target,

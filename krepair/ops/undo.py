@@ -17,11 +17,11 @@ from krepair.journal.runner import undo_partition
 from krepair.journal.safe_points import SafePoints, signals_wait
 from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.lock import hold_lock
-from krepair.ops.apply import failed_partition, freed_by, result_of
 from krepair.ops.clones import note_of
 from krepair.ops.kept_copies import BadCopies, bad_copies, bytes_of_kept_logs
 from krepair.ops.moved import Settled, notes_of_fences, settle
 from krepair.ops.reports import ApplyReport, ChangeResult, next_of
+from krepair.ops.result_lines import failed_partition, freed_by, result_of
 from krepair.ops.target import (
     check_ground,
     check_no_fence,

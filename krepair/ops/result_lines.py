@@ -1,0 +1,53 @@
+"""Lines of the report of ``apply`` and ``undo``: how a change, or a whole partition, ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from krepair.durable.writing_error import WritingError
+from krepair.errors import ExitCode, KrepairError
+from krepair.journal.outcome import Committed, Failed, Outcome, Undone
+from krepair.ops.reports import ChangeOutcome, ChangeResult
+from krepair.plan.figures import freed_at_apply
+from krepair.plan.model import Change, PartitionPlan
+
+
+def failed_partition(
+    plan: PartitionPlan, error: KrepairError | OSError, *, otherwise: ExitCode = ExitCode.REFUSED
+) -> ChangeResult:
+    """The line of a partition that failed as a whole; ``otherwise`` is the code of an ``OSError``."""
+    code = error.exit_code if isinstance(error, KrepairError) else otherwise
+    if isinstance(error, WritingError) and code is ExitCode.REFUSED:
+        code = ExitCode.UNWRITABLE
+    why = error.message if isinstance(error, KrepairError) else f"{error.filename}: {error.strerror}"
+    return ChangeResult(
+        change_id=plan.folder, partition=plan.folder, outcome="failed", exit_code=int(code), why=why
+    )
+
+
+def result_of(folder: str, outcome: Outcome, *, already: bool = False, freed: int = 0) -> ChangeResult:
+    """One line of the report."""
+    if isinstance(outcome, Failed):
+        return ChangeResult(
+            change_id=outcome.change_id,
+            partition=folder,
+            outcome="failed",
+            exit_code=int(outcome.code),
+            why=outcome.why,
+        )
+    if isinstance(outcome, Committed):
+        word: ChangeOutcome = "already" if already else "committed"
+        return ChangeResult(
+            change_id=outcome.change_id, partition=folder, outcome=word, bytes_freed=0 if already else freed
+        )
+    if isinstance(outcome, Undone):
+        return ChangeResult(
+            change_id=outcome.change_id, partition=folder, outcome="undone", bytes_freed=freed
+        )
+    return ChangeResult(change_id=outcome.change_id, partition=folder, outcome="skipped", why=outcome.why)
+
+
+def freed_by(changes: Mapping[str, Change], change_id: str, sizes: dict[str, int]) -> int:
+    """Bytes free right after a change; of an outcome that belongs to no change (the fence): nothing."""
+    change = changes.get(change_id)
+    return 0 if change is None else freed_at_apply(change, sizes)
