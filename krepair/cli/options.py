@@ -141,7 +141,8 @@ ReplicasOption = Annotated[
     typer.Option(
         "--replicas",
         metavar="ID=LOGDIR[,LOGDIR]|ID=FACTS",
-        help="Another broker's log directories, stopped, or its facts file; may be repeated.",
+        help="Another broker's log directories, stopped, or its facts file, best an answer to --ask; may be repeated. "
+        "With this broker's own ID: its other log directories.",
     ),
 ]
 ClusterOption = Annotated[

@@ -64,8 +64,9 @@ class Ground:
         root: what was seen in the root.
         prove: gives what is known of partitions whose replica shall be emptied.
         cluster: what ``--cluster`` names, None if nothing.
-        sides: broker -> its log directories, of ``--replicas``.
+        sides: broker -> its log directories, of ``--replicas``; of this broker those beside ``view``.
         facts: broker -> its facts, of ``--replicas``; see ``krepair.fixes.other_facts.FactsSide``.
+        not_read: why a log directory of this broker could not be read, or empty.
         evidence: folder -> what is known of the other replicas, once it was asked for.
         others: folder -> what other replicas hold back, where their logs were read.
         own_metadata: the metadata log beside the partitions, None if there is none that can be read.
@@ -84,6 +85,7 @@ class Ground:
     own_metadata: ClusterView | None = None
     sides: Mapping[int, tuple[LogDir, ...]] = field(default_factory=dict)
     facts: Mapping[int, Any] = field(default_factory=dict)
+    not_read: str = ""
     evidence: dict[str, Evidence] = field(default_factory=dict)
     others: dict[str, HeldBack] = field(default_factory=dict)
 

@@ -90,14 +90,19 @@ def other_replicas(ground: Ground, partition: Partition, line: Assignment | None
     if me not in line.replicas:
         raise NotKnownError(f"broker {me} is not among its replicas")
     mine = replica_state(ground.view, partition)
-    logs, facts = list(_futures(me, [ground.view], partition)), []
+    if ground.not_read:
+        raise NotKnownError(f"a log directory of this broker could not be read: {ground.not_read}")
+    views = (ground.view, *ground.sides.get(me, ()))
+    logs, facts = list(_futures(me, views, partition)), []
     for broker in line.replicas:
+        if broker == me:
+            continue
         if broker in ground.facts:
             facts.append(facts_log(ground.facts[broker], mine, line))
         elif broker in ground.sides:
             logs.append(_current(broker, ground.sides[broker], partition))
             logs += _futures(broker, ground.sides[broker], partition)
-        elif broker != me:
+        else:
             raise NotKnownError(f"replica {broker} is not given with --replicas")
     for one in logs:
         _check(one, mine, line)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from krepair.durable.scratch import Scratch
-from krepair.errors import LockedError, NotALogDirError, RefusedError, UsageError
+from krepair.errors import KrepairError, LockedError, NotALogDirError, RefusedError, UsageError
 from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.evidence import others_of, read_clusters
 from krepair.fixes.fix import Fix, Proposal, RootFix, named_or_all
@@ -24,6 +24,7 @@ from krepair.fixes.table import COMMIT_ORDER, asked, check_owners
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.lock import is_locked
+from krepair.logdir.log_dirs import configured_log_dirs
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.again import asked_of, second_plan_command
@@ -136,12 +137,22 @@ def looked_at(
         stack.callback(scratch.close)
         ground = Ground(view, settings, options, engine, scratch, prove=prove)
         ground.cluster, ground.own_metadata = clusters
-        ground.sides, ground.facts = sides
+        ground.sides, ground.facts, ground.not_read = sides
         yield Seen(ground, tuple(fixes), look_and_propose(ground, fixes, partitions))
 
 
-OtherSides = tuple[dict[int, tuple[LogDir, ...]], dict[int, FactsSide]]
-"""The log directories and the facts of the other brokers."""
+class OtherSides(NamedTuple):
+    """What is known of other replicas.
+
+    Attributes:
+        logs: broker -> its log directories; of this broker those beside the one that is planned for.
+        facts: broker -> its facts.
+        not_read: a log directory of this broker that its configuration names and that could not be read, or empty.
+    """
+
+    logs: Mapping[int, tuple[LogDir, ...]] = {}
+    facts: Mapping[int, FactsSide] = {}
+    not_read: str = ""
 
 
 def read_sides(fixes: Sequence[Fix], options: Options, view: LogDir, stack: ExitStack) -> OtherSides:
@@ -161,8 +172,8 @@ def read_sides(fixes: Sequence[Fix], options: Options, view: LogDir, stack: Exit
     """
     found: dict[int, tuple[LogDir, ...]] = {}
     facts: dict[int, FactsSide] = {}
-    if not any(fix.asks_others for fix in fixes):
-        return found, facts
+    if not options.replicas or not any(fix.asks_others for fix in fixes):
+        return OtherSides()
     for side in parse_sides(options.replicas, at_least=0):
         if side.facts and str(side.broker_id) != view.broker_id:
             opened = stack.enter_context(opened_side(side.broker_id, side.facts, view.cluster_id))
@@ -180,9 +191,27 @@ def read_sides(fixes: Sequence[Fix], options: Options, view: LogDir, stack: Exit
                     f"{view.path} of {view.cluster_id}"
                 )
             refuse_if_locked(other.path)
-        if views and str(side.broker_id) != view.broker_id:
-            found[side.broker_id] = views
-    return found, facts
+        if views:
+            found[side.broker_id] = tuple(one for one in views if one.inode != view.inode)
+    return _with_own(view, options, found, facts)
+
+
+def _with_own(
+    view: LogDir, options: Options, found: dict[int, tuple[LogDir, ...]], facts: dict[int, FactsSide]
+) -> OtherSides:
+    """With all log directories of this broker: a folder in one of them may be about to become the replica."""
+    if not view.broker_id.isdecimal():
+        return OtherSides(found, facts)
+    me = int(view.broker_id)
+    configured = configured_log_dirs(options.config)
+    known = {view.path, *(one.path for one in found.get(me, ()))}
+    for path in configured if known & set(configured) else ():
+        if path not in known:
+            try:
+                found[me] = (*found.get(me, ()), read_log_dir(path))
+            except KrepairError as error:
+                return OtherSides(found, facts, f"{path}: {error.message}")
+    return OtherSides(found, facts)
 
 
 def _check_question(side: FactsSide, view: LogDir, others: Iterable[FactsSide]) -> None:

@@ -164,7 +164,7 @@ class Reading:
     engine: Engine
     scratch: Scratch
     clusters: Clusters = (None, None)
-    sides: OtherSides = field(default_factory=lambda: ({}, {}))
+    sides: OtherSides = field(default_factory=OtherSides)
     others: Others = field(default_factory=Others)
     done: dict[str, PartitionPlan] = field(default_factory=dict)
     surveys: dict[str, Survey] = field(default_factory=dict)
@@ -212,7 +212,7 @@ class Reading:
         steady = view._replace(partitions=tuple(without_deleted(one) for one in view.partitions))
         ground = Ground(steady, self.settings, self.options, self.engine, self.scratch, beside_broker=True)
         ground.cluster, ground.own_metadata = self.clusters
-        ground.sides, ground.facts = self.sides
+        ground.sides, ground.facts, ground.not_read = self.sides
         self.others = others_of(ground)
         partitions = [one for one in steady.partitions if one.folder in before]
         return ground, look_and_propose(ground, self.fixes, partitions)

@@ -253,6 +253,32 @@ def test_a_folder_that_is_about_to_become_a_replica_holds_back_too(owner: int, t
     assert (left.markers, left.tombstones) == ((2, 5), 1)
 
 
+@pytest.mark.parametrize("told", ["--config", "--replicas"])
+def test_a_folder_in_another_log_directory_of_this_broker_holds_back_too(told: str, tmp_path: Path) -> None:
+    broker(tmp_path, 1, cleaned())
+    broker(tmp_path, 2, cleaned())
+    more = broker(tmp_path / "more", 1, whole()) / "t-0"
+    more.rename(more.parent / f"t-0.{'a' * 32}-future")
+    config = tmp_path / "server.properties"
+    config.write_text(f"log.dirs={tmp_path}/b1,{more.parent}\n")
+    said: dict[str, object] = {"config": str(config)} if told == "--config" else {}
+    given = [f"2={tmp_path}/b2", *([] if said else [f"1={tmp_path}/b1,{more.parent}"])]
+    plan = applied(verbs(tmp_path, "compact", *given, replicas="1,2", **said))
+    assert evidence(plan).kind == "replicas", evidence(plan).why
+    left = left_in(tmp_path / "b1" / "t-0")
+    assert (left.markers, left.tombstones) == ((2, 5), 1)
+
+
+def test_a_log_directory_of_this_broker_that_cannot_be_read_keeps_everything(tmp_path: Path) -> None:
+    broker(tmp_path, 1, cleaned())
+    broker(tmp_path, 2, cleaned())
+    config = tmp_path / "server.properties"
+    config.write_text(f"log.dirs={tmp_path}/b1,{tmp_path}/unmounted\n")
+    plan = verbs(tmp_path, "compact", f"2={tmp_path}/b2", replicas="1,2", config=str(config)).plan()
+    assert evidence(plan).kind == "none"
+    assert "unmounted" in evidence(plan).why
+
+
 # -- apply
 
 
