@@ -52,7 +52,7 @@ class Fakes:
     def set(self, verb: str, answer: Any, function: str = "") -> None:
         """Make a verb give ``answer``, or raise it when it is an exception."""
 
-        def fake(target: Any, options: Options, progress: Progress) -> Any:
+        def fake(target: Any, options: Options, progress: Progress, **_more: Any) -> Any:
             progress.start("scan", 10)
             progress.advance(10)
             progress.finish()
