@@ -334,7 +334,8 @@ class Copies:
         drop_from_cache(copy, self._disk.tree)
         problem = self._problem(copy, folder.at(source), digest, folder)
         if problem:
-            raise VerifyFailedError(f"{copy}: {problem}; the original stays, and nothing was changed")
+            refused = RefusedError if problem.startswith(_LOSES) else VerifyFailedError
+            raise refused(f"{copy}: {problem}; the original stays, and nothing was changed")
 
     def _problem(self, copy: str, source: str, digest: str, folder: PartitionFolder) -> str:
         """What differs between an original and its copy, or empty."""
@@ -342,7 +343,7 @@ class Copies:
         there = read_attributes(source, folder.tree)
         for name in ("uid", "gid", "mode", "mtime_ns", "xattrs"):
             if getattr(here, name) != getattr(there, name):
-                return f"its file system does not keep {name} of the original ({_ANOTHER})"
+                return f"{_LOSES} {name} of the original ({_ANOTHER})"
         return (
             ""
             if digest_content(copy, self._disk.tree) == digest
@@ -544,6 +545,7 @@ class Copies:
         self._known = ""
 
 
+_LOSES: Final = "its file system does not keep"
 _GONE: Final = f"is not there; {_IS_IT_MOUNTED}"
 _OTHER: Final = "is not the original that was copied there"
 

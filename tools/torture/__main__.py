@@ -131,6 +131,13 @@ PARTS: Final = (
         1,
         on_disk=False,
     ),
+    Part(
+        "copies",
+        "tools.torture.copies",
+        "log directories that are copied after any step, then every verb",
+        1,
+        on_disk=True,
+    ),
     Part("forecasts", "tools.torture.forecasts", "forecasts against Kafka's own loaders", 1, on_disk=False),
     Part(
         "mutants",

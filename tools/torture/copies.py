@@ -1,0 +1,284 @@
+"""The log directory is copied after any step of apply or undo, as disks are replaced; then a verb is run on the copy.
+
+A directory is copied at its path: with and without hard links (``cp -a``, ``cp -r``), without times, and with other
+owners. What has to be true:
+
+- ``verify`` changes nothing.
+- ``apply`` ends with 0 on the applied tree, or refuses: where nothing was begun (12), and where an undo comes first.
+- ``undo`` ends with 0 on the original tree. Where the copy has lost times, all but times; and where it was copied under
+  a fence, the clean-shutdown marker stays away and undo says so.
+- ``purge`` refuses what is half done (13) and changes nothing; else each file is as before or as applied.
+- After every verb but a purge that ended with 0, ``undo`` gives the original tree.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from krepair.durable.real_disk import RealDisk
+from krepair.errors import ExitCode, KrepairError
+from krepair.ops.apply import apply
+from krepair.ops.purge import purge
+from krepair.ops.reports import ApplyReport
+from krepair.ops.undo import undo
+from krepair.ops.verify import verify_plan
+from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
+from tools.torture.scenes import (
+    CLEAN_MARKER,
+    POINTS,
+    SCENES,
+    Placed,
+    Scene,
+    Tree,
+    build,
+    differences,
+    look,
+    private,
+    visible,
+)
+from tools.torture.state import State
+
+WAYS: Final = {
+    "whole": ("-a",),
+    "torn": ("-r", "--no-dereference", "--preserve=mode,ownership,timestamps,xattr"),
+    "timeless": ("-r", "--no-dereference", "--preserve=mode,ownership,links,xattr"),
+    "owners": ("-a",),
+}
+"""How a directory is copied -> options of ``cp``."""
+FIRST: Final = ("apply", "undo")
+VERBS: Final = ("apply", "undo", "purge", "verify")
+OTHER_OWNER: Final = (4711, 4712)
+_RUNS: Final[dict[str, Callable[..., ApplyReport]]] = {"apply": apply, "undo": undo, "purge": purge}
+_REFUSED: Final = {
+    ExitCode.PARTLY,
+    ExitCode.PERSON_DECIDES,
+    ExitCode.STALE_PLAN,
+    ExitCode.REFUSED,
+    ExitCode.VERIFY_FAILED,
+}
+
+
+class Case(NamedTuple):
+    """One copy and one verb; its text joins them by colons."""
+
+    scene: str
+    seed: int
+    first: str
+    stop: int
+    way: str
+    verb: str
+
+    def __str__(self) -> str:
+        return ":".join(map(str, self))
+
+    @classmethod
+    def parse(cls, text: str) -> Case:
+        """From its text."""
+        scene, seed, first, stop, way, verb = text.split(":")
+        return cls(scene, int(seed), first, int(stop), way, verb)
+
+
+class Ended(NamedTuple):
+    """How a verb ended.
+
+    Attributes:
+        code: exit code.
+        said: what was wrong.
+        notes: of its report.
+    """
+
+    code: ExitCode
+    said: str
+    notes: str = ""
+
+
+class Copied:
+    """A scene whose directory is copied after some call.
+
+    Args:
+        name: of the scene.
+        seed: of it.
+        workdir: where it is placed.
+    """
+
+    def __init__(self, name: str, seed: int, workdir: Path) -> None:
+        self.scene: Scene = build(name, seed)
+        self.folder = workdir / "copies"
+        self.calls: dict[str, int] = {}
+        placed = self._placed()
+        self.before = visible(look(placed.path))
+        for verb in FIRST:
+            recording = RecordingDisk(RealDisk())
+            _RUNS[verb](placed.plan, self.scene.options, disk=recording)
+            self.calls[verb] = sum(call.kind in FILE_CHANGING for call in recording.calls)
+            if verb == "apply":
+                self.after = visible(look(placed.path))
+
+    def close(self) -> None:
+        """Remove what was placed."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _placed(self) -> Placed:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        return self.scene.place(self.folder)
+
+    def _stopped(self, first: str, stop: int) -> Placed:
+        placed = self._placed()
+        if first == "undo":
+            apply(placed.plan, self.scene.options)
+        try:
+            _RUNS[first](placed.plan, self.scene.options, disk=StoppingDisk(RealDisk(), stop))
+        except SimulatedCrash:
+            return placed
+        raise AssertionError(f"{first} has no call {stop}")
+
+    def wrong(self, case: Case) -> str | None:
+        """What is wrong in a case, or empty; None where there is nothing to try: nothing of the plan is there."""
+        placed = self._stopped(case.first, case.stop)
+        if not private(look(placed.path)):
+            return None
+        aside = CLEAN_MARKER in self.before and not (placed.path / CLEAN_MARKER).exists()
+        copy(placed.path, case.way)
+        was = look(placed.path)
+        ended = self._run(case.verb, placed)
+        found = look(placed.path)
+        said = f"{case.verb} ends with {int(ended.code)}: {ended.said}"
+        if ended.code is not ExitCode.DONE and ended.code not in {*_REFUSED, ExitCode.FOUND}:
+            return said
+        if case.verb == "verify" and found != was:
+            return f"{said}; it changed something"
+        if case.verb == "purge" and ended.code is not ExitCode.DONE and visible(found) != visible(was):
+            return f"{said}; it changed what a broker reads"
+        if case.verb == "purge" and ended.code is ExitCode.DONE:
+            return self._purged(visible(found), case.way, said)
+        if case.verb == "apply" and ended.code is ExitCode.DONE:
+            wrong = differences(plain(visible(found), case.way, aside), plain(self.after, case.way, aside))
+            if wrong:
+                return f"{said}; but:\n{wrong}"
+        if case.verb != "undo" and private(found):
+            ended = self._run("undo", placed)
+            said = f"{said}; then undo ends with {int(ended.code)}: {ended.said}"
+        return self._back(case, placed, ended, aside=aside, said=said)
+
+    def _back(self, case: Case, placed: Placed, ended: Ended, *, aside: bool, said: str) -> str:
+        found = look(placed.path)
+        # Where all is back, apply and purge may refuse, and there is nothing for undo to do.
+        if private(found) or (ended.code is not ExitCode.DONE and case.verb == "undo"):
+            return said
+        away = aside and CLEAN_MARKER not in found
+        if (
+            case.way == "timeless"
+            and away
+            and case.verb == "undo"
+            and "was not given back" not in ended.notes
+        ):
+            return f"{said}; the clean-shutdown marker stays away, and undo does not say so"
+        if away and case.way != "timeless":
+            return f"{said}; the clean-shutdown marker was not given back"
+        wrong = differences(plain(visible(found), case.way, away), plain(self.before, case.way, away))
+        return f"{said}; but:\n{wrong}" if wrong else ""
+
+    def _purged(self, found: Tree, way: str, said: str) -> str:
+        found, old, new = (plain(tree, way, True) for tree in (found, self.before, self.after))
+        wrong = [name for name, seen in found.items() if seen not in (old.get(name), new.get(name))]
+        return f"{said}; {wrong[0]} is neither as before nor as applied" if wrong else ""
+
+    def _run(self, verb: str, placed: Placed) -> Ended:
+        try:
+            if verb == "verify":
+                seen = verify_plan(placed.plan, self.scene.options)
+                return Ended(seen.exit_code, "; ".join(one.text for one in seen.problems))
+            report = _RUNS[verb](placed.plan, self.scene.options)
+        except KrepairError as error:
+            return Ended(error.exit_code, error.message)
+        except Exception as error:
+            return Ended(ExitCode.BUG, f"{type(error).__name__}: {error}")
+        why = "; ".join(one.why for one in report.results if one.why)
+        return Ended(report.exit_code, why, " ".join(report.notes))
+
+
+def copy(path: Path, way: str) -> None:
+    """The directory becomes a copy of itself, under the same path."""
+    old = path.with_name("old")
+    path.rename(old)
+    subprocess.run(["cp", *WAYS[way], str(old), str(path)], check=True)
+    shutil.rmtree(old)
+    if way == "owners":
+        for each in (path, *path.rglob("*")):
+            os.chown(each, *OTHER_OWNER, follow_symlinks=False)
+
+
+def plain(tree: Tree, way: str, away: bool) -> Tree:
+    """A tree without what a way of copying loses; ``away``: without what a fence holds."""
+    out = {name: seen._replace(mtime_ns=0) if way == "timeless" else seen for name, seen in tree.items()}
+    if way == "owners":
+        out = {name: seen._replace(owner=OTHER_OWNER) for name, seen in out.items()}
+    if way == "timeless":
+        # The fence goes down as after a broker's start: the recovery point stays as low as it was.
+        for name in (POINTS, *([CLEAN_MARKER] if away else ())):
+            out.pop(name, None)
+    return out
+
+
+def ways() -> tuple[str, ...]:
+    """The ways that this user can try: only root gives files away."""
+    return tuple(way for way in WAYS if way != "owners" or os.geteuid() == 0)
+
+
+def try_unit(copied: Copied, case: Case, most: int | None = None) -> tuple[int, list[tuple[Case, str]]]:
+    """Every call of one verb, one way of copying, one verb after it; gives how many cases, and what went wrong.
+
+    Args:
+        copied: the scene.
+        case: its ``stop`` does not count.
+        most: so many calls, spread over all of them; None: each.
+    """
+    calls, tried, wrong = copied.calls[case.first], 0, []
+    step = max(1, calls // most) if most else 1
+    for stop in range(1, calls + 1, step):
+        one = case._replace(stop=stop)
+        why = copied.wrong(one)
+        tried += why is not None
+        if why:
+            wrong.append((one, why))
+    return tried, wrong
+
+
+def run(seeds: range, workdir: Path, state: State) -> None:
+    """Every scene, verb, way and verb after it; with ``state.samples`` so many calls of each."""
+    for seed in seeds:
+        for name in SCENES:
+            units = {
+                f"{name}:{seed}:{first}:{way}:{verb}": Case(name, seed, first, 0, way, verb)
+                for first in FIRST
+                for way in ways()
+                for verb in VERBS
+            }
+            left = {unit: case for unit, case in units.items() if not state.is_done(unit)}
+            if not left or state.time_is_up():
+                continue
+            copied = Copied(name, seed, workdir)
+            for unit, case in left.items():
+                if state.time_is_up():
+                    break
+                tried, wrong = try_unit(copied, case, state.most(0) or None)
+                for one, why in wrong:
+                    state.wrong(str(one), why)
+                state.keep(unit, Counter({"copies": tried}))
+            copied.close()
+
+
+def replay(text: str, workdir: Path) -> list[str]:
+    """Make one case again; gives what is wrong."""
+    case = Case.parse(text)
+    copied = Copied(case.scene, case.seed, workdir)
+    why = copied.wrong(case)
+    copied.close()
+    return [why] if why else []
