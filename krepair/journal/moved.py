@@ -32,11 +32,13 @@ class Rebound(NamedTuple):
         states: each recorded file -> the same as it is here.
         wrong: what is not as it was: file and what was expected; empty if all is.
         times_lost: whether a file has its bytes, and another time.
+        torn_bytes: of originals that are in their places and kept, and are two files here: they were one.
     """
 
     states: Mapping[FileState, FileState]
     wrong: tuple[str, ...]
     times_lost: bool
+    torn_bytes: int = 0
 
 
 def has_moved(folder: PartitionFolder, journal: Journal, here: Here, *, is_plans: bool) -> bool:
@@ -106,7 +108,7 @@ def rebind(
     states: dict[FileState, FileState] = {}
     wrong: list[str] = []
     in_place: list[InPlace] = []
-    times_lost = False
+    times_lost, torn_bytes = False, 0
     for change_id, state in journal.states.items():
         if change_id not in journal.intents:
             continue  # a rebuilt journal says of a change only that it was never begun
@@ -125,6 +127,8 @@ def rebind(
             if found is not None:
                 taken |= {path} if known.made else set()
                 times_lost = times_lost or found.mtime_ns != known.state.mtime_ns
+                copied = known.state.name in action.copied_names(intent)
+                torn_bytes += 0 if known.made or copied else _torn(folder, path, found)
                 states[known.state] = msgspec.structs.replace(found, name=known.state.name)
                 continue
             states.setdefault(known.state, msgspec.structs.replace(known.state, inode=0))
@@ -140,7 +144,13 @@ def rebind(
             states[one.recorded] = msgspec.structs.replace(
                 one.recorded, inode=one.here.inode, mtime_ns=mtime_ns
             )
-    return Rebound(states, tuple(wrong), times_lost)
+    return Rebound(states, tuple(wrong), times_lost, torn_bytes)
+
+
+def _torn(folder: PartitionFolder, path: str, found: FileState) -> int:
+    """Bytes of the kept file beside an original in its place, where a copy has made two files of one; else 0."""
+    kept = folder.state(folder.names.keep(found.name)) if path == found.name else None
+    return kept.size if kept is not None and kept.inode != found.inode and kept.size == found.size else 0
 
 
 def _look(

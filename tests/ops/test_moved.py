@@ -19,6 +19,7 @@ from krepair.ops.rebuild import rebuild
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
+from krepair.plan.view import bytes_text
 from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.ops.full_disks import file_system
 from tests.ops.test_resume import stops
@@ -357,3 +358,32 @@ def test_damaged_journals_are_rebuilt_in_a_copy_and_the_plan_is_taken_back(
         assert report.exit_code == ExitCode.DONE, (stop, [one.why for one in report.results if one.why])
         assert differences(seen(placed), before) == "", stop
         assert private(look(placed.path)) == [], stop
+
+
+def test_hard_links_that_a_copy_has_torn_apart_are_counted(
+    memory_dir: Path, scenes: dict[str, Scene]
+) -> None:
+    scene = scenes["markers"]
+    before, _, calls = ends_of(scene, memory_dir / "whole")
+    said = 0
+    for stop in stops(calls["apply"], 12):
+        placed = fresh(scene, memory_dir / "try")
+        stopped(scene, placed, "apply", stop)
+        if not list(placed.path.rglob("journal")):
+            continue
+        # Files of two names, one of them kept: what a copy without -H makes two files of.
+        kept = {path.stat().st_ino: path.stat().st_size for path in placed.path.rglob("keep/*")}
+        both = {path.stat().st_ino for path in placed.path.glob("*/0*") if path.stat().st_nlink > 1}
+        torn = sum(size for inode, size in kept.items() if inode in both)
+        moved(placed.path, TORN)
+        report = run("undo", scene, placed)
+        assert report.exit_code == ExitCode.DONE, (stop, report.results)
+        text = " ".join(report.notes)
+        assert (f"{bytes_text(torn)} bytes of originals were one file" in text) == bool(torn), (
+            stop,
+            torn,
+            text,
+        )
+        assert differences(seen(placed), before) == "", stop
+        said += bool(torn)
+    assert said
