@@ -32,7 +32,7 @@ from krepair.pipeline.replicas.items import HeadersPart, HeadersResult, ReplicaI
 from krepair.pipeline.replicas.open_facts import opened_whole
 from krepair.pipeline.replicas.sources import RowSource
 from krepair.rules.replicas.judge import Damage, Replica
-from krepair.rules.replicas.transactions import TRANSACTION_COLUMNS
+from krepair.rules.replicas.transactions import TRANSACTION_COLUMNS, without_end
 
 _SECRET_BYTES: Final = 16
 _TRIES: Final = 3
@@ -266,7 +266,8 @@ def _settled(
             return SideReplica(_failed(side.broker, state, why(error)), RowSource())
         if _files(before, item) == _files(after, item) and (limited or _files(before) == _files(after)):
             replica = replica_of(side.broker, state, result, limited=limited)
-            source = RowSource(replace(item, transactions=result.transactions))
+            known = without_end(replica.transactions, replica.hidden)
+            source = RowSource(replace(item, transactions=known.tobytes()))
             return SideReplica(replica, source, result)
         # The broker runs: only closed segments that are committed and flushed are at rest.
         limited, before = True, after

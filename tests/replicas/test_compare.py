@@ -211,6 +211,61 @@ def test_a_lost_segment_is_lost_or_cannot_be_told_and_nobody_else_is_blamed(tmp_
     assert verdicts[m.DIVERGED] >= 5, verdicts
 
 
+def _flipped(path: Path, chance: random.Random) -> None:
+    """Change one bit of a batch, behind what no checksum covers."""
+    data = bytearray(path.read_bytes())
+    starts, place = [], 0
+    while place + 61 <= len(data):
+        starts.append(place)
+        place += 12 + int.from_bytes(data[place + 8 : place + 12], "big")
+    start = chance.choice(starts)
+    end = min(start + 12 + int.from_bytes(data[start + 8 : start + 12], "big"), len(data))
+    data[chance.randrange(start + 21, end)] ^= 1 << chance.randrange(8)
+    path.write_bytes(data)
+
+
+def test_a_damaged_replica_makes_no_false_alarm_and_is_never_right(tmp_path: Path) -> None:
+    """One or two bits are changed anywhere in one replica of a healthy cluster."""
+    verdicts: Counter[str] = Counter()
+    for number, cluster in enumerate(healthy(40 + MORE, first=2000)):
+        chance = random.Random(number)
+        root = tmp_path / str(number)
+        paths = written(cluster, root)
+        broker = chance.choice(sorted(paths))
+        logs = [path for path in sorted(paths[broker].glob("*-0/*.log")) if path.stat().st_size > 61]
+        for _ in range(chance.choice([1, 1, 2]) if logs else 0):
+            _flipped(chance.choice(logs), chance)
+        verdict = compared_sides(cluster, paths)
+        assert verdict.verdict not in {m.DIVERGED, m.CANNOT_TELL, m.MISSING}, (cluster.kind, broker, verdict)
+        for one in verdict.disagreements:
+            assert one.kind == m.BEHIND or one.brokers == (broker,), (cluster.kind, broker, verdict)
+        if verdict.verdict == m.DAMAGED:
+            assert broker not in verdict.right
+        verdicts[verdict.verdict] += 1
+    assert verdicts[m.DAMAGED] >= 10, verdicts
+
+
+@pytest.mark.parametrize("damaged", [1, 2, 3])
+def test_beside_damage_above_and_below_it_what_has_diverged_is_still_found(
+    damaged: int, tmp_path: Path
+) -> None:
+    """Broker 3 misses three tombstones, the first at offset 7. A batch of one replica is damaged besides."""
+    unpack_cluster("open-3.9.2-tomb", tmp_path)
+    logs = sorted((tmp_path / f"b{damaged}").glob("velvet-*/*.log"))
+    first = bytearray(logs[0].read_bytes())
+    first[70] ^= 1  # in the first batch, at offset 0
+    logs[0].write_bytes(first)
+    [partition] = compared(tmp_path).partitions
+    found = {one.kind: one for one in partition.disagreements}
+    assert set(found) == {m.CORRUPT, m.TOMBSTONE_MISSED}
+    assert found[m.CORRUPT].brokers == (damaged,)
+    assert found[m.TOMBSTONE_MISSED].brokers == (3,)
+    assert (found[m.TOMBSTONE_MISSED].offset, found[m.TOMBSTONE_MISSED].count) == (7, 3)
+    assert damaged not in partition.right
+    rest = "what else is wrong" if damaged == 3 else "the rest of it is as on the others"
+    assert rest in found[m.CORRUPT].text
+
+
 def compared_sides(cluster: Cluster, paths: dict[int, Path]) -> m.PartitionVerdict:
     policy = "compact" if cluster.kind.compacted else "delete"
     options = Options(engine=Engine.INLINE, settings=tuple((SETTINGS | {"cleanup.policy": policy}).items()))

@@ -48,15 +48,26 @@ class NotedDamage(Wanted):
 
     def __init__(self, *, records: bool) -> None:
         super().__init__(Style(as_json=True), records=records, cut=2**31 - 1)
-        self.found: list[tuple[Damage, int]] = []
+        self.found: list[tuple[Damage, int, int]] = []
         self.last_offset = -1
 
     def damage(self, found: Damage, rule: str = "") -> bytes:
-        """Keep it, with the last offset before it."""
+        """Keep it, with the last offset before it. The last one that is kept stands for all that follow."""
         self.damages += 1
-        if len(self.found) < _MOST_DAMAGES:
-            self.found.append((found, self.last_offset))
+        if self.damages <= _MOST_DAMAGES:
+            self.found.append((found, self.last_offset, -1))
+        else:
+            last, before, _ = self.found[-1]
+            self.found[-1] = (last, before, -1)
         return b""
+
+    def goes_on(self, offset: int) -> None:
+        """Say at which offset the next valid batch begins."""
+        for place in range(len(self.found) - 1, -1, -1):
+            found, before, after = self.found[place]
+            if after >= 0 and not (place == len(self.found) - 1 and self.damages > _MOST_DAMAGES):
+                break
+            self.found[place] = (found, before, offset)
 
 
 class _HeaderWalk(LogWalk):
@@ -80,6 +91,8 @@ class _HeaderWalk(LogWalk):
         self._take(np.ascontiguousarray(rows), origin)
 
     def _take(self, rows: Any, origin: int) -> None:
+        if self._noted.found:
+            self._noted.goes_on(int(rows[0, r.B_BASE_OFFSET]))
         self.last = self._noted.last_offset = int(rows[-1, r.B_LAST_OFFSET])
         self._to.take(rows, self._window, origin)
 
@@ -252,12 +265,12 @@ def joined_headers(parts: Sequence[HeadersPart]) -> HeadersResult:
 
 def _damages(noted: NotedDamage, name: str, size: int, last: int, following: int) -> Iterator[Damaged]:
     """The damages of one segment with the offsets that they may hold."""
-    for found, before in noted.found:
-        reaches_end = found.position + found.length >= size and last <= before
-        tail = reaches_end and following < 0
+    for found, before, after in noted.found:
+        tail = after < 0 and following < 0 and last <= before and found.position + found.length >= size
         if tail and found.found == "zeros":
             continue  # a file that was made larger in advance
-        upto = following - 1 if reaches_end else last
+        next_one = after if after >= 0 else following
+        upto = next_one - 1 if next_one >= 0 else max(last, before + 1)
         yield Damaged(
             first=before + 1,
             last=-1 if tail else upto,

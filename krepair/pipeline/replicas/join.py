@@ -91,7 +91,7 @@ def _record_differences(
             high = min(one.end, other.end, group.fork_of(a, b))
             totals = [0, -1, 0, -1]
             for mine, theirs in _windows(tables[a], tables[b], low, high):
-                _add(totals, mine, theirs, missing_too=missing_too)
+                _add(totals, mine, theirs, other.hidden, missing_too=missing_too)
             if a > b:
                 totals[:2] = 0, -1
             if totals[0] or totals[2]:
@@ -122,7 +122,9 @@ def _ranges(mine: Sequence[Words], low: int, high: int) -> Iterator[tuple[int, i
         yield begin, high
 
 
-def _add(totals: list[int], mine: Words, theirs: Words, *, missing_too: bool) -> None:
+def _add(
+    totals: list[int], mine: Words, theirs: Words, hidden: Sequence[tuple[int, int]], *, missing_too: bool
+) -> None:
     """Count what differs and what is missing in one range of offsets."""
     if not len(mine):
         return
@@ -136,7 +138,15 @@ def _add(totals: list[int], mine: Words, theirs: Words, *, missing_too: bool) ->
     differing = differing[theirs[places[differing], 1] != mine[differing, 1]]
     _count(totals, 0, mine[differing, 0])
     if missing_too:
-        _count(totals, 2, mine[~both, 0])
+        _count(totals, 2, mine[~both & ~within(mine[:, 0], hidden), 0])
+
+
+def within(offsets: Any, parts: Sequence[tuple[int, int]]) -> Any:
+    """Which offsets lie in damaged parts, given by first and last offset."""
+    found = np.zeros(len(offsets), bool)
+    for first, last in parts:
+        found |= (offsets >= first) & (offsets <= last)
+    return found
 
 
 def _count(totals: list[int], at: int, offsets: Words) -> None:

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from krepair.pipeline.replicas.join import within
 from krepair.rules.replicas.judge import RecordDifference
 from krepair.rules.replicas.keys import KeyTable, Standing, judge_keys
 from krepair.rules.replicas.transactions import Int64s
@@ -23,6 +24,7 @@ class PairBounds(Struct, frozen=True, kw_only=True):
         low: first offset.
         high: offset after the last.
         missing_too: whether a record that is missing counts.
+        hidden: (first, last) offset of each damaged part of the other; none of its records is missing there.
     """
 
     one: int
@@ -30,6 +32,7 @@ class PairBounds(Struct, frozen=True, kw_only=True):
     low: int
     high: int
     missing_too: bool
+    hidden: tuple[tuple[int, int], ...] = ()
 
 
 class WorkContext(Struct, frozen=True, kw_only=True):
@@ -92,12 +95,13 @@ class Judges:
 
 def _difference(pair: PairBounds, rows: Any) -> Iterator[RecordDifference]:
     offsets = rows("offset")
-    within = (offsets >= pair.low) & (offsets < pair.high)
+    inside = (offsets >= pair.low) & (offsets < pair.high)
     there = rows.there(f"digest{pair.one}")
     other = rows.there(f"digest{pair.other}")
-    differs = within & there & other & (rows(f"digest{pair.one}") != rows(f"digest{pair.other}"))
+    differs = inside & there & other & (rows(f"digest{pair.one}") != rows(f"digest{pair.other}"))
     differing = offsets[differs] if pair.one < pair.other else offsets[:0]
-    missing = offsets[within & there & ~other] if pair.missing_too else offsets[:0]
+    gone = inside & there & ~other & ~within(offsets, pair.hidden)
+    missing = offsets[gone] if pair.missing_too else offsets[:0]
     if len(differing) or len(missing):
         yield RecordDifference(
             pair.one,

@@ -121,7 +121,11 @@ def _context(one: GroupWork) -> WorkContext:
             if a != b and mine.says and other.says and (a < b or not one.compacted):
                 low = max(mine.state.log_start, other.state.log_start)
                 high = min(mine.end, other.end, group.fork_of(a, b))
-                bounds.append(PairBounds(one=a, other=b, low=low, high=high, missing_too=not one.compacted))
+                bounds.append(
+                    PairBounds(
+                        one=a, other=b, low=low, high=high, missing_too=not one.compacted, hidden=other.hidden
+                    )
+                )
     return WorkContext(
         standings=tuple(group.standings()),
         forks=tuple((a, b, fork.offset) for (a, b), fork in group.forks.items()),

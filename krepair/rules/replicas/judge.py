@@ -93,8 +93,15 @@ class Replica:
 
     @property
     def says(self) -> bool:
-        """Whether its content counts against others."""
-        return not self.failure and all(one.tail for one in self.corrupt)
+        """Whether its content counts against others: all of it, but for the parts that are damaged."""
+        return not self.failure
+
+    @property
+    def hidden(self) -> tuple[tuple[int, int], ...]:
+        """(first, last) offset of each damaged part inside of the log. Of these nothing is known."""
+        return tuple(
+            (one.first, one.last if one.last >= 0 else _NO_FORK) for one in self.corrupt if not one.tail
+        )
 
 
 @dataclass
@@ -127,6 +134,7 @@ class Group:
                 highest_hole=one.highest_hole,
                 gaps=tuple((first, after) for first, after in one.borders.tolist() if first < after),
                 says=one.says,
+                hidden=max((last for _, last in one.hidden), default=-1),
             )
             for one in self.replicas
         ]
@@ -245,7 +253,15 @@ def _alone(one: Replica) -> Iterator[m.Disagreement]:
         yield _of(kind, one, -1, one.failure)
         return
     for damage in one.corrupt:
-        yield _of(m.TORN if damage.tail else m.CORRUPT, one, damage.first, damage.text)
+        if damage.tail:
+            yield _of(m.TORN, one, damage.first, damage.text)
+        else:
+            offsets = (
+                f"offsets {damage.first} to {damage.last}"
+                if damage.last > damage.first
+                else f"offset {damage.first}"
+            )
+            yield _of(m.CORRUPT, one, damage.first, f"{damage.text}; of {offsets} it says nothing")
     if one.limited:
         return
     clean_cut = state.clean_stop and state.high_watermark > one.end
@@ -315,6 +331,7 @@ def _ledger(one: Replica) -> Ledger:
         one.state.cleaner_position,
         one.transactions,
         one.index_aborts,
+        one.hidden,
     )
 
 
@@ -360,7 +377,7 @@ def verdict_of(
         found += facts_of_header(group)
         if content is not None:
             found += _of_content(group, content)
-    disagreements = _summed(found)
+    disagreements = [_with_rest(one, found, replicas) for one in _summed(found)]
     worst = min((m.VERDICTS.index(m.VERDICT_OF[one.kind]) for one in disagreements), default=-1)
     harmless = tuple(sorted({name for group in groups for name in _harmless(group)}))
     if worst >= 0:
@@ -384,6 +401,27 @@ def verdict_of(
         right=right,
         replicas=tuple(_column(one, disagreements) for one in replicas),
         records_read=any(content is not None for content in contents),
+    )
+
+
+def _with_rest(
+    one: m.Disagreement, found: Sequence[m.Disagreement], replicas: Sequence[Replica]
+) -> m.Disagreement:
+    """What is damaged, with what is known of the rest of that replica."""
+    if one.kind != m.CORRUPT or sum(1 for replica in replicas if replica.says) < _AGREEING:
+        return one
+    accused = any(
+        set(one.brokers) & set(other.brokers) and m.VERDICT_OF[other.kind] in {m.DIVERGED, m.CANNOT_TELL}
+        for other in found
+    )
+    rest = "what else is wrong with it stands by itself" if accused else "the rest of it is as on the others"
+    return m.Disagreement(
+        kind=one.kind,
+        rule=one.rule,
+        brokers=one.brokers,
+        offset=one.offset,
+        count=one.count,
+        text=f"{one.text}; {rest}",
     )
 
 

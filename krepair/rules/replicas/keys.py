@@ -52,7 +52,8 @@ class Standing(Struct, frozen=True, kw_only=True):
         cleaner: first offset that is not clean, -1 none.
         highest_hole: highest offset without a record, -1 none. Above it nothing was ever removed here.
         gaps: (offset, offset after it) between a segment's last batch and the next segment; a lost file leaves one.
-        says: whether it counts: a damaged replica does not.
+        says: whether it counts; one that could not be read does not.
+        hidden: highest offset that lies in a damaged part, -1 none. Up to there a record of any key may be hidden.
     """
 
     broker: int
@@ -62,6 +63,12 @@ class Standing(Struct, frozen=True, kw_only=True):
     highest_hole: int = -1
     gaps: tuple[tuple[int, int], ...] = ()
     says: bool = True
+    hidden: int = -1
+
+    def covers(self, offsets: Int64s) -> Flags:
+        """Of which offsets it is known whether it has a record there, or a later one of the same key."""
+        found: Flags = (offsets >= self.start) & (offsets < self.end) & (offsets > self.hidden) & self.says
+        return found
 
 
 class KeyFinding(Struct, frozen=True, kw_only=True):
@@ -194,9 +201,8 @@ class _Judge:
     def _lacks(self, offsets: Int64s, column: int) -> Flags:
         """Whether a replica covers these offsets, and has neither the record nor a later committed one of the key."""
         standing, table = self._standings[column], self._table
-        covered = (offsets >= standing.start) & (offsets < standing.end) & standing.says
         pending = (table.aborts[:, column] == offsets) | (table.opens[:, column] >= offsets)
-        found: Flags = covered & (table.offsets[:, column] < offsets) & ~pending
+        found: Flags = standing.covers(offsets) & (table.offsets[:, column] < offsets) & ~pending
         return found
 
     def pair(self, r: int, s: int) -> Iterator[tuple[str, int, Flags]]:
@@ -205,7 +211,7 @@ class _Judge:
         o, x = table.offsets[:, r], table.offsets[:, s]
         low, high = max(has.start, lacks.start), min(has.end, lacks.end)
         high = min(high, self._forks.get((min(r, s), max(r, s)), high))
-        within = (o >= low) & (o < high)
+        within = (o >= low) & (o < high) & (o > has.hidden)
         # Where any replica has a later record, who lacks this one may have fetched a log that was clean already.
         missing = within & self._lacks(o, s) & (o >= table.offsets.max(axis=1))
         if not missing.any():
@@ -223,7 +229,7 @@ class _Judge:
         # Nothing behind the record is missing, up to where the other ends: no tombstone and no marker can be.
         complete = (has.highest_hole < o) & (has.end >= lacks.end)
         value = missing & ~tombstone
-        others = sum(1 for column in self._standings if column.says) - 1
+        others = np.stack([standing.covers(o) for standing in self._standings]).sum(axis=0) - 1
         unclean = (o >= max(lacks.cleaner, 0)) & ~cleaned_elsewhere
         lost = value & (complete | (unclean & alone & (between | (others > 1))))
         unsure = value & ~lost & alone & (between | unclean)

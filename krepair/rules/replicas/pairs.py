@@ -20,6 +20,7 @@ from krepair.rules.replicas.transactions import (
     T_PRODUCER,
     Int64s,
     open_transactions,
+    touching,
 )
 
 KIND_NAMES: Final = {0: "ABORT", 1: "COMMIT"}
@@ -51,6 +52,7 @@ class Ledger:
         cleaner: first offset that is not clean, -1 none.
         transactions: int64[N, TRANSACTION_COLUMNS].
         index_aborts: int64[M, 3] (producer id, first offset, offset of the marker), of its ``.txnindex``.
+        hidden: (first, last) offset of each damaged part.
     """
 
     broker: int
@@ -59,6 +61,7 @@ class Ledger:
     cleaner: int
     transactions: Int64s
     index_aborts: Int64s
+    hidden: tuple[tuple[int, int], ...] = ()
 
 
 def judge_transactions(mine: Ledger, other: Ledger, fork: int) -> Iterator[TransactionFinding]:
@@ -76,7 +79,9 @@ def judge_transactions(mine: Ledger, other: Ledger, fork: int) -> Iterator[Trans
 
 def _missed_markers(mine: Ledger, other: Ledger, high: int) -> Iterator[TransactionFinding]:
     """A marker of the other lies inside of one of my transactions: it never came here."""
-    rows = mine.transactions[mine.transactions[:, T_FIRST] != NONE]
+    rows = mine.transactions[
+        (mine.transactions[:, T_FIRST] != NONE) & ~touching(mine.transactions, mine.hidden)
+    ]
     markers = other.transactions[other.transactions[:, T_MARKER] != NONE]
     if not len(rows) or not len(markers):
         return
@@ -108,7 +113,7 @@ def _of_marker(mine: Ledger, other: Ledger, row: Int64s, marker: Int64s) -> Tran
 
 def _cleaned_past(mine: Ledger, other: Ledger, high: int) -> Iterator[TransactionFinding]:
     """A cleaner never passes an open transaction: what it passed on the other was over there."""
-    if other.end < mine.end:
+    if other.end < mine.end or other.hidden or mine.hidden:
         return
     rows = open_transactions(mine.transactions)
     for row in rows[(rows[:, T_FIRST] < min(other.cleaner, high)) & (rows[:, T_FIRST] >= other.start)]:
@@ -136,6 +141,8 @@ def longer_aborts(mine: Ledger, others: Sequence[tuple[Ledger, int]]) -> Iterato
         mine: of the replica that is judged.
         others: of the other replicas, each with the first offset of two histories with mine.
     """
+    if mine.hidden:
+        return
     theirs = [
         (other, fork, {(producer, marker): first for producer, first, marker in other.index_aborts.tolist()})
         for other, fork in others

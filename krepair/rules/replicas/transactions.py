@@ -8,6 +8,7 @@ Source: ProducerAppendInfo.append, appendDataBatch, appendEndTxnMarker (2.2.1, 3
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from krepair.kernels import replica_rows as bits
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 # columns of an event
 E_PRODUCER, E_OFFSET, E_KIND, E_EPOCH = range(4)
@@ -103,6 +105,28 @@ def last_stable_offset(transactions: Int64s, log_end: int) -> int:
     """First offset of the first open transaction, else the log end."""
     found = open_transactions(transactions)
     return int(found[:, T_FIRST].min()) if len(found) else log_end
+
+
+def touching(transactions: Int64s, hidden: Sequence[tuple[int, int]]) -> Flags:
+    """Which transactions reach into a damaged part: there may be a marker in it, or more of their data.
+
+    Args:
+        transactions: int64[N, TRANSACTION_COLUMNS].
+        hidden: (first, last) offset of each damaged part.
+    """
+    first = np.where(transactions[:, T_FIRST] == NONE, transactions[:, T_MARKER], transactions[:, T_FIRST])
+    after = np.where(transactions[:, T_MARKER] == NONE, np.iinfo(np.int64).max, transactions[:, T_MARKER])
+    found = np.zeros(len(transactions), bool)
+    for low, high in hidden:
+        found |= (first <= high) & (after >= low)
+    return found
+
+
+def without_end(transactions: Int64s, hidden: Sequence[tuple[int, int]]) -> Int64s:
+    """The transactions, those that reach into a damaged part without a marker: what becomes of them is not known."""
+    rows = transactions.copy()
+    rows[touching(rows, hidden), T_MARKER] = NONE
+    return rows
 
 
 def fates_of(transactions: Int64s) -> Int64s:
