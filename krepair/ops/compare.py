@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,12 +12,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from krepair.durable.scratch import Scratch
-from krepair.errors import ExitCode
+from krepair.errors import ExitCode, UnreadableError
 from krepair.formats.coordinator_record import RecordTable
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.replica import CURRENT
 from krepair.ops.dump import DECODERS
-from krepair.ops.side_reading import OpenSide, SideReplica, check_one_cluster, open_sides, read_all_headers
+from krepair.ops.side_reading import (
+    TRIES,
+    OpenSide,
+    SideReplica,
+    check_one_cluster,
+    open_sides,
+    read_again,
+    read_all_headers,
+)
 from krepair.ops.sides import Side
 from krepair.options import Options
 from krepair.pipeline.dump.record import AUTO, named_bytes
@@ -30,13 +39,15 @@ from krepair.pipeline.replicas.contents import contents_of
 from krepair.pipeline.replicas.find_keys import FindItem, FoundKey
 from krepair.pipeline.replicas.sources import GroupWork, RowSource
 from krepair.rules.replicas import model as m
-from krepair.rules.replicas.judge import Group, groups_of, verdict_of
+from krepair.rules.replicas.judge import Content, Group, groups_of, verdict_of
 from krepair.rules.replicas.transactions import last_stable_offset
 
 INTERNAL_COMPACTED: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _AT_ONCE: Final = 64
 """Partitions whose records are read in one job."""
 _KEYS_SHOWN: Final = 20
+_Replicas = tuple[tuple[str, int], list[SideReplica]]
+"""((topic, number), its replicas by broker)."""
 _DECODERS: Final = {table.topic: table for table in DECODERS.values()}
 
 
@@ -215,28 +226,52 @@ class Comparison:
             some = names[first : first + _AT_ONCE]
             yield from self._some([(name, found[name]) for name in some])
 
-    def _some(
-        self, partitions: Sequence[tuple[tuple[str, int], list[SideReplica]]]
-    ) -> Iterator[m.PartitionVerdict]:
+    def _some(self, partitions: Sequence[_Replicas]) -> Iterator[m.PartitionVerdict]:
         """The verdicts on a few partitions, whose records are read in one job."""
-        groups = [groups_of([one.replica for one in replicas]) for _, replicas in partitions]
-        work = [
-            GroupWork(
-                group=group,
-                sources=tuple(_source(replicas, group)),
-                compacted=self._is_compacted(topic, group),
-            )
-            for ((topic, _), replicas), of_partition in zip(partitions, groups, strict=True)
-            for group in of_partition
-            if group.differing
-        ]
-        contents = contents_of(self._engine, work, self._scratch)
+        for tries in itertools.count(1):
+            groups = [groups_of([one.replica for one in replicas]) for _, replicas in partitions]
+            work = list(self._work(partitions, groups))
+            contents, failure = self._contents(work)
+            if not self._changed(partitions, groups, last=tries >= TRIES):
+                if failure is not None:
+                    raise failure
+                break
         by_group = {id(one.group): content for one, content in zip(work, contents, strict=True)}
         for ((topic, number), replicas), of_partition in zip(partitions, groups, strict=True):
             content = [by_group.get(id(group)) for group in of_partition]
             verdict = verdict_of(topic, number, [one.replica for one in replicas], of_partition, content)
             verdict = self._with_keys(verdict, replicas)
             yield replace(verdict, next_command=self._next_command(verdict))
+
+    def _work(
+        self, partitions: Sequence[_Replicas], groups: Sequence[Sequence[Group]]
+    ) -> Iterator[GroupWork]:
+        """The groups whose records are to be compared."""
+        for ((topic, _), replicas), of_partition in zip(partitions, groups, strict=True):
+            for group in of_partition:
+                if group.differing:
+                    sources = tuple(_source(replicas, group))
+                    yield GroupWork(group, sources, compacted=self._is_compacted(topic, group))
+
+    def _contents(self, work: Sequence[GroupWork]) -> tuple[list[Content], UnreadableError | None]:
+        """What the records came to, or why they cannot be read: the files of a running broker come and go."""
+        try:
+            return contents_of(self._engine, work, self._scratch), None
+        except UnreadableError as error:
+            return [], error
+
+    def _changed(
+        self, partitions: Sequence[_Replicas], groups: Sequence[Sequence[Group]], *, last: bool
+    ) -> bool:
+        """Whether a replica changed between its headers and its records; it was read again then."""
+        found = False
+        for (_, replicas), of_partition in zip(partitions, groups, strict=True):
+            if any(group.differing for group in of_partition):
+                for place, one in enumerate(replicas):
+                    if not one.replica.failure and not one.is_as_it_was:
+                        replicas[place] = read_again(self._engine, one, last=last)
+                        found = True
+        return found
 
     def _is_compacted(self, topic: str, group: Group) -> bool:
         settings = self._settings.topic(topic)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 
 from krepair.errors import RefusedError, UnreadableError
 from krepair.formats.facts_file import FactsReader
+from krepair.logdir.lock import is_locked
 from krepair.logdir.log_dirs import configured_log_dirs
 from krepair.logdir.reading import why
 from krepair.logdir.replica import CURRENT, BrokerState, ReplicaState, read_broker
@@ -35,7 +37,8 @@ from krepair.rules.replicas.judge import Damage, Replica
 from krepair.rules.replicas.transactions import TRANSACTION_COLUMNS, without_end
 
 _SECRET_BYTES: Final = 16
-_TRIES: Final = 3
+TRIES: Final = 3
+"""So often a replica is read whose files change."""
 
 _NOTHING: Final = HeadersResult()
 
@@ -63,6 +66,7 @@ class OpenSide:
         views: its log directories by path; empty of a facts file.
         reader: of its facts file, or None.
         digest: of its facts file, or empty.
+        running: log directories of which a broker held the lock at some time.
     """
 
     typed: Side
@@ -71,12 +75,25 @@ class OpenSide:
     views: dict[str, LogDir] = field(default_factory=dict)
     reader: FactsReader | None = None
     digest: str = ""
+    running: set[str] = field(default_factory=set)
     _closing: AbstractContextManager[Any] | None = None
 
     @cached_property
     def folders(self) -> dict[tuple[str, str], Partition]:
         """(log directory, folder) -> the partition as listed."""
         return {(view.path, one.folder): one for view in self.views.values() for one in view.partitions}
+
+    def runs(self, log_dir: str) -> bool:
+        """Whether a broker uses a log directory, now or earlier in this run. Of a copy or a snapshot none does."""
+        if log_dir not in self.running:
+            try:
+                holder = is_locked(log_dir)
+            except (RefusedError, UnreadableError):
+                return False  # the listings still tell
+            if holder is None or holder.pid == os.getpid():
+                return False
+            self.running.add(log_dir)
+        return True
 
     @property
     def broker(self) -> int:
@@ -103,11 +120,13 @@ class SideReplica:
         replica: what its headers came to.
         source: where its rows come from.
         headers: as they were read; empty where they could not be.
+        reading: of a directory, what was read.
     """
 
     replica: Replica
     source: RowSource
     headers: HeadersResult = _NOTHING
+    reading: Reading | None = None
 
     @property
     def state(self) -> ReplicaState:
@@ -118,6 +137,16 @@ class SideReplica:
     def item(self) -> ReplicaItem | None:
         """Reads its records, None if it is in a facts file."""
         return self.source.item
+
+    @property
+    def is_as_it_was(self) -> bool:
+        """Whether what was read is still there; a facts file is."""
+        if self.reading is None:
+            return True
+        try:
+            return self.reading.still(self.reading.listed_again())
+        except OSError:
+            return False
 
 
 def secret_of(cluster_id: str) -> bytes:
@@ -202,7 +231,7 @@ def check_one_cluster(opened: Sequence[OpenSide]) -> None:
 
 def read_all_headers(engine: Engine, opened: Sequence[OpenSide], wants: Wants) -> Iterator[SideReplica]:
     """Read the headers of every current replica of all sides; of facts files they are read already."""
-    pending: list[tuple[OpenSide, ReplicaState, ReplicaItem]] = []
+    pending: list[Reading] = []
     for side in opened:
         doubled = _doubled(side)
         for index, state in enumerate(side.state.partitions):
@@ -217,10 +246,10 @@ def read_all_headers(engine: Engine, opened: Sequence[OpenSide], wants: Wants) -
             elif _folder(side, state).unreadable:
                 yield SideReplica(_failed(side.broker, state, _folder(side, state).unreadable), RowSource())
             else:
-                pending.append((side, state, item_of(side, state, _folder(side, state))))
-    results = read_headers_of_all(engine, [item for _, _, item in pending])
-    for (side, state, item), result in zip(pending, results, strict=True):
-        yield _settled(engine, side, state, item, result)
+                pending.append(_reading(side, state, _folder(side, state), limited=side.runs(state.log_dir)))
+    results = read_headers_of_all(engine, [one.item for one in pending])
+    for reading, result in zip(pending, results, strict=True):
+        yield _settled(engine, reading, result)
 
 
 def read_headers_of_all(engine: Engine, items: Sequence[ReplicaItem]) -> list[HeadersResult]:
@@ -253,32 +282,103 @@ def item_of(side: OpenSide, state: ReplicaState, partition: Partition) -> Replic
     )
 
 
-def _settled(
-    engine: Engine, side: OpenSide, state: ReplicaState, item: ReplicaItem, result: HeadersResult
-) -> SideReplica:
+@dataclass(frozen=True)
+class Reading:
+    """One reading of a replica in its directory.
+
+    Attributes:
+        side: whose.
+        state: of its folder.
+        listing: of the folder before the reading.
+        item: reads it.
+        bound: of a running broker the offset where its segments at rest end; -1: all is read.
+    """
+
+    side: OpenSide
+    state: ReplicaState
+    listing: Partition
+    item: ReplicaItem
+    bound: int
+
+    @property
+    def limited(self) -> bool:
+        """Whether a broker runs there."""
+        return self.bound >= 0
+
+    def listed_again(self) -> Partition:
+        """The folder as it is now.
+
+        Raises:
+            OSError: it cannot be listed.
+        """
+        return read_partition(self.side.views[self.state.log_dir], self.state.folder)
+
+    def still(self, listing: Partition) -> bool:
+        """Whether what was read is still there: of a running broker it is about the closed segments alone."""
+        if self.limited:
+            return _files(self.listing, self.item) == _files(listing, self.item)
+        return _files(self.listing) == _files(listing) and not self.side.runs(self.state.log_dir)
+
+
+def _reading(side: OpenSide, state: ReplicaState, listing: Partition, *, limited: bool) -> Reading:
+    """What is to be read: all segments, or of a running broker the closed ones that are committed and flushed."""
+    item = item_of(side, state, listing)
+    if not limited:
+        return Reading(side, state, listing, item, -1)
+    return Reading(side, state, listing, *_at_rest(item, state))
+
+
+def _settled(engine: Engine, reading: Reading, result: HeadersResult) -> SideReplica:
     """A replica that did not change while it was read; of a running broker only what cannot change any more."""
-    before = _folder(side, state)
-    limited = False
-    for _ in range(_TRIES):
-        try:
-            after = read_partition(side.views[state.log_dir], state.folder)
-        except OSError as error:
-            return SideReplica(_failed(side.broker, state, why(error)), RowSource())
-        if _files(before, item) == _files(after, item) and (limited or _files(before) == _files(after)):
-            replica = replica_of(side.broker, state, result, limited=limited)
-            known = without_end(replica.transactions, replica.hidden)
-            source = RowSource(replace(item, transactions=known.tobytes()))
-            return SideReplica(replica, source, result)
-        # The broker runs: only closed segments that are committed and flushed are at rest.
-        limited, before = True, after
-        item, bound = _at_rest(item_of(side, state, after), state)
-        if not item.segments:
+    side, state = reading.side, reading.state
+    for _ in range(TRIES):
+        if reading.limited and not reading.item.segments:
             text = "its broker is running, and no closed segment lies below its high watermark and recovery point"
             return SideReplica(_failed(side.broker, state, text, at_rest=False), RowSource())
-        (result,) = read_headers_of_all(engine, [item])
-        result = replace(result, log_end=min(max(result.log_end, bound), bound))
+        try:
+            after = reading.listed_again()
+        except OSError as error:
+            return SideReplica(_failed(side.broker, state, why(error)), RowSource())
+        if reading.still(after):
+            return _replica(reading, result)
+        reading = _reading(side, state, after, limited=True)
+        (result,) = read_headers_of_all(engine, [reading.item])
+    return _never_at_rest(reading)
+
+
+def _never_at_rest(reading: Reading) -> SideReplica:
     text = "its broker is running, and its segments changed each time they were read"
-    return SideReplica(_failed(side.broker, state, text, at_rest=False), RowSource())
+    return SideReplica(_failed(reading.side.broker, reading.state, text, at_rest=False), RowSource())
+
+
+def read_again(engine: Engine, one: SideReplica, *, last: bool) -> SideReplica:
+    """A replica that changed after its headers were read.
+
+    Args:
+        engine: runs the tasks.
+        one: the replica.
+        last: whether it was read often enough, and counts as not at rest.
+    """
+    assert one.reading is not None
+    if last:
+        return _never_at_rest(one.reading)
+    try:
+        listing = one.reading.listed_again()
+    except OSError as error:
+        return SideReplica(_failed(one.replica.broker, one.state, why(error)), RowSource())
+    reading = _reading(one.reading.side, one.state, listing, limited=True)
+    (result,) = read_headers_of_all(engine, [reading.item])
+    return _settled(engine, reading, result)
+
+
+def _replica(reading: Reading, result: HeadersResult) -> SideReplica:
+    """What a reading came to."""
+    if reading.limited and not result.failure:
+        result = replace(result, log_end=reading.bound, limited=True)
+    replica = replica_of(reading.side.broker, reading.state, result)
+    known = without_end(replica.transactions, replica.hidden)
+    source = RowSource(replace(reading.item, transactions=known.tobytes()))
+    return SideReplica(replica, source, result, reading)
 
 
 def _files(partition: Partition, item: ReplicaItem | None = None) -> list[tuple[str, int, int]]:
@@ -300,7 +400,7 @@ def _at_rest(item: ReplicaItem, state: ReplicaState) -> tuple[ReplicaItem, int]:
 
 
 def _failed(broker: int, state: ReplicaState, text: str, *, at_rest: bool = True) -> Replica:
-    empty = replica_of(broker, state, HeadersResult(log_end=state.log_start), limited=False)
+    empty = replica_of(broker, state, HeadersResult(log_end=state.log_start))
     return Replica(
         **{name: getattr(empty, name) for name in Replica.__dataclass_fields__}
         | {"failure": text, "at_rest": at_rest}
@@ -308,7 +408,7 @@ def _failed(broker: int, state: ReplicaState, text: str, *, at_rest: bool = True
 
 
 def replica_of(
-    broker: int, state: ReplicaState, result: HeadersResult, *, limited: bool, from_facts: bool = False
+    broker: int, state: ReplicaState, result: HeadersResult, *, from_facts: bool = False
 ) -> Replica:
     """A replica as the judge wants it.
 
@@ -316,7 +416,6 @@ def replica_of(
         broker: as typed.
         state: of its folder.
         result: what its headers came to.
-        limited: whether only a part of a running broker's log was read.
         from_facts: whether it is from a facts file.
     """
     if result.failure:
@@ -332,7 +431,7 @@ def replica_of(
         borders=table(result.borders, 2),
         highest_hole=result.highest_hole,
         damages=tuple(Damage(one.first, one.last, one.tail, one.text) for one in result.damages),
-        limited=limited,
+        limited=result.limited,
         from_facts=from_facts,
     )
 
@@ -343,5 +442,5 @@ def _of_facts(side: OpenSide, state: ReplicaState, index: int) -> SideReplica:
     if headers is None:
         text = "the facts file has nothing of its log"
         return SideReplica(_failed(side.broker, state, text), RowSource())
-    replica = replica_of(side.broker, state, headers, limited=False, from_facts=True)
+    replica = replica_of(side.broker, state, headers, from_facts=True)
     return SideReplica(replica, RowSource(facts=side.facts, index=index))

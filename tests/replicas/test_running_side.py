@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,8 +15,12 @@ from krepair.errors import ExitCode
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_partition
 from krepair.ops import side_reading
+from krepair.ops.compare import compare
+from krepair.ops.facts import facts
+from krepair.ops.sides import parse_sides
+from krepair.options import Engine, Options
 from krepair.rules.replicas import model as m
-from tests.replicas.real_clusters import compared, unpack_cluster
+from tests.replicas.real_clusters import compared, sides_of, unpack_cluster
 
 _BROKER = """
 import fcntl, os, shutil, struct, sys
@@ -98,12 +103,55 @@ def set_checkpoint(root: Path, name: str, offset: int) -> None:
     (root / "b3" / name).write_text(f"0\n1\nvelvet-630 0 {offset}\n")
 
 
-def test_a_log_that_did_not_change_is_compared_whole(
+def test_of_a_broker_that_holds_the_lock_closed_segments_alone_are_compared_even_if_nothing_changed(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listings = Listings()
     partition = verdict_with(listings, tmp_path, monkeypatch)
-    assert (partition.verdict, up_to(partition), listings.made) == (m.DIVERGED, "", 1)
+    assert (partition.verdict, listings.made) == (m.DIVERGED, 2)
+    assert "compared up to 26," in up_to(partition)
+
+
+def test_a_broker_that_starts_while_its_log_is_read_is_found_out(
+    logs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    argv = [sys.executable, "-c", _BROKER, str(logs[0].parents[1])]
+    with contextlib.ExitStack() as running:
+
+        def start() -> None:
+            process = running.enter_context(
+                subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            )
+            assert process.stdout is not None
+            assert process.stdout.readline() == "runs\n"
+            running.callback(process.communicate, "", 60)
+
+        partition = verdict_with(Listings(start), tmp_path, monkeypatch)
+        assert "compared up to 26," in up_to(partition)
+
+
+def test_a_log_that_did_not_change_and_that_no_broker_uses_is_compared_whole(
+    logs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its broker was killed: no marker of a clean stop, and no lock."""
+    listings = Listings()
+    partition = verdict_with(listings, tmp_path, monkeypatch)
+    assert (partition.verdict, up_to(partition), listings.made) == (m.DIVERGED, "", 2)
+
+
+def test_facts_of_a_running_broker_say_how_far_they_go(
+    broker: Broker, logs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"{tmp_path}/b3.facts"
+    options = Options(engine=Engine.INLINE)
+    facts([f"{tmp_path}/b3"], path, options)
+    sides = [f"3={path}" if side.startswith("3=") else side for side in sides_of(tmp_path)]
+    direct, by_facts = (
+        compare(parse_sides(some), options).partitions[0] for some in (sides_of(tmp_path), sides)
+    )
+    assert "compared up to 26," in up_to(by_facts)
+    assert [one.kind for one in by_facts.disagreements] == [m.TOMBSTONE_MISSED]
+    assert (by_facts.verdict, by_facts.right) == (direct.verdict, direct.right)
 
 
 def test_of_a_log_that_grew_the_closed_segments_are_compared(
@@ -141,7 +189,7 @@ def test_segments_that_the_cleaner_replaced_meanwhile_are_read_again(
     swaps = partial(broker, "swap", logs[0])
     listings = Listings(swaps, swaps)
     partition = verdict_with(listings, tmp_path, monkeypatch)
-    assert (partition.verdict, listings.made) == (m.DIVERGED, 3)
+    assert (partition.verdict, listings.made) == (m.DIVERGED, 4)
     assert "compared up to 26," in up_to(partition)
 
 
@@ -162,3 +210,23 @@ def test_a_log_without_a_segment_at_rest_is_missing_and_says_so(
     [found] = partition.disagreements
     assert (partition.verdict, found.kind) == (m.MISSING, m.NOT_AT_REST)
     assert "no closed segment lies below its high watermark and recovery point" in found.text
+
+
+def test_a_segment_that_the_cleaner_replaces_before_its_records_are_read_is_read_again(
+    broker: Broker, logs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swaps = partial(broker, "swap", logs[0])
+    listings = Listings(lambda: None, swaps)
+    partition = verdict_with(listings, tmp_path, monkeypatch)
+    assert "compared up to 26," in up_to(partition)
+    assert [one.kind for one in partition.disagreements] == [m.TOMBSTONE_MISSED]
+    assert listings.made == 5  # headers, records (changed), the listing to read, headers, records
+
+
+def test_a_segment_that_changes_each_time_its_records_are_read_makes_the_replica_missing(
+    broker: Broker, logs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swaps = partial(broker, "swap", logs[0])
+    partition = verdict_with(Listings(*[lambda: None, swaps, lambda: None] * 9), tmp_path, monkeypatch)
+    [found] = partition.disagreements
+    assert (partition.verdict, found.kind, found.brokers) == (m.MISSING, m.NOT_AT_REST, (3,))

@@ -132,6 +132,7 @@ class HeadersResult(Struct, frozen=True, kw_only=True):
         damages: what is damaged.
         batches: how many were read.
         log_bytes: of ``.log`` that were read.
+        limited: whether it is only the part of a running broker's log that cannot change any more.
     """
 
     failure: FailureKind = ""
@@ -147,6 +148,7 @@ class HeadersResult(Struct, frozen=True, kw_only=True):
     damages: tuple[Damaged, ...] = ()
     batches: int = 0
     log_bytes: int = 0
+    limited: bool = False
 
 
 class Run(Struct, frozen=True, kw_only=True):
