@@ -191,8 +191,9 @@ def facts_log(side: FactsSide, mine: ReplicaState, line: Assignment | None) -> F
         raise NotKnownError(f"{who}: {len(current)} folders of it were found, one was expected")
     for index in indexes:
         _check(side, index, mine, line, who)
-    state, log_end = side.state.partitions[current[0]], side.holdings[current[0]].log_end
-    if max(state.high_watermark, state.recovery_point) > log_end:
+    state, holding = side.state.partitions[current[0]], side.holdings[current[0]]
+    log_end = holding.log_end
+    if max(state.high_watermark, state.recovery_point) > log_end and not holding.limited:
         raise NotKnownError(f"{who}: it is cut: it ends at {log_end}")
     reach = reach_of(log_end, state.high_watermark, state.recovery_point)
     return FactsLog(side, indexes, reach, _answer(side, mine))

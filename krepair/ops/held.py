@@ -43,7 +43,9 @@ def write_what_is_held(
             index, before, item = work[place]
             after = _listed(side, waiting[index])
             if after is not None and _files(before, item) == _files(after, item):
-                holdings.append(_written(writer, index, waiting.pop(index), after, result))
+                holdings.append(
+                    _written(writer, index, waiting.pop(index), after, result, limited=number > 0)
+                )
         if not waiting:
             break
     holdings += [Holding(index=index, why=_CHANGED) for index in waiting]
@@ -58,13 +60,19 @@ def folders_of(side: OpenSide, options: Options) -> Iterator[tuple[int, ReplicaS
 
 
 def _written(
-    writer: FactsWriter, index: int, state: ReplicaState, partition: Partition, result: HeldResult
+    writer: FactsWriter,
+    index: int,
+    state: ReplicaState,
+    partition: Partition,
+    result: HeldResult,
+    *,
+    limited: bool,
 ) -> Holding:
     reason = partition.unreadable or why_no_evidence(partition, state) or result.why
     if reason:
         return Holding(index=index, why=reason)
     write_pairs(writer, index, result.transactions)
-    return Holding(index=index, log_end=result.log_end, pairs=len(result.transactions.rows))
+    return Holding(index=index, log_end=result.log_end, pairs=len(result.transactions.rows), limited=limited)
 
 
 def _listed(side: OpenSide, state: ReplicaState) -> Partition | None:

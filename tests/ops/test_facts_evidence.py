@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 from collections.abc import Sequence
@@ -10,12 +11,17 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import ExitCode, RefusedError, StalePlanError, UnreadableError, UsageError
+from krepair.logdir.cluster import read_cluster_file
+from krepair.logdir.values import LogDir as LogDirView
+from krepair.logdir.values import Partition
+from krepair.ops import held
 from krepair.ops.facts import facts
 from krepair.ops.preview import make_preview, options_from, plan_from
 from krepair.ops.show import show_view
 from krepair.options import Engine, Options
 from krepair.plan.review import review
 from tests.builders import Batch, LogDir, emptied
+from tests.compaction.directories import topic_config
 from tests.ops.test_other_replicas import OLD, left_in, watermark
 from tests.ops.test_replicas_read import (
     FIXES,
@@ -29,6 +35,7 @@ from tests.ops.test_replicas_read import (
 )
 
 pytestmark = pytest.mark.replicas
+METADATA = Path(__file__).resolve().parents[1] / "logdir" / "metadata_logs" / "3.9.2-b2-b3-down"
 
 
 def recovery_point(log_dir: Path, offset: int) -> None:
@@ -161,6 +168,52 @@ def test_a_replica_that_is_assigned_and_not_given_keeps_everything(tmp_path: Pat
     plan = verbs(tmp_path, "compact", *given, replicas="1,2,3,4").plan()
     assert "replica 4 is not given" in evidence(plan).why
     assert left_in(tmp_path / "b1" / "t-0").markers == (2, 5)
+
+
+def test_a_replica_that_was_assigned_to_another_directory_since_keeps_everything(tmp_path: Path) -> None:
+    """The metadata log of a real cluster of 3.9.2 has the directory of each replica."""
+    assert METADATA.is_dir()
+    line = read_cluster_file(str(METADATA)).partitions["two", 0]
+    assert line.replicas == (1, 2)
+    for number in (1, 2):
+        folder = broker(tmp_path, number, cleaned())
+        (folder / "t-0").rename(folder / "two-0")
+        for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+            (folder / name).write_text("0\n1\ntwo 0 10\n")
+    kinds = []
+    for directory_id in (line.directories[1], line.directories[0]):
+        (tmp_path / "b2" / "meta.properties").write_text(
+            f"version=1\nnode.id=2\ncluster.id=c\ndirectory.id={directory_id}\n"
+        )
+        run = verbs(tmp_path, "compact", f"2={taken(tmp_path, 2)}")
+        topics = topic_config(tmp_path, None, "two")
+        run.given = dataclasses.replace(run.given, cluster=str(METADATA), topic_config=str(topics))
+        kinds.append(evidence(run.plan()).kind)
+    assert kinds == ["replicas", "none"]
+
+
+# -- the facts of a running broker
+
+
+def test_of_a_log_that_grows_while_it_is_read_the_active_segment_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker(tmp_path, 1, cleaned())
+    other(tmp_path, 2, cleaned())
+    active = tmp_path / "b2" / "t-0" / f"{9:020d}.log"
+    from krepair.logdir.view import read_partition as real
+
+    def growing(view: LogDirView, folder: str) -> Partition:
+        with active.open("ab") as log:
+            log.write(value(9 + growing.calls, "more").raw)  # type: ignore[attr-defined]
+        growing.calls += 1  # type: ignore[attr-defined]
+        return real(view, folder)
+
+    growing.calls = 1  # type: ignore[attr-defined]
+    monkeypatch.setattr(held, "read_partition", growing)
+    plan = applied(verbs(tmp_path, "compact", f"2={taken(tmp_path, 2)}", replicas="1,2"))
+    assert evidence(plan).facts[0].reach == 9
+    assert left_in(tmp_path / "b1" / "t-0").markers == ()
 
 
 # -- files that are not what they say

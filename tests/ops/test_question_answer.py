@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from krepair.durable.real_disk import RealDisk
+from krepair.durable.tree import Tree
 from krepair.errors import ExitCode, RefusedError, StalePlanError, UnreadableError, UsageError
+from krepair.logdir.lock import hold_lock
 from krepair.ops.ask import AskReport, ask
 from krepair.ops.compare import compare
 from krepair.ops.facts import facts
@@ -132,6 +135,18 @@ def test_an_answer_speaks_only_below_high_watermark_and_recovery_point(
     plan = applied(verbs(tmp_path, "compact", side, replicas="1,2"))
     assert evidence(plan).facts[0].reach == at
     assert left_in(tmp_path / "b1" / "t-0").tombstones == (1 if at == 3 else 0)
+
+
+def test_a_running_broker_answers_for_its_closed_segments(tmp_path: Path) -> None:
+    for number in (1, 2):
+        broker(tmp_path, number, cleaned())
+    other_dir = tmp_path / "b2"
+    asked(tmp_path, replicas="1,2")
+    with Tree(str(other_dir), other_dir.stat().st_ino) as tree, hold_lock(str(other_dir), RealDisk(tree)):
+        side = answered(tmp_path, 2)
+    plan = applied(verbs(tmp_path, "compact", side, replicas="1,2"))
+    assert evidence(plan).kind == "replicas"
+    assert left_in(tmp_path / "b1" / "t-0").tombstones == 0
 
 
 # -- answers to something else

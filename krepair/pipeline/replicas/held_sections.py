@@ -26,12 +26,14 @@ class Holding(Struct, frozen=True, kw_only=True):
         why: why nothing is known of it, or empty.
         log_end: offset after the last batch that was read.
         pairs: how many (producer id, offset) there are in its section.
+        limited: whether the active segment was left out, since a running broker writes it.
     """
 
     index: int
     why: str = ""
     log_end: int = 0
     pairs: int = 0
+    limited: bool = False
 
 
 def write_pairs(writer: FactsWriter, index: int, pairs: Pairs) -> None:
