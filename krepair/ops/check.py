@@ -89,9 +89,17 @@ def _next_command(reports: Sequence[LogDirReport], best_ways: Mapping[str, dict[
         fixes = command_for(report.findings, best_ways[report.log_dir])
         if fixes:
             chosen = "" if fixes == "markers" else f" --fix {fixes}"  # what is planned without --fix
-            return f"krepair plan {shlex.quote(report.log_dir)}{chosen} --out PLAN"
+            free = " --free" if _is_tight(report) else ""
+            return f"krepair plan {shlex.quote(report.log_dir)}{free}{chosen} --out PLAN"
     codes = sorted({finding.rule for report in reports for finding in report.findings})
     return f"krepair explain {codes[0]}" if codes else ""
+
+
+def _is_tight(report: LogDirReport) -> bool:
+    """Whether what is mended may not fit on the disk, beside what it replaces."""
+    mended = {finding.partition for finding in report.findings}
+    logs = sum(one.log_bytes for one in report.partitions if one.partition in mended)
+    return 0 <= report.free_bytes < max(logs, report.start_needs_bytes)
 
 
 def look_at_everything(ground: Ground) -> tuple[list[Survey], RootFacts]:

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from krepair.logdir.space import Space, read_space
 from krepair.ops.need import need_of_all
 from krepair.ops.not_mended import not_mended
+from krepair.ops.removable import Way, nothing_fits
 from krepair.ops.show import show_sequence, show_view
 from krepair.ops.target import targets_of
-from krepair.ops.way_out import Way, removable, still_short_after, way_out, why_reserve_does_not_do
+from krepair.ops.way_out import still_short_after, way_out, why_reserve_does_not_do
 from krepair.options import Options
 from krepair.plan.actions.table import action_of
 from krepair.plan.facts import sizes_by_name
@@ -128,11 +129,5 @@ def planned_sequence_view(sequence: PlanSequence, path: str) -> View:
     page = show_sequence(sequence, path, steps=False)
     if sequence.steps or not sequence.left_out:
         return page
-    could = removable(sequence.log_dir)
-    stuck = Section(
-        title="Nothing of it fits on the disk",
-        lines=tuple(f"What can safely go: {one.text}." for one in could)
-        or ("krepair knows of nothing here that can go.",),
-        commands=tuple(one.command for one in could if one.command),
-    )
+    stuck = nothing_fits(sequence)
     return View(title=page.title, sections=(stuck, *page.sections))

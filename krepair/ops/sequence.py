@@ -41,7 +41,7 @@ from krepair.pipeline.progress import Progress
 from krepair.plan.diff import PlanDiff, diff_plans
 from krepair.plan.keep import INPLACE, UNTIL_VERIFIED, copies_in
 from krepair.plan.model import Plan
-from krepair.plan.sequence import LeftOut, PlanSequence, Step, merged, seal
+from krepair.plan.sequence import LeftOut, PlanSequence, Step, merged, originals_out, seal
 from krepair.plan.view import bytes_text
 
 Verb = Callable[[Plan, Options, Progress | None], ApplyReport]
@@ -183,7 +183,13 @@ def _left_out(whole: Plan, chosen: Chosen) -> Iterator[LeftOut]:
         why = f"{bytes_text(missing)} bytes more have to be free than are {after}"
         if not missing:
             why = f"there is no room for so many files, or for its copies, {after}"
-        yield LeftOut(partition=one.folder, code="room", why=why, bytes_missing=missing)
+        yield LeftOut(
+            partition=one.folder,
+            code="room",
+            why=why,
+            bytes_missing=missing,
+            originals=originals_out(one),
+        )
     for one in whole.partitions:
         if one.status == "left alone":
             yield LeftOut(partition=one.folder, code=one.code, why=one.why, next_command=one.next_command)

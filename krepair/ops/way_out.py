@@ -14,9 +14,9 @@ from krepair.errors import KrepairError
 from krepair.logdir.space import Space, read_reserve, read_space
 from krepair.logdir.view import read_log_dir
 from krepair.ops.again import plan_command
-from krepair.ops.kept import by_id_command, kept_originals
 from krepair.ops.need import Need, bytes_that_stay, is_let_go, need_of_all, need_of_part, part_of
 from krepair.ops.next_start.start_space import needed_at_most
+from krepair.ops.removable import Way, removable
 from krepair.ops.target import is_root
 from krepair.options import Options
 from krepair.plan.figures import in_apply_order, with_figures
@@ -26,18 +26,6 @@ from krepair.plan.view import bytes_text
 
 MOST_NAMED: Final = 10
 """Partitions that one command names. What they free makes room for the next command."""
-
-
-class Way(NamedTuple):
-    """What to do instead.
-
-    Attributes:
-        text: in words, without a full stop.
-        command: to type, or empty.
-    """
-
-    text: str
-    command: str
 
 
 class _Room(NamedTuple):
@@ -238,46 +226,3 @@ def still_short_after(plan: Plan, targets: Sequence[PartitionPlan]) -> str:
         f"After it {bytes_text(max(left, 0))} bytes are free for the broker, which is not root and needs up to "
         f"{bytes_text(needs)} for its start: apply this plan, then plan the rest before you start the broker."
     )
-
-
-# -- what could go
-
-
-def removable(log_dir: str) -> tuple[Way, ...]:
-    """What lies in a log directory and could go without loss, each with its bytes and the command; reads no file."""
-    try:
-        view = read_log_dir(log_dir)
-    except KrepairError:
-        return ()
-    found = []
-    for kept in kept_originals(view, 0):
-        if kept.bytes:
-            command = by_id_command("purge", log_dir, kept.plan_id)
-            what = f"{bytes_text(kept.bytes)} bytes that plan {kept.plan_id} keeps"
-            found.append(Way(f"{what} ({command}; no undo after it)", command))
-    left = [
-        one.file.size
-        for part in view.partitions
-        for one in part.leftovers
-        if one.kind in {"deleted", "cleaned"}
-    ]
-    left += [file.size for part in view.partitions for file in part.orphan_indexes]
-    if sum(left):
-        command = f"krepair plan {shlex.quote(log_dir)} --fix leftovers --keep until-verified --out PLAN"
-        found.append(
-            Way(
-                f"{bytes_text(sum(left))} bytes of files that brokers left behind, {len(left):,} in number (KR701; "
-                f"{command}; the next start of the broker removes them, too)",
-                command,
-            )
-        )
-    deleted = [file.size for part in view.marked if part.role == "delete" for file in part.files()]
-    if sum(deleted):
-        found.append(
-            Way(
-                f"{bytes_text(sum(deleted))} bytes of deleted partitions (KR701; the next start of the broker removes "
-                "them)",
-                "",
-            )
-        )
-    return tuple(found)

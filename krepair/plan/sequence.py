@@ -58,6 +58,7 @@ class LeftOut(Struct, frozen=True, kw_only=True):
         why: in words.
         next_command: what to type about it, or empty.
         bytes_missing: of ``room``: how many bytes more have to be free; otherwise 0.
+        originals: of ``room``: bytes that its changes replace, so that copies of them take as many; otherwise 0.
     """
 
     partition: str
@@ -65,6 +66,7 @@ class LeftOut(Struct, frozen=True, kw_only=True):
     why: str
     next_command: str = ""
     bytes_missing: int = 0
+    originals: int = 0
 
 
 class PlanSequence(Struct, frozen=True, kw_only=True):

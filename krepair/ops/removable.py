@@ -1,0 +1,188 @@
+"""What lies in a log directory and can go without loss, each with its bytes and with a command that works on its disk.
+
+A plan needs a journal. Where none can be written, since no block or no inode is free, a command of the system is named
+that needs neither. Run at 0 free blocks and at 0 free inodes on ext4, XFS and tmpfs: ``krepair purge``, ``rm``, and
+``fallocate --dig-holes``.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from krepair.errors import KrepairError
+from krepair.logdir.reading import opened_for_reading
+from krepair.logdir.space import read_space
+from krepair.logdir.values import FileRef, LogDir, Partition
+from krepair.logdir.view import read_log_dir
+from krepair.ops.kept import by_id_command, kept_originals
+from krepair.ops.need import FILES_OF_A_TARGET
+from krepair.plan.figures import PLAN_COPY_STEP_BYTES, PRIVATE_FOLDER_BYTES
+from krepair.plan.sequence import PlanSequence
+from krepair.plan.view import Section, bytes_text, count_text
+
+MOST_FILES: Final = 10
+"""Files that one command names, the largest first."""
+_LARGEST_INDEX: Final = 64 << 20
+_SECTOR: Final = 512
+_TAILS: Final = (".index", ".timeindex")
+
+
+class Way(NamedTuple):
+    """What to do instead.
+
+    Attributes:
+        text: in words, without a full stop.
+        command: to type, or empty.
+    """
+
+    text: str
+    command: str
+
+
+class _Tail(NamedTuple):
+    bytes: int
+    path: str
+
+
+def removable(log_dir: str) -> tuple[Way, ...]:
+    """What could go without loss. It reads no log, and of active indexes only those that take more than a block."""
+    try:
+        view = read_log_dir(log_dir)
+        journal = room_for_a_journal(log_dir)
+    except (KrepairError, OSError):
+        return ()
+    return (*_kept(view), *_leftovers(view, journal=journal), *_tails(view), *_deleted(view))
+
+
+def room_for_a_journal(log_dir: str) -> bool:
+    """Whether the disk has room for the journal of a plan, and for the copy of the plan.
+
+    Raises:
+        OSError: the disk cannot be asked.
+    """
+    space = read_space(log_dir)
+    files = space.free_inodes < 0 or space.free_inodes > FILES_OF_A_TARGET
+    return files and space.free_bytes >= PRIVATE_FOLDER_BYTES + PLAN_COPY_STEP_BYTES + space.block_bytes
+
+
+def nothing_fits(sequence: PlanSequence) -> Section:
+    """What to do where no step of a sequence fits: what can go, and else how much is needed where."""
+    could = removable(sequence.log_dir)
+    lines = [f"What can safely go: {one.text}." for one in could] or [
+        "krepair knows of nothing here that can go."
+    ]
+    first = next((one for one in sequence.left_out if one.bytes_missing), None)
+    if not room_for_a_journal(sequence.log_dir):
+        lines.append("No plan can be applied now, with any --keep: there is no room for its journal.")
+    if first is not None:
+        missing, originals = bytes_text(first.bytes_missing), bytes_text(first.originals)
+        lines.append(
+            f"The partition to begin with is {first.partition}: {missing} more bytes have to be free here. With "
+            f"--keep DIR its originals are copied to another disk, where {originals} bytes have to be free; then there "
+            "is an undo of it."
+        )
+    return Section(
+        title="Nothing of it fits on the disk",
+        lines=tuple(lines),
+        commands=tuple(one.command for one in could if one.command),
+    )
+
+
+def _kept(view: LogDir) -> Iterator[Way]:
+    for kept in kept_originals(view, 0):
+        if kept.bytes:
+            command = by_id_command("purge", view.path, kept.plan_id)
+            what = f"{bytes_text(kept.bytes)} bytes that plan {kept.plan_id} keeps"
+            yield Way(f"{what} ({command}; no undo after it)", command)
+
+
+def _leftovers(view: LogDir, *, journal: bool) -> Iterator[Way]:
+    files = [file for part in view.partitions for file in _left_behind(part)]
+    if not sum(file.size for file in files):
+        return
+    what = (
+        f"{bytes_text(sum(file.size for file in files))} bytes of files that brokers left behind, {len(files):,} in "
+        "number"
+    )
+    if journal:
+        command = f"krepair plan {shlex.quote(view.path)} --fix leftovers --keep until-verified --out PLAN"
+        yield Way(f"{what} (KR701; {command}; the next start of the broker removes them, too)", command)
+        return
+    largest = sorted(files, key=lambda file: (-file.size, file.path))[:MOST_FILES]
+    command = shlex.join(("rm", "--", *(file.path for file in largest)))
+    some = f", the largest {len(largest)} with the command below" if len(largest) < len(files) else ""
+    yield Way(
+        f"{what}{some} (KR701; the next start of the broker removes them, too). No plan has room for its journal now, "
+        "so this is a command of the system: type it only while the broker is stopped",
+        command,
+    )
+
+
+def _left_behind(part: Partition) -> Iterator[FileRef]:
+    """Files that the next start of a broker deletes, whatever else it finds.
+
+    A ``.cleaned`` file beside a ``.swap`` file decides what becomes of that one, so it is not stray.
+    """
+    swaps = any(one.kind == "swap" for one in part.leftovers)
+    for one in part.leftovers:
+        if one.kind == "deleted" or (one.kind == "cleaned" and not swaps):
+            yield one.file
+    yield from part.orphan_indexes
+
+
+def _tails(view: LogDir) -> Iterator[Way]:
+    tails = [tail for part in view.partitions for tail in _tails_of(part)]
+    if not tails:
+        return
+    largest = sorted(tails, key=lambda tail: (-tail.bytes, tail.path))[:MOST_FILES]
+    command = " && ".join(shlex.join(("fallocate", "--dig-holes", tail.path)) for tail in largest)
+    some = f", the largest {len(largest)} with the command below" if len(largest) < len(tails) else ""
+    size, many = bytes_text(sum(tail.bytes for tail in tails)), count_text(len(tails), "active index file")
+    yield Way(
+        f"{size} bytes of blocks of zeros at the end of {many}{some}: the command makes holes of them, and what a "
+        "broker reads stays the same. Type it only while the broker is stopped",
+        command,
+    )
+
+
+def _tails_of(part: Partition) -> Iterator[_Tail]:
+    """Active index files that end with blocks of zeros that take room; a hole takes none."""
+    if not part.segments or part.unreadable:
+        return
+    base = part.segments[-1].base_offset
+    for suffix in _TAILS:
+        path = f"{part.path}/{base:020d}{suffix}"
+        try:
+            with opened_for_reading(path) as descriptor:
+                state = os.fstat(descriptor)
+                block = max(state.st_blksize, 1)
+                if state.st_blocks * _SECTOR <= block or state.st_size > _LARGEST_INDEX:
+                    continue
+                used = len(_all(descriptor, state.st_size).rstrip(b"\0"))
+        except OSError:
+            continue
+        gain = state.st_blocks * _SECTOR - -(-used // block) * block
+        if gain > 0:
+            yield _Tail(gain, path)
+
+
+def _all(descriptor: int, size: int) -> bytes:
+    pieces, at = [], 0
+    while at < size and (piece := os.pread(descriptor, size - at, at)):
+        pieces.append(piece)
+        at += len(piece)
+    return b"".join(pieces)
+
+
+def _deleted(view: LogDir) -> Iterator[Way]:
+    sizes: Sequence[int] = [
+        file.size for part in view.marked if part.role == "delete" for file in part.files()
+    ]
+    if sum(sizes):
+        size = bytes_text(sum(sizes))
+        yield Way(
+            f"{size} bytes of deleted partitions (KR701; the next start of the broker removes them)", ""
+        )

@@ -1,0 +1,99 @@
+"""A disk on which no plan fits: each command that krepair names is typed there, at 0 free blocks and 0 free inodes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from krepair.errors import ExitCode
+from krepair.kernels.cache import CACHE_VARIABLE, user_folders
+from krepair.ops.removable import removable
+from tests.ops.full_disks import BLOCK, file_system, fill, free_of
+from tests.ops.test_full_disks import FOLDER, MIB, Host, commands_in, open_dir
+
+__all__ = ["open_dir"]
+TAIL = 2 * MIB
+
+
+def no_inode_left(kind: str, mount: Path) -> None:
+    """Take every inode. XFS makes them as long as there are blocks, so it has no such state of its own."""
+    if kind == "tmpfs":
+        used = os.statvfs(mount)
+        count = used.f_files - used.f_ffree
+        subprocess.run(["mount", "-o", f"remount,nr_inodes={count}", str(mount)], check=True)
+    else:
+        folder = mount / "many"
+        folder.mkdir()
+        for number in range(os.statvfs(mount).f_ffree):
+            os.mknod(folder / str(number))
+    assert os.statvfs(mount).f_favail == 0
+
+
+def left_behind(host: Host) -> Path:
+    """A deleted log, and an active index that was copied with its tail of zeros; the path of the index."""
+    (host.path / FOLDER / f"{0:020d}.log.deleted").write_bytes(b"x" * MIB)
+    index = max((host.path / "__consumer_offsets-2").glob("*.index"))
+    with index.open("ab") as file:
+        file.write(bytes(TAIL))
+    return index
+
+
+def an_applied_plan(host: Host) -> None:
+    """Of the partition 1, whose originals are kept."""
+    words = [word for word in host.words() if word not in ("--topic", "__consumer_offsets")]
+    words += ["--partition", "__consumer_offsets-1", "--engine", "inline"]
+    assert host.type("plan", *words, "--out", "a.krplan")[0] == ExitCode.FOUND
+    assert host.type("apply", "a.krplan", "--engine", "inline")[0] == ExitCode.DONE
+
+
+DISKS = [("ext4", "inodes"), ("xfs", "blocks")]
+MORE_DISKS = [("ext4", "blocks"), ("tmpfs", "inodes")] if os.environ.get("KREPAIR_EVERY_STATE") else []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "what"), [*DISKS, *MORE_DISKS])
+def test_what_krepair_names_works_with_nothing_free_and_leads_to_a_sequence_that_fits(
+    open_dir: Path, kind: str, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The kernels are there: here nobody waits for them on a full disk.
+    monkeypatch.setenv(CACHE_VARIABLE, user_folders()[0])
+    with file_system(kind, open_dir, 40 * MIB) as mount:
+        work = open_dir / "work"
+        work.mkdir()
+        host = Host(mount, work, 3, None)
+        an_applied_plan(host)
+        index = left_behind(host)
+        before = index.read_bytes()
+        if what == "blocks":
+            fill(mount, MIB if kind == "xfs" else 0)
+        else:
+            no_inode_left(kind, mount)
+        free = ["plan", *host.words(), "--free", "--engine", "inline", "--out", "s.krplan"]
+        code, said = host.type(*free)
+        assert code == ExitCode.FOUND, said
+        assert "Nothing of it fits on the disk" in said
+        assert "No plan can be applied now, with any --keep: there is no room for its journal." in said
+        assert "With --keep DIR its originals are copied to another disk" in said or what == "inodes"
+        named = {way.command for way in removable(str(host.path))}
+        purge, rm, holes = (
+            next(one for one in named if one.startswith(word)) for word in ("krep", "rm", "fall")
+        )
+        assert all(command in said for command in (rm, holes))
+        bytes_before = free_of(mount)
+        for command, least in ((holes, TAIL), (rm, MIB)):
+            subprocess.run(command, shell=True, check=True)
+            assert free_of(mount) - bytes_before >= least - BLOCK, command
+            bytes_before = free_of(mount)
+        assert index.read_bytes() == before
+        assert purge in commands_in(said)
+        code, said = host.type(*purge.split()[1:])
+        assert code == ExitCode.DONE, said
+        assert free_of(mount) > bytes_before + MIB
+        if what == "blocks":
+            code, said = host.type(*free)
+            assert (code, "Nothing of it fits" in said) == (ExitCode.FOUND, False), said
+            code, said = host.type("apply", "s.krplan", "--free=until-verified", "--engine", "inline")
+            assert code == ExitCode.DONE, said
