@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tools.torture.copies import FIRST, VERBS, Case, Copied, try_unit, ways
+from tools.torture.scenes import MEMORY
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """A folder in memory, where a sync costs nothing."""
+    with tempfile.TemporaryDirectory(dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as folder:
+        yield Path(folder)
 
 
 def test_a_case_is_read_as_it_is_written() -> None:
@@ -15,9 +26,9 @@ def test_a_case_is_read_as_it_is_written() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["markers", "recovery"])
-def test_every_verb_ends_right_on_a_copy(name: str, tmp_path: Path) -> None:
-    copied = Copied(name, 0, tmp_path)
+def test_every_verb_ends_right_on_a_copy(memory: Path) -> None:
+    name = "markers"
+    copied = Copied(name, 0, memory)
     tried = 0
     for first in FIRST:
         for way in ways():
