@@ -93,7 +93,9 @@ def test_verbs_and_options_in_examples_exist(page: Path) -> None:
             if words[1] not in (*VERBS, "[OPTIONS]"):
                 unknown.append(words[1])
             unknown.extend(
-                word for word in words[2:] if word.startswith("--") and f"{word} " not in help_text
+                word
+                for word in words[2:]
+                if word.startswith("--") and f"{word.partition('=')[0]} " not in help_text
             )
     assert unknown == []
 
