@@ -11,6 +11,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -65,7 +66,10 @@ def measure(room: Path, size: int, runs: int) -> Mapping[str, float]:
     for name in (EQUAL, CLEANED):
         place = room / name
         place.mkdir()
-        options = options_for(HALF_STAYS, place / "topics.json")
+        # hashes of many keys do not fit into memory, and here all is on one file system
+        scratch = place / "scratch"
+        scratch.mkdir()
+        options = replace(options_for(HALF_STAYS, place / "topics.json"), scratch=str(scratch))
         roots = sides_in(place, size, options, cleaned=name == CLEANED)
         told |= _measured(name, roots, options, runs)
         if name == CLEANED:
