@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from krepair.errors import UsageError
 from krepair.plan.diff_words import exact, label, words
@@ -177,7 +177,7 @@ def _heads(plan: Plan, unknown: frozenset[str]) -> dict[str, Any]:
     fields = {
         name: msgspec.to_builtins(getattr(plan, name))
         for name in plan.__struct_fields__
-        if name not in _APART | unknown
+        if name not in _APART | unknown and getattr(plan, name) is not UNSET
     }
     policy: dict[str, Any] = msgspec.to_builtins(plan.policy)
     if "commit" in fields:

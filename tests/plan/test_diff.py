@@ -22,6 +22,7 @@ from krepair.plan.model import Plan, RewriteSegments
 from krepair.plan.planfile import seal, write_plan
 from tests.ops.conftest import memory_dir
 from tests.ops.scene import TV2, Scene, scene
+from tests.plan.plans import good_plan
 
 __all__ = ["memory_dir"]
 
@@ -233,3 +234,8 @@ def test_two_figures_that_look_the_same_are_told_in_full(made: tuple[Scene, Plan
     (only,) = diff_plans(plan, other).differences
     assert only.label == "needed on top meanwhile"
     assert (only.before, only.after) == (f"{plan.peak_extra_bytes:,}", f"{plan.peak_extra_bytes + 1:,}")
+
+
+def test_plans_of_an_earlier_version_which_lack_a_field_are_compared() -> None:
+    first = good_plan()
+    assert diff_plans(first, first).same

@@ -16,6 +16,9 @@ from krepair.ops.reports import (
 )
 from krepair.plan.view import Section, Table, View, bytes_text, count_text, time_text
 
+_MOST_ROWS = 8
+"""Rows of a table about partitions or changes; more of them would hide the rest of the page."""
+
 _DONE_WORDS = {"apply": "applied", "undo": "taken back", "purge": "purged"}
 _BEFORE_WORDS = {"apply": "in place before", "undo": "not applied here", "purge": "purged before"}
 _NOTHING_LEFT = {
@@ -38,7 +41,7 @@ def apply_view(report: ApplyReport) -> View:
     by_partition: dict[str, list[ChangeResult]] = {}
     for result in report.results:
         by_partition.setdefault(result.partition, []).append(result)
-    rows = tuple((name, _outcomes(results), _freed(results)) for name, results in by_partition.items())
+    rows = _partition_rows(by_partition)
     failed = tuple(
         (result.change_id, result.outcome, str(result.exit_code), result.why)
         for result in report.results
@@ -74,10 +77,34 @@ def apply_view(report: ApplyReport) -> View:
             title="Deleted by the broker",
             lines=tuple(result.why for result in report.results if result.outcome == "gone"),
         ),
-        Section(title="Not done", table=Table(columns=("change", "outcome", "code", "why"), rows=failed)),
+        Section(
+            title="Not done",
+            lines=(f"The first {_MOST_ROWS} of {len(failed):,}; the same command with --json lists all.",)
+            if len(failed) > _MOST_ROWS
+            else (),
+            table=Table(columns=("change", "outcome", "code", "why"), rows=failed[:_MOST_ROWS]),
+        ),
         *end_of_page(report.engine, report.next_command),
     )
     return View(title=f"krepair {report.verb}", sections=sections)
+
+
+def _partition_rows(by_partition: dict[str, list[ChangeResult]]) -> tuple[tuple[str, ...], ...]:
+    """Each partition, if they are few; else those with something that is not done, and one row for all others."""
+    told = [name for name, results in by_partition.items() if not all(map(_is_done, results))]
+    if len(by_partition) <= _MOST_ROWS:
+        told = list(by_partition)
+    told = told[:_MOST_ROWS]
+    rest = [result for name, results in by_partition.items() if name not in told for result in results]
+    rows = [(name, _outcomes(by_partition[name]), _freed(by_partition[name])) for name in told]
+    if rest:
+        others = count_text(len(by_partition) - len(told), f"{'other ' if told else ''}partition")
+        rows.append((others, _outcomes(rest), _freed(rest)))
+    return tuple(rows)
+
+
+def _is_done(result: ChangeResult) -> bool:
+    return result.outcome not in {"failed", "skipped"}
 
 
 def _ended(report: ApplyReport) -> str:
@@ -155,7 +182,7 @@ def _outcomes(results: list[ChangeResult]) -> str:
     counts: dict[str, int] = {}
     for result in results:
         counts[result.outcome] = counts.get(result.outcome, 0) + 1
-    return ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    return ", ".join(f"{count:,} {outcome}" for outcome, count in counts.items())
 
 
 def _freed(results: list[ChangeResult]) -> str:
