@@ -20,7 +20,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from krepair.plan.keep import UNTIL_VERIFIED
+from krepair.errors import ExitCode
+from krepair.plan.keep import INPLACE, UNTIL_VERIFIED
 from tools.torture.faults import Call, Kind, mask
 from tools.torture.runs import (
     MAY_FAIL,
@@ -40,11 +41,13 @@ from tools.torture.runs import (
 from tools.torture.scenes import (
     COPIES,
     SCENES,
+    Placed,
     Scene,
     Tree,
     build,
     differences,
     look,
+    private,
     visible,
     with_every_keep,
 )
@@ -163,7 +166,9 @@ def try_case(runner: Runner, scene: Scene, wanted: Wanted, steps: str, work: Pat
             ended.append(one)
             calls += one.calls
             found = look(placed.path)
-            wrong = judge_end(one, found, wanted, left_elsewhere(placed)) or _judge(one, found, before)
+            wrong = judge_end(one, found, wanted, _left_elsewhere(one, placed)) or _judge(
+                one, found, before, scene.keep
+            )
             if not wrong and not step.takes_the_disk_away:
                 wrong = judge_lock(found, wanted)
             if not wrong and one.code and step.fault is None and not step.may_refuse:
@@ -181,12 +186,26 @@ def try_case(runner: Runner, scene: Scene, wanted: Wanted, steps: str, work: Pat
     return failed, plainly("\n".join([wrong, *map(str, ended)]), placed) if wrong else ""
 
 
-def _judge(ended: Ended, found: Tree, before: Tree) -> str:
+def _left_elsewhere(ended: Ended, placed: Placed) -> list[str]:
+    """What is left of copies; not where a call failed there: undo and purge go on without what nobody needs."""
+    return (
+        [] if any(call.injected and _is_elsewhere(call) for call in ended.calls) else left_elsewhere(placed)
+    )
+
+
+def _is_elsewhere(call: Call) -> bool:
+    """Whether a call was in the folder of ``--keep DIR``, whose paths are whole ones."""
+    return call.path.startswith("/")
+
+
+def _judge(ended: Ended, found: Tree, before: Tree, keep: str) -> str:
     """What is wrong after a verb in which a call failed."""
     if ended.code == 0:
-        lost = next((call for call in ended.calls if _is_failed_fsync(call)), None)
+        lost = next((call for call in ended.calls if _loses(call, found, keep)), None)
         return f"{ended.step.verb} ended with 0, but an fsync had failed: {lost}" if lost is not None else ""
-    if ended.code in _UNCHANGED:
+    # Where originals are freed, a change that fails its second reading stays until undo, with its originals: 14, too.
+    stays = keep != INPLACE and ended.code == ExitCode.VERIFY_FAILED
+    if ended.code in _UNCHANGED and not stays:
         changed = differences(visible(found), visible(before))
         return (
             f"{ended.step.verb} ended with {ended.code}: nothing was changed; but:\n{changed}"
@@ -194,6 +213,14 @@ def _judge(ended: Ended, found: Tree, before: Tree) -> str:
             else ""
         )
     return ""
+
+
+def _loses(call: Call, found: Tree, keep: str) -> bool:
+    """Whether an ``fsync`` failed that is needed: what it removes of krepair's own folders may come back as litter."""
+    if not _is_failed_fsync(call) or (keep == COPIES and _is_elsewhere(call)):
+        return False
+    left = any(name.startswith(f"{call.path}/") for name in private(found))
+    return keep != UNTIL_VERIFIED or "/" in call.path or left
 
 
 def _is_failed_fsync(call: Call) -> bool:
