@@ -312,7 +312,11 @@ STORIES = (
             ("krepair apply /root/first_1.krplan", DONE),
             ("krepair verify /root/first_1.krplan --originals", DONE),
             ("krepair purge /root/first_1.krplan", DONE),
-            ("krepair plan /mnt/b1/kafka --topic-config topics.txt --fix markers,compact --cluster", FOUND),
+            (
+                "krepair plan /mnt/b1/kafka --topic-config topics.txt --fix markers,compact --cluster described.txt "
+                "--replicas 2=/mnt/b2/kafka",
+                FOUND,
+            ),
             ("krepair apply /root/second_1.krplan", DONE),
             ("krepair verify /root/second_1.krplan --originals", DONE),
             ("krepair purge /root/second_1.krplan", DONE),
