@@ -312,11 +312,7 @@ STORIES = (
             ("krepair apply /root/first_1.krplan", DONE),
             ("krepair verify /root/first_1.krplan --originals", DONE),
             ("krepair purge /root/first_1.krplan", DONE),
-            (
-                "krepair plan /mnt/b1/kafka --topic-config topics.txt --fix markers,compact --cluster described.txt "
-                "--replicas 2=/mnt/b2/kafka",
-                FOUND,
-            ),
+            (f"{SECOND_ROUND.partition(' --delete')[0]} --replicas 2=/mnt/b2/kafka", FOUND),
             ("krepair apply /root/second_1.krplan", DONE),
             ("krepair verify /root/second_1.krplan --originals", DONE),
             ("krepair purge /root/second_1.krplan", DONE),
