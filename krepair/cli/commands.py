@@ -6,15 +6,18 @@ import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
+from krepair.checks.catalogue import Finding
 from krepair.errors import KrepairError
+from krepair.ops.again import with_options
 from krepair.ops.reports import (
     ApplyReport,
     CheckReport,
+    LogDirReport,
+    RuleSummary,
     SequenceReport,
     SequenceVerifyReport,
     VerifyReport,
@@ -22,6 +25,7 @@ from krepair.ops.reports import (
 from krepair.options import Options
 
 Report = TypeVar("Report", ApplyReport, CheckReport, VerifyReport, SequenceReport, SequenceVerifyReport)
+Told = TypeVar("Told", Finding, RuleSummary)
 
 # A new plan goes to a new file: the old one may still be needed for undo.
 _PLAN: Final = re.compile(r"(?<!--out )\bPLAN\b")
@@ -32,7 +36,6 @@ _LOG_DIR: Final = re.compile(r"\bLOGDIR\b")
 _CHECK: Final = "krepair check "
 _PLAN_AGAIN: Final = "krepair plan "
 _FROM_PREVIEW: Final = " --from "
-_NAMES: Final = frozenset({"--topic", "--partition"})
 
 
 def filled(
@@ -56,33 +59,31 @@ def filled(
     if typed is None or not command.startswith((_CHECK, _PLAN_AGAIN)) or _FROM_PREVIEW in command:
         return command
     is_plan = command.startswith(_PLAN_AGAIN)
-    return _with_options(command, typed.as_plan_words() if is_plan else typed.as_words())
-
-
-def _with_options(command: str, words: tuple[str, ...]) -> str:
-    """The options that a command does not have yet, before its ``--out``."""
-    present = set(command.split())
-    # What names partitions belongs together: with one name more, the command would be about more partitions.
-    if present & _NAMES:
-        present |= _NAMES
-    more = shlex.join(word for option in _options(words) if option[0] not in present for word in option)
-    head, out, tail = command.partition(" --out ")
-    return f"{head} {more}{out}{tail}" if more else command
-
-
-def _options(words: tuple[str, ...]) -> Iterator[list[str]]:
-    """Each option with its value, if it takes one."""
-    starts = [index for index, word in enumerate(words) if word.startswith("--")]
-    for start, end in pairwise([*starts, len(words)]):
-        yield list(words[start:end])
+    return with_options(command, typed.as_plan_words() if is_plan else typed.as_words())
 
 
 def exact(
     report: Report, *, plan: str = "", log_dir: str = "", typed: Options | None = None, at: str = ""
 ) -> Report:
-    """The report with its next command filled in."""
+    """The report with its commands filled in: the next one, and those of the findings."""
     command = filled(report.next_command, plan=plan, log_dir=log_dir, typed=typed, at=at)
-    return replace(report, next_command=command)
+    report = replace(report, next_command=command)
+    if isinstance(report, CheckReport) and typed is not None:
+        return replace(report, log_dirs=tuple(_as_typed(one, typed) for one in report.log_dirs))
+    return report
+
+
+def _as_typed(log_dir: LogDirReport, typed: Options) -> LogDirReport:
+    """With the options in each command: without the topic's settings it might find nothing to do."""
+    return replace(
+        log_dir,
+        findings=tuple(_exact_one(finding, typed) for finding in log_dir.findings),
+        rules=tuple(_exact_one(rule, typed) for rule in log_dir.rules),
+    )
+
+
+def _exact_one(told: Told, typed: Options) -> Told:
+    return replace(told, command=filled(told.command, typed=typed)) if told.command else told
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition
 from krepair.plan.model import Change, KeepOriginal, ReplaceFile
+from krepair.plan.view import count_text
 from krepair.rules import epochs
 from krepair.rules.epochs import EpochDecision, EpochReason, SeenEpochs
 from krepair.rules.model import SegmentFacts
@@ -189,14 +190,16 @@ def epoch_findings(survey: Survey) -> Iterator[Finding]:
         )
     told = [one for one in merged.decisions if one.conflict]
     missing = [one for one in merged.decisions if recorded.intact and _added(one)]
-    if told or missing or (recorded.intact and merged.needed):
+    # Where what is recorded stays as it is, nothing has to be done: compaction took the batches, not the truth.
+    if merged.needed and (told or recorded.intact):
         folded = [one for one in merged.decisions if one.trivial]
         text = "; ".join(one.text for one in [*told, *missing, *folded][:_FEW]) or _summary(seen)
         yield Finding(
             rule="KR402",
             partition=survey.partition.folder,
             file=LEADER_EPOCH_CHECKPOINT,
-            evidence=f"{len(told)} contradictions, {len(missing)} epochs missing: {text}{_left(seen)}",
+            evidence=f"{count_text(len(told), 'contradiction')}, {count_text(len(missing), 'epoch')} missing: "
+            f"{text}{_left(seen)}",
         )
 
 

@@ -12,6 +12,11 @@ from krepair.rules.model import LeftAlone
 NEVER_TOUCHED: Final = "__cluster_metadata"
 
 
+def waits_for_leftovers(partition: Partition) -> bool:
+    """Whether a swap or a half-cleaned file has to be finished before any other fix touches the partition."""
+    return any(leftover.kind in {"swap", "cleaned"} for leftover in partition.leftovers)
+
+
 def why_untouched(partition: Partition, settings: TopicSettings) -> str:
     """Why the files of a partition are left as they are, or empty."""
     if partition.unreadable:
@@ -22,7 +27,7 @@ def why_untouched(partition: Partition, settings: TopicSettings) -> str:
         return "the topic is tiered (remote.storage.enable)"
     for leftover in partition.leftovers:
         if leftover.kind in {"swap", "cleaned"}:
-            return f"{leftover.file.name} waits to be finished by a broker"
+            return f"{leftover.file.name} waits to be finished by a broker; first --fix leftovers, then plan again"
     for special in partition.special_logs:
         return f"{special.name}: a regular file was expected, found a {special.kind}"
     return ""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
+
+from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
 from krepair.checks.retention import Deletions, SegmentClock, deletions
@@ -73,8 +76,13 @@ class Index(Fix):
 
     def findings(self, ground: Ground, survey: Survey) -> Iterator[Finding]:
         """KR201 to KR207."""
-        del ground
-        return index_findings(survey)
+        active = (
+            f"krepair plan {shlex.quote(ground.view.path)} --fix index=regenerate --include-active --out PLAN"
+        )
+        last = survey.partition.segments[-1].base_offset if survey.partition.segments else -1
+        for finding in index_findings(survey):
+            is_active = finding.file in {f"{last:020d}.index", f"{last:020d}.timeindex"}
+            yield replace(finding, command=active) if is_active else finding
 
     def propose(self, ground: Ground, survey: Survey) -> Proposal:
         """The files to replace, but for those of segments that get fresh ones anyway."""
@@ -383,6 +391,11 @@ def index_changes(survey: Survey, rewritten: set[int]) -> tuple[tuple[ReplaceFil
             continue
         if found.failure or found.unmended:
             notes.append(f"index left as it is: {found.why or found.unmended}")
+        elif found.problems and not found.mends and survey.partition.segments[-1].base_offset == base_offset:
+            notes.append(
+                f"{base_offset:020d} is the active segment (the last one): its indexes are left; "
+                "--include-active mends them, too"
+            )
         if found.padded and not found.mends and survey.partition.segments[-1].base_offset == base_offset:
             notes.append(
                 f"{base_offset:020d} is the active segment (the last one): "

@@ -50,6 +50,8 @@ _LEFT_ALONE = "left alone"
 _TXN_INDEX_AT_MOST_BYTES = 1 << 30
 _INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 _INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
+_COMPARE: Final = "krepair compare ID=LOGDIR ID=FACTS"
+"""Where one replica cannot tell, another one can."""
 _LEFT_BEHIND: Final[tuple[tuple[Literal["deleted", "cleaned"], str], ...]] = (
     ("deleted", "set aside to be deleted"),
     ("cleaned", "an unfinished cleaning"),
@@ -104,7 +106,11 @@ class Leftovers(Fix):
         del ground
         seen = survey.seen(LEFTOVERS_SEEN)
         changes, notes = leftover_changes(survey)
-        left = LeftAlone("leftovers", seen.left, damaged=True) if seen is not None and seen.left else None
+        left = (
+            LeftAlone("leftovers", seen.left, _COMPARE, damaged=True)
+            if seen is not None and seen.left
+            else None
+        )
         return Proposal(changes=changes, notes=notes, left=left)
 
     def owns(self, change: Change) -> bool:

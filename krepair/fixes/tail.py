@@ -19,7 +19,7 @@ from krepair.fixes.damage import (
     valid_ranges,
 )
 from krepair.fixes.fix import Fix, Proposal, Purpose
-from krepair.fixes.gates import why_untouched
+from krepair.fixes.gates import waits_for_leftovers, why_untouched
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.logs import read_logs
 from krepair.fixes.second_readings import Applied, Job, gone_job, mended_log_jobs
@@ -92,6 +92,7 @@ class Tail(Fix):
         touched = [one for one in surveys if not why_untouched(one.partition, one.settings)]
         read_logs(ground, touched)
         look_at_damage(ground, touched)
+        _check_untouched(ground.options, surveys)
         decide(ground, touched)
         for survey in surveys:
             why = why_untouched(survey.partition, survey.settings)
@@ -193,6 +194,24 @@ def decide(ground: Ground, touched: Sequence[Survey]) -> None:
         draft.made[base] = result
     for draft in drafts:
         draft.survey.put(TAIL_SEEN, draft.decision())
+
+
+def _check_untouched(options: Options, surveys: Sequence[Survey]) -> None:
+    """A consent for a partition that is left as it is: said with the reason, and with what comes first."""
+    for survey in surveys:
+        folder = survey.partition.folder
+        why = why_untouched(survey.partition, survey.settings)
+        if why and any(
+            text.partition(":")[2].rpartition(":")[0] == folder for text in options.accepted_losses
+        ):
+            raise UsageError(
+                f"--accept-data-loss: {folder}: its logs are left alone: {why}",
+                next_command=(
+                    "krepair plan LOGDIR --fix leftovers --out PLAN"
+                    if waits_for_leftovers(survey.partition)
+                    else ""
+                ),
+            )
 
 
 def _check_consents(options: Options, found: dict[str, tuple[Damaged, ...]]) -> None:

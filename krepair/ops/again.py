@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Final
 
 from msgspec import UNSET
@@ -15,9 +16,63 @@ from krepair.options import Options
 from krepair.plan.keep import UNTIL_VERIFIED
 from krepair.plan.model import Asked, Others, Plan, Preview
 from krepair.plan.sequence import PlanSequence
+from krepair.plan.view import time_text
 
 FREE_CONSENT: Final = f"--free={UNTIL_VERIFIED}"
 """What lets apply begin the steps of a sequence of which there is no undo."""
+
+_NAMES: Final = frozenset({"--topic", "--partition"})
+_REPEATED: Final = frozenset({"--accept-data-loss"})
+
+
+def with_options(command: str, words: Sequence[str]) -> str:
+    """A command with the options that it does not have yet, before its ``--out``.
+
+    Args:
+        command: of krepair.
+        words: of a command line, options with their values.
+    """
+    present = set(command.split())
+    # What names partitions belongs together: with one name more, the command would be about more partitions.
+    if present & _NAMES:
+        present |= _NAMES
+    missing = [
+        option
+        for option in _options(words)
+        if option[0] not in present or (option[0] in _REPEATED and option[-1] not in present)
+    ]
+    more = shlex.join(word for option in missing for word in option)
+    head, out, tail = command.partition(" --out ")
+    return f"{head} {more}{out}{tail}" if more else command
+
+
+def _options(words: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Each option with its value, if it takes one."""
+    starts = [index for index, word in enumerate(words) if word.startswith("--")]
+    for start, end in pairwise([*starts, len(words)]):
+        yield words[start:end]
+
+
+def left_alone_command(command: str, options: Options) -> str:
+    """What a plan says is to be typed for a partition that it leaves alone, with the options it was made with.
+
+    Args:
+        command: with ``LOGDIR`` in the place of the path; it may be empty.
+        options: of the plan.
+    """
+    asked = asked_of(options)
+    made = replace(
+        options,
+        config=asked.config or None,
+        topic_config=asked.topic_config or None,
+        # Those of one fix are refused beside another.
+        accepted_losses=options.accepted_losses if "--accept-data-loss" in command else (),
+        include_active=False,
+        roll=True,
+    )
+    if command.startswith("krepair plan "):
+        return with_options(command, made.as_plan_words())
+    return with_options(command, made.as_words()) if command.startswith("krepair check ") else command
 
 
 def asked_of(options: Options) -> Asked:
@@ -76,6 +131,12 @@ def evidence_command(plan: Plan, *, free: bool = False) -> str:
     """What to type for the same plan with what the running brokers say, with the clock of that day."""
     words = replace(options_of(plan), free=free).as_plan_words()
     return shlex.join(("krepair", "plan", plan.log_dir, *words, "--cluster", "cluster.txt", "--out", "PLAN"))
+
+
+def later_horizon_command(plan: Plan) -> str:
+    """What to type for the same plan with the time at which it was made as the delete horizon."""
+    options = replace(options_of(plan), delete_horizon=time_text(plan.policy.now_ms))
+    return shlex.join(("krepair", "plan", plan.log_dir, *options.as_plan_words(), "--out", "PLAN"))
 
 
 def second_plan_command(log_dir: str, options: Options, fix: str, only: tuple[str, int]) -> str:

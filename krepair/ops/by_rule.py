@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Final
 
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import RULES, Finding, Severity, severity_of
+from krepair.fixes.leftovers import LEFTOVERS
 from krepair.fixes.table import FIXES
 from krepair.ops.reports import RuleSummary
 
@@ -57,16 +58,29 @@ def fix_of(finding: Finding) -> str:
     return finding.fix or next((fix.name for fix in FIXES if fix.answers(finding)), "none")
 
 
-def told(log_dir: str, findings: Sequence[Finding], ways: dict[str, str]) -> tuple[Finding, ...]:
+def told(
+    log_dir: str, findings: Sequence[Finding], ways: dict[str, str], waiting: Set[str] = frozenset()
+) -> tuple[Finding, ...]:
     """The findings with all that a program wants to know of each: severity, fix and command.
 
     Args:
         log_dir: path of the log directory.
         findings: of one log directory.
         ways: name of a fix -> the way that is advised, see ``Fix.best_way``; empty: it has nothing to do after all.
+        waiting: folders of partitions in which a swap has to be finished before any other fix.
     """
     owner = _one_owner(log_dir, findings)
-    return tuple(_told(log_dir, finding, ways, owner) for finding in findings)
+    return tuple(
+        _after_leftovers(log_dir, one) if one.partition in waiting else one
+        for one in (_told(log_dir, finding, ways, owner) for finding in findings)
+    )
+
+
+def _after_leftovers(log_dir: str, finding: Finding) -> Finding:
+    """With the command that comes first: until then its own would plan nothing."""
+    if not finding.command.startswith("krepair plan "):
+        return finding
+    return replace(finding, command=f"krepair plan {shlex.quote(log_dir)} --fix {LEFTOVERS.name} --out PLAN")
 
 
 def _told(log_dir: str, finding: Finding, ways: dict[str, str], owner: str) -> Finding:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
+from krepair.checks.catalogue import counts
 from krepair.errors import UsageError
 from krepair.fixes.checkpoints import CHECKPOINTS_SEEN
 from krepair.fixes.fix import named_or_all
+from krepair.fixes.gates import waits_for_leftovers
 from krepair.fixes.ground import Ground
 from krepair.fixes.index import deletions_of, read_logs_and_indexes
 from krepair.fixes.markers import MARKER_CLASSES, left_alone, sum_tallies
@@ -89,6 +91,8 @@ def _next_command(reports: Sequence[LogDirReport], best_ways: Mapping[str, dict[
         fixes = command_for(report.findings, best_ways[report.log_dir])
         if fixes:
             chosen = "" if fixes == "markers" else f" --fix {fixes}"  # what is planned without --fix
+            if any(" --include-active " in finding.command for finding in report.findings if counts(finding)):
+                chosen += " --include-active"
             free = " --free" if _is_tight(report) else ""
             return f"krepair plan {shlex.quote(report.log_dir)}{free}{chosen} --out PLAN"
     codes = sorted({finding.rule for report in reports for finding in report.findings})
@@ -130,7 +134,8 @@ def _check_one(ground: Ground, views: Sequence[LogDir]) -> LogDirReport:
     )
     lefts = [(survey, left_alone(survey)) for survey in surveys]
     uncleanable = [survey for survey, left in lefts if left is not None and left.damaged]
-    findings = told(view.path, list(all_findings(seen)), _best_ways(ground))
+    waiting = {one.partition.folder for one in surveys if waits_for_leftovers(one.partition)}
+    findings = told(view.path, list(all_findings(seen)), _best_ways(ground), waiting)
     return LogDirReport(
         log_dir=view.path,
         cluster_id=view.cluster_id,

@@ -9,6 +9,7 @@ from krepair.errors import KrepairError
 from krepair.fixes.leftovers import LEFTOVERS
 from krepair.fixes.table import asked
 from krepair.logdir.view import read_log_dir
+from krepair.ops.again import left_alone_command, options_of, with_options
 from krepair.plan.facts import fix_names
 from krepair.plan.model import Plan
 from krepair.plan.view import Section, count_text
@@ -29,13 +30,15 @@ def not_mended(plan: Plan) -> Section:
     swaps = 0 if LEFTOVERS.name in fix_names(plan.policy) else _swaps(plan.log_dir)
     if swaps:
         lines.append(f"{count_text(swaps, 'file')} of an unfinished swap (KR601, data loss) would stay.")
-        commands.append(f"krepair plan {name} --fix leftovers --out PLAN")
+        commands.append(
+            left_alone_command(f"krepair plan {name} --fix leftovers --out PLAN", options_of(plan))
+        )
     nothing = plan.root is None and not any(partition.changes for partition in plan.partitions)
     if nothing or lines:
         lines.append(
             f"This plan only looks for what --fix {names} mends. krepair check looks for all the rest."
         )
-        commands.append(f"krepair check {name}")
+        commands.append(with_options(f"krepair check {name}", options_of(plan).as_words()))
     kept = [command for command in dict.fromkeys(commands) if command]
     if len(kept) > _MOST:
         lines.append("Each partition is below, with its command.")

@@ -27,7 +27,7 @@ from krepair.logdir.lock import is_locked
 from krepair.logdir.log_dirs import configured_log_dirs
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
-from krepair.ops.again import asked_of, second_plan_command
+from krepair.ops.again import asked_of, left_alone_command, second_plan_command
 from krepair.ops.findings.kept import kept_text
 from krepair.ops.findings.trouble import mtimes_look_copied
 from krepair.ops.keep_place import unsafe_places
@@ -458,7 +458,7 @@ def partition_plan(ground: Ground, survey: Survey, proposals: Proposals) -> Part
     ]
     notes = [note for proposal in in_order for note in proposal.notes]
     plan = replace(plan, notes=(*_private_notes(partition), *left_notes, *notes))
-    return plan if told is None else _left_alone(plan, told)
+    return plan if told is None else _left_alone(plan, told, ground.options)
 
 
 def _left_notes(ground: Ground, survey: Survey, proposals: Proposals, name: str) -> Iterator[str]:
@@ -477,13 +477,13 @@ def _left_notes(ground: Ground, survey: Survey, proposals: Proposals, name: str)
         yield f"after this plan is applied, make a second one for {name}: {command}"
 
 
-def _left_alone(plan: PartitionPlan, left: LeftAlone) -> PartitionPlan:
+def _left_alone(plan: PartitionPlan, left: LeftAlone, options: Options) -> PartitionPlan:
     return replace(
         plan,
         status="left alone",
         code=left.code,
         why=left.why,
-        next_command=left.next_command,
+        next_command=left_alone_command(left.next_command, options),
         uncleanable_bytes=plan.log_bytes_before if left.damaged else 0,
     )
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from krepair.durable.real_disk import RealDisk
-from krepair.ops.again import apply_command, evidence_command
+from krepair.ops.again import apply_command, evidence_command, later_horizon_command
 from krepair.plan import planfile, sequence
 from krepair.plan.model import Plan
-from krepair.plan.render import plan_view
+from krepair.plan.render import Again, plan_view
 from krepair.plan.review import review
 from krepair.plan.sequence import PlanSequence, merged
 from krepair.plan.sequence_view import sequence_view, whole_view
@@ -33,9 +33,13 @@ def check_place(path: str, log_dir: str) -> None:
     planfile.check_place(path, log_dir)
 
 
+def _again(plan: Plan) -> Again:
+    return Again(evidence_command(plan), later_horizon_command(plan))
+
+
 def show_view(plan: Plan, path: str) -> View:
     """The plan as a page, and what the review says against it."""
-    page = plan_view(plan, path, evidence_command(plan))
+    page = plan_view(plan, path, _again(plan))
     objections = review(plan)
     if not objections:
         return page

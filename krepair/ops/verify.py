@@ -209,8 +209,14 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
 
 
 def _back(problems: list[Problem]) -> str:
-    """What to type where something is wrong: a damaged journal comes first."""
+    """What to type where something is wrong: a damaged journal comes first. What is not applied can be applied."""
+    if all(one.text == _not_applied(ChangeState.PLANNED) for one in problems):
+        return "krepair apply PLAN"
     return next((command for one in problems if (command := next_in(one.text))), "krepair undo PLAN")
+
+
+def _not_applied(state: ChangeState) -> str:
+    return f"is not applied: its state is {state.value}"
 
 
 def _after(plan: Plan) -> str:
@@ -218,7 +224,7 @@ def _after(plan: Plan) -> str:
     changes = [change for target in targets_of(plan) for change in target.changes]
     if changes and all(isinstance(change.undo, FreeWhenVerified) for change in changes):
         return f"krepair check {shlex.quote(plan.log_dir)}"
-    return "krepair purge PLAN   (when the brokers are well)"
+    return "krepair purge PLAN   # when the brokers are well"
 
 
 def _applied(work: Work, target: PartitionPlan) -> Iterator[Staging]:
@@ -244,5 +250,5 @@ def _applied(work: Work, target: PartitionPlan) -> Iterator[Staging]:
             if state is ChangeState.FREED:
                 staging.freed.update(action_of(change).touches(change).names)
         else:
-            work.found(staging, change, f"is not applied: its state is {state.value}")
+            work.found(staging, change, _not_applied(state))
     yield staging.only(*applied)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 from msgspec import UnsetType
 
@@ -54,25 +55,40 @@ def to_json(plan: Plan) -> str:
     return dumps(plan).decode()
 
 
-def to_markdown(plan: Plan, plan_path: str = "PLAN", again: str = "") -> str:
+class Again(NamedTuple):
+    """Commands that make a plan again, with one thing changed; empty where they are not known.
+
+    Attributes:
+        with_evidence: with what the running brokers say.
+        with_later_horizon: with the time of the plan as the delete horizon.
+    """
+
+    with_evidence: str = ""
+    with_later_horizon: str = ""
+
+
+NOTHING_KNOWN: Final = Again()
+
+
+def to_markdown(plan: Plan, plan_path: str = "PLAN", again: Again = NOTHING_KNOWN) -> str:
     """A page for a change ticket.
 
     Args:
         plan: any plan.
         plan_path: path of its file, for the commands.
-        again: command that makes the plan again with what the other brokers say, or empty.
+        again: what to type for the plan with one thing changed.
     """
     return markdown(plan_view(plan, plan_path, again))
 
 
-def plan_view(plan: Plan, plan_path: str = "PLAN", again: str = "") -> View:
+def plan_view(plan: Plan, plan_path: str = "PLAN", again: Again = NOTHING_KNOWN) -> View:
     """The page of a plan. If the plan changes nothing, the page says so in its first lines; see ``to_markdown``."""
     sections = (
         _preview(plan, plan_path),
         _unsafe_place(plan),
         _others_have(plan),
-        *replicas_sections(plan, again),
-        _summary(plan),
+        *replicas_sections(plan, again.with_evidence),
+        _summary(plan, again.with_later_horizon),
         _what_happens(plan),
         *_listings(plan),
         partitions_section(_changing(plan)),
@@ -138,7 +154,7 @@ def changes_of(plan: Plan) -> list[Change]:
     return [*of_root, *(change for partition in plan.partitions for change in partition.changes)]
 
 
-def _summary(plan: Plan) -> Section:
+def _summary(plan: Plan, later: str) -> Section:
     changing = _changing(plan)
     alone = sum(partition.status == "left alone" for partition in plan.partitions)
     nothing = len(plan.partitions) - len(changing) - alone
@@ -181,7 +197,7 @@ def _summary(plan: Plan) -> Section:
     rows.append(("digest", plan.digest))
     if plan.root is not None:
         rows.append(("files of the root to replace", f"{len(plan.root.changes)}"))
-    lines = () if changes_of(plan) else ("This plan changes nothing.", *later_horizon_lines(plan))
+    lines = () if changes_of(plan) else ("This plan changes nothing.", *later_horizon_lines(plan, later))
     return Section(title="Summary", lines=lines, table=Table(columns=("", ""), rows=tuple(rows)))
 
 

@@ -53,11 +53,17 @@ def replicas_sections(plan: Plan, again: str) -> Iterator[Section]:
     """
     known = [(one, one.evidence) for one in plan.partitions if isinstance(one.evidence, Evidence)]
     left_out = sum(evidence.by_time_bytes for _, evidence in known if evidence.keeps_all)
+    later = sum(evidence.later_bytes for _, evidence in known if evidence.keeps_all)
     lines = [*_consents(plan, known), *_found(known), *_facts(plan, known)] if known else []
     if left_out:
         lines.append(
             f"{bytes_text(left_out)} bytes more would go with evidence that no other replica needs them. After this "
             "broker has stopped, ask the running brokers, and make the plan again:"
+        )
+    elif later:
+        lines.append(
+            f"No horizon by itself lets markers or tombstones go here. With one of the options below, and a later "
+            f"--delete-horizon, up to {bytes_text(later)} bytes more would go."
         )
     commands = (DESCRIBE, again) if left_out and again else ()
     yield Section(
@@ -69,7 +75,9 @@ def replicas_sections(plan: Plan, again: str) -> Iterator[Section]:
     ways = tuple((way.option, way.when, way.goes, way.rests) for way in WAYS)
     yield Section(
         title="Options that let markers and tombstones go, in the order in which to try them",
-        table=Table(columns=("option", "when", "what may go", "it rests on"), rows=ways if left_out else ()),
+        table=Table(
+            columns=("option", "when", "what may go", "it rests on"), rows=ways if left_out or later else ()
+        ),
     )
 
 

@@ -23,7 +23,7 @@ from krepair.plan.model import (
     Plan,
     Setting,
 )
-from krepair.plan.view import Section, Table, bytes_text, share_bar, time_text
+from krepair.plan.view import Section, Table, bytes_text, share_bar
 
 MOST_ROWS: Final = 40
 MOST_NAMES: Final = 3
@@ -230,15 +230,21 @@ def keep_lines(plan: Plan, changes: Sequence[Change]) -> list[str]:
     return lines
 
 
-def later_horizon_lines(plan: Plan) -> tuple[str, ...]:
-    """For a plan that changes nothing: the bytes that a later delete horizon would free, and the command for it."""
+def later_horizon_lines(plan: Plan, command: str) -> tuple[str, ...]:
+    """For a plan that changes nothing: the bytes that a later delete horizon would free, and the command for it.
+
+    Where markers stay for other replicas, no horizon frees anything.
+
+    Args:
+        plan: any plan.
+        command: that makes the plan again with a later horizon.
+    """
     gain = 0
     for partition in plan.partitions:
         chosen = [choice.log_bytes_after for choice in partition.horizons if choice.chosen]
-        if chosen:
+        if chosen and not partition.keeps_all:
             gain += chosen[0] - min(choice.log_bytes_after for choice in partition.horizons)
-    if gain <= 0:
+    if gain <= 0 or not command:
         return ()
-    name, now = shlex.quote(plan.log_dir), time_text(plan.policy.now_ms)
     text = f"A later delete horizon would free up to {bytes_text(gain)} of .log, if no consumer and no replica is"
-    return (f"{text} further behind: krepair plan {name} --delete-horizon {now} --out PLAN",)
+    return (f"{text} further behind: {command}",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from krepair.plan.render import plan_view, to_markdown
+from krepair.plan.render import Again, plan_view, to_markdown
 from krepair.plan.view import Section, Table
 from tests.plan.plans import good_plan, left_alone, nothing, partition
 
@@ -117,10 +117,12 @@ def test_a_plan_that_changes_nothing_names_what_a_later_horizon_would_free_and_t
     newest, next_pass = partition().horizons
     later = replace(newest, name="unlimited", log_bytes_after=1_000, chosen=False)
     here = replace(next_pass, log_bytes_after=937_000_000, chosen=True)
-    lines = section(nothing(horizons=(here, later)), title="Summary").lines
+    command = "krepair plan /data/kafka --delete-horizon 2023-11-15T22:13:20.000Z --out PLAN"
+    page = plan_view(good_plan(nothing(horizons=(here, later))), again=Again(with_later_horizon=command))
+    lines = next(part.lines for part in page.sections if part.title == "Summary")
     assert lines[0] == "This plan changes nothing."
     assert lines[1].startswith("A later delete horizon would free up to 936,999,000 (893.6 MiB) of .log")
-    assert lines[1].endswith("krepair plan /data/kafka --delete-horizon 2023-11-15T22:13:20.000Z --out PLAN")
+    assert lines[1].endswith(f"further behind: {command}")
 
 
 def test_a_plan_that_changes_nothing_promises_nothing_where_no_horizon_would_help():

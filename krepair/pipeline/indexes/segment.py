@@ -254,8 +254,9 @@ def regenerated(stem: str, item: InspectItem, tree: Tree) -> tuple[dict[str, byt
 
 def damaged_log(base_offset: int, position: int, text: str) -> str:
     """Why the indexes of a segment cannot be made."""
+    log = log_name(base_offset)
     return (
-        f"{log_name(base_offset)}: the log is damaged at position {position} ({text}); its indexes are left"
+        f"{log}: the log is damaged at position {position} ({text}): first --fix tail; its indexes are left"
     )
 
 
