@@ -33,7 +33,7 @@ EXIT_CODE_MEANING: dict[ExitCode, str] = {
     ExitCode.DONE: "done, or nothing to do",
     ExitCode.BUG: "an error of krepair itself; please report it",
     ExitCode.FOUND: "findings, damage or changes exist (check, plan, verify, dump, groups, transactions, diff)",
-    ExitCode.PARTLY: "applied partly; the directory is consistent and apply can continue",
+    ExitCode.PARTLY: "done in part; the directory is consistent, and each part that is not done is named with its reason",
     ExitCode.PERSON_DECIDES: "a person must decide",
     ExitCode.NOT_A_LOG_DIR: "not a log directory",
     ExitCode.LOCKED: "the log directory is locked; the holder's pid is named",

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from krepair.checks.words import count_text
 from krepair.formats import fixed_entries, offset_index, time_index
 from krepair.formats.damage import Damage
 
@@ -135,7 +136,7 @@ def _rule(suffix: str) -> str:
 
 def _padding(suffix: str, file: IndexFile) -> IndexProblem:
     real = entries_of(file, suffix)
-    text = f"{real} entries, then {file.padded} of zeros"
+    text = f"{count_text(real, 'entry', 'entries')}, then {file.padded} of zeros"
     if suffix == TIME_INDEX:
         text += "; a broker reads 0 (1970) as the segment's largest timestamp"
     rule = "KR201" if suffix == TIME_INDEX else "KR203"

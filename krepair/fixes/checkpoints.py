@@ -292,7 +292,9 @@ def _lost(mended: Mended) -> str:
     more = " ..." if len(mended.without) > _FEW else ""
     counts_as = mended.kind.missing
     return (
-        f"; {len(mended.without)} partitions have no line in it ({names}{more}), which counts as {counts_as}"
+        f"; {count_text(len(mended.without), 'partition has', 'partitions have')} no line in it "
+        f"({names}{more}), which counts "
+        f"as {counts_as}"
     )
 
 
@@ -302,8 +304,8 @@ def _change(one: SeenCheckpoint) -> ReplaceFile | ChangeLines:
     lines = () if mended.damage else lines_between(mended.before, mended.entries)
     parts = [damage_text(mended)] if mended.damage else []
     if mended.decisions:
-        parts.append(f"{len(mended.decisions)} lines that cannot be true")
-    parts.append(f"{len(mended.entries)} lines stay")
+        parts.append(f"{count_text(len(mended.decisions), 'line')} that cannot be true")
+    parts.append(count_text(len(mended.entries), "line stays", "lines stay"))
     if lines and all(line.topic.isprintable() for line in lines):
         return ChangeLines(
             change_id=f"./{one.file.name}",
@@ -333,6 +335,8 @@ def _change(one: SeenCheckpoint) -> ReplaceFile | ChangeLines:
 def _notes(mended: Mended) -> list[str]:
     lines = [line.text for line in mended.decisions[:_SHOWN_AT_MOST]]
     if len(mended.decisions) > _SHOWN_AT_MOST:
-        lines.append(f"{len(mended.decisions) - _SHOWN_AT_MOST} more lines like these")
+        lines.append(
+            f"{count_text(len(mended.decisions) - _SHOWN_AT_MOST, 'more line', 'more lines')} like these"
+        )
     lost = _lost(mended).removeprefix("; ")
     return [*lines, lost] if lost else lines

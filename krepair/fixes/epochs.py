@@ -230,7 +230,10 @@ def _summary(seen: SeenEpochs) -> str:
         for one in merged.decisions
     )
     added = sum(_added(one) for one in merged.decisions)
-    text = f"{len(merged.entries)} entries: {kept} of those recorded, {added} that the log shows"
+    text = (
+        f"{count_text(len(merged.entries), 'entry', 'entries')}: {kept} of those recorded, {added} that the "
+        f"log shows"
+    )
     late = merged.may_be_late
     if late:
         shown = ", ".join(map(str, late[:_FEW])) + (" ..." if len(late) > _FEW else "")
@@ -268,7 +271,7 @@ def _notes(seen: SeenEpochs) -> list[str]:
         for one in told[:_SHOWN_AT_MOST]
     ]
     if len(told) > _SHOWN_AT_MOST:
-        lines.append(f"{len(told) - _SHOWN_AT_MOST} more entries like these")
+        lines.append(f"{count_text(len(told) - _SHOWN_AT_MOST, 'more entry', 'more entries')} like these")
     if any(one.conflict and one.start is None for one in told):
         lines.append(
             "a follower that trusted a contradicted entry may have cut its log elsewhere: "

@@ -525,7 +525,7 @@ def _see_epochs(ground: Ground, one: Range, segments: Sequence[SegmentFacts]) ->
         LEADER_EPOCH_CHECKPOINT,
         -1 if file is None else file.size,
         new,
-        f"{len(after)} entries: a recovery appends the epochs of the batches that it reads",
+        f"{count_text(len(after), 'entry', 'entries')}: a recovery appends the epochs of the batches that it reads",
     )
 
 
@@ -599,8 +599,9 @@ def _take_snapshots(one: Range, seen: SeenSnapshots) -> None:
     waiting = int((opened[:, -1] >= 0).sum())
     if waiting:
         one.notes.append(
-            f"recovery: {waiting} transactions are open at its log end, as after any crash: read_committed stops there "
-            "until they are ended"
+            f"recovery: {count_text(waiting, 'transaction is', 'transactions are')} open at its log end, as "
+            f"after any crash: "
+            "read_committed stops there until the end of it"
         )
 
 

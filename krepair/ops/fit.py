@@ -22,7 +22,7 @@ from krepair.plan.keep import copies_in, is_copied
 from krepair.plan.model import PartitionPlan, Plan
 from krepair.plan.render import NEXT, next_section, with_next
 from krepair.plan.sequence import PlanSequence
-from krepair.plan.view import Section, View, bytes_text, count_text
+from krepair.plan.view import Section, View, bytes_text, bytes_words, count_text
 
 
 def shortage(
@@ -33,7 +33,9 @@ def shortage(
     if need.fits(space):
         return None
     if need.bytes > space.free_bytes:
-        what = f"{bytes_text(need.bytes)} bytes on top while it is applied, {bytes_text(space.free_bytes)} are free"
+        what = (
+            f"{bytes_words(need.bytes)} on top while it is applied, {bytes_text(space.free_bytes)} are free"
+        )
     else:
         files = count_text(need.files, "new file")
         what = f"{files} while it is applied, the file system has room for {space.free_inodes:,}"
@@ -55,7 +57,7 @@ def copies_shortage(plan: Plan, targets: Iterable[PartitionPlan]) -> str:
     free = read_space(path).free_bytes
     if needed <= free:
         return ""
-    return f"{path}: the copies of originals need {bytes_text(needed)} bytes, {bytes_text(free)} are free"
+    return f"{path}: the copies of originals need {bytes_words(needed)}, {bytes_text(free)} are free"
 
 
 def planned_view(plan: Plan, path: str, options: Options | None = None) -> View:

@@ -30,7 +30,7 @@ from krepair.logdir.reading import why
 from krepair.ops.located import Located, check_broker
 from krepair.ops.target import journal_folder, targets_of
 from krepair.plan.model import FileFingerprint, PartitionPlan, Plan, RootPlan
-from krepair.plan.view import bytes_text
+from krepair.plan.view import bytes_words
 
 
 class Part(NamedTuple):
@@ -268,7 +268,7 @@ def _notes(found: Sequence[_Moved], here: Here) -> tuple[str, ...]:
     torn = sum(one.rebound.torn_bytes for one in found)
     if torn:
         notes.append(
-            f"The copy has torn hard links apart: {bytes_text(torn)} bytes of originals were one file under two names, "
+            f"The copy has torn hard links apart: {bytes_words(torn)} of originals were one file under two names, "
             "and are two files here. They take that space until undo or purge has ended."
         )
     return tuple(notes)

@@ -21,7 +21,7 @@ from krepair.ops.kept import by_id_command, kept_originals
 from krepair.ops.need import FILES_OF_A_TARGET
 from krepair.plan.figures import PLAN_COPY_STEP_BYTES, PRIVATE_FOLDER_BYTES
 from krepair.plan.sequence import PlanSequence
-from krepair.plan.view import Section, bytes_text, count_text
+from krepair.plan.view import Section, bytes_text, bytes_words, count_text
 
 MOST_FILES: Final = 10
 """Files that one command names, the largest first."""
@@ -95,7 +95,7 @@ def _kept(view: LogDir) -> Iterator[Way]:
     for kept in kept_originals(view, 0):
         if kept.bytes:
             command = by_id_command("purge", view.path, kept.plan_id)
-            what = f"{bytes_text(kept.bytes)} bytes that plan {kept.plan_id} keeps"
+            what = f"{bytes_words(kept.bytes)} that plan {kept.plan_id} keeps"
             yield Way(f"{what} ({command}; no undo after it)", command)
 
 
@@ -104,7 +104,7 @@ def _leftovers(view: LogDir, *, journal: bool) -> Iterator[Way]:
     if not sum(file.size for file in files):
         return
     what = (
-        f"{bytes_text(sum(file.size for file in files))} bytes of files that brokers left behind, {len(files):,} in "
+        f"{bytes_words(sum(file.size for file in files))} of files that brokers left behind, {len(files):,} in "
         "number"
     )
     if journal:

@@ -42,7 +42,7 @@ from krepair.plan.diff import PlanDiff, diff_plans
 from krepair.plan.keep import INPLACE, UNTIL_VERIFIED, copies_in
 from krepair.plan.model import Plan
 from krepair.plan.sequence import LeftOut, PlanSequence, Step, merged, originals_out, seal
-from krepair.plan.view import bytes_text
+from krepair.plan.view import bytes_words
 
 Verb = Callable[[Plan, Options, Progress | None], ApplyReport]
 
@@ -180,7 +180,7 @@ def _rooms(log_dir: str, space: Space, options: Options) -> Iterator[Room]:
 def _left_out(whole: Plan, chosen: Chosen) -> Iterator[LeftOut]:
     after = "even after all steps" if chosen.steps else "now"
     for one, missing in chosen.rest:
-        why = f"{bytes_text(missing)} bytes more have to be free than are {after}"
+        why = f"{bytes_words(missing)} more have to be free than are {after}"
         if not missing:
             why = f"there is no room for so many files, or for its copies, {after}"
         yield LeftOut(
@@ -297,7 +297,7 @@ def _why_not_begun(number: int, step: Step, options: Options) -> str:
         )
     if step.reserved_bytes and not options.use_reserved:
         return (
-            f"step {number} needs {bytes_text(step.reserved_bytes)} bytes of what only root has. It begins only with "
+            f"step {number} needs {bytes_words(step.reserved_bytes)} of what only root has. It begins only with "
             "--use-reserved"
         )
     return ""

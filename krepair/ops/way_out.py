@@ -22,7 +22,7 @@ from krepair.options import Options
 from krepair.plan.figures import in_apply_order, with_figures
 from krepair.plan.keep import INPLACE, UNTIL_VERIFIED, with_undo
 from krepair.plan.model import PartitionPlan, Plan
-from krepair.plan.view import bytes_text
+from krepair.plan.view import bytes_text, bytes_words
 
 MOST_NAMED: Final = 10
 """Partitions that one command names. What they free makes room for the next command."""
@@ -61,7 +61,7 @@ def _by_planning(plan: Plan, targets: Sequence[PartitionPlan], room: _Room) -> W
     if freeing and _works(_keeping(plan, UNTIL_VERIFIED), freeing, room):
         most = need_of_all(plan, freeing).bytes
         return Way(
-            f"with --keep until-verified it fits{hint}: {bytes_text(most)} bytes, since what one group frees is there "
+            f"with --keep until-verified it fits{hint}: {bytes_words(most)}, since what one group frees is there "
             "for the next one; what is freed cannot be undone",
             plan_command(plan, keep=keep, at=room.at),
         )
@@ -185,7 +185,7 @@ def _with_reserve(plan: Plan, space: Space, at: Options | None) -> list[_Room]:
 def _reserve_hint(room: _Room) -> str:
     if not room.more:
         return ""
-    return f" with --use-reserved (on this disk {bytes_text(room.more)} bytes are free for root alone)"
+    return f" with --use-reserved (on this disk {bytes_words(room.more)} are free for root alone)"
 
 
 def why_reserve_does_not_do(plan: Plan, targets: Sequence[PartitionPlan]) -> str:
@@ -209,7 +209,7 @@ def why_reserve_does_not_do(plan: Plan, targets: Sequence[PartitionPlan]) -> str
     if left >= needs or stays <= 0:
         return ""
     return (
-        f"{plan.log_dir}: after it {bytes_text(max(left, 0))} bytes would be free for the broker, which is not root "
+        f"{plan.log_dir}: after it {bytes_words(max(left, 0))} would be free for the broker, which is not root "
         f"and needs up to {bytes_text(needs)} for its start; this plan frees nothing before krepair purge"
     )
 
@@ -223,6 +223,6 @@ def still_short_after(plan: Plan, targets: Sequence[PartitionPlan]) -> str:
     if left >= needs:
         return ""
     return (
-        f"After it {bytes_text(max(left, 0))} bytes are free for the broker, which is not root and needs up to "
+        f"After it {bytes_words(max(left, 0))} are free for the broker, which is not root and needs up to "
         f"{bytes_text(needs)} for its start: apply this plan, then plan the rest before you start the broker."
     )

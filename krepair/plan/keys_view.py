@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from krepair.checks.words import count_text
 from krepair.plan.model import KeyCompaction, PartitionPlan, Plan
 from krepair.plan.ticket import IN_FULL, MOST_ROWS
 from krepair.plan.view import Section, Table, bytes_text, time_text
@@ -86,14 +87,14 @@ def _notes(found: Sequence[KeyCompaction]) -> Iterator[str]:
         return
     rewritten, emptied = sum(keys.rewritten for keys in found), sum(keys.emptied for keys in found)
     yield (
-        f"{rewritten:,} batches lose some of their records and are written anew, {emptied:,} lose all of them. "
-        "Every other batch is copied as it is."
+        f"Batches that lose some of their records, and are written anew: {rewritten:,}. Batches that lose all of them: "
+        f"{emptied:,}. Every other batch is copied as it is."
     )
     keyless, forced = sum(keys.keyless for keys in found), sum(len(keys.forced) for keys in found)
     if keyless:
-        yield f"{keyless:,} records without a key stay. A broker's cleaner would drop them."
+        yield f"{count_text(keyless, 'record')} without a key: kept. A broker's cleaner would drop what has no key."
     if forced:
-        yield f"{forced:,} messages of v0 or v1 stay only so that their segment is not empty."
+        yield f"{count_text(forced, 'message')} of v0 or v1: kept only so that no segment is empty."
     scratch = sum(keys.scratch_bytes for keys in found)
     yield (
         f"What does not fit into memory goes to a scratch folder (--scratch DIR, for plan, apply and verify): "

@@ -33,6 +33,7 @@ from krepair.plan.ticket import (
     left_alone_section,
     notes_section,
     order_lines,
+    part_text,
     partitions_section,
     settings_section,
     shortened,
@@ -328,7 +329,8 @@ def _commit_and_undo(plan: Plan) -> Section:
     lines += keep_lines(plan, changes)
     if kept:
         lines.append(
-            f"{kept} of {len(changes)} changes keep their originals in krepair~{plan.plan_id}/ of the partition. "
+            f"{part_text(kept, len(changes), 'keeps', 'keep')} the originals in krepair~{plan.plan_id}/ of the "
+            f"partition. "
             "krepair undo puts every byte and modification time back. That is possible until krepair purge, or until a "
             "broker has written to the partition."
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from krepair.plan.model import Evidence, KeyCompaction, Others, PartitionPlan, Plan
-from krepair.plan.view import Section, Table, bytes_text, count_text, time_text
+from krepair.plan.view import Section, Table, bytes_text, bytes_words, count_text, time_text
 from krepair.rules.evidence import WAYS
 from krepair.rules.reasons import Reason
 
@@ -57,13 +57,13 @@ def replicas_sections(plan: Plan, again: str) -> Iterator[Section]:
     lines = [*_consents(plan, known), *_found(known), *_facts(plan, known)] if known else []
     if left_out:
         lines.append(
-            f"{bytes_text(left_out)} bytes more would go with evidence that no other replica needs them. After this "
+            f"{bytes_words(left_out)} more would go with evidence that no other replica needs them. After this "
             "broker has stopped, ask the running brokers, and make the plan again:"
         )
     elif later:
         lines.append(
             f"No horizon by itself lets markers or tombstones go here. With one of the options below, and a later "
-            f"--delete-horizon, up to {bytes_text(later)} bytes more would go."
+            f"--delete-horizon, up to {bytes_words(later)} more would go."
         )
     commands = (DESCRIBE, again) if left_out and again else ()
     yield Section(

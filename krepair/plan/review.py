@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from krepair.checks.catalogue import RULES
+from krepair.checks.words import count_text
 from krepair.formats.broker_version import version_of
 from krepair.plan import figures
 from krepair.plan.actions.table import action_of, by_kind
@@ -213,7 +214,9 @@ def _partition_names(partition: PartitionPlan) -> Iterator[Objection]:
 def _status(partition: PartitionPlan) -> Iterator[Objection]:
     where = partition.folder
     if (partition.status == "change") != bool(partition.changes):
-        yield Objection("RV10", where, f"status {partition.status!r} with {len(partition.changes)} changes")
+        yield Objection(
+            "RV10", where, f"status {partition.status!r} with {count_text(len(partition.changes), 'change')}"
+        )
     if (partition.status == "left alone") != bool(partition.code and partition.why):
         yield Objection("RV10", where, f"status {partition.status!r} with code {partition.code!r}")
     if partition.uncleanable_bytes and partition.status != "left alone":

@@ -176,7 +176,7 @@ def settings_section(plan: Plan) -> Section:
     more = len(rows) - len(shown)
     return Section(
         title="Settings used",
-        lines=(f"The first {len(shown)} rows; {more:,} more are in the plan file.",) if more else (),
+        lines=(f"Rows shown: {len(shown):,}; in the plan file {more:,} more.",) if more else (),
         table=Table(columns=("topic", "key", "value", "from"), rows=tuple(shown)),
     )
 
@@ -191,6 +191,11 @@ def order_lines(commit: Commit, changes: Iterable[Change]) -> tuple[str, ...]:
         words.append(_FILES)
     reason = f"Why in this order: {commit.why}."
     return (" ".join(filter(None, words)), reason) if words else (reason,)
+
+
+def part_text(part: int, whole: int, one: str, many: str) -> str:
+    """How many of some changes do something: ``3 of 7 changes keep``, ``The change keeps``."""
+    return f"{part:,} of {whole:,} changes {many}" if whole > 1 else f"The change {one}"
 
 
 def keep_text(plan: Plan) -> str:
@@ -209,7 +214,8 @@ def keep_lines(plan: Plan, changes: Sequence[Change]) -> list[str]:
     lines = []
     if freed:
         lines.append(
-            f"{freed} of {len(changes)} changes do not keep their originals. A group of segments is staged, committed, "
+            f"{part_text(freed, len(changes), 'does not keep', 'do not keep')} the originals. A group of "
+            f"segments is staged, committed, "
             "read again from the disk and compared with its originals. Then the originals are freed, and the next "
             "group begins. Other changes of a partition are verified and freed at its end. A change whose originals "
             "are freed cannot be undone: undo takes back the changes of a partition, the last one first, and stops "
@@ -217,7 +223,7 @@ def keep_lines(plan: Plan, changes: Sequence[Change]) -> list[str]:
         )
     if copied:
         lines.append(
-            f"{copied} of {len(changes)} changes first copy their originals to "
+            f"{part_text(copied, len(changes), 'first copies', 'first copy')} the originals to "
             f"{plan.policy.keep}/krepair~{plan.plan_id}/. The copies are synced and read back. Apply frees the "
             "originals after the new files are verified. krepair undo copies them back, for which this disk needs the "
             "space. krepair purge removes the copies."

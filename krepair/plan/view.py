@@ -15,6 +15,7 @@ __all__ = [
     "Table",
     "View",
     "bytes_text",
+    "bytes_words",
     "count_text",
     "expected_text",
     "share_bar",
@@ -99,6 +100,12 @@ def bytes_text(count: int) -> str:
         power += 1
     sign = "-" if count < 0 else ""
     return f"{exact} ({sign}{size:.1f} {_UNITS[power - 1]})"
+
+
+def bytes_words(count: int) -> str:
+    """A number of bytes in a sentence: ``1 byte``, ``1,308,238 bytes (1.2 MiB)``."""
+    exact, _, large = bytes_text(count).partition(" ")
+    return f"{exact} byte{'' if abs(count) == 1 else 's'}{f' {large}' if large else ''}"
 
 
 def size_text(count: int) -> str:

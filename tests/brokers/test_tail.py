@@ -352,7 +352,7 @@ def test_real_broker_starts_on_the_mended_directory_and_serves_what_was_promised
         "excise": [first for first in promised if first != 65],
         "broker": promised[:13],
     }[way]
-    copy = Path(shutil.copytree(torn.root, tmp_path / "served"))
+    copy = Path(shutil.copytree(torn.root, tmp_path / "elsewhere" / "served"))
     (copy / "meta.properties").unlink()
     topics = {"t": Topic(1, {"retention.ms": "-1", "index.interval.bytes": str(INTERVAL)}, {0: 3})}
     with Broker(version, copy, {"log.cleaner.enable": "false"}, topics) as broker:
@@ -372,7 +372,7 @@ def test_real_broker_loses_on_the_damaged_directory_what_check_forecast(tmp_path
     (line,) = torn.check(broker_version=version).forecast
     said = LOST.search(line.text)
     assert said, line.text
-    copy = Path(shutil.copytree(torn.root, tmp_path / "served"))
+    copy = Path(shutil.copytree(torn.root, tmp_path / "elsewhere" / "served"))
     (copy / "meta.properties").unlink()
     topics = {"t": Topic(1, {"retention.ms": "-1", "index.interval.bytes": str(INTERVAL)}, {0: 3})}
     with Broker(version, copy, {"log.cleaner.enable": "false"}, topics) as broker:

@@ -173,7 +173,7 @@ def test_zeros_behind_the_entries_are_told_of_each_index_by_its_own_rule(
     )
     padded = IndexFile(size * 10, data, padded=9)
     assert byte_problems(suffix, padded, active=False) == [
-        IndexProblem(suffix, rule, size, f"1 entries, then 9 of zeros{more}", tail=True)
+        IndexProblem(suffix, rule, size, f"1 entry, then 9 of zeros{more}", tail=True)
     ]
     assert byte_problems(suffix, padded, active=True) == []
     empty = IndexFile(size * 9, b"", padded=9)

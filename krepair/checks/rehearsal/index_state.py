@@ -11,6 +11,7 @@ from typing import Final, overload
 
 from krepair.checks.rehearsal.failures import CorruptIndexError, InvalidOffsetError, StartFailsError
 from krepair.checks.rehearsal.log_file import ReadAt
+from krepair.checks.words import count_text
 from krepair.formats import offset_index, time_index, txn_index
 
 LARGEST_RELATIVE_OFFSET: Final = 2**31 - 1
@@ -97,7 +98,10 @@ class IndexState:
             StartFailsError: it has more entries than fit (``Buffer.position`` past its limit).
         """
         if len(self.entries) > self.most_entries:
-            text = f"{len(self.entries)} entries, segment.index.bytes leaves room for {self.most_entries}"
+            text = (
+                f"{count_text(len(self.entries), 'entry', 'entries')}, segment.index.bytes leaves room for "
+                f"{self.most_entries}"
+            )
             raise StartFailsError(self.name, text)
         self.size = self.most_entries * self.entry_size
 
@@ -112,7 +116,9 @@ class IndexState:
 
     def _refuse_full(self) -> None:
         if len(self.entries) >= self.most_entries - self.reserved_entries:
-            raise StartFailsError(self.name, f"is full with {len(self.entries)} entries")
+            raise StartFailsError(
+                self.name, f"is full with {count_text(len(self.entries), 'entry', 'entries')}"
+            )
 
     def _check_size(self) -> None:
         if self.size % self.entry_size:

@@ -14,7 +14,7 @@ from krepair.ops.reports import (
     VerifyEachReport,
     VerifyReport,
 )
-from krepair.plan.view import Section, Table, View, bytes_text, count_text, time_text
+from krepair.plan.view import Section, Table, View, bytes_text, bytes_words, count_text, time_text
 
 _MOST_ROWS = 8
 """Rows of a table about partitions or changes; more of them would hide the rest of the page."""
@@ -141,8 +141,8 @@ def _partly(report: ApplyReport) -> str:
 
 def _freed_in_all(count: int) -> str:
     if count < 0:
-        return f"It takes {bytes_text(-count)} bytes more now; purge frees the originals."
-    return f"Freed: {bytes_text(count)} bytes."
+        return f"It takes {bytes_words(-count)} more now; purge frees the originals."
+    return f"Freed: {bytes_words(count)}."
 
 
 def _told(report: ApplyReport) -> tuple[tuple[str, ...], ...]:
@@ -233,7 +233,7 @@ def verify_view(report: VerifyReport) -> View:
     read = (
         f"Read {count_text(report.partitions, 'partition')}, {count_text(report.segments, 'segment')}, "
         f"{count_text(report.batches, 'batch', 'batches')}, "
-        f"{bytes_text(report.bytes_read)} bytes."
+        f"{bytes_words(report.bytes_read)}."
     )
     lines = (
         read,

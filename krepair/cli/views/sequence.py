@@ -6,7 +6,7 @@ from krepair.cli.views.reports import apply_view, end_of_page, verify_view
 from krepair.errors import EXIT_CODE_MEANING, ExitCode
 from krepair.ops.reports import SequenceReport, SequenceVerifyReport, StepReport
 from krepair.plan.keep import UNTIL_VERIFIED
-from krepair.plan.view import Section, Table, View, bytes_text, count_text
+from krepair.plan.view import Section, Table, View, bytes_words, count_text
 
 _OF_A_STEP = ("What the files tell", "Deleted by the broker", "Not done")
 
@@ -21,9 +21,9 @@ def sequence_report_view(report: SequenceReport) -> View:
     lines.append(f"Digest of the sequence: {report.digest}.")
     freed = report.bytes_freed
     if freed >= 0:
-        lines.append(f"Freed: {bytes_text(freed)} bytes.")
+        lines.append(f"Freed: {bytes_words(freed)}.")
     else:
-        lines.append(f"It takes {bytes_text(-freed)} bytes more now; purge frees the originals.")
+        lines.append(f"It takes {bytes_words(-freed)} more now; purge frees the originals.")
     columns = ("step", "plan", "originals", "outcome", "bytes freed")
     rows = tuple(_row(step) for step in report.steps)
     own = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from krepair.checks.words import count_text
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.plan.actions.action import (
     ANOTHER_REPLICA,
@@ -101,7 +102,7 @@ class Aside(Action[SetAside]):
 
     def summary(self, changes: Sequence[SetAside]) -> Iterator[str]:
         """How many segments."""
-        yield f"{len(changes)} whole segments are set aside, and kept until purge."
+        yield f"{count_text(len(changes), 'whole segment is', 'whole segments are')} set aside, and kept until purge."
 
     def fate(self, change: SetAside, sizes: Mapping[str, int]) -> Fate:
         """The whole segment is taken out."""

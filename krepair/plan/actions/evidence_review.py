@@ -7,6 +7,7 @@ from typing import Final
 
 from msgspec import UnsetType
 
+from krepair.checks.words import count_text
 from krepair.plan.facts import PartitionFacts, setting
 from krepair.plan.model import Evidence, Others, RewriteSegments, SourceSegment
 from krepair.plan.objection import Objection
@@ -55,7 +56,8 @@ def _source(source: SourceSegment, evidence: Evidence, where: str) -> Iterator[O
     tombstones = 0 if source.by_key is None else source.by_key.tombstones
     if markers or tombstones or source.drop_unstamped:
         text = (
-            f"{markers} markers and {tombstones} tombstones would go, but nothing is known of other replicas"
+            f"{count_text(markers, 'marker')} and {tombstones} tombstones would go, but nothing is known of "
+            f"other replicas"
         )
         yield Objection("RV33", where, text)
 
@@ -66,7 +68,10 @@ def _beyond_facts(source: SourceSegment, evidence: Evidence, where: str) -> Iter
     markers = sum(tally.batches for tally in source.reasons if tally.reason in _GONE)
     tombstones = 0 if source.by_key is None else source.by_key.tombstones
     if (markers or tombstones) and source.base_offset >= reach:
-        text = f"{markers} markers and {tombstones} tombstones would go, but facts speak only for what is below {reach}"
+        text = (
+            f"{count_text(markers, 'marker')} and {tombstones} tombstones would go, but facts speak only for "
+            f"what is below {reach}"
+        )
         yield Objection("RV33", where, text)
     silent = [one.broker_id for one in evidence.facts if not one.question]
     if tombstones and silent:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import UnsetType
 
+from krepair.checks.words import count_text
 from krepair.plan.facts import PartitionFacts, segment_name
 from krepair.plan.model import KeyCompaction, RewriteSegments, SourceSegment
 from krepair.plan.objection import Objection
@@ -37,19 +38,26 @@ def keys_of_source(facts: PartitionFacts, source: SourceSegment, where: str) -> 
         yield Objection(
             "RV32",
             where,
-            f"{keys.records} records, of which {keys.kept} stay and {keys.gone} go: they do not add up",
+            f"{count_text(keys.records, 'record')}, of which {keys.kept} stay and {keys.gone} go: they do not add up",
         )
     # A wrapper of v0 or v1 counts as one record of its segment, but here each of its messages counts.
     if keys.kept < source.kept_records or (keys.kept > 0) != (source.kept_records > 0):
         yield Objection(
-            "RV32", where, f"{keys.kept} records stay, but its batches hold {source.kept_records} of them"
+            "RV32",
+            where,
+            f"{count_text(keys.kept, 'record stays', 'records stay')}, but its batches hold "
+            f"{source.kept_records} of them",
         )
     if keys.keyless > keys.kept:
-        yield Objection("RV32", where, f"{keys.keyless} records without a key stay, but {keys.kept} in all")
+        yield Objection(
+            "RV32", where, f"{count_text(keys.keyless, 'record')} without a key, but {keys.kept} in all"
+        )
     emptied = sum(tally.batches for tally in source.reasons if tally.reason in _EMPTIED)
     if keys.emptied > emptied:
         yield Objection(
-            "RV32", where, f"{keys.emptied} batches lose all records, but {emptied} have none then"
+            "RV32",
+            where,
+            f"{count_text(keys.emptied, 'batch loses', 'batches lose')} all records, but {emptied} have none then",
         )
     if not keys.headers:
         yield Objection("RV24", where, "the digest of what stays is missing")
@@ -118,7 +126,9 @@ def _totals(
             yield Objection("RV32", where, f"{name} is {has}, its groups alone have {parts}")
     if found.records != found.kept + found.gone:
         yield Objection(
-            "RV32", where, f"{found.records} records, of which {found.kept} stay and {found.gone} go"
+            "RV32",
+            where,
+            f"{count_text(found.records, 'record')}, of which {found.kept} stay and {found.gone} go",
         )
     for name in ("records", "kept", "superseded", "tombstones_dropped", "aborted"):
         if found.kinds and getattr(found, name) != sum(getattr(kind, name) for kind in found.kinds):
@@ -128,7 +138,9 @@ def _totals(
     # A record that is forced to stay is a second record of its key, or a tombstone that would go.
     least = found.kept - found.keyless - len(found.forced) + found.tombstones_dropped
     if not least <= found.keys <= least + len(found.forced):
-        yield Objection("RV32", where, f"{found.keys} keys do not fit {found.kept} records that stay")
+        yield Objection(
+            "RV32", where, f"{found.keys} keys do not fit {count_text(found.kept, 'record')} that stay"
+        )
 
 
 def _bytes(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from krepair.checks.words import count_text
 from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT
 from krepair.plan.actions.action import ROUNDING_BYTES, Action, Space, Touched, Work
 from krepair.plan.actions.listing import LINES
@@ -84,11 +85,15 @@ class Lines(Action[ChangeLines]):
         lines = sum(len(change.lines) for change in changes)
         if all(change.rule == REFETCHED for change in changes):
             yield (
-                f"{lines} lines of the replicas that are set aside go from {len(changes)} checkpoints of the root, "
-                "before their logs."
+                f"{count_text(lines, 'line')} of what is set aside: taken out of "
+                f"{count_text(len(changes), 'checkpoint')} of the root, before the log."
             )
             return
-        yield f"{lines} lines change in {len(changes)} checkpoints of the root, after everything else."
+        yield (
+            f"{count_text(lines, 'line changes', 'lines change')} in {count_text(len(changes), 'checkpoint')} "
+            f"of the root, "
+            "after everything else."
+        )
 
     def rows(self, change: ChangeLines) -> Iterator[tuple[str, ...]]:
         """One row per line."""

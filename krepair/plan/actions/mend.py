@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from krepair.checks.words import count_text
 from krepair.plan.actions.action import (
     ANOTHER_REPLICA,
     ROUNDING_BYTES,
@@ -96,7 +97,7 @@ class Mend(Action[MendLog]):
 
     def summary(self, changes: Sequence[MendLog]) -> Iterator[str]:
         """How many logs."""
-        yield f"{len(changes)} logs lose damaged bytes, which are kept; their indexes follow."
+        yield f"{count_text(len(changes), 'log loses', 'logs lose')} damaged bytes, which are kept; the indexes follow."
 
     def fate(self, change: MendLog, sizes: Mapping[str, int]) -> Fate:
         """The parts of the log in their order, unless there are many: the reader wants to see where it is damaged."""

@@ -384,7 +384,7 @@ def _kept(source: SourceSegment, where: str) -> Iterator[Objection]:
     with_records = _batches(source, Reason.RECORDS)
     if source.kept_records < with_records or (with_records == 0) != (source.kept_records == 0):
         yield Objection(
-            "RV20", where, f"{source.kept_records} records in {with_records} batches with records"
+            "RV20", where, f"records: {source.kept_records}, in batches with records: {with_records}"
         )
 
 
@@ -410,7 +410,11 @@ def _decisions(source: SourceSegment, where: str) -> Iterator[Objection]:
     if last != (1 if source.last_position != -1 else 0) or not -1 <= source.last_position < max(
         source.log_bytes, 1
     ):
-        yield Objection("RV26", where, f"last_position {source.last_position} with {last} last batches")
+        yield Objection(
+            "RV26",
+            where,
+            f"last_position {source.last_position} and {count_text(last, 'last batch', 'last batches')}",
+        )
 
 
 def _last_batch(change: RewriteSegments) -> Iterator[Objection]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from krepair.checks.words import count_text
 from krepair.plan.actions.action import ROUNDING_BYTES, Action, Space, Touched, Work
 from krepair.plan.actions.fate import Content, Fate, Run, summed
 from krepair.plan.actions.listing import SWAPS
@@ -80,8 +81,8 @@ class Swap(Action[CompleteSwap]):
         """How many swaps, and how many segments they replace."""
         gone = sum(len(change.replaces) for change in changes)
         yield (
-            f"{len(changes)} swaps that a broker did not finish are completed as every broker would. They replace "
-            f"{gone} segments; no batch changes."
+            f"{count_text(len(changes), 'swap')} that a broker did not finish: completed as every broker would. "
+            f"{count_text(gone, 'segment is', 'segments are')} replaced; no batch changes."
         )
 
     def fate(self, change: CompleteSwap, sizes: Mapping[str, int]) -> Fate:

@@ -33,6 +33,7 @@ from krepair.plan.view import (
     Section,
     View,
     bytes_text,
+    bytes_words,
     count_text,
     expected_text,
     size_text,
@@ -261,7 +262,7 @@ def _breaks(cell: Any) -> bool:
 
 def _change(count: int) -> str:
     """``1,408 (1.4 KiB) more``, as in "there are ... than now"."""
-    return f"{bytes_text(abs(count))} bytes {'less' if count < 0 else 'more'}"
+    return f"{bytes_words(abs(count))} {'less' if count < 0 else 'more'}"
 
 
 def _render(template: str, **values: Any) -> str:
