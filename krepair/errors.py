@@ -39,7 +39,7 @@ EXIT_CODE_MEANING: dict[ExitCode, str] = {
     ExitCode.LOCKED: "the log directory is locked; the holder's pid is named",
     ExitCode.STALE_PLAN: "the plan is stale or not for this directory; nothing was changed",
     ExitCode.REFUSED: "refused for safety; nothing was changed",
-    ExitCode.VERIFY_FAILED: "output failed verification and was rolled back",
+    ExitCode.VERIFY_FAILED: "output failed verification: it was rolled back, or it stays beside its originals, as the message says",
     ExitCode.UNREADABLE: "input could not be read (an I/O error is never treated as corruption)",
     ExitCode.INTERRUPTED: "interrupted at a safe point; run the same command again",
     ExitCode.UNWRITABLE: "output could not be written (no space, a quota, an I/O error, a closed output)",

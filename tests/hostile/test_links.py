@@ -61,7 +61,7 @@ class Scene:
 
     @property
     def victims(self) -> Path:
-        return self.root / "victims"
+        return self.root / "apart" / "victims"
 
     @property
     def private(self) -> str:
@@ -73,7 +73,7 @@ class Scene:
             shutil.rmtree(folder, ignore_errors=True)
         self.plan.unlink(missing_ok=True)
         small.write(self.log_dir)
-        self.victims.mkdir()
+        self.victims.mkdir(parents=True)
         (self.victims / "precious").write_bytes(b"precious")
         assert run("plan", str(self.log_dir), *small.WORDS, "--out", str(self.plan)).code == ExitCode.FOUND
         if state == "applied":
