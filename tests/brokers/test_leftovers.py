@@ -75,7 +75,7 @@ def test_a_pending_swap_is_finished_by_the_broker_as_forecast_and_by_apply_to_th
     chosen = options()
     plan = make_plan(str(root), chosen)
     assert apply(plan, chosen).exit_code == ExitCode.DONE
-    ours = Path(shutil.copytree(root, tmp_path / "ours"))
+    ours = Path(shutil.copytree(root, tmp_path / "apart" / "ours"))
     with Broker(version, ours, PROPERTIES, TOPICS) as broker:
         assert read(broker) == expected()
         assert complaints(broker) == []

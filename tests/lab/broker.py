@@ -10,9 +10,11 @@ known topics. Without ``topics`` a KRaft broker starts as a new, empty cluster.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -57,11 +59,14 @@ class BrokerError(RuntimeError):
 
 
 def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that was free a moment ago, below those that the system gives to clients, which would soon take it."""
+    chance = random.SystemRandom()
+    for _ in range(1000):
+        port = chance.randrange(15_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise BrokerError("no port between 15000 and 32000 is free")
 
 
 def topic_config(version: str, config: Mapping[str, str]) -> dict[str, str]:
@@ -163,9 +168,9 @@ class Broker:
         for attempt in range(3):
             try:
                 self._start_once()
-            except BrokerError as error:
+            except BrokerError:
                 # somebody else took the port between our looking and the broker's binding
-                if "Address already in use" not in str(error) or attempt == 2:
+                if "Address already in use" not in self.log() or attempt == 2:
                     raise
             else:
                 return
@@ -194,8 +199,9 @@ class Broker:
             code = self._process.poll()
             if code is not None or time.monotonic() > deadline:
                 said = self.log()[-6000:]
+                why = next((line for line in self.log().splitlines() if "Exception:" in line), "")
                 self.stop(kill=True)
-                raise BrokerError(f"Kafka {self.version} did not start (exit code {code}):\n{said}")
+                raise BrokerError(f"Kafka {self.version} did not start (exit code {code}): {why}\n{said}")
             time.sleep(0.05)
 
     def _give_away(self) -> None:

@@ -42,11 +42,17 @@ def test_what_a_partition_is_made_of_adds_up_to_its_logs():
 
 def test_partitions_of_records_only_are_not_drawn_and_many_others_are_summed():
     plain = summary("plain-0", markers=0, marker_bytes=0, emptied=0, emptied_bytes=0)
-    many = tuple(summary(f"t-{number}") for number in range(30))
+    many = tuple(summary(f"t-{number}", log_bytes=1000 + number) for number in range(30))
     makeup = check_pictures(LogDirReport(log_dir="/data", partitions=(plain, *many))).makeup
     assert len(makeup) == 21
     assert makeup[-1].name == "10 others together"
-    assert sum(row.bytes for row in makeup) == 30_000
+    assert sum(row.bytes for row in makeup) == 30_000 + sum(range(30))
+
+
+def test_partitions_that_are_made_of_the_same_are_drawn_once():
+    many = tuple(summary(f"t-{number}") for number in range(30))
+    (row,) = check_pictures(LogDirReport(log_dir="/data", partitions=many)).makeup
+    assert (row.name, row.bytes, row.alike) == ("t-0", 1000, 29)
 
 
 def test_only_where_recovery_cuts_are_bytes_before_and_after_drawn():

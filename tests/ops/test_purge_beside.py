@@ -192,7 +192,8 @@ def test_in_a_folder_that_a_broker_marks_for_deletion_at_any_call_nothing_more_i
 ) -> None:
     plan = applied(bloat)
     counting = RecordingDisk(RealDisk())
-    kept = bloat.path.with_name("kept")
+    kept = bloat.path.parent / "apart" / "kept"
+    kept.parent.mkdir()
     copy_into(bloat.path, kept)
     verb(bloat, plan, counting)
     for at in range(1, len(counting.calls) + 1, 3 if again else 2):

@@ -2,7 +2,7 @@
 
 What has to be true:
 
-- A plan with a flipped bit is refused with an error that names the file (12 or 64).
+- A plan with a flipped bit is refused with an error that names the file (12, 15 or 64).
 - A journal with a flipped bit is refused, and the partition stays as it is; or the bit is in its last line, which
   then counts as torn, and the verb ends right. A verb never ends with 0 unless its tree is there.
 - A staged file that changed after it was made is never put in its place: ``apply`` ends with another code than 0,
@@ -98,7 +98,7 @@ def _loads(data: bytes) -> str:
     try:
         planfile.loads(data, "the.plan")
     except KrepairError as error:
-        known = error.exit_code in {ExitCode.USAGE, ExitCode.STALE_PLAN}
+        known = error.exit_code in {ExitCode.USAGE, ExitCode.STALE_PLAN, ExitCode.UNREADABLE}
         return "" if known and "the.plan" in error.message else f"{error.exit_code}: {error.message}"
     except Exception as error:
         return f"{type(error).__name__}: {error}"
