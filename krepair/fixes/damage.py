@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from krepair.checks.catalogue import Finding
-from krepair.checks.words import count_text
 from krepair.fixes.ground import Ground, place_of
 from krepair.fixes.survey import Sight, Survey
 from krepair.kernels import classes as c
@@ -59,9 +58,14 @@ class Loss(NamedTuple):
         records = "an unknown number of records"
         if self.records >= 0:
             words = {(True, False): "at most ", (False, True): "at least ", (True, True): "about "}
-            records = f"{words.get((self.at_most, self.at_least), '')}{count_text(self.records, 'record')}"
-        whole = f", {count_text(self.segments, 'later segment')} among them" if self.segments else ""
-        return f"{count_text(self.bytes, 'byte')}{whole}, {offsets}, {records}"
+            records = f"{words.get((self.at_most, self.at_least), '')}{_counted(self.records, 'record')}"
+        whole = f", {_counted(self.segments, 'later segment')} among them" if self.segments else ""
+        return f"{_counted(self.bytes, 'byte')}{whole}, {offsets}, {records}"
+
+
+def _counted(count: int, word: str) -> str:
+    """In plain digits, as the other numbers of this text: a person compares them with offsets and positions."""
+    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def _no_offsets(loss: Loss) -> str:

@@ -32,7 +32,7 @@ VERSIONS = ("2.2.1", "3.9.2", "4.3.1")
 SETTINGS = {"index.interval.bytes": str(INTERVAL), "retention.ms": "-1"}
 JudgeOf = Callable[[str], Judge]
 LOST = re.compile(
-    r"(\d+) bytes(?:, (\d+) later segments among them)?, offsets (\d+) to (\d+), (\d+) records are lost"
+    r"(\d+) bytes?(?:, (\d+) later segments? among them)?, offsets (\d+) to (\d+), (\d+) records? are lost"
 )
 
 
@@ -84,7 +84,7 @@ def test_torn_tail_is_cut_as_recovery_cuts_it_and_recovery_then_finds_nothing(
     plan = torn.plan()
     (line,) = torn.check(broker_version=version).forecast
     assert line.expected == "truncate"
-    assert f"{len(TAILS[name])} bytes" in line.text
+    assert f"{len(TAILS[name])} byte" in line.text
     assert apply(plan, options()).exit_code == ExitCode.DONE
     for clean in (False, True):
         after = loaded(judge(version), torn.folder, tmp_path / "work", clean=clean)

@@ -108,7 +108,7 @@ def test_a_plan_of_which_no_group_fits_says_how_many_bytes_are_missing_and_what_
     (Path(bloat.path) / "__consumer_offsets-0" / f"{0:020d}.log.deleted").write_bytes(b"x" * 5000)
     left = way_out(plan, targets_of(plan), space(free))
     assert (
-        "5,000 (4.9 KiB) bytes of files that brokers left behind, 1 in number (KR701; krepair plan"
+        "5,000 bytes (4.9 KiB) of files that brokers left behind, 1 in number (KR701; krepair plan"
         in left.text
     )
     assert left.command == f"krepair plan {bloat.path} --fix leftovers --keep until-verified --out PLAN"

@@ -252,7 +252,7 @@ def test_without_room_for_one_group_the_refusal_says_what_is_missing_and_nothing
         code, said = host.type("apply", "a.krplan", "--engine", "inline")
         assert code == ExitCode.REFUSED, said
         assert "more bytes have to be free" in said
-        assert "1,048,576 (1.0 MiB) bytes of files that brokers left behind, 1 in number (KR701" in said
+        assert "1,048,576 bytes (1.0 MiB) of files that brokers left behind, 1 in number (KR701" in said
         assert free_of(mount) == before
 
 

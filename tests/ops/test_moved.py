@@ -19,7 +19,7 @@ from krepair.ops.rebuild import rebuild
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
-from krepair.plan.view import bytes_text
+from krepair.plan.view import bytes_words
 from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.ops.full_disks import file_system
 from tests.ops.test_resume import stops
@@ -379,7 +379,7 @@ def test_hard_links_that_a_copy_has_torn_apart_are_counted(
         report = run("undo", scene, placed)
         assert report.exit_code == ExitCode.DONE, (stop, report.results)
         text = " ".join(report.notes)
-        assert (f"{bytes_text(torn)} bytes of originals were one file" in text) == bool(torn), (
+        assert (f"{bytes_words(torn)} of originals were one file" in text) == bool(torn), (
             stop,
             torn,
             text,

@@ -25,7 +25,7 @@ SEGMENTS = 3
 SPAN = 50
 CONSENT = re.compile(r"--accept-data-loss (\S+)")
 CUT = re.compile(
-    r"recovery cuts (\d{20})\.log at position (\d+): (\d+) bytes(?:, (\d+) later segments among them)?"
+    r"recovery cuts (\d{20})\.log at position (\d+): (\d+) bytes?(?:, (\d+) later segments? among them)?"
 )
 DAMAGE = st.lists(
     st.tuples(

@@ -577,7 +577,7 @@ WRONG = [
     Case(
         "fewer records than batches of them",
         tiny_records(),
-        ("RV20 1 records in 2 batches",),
+        ("RV20 records: 1, in batches with records: 2",),
     ),
     Case("one position twice", with_last(keep_positions=(61, 61)), ("RV26 carried_open, keep_positions",)),
     Case(
@@ -621,7 +621,11 @@ WRONG = [
     Case("left alone with no why", refigured(left_alone(why="")), ("RV10 status 'left alone' with code",)),
     Case("left alone with no code", refigured(left_alone(code="")), ("RV10 status 'left alone' with code",)),
     Case("a code of nothing", refigured(nothing(code="x", why="y")), ("RV10 status 'nothing' with code",)),
-    Case("change without changes", refigured(nothing(status="change")), ("RV10 status 'change' with 0",)),
+    Case(
+        "change without changes",
+        refigured(nothing(status="change")),
+        ("RV10 status 'change' with no change",),
+    ),
     Case("a digest too long", with_file(f"{0:020d}.index", digest=DIGEST + "0"), ("RV11 ",)),
     Case("a negative time", with_file(f"{0:020d}.index", mtime_ns=-1), ("RV11 ",)),
     Case("a size beyond 63 bits", with_file(f"{200:020d}.snapshot", size=2**63), ("RV11 ",)),
@@ -735,9 +739,13 @@ WRONG = [
     Case(
         "records without a batch of them",
         with_last(kept_records=1),
-        ("RV20 1 records in 0 batches",),
+        ("RV20 records: 1, in batches with records: 0",),
     ),
-    Case("fewer records than batches", with_first(kept_records=0), ("RV20 0 records in 1 batches",)),
+    Case(
+        "fewer records than batches",
+        with_first(kept_records=0),
+        ("RV20 records: 0, in batches with records: 1",),
+    ),
     Case(
         "markers wait and go at once",
         with_first(
@@ -755,7 +763,7 @@ WRONG = [
     Case(
         "a last batch in the middle",
         with_first(last_position=5),
-        ("RV26 last_position 5 with 0", "RV26 source 0 does not hold"),
+        ("RV26 last_position 5 and no last batch", "RV26 source 0 does not hold"),
     ),
     Case("protected twice", with_last(protected=((9, 2), (9, 2))), ("RV26 carried_open",)),
     Case("decisions of 17 digits", with_first(decisions="0" * 17), ("RV26 decisions",)),
