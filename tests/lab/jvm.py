@@ -17,10 +17,12 @@ LOGGING = (
     "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config.AbstractConfig=warn",
 )
 QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Djava.net.preferIPv4Stack=true")
-# said by every healthy start; nothing about a log
+# Said by healthy starts; nothing about a log. A controller that is not yet active when it registers itself (a slow
+# machine) says so as an error with a stack trace, and registers itself again.
 HARMLESS = re.compile(
     r"No meta\.properties|controller activation|already been closed|event queue is now closed|deprecated"
     r"|SharedServer|QuorumController|RaftManager|AppInfo|advertised\.listeners"
+    r"|ControllerApis .*apiKey=CONTROLLER_REGISTRATION"
 )
 COMPLAINT = re.compile(r"^\S+ \S+ (?:WARN|ERROR|FATAL) ")
 

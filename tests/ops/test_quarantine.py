@@ -211,7 +211,7 @@ def test_small_file_system_that_cannot_hold_the_new_files_is_refused_before_anyt
         with (small / "filler").open("wb") as filler:
             free = os.statvfs(small).f_bavail * os.statvfs(small).f_frsize
             filler.write(bytes(free - 40_000))
-        with pytest.raises(RefusedError, match=r"needs [\d,]+ \(.*\) bytes"):
+        with pytest.raises(RefusedError, match=r"needs [\d,]+ bytes \(.*\) on top"):
             one.apply(plan)
         assert tree(one.path) == before
         (small / "filler").unlink()
