@@ -311,18 +311,16 @@ class Range:
             return LeftAlone("untouched", untouched)
         marked = [one.folder for one in self.view.marked if (one.topic, one.number) == self.key]
         odd = [one.name for one in self.view.foreign if one.name == RECOVERY_POINT_CHECKPOINT]
-        lines = [one for one in checkpoint.lines.entries if (one.topic, one.partition) == self.key]
         if marked:
             return LeftAlone("marked-folder", f"{marked[0]} has the same line in {RECOVERY_POINT_CHECKPOINT}")
         if odd:
             return LeftAlone("special-file", f"{RECOVERY_POINT_CHECKPOINT} is no regular file")
-        if checkpoint.damage or len(lines) > 1:
-            text = (
-                f"{RECOVERY_POINT_CHECKPOINT} is damaged"
-                if checkpoint.damage
-                else "it has two recovery points"
+        if checkpoint.damage:  # a partition with two lines is damage too
+            return LeftAlone(
+                "checkpoint",
+                f"{RECOVERY_POINT_CHECKPOINT} is damaged",
+                "krepair plan LOGDIR --fix checkpoints --out PLAN",
             )
-            return LeftAlone("checkpoint", text, "krepair plan LOGDIR --fix checkpoints --out PLAN")
         return None
 
     @property
