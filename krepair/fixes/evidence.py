@@ -17,7 +17,7 @@ from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
 from krepair.plan.model import Others
 from krepair.rules import span as spans
-from krepair.rules.evidence import Evidence, why_not_in_sync
+from krepair.rules.evidence import Evidence, why_not_in_sync, why_not_of_now, why_other_topic
 from krepair.rules.model import PartitionDecision
 from krepair.rules.outcome import TombstoneHorizon
 
@@ -133,17 +133,25 @@ def _of_an_only_one(ground: Ground, partition: Partition) -> Evidence | None:
     """Evidence that there is no other replica, or that this was said although there is one; None if neither."""
     options, line = ground.options, _line(ground, partition)
     said = next((one for one in (partition.topic, EVERY_TOPIC) if one in options.only_replica), "")
-    if said and line is not None and len(line.replicas) > 1:
-        brokers = ", ".join(map(str, line.replicas))
-        return Evidence(
-            kind="none", why=f"--only-replica {said}, but {options.cluster} has replicas {brokers}"
-        )
+    beside = f"{METADATA_FOLDER} beside it"
+    for where, known in ((options.cluster, line), (beside, _line_beside(ground, partition))):
+        if said and known is not None and len(known.replicas) > 1:
+            brokers = ", ".join(map(str, known.replicas))
+            return Evidence(kind="none", why=f"--only-replica {said}, but {where} has replicas {brokers}")
     if said:
         return Evidence(kind="only-replica", why=f"--only-replica {said}: there is said to be no other one")
     if _is_only_one(ground, partition):
-        why = f"{METADATA_FOLDER} beside it has this broker as its only replica"
-        return Evidence(kind="only-replica", why=why)
+        return Evidence(kind="only-replica", why=f"{beside} has this broker as its only replica")
     return None
+
+
+def _line_beside(ground: Ground, partition: Partition) -> Assignment | None:
+    """What the metadata log beside the partitions says of it, where that is of the same topic."""
+    known = ground.own_metadata
+    line = None if known is None else known.partitions.get((partition.topic, partition.number))
+    if line is None or why_other_topic(replica_state(ground.view, partition).topic_id, line):
+        return None
+    return line
 
 
 def _of_the_cluster(ground: Ground, partition: Partition) -> Evidence | OtherReplicas:
@@ -175,6 +183,8 @@ def _of_replicas(others: OtherReplicas) -> Evidence:
     if others.facts:
         facts = ", ".join(str(one.side.broker_id) for one in others.facts)
         why += f"; facts of {facts}, which speak for what is below offset {others.reach}"
+    for broker in others.your_word:
+        why += f"; that these are all log directories of broker {broker} is your word"
     return Evidence(
         kind="replicas",
         why=why,
@@ -185,14 +195,11 @@ def _of_replicas(others: OtherReplicas) -> Evidence:
 
 def _is_only_one(ground: Ground, partition: Partition) -> bool:
     """Whether the metadata log beside the partition assigns this replica alone: of this topic, in this directory."""
-    known = ground.own_metadata
-    line = None if known is None else known.partitions.get((partition.topic, partition.number))
+    line = _line_beside(ground, partition)
     if line is None or list(line.replicas) != [_broker_id(ground)] or line.moving:
         return False
-    topic_id = replica_state(ground.view, partition).topic_id
     here, assigned = ground.view.directory_id, directory_of(line, _broker_id(ground))
-    same_topic = not (line.topic_id and topic_id) or line.topic_id == topic_id
-    return same_topic and (not (here and assigned) or here == assigned)
+    return not (here and assigned) or here == assigned
 
 
 def _broker_id(ground: Ground) -> int:
@@ -206,7 +213,23 @@ def _why_not_in_sync(ground: Ground, partition: Partition, line: Assignment | No
     if ground.cluster.source != "describe":
         return f"{ground.options.cluster} was not written by a running broker"
     topic_id = replica_state(ground.view, partition).topic_id
-    return why_not_in_sync(_broker_id(ground), topic_id, line)
+    found = why_not_in_sync(_broker_id(ground), topic_id, line) or _why_not_of_now(ground, partition)
+    return found.replace("TOPIC", partition.topic)
+
+
+def _why_not_of_now(ground: Ground, partition: Partition) -> str:
+    """Why what ``--cluster`` names is from before this broker's stop, or empty."""
+    assert ground.cluster is not None
+    typed = ground.options.cluster_as_of
+    as_of = typed if typed >= 0 else ground.cluster.file_ms
+    return why_not_of_now(as_of, typed < 0, _last_write_ms(ground.view, partition), ground.options.now_ms)
+
+
+def _last_write_ms(view: LogDir, partition: Partition) -> int:
+    """The broker's last write: its high watermarks, which krepair leaves alone, and the logs of the partition."""
+    marks = view.high_watermark.file
+    files = [segment.log for segment in partition.segments] + ([] if marks is None else [marks])
+    return max((file.mtime_ns for file in files), default=0) // 1_000_000
 
 
 def _in_sync_text(ground: Ground, partition: Partition, line: Assignment) -> str:

@@ -66,7 +66,7 @@ class Ground:
         cluster: what ``--cluster`` names, None if nothing.
         sides: broker -> its log directories, of ``--replicas``; of this broker those beside ``view``.
         facts: broker -> its facts, of ``--replicas``; see ``krepair.fixes.other_facts.FactsSide``.
-        not_read: why a log directory of this broker could not be read, or empty.
+        not_read: why it is not known what other log directories of this broker hold, or empty.
         evidence: folder -> what is known of the other replicas, once it was asked for.
         others: folder -> what other replicas hold back, where their logs were read.
         own_metadata: the metadata log beside the partitions, None if there is none that can be read.

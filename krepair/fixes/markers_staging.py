@@ -220,8 +220,8 @@ def others_again(work: Work, staging: Staging) -> OtherReplicas:
     evidence = staging.plan.evidence
     if not isinstance(evidence, Evidence):
         return OtherReplicas()
-    logs = logs_again(evidence.logs, work.view.host)
     mine = replica_state(work.view, staging.listed)
+    logs = logs_again(evidence.logs, work.view, mine)
     return OtherReplicas(tuple(logs), tuple(facts_again(evidence.facts, work.facts, mine)))
 
 

@@ -17,7 +17,7 @@ import msgspec
 from krepair.errors import RefusedError, StalePlanError, UnreadableError, UsageError
 from krepair.formats.question_file import ANSWER, Answered, AnswerMore, AskedPartition, read_answered
 from krepair.logdir.cluster import Assignment
-from krepair.logdir.replica import CURRENT, BrokerState, ReplicaState
+from krepair.logdir.replica import CURRENT, FUTURE, BrokerState, ReplicaState
 from krepair.rules.evidence import OtherFacts, reach_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from krepair.pipeline.replicas.holdings import Pairs
 
 AGAIN: Final = "krepair facts LOGDIR... --out FILE"
-_FUTURE: Final = "future"
 
 
 class NotKnownError(Exception):
@@ -165,7 +164,7 @@ def opened_side(broker_id: int, path: str, cluster_id: str) -> Iterator[FactsSid
             raise RefusedError(f"{typed}: the facts are of cluster {state.cluster_id}, expected {cluster_id}")
         places: dict[tuple[str, int], tuple[int, ...]] = {}
         for index, one in enumerate(state.partitions):
-            if one.kind in (CURRENT, _FUTURE):
+            if one.kind in (CURRENT, FUTURE):
                 name = (one.topic, one.partition)
                 places[name] = (*places.get(name, ()), index)
         yield FactsSide(broker_id, path, reader, state, holdings, places, answer, answered)

@@ -13,13 +13,13 @@ from krepair.errors import StalePlanError
 from krepair.fixes.ground import Ground
 from krepair.fixes.other_facts import FactsLog, NotKnownError, facts_log
 from krepair.kernels.scan import INT64_MAX
-from krepair.logdir.cluster import Assignment
-from krepair.logdir.replica import CURRENT, ReplicaState, replica_state
+from krepair.logdir.cluster import Assignment, ClusterView
+from krepair.logdir.replica import CURRENT, FUTURE, ReplicaState, replica_state
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
-from krepair.rules.evidence import OtherLog
+from krepair.rules.evidence import OtherLog, why_other_topic
 from krepair.rules.model import Int64s
 
 if TYPE_CHECKING:
@@ -66,10 +66,12 @@ class OtherReplicas:
     Attributes:
         logs: those whose directories are at hand, with the folders that a broker is about to make replicas.
         facts: those of which there are facts.
+        your_word: brokers of which nothing but a person says that all their log directories were read.
     """
 
     logs: tuple[ListedLog, ...] = ()
     facts: tuple[FactsLog, ...] = ()
+    your_word: tuple[int, ...] = ()
 
     @property
     def reach(self) -> int:
@@ -87,26 +89,81 @@ def other_replicas(ground: Ground, partition: Partition, line: Assignment | None
         raise NotKnownError("--replicas without --cluster does not tell which replicas there are")
     if line is None:
         raise NotKnownError(f"{ground.options.cluster} does not list it")
-    if me not in line.replicas:
-        raise NotKnownError(f"broker {me} is not among its replicas")
     mine = replica_state(ground.view, partition)
-    if ground.not_read:
-        raise NotKnownError(f"a log directory of this broker could not be read: {ground.not_read}")
-    views = (ground.view, *ground.sides.get(me, ()))
-    logs, facts = list(_futures(me, views, partition)), []
-    for broker in line.replicas:
-        if broker == me:
-            continue
+    _check_own(ground, mine, line, me)
+    logs = list(_futures(me, (ground.view, *ground.sides.get(me, ())), partition))
+    facts: list[FactsLog] = []
+    others = [broker for broker in line.replicas if broker != me]
+    your_word = tuple(broker for broker in others if not _is_whole(ground, broker))
+    for broker in others:
         if broker in ground.facts:
             facts.append(facts_log(ground.facts[broker], mine, line))
-        elif broker in ground.sides:
+        else:
             logs.append(_current(broker, ground.sides[broker], partition))
             logs += _futures(broker, ground.sides[broker], partition)
-        else:
-            raise NotKnownError(f"replica {broker} is not given with --replicas")
     for one in logs:
         _check(one, mine, line)
-    return OtherReplicas(tuple(logs), tuple(facts))
+    return OtherReplicas(tuple(logs), tuple(facts), your_word)
+
+
+def _check_own(ground: Ground, mine: ReplicaState, line: Assignment, me: int) -> None:
+    """Check that this broker is assigned, and that all its log directories are known.
+
+    Raises:
+        NotKnownError: not so, or the state of the cluster is of another topic of the same name.
+    """
+    assert ground.cluster is not None
+    if me not in line.replicas:
+        raise NotKnownError(f"broker {me} is not among its replicas")
+    other_topic = why_other_topic(mine.topic_id, line)
+    if other_topic or ground.not_read:
+        raise NotKnownError(other_topic or ground.not_read)
+    views = (ground.view, *ground.sides.get(me, ()))
+    _check_all_read(ground.cluster, me, [view.directory_id for view in views])
+
+
+def _is_whole(ground: Ground, broker: int) -> bool:
+    """Whether it is known that all log directories of a broker were read: else that is the word of a person.
+
+    Raises:
+        NotKnownError: it is not given, does not say whose it is, or has more log directories.
+    """
+    assert ground.cluster is not None
+    if broker not in ground.facts and broker not in ground.sides:
+        raise NotKnownError(f"replica {broker} is not given with --replicas")
+    if broker in ground.facts:
+        side = ground.facts[broker]
+        nobodys = [] if side.state.broker_id else [side.path]
+        ids, configured = [one.directory_id for one in side.state.directories], side.state.configured
+    else:
+        views = ground.sides[broker]
+        nobodys = [view.path for view in views if not view.broker_id]
+        ids, configured = [view.directory_id for view in views], False
+    if nobodys:
+        raise NotKnownError(f"replica {broker}: {nobodys[0]} does not say whose it is (meta.properties)")
+    return _check_all_read(ground.cluster, broker, ids) or configured
+
+
+def _check_all_read(cluster: ClusterView, broker: int, ids: Sequence[str]) -> bool:
+    """Whether the metadata log shows that all log directories of a broker were read (3.7 and later).
+
+    Args:
+        cluster: what the cluster says.
+        broker: whose they are.
+        ids: of those that were read, empty where one has none.
+
+    Raises:
+        NotKnownError: it has registered others.
+    """
+    registered = cluster.brokers[broker].log_dirs if broker in cluster.brokers else ()
+    if not registered or not ids:
+        return False
+    if len(registered) > len(ids) or (all(ids) and not set(registered) <= set(ids)):
+        raise NotKnownError(
+            f"broker {broker} has registered {len(registered)} log directories ({', '.join(registered)}), and "
+            f"{len(ids)} were read ({', '.join(filter(None, ids)) or 'without an id'}): name all of them"
+        )
+    return True
 
 
 def _current(broker: int, views: Sequence[LogDir], partition: Partition) -> ListedLog:
@@ -124,7 +181,7 @@ def _current(broker: int, views: Sequence[LogDir], partition: Partition) -> List
 def _futures(broker: int, views: Iterable[LogDir], partition: Partition) -> Iterator[ListedLog]:
     for view in views:
         for one in view.marked:
-            if (one.topic, one.number, one.role) == (partition.topic, partition.number, "future"):
+            if (one.topic, one.number, one.role) == (partition.topic, partition.number, FUTURE):
                 yield listed(broker, view, one)
 
 
@@ -167,17 +224,19 @@ def _check(one: ListedLog, mine: ReplicaState, line: Assignment) -> None:
             raise NotKnownError(f"{one.place.path} has topic id {one.state.topic_id}, expected {other}")
 
 
-def logs_again(logs: Sequence[OtherLog], host: str) -> list[ListedLog]:
+def logs_again(logs: Sequence[OtherLog], own: LogDir, mine: ReplicaState) -> list[ListedLog]:
     """The logs that a plan names, as they are now.
 
     Args:
         logs: of the plan.
-        host: name of this host.
+        own: the log directory of the plan.
+        mine: this broker's replica.
 
     Raises:
-        StalePlanError: one is not there any more, or is not as it was.
+        StalePlanError: one is not there any more, or is not as it was; or there is one more.
     """
     views: dict[str, LogDir] = {}
+    host = own.host
     found = []
     for log in logs:
         view = views.get(log.log_dir) or read_log_dir(log.log_dir)
@@ -194,6 +253,12 @@ def logs_again(logs: Sequence[OtherLog], host: str) -> list[ListedLog]:
         if one.log.digest != log.digest:
             raise StalePlanError(f"{where}: has changed since the plan was made")
         found.append(one)
+    known = {(log.log_dir, log.folder) for log in logs}
+    for view in (own, *views.values()):
+        for marked in view.marked:
+            same = (marked.topic, marked.number, marked.role) == (mine.topic, mine.partition, FUTURE)
+            if same and (view.path, marked.folder) not in known:
+                raise StalePlanError(f"{view.path}/{marked.folder}: has come since the plan was made")
     return found
 
 

@@ -82,6 +82,8 @@ class ClusterView:
         broker_configs: dynamic settings by broker id as text, empty for the default of all brokers; only of the
             metadata log.
         brokers: registered brokers by id; only of the metadata log.
+        file_ms: modification time of the text, epoch milliseconds; -1 for the metadata log. A copy makes it later, so
+            that it only shows that a text is old.
         end_offset: offset after the last record of the metadata log; -1 for ``--describe``.
         node_id: the controller whose copy it is, where ``meta.properties`` lies beside the log; else -1.
         active_controller: the last one that the metadata log names; else -1.
@@ -97,6 +99,7 @@ class ClusterView:
     topic_configs: Mapping[str, Mapping[str, str]]
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     brokers: Mapping[int, BrokerRegistration] = field(default_factory=dict)
+    file_ms: int = -1
     end_offset: int = -1
     node_id: int = -1
     active_controller: int = -1
@@ -127,6 +130,7 @@ def read_cluster_file(path: str) -> ClusterView:
 def _of_text(path: str) -> ClusterView:
     try:
         data = read_whole(path, describe_topics.MAX_BYTES + 1)
+        file_ms = os.stat(path).st_mtime_ns // 1_000_000
     except OSError as error:
         raise UnreadableError(f"{path}: could not be read: {why(error)}") from error
     found = describe_topics.decode(data)
@@ -143,6 +147,7 @@ def _of_text(path: str) -> ClusterView:
         as_of_ms=None,
         partitions=_described(found),
         topic_configs={name: topic.configs for name, topic in found.topics.items()},
+        file_ms=file_ms,
     )
 
 

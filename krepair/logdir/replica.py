@@ -17,6 +17,8 @@ from krepair.logdir.values import LogDir, OffsetCheckpoint, Partition
 
 CURRENT: Final = "current"
 """Kind of a folder that a broker would serve. The other kinds are the marks on a folder's name."""
+FUTURE: Final = "future"
+"""Kind of a folder that a broker is about to make the replica."""
 METADATA_TOPIC: Final = "__cluster_metadata"
 """The log of the KRaft controllers: no partition of a broker's replicas."""
 
@@ -90,6 +92,7 @@ class BrokerState(Struct, frozen=True, kw_only=True):
         taken_ms: when the reading began, epoch milliseconds.
         directories: all log directories that the broker is known to have.
         partitions: all partition folders of those that were read, ordered by topic, number and folder.
+        configured: whether the broker's configuration says that these are all.
     """
 
     cluster_id: str
@@ -98,6 +101,7 @@ class BrokerState(Struct, frozen=True, kw_only=True):
     taken_ms: int
     directories: tuple[DirectoryState, ...] = ()
     partitions: tuple[ReplicaState, ...] = ()
+    configured: bool = False
 
     @property
     def whole(self) -> bool:
@@ -113,12 +117,12 @@ def read_broker(views: Sequence[LogDir], taken_ms: int, known_dirs: Iterable[str
         taken_ms: when the reading began.
         known_dirs: paths of all log directories in its configuration; those not in ``views`` count as not read.
     """
-    read = {view.path for view in views}
+    read, known = {view.path for view in views}, tuple(known_dirs)
     directories = [
         DirectoryState(path=view.path, directory_id=view.directory_id, clean_stop=view.clean_shutdown)
         for view in views
     ]
-    directories += [DirectoryState(path=path, was_read=False) for path in known_dirs if path not in read]
+    directories += [DirectoryState(path=path, was_read=False) for path in known if path not in read]
     states = (state for view in views for state in replica_states(view))
     return BrokerState(
         cluster_id=next((view.cluster_id for view in views if view.cluster_id), ""),
@@ -127,6 +131,7 @@ def read_broker(views: Sequence[LogDir], taken_ms: int, known_dirs: Iterable[str
         taken_ms=taken_ms,
         directories=tuple(directories),
         partitions=tuple(sorted(states, key=lambda one: (one.topic, one.partition, one.folder))),
+        configured=bool(known),
     )
 
 

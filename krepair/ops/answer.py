@@ -26,9 +26,8 @@ from krepair.formats.question_file import (
 )
 from krepair.kernels.scan import INT64_MAX
 from krepair.logdir.lock import is_locked
-from krepair.logdir.replica import CURRENT, BrokerState, ReplicaState
+from krepair.logdir.replica import CURRENT, FUTURE, BrokerState, ReplicaState
 from krepair.logdir.view import read_partition
-from krepair.ops.held import FUTURE
 from krepair.ops.side_reading import OpenSide
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.replicas.open_facts import opened_whole

@@ -8,7 +8,7 @@ from typing import Final
 from krepair.durable.scratch import Scratch
 from krepair.fixes.other_logs import why_no_evidence
 from krepair.formats.facts_file import FactsWriter
-from krepair.logdir.replica import CURRENT, ReplicaState
+from krepair.logdir.replica import CURRENT, FUTURE, ReplicaState
 from krepair.logdir.values import Partition
 from krepair.logdir.view import read_partition
 from krepair.ops.side_reading import OpenSide
@@ -19,7 +19,6 @@ from krepair.pipeline.jobs import FIND_HELD
 from krepair.pipeline.replicas.held_sections import Holding, write_holdings, write_pairs
 from krepair.pipeline.replicas.holdings import HeldItem, HeldResult
 
-FUTURE: Final = "future"
 _TRIES: Final = 3
 _CHANGED: Final = "its segments changed each time they were read: its broker is running"
 

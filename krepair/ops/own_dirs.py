@@ -25,10 +25,12 @@ class OtherDirs:
     Attributes:
         views: those that were read.
         unknown: why it is not known which there are, or empty.
+        unsaid: whether nobody has said anything of them.
     """
 
     views: tuple[LogDir, ...] = ()
     unknown: str = ""
+    unsaid: bool = False
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -71,14 +73,20 @@ def other_dirs(
     Raises:
         UsageError: a file cannot be read.
     """
-    paths = _paths(view, _sources(view, typed, config, cluster_configs))
+    sources = tuple(_sources(view, typed, config, cluster_configs))
+    paths = _paths(view, sources)
     registered = _registered(view, cluster)
-    if paths is None and registered != 1:
-        return OtherDirs(
-            unknown="it is not known which other log directories this broker has, and it may have written there later: "
-            f"give its server.properties with --config, or all of them with --replicas {view.broker_id}=LOGDIR,LOGDIR"
-        )
-    return _read(view, paths or [], registered)
+    if paths is not None or registered == 1:
+        return _read(view, paths or [], registered)
+    named = f"; the broker has registered {registered} log directories" if registered > 0 else ""
+    if sources:
+        named = f"; {', '.join(sources[0])} are configured, and none of them is {view.path}"
+    return OtherDirs(
+        unknown="it is not known which other log directories this broker has, and it may have written there later"
+        f"{named}: give its server.properties with --config, or all of them with "
+        f"--replicas {view.broker_id}=LOGDIR,LOGDIR",
+        unsaid=not sources and registered < 0,
+    )
 
 
 def reread(view: LogDir, paths: Sequence[str]) -> OtherDirs:

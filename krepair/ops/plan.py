@@ -11,7 +11,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from krepair.durable.scratch import Scratch
-from krepair.errors import KrepairError, LockedError, NotALogDirError, RefusedError, UsageError
+from krepair.errors import LockedError, NotALogDirError, RefusedError, UsageError
 from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.evidence import others_of, read_clusters
 from krepair.fixes.fix import Fix, Proposal, RootFix, named_or_all
@@ -21,10 +21,10 @@ from krepair.fixes.logs import read_logs_after
 from krepair.fixes.other_facts import FactsSide, opened_side
 from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import COMMIT_ORDER, asked, check_owners
+from krepair.logdir.cluster import ClusterView
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.lock import is_locked
-from krepair.logdir.log_dirs import configured_log_dirs
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.again import asked_of, left_alone_command, second_plan_command
@@ -34,8 +34,9 @@ from krepair.ops.keep_place import unsafe_places
 from krepair.ops.kept import kept_originals
 from krepair.ops.order import commit_of
 from krepair.ops.others_have import others_have
+from krepair.ops.own_dirs import other_dirs
 from krepair.ops.proof import prove
-from krepair.ops.sides import parse_sides
+from krepair.ops.sides import Side, parse_sides
 from krepair.ops.target import check_keep
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
@@ -127,7 +128,7 @@ def looked_at(
     partitions = partitions_named(view, options)
     clusters = read_clusters(options, view)
     with ExitStack() as stack:
-        sides = read_sides(fixes, options, view, stack)
+        sides = read_sides(fixes, options, view, stack, clusters[0])
         if engine is None:
             engine = choose_engine(
                 options.engine, options.master, work_of(fixes, partitions, options), progress
@@ -147,7 +148,7 @@ class OtherSides(NamedTuple):
     Attributes:
         logs: broker -> its log directories; of this broker those beside the one that is planned for.
         facts: broker -> its facts.
-        not_read: a log directory of this broker that its configuration names and that could not be read, or empty.
+        not_read: why it is not known what the other log directories of this broker hold, or empty.
     """
 
     logs: Mapping[int, tuple[LogDir, ...]] = {}
@@ -155,7 +156,13 @@ class OtherSides(NamedTuple):
     not_read: str = ""
 
 
-def read_sides(fixes: Sequence[Fix], options: Options, view: LogDir, stack: ExitStack) -> OtherSides:
+def read_sides(
+    fixes: Sequence[Fix],
+    options: Options,
+    view: LogDir,
+    stack: ExitStack,
+    cluster: ClusterView | None = None,
+) -> OtherSides:
     """The log directories and facts of the other brokers, where records or markers may go from this one.
 
     Args:
@@ -163,6 +170,7 @@ def read_sides(fixes: Sequence[Fix], options: Options, view: LogDir, stack: Exit
         options: as typed.
         view: the log directory.
         stack: closes the facts files.
+        cluster: what ``--cluster`` names.
 
     Raises:
         UsageError: one cannot be read as a side, or says that it is of another broker.
@@ -172,6 +180,7 @@ def read_sides(fixes: Sequence[Fix], options: Options, view: LogDir, stack: Exit
     """
     found: dict[int, tuple[LogDir, ...]] = {}
     facts: dict[int, FactsSide] = {}
+    own: Side | None = None
     if not options.replicas or not any(fix.asks_others for fix in fixes):
         return OtherSides()
     for side in parse_sides(options.replicas, at_least=0):
@@ -191,27 +200,20 @@ def read_sides(fixes: Sequence[Fix], options: Options, view: LogDir, stack: Exit
                     f"{view.path} of {view.cluster_id}"
                 )
             refuse_if_locked(other.path)
-        if views:
-            found[side.broker_id] = tuple(one for one in views if one.inode != view.inode)
-    return _with_own(view, options, found, facts)
-
-
-def _with_own(
-    view: LogDir, options: Options, found: dict[int, tuple[LogDir, ...]], facts: dict[int, FactsSide]
-) -> OtherSides:
-    """With all log directories of this broker: a folder in one of them may be about to become the replica."""
+        if str(side.broker_id) == view.broker_id:
+            own = side
+        elif views:
+            found[side.broker_id] = tuple(one for one in views if not _is_this(view, one))
     if not view.broker_id.isdecimal():
         return OtherSides(found, facts)
-    me = int(view.broker_id)
-    configured = configured_log_dirs(options.config)
-    known = {view.path, *(one.path for one in found.get(me, ()))}
-    for path in configured if known & set(configured) else ():
-        if path not in known:
-            try:
-                found[me] = (*found.get(me, ()), read_log_dir(path))
-            except KrepairError as error:
-                return OtherSides(found, facts, f"{path}: {error.message}")
-    return OtherSides(found, facts)
+    mine = other_dirs(view, own, options.config, options.cluster_configs, cluster)
+    found[int(view.broker_id)] = tuple(one for one in mine.views if not _is_this(view, one))
+    return OtherSides(found, facts, "" if mine.unsaid else mine.unknown)
+
+
+def _is_this(view: LogDir, other: LogDir) -> bool:
+    """Whether two paths are of one directory; an inode number alone says nothing, as each file system has its own."""
+    return other.path == view.path or (other.device, other.inode) == (view.device, view.inode)
 
 
 def _check_question(side: FactsSide, view: LogDir, others: Iterable[FactsSide]) -> None:

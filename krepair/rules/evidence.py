@@ -174,10 +174,39 @@ def latest_horizon_ms(kind: Kind, now_ms: int, delete_retention_ms: int) -> int:
     return now_ms - delete_retention_ms if kind in BY_TIME else _ANY_TIME_MS
 
 
+CLOCKS_APART_MS: Final = 60_000
+"""How far the clock of the host that asked the cluster may be from the clock of this broker."""
+
+
+def why_not_of_now(as_of_ms: int, at_least: bool, stopped_ms: int, now_ms: int) -> str:
+    """Why the state of a cluster cannot be from after this broker's stop, by its time; or empty.
+
+    Args:
+        as_of_ms: when the cluster was asked.
+        at_least: whether that is the time of the file: it can be later than the answer, never earlier.
+        stopped_ms: this broker's last write.
+        now_ms: the clock of this host.
+    """
+    if as_of_ms + CLOCKS_APART_MS < stopped_ms:
+        late = (stopped_ms - as_of_ms) // 1000
+        return f"the state of the cluster is from {late} s before this broker's last write: ask it after the stop"
+    if not at_least and as_of_ms > now_ms + CLOCKS_APART_MS:
+        return f"--cluster-as-of is {(as_of_ms - now_ms) // 1000} s in the future of this host's clock"
+    return ""
+
+
+def why_other_topic(topic_id: str, line: Assignment) -> str:
+    """Why the state of the cluster is of another topic of the same name, or empty; unknown ids say nothing."""
+    if not topic_id or not line.topic_id or line.topic_id == topic_id:
+        return ""
+    return f"its topic id is {topic_id}, the state of the cluster has {line.topic_id}"
+
+
 def why_not_in_sync(broker_id: int, topic_id: str, line: Assignment | None) -> str:
     """Why a line of ``kafka-topics.sh --describe`` does not show that all others are in sync without this broker.
 
-    It has to be written after this broker had stopped: then this broker is a replica and is not in sync any more.
+    It has to be written after this broker had stopped: then this broker is a replica and is not in sync any more. It
+    may have been so at an earlier stop too, see ``why_not_of_now``.
 
     Args:
         broker_id: of this broker, -1 if it is not known.
@@ -196,8 +225,13 @@ def why_not_in_sync(broker_id: int, topic_id: str, line: Assignment | None) -> s
     why = ""
     if broker_id not in line.replicas:
         why = f"broker {broker_id} is not among its replicas"
-    elif line.topic_id and topic_id and line.topic_id != topic_id:
-        why = f"its topic id is {topic_id}, the output of --describe has {line.topic_id}"
+    elif other := why_other_topic(topic_id, line):
+        why = other
+    elif not others:
+        why = (
+            "this broker is its only replica there: if no other one was added or taken away since, "
+            "--only-replica TOPIC lets markers and tombstones go"
+        )
     elif broker_id in line.isr:
         why = f"broker {broker_id} is still in sync there: the output was written before this broker had stopped"
     elif line.leader not in others or line.leader not in line.isr:

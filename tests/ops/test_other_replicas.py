@@ -383,7 +383,7 @@ LINE = Assignment(
         (1, "", {"leader": -1}, "no other replica"),
         (1, "", {"leader": 1}, "no other replica"),
         (1, "", {"leader": 3, "isr": (2,)}, "no other replica"),
-        (1, "", {"replicas": (1,), "isr": (), "leader": -1}, "no other replica"),
+        (1, "", {"replicas": (1,), "isr": (), "leader": -1}, "--only-replica TOPIC"),
         (1, "", {"replicas": (1, 2, 3, 4)}, "replica 4 is not in sync"),
     ],
 )
