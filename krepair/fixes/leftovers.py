@@ -166,11 +166,10 @@ def _see(survey: Survey, swaps: Sequence[SeenSwap], version: Version) -> SeenLef
     if swaps:
         live = _live(survey)
         damaged = frozenset(one.base_offset for one in live if one.damaged)
-        decision = decide_swaps([swap.pending for swap in swaps], live, _cleaned(partition), version)
+        decision = decide_swaps([swap.pending for swap in swaps], live, cleaned_bases(partition), version)
         if not decision.left and len(live) != len(partition.segments):
             decision = SwapDecision(left="not all of its segments could be read", sides=decision.sides)
-    odd = _half_done(partition) or _odd(partition) or _txn_swap_alone(partition)
-    left = odd or decision.left
+    left = why_left_alone(partition) or decision.left
     removals = () if left else tuple(_removals(partition, decision, version))
     return SeenLeftovers(decision, makes, removals, left, damaged)
 
@@ -189,11 +188,17 @@ def _live(survey: Survey) -> list[LiveSegment]:
     ]
 
 
-def _cleaned(partition: Partition) -> list[int]:
+def cleaned_bases(partition: Partition) -> list[int]:
+    """Base offsets of the ``.cleaned`` files."""
     return [leftover.base_offset for leftover in partition.leftovers if leftover.kind == "cleaned"]
 
 
-def _half_done(partition: Partition) -> str:
+def why_left_alone(partition: Partition) -> str:
+    """Why nothing is decided on the leftovers of a folder, by its files alone; empty if there is no reason."""
+    return half_done(partition) or _odd(partition) or _txn_swap_alone(partition)
+
+
+def half_done(partition: Partition) -> str:
     """A change of krepair's own that was interrupted here: its swap is not a broker's."""
     for private in partition.private:
         if private.name.endswith(ROOT_SUFFIX):
@@ -225,7 +230,7 @@ def _txn_swap_alone(partition: Partition) -> str:
     """A ``.txnindex.swap`` without its log, which may be the only list of aborted transactions of its segment."""
     logs = {swap.base_offset for swap in log_swaps(partition)}
     segments = {segment.base_offset: segment for segment in partition.segments}
-    lowest = min(_cleaned(partition), default=None)
+    lowest = min(cleaned_bases(partition), default=None)
     for leftover in partition.leftovers:
         if leftover.kind != "swap" or parse_file_name(leftover.file.name).kind is not FileKind.TXN_INDEX:
             continue

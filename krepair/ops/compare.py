@@ -22,6 +22,7 @@ from krepair.ops.side_reading import (
     OpenSide,
     SideReplica,
     check_one_cluster,
+    finish_swaps,
     open_sides,
     read_again,
     read_all_headers,
@@ -149,6 +150,8 @@ def compare(sides: Sequence[Side], options: Options, progress: Progress | None =
     engine = choose_engine(options.engine, options.master, {WorkKind.RECORDS: total}, progress)
     scratch = Scratch(options.scratch, [path for side in sides for path in side.log_dirs])
     try:
+        for side in opened:
+            finish_swaps(engine, side, options.wants)
         comparison = Comparison(opened, settings, options, engine, scratch)
         verdicts = tuple(comparison.verdicts())
     finally:
@@ -311,7 +314,7 @@ class Comparison:
         bad = [one for one in verdict.disagreements if m.VERDICT_OF[one.kind] != m.IS_BEHIND]
         if not bad:
             return ""
-        damaged = next((one for one in bad if one.kind in {m.CORRUPT, m.TORN}), None)
+        damaged = next((one for one in bad if one.kind in {m.CORRUPT, m.TORN, m.UNREADABLE}), None)
         side = next(
             (one for one in self._sides if damaged is not None and one.broker in damaged.brokers), None
         )

@@ -22,7 +22,14 @@ from krepair.ops import output_file
 from krepair.ops.answer import Question, opened_question, write_answers
 from krepair.ops.held import write_what_is_held
 from krepair.ops.output_file import OutputKind, Put
-from krepair.ops.side_reading import FactsMore, OpenSide, SideReplica, open_directories, read_all_headers
+from krepair.ops.side_reading import (
+    FactsMore,
+    OpenSide,
+    SideReplica,
+    finish_swaps,
+    open_directories,
+    read_all_headers,
+)
 from krepair.ops.sides import Side
 from krepair.options import Options
 from krepair.pipeline.engines.choice import choose_engine
@@ -119,6 +126,7 @@ def facts(
     with ExitStack() as stack:
         stack.callback(engine.close)
         stack.callback(work.scratch.close)
+        finish_swaps(engine, side, options.wants)
         if question:
             work.question = stack.enter_context(opened_question(question, side.state.cluster_id))
         digest = ""

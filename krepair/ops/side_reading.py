@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -15,6 +16,8 @@ import msgspec
 from msgspec.structs import replace
 
 from krepair.errors import RefusedError, UnreadableError
+from krepair.fixes.leftovers import half_done
+from krepair.fixes.swaps import log_swaps
 from krepair.formats.facts_file import FactsReader
 from krepair.logdir.lock import is_locked
 from krepair.logdir.log_dirs import configured_log_dirs
@@ -23,6 +26,7 @@ from krepair.logdir.replica import CURRENT, BrokerState, ReplicaState, read_brok
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir, read_partition
 from krepair.ops.asked import check_named
+from krepair.ops.pending_swaps import FinishedLog, finished_logs
 from krepair.ops.sides import Side
 from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
@@ -40,7 +44,10 @@ _SECRET_BYTES: Final = 16
 TRIES: Final = 3
 """So often a replica is read whose files change."""
 
+_SWAP_S: Final = 0.3
+"""A running broker has mostly put its new segments in their places by then."""
 _NOTHING: Final = HeadersResult()
+_AS_LISTED: Final = FinishedLog()
 
 Wants = Callable[[str, int], bool]
 
@@ -67,6 +74,7 @@ class OpenSide:
         reader: of its facts file, or None.
         digest: of its facts file, or empty.
         running: log directories of which a broker held the lock at some time.
+        finished: (log directory, folder) -> its log as the next start leaves it, of those with a pending swap.
     """
 
     typed: Side
@@ -76,6 +84,7 @@ class OpenSide:
     reader: FactsReader | None = None
     digest: str = ""
     running: set[str] = field(default_factory=set)
+    finished: dict[tuple[str, str], FinishedLog] = field(default_factory=dict)
     _closing: AbstractContextManager[Any] | None = None
 
     @cached_property
@@ -94,6 +103,10 @@ class OpenSide:
                 return False
             self.running.add(log_dir)
         return True
+
+    def log_of(self, state: ReplicaState) -> FinishedLog:
+        """What the next start makes of the pending swaps of a folder."""
+        return self.finished.get((state.log_dir, state.folder), _AS_LISTED)
 
     @property
     def broker(self) -> int:
@@ -188,6 +201,32 @@ def open_directories(side: Side, options: Options) -> OpenSide:
     return OpenSide(side, state, secret_of(state.cluster_id), {view.path: view for view in views})
 
 
+def finish_swaps(engine: Engine, side: OpenSide, wants: Wants) -> None:
+    """Read the swaps that were left in directories at rest. From then on the side is as the next start leaves it."""
+    for view in side.views.values():
+        if any(log_swaps(one) for one in view.partitions) and not side.runs(view.path):
+            for folder, log in finished_logs(engine, view, wants):
+                side.finished[view.path, folder] = log
+    if side.finished:
+        side.state = replace(
+            side.state, partitions=tuple(_state_after(side, one) for one in side.state.partitions)
+        )
+
+
+def _state_after(side: OpenSide, state: ReplicaState) -> ReplicaState:
+    """The state of a folder once its swaps are finished."""
+    log = side.finished.get((state.log_dir, state.folder))
+    if log is None or log.why:
+        return state
+    recorded = side.views[state.log_dir].log_start.offsets.get((state.topic, state.partition), -1)
+    return replace(
+        state,
+        segments=tuple(base for base, _ in log.segments),
+        log_bytes=sum(size for _, size in log.segments),
+        log_start=max(recorded, log.segments[0][0] if log.segments else 0),
+    )
+
+
 def _open_facts(side: Side) -> OpenSide:
     opening = opened_whole(side.facts, "krepair facts LOGDIR... --out FILE")
     reader = opening.__enter__()
@@ -243,8 +282,8 @@ def read_all_headers(engine: Engine, opened: Sequence[OpenSide], wants: Wants) -
                 yield SideReplica(
                     _failed(side.broker, state, "it is in two log directories of this broker"), RowSource()
                 )
-            elif _folder(side, state).unreadable:
-                yield SideReplica(_failed(side.broker, state, _folder(side, state).unreadable), RowSource())
+            elif why_not := _why_not_read(side, state):
+                yield SideReplica(_failed(side.broker, state, why_not), RowSource())
             else:
                 pending.append(_reading(side, state, _folder(side, state), limited=side.runs(state.log_dir)))
     results = read_headers_of_all(engine, [one.item for one in pending])
@@ -262,6 +301,12 @@ def read_headers_of_all(engine: Engine, items: Sequence[ReplicaItem]) -> list[He
     return [joined_headers(of_one) for of_one in found]
 
 
+def _why_not_read(side: OpenSide, state: ReplicaState) -> str:
+    """Why it is not known what a folder will hold, or empty."""
+    folder = _folder(side, state)
+    return folder.unreadable or side.log_of(state).why or half_done(folder)
+
+
 def _doubled(side: OpenSide) -> set[str]:
     counts = Counter(one.name for one in side.state.partitions if one.kind == CURRENT)
     return {name for name, count in counts.items() if count > 1}
@@ -271,13 +316,15 @@ def _folder(side: OpenSide, state: ReplicaState) -> Partition:
     return side.folders[state.log_dir, state.folder]
 
 
-def item_of(side: OpenSide, state: ReplicaState, partition: Partition) -> ReplicaItem:
+def _item_of(side: OpenSide, state: ReplicaState, partition: Partition, log: FinishedLog) -> ReplicaItem:
     """The item that reads one replica in its directory."""
     view = side.views[state.log_dir]
     place = Place(host=view.host, log_dir=view.path, log_dir_inode=view.inode, folder=partition.folder)
     return ReplicaItem(
         place=place,
-        segments=tuple((segment.base_offset, segment.log.size) for segment in partition.segments),
+        segments=log.segments
+        or tuple((segment.base_offset, segment.log.size) for segment in partition.segments),
+        swaps=log.swaps,
         secret=side.secret,
     )
 
@@ -316,16 +363,16 @@ class Reading:
     def still(self, listing: Partition) -> bool:
         """Whether what was read is still there: of a running broker it is about the closed segments alone."""
         if self.limited:
-            return _files(self.listing, self.item) == _files(listing, self.item)
+            cleaning = log_swaps(self.listing) or log_swaps(listing)
+            return not cleaning and _files(self.listing, self.item) == _files(listing, self.item)
         return _files(self.listing) == _files(listing) and not self.side.runs(self.state.log_dir)
 
 
 def _reading(side: OpenSide, state: ReplicaState, listing: Partition, *, limited: bool) -> Reading:
     """What is to be read: all segments, or of a running broker the closed ones that are committed and flushed."""
-    item = item_of(side, state, listing)
     if not limited:
-        return Reading(side, state, listing, item, -1)
-    return Reading(side, state, listing, *_at_rest(item, state))
+        return Reading(side, state, listing, _item_of(side, state, listing, side.log_of(state)), -1)
+    return Reading(side, state, listing, *_at_rest(_item_of(side, state, listing, _AS_LISTED), state))
 
 
 def _settled(engine: Engine, reading: Reading, result: HeadersResult) -> SideReplica:
@@ -337,10 +384,13 @@ def _settled(engine: Engine, reading: Reading, result: HeadersResult) -> SideRep
             return SideReplica(_failed(side.broker, state, text, at_rest=False), RowSource())
         try:
             after = reading.listed_again()
+            if reading.still(after):
+                return _replica(reading, result)
+            if log_swaps(after):
+                time.sleep(_SWAP_S)
+                after = reading.listed_again()
         except OSError as error:
             return SideReplica(_failed(side.broker, state, why(error)), RowSource())
-        if reading.still(after):
-            return _replica(reading, result)
         reading = _reading(side, state, after, limited=True)
         (result,) = read_headers_of_all(engine, [reading.item])
     return _never_at_rest(reading)
@@ -382,13 +432,12 @@ def _replica(reading: Reading, result: HeadersResult) -> SideReplica:
 
 
 def _files(partition: Partition, item: ReplicaItem | None = None) -> list[tuple[str, int, int]]:
-    """Name, inode and size of the logs; of an item only of its segments."""
+    """Name, inode and size of the logs, with those of pending swaps; of an item only of its segments."""
     wanted = None if item is None else {base for base, _ in item.segments}
-    return [
-        (one.log.name, one.log.inode, one.log.size)
-        for one in partition.segments
-        if wanted is None or one.base_offset in wanted
-    ]
+    logs = [one.log for one in partition.segments if wanted is None or one.base_offset in wanted]
+    if wanted is None:
+        logs += [one.file for one in log_swaps(partition)]
+    return [(log.name, log.inode, log.size) for log in logs]
 
 
 def _at_rest(item: ReplicaItem, state: ReplicaState) -> tuple[ReplicaItem, int]:

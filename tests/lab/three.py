@@ -43,6 +43,8 @@ from tests.lab.jvm import java
 NODES = Path(__file__).parent / "java" / "Nodes.java"
 CONTROLLER = 100
 START_S = 150
+_SESSION_S = 10
+"""So long after a broker died ZooKeeper may still keep its id."""
 Values = Iterable[tuple[bytes, bytes | None]]
 
 
@@ -137,6 +139,7 @@ class Three:
         self.brokers = (1, 2, 3)
         self.kraft = release(version) >= (3, 0)
         self.running: set[int] = set()
+        self._died = -float(_SESSION_S)
         self._ports = {node: free_port() for node in (*self.brokers, CONTROLLER)}
         self._processes: dict[int, _Process] = {}
         self._zookeeper: subprocess.Popen[str] | None = None
@@ -173,6 +176,8 @@ class Three:
 
     def start(self, *nodes: int) -> None:
         """Start these nodes at once and wait until they serve."""
+        if not self.kraft:
+            time.sleep(max(0.0, self._died + _SESSION_S - time.monotonic()))
         for node in nodes:
             settings = self._prepared(node)
             self._process(node).tell(f"start {node} {settings}")
@@ -203,9 +208,12 @@ class Three:
         assert node in self.apart, f"broker {node} shares its process with others: name it in apart"
         self._end_process(node)
         self.running.discard(node)
+        self._died = time.monotonic()
 
     def kill_all(self) -> None:
         """End all nodes at once, the controller too."""
+        if self.running:
+            self._died = time.monotonic()
         for key in list(self._processes):
             self._end_process(key)
         self.running.clear()

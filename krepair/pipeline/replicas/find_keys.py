@@ -155,7 +155,7 @@ def find_keys(item: FindItem) -> FindResult:
     try:
         for base, size in replica.segments:
             name = log_name(base)
-            with opened_for_reading(f"{replica.place.stem(base)}.log", tree) as descriptor:
+            with opened_for_reading(replica.file(base, ".log"), tree) as descriptor:
                 finder = _Finder(read_into_from(descriptor), size, base, fates, secret, lambda *_: None, none)
                 finder.wanted = np.array([first for first, _ in item.hashes], np.uint64)
                 finder.found, finder.low, finder.high = found, item.log_start, item.last_stable_offset

@@ -25,7 +25,7 @@ from krepair.pipeline.dump.style import Style
 from krepair.pipeline.indexes.regenerate import read_into_from
 from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.replicas.items import Damaged, HeadersPart, HeadersResult, ReplicaItem, table
-from krepair.pipeline.segment_files import log_name, read_entries
+from krepair.pipeline.segment_files import TXN_INDEX_AT_MOST_BYTES, log_name, read_entries
 from krepair.rules.replicas.keys import Words
 from krepair.rules.replicas.transactions import (
     EVENT_COLUMNS,
@@ -202,7 +202,7 @@ def read_headers(item: ReplicaItem) -> HeadersPart:
             following = item.segments[number + 1][0] if number + 1 < len(item.segments) else item.following
             noted = NotedDamage(records=False)
             noted.last_offset = base - 1
-            with opened_for_reading(f"{item.place.stem(base)}.log", tree) as descriptor:
+            with opened_for_reading(item.file(base, ".log"), tree) as descriptor:
                 walk = _HeaderWalk(read_into_from(descriptor), size, base, noted, headers)
                 for _ in walk.lines():
                     pass
@@ -287,11 +287,20 @@ def _epoch_file(item: ReplicaItem, tree: Tree) -> Int64s:
     return np.array([tuple(entry) for entry in decode_epochs(data).entries], np.int64).reshape(-1, 2)
 
 
+def _entries(item: ReplicaItem, base: int, tree: Tree) -> bytes:
+    if base not in item.swaps:
+        return read_entries(item.place, base, tree)
+    try:
+        return read_whole(item.file(base, ".txnindex"), TXN_INDEX_AT_MOST_BYTES, tree)
+    except FileNotFoundError:
+        return b""
+
+
 def _index_aborts(item: ReplicaItem, tree: Tree) -> Int64s:
     found = []
     for base, _ in item.segments:
         try:
-            entries = read_entries(item.place, base, tree)
+            entries = _entries(item, base, tree)
         except OSError as error:
             raise OSError(error.errno, why(error), f"{base:020d}.txnindex") from error
         if entries:

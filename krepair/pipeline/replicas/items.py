@@ -27,6 +27,7 @@ class ReplicaItem(Struct, frozen=True, kw_only=True):
         rows_inline: at most so many rows travel in a result.
         following: base offset of the segment behind these, -1 none.
         keys: of a reading of records: whether keys are wanted.
+        swaps: base offsets of segments whose files still have the suffix ``.swap``: a start would finish them.
         differing: numbers of ranges of offsets, ascending, int64: only of batches that begin in these the digests of
             records are wanted, and without keys no others are read; None: all are.
     """
@@ -40,6 +41,17 @@ class ReplicaItem(Struct, frozen=True, kw_only=True):
     following: int = -1
     keys: bool = False
     differing: bytes | None = None
+    swaps: tuple[int, ...] = ()
+
+    def file(self, base_offset: int, suffix: str) -> str:
+        """Path of a file of a segment.
+
+        Args:
+            base_offset: of the segment.
+            suffix: of the file, as ``.log``.
+        """
+        pending = ".swap" if base_offset in self.swaps else ""
+        return f"{self.place.stem(base_offset)}{suffix}{pending}"
 
     @property
     def bytes_to_read(self) -> int:

@@ -345,7 +345,7 @@ def walk_records(item: ReplicaItem, on_hashes: OnHashes) -> Iterator[None]:
     try:
         for base, size in item.segments:
             name = log_name(base)
-            with opened_for_reading(f"{item.place.stem(base)}.log", tree) as descriptor:
+            with opened_for_reading(item.file(base, ".log"), tree) as descriptor:
                 walk = RecordWalk(
                     read_into_from(descriptor), size, base, fates, secret, on_hashes, differing,
                     only_differing=not item.keys,
