@@ -40,6 +40,7 @@ def purge_partition(folder: PartitionFolder, copies: Copies | None = None) -> in
         return _gone(folder) + (copies.remove(folder) if copies is not None else 0)
     journal = Journal(folder.disk, folder.private, folder.plan_id, folder.folder, folder.owner())
     _check_finished(folder, journal)
+    check_all_recorded(folder, journal)
     journal.settle()
     committed = tuple(change for change, state in journal.states.items() if state in _APPLIED)
     if not committed and journal.purging is None:
@@ -69,7 +70,8 @@ def drop_finished(folder: PartitionFolder) -> None:
 def check_all_finished(folders: Iterable[PartitionFolder]) -> None:
     """Checks that apply or undo of a plan has come to its end: half of it gone would be in the way of the other half.
 
-    A folder that cannot be judged is passed over: its own purge says what is wrong.
+    A folder that cannot be judged is passed over, and so is one whose journal has lost a record: its own purge says what
+    is wrong, and the others go on (KIP-346).
 
     Raises:
         RefusedError: a change is half done, or a fence is up; the message names it.
@@ -94,7 +96,6 @@ def _check_finished(folder: PartitionFolder, journal: Journal) -> None:
             f"{half_done[0]}: is half done; nothing is purged of the whole plan", next_command=command
         )
     _check_no_fence(folder)
-    check_all_recorded(folder, journal)
     if journal.purging is None:
         _check_none_goes_back(folder, journal)
 

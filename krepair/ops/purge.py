@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Sequence
 
 from krepair.durable.disk import Disk
-from krepair.errors import ExitCode, KrepairError, LockLostError, StalePlanError, UnreadableError
+from krepair.errors import ExitCode, KrepairError, LockLostError, RefusedError, StalePlanError, UnreadableError
 from krepair.formats.filenames import FolderKind, parse_folder_name
 from krepair.journal.copies import Copies
 from krepair.journal.copies_told import told_of
@@ -19,6 +19,7 @@ from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards, HeldLock
 from krepair.journal.permission import check_may_purge
 from krepair.journal.purge import check_all_finished, purge_partition
+from krepair.journal.root import ROOT
 from krepair.journal.safe_points import SafePoints
 from krepair.logdir.lock import hold_own_lock
 from krepair.logdir.reading import why
@@ -84,7 +85,9 @@ def purge_folders(
     outcome: ChangeOutcome = "purged",
     copies: Copies | None = None,
 ) -> list[ChangeResult]:
-    """Free what one plan keeps, one folder after the other.
+    """Free what one plan keeps, one folder after the other; the root's last, and only if no partition failed.
+
+    A partition whose journal has lost a record fails, and keeps all; the others go on (KIP-346).
 
     Args:
         folders: those of the plan, the root's among them.
@@ -96,6 +99,7 @@ def purge_folders(
     Raises:
         RefusedError: a change is half done or a fence is up in any of them; nothing was freed.
     """
+    folders = sorted(folders, key=lambda folder: folder.folder == ROOT)
     check_all_finished(folders)
     copies = checked_copies(copies, told_of(folders), whole=True)
     guards = Guards(lock, SafePoints(), lambda change: None)
@@ -104,7 +108,7 @@ def purge_folders(
     try:
         for folder in folders:
             guards.hold()
-            results.append(_purge_one(folder, outcome, copies))
+            results.append(_why_root_stays(folder, results) or _purge_one(folder, outcome, copies))
             guards.begun = True
             progress.advance(1)
     except LockLostError as error:
@@ -112,6 +116,15 @@ def purge_folders(
     close_copies(copies, folders)
     progress.finish()
     return results
+
+
+def _why_root_stays(folder: PartitionFolder, results: Sequence[ChangeResult]) -> ChangeResult | None:
+    """The undo of a partition that keeps its originals begins with the lines of the root, so these stay with it."""
+    failed = next((result.partition for result in results if result.outcome == "failed"), "")
+    if folder.folder != ROOT or not failed or not folder.tree.is_folder(folder.private):
+        return None
+    text = f"{folder.private}: stays, because {failed} keeps its originals, and an undo of it needs this one too"
+    return _failed(folder, RefusedError(text))
 
 
 def _check_ground(folders: Sequence[PartitionFolder]) -> None:

@@ -23,6 +23,7 @@ from krepair.logdir.view import read_log_dir
 from krepair.ops.by_id import purge_by_id, undo_by_id
 from krepair.ops.kept import kept_originals
 from krepair.ops.purge import purge
+from krepair.ops.rebuild import rebuild
 from krepair.ops.reports import ApplyReport
 from krepair.plan.model import Plan
 from tests.durable.disks import Call, PassingDisk, RecordingDisk, SimulatedCrash, StoppingDisk
@@ -150,6 +151,33 @@ def test_while_one_change_is_half_done_nothing_of_the_whole_plan_is_freed(bloat:
     assert tree(bloat.path) == before
     assert bloat.apply(plan).exit_code is ExitCode.DONE
     assert verb(bloat, plan).exit_code is ExitCode.DONE
+
+
+@BOTH
+@pytest.mark.parametrize("lost", ["the end", "all", "the middle"])
+def test_where_a_journal_has_lost_records_the_other_partition_is_purged_and_this_one_keeps_all(
+    bloat: Scene, verb: Purge, lost: str
+) -> None:
+    plan = applied(bloat)
+    damaged, other = (bloat.path / folder for folder in FOLDERS)
+    journal = damaged / f"krepair~{plan.plan_id}" / "journal"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    left = {"the end": lines[:1], "all": [], "the middle": [lines[0], b"x" + lines[1][1:], *lines[2:]]}[lost]
+    journal.write_bytes(b"".join(left))
+    before = tree(damaged)
+    report = verb(bloat, plan)
+    assert report.exit_code is ExitCode.PARTLY
+    assert [(one.partition, one.outcome, one.exit_code) for one in report.results] == [
+        (FOLDERS[0], "failed", ExitCode.REFUSED),
+        (FOLDERS[1], "purged", 0),
+    ]
+    assert str(journal) in report.results[0].why
+    assert report.next_command.endswith("--rebuild-journal")
+    assert tree(damaged) == before
+    assert tree(other) == tree(other, private=False)
+    assert rebuild(plan, bloat.options()).results[0].outcome == "rebuilt"
+    assert verb(bloat, plan).exit_code is ExitCode.DONE
+    assert tree(damaged) == tree(damaged, private=False)
 
 
 class RemovingBroker(PassingDisk):

@@ -243,12 +243,10 @@ def test_a_journal_that_lost_its_end_between_two_records_is_refused_and_not_take
     applied = visible(look(placed.path))
     journal = journals(placed)[0]
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:3]))
-    for verb in (apply, undo):
+    for verb in (apply, undo, purge):
         report = verb(placed.plan, scene.options)
         assert report.exit_code != ExitCode.DONE
         assert any("a record is gone" in one.why for one in report.results)
-    with pytest.raises(RefusedError, match="a record is gone"):
-        purge(placed.plan, scene.options)
     assert differences(visible(look(placed.path)), applied) == ""
     assert rebuild(placed.plan, scene.options).exit_code == ExitCode.DONE
     assert undo(placed.plan, scene.options).exit_code == ExitCode.DONE

@@ -12,6 +12,7 @@ import pytest
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.purge import purge
+from krepair.ops.rebuild import rebuild
 from krepair.ops.undo import undo
 from krepair.plan.review import review
 from tests.ops.scene import tree
@@ -90,3 +91,25 @@ def test_under_each_keep_purge_leaves_nothing_of_krepair_and_the_points_raised(
     assert apply(plan, verbs.options()).exit_code == ExitCode.DONE
     assert undo(plan, verbs.options()).exit_code == ExitCode.REFUSED
     assert points_of(path) == RAISED
+
+
+def test_while_one_journal_has_lost_its_records_the_old_recovery_points_are_kept_for_its_undo(
+    tmp_path: Path,
+) -> None:
+    path = write_unclean(tmp_path / "logs")
+    verbs = Verbs(path)
+    before = tree(path / "t-0")
+    plan = verbs.plan()
+    verbs.apply(plan)
+    journal = path / "t-0" / f"krepair~{plan.plan_id}" / "journal"
+    journal.write_bytes(journal.read_bytes().splitlines(keepends=True)[0])
+    report = purge(plan, verbs.options())
+    assert report.exit_code == ExitCode.PARTLY
+    assert {one.partition: one.outcome for one in report.results} == {"t-0": "failed", "o-0": "purged", ".": "failed"}
+    assert "stays, because t-0 keeps its originals" in report.results[-1].why
+    assert report.next_command.endswith("--rebuild-journal")
+    assert rebuild(plan, verbs.options()).exit_code == ExitCode.DONE
+    taken_back = undo(plan, verbs.options())
+    assert {one.partition for one in taken_back.results if one.outcome == "failed"} == {"o-0"}
+    assert tree(path / "t-0") == before
+    assert points_of(path) == {"t": 250, "o": 0}
