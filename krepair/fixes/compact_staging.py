@@ -49,6 +49,7 @@ from krepair.pipeline.compaction.partitions import (
 from krepair.pipeline.compaction.proof import GroupToProve, LogElsewhere, PartitionToProve, prove
 from krepair.pipeline.items import Place, ScanItem, ScanResult
 from krepair.pipeline.jobs import COMPACT, FIND_KEYS, SCAN, STAGE_COMPACTED
+from krepair.pipeline.rewrite.stage import not_as_planned
 from krepair.pipeline.wire import decode_summary
 from krepair.plan.model import FileFingerprint, KeyCompaction, MendLog, PartitionPlan, RewriteSegments
 from krepair.rules.compaction import compacted_facts, secret_of
@@ -269,8 +270,8 @@ def _scan_item(work: Work, one: _Partition, base_offset: int) -> ScanItem:
         size=one.logs[base_offset].size,
         now_ms=work.plan.policy.now_ms,
         high_watermark=work.scan_watermark(one.staging),
-        # Only the last log may end in damage, which the plan knows by its CRC.
-        check_crc=base_offset == max(one.logs),
+        # Also of what goes: the plan's digest is of headers alone, and does not tell damage in a value.
+        check_crc=True,
     )
 
 
@@ -283,7 +284,7 @@ def _take_scan(one: _Partition, base_offset: int, result: ScanResult) -> None:
     facts = facts_at(base_offset, file.mtime_ns, result)
     if file.digest not in ("", facts.summary.headers):
         one.staging.problem = one.staging.problem or StalePlanError(
-            f"{one.staging.folder.at(file.name)}: its batches are not those that the plan was made of"
+            f"{one.staging.folder.at(file.name)}{not_as_planned(facts.summary)}"
         )
     one.facts[base_offset] = facts
     if base_offset not in _mended(one.staging.plan):  # other fixes want it as it will be

@@ -124,6 +124,21 @@ def test_damage_in_what_stays_that_comes_while_apply_reads_stops_it_before_the_c
     assert (verbs.log_dir / "t-0" / LOG).stat().st_size == size
 
 
+@pytest.mark.parametrize("number", [GONE, REWRITTEN, WHOLE])
+def test_damage_in_any_batch_that_comes_after_the_plan_stops_apply_and_is_named(
+    number: int, tmp_path: Path
+) -> None:
+    verbs = made(tmp_path)
+    plan = verbs.plan()
+    flip_value(verbs.log_dir, number)
+    before = visible(look(verbs.log_dir))
+    report = verbs.apply(plan)
+    assert report.exit_code is ExitCode.STALE_PLAN
+    place = place_of(verbs.log_dir / "t-0" / LOG, number)
+    assert f"{LOG}, position {place}: the batch's CRC-32C" in report.results[0].why
+    assert visible(look(verbs.log_dir)) == before
+
+
 def test_damage_in_a_batch_that_is_written_anew_that_comes_while_plan_reads_leaves_the_partition_alone(
     tmp_path: Path, after_task: dict[str, Callable[[], None]]
 ) -> None:

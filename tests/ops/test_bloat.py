@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from krepair.errors import ExitCode
 from krepair.ops.verify import verify_log_dir, verify_plan
 from krepair.plan import planfile
+from tests.builders import CONTROL
 from tests.fixture_dirs import FIXTURES
 from tests.lab.judge import UNLIMITED, Judge
 from tests.ops.scene import Scene, markers, part, rewrites, scene, tree, whole_log
@@ -67,6 +69,29 @@ def test_default_horizon_reclaims_at_least_what_three_passes_of_a_real_2_2_1_did
         folder = f"__consumer_offsets-{number}"
         assert cleaned[folder]["bytes"] == theirs
         assert len(whole_log(bloat.path / folder)) == part(plan, folder).log_bytes_after <= theirs
+
+
+def test_damage_in_the_value_of_a_marker_that_goes_stops_apply_of_its_partition_alone(bloat: Scene) -> None:
+    """The plan's digest is of headers; this byte is no part of one."""
+    plan = bloat.plan()
+    folders = [bloat.path / f"__consumer_offsets-{number}" for number in NUMBERS]
+    log = sorted(folders[0].glob("*.log"))[0]
+    raw, state, place = bytearray(log.read_bytes()), log.stat(), 0
+    while not raw[place + 22] & CONTROL:
+        place += int.from_bytes(raw[place + 8 : place + 12], "big") + 12
+    end = place + int.from_bytes(raw[place + 8 : place + 12], "big") + 12
+    raw[end - 2] ^= 1
+    with log.open("r+b") as file:
+        file.write(raw)
+    os.utime(log, ns=(state.st_atime_ns, state.st_mtime_ns))
+    before = tree(folders[0])
+    report = bloat.apply(plan)
+    assert report.exit_code == ExitCode.PARTLY
+    failed = [one for one in report.results if one.outcome == "failed"]
+    assert {one.partition for one in failed} == {folders[0].name}
+    assert f"{log.name}, position {place}: the batch's CRC-32C" in failed[0].why
+    assert tree(folders[0], private=False) == before
+    assert len(whole_log(folders[1])) == NUMBERS[1][1]
 
 
 @pytest.mark.parametrize("merge", [True, False])

@@ -40,7 +40,7 @@ def stage(item: StageItem) -> ScanResult:
             file_size=source.log_bytes,
             now_ms=item.now_ms,
             high_watermark=item.high_watermark,
-            check_crc=False,
+            check_crc=True,  # also of what goes: the plan's digest is of headers alone
             entries=entry_pairs(entries),
             carried=np.array(source.carried_open, np.int64),
             keep_positions=np.array(source.keep_positions, np.int64),
@@ -61,7 +61,7 @@ def stage(item: StageItem) -> ScanResult:
         )
     kind, text = _stage_problem(item, source, copy, summary)
     if kind:
-        return ScanResult(failure=kind, why=f"{name}: {text}")
+        return ScanResult(failure=kind, why=f"{name}{text}")
     return ScanResult(summary=encode_summary(summary), entries=entries, written_crc=copy.crc)
 
 
@@ -69,10 +69,22 @@ def _stage_problem(
     item: StageItem, source: SourceSegment, copy: KeptBytes, summary: SegmentSummary
 ) -> tuple[FailureKind, str]:
     if copy.problem:
-        return "verify", copy.problem
-    if summary.headers != item.headers:
-        return "changed", "its batches are not those that the plan was made of"
-    return not_as_decided(summary, copy.written, source)
+        return "verify", f": {copy.problem}"
+    if summary.headers != item.headers or summary.damage:
+        return "changed", not_as_planned(summary)
+    kind, text = not_as_decided(summary, copy.written, source)
+    return kind, f": {text}" if kind else ""
+
+
+def not_as_planned(summary: SegmentSummary) -> str:
+    """What to say behind the name of a log that is not as it was when the plan was made.
+
+    Args:
+        summary: of its scan.
+    """
+    if summary.damage:
+        return f", position {summary.valid_bytes}: {summary.damage_text}; when the plan was made, it was right"
+    return ": its batches are not those that the plan was made of"
 
 
 class Decided(Protocol):
