@@ -11,7 +11,14 @@ import shlex
 from collections.abc import Sequence
 
 from krepair.durable.disk import Disk
-from krepair.errors import ExitCode, KrepairError, LockLostError, RefusedError, StalePlanError, UnreadableError
+from krepair.errors import (
+    ExitCode,
+    KrepairError,
+    LockLostError,
+    RefusedError,
+    StalePlanError,
+    UnreadableError,
+)
 from krepair.formats.filenames import FolderKind, parse_folder_name
 from krepair.journal.copies import Copies
 from krepair.journal.copies_told import told_of
@@ -123,7 +130,9 @@ def _why_root_stays(folder: PartitionFolder, results: Sequence[ChangeResult]) ->
     failed = next((result.partition for result in results if result.outcome == "failed"), "")
     if folder.folder != ROOT or not failed or not folder.tree.is_folder(folder.private):
         return None
-    text = f"{folder.private}: stays, because {failed} keeps its originals, and an undo of it needs this one too"
+    text = (
+        f"{folder.private}: stays, because {failed} keeps its originals, and an undo of it needs this one too"
+    )
     return _failed(folder, RefusedError(text))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
-from krepair.errors import ExitCode, KrepairError, LockedError, RefusedError
+from krepair.errors import ExitCode, KrepairError, LockedError
 from krepair.journal.rebuild import DAMAGED_NAME
 from krepair.logdir.lock import hold_lock
 from krepair.ops.apply import apply

@@ -105,7 +105,11 @@ def test_while_one_journal_has_lost_its_records_the_old_recovery_points_are_kept
     journal.write_bytes(journal.read_bytes().splitlines(keepends=True)[0])
     report = purge(plan, verbs.options())
     assert report.exit_code == ExitCode.PARTLY
-    assert {one.partition: one.outcome for one in report.results} == {"t-0": "failed", "o-0": "purged", ".": "failed"}
+    assert {one.partition: one.outcome for one in report.results} == {
+        "t-0": "failed",
+        "o-0": "purged",
+        ".": "failed",
+    }
     assert "stays, because t-0 keeps its originals" in report.results[-1].why
     assert report.next_command.endswith("--rebuild-journal")
     assert rebuild(plan, verbs.options()).exit_code == ExitCode.DONE

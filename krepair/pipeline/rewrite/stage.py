@@ -83,7 +83,9 @@ def not_as_planned(summary: SegmentSummary) -> str:
         summary: of its scan.
     """
     if summary.damage:
-        return f", position {summary.valid_bytes}: {summary.damage_text}; when the plan was made, it was right"
+        return (
+            f", position {summary.valid_bytes}: {summary.damage_text}; when the plan was made, it was right"
+        )
     return ": its batches are not those that the plan was made of"
 
 
