@@ -70,8 +70,8 @@ def drop_finished(folder: PartitionFolder) -> None:
 def check_all_finished(folders: Iterable[PartitionFolder]) -> None:
     """Checks that apply or undo of a plan has come to its end: half of it gone would be in the way of the other half.
 
-    A folder that cannot be judged is passed over, and so is one whose journal has lost a record: its own purge says what
-    is wrong, and the others go on (KIP-346).
+    A folder that cannot be judged is passed over, and so is one whose journal has lost a record: its own purge says
+    what is wrong, and the others go on (KIP-346).
 
     Raises:
         RefusedError: a change is half done, or a fence is up; the message names it.
